@@ -1,0 +1,222 @@
+//! The trait at which frontends and backends of block storage meet.
+//!
+//! # Contract
+//! - **Ranges.** Any byte offset and length is legal; devices that work in larger units read,
+//!   modify and write. The device checks ranges: a request that leaves `0 .. size_bytes` fails
+//!   with [`DeviceError::OutOfRange`] and does nothing. A zero-length request inside the range
+//!   succeeds and does nothing.
+//! - **Atomicity.** Concurrent reads see every 4 KiB-aligned block of a write whole or not at all.
+//!   What a crash leaves of a request is the device's own promise.
+//! - **Durability.** `flush` makes durable every write that was answered before it was called, on
+//!   whichever thread. A request with `Fua::Yes` is durable itself when it is answered.
+//!   Without either, a crash may undo answered writes.
+//! - **Errors.** A failed request leaves the device usable. A failed write left either all of its
+//!   bytes or none, unless the error is [`DeviceError::Media`].
+//! - **Threads.** Every method may be called from any thread at any time. Methods block until
+//!   done.
+//! - No method panics for anything a caller passes.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Whether a request must be durable when it is answered (Force Unit Access).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fua {
+    /// The answer may come before durability.
+    No,
+    /// The answer promises durability.
+    Yes,
+}
+
+/// What may remain of the space under zeroes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hole {
+    /// The device may give the space back and read zeroes from nowhere.
+    Allowed,
+    /// Later writes to the range must not fail for lack of space.
+    Forbidden,
+}
+
+/// A write in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRequest<'a> {
+    /// First byte.
+    pub offset: u64,
+    /// What to write.
+    pub data: &'a [u8],
+    /// Whether to be durable when answered.
+    pub fua: Fua,
+}
+
+/// Sizes a client may want to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Size of the device in bytes.
+    pub size_bytes: u64,
+    /// Smallest request that costs no read-modify-write inside the device, a power of two.
+    pub minimum_bytes: u32,
+    /// Request size and alignment that suits the device best, a power of two.
+    pub preferred_bytes: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Bytes in the run, at least 1.
+    pub len: u64,
+    /// Whether no space is allocated for it.
+    pub hole: bool,
+    /// Whether it reads as zeroes.
+    pub zero: bool,
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The request leaves the device.
+    #[error("request of {len} bytes at {offset} leaves the device of {size_bytes} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Size of the device.
+        size_bytes: u64,
+    },
+    /// No space is left for the write; nothing of it was done.
+    #[error("no space left for {len} bytes at {offset}: {advice}")]
+    NoSpace {
+        /// First byte of the request.
+        offset: u64,
+        /// Bytes of the request.
+        len: u64,
+        /// What the operator can do.
+        advice: String,
+    },
+    /// The device is read-only.
+    #[error("the device is read-only: {reason}")]
+    ReadOnly {
+        /// Why.
+        reason: String,
+    },
+    /// Fast zeroing was asked for and is not possible here.
+    #[error("zeroing here is not faster than writing")]
+    NotFast,
+    /// The medium below failed; the range may hold neither the old nor the new bytes.
+    #[error("media error at {offset}+{len}: {reason}")]
+    Media {
+        /// First byte of the request.
+        offset: u64,
+        /// Bytes of the request.
+        len: u64,
+        /// The medium's words.
+        reason: String,
+    },
+    /// The device is being removed.
+    #[error("the device is going away")]
+    Gone,
+}
+
+/// Why [`BlockDevice::send`] failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The device could not read; nothing, not even the prefix, was put on the socket.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The socket failed, perhaps in the middle; it is of no further use.
+    #[error("sending failed: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// A block device. The module's head is the contract.
+pub trait BlockDevice: Send + Sync {
+    /// Current sizes; `size_bytes` may change between calls when the device is resized.
+    fn geometry(&self) -> Geometry;
+
+    /// Fills `out` from `offset` on.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Media`, `Gone`.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Puts `prefix` and then `len` bytes from `offset` on on `socket`, blocking until all is
+    /// sent. A device over memory sends without an intermediate copy.
+    ///
+    /// # Errors
+    /// `Device` if the read fails, before anything was sent; else `Socket`.
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        let mut message = vec![0; prefix.len() + len];
+        message[..prefix.len()].copy_from_slice(prefix);
+        self.read(offset, &mut message[prefix.len()..])?;
+        crate::socket::send_all(socket, &message)?;
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `NoSpace`, `ReadOnly`, `Media`, `Gone`.
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError>;
+
+    /// Does every write of `requests`, in an order that leaves the bytes of a later request where
+    /// two overlap, and returns one result each, in their order. Devices that pay per commit pay
+    /// once for the batch.
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        requests.iter().map(|r| self.write(r.offset, r.data, r.fua)).collect()
+    }
+
+    /// Makes every write answered before this call durable.
+    ///
+    /// # Errors
+    /// `Media`, `Gone`.
+    fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Gives back the whole blocks in the range and zeroes the rest of it: the range reads as
+    /// zeroes afterwards.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError>;
+
+    /// Makes the range read as zeroes. With `fast`, fails with `NotFast`, having done nothing,
+    /// where it would cost as much as writing zeroes.
+    ///
+    /// # Errors
+    /// As `write`, and `NotFast`.
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError>;
+
+    /// What lies in the range: adjacent extents from `offset` on that cover at least one byte
+    /// and at most `len`, at most `extents_max` of them.
+    ///
+    /// # Errors
+    /// `OutOfRange` (also for `len` 0), `Media`, `Gone`.
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError>;
+
+    /// Hints that the range will be read soon.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Gone`.
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
+}

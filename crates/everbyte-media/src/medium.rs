@@ -1,0 +1,197 @@
+//! The contract between persistent memory and everything above it.
+//!
+//! # Contract
+//! - **Range checks** are the caller's duty for bytes that come from outside. An address beyond
+//!   `len()` here is a broken invariant of ours and panics.
+//! - **Order.** An ordinary store (`store`, `store_word`) becomes durable at any moment from when
+//!   it is made, and for certain once its line was flushed *and then* a fence was made, both by
+//!   one thread, after the store. Ordinary stores to one line become durable in program order.
+//!   A streamed copy (`stream`) needs no flush: it is durable after the next fence *of the thread
+//!   that streamed it*, and before that any subset of its aligned 8-byte words may be.
+//! - **Atomicity.** An aligned 8-byte word (`store_word`) is never torn. Nothing larger is atomic.
+//! - **Visibility.** Loads see the newest store at once, flushed or not, whichever thread made it,
+//!   provided that the two threads are ordered (a lock, or `store_word` and `load_word`, which
+//!   release and acquire).
+//! - **Sharing.** No method hands out a reference into the medium: other threads and other
+//!   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
+//!   undefined behaviour; callers that need whole blocks hold a lock.
+//! - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
+//!   after a memory error that the medium caught, the medium is *poisoned* for good: every later
+//!   fence fails and `check` says why. An acknowledgement to anyone must come after a successful
+//!   `check` that follows the last access it rests on.
+//! - No method panics for anything a medium, a file or a peer contains.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::units::{BlockNo, LineMask, PoolOffset};
+
+/// What a medium's contents outlive once they are durable by the rules above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survives {
+    /// The loss of power.
+    Power,
+    /// The end of the process (however it ends), but neither power loss nor reboot.
+    Process,
+    /// Nothing: the memory is this process's own.
+    Nothing,
+}
+
+impl std::fmt::Display for Survives {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Power => "power",
+            Self::Process => "process",
+            Self::Nothing => "nothing",
+        })
+    }
+}
+
+/// Why a medium can no longer promise durability.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// The kernel could not write pages back; what was stored there may be lost.
+    #[error("writing back {len} bytes at {at} failed: {reason}")]
+    WriteBack {
+        /// Start of the range.
+        at: PoolOffset,
+        /// Bytes in the range.
+        len: u64,
+        /// The system's words.
+        reason: String,
+    },
+    /// An access hit memory that is not there: a truncated file or a failed memory cell.
+    #[error("memory error at {at}: the file was truncated or the memory failed")]
+    BadMemory {
+        /// The first address that failed.
+        at: PoolOffset,
+    },
+}
+
+/// One piece of a message that [`Medium::send`] puts on a socket.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    /// Bytes of the caller's.
+    Bytes(&'a [u8]),
+    /// `len` bytes of the medium from `at` on.
+    Stored {
+        /// Start of the range.
+        at: PoolOffset,
+        /// Bytes in the range.
+        len: usize,
+    },
+    /// `len` zero bytes, from no particular place.
+    Zeroes {
+        /// How many.
+        len: usize,
+    },
+}
+
+impl Piece<'_> {
+    /// Bytes the piece puts on the socket.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Stored { len, .. } | Self::Zeroes { len } => *len,
+        }
+    }
+
+    /// Whether the piece is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Exact sums over everything a medium was asked to do since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Bytes stored, streamed ones included.
+    pub bytes_stored: u64,
+    /// Lines that stores touched; a line stored to twice counts twice.
+    pub lines_stored: u64,
+    /// Lines flushed explicitly; streamed lines do not count.
+    pub lines_flushed: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Modelled cost of the emulated technology in nanoseconds; 0 without emulation.
+    pub modelled_ns: u64,
+}
+
+impl Counters {
+    /// What happened between `earlier` and `self`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes_stored: self.bytes_stored - earlier.bytes_stored,
+            lines_stored: self.lines_stored - earlier.lines_stored,
+            lines_flushed: self.lines_flushed - earlier.lines_flushed,
+            fences: self.fences - earlier.fences,
+            modelled_ns: self.modelled_ns - earlier.modelled_ns,
+        }
+    }
+}
+
+/// Byte-addressable memory with explicit persistence. The module's head is the contract.
+pub trait Medium: Send + Sync + 'static {
+    /// Size in bytes, a multiple of 4096. It may grow while the medium is open, never shrink.
+    fn len(&self) -> u64;
+
+    /// Whether the medium has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What durable contents outlive.
+    fn survives(&self) -> Survives;
+
+    /// The aligned 8-byte word at `at`, little-endian, with acquire order.
+    fn load_word(&self, at: PoolOffset) -> u64;
+
+    /// Copies `out.len()` bytes from `at` on into `out`.
+    fn read(&self, at: PoolOffset, out: &mut [u8]);
+
+    /// The lines of `block` in which bytes `start .. start + new.len()` differ from `new`.
+    /// The range must lie in the block.
+    fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask;
+
+    /// Stores the aligned 8-byte word `value` at `at`, little-endian, in one piece, with release
+    /// order. Needs flush and fence to be durable.
+    fn store_word(&self, at: PoolOffset, value: u64);
+
+    /// Stores `bytes` at `at` with ordinary stores. Needs flush and fence to be durable.
+    fn store(&self, at: PoolOffset, bytes: &[u8]);
+
+    /// Stores `bytes` at `at` past the cache where that is faster. Needs a fence of this thread
+    /// to be durable, and no flush, whatever the alignment.
+    fn stream(&self, at: PoolOffset, bytes: &[u8]);
+
+    /// Starts writing back every line that `at .. at + len` touches. Durable after this thread's
+    /// next fence.
+    fn flush(&self, at: PoolOffset, len: u64);
+
+    /// Completes this thread's flushes and streams.
+    ///
+    /// # Errors
+    /// If the medium is, or by this very fence becomes, poisoned. What was flushed before may
+    /// then be durable or not.
+    fn fence(&self) -> Result<(), MediaError>;
+
+    /// Says whether the medium is poisoned.
+    ///
+    /// # Errors
+    /// The reason, if it is.
+    fn check(&self) -> Result<(), MediaError>;
+
+    /// Puts `pieces` on `socket` in order, without copying the medium's bytes through user
+    /// space, and without blocking: returns how many bytes the socket took, 0 if it had no room.
+    ///
+    /// # Errors
+    /// The socket's; `WouldBlock` is not an error but a return of 0.
+    fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize>;
+
+    /// Sums since the medium was opened.
+    fn counters(&self) -> Counters;
+}

@@ -1,0 +1,2 @@
+//! The everbyte command.
+fn main() {}
