@@ -1,10 +1,37 @@
 //! Byte-addressable media: the one place that touches persistent memory.
 //!
-//! Owns the [`Medium`] contract and its mapped implementation. Knows nothing of pools, volumes,
-//! logs or blocks beyond their size.
+//! Owns the [`Medium`] contract, its mapped implementation [`Mapped`], and the suite
+//! [`testkit`] that every medium must pass. Knows nothing of pools, volumes, logs or blocks
+//! beyond their size.
+//!
+//! Invariant of the whole crate: nothing here makes a Rust reference into mapped memory, because
+//! other threads and other processes may write it at any time. Bytes cross the border only
+//! through raw copies, SIMD loads, atomics of one word, or the kernel.
 
+#![allow(unsafe_code, reason = "mapping memory, flushing its lines and catching its faults")]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!(
+    "everbyte-media runs on x86-64 Linux only. A port to aarch64 must replace cpu.rs: `dc cvap` \
+     (or `dc cvadp`) for each flushed line, `dsb sy` as the fence, `stnp` for streamed copies, and \
+     a release barrier in `store_word` that also orders streamed stores."
+);
+
+mod bus;
+mod counters;
+mod cpu;
+mod emulate;
+mod map;
+mod mapped;
 mod medium;
+mod open;
+mod send;
+pub mod testkit;
 mod units;
+mod writeback;
 
+pub use emulate::{LineCost, Technology};
+pub use mapped::{Description, Mapped};
 pub use medium::{Counters, MediaError, Medium, Piece, Survives};
+pub use open::{MediaKind, MediaOptions, OpenError, allocate_file, create_file};
 pub use units::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset};

@@ -194,4 +194,8 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Sums since the medium was opened.
     fn counters(&self) -> Counters;
+
+    /// What reading a line, and storing and flushing one, cost about, in nanoseconds. Used to
+    /// weigh one against the other, never as a measurement.
+    fn line_cost_ns(&self) -> (u32, u32);
 }

@@ -38,7 +38,6 @@ impl PoolOffset {
     /// Bytes between the start of this offset's block and the offset: `0..4096`.
     #[inline]
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]
     pub fn in_block(self) -> usize {
         (self.0 % BLOCK_U64) as usize
     }

@@ -1,1 +1,30 @@
-//! Being built.
+//! The pool: a medium shared by volumes, with one consistency scheme under all of them.
+//!
+//! Owns the format, allocation, the rollback log, epochs, recovery and the check. Everything is
+//! generic over the medium, so that the same code runs on memory and under the crash explorer.
+//! Knows volumes' maps only as owners of blocks. `docs/crash-model.md` argues the protocol.
+
+#![forbid(unsafe_code)]
+
+pub mod alloc;
+mod check;
+mod epoch;
+pub mod format;
+mod log;
+mod owner;
+mod persist;
+pub mod plant;
+mod pool;
+mod recover;
+mod volume;
+
+pub use alloc::BlockRun;
+pub use check::CheckReport;
+pub use epoch::PendingCheckpoint;
+pub use format::Corrupt;
+pub use owner::{BlockOwner, Claim, Owners, VolumeView};
+pub use pool::{
+    CheckpointTimer, LANES_DEFAULT, OpenOptions, Pool, PoolError, PoolInfo, RecoverySummary,
+    THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
+};
+pub use volume::{Committed, Group, GroupError, Volume, WriteError, Writer};

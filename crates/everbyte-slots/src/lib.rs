@@ -1,1 +1,82 @@
-//! Being built.
+//! Slot trees: which of `capacity` equal slots are free, and which to hand out next.
+//!
+//! A slot is a number in `0..capacity`; what it stands for (a block of a pool, a page of a swap
+//! region) is the caller's affair. Both trees find, take and give back a slot in O(log n), where
+//! a linear search of a nearly full map takes O(n):
+//!
+//! - [`ByteTree`] is the tree of order 8 with one-byte nodes, for one thread;
+//! - [`SlotTree`] is its 64-way form, one word per node, lock-free for many threads.
+//!
+//! Invariants of both: a slot is either free or used; a new tree has only used slots, so slots
+//! come into being by being freed; a set bit means *free*. Nothing here is durable, and nothing
+//! here knows files, media or volumes.
+//!
+//! The concurrent protocol is model-checked with loom (a tree of order 2, two and three threads):
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p everbyte-slots --release --lib
+//! ```
+//!
+//! # Example
+//! ```
+//! use everbyte_slots::SlotTree;
+//!
+//! let tree = SlotTree::new(1000);
+//! tree.free_run(100, 300)?;
+//! assert_eq!(tree.alloc(150), Some(150));
+//! assert_eq!(tree.alloc_run(200, 0), Some(151));
+//! tree.free(150)?;
+//! assert!(tree.free(150).is_err());
+//! # Ok::<(), everbyte_slots::SlotError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod byte_tree;
+mod run;
+mod slot_tree;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use byte_tree::ByteTree;
+pub use slot_tree::{SlotTree, WordTree};
+
+/// Why a slot could not change hands. Each of them means that the caller's idea of who owns what
+/// is wrong; running out of slots is not an error but a `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SlotError {
+    /// The slot to be freed was free: it was freed twice, or never handed out.
+    #[error("slot {slot} is already free")]
+    AlreadyFree {
+        /// The lowest such slot.
+        slot: u64,
+    },
+    /// The slot to be taken was used: it has, or would have, two owners.
+    #[error("slot {slot} is already used")]
+    AlreadyUsed {
+        /// The lowest such slot.
+        slot: u64,
+    },
+    /// The slots do not all lie in the tree.
+    #[error("slots {start}+{len} leave the tree of {capacity} slots")]
+    OutOfRange {
+        /// The first slot named.
+        start: u64,
+        /// Slots named.
+        len: u64,
+        /// Slots in the tree.
+        capacity: u64,
+    },
+    /// A saved state has the wrong length for this tree.
+    #[error("the saved state has {found} words, the tree {expected}")]
+    WordCount {
+        /// Leaf words of the tree.
+        expected: u64,
+        /// Words of the state; of a longer one, only `expected + 1` are looked at.
+        found: u64,
+    },
+}

@@ -1,0 +1,124 @@
+//! Block-to-byte translation: which lines of a written block differ from what is stored.
+//!
+//! Owns the decision whether to compare at all. Comparing costs a read of the old lines; it saves
+//! the log, the store and the wear of every line that turns out to be the same. `Auto` compares
+//! a sample of the writes always, keeps a running share of lines saved, and compares every write
+//! while that share is worth more than the reads, by the medium's own cost of a read and a write.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use everbyte_media::{BlockNo, LineMask, Medium};
+
+/// Whether writes are compared with what is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Delta {
+    /// Where it pays.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Delta {
+    /// The number in a volume's descriptor.
+    #[must_use]
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Auto => 0,
+            Self::On => 1,
+            Self::Off => 2,
+        }
+    }
+
+    /// The setting with this number.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        [Self::Auto, Self::On, Self::Off].into_iter().find(|delta| delta.code() == code)
+    }
+}
+
+/// One write in this many is compared while comparing does not pay.
+const SAMPLE_EVERY: u32 = 16;
+/// Weight of a new sample in the running share: 1/8.
+const SHIFT: u32 = 3;
+/// The running share is kept in 1/65536.
+const ONE: u32 = 1 << 16;
+
+/// The setting with what `Auto` has learned.
+pub(crate) struct DeltaState {
+    setting: Delta,
+    writes: AtomicU32,
+    saved_share: AtomicU32,
+    /// Share of lines from which on comparing pays, in 1/65536.
+    break_even: u32,
+}
+
+impl DeltaState {
+    /// For a medium on which reading a line costs `read_ns` and storing and flushing one
+    /// `write_ns`.
+    pub(crate) fn new(setting: Delta, read_ns: u32, write_ns: u32) -> Self {
+        let break_even = u64::from(read_ns) * u64::from(ONE) / u64::from(write_ns.max(1));
+        Self {
+            setting,
+            writes: AtomicU32::new(0),
+            saved_share: AtomicU32::new(ONE / 2),
+            break_even: u32::try_from(break_even).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The lines of `block` in which `data` at `start` differs from what is stored, or `None` if
+    /// this write is not to be compared.
+    pub(crate) fn changed<M: Medium>(
+        &self,
+        medium: &M,
+        block: BlockNo,
+        start: usize,
+        data: &[u8],
+    ) -> Option<LineMask> {
+        let compare = match self.setting {
+            Delta::On => true,
+            Delta::Off => false,
+            Delta::Auto => {
+                let count = self.writes.fetch_add(1, Ordering::Relaxed);
+                count.is_multiple_of(SAMPLE_EVERY)
+                    || self.saved_share.load(Ordering::Relaxed) >= self.break_even
+            }
+        };
+        if !compare {
+            return None;
+        }
+        let changed = medium.changed_lines(block, start, data);
+        if self.setting == Delta::Auto {
+            self.learn(LineMask::covering(start, data.len()).count(), changed.count());
+        }
+        Some(changed)
+    }
+
+    /// Races between learners lose a sample, which does no harm.
+    fn learn(&self, lines: u32, changed: u32) {
+        let saved = (lines - changed) * ONE / lines.max(1);
+        let share = self.saved_share.load(Ordering::Relaxed);
+        let next = share - (share >> SHIFT) + (saved >> SHIFT);
+        self.saved_share.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_stops_comparing_where_nothing_is_saved_and_starts_again() {
+        let state = DeltaState::new(Delta::Auto, 10, 40);
+        for _ in 0..64 {
+            state.learn(64, 64);
+        }
+        assert!(state.saved_share.load(Ordering::Relaxed) < state.break_even);
+        for _ in 0..64 {
+            state.learn(64, 4);
+        }
+        assert!(state.saved_share.load(Ordering::Relaxed) > state.break_even);
+    }
+}

@@ -1,0 +1,85 @@
+//! The block volume as a [`BlockDevice`].
+
+use std::os::fd::BorrowedFd;
+
+use everbyte_device::{
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
+};
+use everbyte_media::{BLOCK, Medium};
+
+use crate::volume::{BlockVolume, RequestRange};
+
+impl<M: Medium> BlockDevice for BlockVolume<M> {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.size_bytes(),
+            minimum_bytes: 1,
+            preferred_bytes: u32::try_from(BLOCK).unwrap_or(u32::MAX),
+            read_only: self.is_read_only(),
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_bytes(offset, out)
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        self.send_bytes(offset, len, prefix, socket)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        let request = WriteRequest { offset, data, fua };
+        self.write_requests(std::slice::from_ref(&request)).pop().unwrap_or(Ok(()))
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        self.write_requests(requests)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        if self.volume().is_gone() {
+            return Err(DeviceError::Gone);
+        }
+        let everything = RequestRange { offset: 0, len: self.size_bytes() };
+        self.volume().flush().map_err(|error| everything.write_error(&error))
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.zero_range(offset, len, Hole::Allowed, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        _fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        // Zeroing changes entries, never a block's worth of bytes, so it is always fast.
+        self.zero_range(offset, len, hole, fua)
+    }
+
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        self.extents(offset, len, extents_max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        // Everything is in memory already.
+        self.check_range(offset, len)
+    }
+}

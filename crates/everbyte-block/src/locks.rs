@@ -1,0 +1,106 @@
+//! Block locks: who may look at or change which logical blocks.
+//!
+//! Invariants: a thread takes all the stripes that it needs in ascending order, in one call, and
+//! no others until it has given them back; so there is no deadlock. A block's stripe is its number
+//! modulo the number of stripes, so that a run of blocks takes a run of stripes.
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
+const STRIPES: u64 = 1024;
+
+/// The locks of one volume.
+pub(crate) struct BlockLocks(Box<[CachePadded<RwLock<()>>]>);
+
+/// Blocks `first .. first + count`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockRange {
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+}
+
+impl BlockRange {
+    /// The blocks that bytes `offset .. offset + len` touch.
+    pub(crate) fn of_bytes(offset: u64, len: u64) -> Self {
+        if len == 0 {
+            return Self { first: 0, count: 0 };
+        }
+        let first = offset / everbyte_media::BLOCK_U64;
+        let last = (offset + len - 1) / everbyte_media::BLOCK_U64;
+        Self { first, count: last - first + 1 }
+    }
+
+    /// Whether the two share a block.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.first < other.first + other.count && other.first < self.first + self.count
+    }
+}
+
+impl BlockLocks {
+    pub(crate) fn new() -> Self {
+        Self((0..STRIPES).map(|_| CachePadded::new(RwLock::new(()))).collect())
+    }
+
+    /// Locks blocks for reading.
+    pub(crate) fn read(&self, range: BlockRange) -> Vec<RwLockReadGuard<'_, ()>> {
+        self.stripes([range]).into_iter().map(|stripe| self.0[stripe].read()).collect()
+    }
+
+    /// Locks blocks for writing.
+    pub(crate) fn write(
+        &self,
+        ranges: impl IntoIterator<Item = BlockRange>,
+    ) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.stripes(ranges).into_iter().map(|stripe| self.0[stripe].write()).collect()
+    }
+
+    /// Locks every block for writing.
+    pub(crate) fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.0.iter().map(|stripe| stripe.write()).collect()
+    }
+
+    /// The stripes of `ranges`, ascending, each once.
+    #[expect(clippy::cast_possible_truncation, reason = "a stripe is below 1024")]
+    fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> Vec<usize> {
+        let mut stripes: Vec<usize> = Vec::new();
+        let mut several = false;
+        for range in ranges {
+            several |= !stripes.is_empty();
+            let count = range.count.min(STRIPES);
+            stripes.extend((range.first..range.first + count).map(|b| (b % STRIPES) as usize));
+        }
+        if several || stripes.windows(2).any(|pair| pair[0] >= pair[1]) {
+            stripes.sort_unstable();
+            stripes.dedup();
+        }
+        stripes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_ascend_and_are_unique() {
+        let locks = BlockLocks::new();
+        let range = |first, count| BlockRange { first, count };
+        assert_eq!(locks.stripes([range(1022, 4)]), [0, 1, 1022, 1023]);
+        assert_eq!(locks.stripes([range(5, 1), range(1029, 1), range(2, 2)]), [2, 3, 5]);
+        assert_eq!(locks.stripes([range(7, 5000)]).len(), 1024);
+        assert!(locks.stripes([range(7, 0)]).is_empty());
+    }
+
+    #[test]
+    fn byte_ranges_become_block_ranges() {
+        let blocks = |offset, len| {
+            let range = BlockRange::of_bytes(offset, len);
+            (range.first, range.count)
+        };
+        assert_eq!(blocks(0, 1), (0, 1));
+        assert_eq!(blocks(4095, 2), (0, 2));
+        assert_eq!(blocks(4096, 4096), (1, 1));
+        assert_eq!(blocks(9, 0), (0, 0));
+    }
+}

@@ -1,0 +1,264 @@
+//! The radix tree of the NTL paper: nodes of 512 entries, 9 bits of the block number a level.
+//!
+//! Invariants: the root word names the top node and says how many levels there are; the lowest
+//! level's entries name data; a missing node is a hole for everything below it. The tree grows at
+//! the top by a node whose first entry is the old top. Nodes below the place where a new branch
+//! is attached are written whole before that one word is stored, so every state of the tree that
+//! a reader or a crash can see is a tree. Nodes are unlinked only in the lowest level, by their
+//! parent's word, and only when every block below is locked.
+
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::Entry;
+use everbyte_pool::{BlockRun, Claim, Corrupt, VolumeView, Writer};
+
+use super::{ENTRIES, decode, in_bounds, load_entry, root_entry, slot_at};
+
+/// Most levels: 2^45 blocks, more than a block number can say.
+const HEIGHT_MAX: u8 = 5;
+
+/// Levels of nodes needed for blocks `0 .. blocks`, at least 1.
+pub(crate) fn height_for(blocks: u64) -> u8 {
+    let mut height = 1;
+    let mut covered = ENTRIES;
+    while covered < blocks && height < HEIGHT_MAX {
+        covered *= ENTRIES;
+        height += 1;
+    }
+    height
+}
+
+/// Blocks that a tree of `height` levels covers.
+fn covered_by(height: u8) -> u64 {
+    ENTRIES.pow(u32::from(height))
+}
+
+/// Index in a node of `level` (1 is lowest) on the way to `block`.
+fn index_at(block: u64, level: u8) -> u64 {
+    block >> (9 * u32::from(level - 1)) & (ENTRIES - 1)
+}
+
+/// Words that are about to be stored but are not yet: they count as stored while planning.
+pub(crate) trait Pending {
+    /// The value that the word at `at` will have, if it is about to change.
+    fn value(&self, at: PoolOffset) -> Option<u64>;
+}
+
+/// A place where a branch is missing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attach {
+    /// The word that will name the branch.
+    pub(crate) at: PoolOffset,
+    /// The level of the node that the word will name.
+    pub(crate) level: u8,
+    /// Whether the word is the root word.
+    pub(crate) is_root: bool,
+    /// The tree that is to become the new node's first entry, when the tree grows at the top.
+    pub(crate) old_root: Option<Entry>,
+}
+
+/// Where a walk ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Path {
+    /// At the entry for the block.
+    Entry(PoolOffset),
+    /// At a missing branch.
+    Missing(Attach),
+}
+
+/// Walks to the entry of `block`. `on_node` sees every node passed.
+pub(crate) fn walk<M: Medium>(
+    medium: &M,
+    root_at: PoolOffset,
+    block: u64,
+    volume_blocks: u64,
+    pending: Option<&dyn Pending>,
+    mut on_node: impl FnMut(BlockNo),
+) -> Result<Path, Corrupt> {
+    let load = |at: PoolOffset| {
+        let value = pending.and_then(|pending| pending.value(at));
+        decode(value.unwrap_or_else(|| medium.load_word(at)), at)
+    };
+    let wanted = height_for(volume_blocks.max(block + 1));
+    let Some(root) = load(root_at)? else {
+        let attach = Attach { at: root_at, level: wanted, is_root: true, old_root: None };
+        return Ok(Path::Missing(attach));
+    };
+    let height = root.flags.height;
+    if height == 0 || height > HEIGHT_MAX {
+        return Err(Corrupt::new("volume root", root_at, format!("{height} levels cannot be")));
+    }
+    if block >= covered_by(height) {
+        let attach =
+            Attach { at: root_at, level: height + 1, is_root: true, old_root: Some(root) };
+        return Ok(Path::Missing(attach));
+    }
+    let mut node = root.block;
+    for level in (2..=height).rev() {
+        on_node(node);
+        let at = slot_at(node, index_at(block, level));
+        match load(at)? {
+            Some(entry) => node = entry.block,
+            None => {
+                let attach = Attach { at, level: level - 1, is_root: false, old_root: None };
+                return Ok(Path::Missing(attach));
+            }
+        }
+    }
+    on_node(node);
+    Ok(Path::Entry(slot_at(node, index_at(block, 1))))
+}
+
+/// The word that names the lowest-level node for `block`, and that node, if there is one.
+pub(crate) fn find_leaf_link<M: Medium>(
+    medium: &M,
+    root_at: PoolOffset,
+    block: u64,
+) -> Result<Option<(PoolOffset, BlockNo)>, Corrupt> {
+    let Some(root) = load_entry(medium, root_at)? else { return Ok(None) };
+    let height = root.flags.height;
+    if block >= covered_by(height) {
+        return Ok(None);
+    }
+    let (mut link, mut node) = (root_at, root.block);
+    for level in (2..=height).rev() {
+        link = slot_at(node, index_at(block, level));
+        match load_entry(medium, link)? {
+            Some(entry) => node = entry.block,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some((link, node)))
+}
+
+/// The first block of the first lowest-level node that holds blocks from `from` on.
+pub(crate) fn first_leaf_from<M: Medium>(
+    medium: &M,
+    root_at: PoolOffset,
+    from: u64,
+) -> Result<Option<u64>, Corrupt> {
+    let Some(root) = load_entry(medium, root_at)? else { return Ok(None) };
+    let height = root.flags.height;
+    if height == 0 || height > HEIGHT_MAX || from >= covered_by(height) {
+        return Ok(None);
+    }
+    first_leaf_below(medium, root.block, height, 0, from)
+}
+
+fn first_leaf_below<M: Medium>(
+    medium: &M,
+    node: BlockNo,
+    level: u8,
+    base: u64,
+    from: u64,
+) -> Result<Option<u64>, Corrupt> {
+    if level == 1 {
+        return Ok(Some(base));
+    }
+    let child_blocks = covered_by(level - 1);
+    let first = from.saturating_sub(base) / child_blocks;
+    for index in first..ENTRIES {
+        if let Some(entry) = load_entry(medium, slot_at(node, index))? {
+            let child_base = base + index * child_blocks;
+            let found = first_leaf_below(medium, entry.block, level - 1, child_base, from)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Fills the new nodes from `attach` down to the lowest level on the way to `block` and returns
+/// the value for the word at `attach.at`. The nodes come from `nodes`, top first: one for each
+/// level, or one only where the tree grows at the top.
+pub(crate) fn build_branch<M: Medium>(
+    writer: &mut Writer<'_, M>,
+    attach: &Attach,
+    block: u64,
+    nodes: &[BlockNo],
+) -> u64 {
+    let mut image = vec![0; BLOCK];
+    for (depth, &node) in nodes.iter().enumerate() {
+        image.fill(0);
+        let child = match (&attach.old_root, nodes.get(depth + 1)) {
+            (Some(old), _) => {
+                // Inner entries carry no height.
+                Some((0, Entry::data(old.block)))
+            }
+            (None, Some(&next)) => {
+                let level = attach.level - u8::try_from(depth).unwrap_or(0);
+                Some((index_at(block, level), Entry::data(next)))
+            }
+            (None, None) => None,
+        };
+        if let Some((index, entry)) = child {
+            let start = usize::try_from(index * 8).unwrap_or(0);
+            image[start..start + 8].copy_from_slice(&entry.encode().to_le_bytes());
+        }
+        writer.fill(node.offset(), &image);
+    }
+    let top = nodes[0];
+    if attach.is_root { root_entry(top, attach.level).encode() } else { Entry::data(top).encode() }
+}
+
+impl Attach {
+    /// Nodes that must be allocated here: one if the tree grows at the top, else one a level.
+    pub(crate) fn nodes_needed(&self) -> usize {
+        if self.old_root.is_some() { 1 } else { usize::from(self.level) }
+    }
+}
+
+pub(super) fn visit<M: Medium>(
+    medium: &M,
+    view: &VolumeView<'_>,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let Some(root) = load_entry(medium, view.root_at)? else { return Ok(()) };
+    let height = root.flags.height;
+    if height == 0 || height > HEIGHT_MAX {
+        let what = format!("{height} levels cannot be");
+        return Err(Corrupt::new("volume root", view.root_at, what));
+    }
+    let root = in_bounds(view, root, view.root_at)?;
+    claim(BlockRun { start: root.block, len: 1 }, view.root_at)?;
+    visit_node(medium, view, root.block, height, claim)
+}
+
+fn visit_node<M: Medium>(
+    medium: &M,
+    view: &VolumeView<'_>,
+    node: BlockNo,
+    level: u8,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    for index in 0..ENTRIES {
+        let at = slot_at(node, index);
+        if let Some(entry) = load_entry(medium, at)? {
+            let entry = in_bounds(view, entry, at)?;
+            claim(BlockRun { start: entry.block, len: 1 }, at)?;
+            if level > 1 {
+                visit_node(medium, view, entry.block, level - 1, claim)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_cover_what_they_must() {
+        assert_eq!(height_for(0), 1);
+        assert_eq!(height_for(512), 1);
+        assert_eq!(height_for(513), 2);
+        assert_eq!(height_for(512 * 512), 2);
+        assert_eq!(height_for(512 * 512 + 1), 3);
+        for level in 1..=5 {
+            assert!(height_for(covered_by(level)) == level);
+        }
+        assert_eq!(index_at(513, 1), 1);
+        assert_eq!(index_at(513, 2), 1);
+    }
+}

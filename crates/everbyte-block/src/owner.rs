@@ -1,0 +1,32 @@
+//! What a block volume's map owns, for the pool's allocator and check.
+
+use std::sync::Arc;
+
+use everbyte_media::Medium;
+use everbyte_pool::format::VolumeKind;
+use everbyte_pool::{BlockOwner, Claim, Corrupt, Owners, VolumeView};
+
+use crate::map;
+
+struct BlockMaps;
+
+impl<M: Medium> BlockOwner<M> for BlockMaps {
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::Block
+    }
+
+    fn visit(
+        &self,
+        medium: &M,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        map::visit(medium, view, claim)
+    }
+}
+
+/// What is needed to open pools with block volumes.
+#[must_use]
+pub fn owners<M: Medium>() -> Owners<M> {
+    Owners::new([Arc::new(BlockMaps) as Arc<dyn BlockOwner<M>>])
+}

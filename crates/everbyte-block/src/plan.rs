@@ -1,0 +1,496 @@
+//! Planning writes: what a batch will log, fill and store, decided before anything is stored.
+//!
+//! Owns the translation of block requests into byte-granular stores. Each piece of a request that
+//! lies in one block becomes one of: nothing (no byte changed), a fill of a new block (holes, and
+//! pointer logging), or stores in place (data logging, and blocks that are fresh). Nothing that is
+//! planned here is visible or reachable until `execute` has committed; a plan can be dropped.
+//!
+//! Invariants: a plan names a logical block once; the writer's log room covers `log_bytes` when
+//! it is executed; a plan that changed the shape of the map holds the structure lock.
+
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, WordItem};
+use everbyte_pool::{Corrupt, WriteError, Writer};
+use parking_lot::MutexGuard;
+
+use crate::map::{self, MapKind, Path, Pending};
+use crate::volume::BlockVolume;
+
+/// A part of a request that lies in one block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockPiece<'a> {
+    /// Logical block.
+    pub(crate) block: u64,
+    /// First byte in the block.
+    pub(crate) start: usize,
+    /// The new bytes.
+    pub(crate) data: &'a [u8],
+}
+
+impl BlockPiece<'_> {
+    fn lines(&self) -> LineMask {
+        LineMask::covering(self.start, self.data.len())
+    }
+}
+
+/// Splits a request into its blocks.
+pub(crate) fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = BlockPiece<'_>> {
+    let mut at = PoolOffset(offset);
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let start = at.in_block();
+        let (now, later) = rest.split_at(rest.len().min(BLOCK - start));
+        let piece = BlockPiece { block: at.block().0, start, data: now };
+        at = at.plus(now.len() as u64);
+        rest = later;
+        Some(piece)
+    })
+}
+
+/// Why a plan could not be made.
+#[derive(Debug)]
+pub(crate) enum PlanError {
+    /// The pool is full, and a hole or a new node needs a block.
+    NoSpace,
+    /// The map cannot be right.
+    Corrupt(Corrupt),
+    /// The volume cannot be written.
+    Write(WriteError),
+}
+
+impl From<Corrupt> for PlanError {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+impl From<WriteError> for PlanError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// A word that changes.
+#[derive(Clone, Copy, Debug)]
+struct WordChange {
+    at: PoolOffset,
+    new: u64,
+}
+
+/// Bytes that are stored in place after the commit.
+#[derive(Clone, Copy, Debug)]
+struct PlacedStore<'a> {
+    at: PoolOffset,
+    data: &'a [u8],
+}
+
+/// A whole block that is filled before the commit: what it held, with a piece over it.
+#[derive(Clone, Copy, Debug)]
+struct Fill<'a> {
+    to: BlockNo,
+    /// Where the bytes around the piece come from; `None` for zeroes.
+    around: Option<BlockNo>,
+    piece: BlockPiece<'a>,
+}
+
+/// What a batch will do. See the module's head.
+pub(crate) struct Plan<'v, 'd> {
+    words: Vec<WordChange>,
+    logged_words: Vec<WordItem>,
+    logged_lines: Vec<(BlockNo, LineMask)>,
+    fills: Vec<Fill<'d>>,
+    /// Stores into fresh blocks that are streamed before the commit.
+    streams: Vec<PlacedStore<'d>>,
+    stores: Vec<PlacedStore<'d>>,
+    retired: Vec<BlockNo>,
+    allocated: Vec<BlockNo>,
+    structure: Option<MutexGuard<'v, ()>>,
+}
+
+impl Pending for Vec<WordChange> {
+    fn value(&self, at: PoolOffset) -> Option<u64> {
+        self.iter().rev().find(|change| change.at == at).map(|change| change.new)
+    }
+}
+
+/// Where a plan stood, so that a request that fails can be taken out again.
+#[derive(Clone, Copy)]
+struct Mark([usize; 8]);
+
+impl<'v, 'd> Plan<'v, 'd> {
+    pub(crate) fn new() -> Self {
+        Self {
+            words: Vec::new(),
+            logged_words: Vec::new(),
+            logged_lines: Vec::new(),
+            fills: Vec::new(),
+            streams: Vec::new(),
+            stores: Vec::new(),
+            retired: Vec::new(),
+            allocated: Vec::new(),
+            structure: None,
+        }
+    }
+
+    /// Bytes of log that the plan takes.
+    pub(crate) fn log_bytes<M: Medium>(&self) -> u64 {
+        let words = match self.logged_words.len() {
+            0 => 0,
+            count => Writer::<M>::words_bytes(count),
+        };
+        let lines = self.logged_lines.iter().map(|&(_, lines)| Writer::<M>::lines_bytes(lines));
+        words + lines.sum::<u64>()
+    }
+
+    /// Gives back every block that the plan took.
+    pub(crate) fn abandon<M: Medium>(self, writer: &mut Writer<'_, M>) {
+        self.allocated.into_iter().for_each(|block| writer.unalloc(block));
+    }
+
+    fn mark(&self) -> Mark {
+        Mark([
+            self.words.len(),
+            self.logged_words.len(),
+            self.logged_lines.len(),
+            self.fills.len(),
+            self.streams.len(),
+            self.stores.len(),
+            self.retired.len(),
+            self.allocated.len(),
+        ])
+    }
+
+    fn reset<M: Medium>(&mut self, mark: Mark, writer: &mut Writer<'_, M>) {
+        let Mark([words, logged_words, logged_lines, fills, streams, stores, retired, allocated]) =
+            mark;
+        self.words.truncate(words);
+        self.logged_words.truncate(logged_words);
+        self.logged_lines.truncate(logged_lines);
+        self.fills.truncate(fills);
+        self.streams.truncate(streams);
+        self.stores.truncate(stores);
+        self.retired.truncate(retired);
+        self.allocated.drain(allocated..).for_each(|block| writer.unalloc(block));
+    }
+
+    fn alloc<M: Medium>(&mut self, writer: &mut Writer<'_, M>) -> Option<BlockNo> {
+        let block = writer.alloc()?;
+        self.allocated.push(block);
+        Some(block)
+    }
+
+    /// Plans that the word at `at`, which is `old` now, becomes `new`.
+    pub(crate) fn change_word<M: Medium>(
+        &mut self,
+        writer: &Writer<'_, M>,
+        at: PoolOffset,
+        old: u64,
+        new: u64,
+    ) {
+        let known = self.words.value(at).is_some();
+        if !known && !writer.word_is_covered(at) {
+            self.logged_words.push(WordItem { target: at.0, old });
+        }
+        self.words.push(WordChange { at, new });
+    }
+
+    /// Keeps others from changing the shape of the map until the plan is done.
+    pub(crate) fn hold_structure<M: Medium>(&mut self, volume: &'v BlockVolume<M>) {
+        if self.structure.is_none() {
+            self.structure = Some(volume.lock_structure());
+        }
+    }
+
+    /// Plans to give up `block` once nothing durable names it.
+    pub(crate) fn retire(&mut self, block: BlockNo) {
+        self.retired.push(block);
+    }
+
+    /// Plans a whole request, or nothing of it.
+    pub(crate) fn add_request<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        offset: u64,
+        data: &'d [u8],
+    ) -> Result<(), PlanError> {
+        let mark = self.mark();
+        for piece in pieces(offset, data) {
+            if let Err(error) = self.add_piece(volume, writer, piece) {
+                self.reset(mark, writer);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_piece<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+    ) -> Result<(), PlanError> {
+        let entry_at = self.entry_for_write(volume, writer, piece.block)?;
+        let word = volume.medium().load_word(entry_at);
+        match map::decode(word, entry_at)? {
+            None => {
+                let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
+                self.fills.push(Fill { to, around: None, piece });
+                self.change_word(writer, entry_at, word, Entry::data(to).encode());
+            }
+            Some(entry) if entry.flags.zero => {
+                self.add_over_zero(volume, writer, piece, entry_at, entry.block);
+            }
+            Some(entry) => self.add_over_data(volume, writer, piece, entry_at, entry.block),
+        }
+        Ok(())
+    }
+
+    /// A write over a block that is reserved and reads as zeroes. Its contents mean nothing, and
+    /// can be overwritten unlogged, unless undoing an open epoch would make them mean something
+    /// again.
+    fn add_over_zero<M: Medium>(
+        &mut self,
+        volume: &BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+        entry_at: PoolOffset,
+        block: BlockNo,
+    ) {
+        let meaningless =
+            writer.is_fresh(block) || !volume.volume().word_logged_in_open(entry_at);
+        let to = if meaningless { Some(block) } else { self.alloc(writer) };
+        let old = Entry::zero(block).encode();
+        if let Some(to) = to {
+            self.fills.push(Fill { to, around: None, piece });
+            self.change_word(writer, entry_at, old, Entry::data(to).encode());
+            if to != block {
+                self.retire(block);
+            }
+            return;
+        }
+        let unlogged = LineMask::FULL.without(writer.logged(block));
+        if !unlogged.is_empty() {
+            self.logged_lines.push((block, unlogged));
+        }
+        self.store_over_zeroes(piece, block);
+        self.change_word(writer, entry_at, old, Entry::data(block).encode());
+    }
+
+    /// Stores zeroes and the piece over all of `block`, after the commit.
+    fn store_over_zeroes(&mut self, piece: BlockPiece<'d>, block: BlockNo) {
+        let end = piece.start + piece.data.len();
+        let at = block.offset();
+        self.stores.push(PlacedStore { at, data: &ZEROES[..piece.start] });
+        self.stores.push(PlacedStore { at: at.plus(piece.start as u64), data: piece.data });
+        self.stores.push(PlacedStore { at: at.plus(end as u64), data: &ZEROES[end..] });
+    }
+
+    fn add_over_data<M: Medium>(
+        &mut self,
+        volume: &BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+        entry_at: PoolOffset,
+        block: BlockNo,
+    ) {
+        let whole = piece.data.len() == BLOCK;
+        let changed = volume.delta().changed(volume.medium(), block, piece.start, piece.data);
+        let changed = changed.unwrap_or_else(|| piece.lines());
+        if changed.is_empty() {
+            return;
+        }
+        if writer.is_fresh(block) {
+            if whole && changed == LineMask::FULL {
+                self.streams.push(PlacedStore { at: block.offset(), data: piece.data });
+            } else {
+                self.store_lines(piece, block, changed);
+            }
+            return;
+        }
+        let logged = writer.logged(block);
+        if logged.or(changed).count() >= volume.threshold_lines()
+            && let Some(to) = self.alloc(writer)
+        {
+            self.fills.push(Fill { to, around: Some(block), piece });
+            let old = Entry::data(block).encode();
+            self.change_word(writer, entry_at, old, Entry::data(to).encode());
+            self.retire(block);
+            return;
+        }
+        let to_log = changed.without(logged);
+        if !to_log.is_empty() {
+            self.logged_lines.push((block, to_log));
+        }
+        self.store_lines(piece, block, changed);
+    }
+
+    /// Stores those bytes of the piece that lie in `lines`, after the commit.
+    fn store_lines(&mut self, piece: BlockPiece<'d>, block: BlockNo, lines: LineMask) {
+        for (run_start, run_len) in lines.runs() {
+            let from = run_start.max(piece.start);
+            let to = (run_start + run_len).min(piece.start + piece.data.len());
+            if from < to {
+                let at = block.offset().plus(from as u64);
+                let data = &piece.data[from - piece.start..to - piece.start];
+                self.stores.push(PlacedStore { at, data });
+            }
+        }
+    }
+
+    /// Plans that `block` is unmapped, or with `reserve` that it reads as zeroes from space that
+    /// stays its own.
+    pub(crate) fn add_zero_block<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        block: u64,
+        reserve: bool,
+    ) -> Result<(), PlanError> {
+        let entry_at = match (self.walk(volume, block)?, reserve) {
+            (Path::Entry(at), _) => at,
+            (Path::Missing(_), false) => return Ok(()),
+            (Path::Missing(_), true) => self.entry_for_write(volume, writer, block)?,
+        };
+        let word = volume.medium().load_word(entry_at);
+        match (map::decode(word, entry_at)?, reserve) {
+            (None, false) => {}
+            (None, true) => {
+                let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
+                self.change_word(writer, entry_at, word, Entry::zero(to).encode());
+            }
+            (Some(entry), true) if entry.flags.zero => {}
+            (Some(entry), true) => {
+                self.change_word(writer, entry_at, word, Entry::zero(entry.block).encode());
+            }
+            (Some(entry), false) => {
+                self.change_word(writer, entry_at, word, 0);
+                self.retire(entry.block);
+            }
+        }
+        Ok(())
+    }
+
+    fn walk<M: Medium>(&self, volume: &BlockVolume<M>, block: u64) -> Result<Path, Corrupt> {
+        volume.walk(block, Some(&self.words))
+    }
+
+    /// The address of the entry for `block`, with the branch that leads to it planned if it is
+    /// missing.
+    fn entry_for_write<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        block: u64,
+    ) -> Result<PoolOffset, PlanError> {
+        loop {
+            let attach = match self.walk(volume, block)? {
+                Path::Entry(at) => return Ok(at),
+                Path::Missing(attach) => attach,
+            };
+            if self.structure.is_none() {
+                // Somebody may have built the branch before we got the lock: look again.
+                self.hold_structure(volume);
+                continue;
+            }
+            let mut nodes = Vec::with_capacity(attach.nodes_needed());
+            for _ in 0..attach.nodes_needed() {
+                nodes.push(self.alloc(writer).ok_or(PlanError::NoSpace)?);
+            }
+            let new = map::build_branch(writer, &attach, block, &nodes);
+            let old = volume.medium().load_word(attach.at);
+            self.change_word(writer, attach.at, old, new);
+        }
+    }
+
+    /// Does what was planned: records and fills, one fence, then the stores.
+    pub(crate) fn execute<M: Medium>(
+        self,
+        medium: &M,
+        writer: &mut Writer<'_, M>,
+    ) -> Result<(), WriteError> {
+        writer.log_words(&self.logged_words);
+        for &(block, lines) in &self.logged_lines {
+            writer.log_lines(block, lines);
+        }
+        for fill in &self.fills {
+            fill_block(medium, writer, fill);
+        }
+        for stream in &self.streams {
+            writer.fill(stream.at, stream.data);
+        }
+        let mut committed = writer.commit()?;
+        for store in self.stores.iter().filter(|store| !store.data.is_empty()) {
+            committed.store(store.at, store.data);
+        }
+        for change in &self.words {
+            committed.store_word(change.at, change.new);
+        }
+        for &block in &self.retired {
+            committed.retire(block);
+        }
+        Ok(())
+    }
+}
+
+static ZEROES: [u8; BLOCK] = [0; BLOCK];
+
+/// Streams a whole block: the piece, and around it what the old block held, or zeroes.
+pub(crate) fn fill_block_from<M: Medium>(
+    medium: &M,
+    writer: &mut Writer<'_, M>,
+    to: BlockNo,
+    around: Option<BlockNo>,
+    piece: BlockPiece<'_>,
+) {
+    fill_block(medium, writer, &Fill { to, around, piece });
+}
+
+fn fill_block<M: Medium>(medium: &M, writer: &mut Writer<'_, M>, fill: &Fill<'_>) {
+    let piece = fill.piece;
+    if piece.data.len() == BLOCK {
+        writer.fill(fill.to.offset(), piece.data);
+        return;
+    }
+    let mut image = [0; BLOCK];
+    if let Some(around) = fill.around {
+        medium.read(around.offset(), &mut image);
+    }
+    image[piece.start..piece.start + piece.data.len()].copy_from_slice(piece.data);
+    writer.fill(fill.to.offset(), &image);
+}
+
+impl<M: Medium> BlockVolume<M> {
+    /// Walks to the entry of logical block `block`.
+    pub(crate) fn walk(
+        &self,
+        block: u64,
+        pending: Option<&dyn Pending>,
+    ) -> Result<Path, Corrupt> {
+        self.walk_seeing(block, pending, |_| {})
+    }
+
+    /// The same, with every node passed shown to `on_node`.
+    pub(crate) fn walk_seeing(
+        &self,
+        block: u64,
+        pending: Option<&dyn Pending>,
+        on_node: impl FnMut(BlockNo),
+    ) -> Result<Path, Corrupt> {
+        let root_at = self.volume().root_at();
+        match self.map_kind() {
+            MapKind::Radix => {
+                map::walk(self.medium(), root_at, block, self.size_blocks(), pending, on_node)
+            }
+            MapKind::Direct => {
+                let root = map::load_entry(self.medium(), root_at)?.ok_or_else(|| {
+                    Corrupt::new("volume root", root_at, "a direct map has no table")
+                })?;
+                Ok(Path::Entry(map::slot_at(root.block, block)))
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Reading: from the pool to the caller or straight to a socket, and what is mapped where.
+//!
+//! Invariants: a block is read under its lock, so it is seen whole; a socket that has no room is
+//! never waited for under a lock.
+
+use std::os::fd::BorrowedFd;
+
+use everbyte_device::{DeviceError, Extent, SendError, send_all};
+use everbyte_media::{BLOCK, BLOCK_U64, Medium, Piece, PoolOffset};
+use everbyte_pool::Corrupt;
+
+use crate::locks::BlockRange;
+use crate::map::{self, Path};
+use crate::volume::{BlockVolume, RequestRange};
+
+/// Blocks that are locked at once for reading: 1 MiB.
+const BLOCKS_AT_ONCE: u64 = 256;
+
+/// What lies at a logical block.
+enum Stored {
+    Hole,
+    /// Reserved, reads as zeroes.
+    Zero,
+    Data(PoolOffset),
+}
+
+impl<M: Medium> BlockVolume<M> {
+    fn stored(&self, block: u64) -> Result<Stored, Corrupt> {
+        let Path::Entry(at) = self.walk(block, None)? else { return Ok(Stored::Hole) };
+        Ok(match map::load_entry(self.medium(), at)? {
+            None => Stored::Hole,
+            Some(entry) if entry.flags.zero => Stored::Zero,
+            Some(entry) => Stored::Data(self.checked(entry.block, at)?),
+        })
+    }
+
+    /// Whether logical block `block` has contents of its own.
+    pub(crate) fn has_data(&self, block: u64) -> Result<bool, Corrupt> {
+        Ok(matches!(self.stored(block)?, Stored::Data(_)))
+    }
+
+    /// Where a block lies, if the medium is that large.
+    fn checked(
+        &self,
+        block: everbyte_media::BlockNo,
+        entry_at: PoolOffset,
+    ) -> Result<PoolOffset, Corrupt> {
+        if block.0 < self.medium().len() / BLOCK_U64 {
+            return Ok(block.offset());
+        }
+        Err(Corrupt::new("map entry", entry_at, format!("{block} is beyond the pool's end")))
+    }
+
+    pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let request = RequestRange { offset, len: out.len() as u64 };
+        self.check_range(offset, request.len)?;
+        for (range, chunk_at) in chunks(offset, out.len()) {
+            let _blocks = self.locks.read(range.blocks());
+            self.check_range(range.offset, range.len as u64)?;
+            let chunk = &mut out[chunk_at..chunk_at + range.len];
+            self.read_locked(range.offset, chunk).map_err(|c| request.corrupt(&c))?;
+        }
+        self.medium().check().map_err(|error| request.write_error(&error.into()))
+    }
+
+    /// Reads under locks that the caller holds.
+    fn read_locked(&self, offset: u64, out: &mut [u8]) -> Result<(), Corrupt> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = PoolOffset(offset + done as u64);
+            let len = (BLOCK - at.in_block()).min(out.len() - done);
+            let piece = &mut out[done..done + len];
+            match self.stored(at.block().0)? {
+                Stored::Data(start) => {
+                    self.medium().read(start.plus(at.in_block() as u64), piece);
+                }
+                Stored::Hole | Stored::Zero => piece.fill(0),
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send_bytes(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        let request = RequestRange { offset, len: len as u64 };
+        self.check_range(offset, request.len)?;
+        self.medium().check().map_err(|error| request.write_error(&error.into()))?;
+        if len as u64 > BLOCKS_AT_ONCE * BLOCK_U64 {
+            // Later chunks are walked after bytes have gone out: look before saying yes.
+            self.check_mapped(offset, request.len).map_err(|c| request.corrupt(&c))?;
+        }
+        let mut prefix = prefix;
+        for (range, chunk_at) in chunks(offset, len) {
+            let sent = self.send_chunk(range, prefix, socket);
+            let rest = match sent {
+                Ok(rest) => rest,
+                Err(SendError::Device(error)) if chunk_at > 0 => {
+                    return Err(SendError::Socket(std::io::Error::other(error)));
+                }
+                Err(error) => return Err(error),
+            };
+            send_all(socket, &rest)?;
+            prefix = &[];
+        }
+        if len == 0 {
+            send_all(socket, prefix)?;
+        }
+        Ok(())
+    }
+
+    fn check_mapped(&self, offset: u64, len: u64) -> Result<(), Corrupt> {
+        let blocks = BlockRange::of_bytes(offset, len);
+        for block in blocks.first..blocks.first + blocks.count {
+            self.stored(block)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes at once and returns the rest, copied.
+    fn send_chunk(
+        &self,
+        range: ByteRange,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<Vec<u8>, SendError> {
+        let request = RequestRange { offset: range.offset, len: range.len as u64 };
+        let _blocks = self.locks.read(range.blocks());
+        self.check_range(range.offset, range.len as u64)?;
+        let pieces = self.pieces(range, prefix).map_err(|c| request.corrupt(&c))?;
+        let mut sent = self.medium().send(socket, &pieces)?;
+        let mut rest = Vec::new();
+        for piece in pieces {
+            let skip = sent.min(piece.len());
+            sent -= skip;
+            let from = rest.len();
+            rest.resize(from + piece.len() - skip, 0);
+            match piece {
+                Piece::Bytes(bytes) => rest[from..].copy_from_slice(&bytes[skip..]),
+                Piece::Stored { at, .. } => {
+                    self.medium().read(at.plus(skip as u64), &mut rest[from..]);
+                }
+                Piece::Zeroes { .. } => {}
+            }
+        }
+        self.medium().check().map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(rest)
+    }
+
+    /// The message of `prefix` and the bytes of `range`, adjacent pieces joined.
+    fn pieces<'a>(&self, range: ByteRange, prefix: &'a [u8]) -> Result<Vec<Piece<'a>>, Corrupt> {
+        let mut pieces = Vec::with_capacity(2 + range.len / BLOCK);
+        if !prefix.is_empty() {
+            pieces.push(Piece::Bytes(prefix));
+        }
+        let mut done = 0;
+        while done < range.len {
+            let logical = PoolOffset(range.offset + done as u64);
+            let len = (BLOCK - logical.in_block()).min(range.len - done);
+            let stored = self.stored(logical.block().0)?;
+            match (stored, pieces.last_mut()) {
+                (Stored::Data(start), last) => {
+                    let at = start.plus(logical.in_block() as u64);
+                    match last {
+                        Some(Piece::Stored { at: before, len: bytes })
+                            if before.plus(*bytes as u64) == at =>
+                        {
+                            *bytes += len;
+                        }
+                        _ => pieces.push(Piece::Stored { at, len }),
+                    }
+                }
+                (_, Some(Piece::Zeroes { len: bytes })) => *bytes += len,
+                _ => pieces.push(Piece::Zeroes { len }),
+            }
+            done += len;
+        }
+        Ok(pieces)
+    }
+
+    pub(crate) fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        let request = RequestRange { offset, len };
+        self.check_range(offset, len)?;
+        if len == 0 {
+            return Err(DeviceError::OutOfRange { offset, len, size_bytes: self.size_bytes() });
+        }
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = offset;
+        let end = offset + len;
+        while at < end {
+            let block = at / BLOCK_U64;
+            let to = ((block + 1) * BLOCK_U64).min(end);
+            let range = ByteRange { offset: at, len: 1 };
+            let stored = {
+                let _blocks = self.locks.read(range.blocks());
+                self.check_range(at, to - at)?;
+                self.stored(block).map_err(|c| request.corrupt(&c))?
+            };
+            let (hole, zero) = match stored {
+                Stored::Hole => (true, true),
+                Stored::Zero => (false, true),
+                Stored::Data(_) => (false, false),
+            };
+            let full = extents.len() >= extents_max.max(1);
+            match extents.last_mut() {
+                Some(last) if (last.hole, last.zero) == (hole, zero) => last.len += to - at,
+                Some(_) if full => break,
+                _ => extents.push(Extent { len: to - at, hole, zero }),
+            }
+            at = to;
+        }
+        Ok(extents)
+    }
+}
+
+/// A run of bytes of the device.
+#[derive(Clone, Copy, Debug)]
+struct ByteRange {
+    offset: u64,
+    len: usize,
+}
+
+impl ByteRange {
+    fn blocks(self) -> BlockRange {
+        BlockRange::of_bytes(self.offset, self.len as u64)
+    }
+}
+
+/// Cuts a range at multiples of 1 MiB; each part comes with its place in the whole.
+fn chunks(offset: u64, len: usize) -> impl Iterator<Item = (ByteRange, usize)> {
+    const CHUNK: u64 = BLOCKS_AT_ONCE * BLOCK_U64;
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        let to_boundary = usize::try_from(CHUNK - at % CHUNK).unwrap_or(usize::MAX);
+        let part = to_boundary.min(len - done);
+        let range = ByteRange { offset: at, len: part };
+        done += part;
+        Some((range, done - part))
+    })
+}

@@ -1,0 +1,232 @@
+//! The block volume: a block device over a volume of the pool.
+//!
+//! Owns what its parts share: the map's shape, the block locks, the settings. Reading is in
+//! `read`, writing in `write` and `plan`, unmapping in `unmap`, resizing in `resize`, groups in
+//! `group`. Locks are taken in this order: the volume's gate, block locks, a lane, the structure
+//! lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use everbyte_device::DeviceError;
+use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_pool::format::VolumeKind;
+use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, WriteError};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::delta::{Delta, DeltaState};
+use crate::locks::BlockLocks;
+use crate::map::{self, MapKind};
+
+/// Settings of a new block volume.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockOptions {
+    /// Shape of the mapping table.
+    pub map: MapKind,
+    /// Whether writes are compared with what is stored.
+    pub delta: Delta,
+    /// Share of a block, in percent, from which on a block is replaced instead of logged: 0
+    /// always, 101 and more never.
+    pub threshold_percent: u32,
+    /// Bytes of log over all lanes; `None` for a size that suits the volume's.
+    pub log_bytes: Option<u64>,
+    /// Lanes of the log: how many threads can write at once.
+    pub lanes: u32,
+}
+
+impl Default for BlockOptions {
+    fn default() -> Self {
+        Self {
+            map: MapKind::default(),
+            delta: Delta::default(),
+            threshold_percent: 50,
+            log_bytes: None,
+            lanes: everbyte_pool::LANES_DEFAULT,
+        }
+    }
+}
+
+impl BlockOptions {
+    fn threshold_lines(&self) -> u32 {
+        (self.threshold_percent.saturating_mul(64)).div_ceil(100).min(65)
+    }
+}
+
+/// A block device over a volume of the pool. See the module's head.
+pub struct BlockVolume<M: Medium> {
+    pool: Arc<Pool<M>>,
+    volume: Arc<Volume<M>>,
+    map: MapKind,
+    delta: DeltaState,
+    pub(crate) locks: BlockLocks,
+    structure: Mutex<()>,
+    size_bytes: AtomicU64,
+    read_only: AtomicBool,
+}
+
+impl<M: Medium> BlockVolume<M> {
+    /// Makes a block volume of `size_bytes` in `pool`.
+    ///
+    /// # Errors
+    /// As [`Pool::create_volume`].
+    pub fn create(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        size_bytes: u64,
+        options: &BlockOptions,
+    ) -> Result<Self, PoolError> {
+        pool.check_volume_size(size_bytes)?;
+        let mut spec = VolumeSpec::new(name, VolumeKind::Block, size_bytes);
+        spec.map = options.map.code();
+        spec.delta = options.delta.code();
+        spec.threshold_lines = options.threshold_lines();
+        spec.log_bytes = options.log_bytes;
+        spec.lanes = options.lanes;
+        let table_blocks = match options.map {
+            MapKind::Radix => 0,
+            MapKind::Direct => map::table_blocks(size_bytes),
+        };
+        pool.create_volume(&spec, table_blocks)?;
+        Self::open(pool, name)
+    }
+
+    /// Opens the block volume `name` of `pool`. A volume is to be opened once at a time.
+    ///
+    /// # Errors
+    /// There is no such volume, or it cannot be read.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
+        let volume = pool.volume(name)?;
+        let unknown = |what| Corrupt::new("volume descriptor", volume.root_at(), what);
+        let descriptor = volume.descriptor();
+        let map = MapKind::from_code(descriptor.map).ok_or_else(|| unknown("unknown map"))?;
+        let delta =
+            Delta::from_code(descriptor.delta).ok_or_else(|| unknown("unknown translation"))?;
+        let (read_ns, write_ns) = volume.medium().line_cost_ns();
+        let size_bytes = volume.size_bytes()?;
+        let block_volume = Self {
+            pool: Arc::clone(pool),
+            map,
+            delta: DeltaState::new(delta, read_ns, write_ns),
+            locks: BlockLocks::new(),
+            structure: Mutex::new(()),
+            size_bytes: AtomicU64::new(size_bytes),
+            read_only: AtomicBool::new(volume.read_only_reason().is_some()),
+            volume,
+        };
+        block_volume.trim_tail()?;
+        Ok(block_volume)
+    }
+
+    /// The pool's view of the volume: epochs, log, checkpoints.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume<M>> {
+        &self.volume
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool<M>> {
+        &self.pool
+    }
+
+    /// Refuses writes from now on, or allows them again where the pool does.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::Release);
+    }
+
+    /// Returns when nobody reads or writes the volume any more. To be called after
+    /// [`Volume::mark_gone`], so that nobody begins to either.
+    pub fn drain(&self) {
+        drop(self.locks.write_all());
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire) || self.volume.read_only_reason().is_some()
+    }
+
+    pub(crate) fn medium(&self) -> &M {
+        self.volume.medium()
+    }
+
+    pub(crate) fn map_kind(&self) -> MapKind {
+        self.map
+    }
+
+    pub(crate) fn delta(&self) -> &DeltaState {
+        &self.delta
+    }
+
+    pub(crate) fn threshold_lines(&self) -> u32 {
+        self.volume.descriptor().threshold_lines
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
+        self.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    pub(crate) fn size_blocks(&self) -> u64 {
+        self.size_bytes().div_ceil(BLOCK_U64)
+    }
+
+    pub(crate) fn lock_structure(&self) -> MutexGuard<'_, ()> {
+        self.structure.lock()
+    }
+
+    /// Checks that a request lies in the device and that the device is there.
+    pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.volume.is_gone() {
+            return Err(DeviceError::Gone);
+        }
+        let size_bytes = self.size_bytes();
+        match offset.checked_add(len) {
+            Some(end) if end <= size_bytes => Ok(()),
+            _ => Err(DeviceError::OutOfRange { offset, len, size_bytes }),
+        }
+    }
+
+    /// Checks that a request may write.
+    pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.is_read_only() {
+            let reason = self.volume.read_only_reason().unwrap_or("it was opened so");
+            return Err(DeviceError::ReadOnly { reason: reason.to_owned() });
+        }
+        self.check_range(offset, len)
+    }
+}
+
+/// A request, for error messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestRange {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl RequestRange {
+    pub(crate) fn corrupt(self, corrupt: &Corrupt) -> DeviceError {
+        DeviceError::Media { offset: self.offset, len: self.len, reason: corrupt.to_string() }
+    }
+
+    pub(crate) fn write_error(self, error: &WriteError) -> DeviceError {
+        match error {
+            WriteError::ReadOnly { reason } => DeviceError::ReadOnly { reason: reason.clone() },
+            WriteError::Gone => DeviceError::Gone,
+            other => DeviceError::Media {
+                offset: self.offset,
+                len: self.len,
+                reason: other.to_string(),
+            },
+        }
+    }
+
+    pub(crate) fn no_space(self) -> DeviceError {
+        DeviceError::NoSpace {
+            offset: self.offset,
+            len: self.len,
+            advice: "the pool is full; grow it, trim or delete volumes".into(),
+        }
+    }
+}

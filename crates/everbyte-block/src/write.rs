@@ -1,0 +1,313 @@
+//! Writing: batches of requests, one fence for each batch, and the short path for FUA.
+//!
+//! The order of a batch: block locks, then the epoch, then the plan; then records and fills, one
+//! fence, and the stores in place (`Plan::execute`). Where the log or the pool has no room the
+//! epoch is left before a checkpoint is waited for, and everything is planned again, because the
+//! old plan's compared and logged state may be stale.
+//!
+//! The short path (one block, FUA): the new block is filled and fenced, then its entry is stored,
+//! flushed and fenced, with no record. It is allowed only where no open epoch could undo the
+//! entry, the block or a node above, so a crash leaves the old block or the new one.
+
+use everbyte_device::{DeviceError, Fua, WriteRequest};
+use everbyte_media::Medium;
+use everbyte_pool::format::Entry;
+use everbyte_pool::{Corrupt, WriteError};
+
+use crate::locks::BlockRange;
+use crate::map::{self, Path};
+use crate::plan::{BlockPiece, Plan, PlanError, fill_block_from, pieces};
+use crate::volume::{BlockVolume, RequestRange};
+
+/// Outcome of one request.
+pub(crate) type Outcome = Result<(), DeviceError>;
+
+/// What became of an attempt to write a batch.
+pub(crate) enum Attempt {
+    /// Done, in this epoch, with each request's outcome.
+    Done(u64, Vec<Outcome>),
+    /// The log has no room now, but has after a checkpoint.
+    LogFull,
+    /// The log never has room for so much at once.
+    TooLarge,
+    /// The pool has no free block; a checkpoint may free some.
+    PoolFull,
+}
+
+/// What became of an attempt at the short path.
+enum Short {
+    /// Durable.
+    Done,
+    /// Unchanged and durable before.
+    Nothing,
+    /// Not allowed here.
+    NotAllowed,
+}
+
+fn range_of(request: &WriteRequest<'_>) -> BlockRange {
+    BlockRange::of_bytes(request.offset, request.data.len() as u64)
+}
+
+fn named(request: &WriteRequest<'_>) -> RequestRange {
+    RequestRange { offset: request.offset, len: request.data.len() as u64 }
+}
+
+impl<M: Medium> BlockVolume<M> {
+    pub(crate) fn write_requests(&self, requests: &[WriteRequest<'_>]) -> Vec<Outcome> {
+        let mut outcomes: Vec<Outcome> = requests
+            .iter()
+            .map(|request| self.check_write(request.offset, request.data.len() as u64))
+            .collect();
+        let mut durable_epoch = 0;
+        let mut first = 0;
+        while first < requests.len() {
+            let count = disjoint_prefix(&requests[first..]);
+            let run = first..first + count;
+            let epoch = self.write_run(&requests[run.clone()], &mut outcomes[run]);
+            durable_epoch = durable_epoch.max(epoch);
+            first += count;
+        }
+        if durable_epoch > 0
+            && let Err(error) = self.volume().complete(durable_epoch)
+        {
+            for (request, outcome) in requests.iter().zip(&mut outcomes) {
+                if request.fua == Fua::Yes && outcome.is_ok() {
+                    *outcome = Err(named(request).write_error(&error));
+                }
+            }
+        }
+        outcomes
+    }
+
+    /// Writes requests that share no block. Returns the epoch that must be durable before those
+    /// with FUA are answered, 0 for none.
+    fn write_run(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) -> u64 {
+        let mut durable_epoch = 0;
+        let mut batch = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter().enumerate() {
+            if outcomes[index].is_err() || request.data.is_empty() {
+                continue;
+            }
+            if request.fua == Fua::Yes && range_of(request).count == 1 {
+                match self.write_short(request) {
+                    Ok(Short::Done | Short::Nothing) => continue,
+                    Ok(Short::NotAllowed) => {}
+                    Err(error) => {
+                        outcomes[index] = Err(error);
+                        continue;
+                    }
+                }
+            }
+            batch.push(index);
+        }
+        if batch.is_empty() {
+            return 0;
+        }
+        let asked: Vec<WriteRequest<'_>> = batch.iter().map(|&index| requests[index]).collect();
+        let (epoch, results) = self.write_batch_in_epoch(&asked);
+        for (index, result) in batch.into_iter().zip(results) {
+            if requests[index].fua == Fua::Yes {
+                durable_epoch = epoch;
+            }
+            outcomes[index] = result;
+        }
+        durable_epoch
+    }
+
+    /// Writes disjoint requests in one epoch, or in several if they do not fit in one.
+    fn write_batch_in_epoch(&self, requests: &[WriteRequest<'_>]) -> (u64, Vec<Outcome>) {
+        let _gate = self.volume().enter();
+        let _blocks = self.locks.write(requests.iter().map(range_of));
+        let all = |error: &WriteError| -> Vec<Outcome> {
+            requests.iter().map(|request| Err(named(request).write_error(error))).collect()
+        };
+        let mut pool_was_full = false;
+        loop {
+            match self.attempt(requests, pool_was_full) {
+                Ok(Attempt::Done(epoch, outcomes)) => return (epoch, outcomes),
+                Ok(Attempt::TooLarge) => return self.write_parts(requests),
+                Ok(Attempt::LogFull) => {}
+                Ok(Attempt::PoolFull) => pool_was_full = true,
+                Err(error) => return (0, all(&error)),
+            }
+            if let Err(error) = self.checkpoint_for_room() {
+                return (0, all(&error));
+            }
+        }
+    }
+
+    /// Makes room in the log and sets retired blocks free. No lane is held.
+    pub(crate) fn checkpoint_for_room(&self) -> Result<(), WriteError> {
+        self.volume().complete(self.volume().current_epoch())
+    }
+
+    /// Plans and executes once. The caller holds gate and block locks.
+    pub(crate) fn attempt(
+        &self,
+        requests: &[WriteRequest<'_>],
+        pool_was_full: bool,
+    ) -> Result<Attempt, WriteError> {
+        let mut writer = self.volume().join()?;
+        let mut plan = Plan::new();
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for request in requests {
+            let named = named(request);
+            if let Err(error) = self.check_write(named.offset, named.len) {
+                outcomes.push(Err(error));
+                continue;
+            }
+            let planned = plan.add_request(self, &mut writer, request.offset, request.data);
+            outcomes.push(match planned {
+                Ok(()) => Ok(()),
+                Err(PlanError::NoSpace) if !pool_was_full => {
+                    plan.abandon(&mut writer);
+                    return Ok(Attempt::PoolFull);
+                }
+                Err(PlanError::NoSpace) => Err(named.no_space()),
+                Err(PlanError::Corrupt(corrupt)) => Err(named.corrupt(&corrupt)),
+                Err(PlanError::Write(error)) => return Err(error),
+            });
+        }
+        let needed = plan.log_bytes::<M>();
+        if needed > writer.room_bytes() {
+            plan.abandon(&mut writer);
+            let fits_when_empty = needed <= self.volume().log_half_bytes();
+            return Ok(if fits_when_empty { Attempt::LogFull } else { Attempt::TooLarge });
+        }
+        let epoch = writer.epoch();
+        plan.execute(self.medium(), &mut writer)?;
+        drop(writer);
+        self.medium().check()?;
+        Ok(Attempt::Done(epoch, outcomes))
+    }
+
+    /// Writes what does not fit in the log at once in parts: requests one by one, and a single
+    /// request block by block. The caller holds gate and block locks.
+    fn write_parts(&self, requests: &[WriteRequest<'_>]) -> (u64, Vec<Outcome>) {
+        let mut epoch = 0;
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for request in requests {
+            let whole = requests.len() > 1;
+            let parts: Vec<WriteRequest<'_>> = if whole {
+                vec![*request]
+            } else {
+                let block = |piece: BlockPiece<'_>| {
+                    piece.block * everbyte_media::BLOCK_U64 + piece.start as u64
+                };
+                pieces(request.offset, request.data)
+                    .map(|piece| WriteRequest {
+                        offset: block(piece),
+                        data: piece.data,
+                        fua: request.fua,
+                    })
+                    .collect()
+            };
+            let mut outcome = Ok(());
+            for part in parts {
+                let (part_epoch, mut result) = self.write_part(&part);
+                epoch = epoch.max(part_epoch);
+                outcome = result.pop().unwrap_or(Ok(()));
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            outcomes.push(outcome);
+        }
+        (epoch, outcomes)
+    }
+
+    /// Writes one part under locks that the caller holds.
+    fn write_part(&self, part: &WriteRequest<'_>) -> (u64, Vec<Outcome>) {
+        let one = std::slice::from_ref(part);
+        let mut pool_was_full = false;
+        loop {
+            let error = match self.attempt(one, pool_was_full) {
+                Ok(Attempt::Done(epoch, outcomes)) => return (epoch, outcomes),
+                Ok(Attempt::TooLarge) => return self.write_parts(one),
+                Ok(Attempt::LogFull) => None,
+                Ok(Attempt::PoolFull) => {
+                    pool_was_full = true;
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            let error = error.or_else(|| self.checkpoint_for_room().err());
+            if let Some(error) = error {
+                return (0, vec![Err(named(part).write_error(&error))]);
+            }
+        }
+    }
+
+    fn write_short(&self, request: &WriteRequest<'_>) -> Result<Short, DeviceError> {
+        let named = named(request);
+        let _gate = self.volume().enter();
+        let _blocks = self.locks.write([range_of(request)]);
+        self.check_write(named.offset, named.len)?;
+        let Some(piece) = pieces(request.offset, request.data).next() else {
+            return Ok(Short::Nothing);
+        };
+        let target = self.short_target(piece.block).map_err(|c| named.corrupt(&c))?;
+        let Some((entry_at, old)) = target else { return Ok(Short::NotAllowed) };
+        self.replace_durably(entry_at, old, piece).map_err(|error| named.write_error(&error))
+    }
+
+    /// The entry of `block` and its address, if it may be changed on the short path.
+    fn short_target(
+        &self,
+        block: u64,
+    ) -> Result<Option<(everbyte_media::PoolOffset, Option<Entry>)>, Corrupt> {
+        let mut settled = true;
+        let path = self.walk_seeing(block, None, |node| {
+            settled &= self.volume().node_is_settled(node);
+        })?;
+        let Path::Entry(at) = path else { return Ok(None) };
+        let entry = map::load_entry(self.medium(), at)?;
+        let named = entry.map(|entry| entry.block);
+        let allowed = settled && self.volume().short_path_allowed(at, named);
+        Ok(allowed.then_some((at, entry)))
+    }
+
+    fn replace_durably(
+        &self,
+        entry_at: everbyte_media::PoolOffset,
+        old: Option<Entry>,
+        piece: BlockPiece<'_>,
+    ) -> Result<Short, WriteError> {
+        let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
+        if let Some(block) = data {
+            let changed =
+                self.delta().changed(self.medium(), block, piece.start, piece.data);
+            if changed.is_some_and(everbyte_media::LineMask::is_empty)
+                && !self.volume().block_is_open(block)
+            {
+                self.medium().check()?;
+                return Ok(Short::Nothing);
+            }
+        }
+        let mut writer = self.volume().join()?;
+        let Some(to) = writer.alloc() else { return Ok(Short::NotAllowed) };
+        fill_block_from(self.medium(), &mut writer, to, data, piece);
+        let mut committed = writer.commit()?;
+        committed.settle(to);
+        committed.store_word_durably(entry_at, Entry::data(to).encode())?;
+        if let Some(old) = old {
+            committed.retire(old.block);
+        }
+        drop(writer);
+        self.medium().check()?;
+        Ok(Short::Done)
+    }
+}
+
+/// How many of `requests`, from the first on, share no block with each other.
+fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
+    let mut ranges: Vec<BlockRange> = Vec::with_capacity(requests.len());
+    for request in requests {
+        let range = range_of(request);
+        if ranges.iter().any(|earlier| earlier.overlaps(&range)) {
+            break;
+        }
+        ranges.push(range);
+    }
+    ranges.len()
+}

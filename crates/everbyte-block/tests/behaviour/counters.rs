@@ -1,0 +1,155 @@
+//! What requests cost, exactly.
+
+use everbyte_block::{BlockOptions, BlockVolume, Delta};
+use everbyte_device::{BlockDevice, Fua, Hole, WriteRequest};
+use everbyte_media::{Counters, Mapped, Medium};
+
+use crate::{new_pool, new_volume, pattern};
+
+const ON: BlockOptions = BlockOptions {
+    map: everbyte_block::MapKind::Radix,
+    delta: Delta::On,
+    threshold_percent: 50,
+    log_bytes: None,
+    lanes: 8,
+};
+
+fn cost(volume: &BlockVolume<Mapped>, action: impl FnOnce()) -> (Counters, u64) {
+    let before = (volume.pool().medium().counters(), volume.volume().log_bytes());
+    action();
+    let after = (volume.pool().medium().counters(), volume.volume().log_bytes());
+    (after.0.since(&before.0), after.1 - before.1)
+}
+
+#[test]
+fn a_first_write_of_a_block_costs_one_fence() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    let data = pattern(1, 4096);
+    let (first, log) = cost(&volume, || volume.write(0, &data, Fua::No).unwrap());
+    assert_eq!(first.fences, 1, "even with the nodes that lead to it");
+    assert_eq!(log, 64, "one record, of the root word");
+    let (second, log) = cost(&volume, || volume.write(4096, &data, Fua::No).unwrap());
+    assert_eq!(second.fences, 1);
+    assert_eq!(log, 0, "the leaf is fresh, so its words need no record");
+    assert_eq!(second.bytes_stored, 4096 + 8, "the block and its entry");
+    assert_eq!(second.lines_flushed, 0, "streamed, or left to the checkpoint");
+}
+
+#[test]
+fn a_first_write_in_an_old_leaf_logs_one_pointer() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    let (cost, log) =
+        cost(&volume, || volume.write(0, &pattern(2, 4096), Fua::No).unwrap());
+    assert_eq!(cost.fences, 1);
+    assert_eq!(log, 64);
+    assert_eq!(cost.bytes_stored, 4096 + 64 + 8, "the new block, the record, the entry");
+    assert_eq!(cost.lines_flushed, 1, "the record's line");
+}
+
+#[test]
+fn changed_lines_that_are_logged_cost_neither_fence_nor_log() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    let mut data = pattern(1, 4096);
+    volume.write(0, &data, Fua::No).unwrap();
+    volume.flush().unwrap();
+    data[640..704].copy_from_slice(&pattern(2, 64));
+    let (first, log) = cost(&volume, || volume.write(0, &data, Fua::No).unwrap());
+    assert_eq!((first.fences, log), (1, 128), "one line and its header are logged");
+    assert_eq!(first.bytes_stored, 128 + 64);
+    data[640..704].copy_from_slice(&pattern(3, 64));
+    let (again, log) = cost(&volume, || volume.write(0, &data, Fua::No).unwrap());
+    assert_eq!((again.fences, log), (0, 0));
+    assert_eq!(again.bytes_stored, 64, "the changed line and nothing else");
+    assert_eq!(again.lines_flushed, 0);
+}
+
+#[test]
+fn rewriting_the_same_bytes_stores_nothing() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    let data = pattern(1, 3 * 4096 + 100);
+    volume.write(50, &data, Fua::No).unwrap();
+    for _ in 0..2 {
+        let (cost, log) = cost(&volume, || volume.write(50, &data, Fua::No).unwrap());
+        assert_eq!((cost.bytes_stored, cost.fences, cost.lines_flushed, log), (0, 0, 0, 0));
+        volume.flush().unwrap();
+    }
+    let (idle, _) = cost(&volume, || volume.flush().unwrap());
+    assert_eq!((idle.bytes_stored, idle.fences), (0, 0), "nothing to make durable");
+}
+
+#[test]
+fn a_batch_of_sixteen_first_writes_commits_with_one_fence() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    let data: Vec<Vec<u8>> = (0..16).map(|i| pattern(i, 4096)).collect();
+    let requests: Vec<WriteRequest<'_>> = data
+        .iter()
+        .zip(0u64..)
+        .map(|(data, i)| WriteRequest { offset: i * 3 * 4096, data, fua: Fua::No })
+        .collect();
+    let (cost, _) = cost(&volume, || {
+        assert!(volume.write_batch(&requests).iter().all(Result::is_ok));
+    });
+    assert_eq!(cost.fences, 1);
+    for request in &requests {
+        let mut back = vec![0; 4096];
+        volume.read(request.offset, &mut back).unwrap();
+        assert_eq!(back, request.data);
+    }
+}
+
+#[test]
+fn the_threshold_decides_between_logging_and_replacing() {
+    for (percent, lines, replaced) in
+        [(50, 31, false), (50, 32, true), (0, 1, true), (101, 64, false), (25, 16, true)]
+    {
+        let options = BlockOptions { threshold_percent: percent, ..ON };
+        let volume = new_volume(&new_pool(4096), "v", 8 << 20, &options);
+        volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
+        volume.flush().unwrap();
+        let (cost, log) =
+            cost(&volume, || volume.write(0, &pattern(2, lines * 64), Fua::No).unwrap());
+        let expected_log = if replaced { 64 } else { 64 * (1 + lines as u64) };
+        assert_eq!(log, expected_log, "{lines} lines at {percent}%");
+        let data_bytes = if replaced { 4096 + 8 } else { 64 * lines as u64 };
+        assert_eq!(cost.bytes_stored, expected_log + data_bytes, "{lines} lines at {percent}%");
+    }
+}
+
+#[test]
+fn lines_logged_before_count_towards_the_threshold() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    volume.write(0, &pattern(2, 20 * 64), Fua::No).unwrap();
+    let (_, log) = cost(&volume, || {
+        volume.write(20 * 64, &pattern(3, 12 * 64), Fua::No).unwrap();
+    });
+    assert_eq!(log, 64, "20 + 12 lines reach the threshold: a pointer is logged");
+}
+
+#[test]
+fn a_durable_write_of_a_settled_block_costs_two_fences_and_no_record() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, 8192), Fua::No).unwrap();
+    volume.flush().unwrap();
+    let (short, log) = cost(&volume, || volume.write(0, &pattern(2, 512), Fua::Yes).unwrap());
+    assert_eq!((short.fences, log), (2, 0));
+    assert_eq!(short.bytes_stored, 4096 + 8);
+    assert_eq!(short.lines_flushed, 1);
+}
+
+#[test]
+fn a_whole_leaf_is_unlinked_by_one_word() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, 4 << 20), Fua::No).unwrap();
+    volume.flush().unwrap();
+    let (unlinked, log) = cost(&volume, || volume.discard(0, 2 << 20, Fua::No).unwrap());
+    assert_eq!((unlinked.fences, log), (1, 64));
+    assert_eq!(unlinked.bytes_stored, 64 + 8);
+    let (_, log) = cost(&volume, || {
+        volume.write_zeroes(2 << 20, 2 << 20, Hole::Forbidden, true, Fua::No).unwrap();
+    });
+    assert_eq!(log, 64 + 511 * 16 + 16, "512 words in one record, rounded up to lines");
+}

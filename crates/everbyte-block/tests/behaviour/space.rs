@@ -1,0 +1,112 @@
+//! Space: thin provisioning, a full pool, quarantine, ownership.
+
+use everbyte_block::{BlockOptions, Delta, MapKind};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
+
+use crate::{new_pool, new_volume, pattern};
+
+fn small() -> BlockOptions {
+    BlockOptions { log_bytes: Some(64 << 10), lanes: 1, delta: Delta::Off, ..BlockOptions::default() }
+}
+
+fn assert_partition(pool: &everbyte_pool::Pool<everbyte_media::Mapped>) {
+    let report = pool.check().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
+    for map in [MapKind::Radix, MapKind::Direct] {
+        let pool = new_pool(200);
+        let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions { map, ..small() });
+        let mut written = 0;
+        let error = loop {
+            match volume.write(written * 4096, &pattern(written, 4096), Fua::No) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+        assert!(written > 100, "{written} blocks fitted");
+        for block in 0..written {
+            volume.write(block * 4096, &pattern(block + 1000, 4096), Fua::No).unwrap();
+            volume.write(block * 4096 + 100, &pattern(block, 50), Fua::Yes).unwrap();
+        }
+        let everything = pattern(7, usize::try_from(written).unwrap() * 4096);
+        volume.write(0, &everything, Fua::No).unwrap();
+        volume.flush().unwrap();
+        let mut back = vec![0; everything.len()];
+        volume.read(0, &mut back).unwrap();
+        assert_eq!(back, everything);
+        assert_partition(&pool);
+        volume.discard(0, 40 * 4096, Fua::No).unwrap();
+        volume.write(written * 4096, &pattern(9, 4096), Fua::No).unwrap();
+        assert_partition(&pool);
+    }
+}
+
+#[test]
+fn a_request_that_does_not_fit_leaves_nothing_of_itself() {
+    let pool = new_pool(200);
+    let volume = new_volume(&pool, "v", 4 << 20, &small());
+    let error = volume.write(0, &pattern(1, 1 << 20), Fua::No).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+    let extents = volume.status(0, 4 << 20, 10).unwrap();
+    assert_eq!(extents.len(), 1);
+    assert!(extents[0].hole);
+    assert_partition(&pool);
+    volume.write(0, &pattern(1, 100 * 4096), Fua::No).unwrap();
+}
+
+#[test]
+fn reserved_zeroes_never_run_out_of_space() {
+    let pool = new_pool(200);
+    let volume = new_volume(&pool, "v", 4 << 20, &small());
+    volume.write_zeroes(0, 40 * 4096 + 9, Hole::Forbidden, false, Fua::No).unwrap();
+    let extents = volume.status(0, 40 * 4096, 10).unwrap();
+    assert!(extents.iter().all(|extent| extent.zero && !extent.hole));
+    let mut at = 1 << 20;
+    while volume.write(at, &pattern(at, 4096), Fua::No).is_ok() {
+        at += 4096;
+    }
+    for block in 0..40 {
+        volume.write(block * 4096 + 5, &pattern(block, 1000), Fua::No).unwrap();
+        volume.write(block * 4096 + 5, &pattern(block + 1, 1000), Fua::No).unwrap();
+    }
+    let mut back = vec![1; 4096];
+    volume.read(7 * 4096, &mut back).unwrap();
+    assert_eq!(&back[5..1005], pattern(8, 1000));
+    assert!(back[1005..].iter().chain(&back[..5]).all(|&byte| byte == 0));
+    assert_partition(&pool);
+}
+
+#[test]
+fn replaced_blocks_come_back_only_after_a_checkpoint() {
+    let pool = new_pool(400);
+    let volume = new_volume(&pool, "v", 4 << 20, &small());
+    volume.write(0, &pattern(1, 64 * 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    let before = pool.info().free_bytes;
+    volume.write(0, &pattern(2, 64 * 4096), Fua::No).unwrap();
+    assert_eq!(pool.info().free_bytes, before - 64 * 4096);
+    volume.flush().unwrap();
+    assert_eq!(pool.info().free_bytes, before);
+}
+
+#[test]
+fn zeroing_and_rewriting_in_one_epoch_keeps_the_books() {
+    let pool = new_pool(2000);
+    for map in [MapKind::Radix, MapKind::Direct] {
+        let name = format!("{map:?}");
+        let volume = new_volume(&pool, &name, 8 << 20, &BlockOptions { map, ..small() });
+        volume.write(0, &pattern(1, 3 << 20), Fua::No).unwrap();
+        for round in 0..4 {
+            volume.discard(0, 2 << 20, Fua::No).unwrap();
+            volume.write(4096 * round, &pattern(round, 70_000), Fua::No).unwrap();
+            volume.write_zeroes(0, 5 << 12, Hole::Forbidden, true, Fua::No).unwrap();
+            volume.write(8192, &pattern(round + 9, 4096), Fua::No).unwrap();
+            volume.discard(8192 + 17, 10_000, Fua::Yes).unwrap();
+            assert_partition(&pool);
+        }
+    }
+}

@@ -1,0 +1,501 @@
+//! What the hardware may leave in one 64-byte line: the persistence rules themselves.
+//!
+//! Owns the pending stores of a line and the enumeration of its possible durable contents.
+//! Invariants: pieces are kept in the order they were stored; no piece crosses an aligned 8-byte
+//! word; once a piece is durable, no earlier piece can overwrite its bytes.
+//! Knows nothing of addresses, threads' fences or the explorer.
+
+use std::sync::Arc;
+
+use everbyte_media::LINE;
+
+use crate::tape::{Tape, mix};
+
+/// The bytes of one line.
+pub(crate) type Image = [u8; LINE];
+
+/// Pieces of a line without an order up to which every subset of them is tried.
+const SUBSETS_EXHAUSTIVE: usize = 3;
+/// Seeded subsets tried beyond that, besides none, all, each alone and each missing.
+const SUBSETS_SEEDED: u64 = 2;
+/// Streamed pieces of a line told apart; later ones persist or fail together with the last.
+const STREAMED_MAX: usize = 64;
+/// Contents of one line that are tried before its enumeration is thinned out.
+const CONTENTS_MAX: usize = 1024;
+
+/// How a piece was stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// Through the cache: persists in order within the line.
+    Ordinary,
+    /// Past the cache, by the thread of this number: persists in any order.
+    Streamed(u32),
+}
+
+/// A store, or the part of one, that persists as a whole or not at all.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredPiece {
+    /// Position among all pieces of the medium.
+    pub(crate) seq: u64,
+    /// Ordinary pieces of one group persist in any order, groups in order of their numbers.
+    group: u64,
+    pub(crate) how: How,
+    /// The bytes of the line that it covers; shrinks when later bytes become durable first.
+    mask: u64,
+    word: usize,
+    bytes: [u8; 8],
+}
+
+impl StoredPiece {
+    /// Calls `with` for each naturally aligned piece of a store of `bytes` at byte `start` of a
+    /// line, ascending, handing out sequence numbers from `seq` on. All of them are one group,
+    /// or each is one if they are `ordered`.
+    pub(crate) fn split(
+        start: usize,
+        bytes: &[u8],
+        how: How,
+        ordered: bool,
+        seq: &mut u64,
+        mut with: impl FnMut(Self),
+    ) {
+        let first = *seq;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = start + done;
+            let mut size = 8;
+            while !at.is_multiple_of(size) || size > bytes.len() - done {
+                size /= 2;
+            }
+            let mut word = [0; 8];
+            word[at % 8..at % 8 + size].copy_from_slice(&bytes[done..done + size]);
+            let (group, mask) = (if ordered { *seq } else { first }, mask_of(at, size));
+            with(Self { seq: *seq, group, how, mask, word: at / 8, bytes: word });
+            *seq += 1;
+            done += size;
+        }
+    }
+
+    fn apply(&self, image: &mut Image) {
+        for (i, byte) in self.bytes.iter().enumerate() {
+            let at = self.word * 8 + i;
+            if self.mask >> at & 1 != 0 {
+                image[at] = *byte;
+            }
+        }
+    }
+}
+
+/// The mask of bytes `start .. start + len` of a line; `len` is 1 to 64.
+pub(crate) fn mask_of(start: usize, len: usize) -> u64 {
+    (u64::MAX >> (LINE - len)) << start
+}
+
+/// Mask of the bytes in which two images differ.
+fn difference(a: &Image, b: &Image) -> u64 {
+    if a == b {
+        return 0;
+    }
+    (0..LINE).filter(|&i| a[i] != b[i]).fold(0, |mask, i| mask | 1 << i)
+}
+
+/// The possible durable contents of a line, more than one.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// Distinct images. The first is the one in which the least has persisted.
+    images: Vec<Image>,
+    /// Which image is the one in which everything has persisted, or the nearest to it.
+    all: usize,
+    /// Bytes in which the images are not all alike.
+    differ: u64,
+    /// Whether some possible contents were left out.
+    thinned: bool,
+}
+
+/// The durable content of a line: settled, or still to be found out.
+#[derive(Clone, Debug)]
+pub(crate) enum Fate {
+    /// One content is possible.
+    Known(Image),
+    /// Several are.
+    Open(Arc<Contents>),
+}
+
+impl Fate {
+    /// Builds a fate from images in order, `all` being the one in which everything persisted.
+    fn from_images(found: impl Iterator<Item = Image>, all: &Image, thinned: bool) -> Self {
+        let mut images: Vec<Image> = Vec::new();
+        for image in found {
+            if !images.contains(&image) {
+                images.push(image);
+            }
+        }
+        if images.len() == 1 {
+            return Self::Known(images[0]);
+        }
+        let differ = images.iter().fold(0, |mask, image| mask | difference(&images[0], image));
+        let all = images.iter().position(|image| image == all).unwrap_or(images.len() - 1);
+        Self::Open(Arc::new(Contents { images, all, differ, thinned }))
+    }
+
+    /// Every possible image, the least persisted first.
+    pub(crate) fn images(&self) -> &[Image] {
+        match self {
+            Self::Known(image) => std::slice::from_ref(image),
+            Self::Open(contents) => &contents.images,
+        }
+    }
+
+    fn all(&self) -> &Image {
+        match self {
+            Self::Known(image) => image,
+            Self::Open(contents) => &contents.images[contents.all],
+        }
+    }
+
+    fn thinned(&self) -> bool {
+        matches!(self, Self::Open(contents) if contents.thinned)
+    }
+
+    /// Bytes that are not the same in every possible image.
+    pub(crate) fn differ(&self) -> u64 {
+        match self {
+            Self::Known(_) => 0,
+            Self::Open(contents) => contents.differ,
+        }
+    }
+
+    fn apply(&mut self, piece: &StoredPiece) {
+        match self {
+            Self::Known(image) => piece.apply(image),
+            Self::Open(contents) => {
+                let apply = |image: &Image| {
+                    let mut image = *image;
+                    piece.apply(&mut image);
+                    image
+                };
+                let all = apply(&contents.images[contents.all]);
+                *self =
+                    Self::from_images(contents.images.iter().map(apply), &all, contents.thinned);
+            }
+        }
+    }
+
+    /// Keeps the images that agree on the bytes of `mask` with the one the tape decides for.
+    fn narrow(&self, mask: u64, line: u64, tape: &mut Tape) -> Self {
+        let Self::Open(contents) = self else { return self.clone() };
+        let mut leaders: Vec<&Image> = Vec::new();
+        let mut class_of = Vec::with_capacity(contents.images.len());
+        for image in &contents.images {
+            let known = leaders.iter().position(|leader| difference(leader, image) & mask == 0);
+            class_of.push(known.unwrap_or(leaders.len()));
+            if known.is_none() {
+                leaders.push(image);
+            }
+        }
+        let all = class_of[contents.all];
+        let taken = tape.choose(line, leaders.len(), all, contents.thinned);
+        let kept = contents.images.iter().zip(&class_of).filter(|(_, class)| **class == taken);
+        Self::from_images(
+            kept.map(|(image, _)| *image),
+            &contents.images[contents.all],
+            contents.thinned,
+        )
+    }
+}
+
+/// A line of a running medium that was stored to, or whose content is being found out.
+#[derive(Debug)]
+pub(crate) struct Line {
+    durable: Fate,
+    pending: Vec<StoredPiece>,
+    /// What loads see, except for the bytes of `open`.
+    current: Image,
+    /// Bytes that no pending store covers and whose durable value is not decided.
+    open: u64,
+    /// The fate at a crash now, if it was asked for since the last change.
+    fate: Option<Fate>,
+}
+
+impl Line {
+    /// A line with nothing pending.
+    pub(crate) fn new(durable: Fate) -> Self {
+        let current = durable.images()[0];
+        let open = durable.differ();
+        Self { durable, pending: Vec::new(), current, open, fate: None }
+    }
+
+    /// The line's bytes, of which those of `mask` are right.
+    pub(crate) fn read(&mut self, mask: u64, line: u64, tape: &mut Tape) -> &Image {
+        if mask & self.open != 0 {
+            self.durable = self.durable.narrow(mask & self.open, line, tape);
+            self.current = self.durable.images()[0];
+            self.open = self.durable.differ();
+            for piece in &self.pending {
+                piece.apply(&mut self.current);
+                self.open &= !piece.mask;
+            }
+            self.fate = None;
+        }
+        &self.current
+    }
+
+    /// Adds a store.
+    pub(crate) fn push(&mut self, piece: StoredPiece) {
+        piece.apply(&mut self.current);
+        self.open &= !piece.mask;
+        self.pending.push(piece);
+        self.fate = None;
+    }
+
+    /// Whether nothing is pending.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The durable image, if nothing else is possible, not even by a store yet to persist.
+    pub(crate) fn settled(&self) -> Option<&Image> {
+        match &self.durable {
+            Fate::Known(image) if self.pending.is_empty() => Some(image),
+            _ => None,
+        }
+    }
+
+    /// Makes the pending pieces that `which` picks durable. Says whether there were any.
+    pub(crate) fn persist(&mut self, which: impl Fn(&StoredPiece) -> bool) -> bool {
+        let before = self.pending.len();
+        for i in 0..before {
+            let (earlier, rest) = self.pending.split_at_mut(i);
+            if which(&rest[0]) {
+                self.durable.apply(&rest[0]);
+                for piece in earlier {
+                    piece.mask &= !rest[0].mask;
+                }
+            }
+        }
+        self.pending.retain(|piece| !which(piece) && piece.mask != 0);
+        let any = self.pending.len() != before;
+        if any {
+            self.fate = None;
+        }
+        any
+    }
+
+    /// What the line may hold if the crash is now. `seed` picks the seeded subsets.
+    pub(crate) fn fate(&mut self, line: u64, seed: u64) -> Fate {
+        if self.fate.is_none() {
+            self.fate = Some(self.enumerate(mix(&[seed, line])));
+        }
+        self.fate.clone().unwrap_or_else(|| self.durable.clone())
+    }
+
+    fn enumerate(&self, seed: u64) -> Fate {
+        if self.pending.is_empty() {
+            return self.durable.clone();
+        }
+        let ordinary = self.pending.iter().filter(|piece| piece.how == How::Ordinary);
+        let groups: Vec<u64> = ordinary.map(|piece| piece.group).collect();
+        let (picks, thinned) = picks(&groups, self.pending.len() - groups.len(), seed);
+        let durable = self.durable.images();
+        let crossed = durable.len() * picks.len() <= CONTENTS_MAX;
+        let all = self.after(self.durable.all(), &picks[picks.len() - 1]);
+        let images = durable.iter().enumerate().flat_map(|(i, image)| {
+            let edge = crossed || i == 0 || std::ptr::eq(image, self.durable.all());
+            let last = picks.len() - 1;
+            picks
+                .iter()
+                .enumerate()
+                .filter(move |(p, _)| edge || *p == 0 || *p == last)
+                .map(move |(_, pick)| self.after(image, pick))
+        });
+        Fate::from_images(images, &all, thinned || !crossed || self.durable.thinned())
+    }
+
+    /// `image` after the pending pieces of `pick` have persisted.
+    fn after(&self, image: &Image, pick: &Pick) -> Image {
+        let (mut image, mut ordinary, mut streamed) = (*image, 0, 0);
+        for piece in &self.pending {
+            let persists = if piece.how == How::Ordinary {
+                ordinary += 1;
+                ordinary <= pick.ordinary || pick.has_beyond(ordinary - 1 - pick.ordinary)
+            } else {
+                streamed += 1;
+                pick.streamed >> (streamed.min(STREAMED_MAX) - 1) & 1 != 0
+            };
+            if persists {
+                piece.apply(&mut image);
+            }
+        }
+        image
+    }
+}
+
+/// Which pending pieces persist: the first so many ordinary ones, some of the group after them,
+/// and a set of streamed ones.
+#[derive(Clone, Copy)]
+struct Pick {
+    ordinary: usize,
+    beyond: u64,
+    streamed: u64,
+}
+
+impl Pick {
+    /// Whether the ordinary piece that is `distance` behind the first ones persists too.
+    fn has_beyond(&self, distance: usize) -> bool {
+        distance < 64 && self.beyond >> distance & 1 != 0
+    }
+}
+
+/// The picks to try, from nothing to everything, and whether some were left out. `groups` has
+/// the group of every ordinary piece.
+fn picks(groups: &[u64], streamed: usize, seed: u64) -> (Vec<Pick>, bool) {
+    let mut prefixes = Vec::new();
+    let mut thinned = streamed > SUBSETS_EXHAUSTIVE;
+    let mut ordinary = 0;
+    for group in groups.chunk_by(|a, b| a == b) {
+        thinned |= group.len() > SUBSETS_EXHAUSTIVE;
+        let sets = subsets(group.len(), mix(&[seed, group[0]]));
+        prefixes.extend(sets[..sets.len() - 1].iter().map(|&beyond| (ordinary, beyond)));
+        ordinary += group.len();
+    }
+    prefixes.push((ordinary, 0));
+    let sets = subsets(streamed.min(STREAMED_MAX), seed);
+    let all = sets[sets.len() - 1];
+    let crossed = prefixes.len() * sets.len() <= CONTENTS_MAX;
+    let step = if crossed { 1 } else { prefixes.len().div_ceil(CONTENTS_MAX / 4) };
+    let last = prefixes.len() - 1;
+    let mut picks = Vec::new();
+    for (i, &(ordinary, beyond)) in prefixes.iter().enumerate() {
+        let edge = i == 0 || i == last;
+        if edge || i.is_multiple_of(step) {
+            let kept = sets.iter().filter(|set| crossed || edge || **set == 0 || **set == all);
+            picks.extend(kept.map(|&streamed| Pick { ordinary, beyond, streamed }));
+        }
+    }
+    (picks, thinned || !crossed)
+}
+
+/// Sets of `count` unordered pieces to try: the empty one first, the full one last.
+fn subsets(count: usize, seed: u64) -> Vec<u64> {
+    if count <= SUBSETS_EXHAUSTIVE {
+        return (0..1 << count).collect();
+    }
+    let full = u64::MAX >> (64 - count);
+    let mut sets = vec![0];
+    sets.extend((0..count).map(|i| 1 << i));
+    sets.extend((0..SUBSETS_SEEDED).map(|i| mix(&[seed, i]) & full));
+    sets.extend((0..count).map(|i| full & !(1 << i)));
+    sets.push(full);
+    sets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(start: usize, bytes: &[u8]) -> Vec<(usize, u64)> {
+        let mut found = Vec::new();
+        StoredPiece::split(start, bytes, How::Ordinary, true, &mut 0, |piece| {
+            found.push((piece.word, piece.mask));
+        });
+        found
+    }
+
+    fn put(line: &mut Line, seq: &mut u64, start: usize, bytes: &[u8], how: How) {
+        StoredPiece::split(start, bytes, how, false, seq, |piece| line.push(piece));
+    }
+
+    fn firsts(fate: &Fate) -> Vec<u8> {
+        fate.images().iter().map(|image| image[0]).collect()
+    }
+
+    #[test]
+    fn stores_split_at_natural_alignment() {
+        assert_eq!(pieces(0, &[1; 8]), [(0, 0xff)]);
+        assert_eq!(pieces(3, &[1; 6]), [(0, 1 << 3), (0, 0xf0), (1, 1 << 8)]);
+        assert_eq!(pieces(56, &[1; 7]).len(), 3);
+        assert_eq!(pieces(0, &[1; 64]).len(), 8);
+    }
+
+    #[test]
+    fn ordinary_stores_persist_as_prefixes() {
+        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        for value in 1..=3 {
+            put(&mut line, &mut seq, 0, &[value], How::Ordinary);
+        }
+        put(&mut line, &mut seq, 0, &[1], How::Ordinary);
+        let fate = line.fate(0, 0);
+        assert_eq!(firsts(&fate), [0, 1, 2, 3]);
+        assert_eq!(fate.all()[0], 1, "everything persisted is the last store, not the last image");
+    }
+
+    #[test]
+    fn pieces_of_one_store_persist_in_any_order_unless_told() {
+        let count = |ordered| {
+            let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+            for value in 1..=2 {
+                StoredPiece::split(0, &[value; 16], How::Ordinary, ordered, &mut seq, |piece| {
+                    line.push(piece);
+                });
+            }
+            assert!(!line.fate(0, 0).thinned());
+            line.fate(0, 0).images().len()
+        };
+        assert_eq!(count(true), 5);
+        assert_eq!(count(false), 7);
+    }
+
+    #[test]
+    fn streamed_words_persist_in_any_subset() {
+        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        put(&mut line, &mut seq, 0, &[1; 24], How::Streamed(0));
+        assert_eq!(line.fate(0, 0).images().len(), 8);
+        assert!(!line.fate(0, 0).thinned());
+        put(&mut line, &mut seq, 24, &[1; 40], How::Streamed(0));
+        let fate = line.fate(0, 0);
+        assert!(fate.thinned());
+        assert!((18..=20).contains(&fate.images().len()), "{}", fate.images().len());
+        assert_eq!(fate.images()[0], [0; LINE]);
+        assert_eq!(fate.all(), &[1; LINE]);
+    }
+
+    #[test]
+    fn an_earlier_store_never_overwrites_a_durable_one() {
+        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        put(&mut line, &mut seq, 0, &[1], How::Ordinary);
+        put(&mut line, &mut seq, 0, &[2], How::Streamed(0));
+        assert_eq!(firsts(&line.fate(0, 0)), [0, 2, 1]);
+        assert!(line.persist(|piece| piece.how == How::Streamed(0)));
+        assert_eq!(firsts(&line.fate(0, 0)), [2]);
+    }
+
+    #[test]
+    fn stores_over_an_open_line_decide_nothing() {
+        let (mut first, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        put(&mut first, &mut seq, 0, &[1], How::Ordinary);
+        put(&mut first, &mut seq, 8, &[1], How::Ordinary);
+        let mut second = Line::new(first.fate(0, 0));
+        let mut tape = Tape::default();
+        put(&mut second, &mut seq, 0, &[7], How::Ordinary);
+        assert_eq!(second.read(1, 0, &mut tape)[0], 7);
+        assert_eq!(tape.made().len(), 0);
+        assert_eq!(second.fate(0, 0).images().len(), 5, "three old ones, two with the new byte");
+        assert!(second.persist(|_| true));
+        assert_eq!(second.fate(0, 0).images().len(), 2, "only byte 8 is open now");
+        second.read(mask_of(8, 1), 0, &mut tape);
+        assert_eq!(tape.made().len(), 1);
+        assert_eq!(second.fate(0, 0).images().len(), 1);
+    }
+
+    #[test]
+    fn many_pending_stores_are_thinned_but_keep_the_ends() {
+        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        for value in 1..=2000_u64 {
+            put(&mut line, &mut seq, 0, &value.to_le_bytes(), How::Ordinary);
+        }
+        let fate = line.fate(0, 0);
+        assert!(fate.thinned());
+        assert!(fate.images().len() <= CONTENTS_MAX);
+        assert_eq!(fate.all()[..8], 2000_u64.to_le_bytes());
+        assert_eq!(fate.images()[0][..8], [0; 8]);
+    }
+}

@@ -1,0 +1,392 @@
+//! The simulated medium: the `Medium` contract over a model of the hardware.
+//!
+//! Owns operation numbers, counters, thread numbers, recording and the taking of crash states
+//! in passing. Invariants: calls take effect one at a time, in the order of one lock; operation
+//! `k` is numbered before it takes effect, so a crash state taken "at k" lacks it. Knows neither
+//! scenarios nor which images are worth trying.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_media::{
+    BlockNo, Counters, LINE, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
+};
+use parking_lot::Mutex;
+use rustix::net::SendFlags;
+
+use crate::memory::{CrashState, Memory, Rules, ThreadNo, lines_of};
+use crate::tape::{Choice, Tape};
+
+/// Bytes that one `send` gathers at most.
+const SEND_MAX: usize = 1 << 18;
+
+/// What an operation does to persistence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// An ordinary store.
+    Store,
+    /// A streamed copy.
+    Stream,
+    /// A flush.
+    Flush,
+    /// A fence.
+    Fence,
+}
+
+/// One numbered operation on a medium.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Op {
+    /// The thread that made it.
+    pub thread: ThreadNo,
+    /// What it was.
+    pub kind: OpKind,
+    /// Start of its range; 0 for a fence.
+    pub at: PoolOffset,
+    /// Bytes in its range; 0 for a fence.
+    pub len: u64,
+    bytes: Box<[u8]>,
+}
+
+impl Op {
+    /// Does the operation to `memory`. Says whether a crash could now leave something new.
+    pub(crate) fn apply(&self, memory: &mut Memory) -> bool {
+        match self.kind {
+            OpKind::Store => memory.store(self.thread, false, self.at.0, &self.bytes),
+            OpKind::Stream => memory.store(self.thread, true, self.at.0, &self.bytes),
+            OpKind::Flush => {
+                memory.flush(self.thread, self.at.0, self.len);
+                return false;
+            }
+            OpKind::Fence => return memory.fence(self.thread),
+        }
+        true
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {}: ", self.thread.0)?;
+        match self.kind {
+            OpKind::Store => write!(f, "store {} bytes at {}", self.len, self.at),
+            OpKind::Stream => write!(f, "stream {} bytes at {}", self.len, self.at),
+            OpKind::Flush => write!(f, "flush {} bytes at {}", self.len, self.at),
+            OpKind::Fence => f.write_str("fence"),
+        }
+    }
+}
+
+/// Crash states to take while operations pass by.
+#[derive(Default)]
+struct Capture {
+    /// Operation numbers, ascending.
+    at: Vec<u64>,
+    taken: Vec<CrashState>,
+}
+
+struct State {
+    memory: Memory,
+    tape: Tape,
+    counters: Counters,
+    ops: u64,
+    /// Process-wide keys of the threads seen; the position is the thread's number.
+    threads: Vec<u64>,
+    trace: Option<Vec<Op>>,
+    capture: Capture,
+    poisoned: Option<MediaError>,
+}
+
+/// A medium in ordinary memory that knows what a loss of power would leave of it.
+///
+/// It survives power: that is, it claims to, and [`SimMedium::crash_state`] holds it to that.
+/// Everything behaves as [`Medium`]'s contract says, in its weakest reading. Stores of up to 8
+/// naturally aligned bytes are atomic; longer ones are copies in bulk, made of such pieces.
+/// Threads are told apart; a fence counts only for what its own thread flushed and streamed.
+pub struct SimMedium {
+    len: u64,
+    state: Mutex<State>,
+}
+
+impl SimMedium {
+    /// A medium of `len` durable zero bytes. Panics unless `len` is a multiple of 4096.
+    #[must_use]
+    pub fn new(len: u64) -> Self {
+        Self::from_image(vec![0; usize::try_from(len).unwrap_or(usize::MAX)])
+    }
+
+    /// A medium that durably holds `image`. Panics unless its size is a multiple of 4096.
+    #[must_use]
+    pub fn from_image(image: Vec<u8>) -> Self {
+        Self::booted(Memory::new(image, Rules::default()), Tape::default())
+    }
+
+    pub(crate) fn booted(memory: Memory, tape: Tape) -> Self {
+        let len = memory.len();
+        assert!(len.is_multiple_of(4096), "a medium's size is a multiple of 4096, not {len}");
+        let state = State {
+            memory,
+            tape,
+            counters: Counters::default(),
+            ops: 0,
+            threads: Vec::new(),
+            trace: None,
+            capture: Capture::default(),
+            poisoned: None,
+        };
+        Self { len, state: Mutex::new(state) }
+    }
+
+    /// Everything that a crash at this moment could leave.
+    #[must_use]
+    pub fn crash_state(&self) -> CrashState {
+        self.state.lock().memory.crash_state()
+    }
+
+    /// Persistence operations so far: stores, streams, flushes and fences. Empty ones, and
+    /// fences of a poisoned medium, are not numbered.
+    #[must_use]
+    pub fn ops(&self) -> u64 {
+        self.state.lock().ops
+    }
+
+    /// What loads see, all of it. Decides every line that a crash left open.
+    #[must_use]
+    pub fn image(&self) -> Vec<u8> {
+        let state = &mut *self.state.lock();
+        let mut image = vec![0; usize::try_from(self.len).unwrap_or(usize::MAX)];
+        if !image.is_empty() {
+            state.memory.read(0, &mut image, &mut state.tape);
+        }
+        image
+    }
+
+    /// What was decided so far about the lines that the crash left open.
+    #[must_use]
+    pub fn choices(&self) -> Vec<Choice> {
+        self.state.lock().tape.made().to_vec()
+    }
+
+    /// Poisons the medium, as a failed write-back would; the first reason stays.
+    pub fn poison(&self, reason: MediaError) {
+        self.state.lock().poisoned.get_or_insert(reason);
+    }
+
+    /// Whether the plan's script did not fit the decisions asked for.
+    pub(crate) fn strayed(&self) -> bool {
+        self.state.lock().tape.strayed()
+    }
+
+    /// Whether a decision was about a line whose contents were not all enumerated.
+    pub(crate) fn thinned(&self) -> bool {
+        self.state.lock().tape.thinned()
+    }
+
+    /// Keeps every operation from now on.
+    pub(crate) fn start_trace(&self) {
+        self.state.lock().trace = Some(Vec::new());
+    }
+
+    /// The operations kept so far. Keeps no more.
+    pub(crate) fn take_trace(&self) -> Vec<Op> {
+        self.state.lock().trace.take().unwrap_or_default()
+    }
+
+    /// Takes crash states just before the operations numbered `at`, ascending.
+    pub(crate) fn start_capture(&self, at: Vec<u64>) {
+        self.state.lock().capture = Capture { at, taken: Vec::new() };
+    }
+
+    /// The crash states taken. One asked for at the current operation number is taken now.
+    pub(crate) fn take_captured(&self) -> Vec<CrashState> {
+        let state = &mut *self.state.lock();
+        state.pass();
+        std::mem::take(&mut state.capture).taken
+    }
+
+    /// The number of the calling thread.
+    pub(crate) fn thread(&self) -> ThreadNo {
+        self.state.lock().thread()
+    }
+
+    fn check_range(&self, at: PoolOffset, len: u64) {
+        assert!(
+            len <= self.len && at.0 <= self.len - len,
+            "{len} bytes at {at} leave a medium of {} bytes",
+            self.len
+        );
+    }
+
+    fn put(&self, kind: OpKind, at: PoolOffset, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        self.check_range(at, len);
+        if bytes.is_empty() {
+            return;
+        }
+        let state = &mut *self.state.lock();
+        state.begin(kind, at, len, bytes);
+        state.counters.bytes_stored += len;
+        state.counters.lines_stored += lines_of(at.0, len).count() as u64;
+    }
+}
+
+impl State {
+    /// The number of the calling thread.
+    fn thread(&mut self) -> ThreadNo {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        thread_local!(static KEY: Cell<u64> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed)));
+        let key = KEY.get();
+        let known = self.threads.iter().position(|&thread| thread == key);
+        let number = known.unwrap_or_else(|| {
+            self.threads.push(key);
+            self.threads.len() - 1
+        });
+        ThreadNo(u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    /// Takes the crash state of this operation number, if it was asked for.
+    fn pass(&mut self) {
+        if self.capture.at.get(self.capture.taken.len()) == Some(&self.ops) {
+            let taken = self.memory.crash_state();
+            self.capture.taken.push(taken);
+        }
+    }
+
+    /// Numbers an operation, keeps it if wanted, and does it.
+    fn begin(&mut self, kind: OpKind, at: PoolOffset, len: u64, bytes: &[u8]) {
+        self.pass();
+        self.ops += 1;
+        let thread = self.thread();
+        match kind {
+            OpKind::Store => self.memory.store(thread, false, at.0, bytes),
+            OpKind::Stream => self.memory.store(thread, true, at.0, bytes),
+            OpKind::Flush => self.memory.flush(thread, at.0, len),
+            OpKind::Fence => {
+                self.memory.fence(thread);
+            }
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.push(Op { thread, kind, at, len, bytes: bytes.into() });
+        }
+    }
+}
+
+impl Medium for SimMedium {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn survives(&self) -> Survives {
+        Survives::Power
+    }
+
+    fn load_word(&self, at: PoolOffset) -> u64 {
+        assert!(at.0.is_multiple_of(8), "a word at {at} is not aligned");
+        let mut word = [0; 8];
+        self.read(at, &mut word);
+        u64::from_le_bytes(word)
+    }
+
+    fn read(&self, at: PoolOffset, out: &mut [u8]) {
+        self.check_range(at, out.len() as u64);
+        if !out.is_empty() {
+            let state = &mut *self.state.lock();
+            state.memory.read(at.0, out, &mut state.tape);
+        }
+    }
+
+    fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask {
+        let touched = LineMask::covering(start, new.len());
+        let mut old = vec![0; new.len()];
+        self.read(block.offset().plus(start as u64), &mut old);
+        let mut changed = LineMask::EMPTY;
+        for (first, len) in touched.runs() {
+            for line in (first..first + len).step_by(LINE) {
+                let from = line.max(start) - start;
+                let to = (line + LINE).min(start + new.len()) - start;
+                if old[from..to] != new[from..to] {
+                    changed = changed.or(LineMask::covering(line, LINE));
+                }
+            }
+        }
+        changed
+    }
+
+    fn store_word(&self, at: PoolOffset, value: u64) {
+        assert!(at.0.is_multiple_of(8), "a word at {at} is not aligned");
+        self.put(OpKind::Store, at, &value.to_le_bytes());
+    }
+
+    fn store(&self, at: PoolOffset, bytes: &[u8]) {
+        self.put(OpKind::Store, at, bytes);
+    }
+
+    fn stream(&self, at: PoolOffset, bytes: &[u8]) {
+        self.put(OpKind::Stream, at, bytes);
+    }
+
+    fn flush(&self, at: PoolOffset, len: u64) {
+        self.check_range(at, len);
+        if len != 0 {
+            let state = &mut *self.state.lock();
+            state.begin(OpKind::Flush, at, len, &[]);
+            state.counters.lines_flushed += lines_of(at.0, len).count() as u64;
+        }
+    }
+
+    fn fence(&self) -> Result<(), MediaError> {
+        let state = &mut *self.state.lock();
+        state.counters.fences += 1;
+        if let Some(reason) = &state.poisoned {
+            return Err(reason.clone());
+        }
+        state.begin(OpKind::Fence, PoolOffset(0), 0, &[]);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), MediaError> {
+        self.state.lock().poisoned.clone().map_or(Ok(()), Err)
+    }
+
+    /// Copies: what is sent is what the medium held at the call.
+    fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
+        let mut message = Vec::new();
+        for piece in pieces {
+            let room = SEND_MAX - message.len();
+            let filled = message.len();
+            match *piece {
+                Piece::Bytes(bytes) => message.extend_from_slice(&bytes[..bytes.len().min(room)]),
+                Piece::Zeroes { len } => message.resize(filled + len.min(room), 0),
+                Piece::Stored { at, len } => {
+                    self.check_range(at, len as u64);
+                    message.resize(filled + len.min(room), 0);
+                    self.read(at, &mut message[filled..]);
+                }
+            }
+        }
+        if message.is_empty() {
+            return Ok(0);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::io::retry_on_intr(|| rustix::net::send(socket, &message, flags)) {
+            Ok(sent) => Ok(sent),
+            Err(rustix::io::Errno::AGAIN) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.state.lock().counters
+    }
+
+    fn line_cost_ns(&self) -> (u32, u32) {
+        (1, 1)
+    }
+}
+
+impl fmt::Debug for SimMedium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimMedium").field("len", &self.len).field("ops", &self.ops()).finish()
+    }
+}

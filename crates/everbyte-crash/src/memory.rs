@@ -1,0 +1,241 @@
+//! A whole medium as the hardware sees it: durable base, lines in flight, threads' fences.
+//!
+//! Owns addresses, the split of stores into lines, and what a thread's fence resolves.
+//! Invariants: the base is never written while a crash state shares it; a line is in `touched`
+//! if it was stored to or partly decided since boot. Costs depend on the lines touched, not on
+//! the size. Knows nothing of locks, counters, operation numbers or the explorer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use everbyte_media::{LINE, LINE_U64};
+
+use crate::line::{Fate, How, Image, Line, StoredPiece, mask_of};
+use crate::medium::SimMedium;
+use crate::tape::{Plan, Tape, mix};
+
+/// A number of a simulated thread, given in the order in which threads first used the medium.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ThreadNo(pub u32);
+
+/// In which order the pieces of one ordinary store persist within a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StoreOrder {
+    /// In any: long stores are copies in bulk, which promise no order.
+    #[default]
+    Any,
+    /// Ascending, as if each piece were a store of its own.
+    Ascending,
+}
+
+/// What the hardware of a medium does, and how much of it is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) stores: StoreOrder,
+    /// Picks among sets too many to try.
+    pub(crate) seed: u64,
+}
+
+/// Everything a crash at one moment could leave in a medium, to be booted any number of times.
+///
+/// Cheap to clone. Lines with several possible contents are decided only when they are first
+/// read, byte by byte: contents that a load cannot tell apart stay undecided together.
+#[derive(Clone, Debug)]
+pub struct CrashState {
+    base: Arc<Vec<u8>>,
+    /// Lines that are, or may be, other than in the base.
+    lines: Arc<BTreeMap<u64, Fate>>,
+    rules: Rules,
+}
+
+impl CrashState {
+    /// Starts a medium on one of the possible images: `plan` picks which.
+    #[must_use]
+    pub fn boot(&self, plan: Plan) -> SimMedium {
+        SimMedium::booted(Memory::booted(self), Tape::new(plan))
+    }
+
+    /// Lines that have more than one possible content.
+    #[must_use]
+    pub fn open_lines(&self) -> usize {
+        self.lines.values().filter(|fate| fate.differ() != 0).count()
+    }
+
+    /// A hash of what sets this state apart from others over the same base.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hash = 0;
+        for (line, fate) in self.lines.iter() {
+            hash = mix(&[hash, *line, fate.images().len() as u64]);
+            for image in fate.images() {
+                let (words, _) = image.as_chunks::<8>();
+                hash = words.iter().fold(hash, |h, word| mix(&[h, u64::from_le_bytes(*word)]));
+            }
+        }
+        hash
+    }
+}
+
+/// What a thread has started and not yet fenced.
+#[derive(Default, Debug)]
+struct InFlight {
+    /// Lines flushed, with the sequence number below which their ordinary stores count.
+    flushed: Vec<(u64, u64)>,
+    /// Lines streamed to.
+    streamed: Vec<u64>,
+}
+
+/// The state of a medium in use.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    base: Arc<Vec<u8>>,
+    origin: Arc<BTreeMap<u64, Fate>>,
+    touched: BTreeMap<u64, Box<Line>>,
+    in_flight: BTreeMap<ThreadNo, InFlight>,
+    seq: u64,
+    rules: Rules,
+}
+
+/// `value` as an index; the base is in memory, so addresses below its size fit.
+#[expect(clippy::cast_possible_truncation, reason = "addresses are below the size of a Vec")]
+fn index(value: u64) -> usize {
+    value as usize
+}
+
+/// The part of `at .. at + len` that lies in `line`: start in the line, and length.
+fn overlap(line: u64, at: u64, len: usize) -> (usize, usize) {
+    let start = at.max(line * LINE_U64);
+    let end = (at + len as u64).min((line + 1) * LINE_U64);
+    (index(start - line * LINE_U64), index(end - start))
+}
+
+/// Lines that `at .. at + len` touches; `len` is not 0.
+pub(crate) fn lines_of(at: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+    at / LINE_U64..=(at + len - 1) / LINE_U64
+}
+
+/// The line as the crash that this medium was booted from left it.
+fn original(base: &[u8], origin: &BTreeMap<u64, Fate>, line: u64) -> Fate {
+    origin.get(&line).cloned().unwrap_or_else(|| {
+        let mut image: Image = [0; LINE];
+        image.copy_from_slice(&base[index(line * LINE_U64)..][..LINE]);
+        Fate::Known(image)
+    })
+}
+
+impl Memory {
+    /// A memory that durably holds `image`.
+    pub(crate) fn new(image: Vec<u8>, rules: Rules) -> Self {
+        let lines = Arc::default();
+        Self::booted(&CrashState { base: Arc::new(image), lines, rules })
+    }
+
+    fn booted(state: &CrashState) -> Self {
+        Self {
+            base: Arc::clone(&state.base),
+            origin: Arc::clone(&state.lines),
+            touched: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            seq: 0,
+            rules: state.rules,
+        }
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    /// Copies the newest bytes at `at` into `out`, which is not empty.
+    pub(crate) fn read(&mut self, at: u64, out: &mut [u8], tape: &mut Tape) {
+        out.copy_from_slice(&self.base[index(at)..][..out.len()]);
+        let lines = lines_of(at, out.len() as u64);
+        for (&line, fate) in self.origin.range(lines.clone()) {
+            let (start, len) = overlap(line, at, out.len());
+            if fate.differ() & mask_of(start, len) != 0 {
+                self.touched.entry(line).or_insert_with(|| Box::new(Line::new(fate.clone())));
+            } else if !self.touched.contains_key(&line) {
+                patch(out, at, line, &fate.images()[0]);
+            }
+        }
+        for (&line, touched) in self.touched.range_mut(lines) {
+            let (start, len) = overlap(line, at, out.len());
+            patch(out, at, line, touched.read(mask_of(start, len), line, tape));
+        }
+    }
+
+    /// Stores `bytes`, which are not empty, at `at`.
+    pub(crate) fn store(&mut self, thread: ThreadNo, streamed: bool, at: u64, bytes: &[u8]) {
+        let ordered = self.rules.stores == StoreOrder::Ascending;
+        let how = if streamed { How::Streamed(thread.0) } else { How::Ordinary };
+        for line in lines_of(at, bytes.len() as u64) {
+            let (start, len) = overlap(line, at, bytes.len());
+            let from = index(line * LINE_U64 + start as u64 - at);
+            let entry = self.touched.entry(line);
+            let touched = entry
+                .or_insert_with(|| Box::new(Line::new(original(&self.base, &self.origin, line))));
+            let part = &bytes[from..from + len];
+            StoredPiece::split(start, part, how, ordered, &mut self.seq, |piece| {
+                touched.push(piece);
+            });
+            if streamed {
+                self.in_flight.entry(thread).or_default().streamed.push(line);
+            }
+        }
+    }
+
+    /// Starts writing back the lines of `at .. at + len`; `len` is not 0.
+    pub(crate) fn flush(&mut self, thread: ThreadNo, at: u64, len: u64) {
+        let in_flight = self.in_flight.entry(thread).or_default();
+        for (&line, touched) in self.touched.range(lines_of(at, len)) {
+            if !touched.is_clean() {
+                in_flight.flushed.push((line, self.seq));
+            }
+        }
+    }
+
+    /// Makes durable what `thread` flushed and streamed. Says whether that was anything.
+    pub(crate) fn fence(&mut self, thread: ThreadNo) -> bool {
+        let Some(done) = self.in_flight.get_mut(&thread).map(std::mem::take) else { return false };
+        let mut any = false;
+        for (line, limit) in done.flushed {
+            if let Some(touched) = self.touched.get_mut(&line) {
+                any |= touched.persist(|piece| piece.how == How::Ordinary && piece.seq < limit);
+            }
+        }
+        for line in done.streamed {
+            if let Some(touched) = self.touched.get_mut(&line) {
+                any |= touched.persist(|piece| piece.how == How::Streamed(thread.0));
+            }
+        }
+        any
+    }
+
+    /// Everything that a crash now could leave.
+    pub(crate) fn crash_state(&mut self) -> CrashState {
+        let mut lines = (*self.origin).clone();
+        for (&line, touched) in &mut self.touched {
+            lines.insert(line, touched.fate(line, self.rules.seed));
+        }
+        CrashState { base: Arc::clone(&self.base), lines: Arc::new(lines), rules: self.rules }
+    }
+
+    /// Moves settled lines into the base, if no crash state shares it.
+    pub(crate) fn fold(&mut self) {
+        let Some(base) = Arc::get_mut(&mut self.base) else { return };
+        if !self.origin.is_empty() {
+            return;
+        }
+        self.touched.retain(|line, touched| {
+            let Some(image) = touched.settled() else { return true };
+            base[index(line * LINE_U64)..][..LINE].copy_from_slice(image);
+            false
+        });
+    }
+}
+
+/// Copies what `image`, the content of `line`, has of the range that `out` holds from `at` on.
+fn patch(out: &mut [u8], at: u64, line: u64, image: &Image) {
+    let (start, len) = overlap(line, at, out.len());
+    let to = index(line * LINE_U64 + start as u64 - at);
+    out[to..to + len].copy_from_slice(&image[start..start + len]);
+}

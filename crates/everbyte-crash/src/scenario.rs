@@ -1,0 +1,105 @@
+//! What a user of the explorer brings: storage code, a workload, and an oracle.
+//!
+//! Owns the trait, the log of what was promised when, and the view of a crash that an oracle
+//! gets. Knows nothing of how images are chosen.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::medium::SimMedium;
+use crate::memory::ThreadNo;
+
+/// Storage code under test, with a workload and an oracle.
+///
+/// Everything must be deterministic: the same image and the same calls give the same medium
+/// operations in the same order. Whatever depends on time, randomness or addresses must not
+/// reach the medium, and threads must hand over to each other in a fixed order.
+///
+/// A panic in `recover` or `check` is a finding, like an error. A panic in `prepare` or `run`
+/// goes through to the caller.
+pub trait Scenario {
+    /// What the workload tells the oracle, such as "write 3 begins" or "flush answered".
+    type Event;
+    /// What recovery hands to the check, such as an opened pool.
+    type Recovered;
+
+    /// Size of the medium in bytes, a multiple of 4096.
+    fn medium_len(&self) -> u64;
+
+    /// Fills a zeroed medium. All of it is durable before the workload, fenced or not.
+    fn prepare(&self, medium: &Arc<SimMedium>);
+
+    /// Runs the workload, once. Every operation of it may be the one before which power fails.
+    /// The medium holds what `prepare` left but is another object, as after a restart.
+    fn run(&self, medium: &Arc<SimMedium>, log: &Log<Self::Event>);
+
+    /// Recovers after a crash. Runs once per image, and again on what its own crash leaves.
+    ///
+    /// # Errors
+    /// Any error is a finding: no crash may leave a medium that does not recover.
+    fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String>;
+
+    /// Compares what was recovered with what the events before the crash allow. It may use the
+    /// medium in any way: crashes are not explored here.
+    ///
+    /// # Errors
+    /// What is wrong. It ends the exploration.
+    fn check(
+        &self,
+        recovered: Self::Recovered,
+        crash: &Crash<'_, Self::Event>,
+    ) -> Result<(), String>;
+}
+
+/// An event, with when it happened.
+#[derive(Clone, Debug)]
+pub struct Stamped<E> {
+    /// Operations made before the event.
+    pub op: u64,
+    /// The thread that noted it.
+    pub thread: ThreadNo,
+    /// The event.
+    pub event: E,
+}
+
+/// Where a workload notes its events.
+#[derive(Debug)]
+pub struct Log<E> {
+    medium: Arc<SimMedium>,
+    events: Mutex<Vec<Stamped<E>>>,
+}
+
+impl<E> Log<E> {
+    pub(crate) fn new(medium: Arc<SimMedium>) -> Self {
+        Self { medium, events: Mutex::new(Vec::new()) }
+    }
+
+    /// Notes that `event` happens now: after every operation made so far, and before the next.
+    ///
+    /// A crash just before that next operation counts as after the event. So note a beginning
+    /// before the first store that belongs to it, and an answer after the last fence that it
+    /// rests on.
+    pub fn note(&self, event: E) {
+        let mut events = self.events.lock();
+        let (op, thread) = (self.medium.ops(), self.medium.thread());
+        events.push(Stamped { op, thread, event });
+    }
+
+    pub(crate) fn take(&self) -> Vec<Stamped<E>> {
+        std::mem::take(&mut self.events.lock())
+    }
+}
+
+/// The crash that a recovery came after, as the oracle sees it.
+#[derive(Debug)]
+pub struct Crash<'a, E> {
+    /// The workload's operation just before which the power failed: `0..=points`.
+    pub point: u64,
+    /// Operations of the whole workload.
+    pub points: u64,
+    /// What had happened by then, in order.
+    pub events: &'a [Stamped<E>],
+    /// How many earlier recoveries crashed too.
+    pub nested: usize,
+}

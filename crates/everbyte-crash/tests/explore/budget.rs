@@ -1,0 +1,105 @@
+//! Too many images, and findings that are not wrong answers.
+
+use std::cell::Cell;
+
+use everbyte_crash::{Explorer, ReplayError};
+
+use crate::toy::{Toy, get, persist, put};
+
+const LINES: u64 = 40;
+
+/// Many lines in doubt at once. `wrong` says which set of persisted ones breaks the code.
+fn scattered(wrong: fn(&[u64]) -> bool) -> Toy<Vec<u64>> {
+    Toy::new(
+        |m, _| (0..LINES).for_each(|line| put(m, line * 64, 1)),
+        |m| Ok((0..LINES).filter(|line| get(m, line * 64) == 1).collect()),
+        move |there: Vec<u64>, _| if wrong(&there) { Err(format!("{there:?}")) } else { Ok(()) },
+    )
+}
+
+fn tight() -> Explorer {
+    Explorer { runs_max: 10, ..Explorer::default() }
+}
+
+fn wide() -> Explorer {
+    Explorer { runs_max: 100, ..Explorer::default() }
+}
+
+#[test]
+fn sampling_is_reported() {
+    let summary = tight().explore(&scattered(|_| false)).unwrap();
+    assert!(!summary.is_exhaustive());
+    assert!(summary.sampled >= LINES - 4, "{summary}");
+    assert!(summary.to_string().contains("sampled"));
+}
+
+#[test]
+fn sampling_finds_what_depth_first_does_not_reach() {
+    let bugs: [fn(&[u64]) -> bool; 4] = [
+        |there| there.len() == 40,
+        |there| there == [17],
+        |there| there.len() == 39 && !there.contains(&3),
+        |there| there.len() > 12 && there.len() < 28 && there.contains(&0),
+    ];
+    for wrong in bugs {
+        let failure = wide().explore(&scattered(wrong)).unwrap_err();
+        let again = Explorer::default().replay(&scattered(wrong), &failure.replay).unwrap_err();
+        let ReplayError::Failed(again) = again else { panic!("{again}") };
+        assert_eq!(again.message, failure.message);
+        assert_eq!(again.choices, failure.choices);
+        Explorer::default().replay(&scattered(|_| false), &failure.replay).unwrap();
+    }
+}
+
+#[test]
+fn explorations_repeat() {
+    let bug = || scattered(|there| there.len() > 15 && there.len() < 25);
+    let first = tight().explore(&bug()).unwrap_err();
+    assert_eq!(first.to_string(), tight().explore(&bug()).unwrap_err().to_string());
+}
+
+#[test]
+fn panics_are_findings() {
+    let toy = |sound: bool| {
+        Toy::new(
+            |m, _| persist(m, 0, 1),
+            move |m| {
+                assert!(sound || get(m, 0) == 0, "planted at {}", m.ops());
+                Ok(())
+            },
+            |(), _| Ok(()),
+        )
+    };
+    Explorer::default().explore(&toy(true)).unwrap();
+    let failure = Explorer::default().explore(&toy(false)).unwrap_err();
+    assert_eq!(failure.message, "panicked: planted at 0");
+    assert_eq!(failure.point, 1);
+}
+
+#[test]
+fn moody_code_is_a_finding() {
+    let reads = Cell::new(0);
+    let toy = Toy::new(
+        |m, _| (0..4).for_each(|line| put(m, line * 64, 1)),
+        move |m| {
+            reads.set(reads.get() + 1);
+            get(m, reads.get() % 4 * 64);
+            get(m, (reads.get() + 1) % 4 * 64);
+            Ok(())
+        },
+        |(), _| Ok(()),
+    );
+    let failure = Explorer::default().explore(&toy).unwrap_err();
+    assert!(failure.message.contains("not deterministic"), "{failure}");
+}
+
+#[test]
+fn replays_of_other_code_are_told() {
+    let toy = || Toy::new(|m, _| persist(m, 0, 1), |m| Ok(get(m, 0)), |_, _| Ok(()));
+    let explorer = Explorer::default();
+    explorer.replay(&toy(), "0:1/3:c1").unwrap();
+    for (text, stale) in [("0:1/4:c1", true), ("0:1/3:c@5:c", true), ("hello", false)] {
+        let error = explorer.replay(&toy(), text).unwrap_err();
+        assert_eq!(matches!(error, ReplayError::Stale(_)), stale, "{error}");
+    }
+}

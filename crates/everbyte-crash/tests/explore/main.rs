@@ -1,0 +1,10 @@
+//! Tests of the explorer on toy storage code: sound code passes, planted bugs are caught.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod budget;
+mod counting;
+mod medium;
+mod protocols;
+mod reference;
+mod toy;

@@ -1,0 +1,222 @@
+//! SIGBUS: what happens when mapped memory turns out not to be there.
+//!
+//! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
+//! with SIGBUS. If the address lies in one of our mappings, the handler puts an anonymous page of
+//! zeroes there, notes the first such address, and lets the access go on; the medium is poisoned
+//! from then on. Every other SIGBUS goes to whoever handled it before.
+//!
+//! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
+//! lock and allocates nothing. A slot's fields are stable while its generation is even and
+//! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
+//! released before its address range is unmapped.
+//!
+//! Limits: a thread that blocks SIGBUS is killed by the kernel when it faults. Who installs a
+//! SIGBUS handler later must pass on what is not its own.
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use libc::{c_int, c_void, sigaction, siginfo_t};
+
+use crate::units::PoolOffset;
+
+/// Mappings a process can have at a time.
+pub(crate) const SLOTS: usize = 1024;
+
+struct Slot {
+    /// Claimed by a registration.
+    taken: AtomicBool,
+    /// Odd while the fields below describe a mapping, even while they do not or are changing.
+    generation: AtomicUsize,
+    base: AtomicUsize,
+    reserved: AtomicUsize,
+    /// Bytes of the pages that the mapping is made of.
+    page: AtomicUsize,
+    /// The first bad offset plus 1, or 0.
+    bad: AtomicU64,
+}
+
+static REGISTRY: [Slot; SLOTS] = [const {
+    Slot {
+        taken: AtomicBool::new(false),
+        generation: AtomicUsize::new(0),
+        base: AtomicUsize::new(0),
+        reserved: AtomicUsize::new(0),
+        page: AtomicUsize::new(0),
+        bad: AtomicU64::new(0),
+    }
+}; SLOTS];
+
+/// The disposition before ours; null until the handler is installed, never freed.
+static PREVIOUS: AtomicPtr<sigaction> = AtomicPtr::new(ptr::null_mut());
+static INSTALLED: Mutex<bool> = Mutex::new(false);
+
+/// The registration of one mapping; ends when dropped.
+pub(crate) struct Registration {
+    slot: &'static Slot,
+}
+
+impl Registration {
+    /// Registers the address range `base .. base + reserved`, made of pages of `page` bytes.
+    /// Returns `None` if [`SLOTS`] mappings are registered already.
+    ///
+    /// # Errors
+    /// The handler could not be installed.
+    pub(crate) fn new(base: usize, reserved: usize, page: usize) -> io::Result<Option<Self>> {
+        install()?;
+        let claim = |slot: &&Slot| {
+            let (no, yes) = (Ordering::Relaxed, Ordering::Acquire);
+            slot.taken.compare_exchange(false, true, yes, no).is_ok()
+        };
+        let Some(slot) = REGISTRY.iter().find(claim) else {
+            return Ok(None);
+        };
+        slot.base.store(base, Ordering::SeqCst);
+        slot.reserved.store(reserved, Ordering::SeqCst);
+        slot.page.store(page, Ordering::SeqCst);
+        slot.bad.store(0, Ordering::SeqCst);
+        slot.generation.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(Self { slot }))
+    }
+
+    /// The first address of the mapping that was not there, if any access failed.
+    pub(crate) fn bad(&self) -> Option<PoolOffset> {
+        self.slot.bad.load(Ordering::Acquire).checked_sub(1).map(PoolOffset)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.slot.generation.fetch_add(1, Ordering::SeqCst);
+        self.slot.taken.store(false, Ordering::Release);
+    }
+}
+
+/// Installs the handler, once.
+fn install() -> io::Result<()> {
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
+        return Ok(());
+    }
+    // SAFETY: all-zero bytes are a valid `sigaction`: plain integers and a null handler.
+    let mut previous: Box<sigaction> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: asks for the current disposition; `previous` may be written.
+    check(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut *previous) })?;
+    PREVIOUS.store(Box::into_raw(previous), Ordering::SeqCst);
+
+    // SAFETY: as above.
+    let mut ours: sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
+    ours.sa_sigaction = handler as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: `ours` is filled in, and its handler is safe to run in a signal context.
+    check(unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) })?;
+    *installed = true;
+    Ok(())
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the C library's location of this thread's errno is always valid.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let saved = unsafe { *errno };
+    // SAFETY: the kernel passes a valid `siginfo_t` to an SA_SIGINFO handler.
+    let details = unsafe { &*info };
+    let from_kernel = details.si_code > 0;
+    // SAFETY: a SIGBUS of the kernel's fills in the address; otherwise it is not used.
+    let address = unsafe { details.si_addr() }.addr();
+    // Of a SIGBUS that a process sent, the address means nothing.
+    if !(from_kernel && repair(address)) {
+        pass_on(signal, info, context, from_kernel);
+    }
+    // SAFETY: as above.
+    unsafe { *errno = saved }
+}
+
+/// Puts zeroes at `address` and poisons its medium, if the address is one of ours.
+fn repair(address: usize) -> bool {
+    REGISTRY.iter().any(|slot| {
+        let generation = slot.generation.load(Ordering::SeqCst);
+        let base = slot.base.load(Ordering::SeqCst);
+        let reserved = slot.reserved.load(Ordering::SeqCst);
+        let page = slot.page.load(Ordering::SeqCst);
+        let stable = generation % 2 == 1 && slot.generation.load(Ordering::SeqCst) == generation;
+        if !stable || address < base || address - base >= reserved {
+            return false;
+        }
+        let offset = address - base;
+        // Poison first: whoever sees the zeroes must be able to find out.
+        let (old, new) = (Ordering::SeqCst, Ordering::SeqCst);
+        let _first_wins = slot.bad.compare_exchange(0, offset as u64 + 1, old, new);
+        map_zeroes(base + offset / page * page, page)
+    })
+}
+
+fn map_zeroes(at: usize, len: usize) -> bool {
+    let place = ptr::without_provenance_mut(at);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: replaces one page of a registered mapping, which outlives the access that faulted;
+    // the page was not there, so nothing is lost by it.
+    let mapped = unsafe { libc::mmap(place, len, protection, flags, -1, 0) };
+    mapped != libc::MAP_FAILED
+}
+
+/// Hands the signal to the previous handler, or to the default action, which ends the process.
+fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, from_kernel: bool) {
+    let previous = PREVIOUS.load(Ordering::SeqCst);
+    // SAFETY: set before our handler was installed, and never freed or changed.
+    let previous = unsafe { &*previous };
+    match previous.sa_sigaction {
+        // The kernel does not let a process ignore a fault of its own either.
+        libc::SIG_IGN if !from_kernel => {}
+        libc::SIG_DFL | libc::SIG_IGN => die(signal, from_kernel),
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+            // SAFETY: with SA_SIGINFO the field holds a function of this type.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO the field holds a function of this type.
+            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// Restores the default action. A fault then repeats and ends the process; a signal that was
+/// sent does not repeat, so it is sent once more.
+fn die(signal: c_int, from_kernel: bool) {
+    // SAFETY: all-zero bytes are a valid `sigaction`, and mean the default action.
+    let default: sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `default` is valid, and the call is allowed in a handler.
+    let _cannot_fail = unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+    if !from_kernel {
+        // SAFETY: allowed in a handler; delivered when the handler returns.
+        let _cannot_fail = unsafe { libc::raise(signal) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_registered_addresses_are_repaired() {
+        let page = 4096;
+        assert!(!repair(0x1234));
+        // An address range that is not ours to map is registered but never touched.
+        let here = Registration::new(page * 16, page, page).unwrap().unwrap();
+        assert!(!repair(page * 17), "the end is exclusive");
+        assert_eq!(here.bad(), None);
+        drop(here);
+        assert!(!repair(page * 16), "a released slot is ignored");
+    }
+}

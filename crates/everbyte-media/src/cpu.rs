@@ -1,0 +1,398 @@
+//! The processor's part: flush instructions, the store fence, streamed copies, line compares.
+//!
+//! Invariants: the instructions are chosen once per process from what the processor reports, and
+//! a kernel is only reachable where its features were found. Kernels take raw pointers, never
+//! references into the medium. They know nothing of media, kinds or counters.
+//!
+//! Non-temporal stores are the one thing on x86-64 that a release store does not order: a reader
+//! that takes a lock could miss them. So every streamed copy ends with a store fence, which costs
+//! nothing measurable beside the copy.
+
+use std::arch::asm;
+use std::arch::x86_64::{
+    __cpuid, __cpuid_count, __m128i, __m256i, __m512i, _mm_cmpeq_epi8, _mm_loadu_si128,
+    _mm_movemask_epi8, _mm_stream_si128, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256,
+    _mm256_movemask_epi8, _mm256_stream_si256, _mm512_cmpneq_epi64_mask, _mm512_loadu_si512,
+    _mm512_stream_si512,
+};
+use std::sync::LazyLock;
+
+use crate::units::{BLOCK, LINE, LineMask};
+
+/// Copies `lines` lines from anywhere to a line-aligned place, past the cache.
+type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
+/// Compares `lines` (at most 64) lines; bit `i` is set where line `i` differs.
+type DiffLines = unsafe fn(stored: *const u8, new: *const u8, lines: usize) -> u64;
+
+/// The instruction that writes a line back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FlushKind {
+    /// Writes back and keeps the line cached; ordered by `sfence`.
+    Clwb,
+    /// Writes back and evicts; ordered by `sfence`.
+    Clflushopt,
+    /// Writes back and evicts, one line at a time.
+    Clflush,
+}
+
+/// What this processor offers.
+pub(crate) struct Cpu {
+    flush: FlushKind,
+    vector_name: &'static str,
+    copy_lines: CopyLines,
+    diff_lines: DiffLines,
+}
+
+static CPU: LazyLock<Cpu> = LazyLock::new(Cpu::detect);
+
+impl Cpu {
+    /// The processor this process runs on.
+    pub(crate) fn get() -> &'static Self {
+        &CPU
+    }
+
+    /// Name of the flush instruction.
+    pub(crate) fn flush_name(&self) -> &'static str {
+        match self.flush {
+            FlushKind::Clwb => "clwb",
+            FlushKind::Clflushopt => "clflushopt",
+            FlushKind::Clflush => "clflush",
+        }
+    }
+
+    /// Name of the vector extension that copies and compares.
+    pub(crate) fn vector_name(&self) -> &'static str {
+        self.vector_name
+    }
+
+    /// Starts writing back every line that `at .. at + len` touches.
+    ///
+    /// # Safety
+    /// The range is mapped.
+    pub(crate) unsafe fn flush(&self, at: *mut u8, len: usize) {
+        let skew = at.addr() % LINE;
+        for line in 0..(skew + len).div_ceil(LINE) {
+            let place = at.wrapping_sub(skew).wrapping_add(line * LINE);
+            // SAFETY: the line holds bytes of the range, which the caller says is mapped; pages
+            // are whole numbers of lines.
+            unsafe { flush_line(self.flush, place) }
+        }
+    }
+
+    /// Copies `bytes` to `at`: whole lines past the cache, partial ones with ordinary stores,
+    /// which are flushed if `flush_edges`. Visible to other threads like any store before it
+    /// returns, durable after this thread's next [`store_fence`].
+    ///
+    /// # Safety
+    /// `at .. at + bytes.len()` is mapped writable and holds no Rust object.
+    pub(crate) unsafe fn stream(&self, at: *mut u8, bytes: &[u8], flush_edges: bool) {
+        let head_len = (at.addr().next_multiple_of(LINE) - at.addr()).min(bytes.len());
+        let (head, rest) = bytes.split_at(head_len);
+        let (body, tail) = rest.split_at(rest.len() / LINE * LINE);
+        let body_at = at.wrapping_add(head.len());
+        // SAFETY: a part of the caller's range.
+        unsafe { self.store_edge(at, head, flush_edges) }
+        if !body.is_empty() {
+            // SAFETY: a part of the caller's range that starts at a line and has whole lines.
+            unsafe { (self.copy_lines)(body_at, body.as_ptr(), body.len() / LINE) }
+            store_fence();
+        }
+        // SAFETY: a part of the caller's range.
+        unsafe { self.store_edge(body_at.wrapping_add(body.len()), tail, flush_edges) }
+    }
+
+    /// The lines of the block at `block` where bytes `start .. start + new.len()` differ from
+    /// `new`. Panics if the range leaves the block.
+    ///
+    /// # Safety
+    /// `block .. block + 4096` is mapped, and `block` is aligned to lines.
+    pub(crate) unsafe fn changed(&self, block: *const u8, start: usize, new: &[u8]) -> LineMask {
+        assert!(start <= BLOCK && new.len() <= BLOCK - start, "compare leaves the block");
+        let head_len = (start.next_multiple_of(LINE) - start).min(new.len());
+        let (head, rest) = new.split_at(head_len);
+        let (body, tail) = rest.split_at(rest.len() / LINE * LINE);
+        let body_start = start + head.len();
+        let tail_start = body_start + body.len();
+        let mut mask = 0;
+        // SAFETY: inside the block, by the assertion.
+        if unsafe { edge_differs(block.wrapping_add(start), head) } {
+            mask |= 1 << (start / LINE);
+        }
+        if !body.is_empty() {
+            let stored = block.wrapping_add(body_start);
+            // SAFETY: inside the block, by the assertion; `body` has that many whole lines.
+            let differ = unsafe { (self.diff_lines)(stored, body.as_ptr(), body.len() / LINE) };
+            mask |= differ << (body_start / LINE);
+        }
+        // SAFETY: inside the block, by the assertion.
+        if unsafe { edge_differs(block.wrapping_add(tail_start), tail) } {
+            mask |= 1 << (tail_start / LINE);
+        }
+        LineMask(mask)
+    }
+
+    fn detect() -> Self {
+        let flush = detect_flush();
+        if is_x86_feature_detected!("avx512f") {
+            Self { flush, vector_name: "avx512", copy_lines: copy_avx512, diff_lines: diff_avx512 }
+        } else if is_x86_feature_detected!("avx2") {
+            Self { flush, vector_name: "avx2", copy_lines: copy_avx2, diff_lines: diff_avx2 }
+        } else {
+            Self { flush, vector_name: "sse2", copy_lines: copy_sse2, diff_lines: diff_sse2 }
+        }
+    }
+
+    /// Stores fewer bytes than a line, which the caller promises lie in one.
+    ///
+    /// # Safety
+    /// As for [`Self::stream`].
+    unsafe fn store_edge(&self, at: *mut u8, bytes: &[u8], flush: bool) {
+        if bytes.is_empty() {
+            return;
+        }
+        // SAFETY: the caller's range, which cannot overlap `bytes` as it holds no Rust object.
+        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        if flush {
+            // SAFETY: mapped, says the caller.
+            unsafe { self.flush(at, bytes.len()) }
+        }
+    }
+}
+
+/// Completes this thread's flushes and streamed copies, and orders all its stores before all
+/// its later ones.
+pub(crate) fn store_fence() {
+    // SAFETY: the instruction touches neither registers, flags nor stack. It is not marked as
+    // free of memory effects, so the compiler moves no access across it either.
+    unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+fn detect_flush() -> FlushKind {
+    const LEAF_FEATURES: u32 = 7;
+    const EBX_CLFLUSHOPT: u32 = 1 << 23;
+    const EBX_CLWB: u32 = 1 << 24;
+    if __cpuid(0).eax < LEAF_FEATURES {
+        return FlushKind::Clflush;
+    }
+    let features = __cpuid_count(LEAF_FEATURES, 0).ebx;
+    if features & EBX_CLWB != 0 {
+        FlushKind::Clwb
+    } else if features & EBX_CLFLUSHOPT != 0 {
+        FlushKind::Clflushopt
+    } else {
+        FlushKind::Clflush
+    }
+}
+
+/// # Safety
+/// `place` is mapped, and the processor knows the instruction.
+#[inline]
+unsafe fn flush_line(kind: FlushKind, place: *mut u8) {
+    match kind {
+        FlushKind::Clwb => {
+            // SAFETY: mapped and supported, says the caller; flushing changes no contents.
+            unsafe { asm!("clwb [{}]", in(reg) place, options(nostack, preserves_flags)) }
+        }
+        FlushKind::Clflushopt => {
+            // SAFETY: as above.
+            unsafe { asm!("clflushopt [{}]", in(reg) place, options(nostack, preserves_flags)) }
+        }
+        FlushKind::Clflush => {
+            // SAFETY: as above.
+            unsafe { asm!("clflush [{}]", in(reg) place, options(nostack, preserves_flags)) }
+        }
+    }
+}
+
+/// Whether the part of a line at `stored` differs from `new`, which is shorter than a line.
+///
+/// # Safety
+/// `stored .. stored + new.len()` is mapped.
+unsafe fn edge_differs(stored: *const u8, new: &[u8]) -> bool {
+    let mut copy = [0; LINE];
+    let copy = &mut copy[..new.len()];
+    // SAFETY: mapped, says the caller; `copy` is a local of that length.
+    unsafe { stored.copy_to_nonoverlapping(copy.as_mut_ptr(), copy.len()) }
+    copy != new
+}
+
+/// # Safety
+/// As [`CopyLines`] says, the ranges being mapped; AVX-512F is there.
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
+    for line in 0..lines {
+        let source = from.wrapping_add(line * LINE).cast::<__m512i>();
+        // SAFETY: line `line` of the source.
+        let value = unsafe { _mm512_loadu_si512(source) };
+        let place = to.wrapping_add(line * LINE).cast::<__m512i>();
+        // SAFETY: line `line` of the target, aligned.
+        unsafe { _mm512_stream_si512(place, value) }
+    }
+}
+
+/// # Safety
+/// As [`CopyLines`] says, the ranges being mapped; AVX2 is there.
+#[target_feature(enable = "avx2")]
+unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
+    const STEP: usize = 32;
+    for part in 0..lines * LINE / STEP {
+        let source = from.wrapping_add(part * STEP).cast::<__m256i>();
+        // SAFETY: inside the source.
+        let value = unsafe { _mm256_loadu_si256(source) };
+        let place = to.wrapping_add(part * STEP).cast::<__m256i>();
+        // SAFETY: inside the target, and aligned as lines are.
+        unsafe { _mm256_stream_si256(place, value) }
+    }
+}
+
+/// # Safety
+/// As [`CopyLines`] says, the ranges being mapped.
+#[target_feature(enable = "sse2")]
+unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
+    const STEP: usize = 16;
+    for part in 0..lines * LINE / STEP {
+        let source = from.wrapping_add(part * STEP).cast::<__m128i>();
+        // SAFETY: inside the source.
+        let value = unsafe { _mm_loadu_si128(source) };
+        let place = to.wrapping_add(part * STEP).cast::<__m128i>();
+        // SAFETY: inside the target, and aligned as lines are.
+        unsafe { _mm_stream_si128(place, value) }
+    }
+}
+
+/// # Safety
+/// As [`DiffLines`] says, the ranges being mapped; AVX-512F is there.
+#[target_feature(enable = "avx512f")]
+unsafe fn diff_avx512(stored: *const u8, new: *const u8, lines: usize) -> u64 {
+    let mut mask = 0;
+    for line in 0..lines {
+        let old = stored.wrapping_add(line * LINE).cast::<__m512i>();
+        // SAFETY: line `line` of the stored range.
+        let old = unsafe { _mm512_loadu_si512(old) };
+        let new = new.wrapping_add(line * LINE).cast::<__m512i>();
+        // SAFETY: line `line` of the new bytes.
+        let new = unsafe { _mm512_loadu_si512(new) };
+        mask |= u64::from(_mm512_cmpneq_epi64_mask(old, new) != 0) << line;
+    }
+    mask
+}
+
+/// # Safety
+/// As [`DiffLines`] says, the ranges being mapped; AVX2 is there.
+#[target_feature(enable = "avx2")]
+unsafe fn diff_avx2(stored: *const u8, new: *const u8, lines: usize) -> u64 {
+    let mut mask = 0;
+    for line in 0..lines {
+        let old = stored.wrapping_add(line * LINE).cast::<__m256i>();
+        let new = new.wrapping_add(line * LINE).cast::<__m256i>();
+        // SAFETY: the first half of line `line`.
+        let old_low = unsafe { _mm256_loadu_si256(old) };
+        // SAFETY: its second half.
+        let old_high = unsafe { _mm256_loadu_si256(old.wrapping_add(1)) };
+        // SAFETY: the first half of the new line.
+        let new_low = unsafe { _mm256_loadu_si256(new) };
+        // SAFETY: its second half.
+        let new_high = unsafe { _mm256_loadu_si256(new.wrapping_add(1)) };
+        let low = _mm256_cmpeq_epi8(old_low, new_low);
+        let high = _mm256_cmpeq_epi8(old_high, new_high);
+        let equal = _mm256_movemask_epi8(_mm256_and_si256(low, high)) == -1;
+        mask |= u64::from(!equal) << line;
+    }
+    mask
+}
+
+/// # Safety
+/// As [`DiffLines`] says, the ranges being mapped.
+#[target_feature(enable = "sse2")]
+unsafe fn diff_sse2(stored: *const u8, new: *const u8, lines: usize) -> u64 {
+    const ALL_EQUAL: i32 = 0xffff;
+    let mut mask = 0;
+    for line in 0..lines {
+        let old = stored.wrapping_add(line * LINE).cast::<__m128i>();
+        let new = new.wrapping_add(line * LINE).cast::<__m128i>();
+        let mut equal = ALL_EQUAL;
+        for part in 0..4 {
+            // SAFETY: quarter `part` of line `line` of the stored range.
+            let old = unsafe { _mm_loadu_si128(old.wrapping_add(part)) };
+            // SAFETY: quarter `part` of line `line` of the new bytes.
+            let new = unsafe { _mm_loadu_si128(new.wrapping_add(part)) };
+            equal &= _mm_movemask_epi8(_mm_cmpeq_epi8(old, new));
+        }
+        mask |= u64::from(equal != ALL_EQUAL) << line;
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(4096))]
+    struct Page([u8; BLOCK]);
+
+    fn every_cpu() -> Vec<Cpu> {
+        let (flush, best) = (FlushKind::Clflush, Cpu::detect());
+        let mut all = vec![
+            Cpu { flush, vector_name: "sse2", copy_lines: copy_sse2, diff_lines: diff_sse2 },
+            best,
+        ];
+        if is_x86_feature_detected!("avx2") {
+            let (copy_lines, diff_lines): (CopyLines, DiffLines) = (copy_avx2, diff_avx2);
+            all.push(Cpu { flush, vector_name: "avx2", copy_lines, diff_lines });
+        }
+        all
+    }
+
+    #[test]
+    fn every_copy_kernel_copies_exactly_the_range() {
+        let source: Vec<u8> = (1..=251).cycle().take(BLOCK).collect();
+        for cpu in every_cpu() {
+            for (start, len) in
+                [(0, 4096), (0, 0), (1, 62), (63, 2), (63, 66), (64, 64), (100, 1000), (8, 4088)]
+            {
+                let mut page = Page([0; BLOCK]);
+                let at = page.0.as_mut_ptr().wrapping_add(start);
+                // SAFETY: the range lies in `page`, which nothing else refers to meanwhile.
+                unsafe { cpu.stream(at, &source[..len], true) }
+                store_fence();
+                let mut expected = [0; BLOCK];
+                expected[start..start + len].copy_from_slice(&source[..len]);
+                assert!(page.0 == expected, "{} {start}+{len}", cpu.vector_name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_compare_kernel_sees_each_single_byte() {
+        let page = Page([7; BLOCK]);
+        for cpu in every_cpu() {
+            for byte in 0..BLOCK {
+                let mut new = [7; BLOCK];
+                new[byte] ^= 0x80;
+                // SAFETY: the block is `page`, aligned to more than a line.
+                let mask = unsafe { cpu.changed(page.0.as_ptr(), 0, &new) };
+                assert_eq!(mask, LineMask(1 << (byte / LINE)), "{} {byte}", cpu.vector_name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_flush_instruction_runs_and_keeps_the_bytes() {
+        let mut page = Page([9; BLOCK]);
+        let at = page.0.as_mut_ptr();
+        let supported = match detect_flush() {
+            FlushKind::Clwb => {
+                vec![FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush]
+            }
+            FlushKind::Clflushopt => vec![FlushKind::Clflushopt, FlushKind::Clflush],
+            FlushKind::Clflush => vec![FlushKind::Clflush],
+        };
+        for flush in supported {
+            let cpu = Cpu { flush, ..Cpu::detect() };
+            // SAFETY: the range lies in `page`.
+            unsafe { cpu.flush(at.wrapping_add(60), 300) }
+            store_fence();
+        }
+        assert!(page.0 == [9; BLOCK]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Address space: a reserved range whose front is a mapped file or anonymous memory.
+//!
+//! Invariants: the base address never changes and is aligned to 1 GiB, so that every page size
+//! fits; `0 .. len` is mapped readable, the rest of the reservation is inaccessible; `len` only
+//! grows. The mapping owns its whole range and no other mapping is ever put over foreign memory.
+
+use std::fs::File;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use libc::c_void;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// The largest page a device may insist on.
+const ALIGN: usize = 1 << 30;
+/// Reserved when the caller names no size: room to grow at no cost but page tables.
+const RESERVE_DEFAULT: u64 = 1 << 40;
+const RESERVE_FACTOR: u64 = 16;
+
+/// Where mapped bytes come from.
+pub(crate) enum Source {
+    /// A file or device, mapped with these flags.
+    File { file: File, flags: MapFlags },
+    /// Memory of this process.
+    Anonymous,
+}
+
+/// A reservation and what is mapped at its front.
+pub(crate) struct Mapping {
+    raw: *mut c_void,
+    raw_len: usize,
+    base: *mut u8,
+    reserved: usize,
+    len: AtomicU64,
+    source: Source,
+    protection: ProtFlags,
+    /// The range past `len` may have become someone else's: it must not be unmapped.
+    tail_lost: AtomicBool,
+}
+
+// SAFETY: the mapping is shared memory without thread affinity. All access goes through raw
+// pointers under the contract of `Medium`; the other fields are atomics or never change.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `extend` is serialised by its caller, and only `len` and `tail_lost` change.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `reserve` bytes (or, without, as much as is sensible) and maps nothing yet.
+    ///
+    /// # Errors
+    /// The address space is not to be had.
+    pub(crate) fn reserve(
+        source: Source,
+        writable: bool,
+        len: u64,
+        reserve: Option<u64>,
+    ) -> io::Result<Self> {
+        let least = len.next_multiple_of(ALIGN as u64);
+        let mut wanted = match reserve {
+            Some(bytes) => bytes.max(len),
+            None => RESERVE_DEFAULT.max(len.saturating_mul(RESERVE_FACTOR)),
+        };
+        loop {
+            match reserve_range(wanted) {
+                // A limit on address space is no reason to fail, only to grow less.
+                Err(_) if reserve.is_none() && wanted > least => wanted = (wanted / 2).max(least),
+                Err(error) => return Err(error),
+                Ok((raw, raw_len)) => {
+                    let skip = raw.addr().next_multiple_of(ALIGN) - raw.addr();
+                    let protection =
+                        if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+                    return Ok(Self {
+                        raw,
+                        raw_len,
+                        base: raw.cast::<u8>().wrapping_add(skip),
+                        reserved: raw_len - ALIGN,
+                        len: AtomicU64::new(0),
+                        source,
+                        protection,
+                        tail_lost: AtomicBool::new(false),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The first mapped byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes that `extend` can reach.
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// What is mapped.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Maps up to `new_len`, which must lie in the reservation. Not to be called by two threads
+    /// at a time; readers and writers of what is already mapped are not disturbed.
+    ///
+    /// # Errors
+    /// The system's, with the mapping as it was.
+    pub(crate) fn extend(&self, new_len: u64) -> io::Result<()> {
+        let old_len = to_usize(self.len());
+        let new = to_usize(new_len);
+        assert!(old_len <= new && new <= self.reserved, "{new_len} leaves the reservation");
+        if old_len == new {
+            return Ok(());
+        }
+        if self.tail_lost.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let place = self.base.wrapping_add(old_len).cast();
+        self.probe(old_len, new - old_len)?;
+        // SAFETY: replaces inaccessible memory of our own reservation.
+        if let Err(error) = unsafe { self.map(place, old_len, new - old_len, MapFlags::FIXED) } {
+            // The kernel may have unmapped the range before it failed.
+            self.tail_lost.store(true, Ordering::Release);
+            return Err(error);
+        }
+        // Large pages only save time, and not every kind of memory has them.
+        // SAFETY: advice does not change what the memory holds, and the range is mapped.
+        let _best_effort = unsafe { madvise(place, new - old_len, Advice::LinuxHugepage) };
+        self.len.store(new_len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps the range elsewhere and unmaps it again, so that errors show before anything of the
+    /// reservation is given up.
+    fn probe(&self, offset: usize, len: usize) -> io::Result<()> {
+        // SAFETY: the kernel chooses a free place.
+        let elsewhere = unsafe { self.map(ptr::null_mut(), offset, len, MapFlags::empty()) }?;
+        // SAFETY: mapped above, and known to nobody else.
+        unsafe { munmap(elsewhere, len) }?;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for mmap: with `FIXED`, the range at `place` must be free to be replaced.
+    unsafe fn map(
+        &self,
+        place: *mut c_void,
+        offset: usize,
+        len: usize,
+        extra: MapFlags,
+    ) -> io::Result<*mut c_void> {
+        let mapped = match &self.source {
+            Source::File { file, flags } => {
+                // SAFETY: the caller's.
+                unsafe { mmap(place, len, self.protection, *flags | extra, file, offset as u64) }
+            }
+            Source::Anonymous => {
+                let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | extra;
+                // SAFETY: the caller's.
+                unsafe { mmap_anonymous(place, len, self.protection, flags) }
+            }
+        };
+        Ok(mapped?)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let (start, len) = if *self.tail_lost.get_mut() {
+            (self.base.cast(), to_usize(*self.len.get_mut()))
+        } else {
+            (self.raw, self.raw_len)
+        };
+        if len > 0 {
+            // SAFETY: our own range, to which nobody holds a pointer any more. It cannot fail for
+            // such a range, and there would be nothing to do about it.
+            let _cannot_fail = unsafe { munmap(start, len) };
+        }
+    }
+}
+
+/// Whether the kernel promises that stores through a shared mapping of `file` need no `msync`.
+///
+/// # Errors
+/// The file cannot be mapped at all.
+pub(crate) fn is_synchronous(file: &File, len: u64, writable: bool) -> io::Result<bool> {
+    let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: the kernel chooses a free place.
+    match unsafe { mmap(ptr::null_mut(), to_usize(len), protection, flags, file, 0) } {
+        Ok(place) => {
+            // SAFETY: mapped above, and known to nobody else.
+            unsafe { munmap(place, to_usize(len)) }?;
+            Ok(true)
+        }
+        // Kernels older than the flag, file systems without it, files that are not on DAX.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Addresses and lengths are 64 bits wide on the only architecture this crate builds for.
+#[expect(clippy::cast_possible_truncation, reason = "usize is u64 on x86-64")]
+pub(crate) const fn to_usize(value: u64) -> usize {
+    value as usize
+}
+
+/// Reserves `len` usable bytes and what aligning them takes.
+fn reserve_range(len: u64) -> io::Result<(*mut c_void, usize)> {
+    let raw_len = len
+        .checked_next_multiple_of(ALIGN as u64)
+        .and_then(|len| len.checked_add(ALIGN as u64))
+        .ok_or(io::ErrorKind::OutOfMemory)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: the kernel chooses a free place.
+    let raw =
+        unsafe { mmap_anonymous(ptr::null_mut(), to_usize(raw_len), ProtFlags::empty(), flags) }?;
+    Ok((raw, to_usize(raw_len)))
+}

@@ -1,0 +1,463 @@
+//! The mapped medium: the one implementor of [`Medium`] for real memory.
+//!
+//! Owns the mapping, its counters, its emulated costs and its poison. Invariants: every address is
+//! checked against the length before it becomes a pointer; every store is counted; a fence
+//! returns `Ok` only if everything this thread flushed or streamed before it is durable as far as
+//! [`Medium::survives`] says, and nothing of the medium was found missing.
+//!
+//! Copies in and out are plain memory copies through raw pointers. Rust has no formal rule for
+//! memory that another process may write; like other code that shares memory with strangers we
+//! rely on such a copy yielding some bytes, whatever anyone writes meanwhile.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::bus::{self, Registration};
+use crate::counters::{ShardedCounters, lines_touched};
+use crate::cpu::{Cpu, store_fence};
+use crate::emulate::{self, Technology};
+use crate::map::{Mapping, Source, to_usize};
+use crate::medium::{Counters, MediaError, Medium, Piece, Survives};
+use crate::open::{
+    MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, name_of, open_path,
+    probe,
+};
+use crate::send;
+use crate::units::{BLOCK, BLOCK_U64, BlockNo, LineMask, PoolOffset};
+use crate::writeback::WriteBack;
+
+/// Mapped memory: a DAX file or device, an ordinary file, a file in memory, or none at all.
+pub struct Mapped {
+    /// Declared before `map`, hence dropped before it: the handler must forget the range first.
+    registration: Registration,
+    map: Mapping,
+    cpu: &'static Cpu,
+    name: String,
+    kind: MediaKind,
+    survives: Survives,
+    page: u64,
+    writable: bool,
+    /// Why the medium cannot grow, if it cannot.
+    fixed: Option<&'static str>,
+    /// Whether flush instructions run.
+    flushes: bool,
+    write_back: Option<WriteBack>,
+    emulated: Option<Technology>,
+    counters: ShardedCounters,
+    growing: Mutex<()>,
+}
+
+/// What a medium is and how it is driven, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// Where the memory comes from.
+    pub kind: MediaKind,
+    /// The instruction that flushes a line; `none` where flushes need not run.
+    pub flush: &'static str,
+    /// The call that a fence makes after `sfence`, if any.
+    pub sync: Option<&'static str>,
+    /// The vector extension that copies and compares.
+    pub copy: &'static str,
+    /// The technology whose costs are added.
+    pub emulated: Option<Technology>,
+    /// What the contents outlive.
+    pub survives: Survives,
+}
+
+impl std::fmt::Display for Description {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, survives {}, flush {}", self.kind, self.survives, self.flush)?;
+        if let Some(sync) = self.sync {
+            write!(f, " and {sync}")?;
+        }
+        write!(f, ", copies with {}", self.copy)?;
+        match self.emulated {
+            Some(technology) => write!(f, ", emulates {technology}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapped({}, {} bytes, {})", self.name, self.len(), self.describe())
+    }
+}
+
+impl Mapped {
+    /// Maps the file or device at `path`.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: impl AsRef<Path>, options: &MediaOptions) -> Result<Self, OpenError> {
+        let file = open_path(path.as_ref(), options)?;
+        Self::map_file(file, path.as_ref().display().to_string(), options)
+    }
+
+    /// Maps an open file or device, which must be open for writing unless `options` say
+    /// `private` or `read_only`.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn from_file(file: &File, options: &MediaOptions) -> Result<Self, OpenError> {
+        let name = name_of(file);
+        let file = file.try_clone().map_err(OpenError::io("duplicate", &name))?;
+        Self::map_file(file, name, options)
+    }
+
+    /// Makes a medium of `len` zero bytes of this process's own memory.
+    ///
+    /// # Errors
+    /// `BadLength` unless `len` is a positive multiple of 4096; `Io` if there is no memory.
+    pub fn anonymous(len: u64, options: &MediaOptions) -> Result<Self, OpenError> {
+        let name = "anonymous memory".to_owned();
+        check_length(&name, len, BLOCK_U64)?;
+        let found = Probe {
+            kind: MediaKind::Anonymous,
+            survives: Survives::Nothing,
+            len,
+            page: BLOCK_U64,
+            flags: rustix::mm::MapFlags::PRIVATE,
+            cache_persists: false,
+            regular: false,
+        };
+        Self::map(Source::Anonymous, name, &found, options)
+    }
+
+    /// Lengthens the medium to `new_len` bytes while others use it, allocating what its file
+    /// lacks. The new bytes are zeroes, or what the file already held there.
+    ///
+    /// # Errors
+    /// `CannotGrow` if the medium is of a kind that cannot, is mapped read-only, or has reserved
+    /// too little address space, or if `new_len` is less than its length; `BadLength`, `NoSpace`
+    /// and `Io` as when opening. The medium is then as it was.
+    pub fn grow(&self, new_len: u64) -> Result<(), OpenError> {
+        let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let refuse = |reason: String| {
+            Err(OpenError::CannotGrow { name: self.name.clone(), len: new_len, reason })
+        };
+        check_length(&self.name, new_len, self.page)?;
+        if let Some(reason) = self.fixed {
+            return refuse(reason.to_owned());
+        }
+        if new_len < self.len() {
+            return refuse(format!("it has {} bytes already", self.len()));
+        }
+        if new_len > self.map.reserved() as u64 {
+            let reserved = self.map.reserved();
+            return refuse(format!("only {reserved} bytes of address space are reserved for it"));
+        }
+        if let Source::File { file, .. } = self.map.source() {
+            allocate_file(file, new_len)?;
+        }
+        self.map.extend(new_len).map_err(OpenError::io("map", &self.name))
+    }
+
+    /// What the medium is and how it is driven.
+    #[must_use]
+    pub fn describe(&self) -> Description {
+        Description {
+            kind: self.kind,
+            flush: if self.flushes { self.cpu.flush_name() } else { "none" },
+            sync: self.write_back.as_ref().map(|_| "msync"),
+            copy: self.cpu.vector_name(),
+            emulated: self.emulated,
+            survives: self.survives,
+        }
+    }
+
+    fn map_file(file: File, name: String, options: &MediaOptions) -> Result<Self, OpenError> {
+        let found = probe(&file, &name, options)?;
+        Self::map(Source::File { file, flags: found.flags }, name, &found, options)
+    }
+
+    fn map(
+        source: Source,
+        name: String,
+        found: &Probe,
+        options: &MediaOptions,
+    ) -> Result<Self, OpenError> {
+        let anonymous = found.kind == MediaKind::Anonymous;
+        let writable = anonymous || options.writable();
+        let map = Mapping::reserve(source, writable, found.len, options.reserve_bytes)
+            .map_err(OpenError::io("reserve address space for", &name))?;
+        map.extend(found.len).map_err(OpenError::io("map", &name))?;
+        let registration =
+            Registration::new(map.base().addr(), map.reserved(), to_usize(found.page))
+                .map_err(OpenError::io("catch memory errors of", &name))?
+                .ok_or_else(|| OpenError::TooMany { name: name.clone(), limit: bus::SLOTS })?;
+        let fixed = match found.kind {
+            MediaKind::Private => Some("it is a private copy"),
+            _ if !writable => Some("it is mapped for reading only"),
+            _ if !(anonymous || found.regular) => Some("it is a device"),
+            _ => None,
+        };
+        let needs_flush = found.kind == MediaKind::Dax && !found.cache_persists;
+        let needs_sync = found.kind == MediaKind::File;
+        Ok(Self {
+            registration,
+            map,
+            cpu: Cpu::get(),
+            name,
+            kind: found.kind,
+            survives: found.survives,
+            page: found.page,
+            writable,
+            fixed,
+            flushes: needs_flush || options.force_flush || options.emulate.is_some(),
+            write_back: needs_sync.then(WriteBack::new),
+            emulated: options.emulate,
+            counters: ShardedCounters::default(),
+            growing: Mutex::new(()),
+        })
+    }
+
+    /// The address of `at .. at + len`. Panics if the range leaves the medium.
+    #[inline]
+    fn place(&self, at: PoolOffset, len: u64) -> *mut u8 {
+        let total = self.map.len();
+        assert!(
+            len <= total && at.0 <= total - len,
+            "access to {len} bytes at {at} leaves the medium of {total} bytes"
+        );
+        self.map.base().wrapping_add(to_usize(at.0))
+    }
+
+    /// As `place`, for an access that changes the medium.
+    #[inline]
+    fn place_mut(&self, at: PoolOffset, len: u64) -> *mut u8 {
+        assert!(self.writable, "store to a medium that is mapped for reading only");
+        self.place(at, len)
+    }
+
+    fn word(&self, place: *mut u8) -> &AtomicU64 {
+        assert!(place.cast::<u64>().is_aligned(), "a word must be aligned to 8 bytes");
+        // SAFETY: the caller got `place` for 8 bytes from `place` or `place_mut`, so it is mapped
+        // for as long as `self` is; it is aligned. An atomic of a word of shared memory is the one
+        // reference that stays true whatever others write. Mixed plain copies of the same word are
+        // the module's head's business.
+        unsafe { AtomicU64::from_ptr(place.cast()) }
+    }
+
+    fn count_store(&self, at: PoolOffset, len: u64) {
+        if len > 0 {
+            self.counters.stored(len, lines_touched(at, len));
+        }
+    }
+
+    #[inline]
+    fn charge_reads(&self, lines: u64) {
+        if let Some(technology) = self.emulated {
+            self.charge(technology.cost().read_ns * lines);
+        }
+    }
+
+    #[inline]
+    fn charge_writes(&self, lines: u64) {
+        if let Some(technology) = self.emulated {
+            self.charge(technology.cost().write_ns * lines);
+        }
+    }
+
+    fn charge(&self, ns: u64) {
+        if ns > 0 {
+            self.counters.modelled(ns);
+            emulate::charge(ns);
+        }
+    }
+
+    /// Reads a byte of every page in the range, so that pages which are not there are found.
+    fn touch(&self, at: PoolOffset, len: usize) {
+        let first = at.0 / BLOCK_U64;
+        let pages = (at.0 + len as u64).div_ceil(BLOCK_U64) - first;
+        let start = self.place(BlockNo(first).offset(), pages * BLOCK_U64);
+        for page in 0..to_usize(pages) {
+            // SAFETY: inside the mapping, whose length is a multiple of the page size.
+            let _byte = unsafe { start.wrapping_add(page * BLOCK).read_volatile() };
+        }
+    }
+}
+
+impl Medium for Mapped {
+    fn len(&self) -> u64 {
+        self.map.len()
+    }
+
+    fn survives(&self) -> Survives {
+        self.survives
+    }
+
+    fn load_word(&self, at: PoolOffset) -> u64 {
+        let value = self.word(self.place(at, 8)).load(Ordering::Acquire);
+        self.charge_reads(1);
+        u64::from_le(value)
+    }
+
+    fn read(&self, at: PoolOffset, out: &mut [u8]) {
+        let len = out.len() as u64;
+        let place = self.place(at, len);
+        // SAFETY: `place` has that many mapped bytes; `out` is no part of the mapping, because
+        // nothing makes references into it.
+        unsafe { ptr::copy_nonoverlapping(place, out.as_mut_ptr(), out.len()) }
+        self.charge_reads(lines_touched(at, len));
+    }
+
+    fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask {
+        assert!(block.0 < self.map.len() / BLOCK_U64, "{block} leaves the medium");
+        let place = self.place(block.offset(), BLOCK_U64);
+        // SAFETY: the whole block is mapped, and blocks are aligned to lines.
+        let mask = unsafe { self.cpu.changed(place, start, new) };
+        self.charge_reads(lines_touched(PoolOffset(start as u64), new.len() as u64));
+        mask
+    }
+
+    fn store_word(&self, at: PoolOffset, value: u64) {
+        let place = self.place_mut(at, 8);
+        self.word(place).store(value.to_le(), Ordering::Release);
+        self.count_store(at, 8);
+    }
+
+    fn store(&self, at: PoolOffset, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        let place = self.place_mut(at, len);
+        // SAFETY: `place` has that many mapped, writable bytes; `bytes` is no part of the mapping,
+        // because nothing makes references into it.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
+        self.count_store(at, len);
+    }
+
+    fn stream(&self, at: PoolOffset, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        let place = self.place_mut(at, len);
+        if bytes.is_empty() {
+            return;
+        }
+        // SAFETY: `place` has that many mapped, writable bytes, and they hold no Rust object.
+        unsafe { self.cpu.stream(place, bytes, self.flushes) }
+        // Only now: a thread on the same shard may sync what is noted at any moment.
+        if let Some(write_back) = &self.write_back {
+            write_back.note(at, len);
+        }
+        self.count_store(at, len);
+        self.charge_writes(lines_touched(at, len));
+    }
+
+    fn flush(&self, at: PoolOffset, len: u64) {
+        let place = self.place(at, len);
+        if len == 0 {
+            return;
+        }
+        if let Some(write_back) = &self.write_back {
+            write_back.note(at, len);
+        }
+        if self.flushes {
+            // SAFETY: `place` has that many mapped bytes.
+            unsafe { self.cpu.flush(place, to_usize(len)) }
+        }
+        let lines = lines_touched(at, len);
+        self.counters.flushed(lines);
+        self.charge_writes(lines);
+    }
+
+    fn fence(&self) -> Result<(), MediaError> {
+        self.counters.fenced();
+        store_fence();
+        if self.emulated.is_some() {
+            emulate::settle();
+        }
+        // Before the sync as well: after it has met bad memory a medium syncs no more.
+        self.check()?;
+        if let Some(write_back) = &self.write_back {
+            write_back.fence(self.map.base())?;
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), MediaError> {
+        if let Some(at) = self.registration.bad() {
+            return Err(MediaError::BadMemory { at });
+        }
+        self.write_back.as_ref().map_or(Ok(()), WriteBack::check)
+    }
+
+    fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
+        let locate = |at, len| self.place(at, len as u64).cast_const();
+        let sent = match send::send(socket, pieces, locate) {
+            // Where a store would have faulted, the kernel returns an error. Fault now, so that
+            // the medium is poisoned and not just the socket.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                send::stored_ranges(pieces, usize::MAX).for_each(|(at, len)| self.touch(at, len));
+                self.check().map_err(io::Error::other)?;
+                return Err(error);
+            }
+            other => other?,
+        };
+        if self.emulated.is_some() {
+            for (at, len) in send::stored_ranges(pieces, sent) {
+                self.charge_reads(lines_touched(at, len as u64));
+            }
+        }
+        Ok(sent)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters.sum()
+    }
+
+    fn line_cost_ns(&self) -> (u32, u32) {
+        let (read_ns, write_ns) = DRAM_LINE_COST_NS;
+        let extra = self.emulated.map(Technology::cost);
+        let total = |base: u32, extra: Option<u64>| {
+            base.saturating_add(u32::try_from(extra.unwrap_or(0)).unwrap_or(u32::MAX))
+        };
+        (
+            total(read_ns, extra.as_ref().map(|cost| cost.read_ns)),
+            total(write_ns, extra.as_ref().map(|cost| cost.write_ns)),
+        )
+    }
+}
+
+/// About what DRAM costs a line, read and stored with its flush.
+const DRAM_LINE_COST_NS: (u32, u32) = (10, 30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_poisons_the_medium() {
+        let mut medium = Mapped::anonymous(BLOCK_U64, &MediaOptions::new()).unwrap();
+        medium.write_back = Some(WriteBack::with_sync(|_, _| Err(io::ErrorKind::Other.into())));
+        medium.store(PoolOffset(8), b"x");
+        medium.check().unwrap();
+        medium.fence().unwrap();
+        medium.flush(PoolOffset(8), 1);
+        assert!(matches!(medium.fence(), Err(MediaError::WriteBack { at: PoolOffset(0), .. })));
+        assert!(matches!(medium.check(), Err(MediaError::WriteBack { len: 4096, .. })));
+        assert!(medium.fence().is_err());
+        let mut byte = [0];
+        medium.read(PoolOffset(8), &mut byte);
+        assert_eq!(&byte, b"x", "reads go on");
+    }
+
+    #[test]
+    fn what_was_streamed_is_synced() {
+        let mut medium = Mapped::anonymous(2 * BLOCK_U64, &MediaOptions::new()).unwrap();
+        medium.write_back = Some(WriteBack::with_sync(|_, _| Err(io::ErrorKind::Other.into())));
+        medium.stream(PoolOffset(BLOCK_U64 + 1), &[1; 5]);
+        assert!(matches!(medium.fence(), Err(MediaError::WriteBack { at: PoolOffset(4096), .. })));
+    }
+
+    #[test]
+    fn a_fence_without_flushes_syncs_nothing() {
+        let mut medium = Mapped::anonymous(BLOCK_U64, &MediaOptions::new()).unwrap();
+        medium.write_back = Some(WriteBack::with_sync(|_, _| panic!("nothing was flushed")));
+        medium.store(PoolOffset(0), &[1; 4096]);
+        medium.fence().unwrap();
+    }
+}

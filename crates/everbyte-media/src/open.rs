@@ -1,0 +1,417 @@
+//! What can be a medium, and opening it: kinds of files and devices, options, allocation.
+//!
+//! Invariants: a kind claims to survive power loss only if the kernel's own promises (MAP_SYNC,
+//! `msync`) carry the claim as far as the device. Knows nothing of what the bytes mean.
+//!
+//! | what is opened | kind | a flush | a fence adds | survives |
+//! | --- | --- | --- | --- | --- |
+//! | file on a DAX file system | `dax` | flush instruction; none with eADR | - | power |
+//! | device DAX on an NVDIMM bus | `dax` | the same | - | power |
+//! | other device DAX (CXL, set-aside DRAM) | `dax` | flush instruction | - | process |
+//! | other file, block device | `file` | notes the pages | `msync` | power |
+//! | file on tmpfs or ramfs | `tmpfs` | nothing | - | process |
+//! | file on hugetlbfs | `hugetlbfs` | nothing | - | process |
+//! | any of them, as a private copy | `private` | nothing | - | nothing |
+//! | no file | `anonymous` | nothing | - | nothing |
+//!
+//! Every fence is an `sfence`. Every flush is counted, whatever it does. `force_flush` and
+//! emulation make the flush instructions run on every kind.
+//!
+//! "Survives power" is as true as what lies below: a DAX file system on memory that the kernel was
+//! merely told is persistent (`memmap=`), or a disk that ignores its own flush command, promises
+//! what it cannot keep, and nothing here can tell. eADR is believed if every region of the NVDIMM
+//! bus says that its domain includes the processor's cache.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{SeekFrom, fstatfs, major, minor, seek};
+use rustix::mm::MapFlags;
+
+use crate::emulate::Technology;
+use crate::map::is_synchronous;
+use crate::medium::Survives;
+use crate::units::BLOCK_U64;
+
+const SYS_CHAR_DEVICES: &str = "/sys/dev/char";
+const SYS_NVDIMM_DEVICES: &str = "/sys/bus/nd/devices";
+
+/// How to open a medium. The default maps a file shared and writable, without emulation.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct MediaOptions {
+    pub(crate) emulate: Option<Technology>,
+    pub(crate) force_flush: bool,
+    pub(crate) private: bool,
+    pub(crate) read_only: bool,
+    pub(crate) reserve_bytes: Option<u64>,
+}
+
+impl MediaOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the costs of a technology to every line read, flushed and streamed, and runs the
+    /// flush instructions on media that would not need them.
+    pub fn emulate(mut self, technology: Option<Technology>) -> Self {
+        self.emulate = technology;
+        self
+    }
+
+    /// Runs the flush instructions on media that would not need them.
+    pub fn force_flush(mut self, force: bool) -> Self {
+        self.force_flush = force;
+        self
+    }
+
+    /// Maps a copy-on-write copy: the file never changes, and what is stored is lost in the end.
+    /// A file opened by path is opened for reading only.
+    pub fn private(mut self, private: bool) -> Self {
+        self.private = private;
+        self
+    }
+
+    /// Maps for reading only; a store is then a bug of the caller's and panics. Together with
+    /// `private` it has no effect.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Address space to reserve, which bounds what the medium can grow to while it is open; at
+    /// least its length. Default: 1 TiB or 16 times the length, whichever is more, or what a
+    /// limit on address space leaves.
+    pub fn reserve_bytes(mut self, bytes: u64) -> Self {
+        self.reserve_bytes = Some(bytes);
+        self
+    }
+
+    pub(crate) fn writable(&self) -> bool {
+        self.private || !self.read_only
+    }
+}
+
+/// What kind of memory a medium is. The module's table says what follows from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MediaKind {
+    /// Persistent memory mapped directly.
+    Dax,
+    /// A file or block device behind the page cache.
+    File,
+    /// A file that lives in memory.
+    Tmpfs,
+    /// A file of huge pages.
+    Hugetlbfs,
+    /// A copy-on-write copy of a file.
+    Private,
+    /// Memory of this process.
+    Anonymous,
+}
+
+impl std::fmt::Display for MediaKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Dax => "dax",
+            Self::File => "file",
+            Self::Tmpfs => "tmpfs",
+            Self::Hugetlbfs => "hugetlbfs",
+            Self::Private => "private",
+            Self::Anonymous => "anonymous",
+        })
+    }
+}
+
+/// Why a medium could not be opened, allocated or grown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system refused.
+    #[error("cannot {action} {name}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        name: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Directories, sockets and the like.
+    #[error("{name} is neither a file nor a block device nor a DAX device")]
+    NotMappable {
+        /// The file.
+        name: String,
+    },
+    /// The length is 0 or not a multiple of the page size.
+    #[error("{name} has {len} bytes, which is not a positive multiple of {unit}")]
+    BadLength {
+        /// The file.
+        name: String,
+        /// Its length in bytes.
+        len: u64,
+        /// The page size in bytes.
+        unit: u64,
+    },
+    /// The file system is full.
+    #[error("no space for {len} bytes in {name}: free some or choose a smaller size")]
+    NoSpace {
+        /// The file.
+        name: String,
+        /// The length asked for in bytes.
+        len: u64,
+    },
+    /// The medium cannot grow at all, or not while it is open.
+    #[error("{name} cannot change to {len} bytes: {reason}")]
+    CannotGrow {
+        /// The file.
+        name: String,
+        /// The length asked for in bytes.
+        len: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The process has too many media open.
+    #[error("cannot open {name}: {limit} media are open already")]
+    TooMany {
+        /// The file.
+        name: String,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn io(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self + use<> {
+        let name = name.to_owned();
+        move |source| Self::Io { action, name, source }
+    }
+}
+
+/// What was found out about a file before mapping it.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub(crate) kind: MediaKind,
+    pub(crate) survives: Survives,
+    pub(crate) len: u64,
+    /// Bytes of the pages that mappings of it are made of.
+    pub(crate) page: u64,
+    /// How to map it.
+    pub(crate) flags: MapFlags,
+    /// Whether the processor's cache is in the persistence domain.
+    pub(crate) cache_persists: bool,
+    /// Whether it is a regular file, whose length can change.
+    pub(crate) regular: bool,
+}
+
+/// Opens the file at `path` as `options` need it.
+pub(crate) fn open_path(path: &Path, options: &MediaOptions) -> Result<File, OpenError> {
+    let write = !options.private && !options.read_only;
+    let open = OpenOptions::new().read(true).write(write).open(path);
+    open.map_err(OpenError::io("open", &path.display().to_string()))
+}
+
+/// A name for messages.
+pub(crate) fn name_of(file: &File) -> String {
+    let link = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    fs::read_link(&link).unwrap_or(link).display().to_string()
+}
+
+/// Finds out what `file` is and how to map it.
+pub(crate) fn probe(file: &File, name: &str, options: &MediaOptions) -> Result<Probe, OpenError> {
+    let metadata = file.metadata().map_err(OpenError::io("inspect", name))?;
+    let file_type = metadata.file_type();
+    let mut probe = if file_type.is_file() {
+        probe_regular(file, name, metadata.len())?
+    } else if file_type.is_block_device() {
+        let len =
+            seek(file, SeekFrom::End(0)).map_err(|e| OpenError::io("measure", name)(e.into()));
+        Probe { len: len?, ..Probe::paged_file(0) }
+    } else if file_type.is_char_device() {
+        let rdev = std::os::unix::fs::MetadataExt::rdev(&metadata);
+        let device = format!("{SYS_CHAR_DEVICES}/{}:{}", major(rdev), minor(rdev));
+        probe_device_dax(Path::new(&device))
+            .ok_or_else(|| OpenError::NotMappable { name: name.to_owned() })?
+    } else {
+        return Err(OpenError::NotMappable { name: name.to_owned() });
+    };
+    check_length(name, probe.len, probe.page)?;
+    if probe.kind == MediaKind::File || probe.kind == MediaKind::Dax {
+        let synchronous = is_synchronous(file, probe.len, options.writable() && !options.private);
+        if synchronous.map_err(OpenError::io("map", name))? {
+            probe.flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+            probe.kind = MediaKind::Dax;
+        }
+    }
+    if options.private {
+        probe.flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        probe.kind = MediaKind::Private;
+        probe.survives = Survives::Nothing;
+    }
+    probe.cache_persists = probe.kind == MediaKind::Dax
+        && probe.survives == Survives::Power
+        && cache_persists(Path::new(SYS_NVDIMM_DEVICES));
+    Ok(probe)
+}
+
+/// Checks that `len` is a positive multiple of `unit`.
+pub(crate) fn check_length(name: &str, len: u64, unit: u64) -> Result<(), OpenError> {
+    if len == 0 || !len.is_multiple_of(unit) {
+        return Err(OpenError::BadLength { name: name.to_owned(), len, unit });
+    }
+    Ok(())
+}
+
+/// Gives `file` the length `len` in bytes and allocates all of it on the file system, so that no
+/// later store can run out of space; never shortens it. Both are durable afterwards.
+///
+/// # Errors
+/// `BadLength` unless `len` is a positive multiple of 4096; `NoSpace`; `Io`.
+pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
+    let name = name_of(file);
+    check_length(&name, len, BLOCK_U64)?;
+    let Ok(signed_len) = i64::try_from(len) else {
+        return Err(OpenError::NoSpace { name, len });
+    };
+    loop {
+        // SAFETY: the call touches no memory of ours, and the descriptor is open.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, signed_len) } {
+            0 => break,
+            libc::EINTR => {}
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
+                return Err(OpenError::NoSpace { name, len });
+            }
+            code => {
+                let source = io::Error::from_raw_os_error(code);
+                return Err(OpenError::Io { action: "allocate", name, source });
+            }
+        }
+    }
+    file.sync_all().map_err(OpenError::io("sync", &name))
+}
+
+/// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included.
+/// What was made is removed again on failure.
+///
+/// # Errors
+/// As [`allocate_file`]; `Io` also if `path` exists.
+pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
+    let name = path.display().to_string();
+    check_length(&name, len, BLOCK_U64)?;
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    let file = file.map_err(OpenError::io("create", &name))?;
+    let finish = || {
+        allocate_file(&file, len)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new(".")));
+        directory.and_then(|d| d.sync_all()).map_err(OpenError::io("sync the directory of", &name))
+    };
+    match finish() {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            // The first error is the one that matters.
+            let _best_effort = fs::remove_file(path);
+            Err(error)
+        }
+    }
+}
+
+impl Probe {
+    fn paged_file(len: u64) -> Self {
+        Self {
+            kind: MediaKind::File,
+            survives: Survives::Power,
+            len,
+            page: BLOCK_U64,
+            flags: MapFlags::SHARED,
+            cache_persists: false,
+            regular: false,
+        }
+    }
+}
+
+fn probe_regular(file: &File, name: &str, len: u64) -> Result<Probe, OpenError> {
+    /// Of linux/magic.h; the C library's headers lack it.
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    let system = fstatfs(file).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
+    let probe = Probe { regular: true, ..Probe::paged_file(len) };
+    let survives = Survives::Process;
+    Ok(match system.f_type {
+        libc::TMPFS_MAGIC | RAMFS_MAGIC => Probe { kind: MediaKind::Tmpfs, survives, ..probe },
+        libc::HUGETLBFS_MAGIC => {
+            let page = u64::try_from(system.f_bsize).unwrap_or(BLOCK_U64);
+            Probe { kind: MediaKind::Hugetlbfs, survives, page, ..probe }
+        }
+        _ => probe,
+    })
+}
+
+/// Reads what the kernel says about a character device; `None` if it is not a DAX one.
+fn probe_device_dax(device: &Path) -> Option<Probe> {
+    let number = |file| fs::read_to_string(device.join(file)).ok()?.trim().parse::<u64>().ok();
+    let (len, page) = (number("size")?, number("align")?);
+    // Set-aside DRAM and CXL memory come as DAX devices too; only those on the NVDIMM bus are
+    // declared persistent.
+    let place = fs::canonicalize(device).ok()?;
+    let nvdimm = place
+        .components()
+        .any(|part| part.as_os_str().to_str().is_some_and(|part| part.starts_with("ndbus")));
+    let survives = if nvdimm { Survives::Power } else { Survives::Process };
+    let page = page.max(BLOCK_U64);
+    Some(Probe { kind: MediaKind::Dax, survives, page, ..Probe::paged_file(len) })
+}
+
+/// Whether every region under `devices` counts the processor's cache as persistent (eADR).
+fn cache_persists(devices: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(devices) else { return false };
+    let mut domains = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(|n| n.starts_with("region")))
+        .map(|entry| fs::read_to_string(entry.path().join("persistence_domain")))
+        .peekable();
+    domains.peek().is_some()
+        && domains.all(|domain| domain.is_ok_and(|domain| domain.trim() == "cpu_cache"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eadr_needs_every_region_to_say_so() {
+        let bus = tempfile::tempdir().unwrap();
+        assert!(!cache_persists(bus.path()), "no region");
+        assert!(!cache_persists(&bus.path().join("absent")));
+        let region = |name: &str, domain: &str| {
+            let region = bus.path().join(name);
+            fs::create_dir_all(&region).unwrap();
+            fs::write(region.join("persistence_domain"), domain).unwrap();
+        };
+        region("nmem0", "");
+        region("region0", "cpu_cache\n");
+        assert!(cache_persists(bus.path()));
+        region("region1", "memory_controller\n");
+        assert!(!cache_persists(bus.path()));
+    }
+
+    #[test]
+    fn device_dax_is_persistent_only_on_the_nvdimm_bus() {
+        let sys = tempfile::tempdir().unwrap();
+        for (place, survives) in
+            [("ndbus0/region0/dax0.0", Survives::Power), ("platform/dax1.0", Survives::Process)]
+        {
+            let device = sys.path().join(place);
+            fs::create_dir_all(&device).unwrap();
+            assert!(probe_device_dax(&device).is_none(), "no attributes");
+            fs::write(device.join("size"), "4194304\n").unwrap();
+            fs::write(device.join("align"), "2097152\n").unwrap();
+            let probe = probe_device_dax(&device).unwrap();
+            assert_eq!((probe.len, probe.page), (4 << 20, 2 << 20));
+            assert_eq!(probe.survives, survives);
+        }
+    }
+}

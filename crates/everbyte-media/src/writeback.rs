@@ -1,0 +1,245 @@
+//! Fences of file media: `msync` of the pages a thread flushed or streamed since its last fence.
+//!
+//! Invariants: a range noted by a thread is synced by that thread's next fence or by an earlier
+//! fence of a thread on the same shard. Threads that share a shard wait for each other's `msync`,
+//! so that none returns while another is still syncing its pages. After one failure nothing is
+//! ever synced again: the kernel may have dropped the dirty pages and would report success.
+//!
+//! Writing back more than was asked for is always allowed (any line may become durable at any
+//! time), so close ranges are synced together: each `msync` may cost a journal commit.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::mm::{MsyncFlags, msync};
+
+use crate::counters::{SHARDS, shard};
+use crate::map::to_usize;
+use crate::medium::MediaError;
+use crate::units::{BLOCK_U64, PoolOffset};
+
+/// Bytes between two ranges below which one `msync` over both is cheaper than two.
+const GAP_MAX: u64 = 1 << 20;
+/// Ranges a shard collects before it first merges them.
+const RANGES_MIN: usize = 256;
+
+/// Syncs `len` bytes at an address.
+type SyncRange = fn(at: *mut u8, len: usize) -> io::Result<()>;
+
+/// Page ranges that wait for a fence, in the order they were noted.
+struct Pending {
+    ranges: Vec<Range<u64>>,
+    /// Merge when there are this many.
+    limit: usize,
+}
+
+#[repr(align(128))]
+struct Shard(Mutex<Pending>);
+
+/// What a file medium still has to sync, by shard.
+pub(crate) struct WriteBack {
+    shards: [Shard; SHARDS],
+    failed: OnceLock<MediaError>,
+    sync: SyncRange,
+}
+
+impl WriteBack {
+    pub(crate) fn new() -> Self {
+        Self::with_sync(|at, len| {
+            // SAFETY: `fence` passes a range of the mapping; syncing changes no memory.
+            Ok(unsafe { msync(at.cast(), len, MsyncFlags::SYNC) }?)
+        })
+    }
+
+    pub(crate) fn with_sync(sync: SyncRange) -> Self {
+        let shard = |_| Shard(Mutex::new(Pending { ranges: Vec::new(), limit: RANGES_MIN }));
+        Self { shards: std::array::from_fn(shard), failed: OnceLock::new(), sync }
+    }
+
+    /// Notes that this thread's next fence must sync `at .. at + len`; `len` is not 0.
+    pub(crate) fn note(&self, at: PoolOffset, len: u64) {
+        let start = at.0 / BLOCK_U64 * BLOCK_U64;
+        let end = (at.0 + len).next_multiple_of(BLOCK_U64);
+        let mut pending = self.mine();
+        match pending.ranges.last_mut() {
+            Some(last) if last.start <= start && start <= last.end => last.end = last.end.max(end),
+            _ => pending.ranges.push(start..end),
+        }
+        if pending.ranges.len() >= pending.limit {
+            merge(&mut pending.ranges, 0);
+            pending.limit = (2 * pending.ranges.len()).max(RANGES_MIN);
+        }
+    }
+
+    /// Syncs what this thread's shard collected, in the mapping at `base`.
+    ///
+    /// # Errors
+    /// This or an earlier sync failed.
+    pub(crate) fn fence(&self, base: *mut u8) -> Result<(), MediaError> {
+        let mut pending = self.mine();
+        self.check()?;
+        merge(&mut pending.ranges, GAP_MAX);
+        for range in pending.ranges.drain(..) {
+            let len = range.end - range.start;
+            let at = base.wrapping_add(to_usize(range.start));
+            if let Err(error) = (self.sync)(at, to_usize(len)) {
+                let (at, reason) = (PoolOffset(range.start), error.to_string());
+                let failure = MediaError::WriteBack { at, len, reason };
+                return Err(self.failed.get_or_init(|| failure).clone());
+            }
+        }
+        pending.limit = RANGES_MIN;
+        // Another shard's failure may have been about pages that this one needed too.
+        self.check()
+    }
+
+    /// # Errors
+    /// A sync failed.
+    pub(crate) fn check(&self) -> Result<(), MediaError> {
+        self.failed.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    fn mine(&self) -> MutexGuard<'_, Pending> {
+        // A panic elsewhere leaves the list usable: it is only ever added to or drained.
+        self.shards[shard()].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sorts `ranges` and joins those that overlap or lie at most `gap_max` bytes apart.
+fn merge(ranges: &mut Vec<Range<u64>>, gap_max: u64) {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, kept| {
+        let join = next.start <= kept.end + gap_max;
+        if join {
+            kept.end = kept.end.max(next.end);
+        }
+        join
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    thread_local! {
+        static SYNCED: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn record(at: *mut u8, len: usize) -> io::Result<()> {
+        SYNCED.with_borrow_mut(|synced| synced.push((at.addr(), len)));
+        Ok(())
+    }
+
+    fn record_and_fail(at: *mut u8, len: usize) -> io::Result<()> {
+        record(at, len)?;
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    fn synced() -> Vec<(usize, usize)> {
+        SYNCED.take()
+    }
+
+    #[test]
+    fn a_fence_syncs_the_pages_noted_once_and_merged() {
+        let write_back = WriteBack::with_sync(record);
+        let far = 16 << 20;
+        write_back.note(PoolOffset(far + 4095), 2);
+        write_back.note(PoolOffset(100), 1);
+        write_back.note(PoolOffset(50_000), 64);
+        write_back.fence(ptr::null_mut()).unwrap();
+        assert_eq!(synced(), [(0, 53_248), (to_usize(far), 8192)]);
+        write_back.fence(ptr::null_mut()).unwrap();
+        assert_eq!(synced(), []);
+    }
+
+    #[test]
+    fn many_scattered_ranges_are_all_synced() {
+        let write_back = WriteBack::with_sync(record);
+        let stride = 2 * GAP_MAX;
+        for i in (0..1000).rev() {
+            write_back.note(PoolOffset(i * stride), 1);
+            write_back.note(PoolOffset(i * stride), 1);
+        }
+        write_back.fence(ptr::null_mut()).unwrap();
+        let expected: Vec<_> = (0..1000).map(|i| (to_usize(i * stride), 4096)).collect();
+        assert_eq!(synced(), expected);
+    }
+
+    /// Runs `work` on a thread with, or without, the shard `wanted`.
+    fn on_shard(wanted: usize, same: bool, work: impl Fn() + Send + Sync) {
+        // Shards are given out in turn, so the one that is wanted comes soon.
+        let done = (0..100 * SHARDS).any(|_| {
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let right = (shard() == wanted) == same;
+                    if right {
+                        work();
+                    }
+                    right
+                });
+                thread.join().unwrap()
+            })
+        });
+        assert!(done, "no thread got the shard");
+    }
+
+    #[test]
+    fn a_fence_leaves_other_shards_alone() {
+        let write_back = WriteBack::with_sync(record);
+        write_back.note(PoolOffset(0), 1);
+        on_shard(shard(), false, || {
+            write_back.fence(ptr::null_mut()).unwrap();
+            assert_eq!(synced(), []);
+        });
+        write_back.fence(ptr::null_mut()).unwrap();
+        assert_eq!(synced(), [(0, 4096)]);
+    }
+
+    #[test]
+    fn a_fence_waits_while_another_syncs_its_ranges() {
+        static STARTED: AtomicBool = AtomicBool::new(false);
+        static FINISHED: AtomicBool = AtomicBool::new(false);
+        let write_back = WriteBack::with_sync(|_, _| {
+            STARTED.store(true, Ordering::SeqCst);
+            // Long enough for a fence that does not wait to be caught; never too short for one
+            // that does.
+            std::thread::sleep(Duration::from_millis(50));
+            FINISHED.store(true, Ordering::SeqCst);
+            Ok(())
+        });
+        write_back.note(PoolOffset(0), 1);
+        let mine = shard();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                on_shard(mine, true, || write_back.fence(ptr::null_mut()).unwrap());
+            });
+            while !STARTED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            write_back.fence(ptr::null_mut()).unwrap();
+            assert!(FINISHED.load(Ordering::SeqCst), "the fence returned too early");
+        });
+    }
+
+    #[test]
+    fn a_failure_is_for_good_and_never_retried() {
+        let write_back = WriteBack::with_sync(record_and_fail);
+        write_back.note(PoolOffset(8192), 1);
+        let first = write_back.fence(ptr::null_mut()).unwrap_err();
+        assert!(
+            matches!(first, MediaError::WriteBack { at: PoolOffset(8192), len: 4096, .. }),
+            "{first}"
+        );
+        assert_eq!(synced().len(), 1);
+        write_back.note(PoolOffset(0), 1);
+        assert!(write_back.fence(ptr::null_mut()).is_err());
+        assert!(write_back.check().is_err());
+        assert_eq!(synced(), [], "nothing is synced after a failure");
+    }
+}

@@ -1,0 +1,150 @@
+//! Allocation: which blocks of the pool are free.
+//!
+//! Owns the slot tree over the pool's blocks. Invariant: the state is derived; it is rebuilt from
+//! what the volumes own, or loaded from what a clean shutdown saved, and never consulted by
+//! recovery. Knows nothing of quarantine: a block that reaches `free` may be handed out at once.
+
+mod small;
+
+pub use small::{SMALL_BYTES_MAX, SMALL_BYTES_MIN, SmallAllocator};
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use everbyte_media::BlockNo;
+use everbyte_slots::{SlotError, SlotTree};
+
+/// A run of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRun {
+    /// The first block.
+    pub start: BlockNo,
+    /// How many.
+    pub len: u64,
+}
+
+/// Share of the pool below which a warning is logged, in percent.
+const LOW_SPACE_PERCENT: u64 = 10;
+
+/// The pool's free blocks.
+pub struct Allocator {
+    tree: SlotTree,
+    total_blocks: AtomicU64,
+    warned: AtomicBool,
+}
+
+impl Allocator {
+    /// An allocator that owns nothing yet; it can come to own blocks below `capacity`.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            tree: SlotTree::new(capacity),
+            total_blocks: AtomicU64::new(0),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Blocks that can be addressed.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.tree.capacity()
+    }
+
+    /// Gives the allocator new, free blocks.
+    ///
+    /// # Errors
+    /// If one of them was free already.
+    pub fn add(&self, run: BlockRun) -> Result<(), SlotError> {
+        self.free_run(run)?;
+        self.total_blocks.fetch_add(run.len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says how many blocks the allocator governs, free or used, when it is filled by `free_run`.
+    pub(crate) fn set_total_blocks(&self, blocks: u64) {
+        self.total_blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    /// Marks particular free blocks used.
+    ///
+    /// # Errors
+    /// If one of them was used already: it has two owners.
+    pub fn take(&self, run: BlockRun) -> Result<(), SlotError> {
+        if run.len == 1 { self.tree.take(run.start.0) } else { self.tree.take_run(run.start.0, run.len) }
+    }
+
+    /// Takes up to `want` blocks near `hint` and appends them to `out`; returns how many.
+    pub fn alloc_batch(&self, hint: u64, want: usize, out: &mut Vec<u64>) -> usize {
+        let got = self.tree.alloc_batch(hint, want, out);
+        if got < want || self.is_low() {
+            self.warn_once();
+        }
+        got
+    }
+
+    /// Takes `len` adjacent blocks.
+    #[must_use]
+    pub fn alloc_run(&self, len: u64) -> Option<BlockRun> {
+        self.tree.alloc_run(len, 0).map(|start| BlockRun { start: BlockNo(start), len })
+    }
+
+    /// Takes one block.
+    #[must_use]
+    pub fn alloc(&self) -> Option<BlockNo> {
+        self.tree.alloc(0).map(BlockNo)
+    }
+
+    /// Gives a used block back.
+    ///
+    /// # Errors
+    /// If it was free already.
+    pub fn free(&self, block: BlockNo) -> Result<(), SlotError> {
+        self.tree.free(block.0)
+    }
+
+    /// Gives used blocks back.
+    ///
+    /// # Errors
+    /// If one of them was free already.
+    pub fn free_run(&self, run: BlockRun) -> Result<(), SlotError> {
+        self.tree.free_run(run.start.0, run.len)
+    }
+
+    /// Whether `block` is free.
+    #[must_use]
+    pub fn is_free(&self, block: BlockNo) -> bool {
+        self.tree.is_free(block.0)
+    }
+
+    /// Free blocks; exact while nobody allocates.
+    #[must_use]
+    pub fn free_blocks(&self) -> u64 {
+        self.tree.free_count()
+    }
+
+    /// Blocks that the allocator governs, free or used.
+    #[must_use]
+    pub fn total_blocks(&self) -> u64 {
+        self.total_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Whether less than a tenth of the pool is free.
+    #[must_use]
+    pub fn is_low(&self) -> bool {
+        self.free_blocks() * 100 < self.total_blocks() * LOW_SPACE_PERCENT
+    }
+
+    fn warn_once(&self) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                free_blocks = self.free_blocks(),
+                total_blocks = self.total_blocks(),
+                "the pool is running out of space: grow it, trim or delete volumes"
+            );
+        }
+    }
+
+    /// The free map as words, bit set = free, for saving.
+    pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tree.words()
+    }
+}

@@ -1,0 +1,103 @@
+//! Checking that block ownership is a partition: every block free or owned once.
+//!
+//! Owns no state. The check of an open pool keeps writers out and compares what the maps own with
+//! what the allocator believes; it finds blocks with two owners, blocks nobody owns, free blocks
+//! that somebody owns, and every word and header that cannot be right.
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium};
+
+use crate::alloc::{Allocator, BlockRun};
+use crate::owner::take_from;
+use crate::pool::{Pool, PoolError};
+
+/// Problems of one sort that are listed before the rest is only counted.
+const LISTED_MAX: usize = 20;
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct CheckReport {
+    /// Volumes whose maps were walked.
+    pub volumes: usize,
+    /// Blocks that volumes own, logs and maps included.
+    pub used_blocks: u64,
+    /// Blocks that are free.
+    pub free_blocks: u64,
+    /// Everything that is wrong, each naming structure and offset.
+    pub problems: Vec<String>,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Checks the pool while it is open. Writers wait; readers go on.
+    ///
+    /// # Errors
+    /// The medium's. What is wrong with the pool is in the report, not an error.
+    pub fn check(&self) -> Result<CheckReport, PoolError> {
+        let _admin = self.lock_admin();
+        let volumes = self.volumes();
+        let gates: Vec<_> = volumes.iter().map(|v| v.close_gates()).collect();
+        let mut report = CheckReport { volumes: volumes.len(), ..CheckReport::default() };
+        if let Some(reason) = self.read_only_reason() {
+            report.problems.push(format!("the pool is read-only: {reason}"));
+        }
+        for remark in &self.recovery().remarks {
+            report.problems.push(format!("on opening: {remark}"));
+        }
+        for volume in volumes.iter().filter(|v| v.read_only_reason().is_none()) {
+            volume.flush()?;
+            let guard = volume.lock_checkpoint();
+            volume.begin_checkpoint(&guard)?.finish()?;
+            volume.return_spare_blocks();
+        }
+        let bounds = self.data_bounds();
+        let owned = Allocator::new(bounds.end);
+        let all = BlockRun { start: BlockNo(bounds.start), len: bounds.end - bounds.start };
+        if let Err(error) = owned.add(all) {
+            report.problems.push(error.to_string());
+        }
+        for volume in &volumes {
+            if let Err(corrupt) = self.visit(volume, &mut take_from(&owned, volume.name())) {
+                report.problems.push(corrupt.to_string());
+            }
+        }
+        report.used_blocks = owned.total_blocks() - owned.free_blocks();
+        report.free_blocks = owned.free_blocks();
+        if self.read_only_reason().is_none() {
+            self.compare(&owned, bounds, &mut report);
+        }
+        drop(gates);
+        self.medium().check()?;
+        Ok(report)
+    }
+
+    /// Compares what the maps leave free with what the allocator believes to be free.
+    fn compare(
+        &self,
+        owned: &Allocator,
+        bounds: std::ops::Range<u64>,
+        report: &mut CheckReport,
+    ) {
+        let mut wrong = 0;
+        for block in bounds.map(BlockNo) {
+            let what = match (owned.is_free(block), self.allocator().is_free(block)) {
+                (true, false) => "is owned by nobody, yet not free: it leaked",
+                (false, true) => "has an owner, yet is free for others",
+                _ => continue,
+            };
+            wrong += 1;
+            if wrong <= LISTED_MAX {
+                report.problems.push(format!("{block} at {:#x} {what}", block.0 * BLOCK_U64));
+            }
+        }
+        if wrong > LISTED_MAX {
+            report.problems.push(format!("{} more blocks are like that", wrong - LISTED_MAX));
+        }
+    }
+}

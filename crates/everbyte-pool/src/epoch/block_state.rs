@@ -1,0 +1,142 @@
+//! Per-block epoch state, in DRAM beside the blocks.
+//!
+//! Invariants:
+//! - `logged`, `dirty` and `words` have one half per epoch parity, so that the epoch being flushed
+//!   and the epoch taking writes never share a mask. The half of epoch e is empty again before
+//!   e + 2 takes writes: the checkpoint of e empties it for every block on e's dirty lists, and a
+//!   block with anything logged in e is on such a list.
+//! - `fresh_epoch` of a data block is written by the thread that holds its logical block's lock;
+//!   of a mapping node by its creator, before the node can be found.
+//! - A free block has no bits set.
+//! - The state is keyed by pool address and knows nothing of volumes; a block belongs to one
+//!   volume at a time, and allocation overwrites `fresh_epoch`.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset};
+
+/// Blocks whose states are made together: 128 MiB of pool, 2 MiB of DRAM.
+const SEGMENT: usize = 1 << 15;
+const WORDS: usize = 512;
+
+/// The state of one block. See the module's head.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct BlockState {
+    fresh_epoch: AtomicU64,
+    logged: [AtomicU64; 2],
+    dirty: [AtomicU64; 2],
+    /// Logged words, for blocks that are logged by word.
+    words: OnceLock<Box<[WordBits; 2]>>,
+}
+
+#[derive(Default)]
+struct WordBits([AtomicU64; WORDS / 64]);
+
+fn parity(epoch: u64) -> usize {
+    usize::from(epoch % 2 == 1)
+}
+
+fn word_place(at: PoolOffset) -> (usize, u64) {
+    let word = at.in_block() / 8;
+    (word / 64, 1 << (word % 64))
+}
+
+impl BlockState {
+    /// Whether the block was allocated in `epoch`, so that nothing in it needs a log.
+    pub(crate) fn is_fresh(&self, epoch: u64) -> bool {
+        self.fresh_epoch.load(Ordering::Acquire) == epoch
+    }
+
+    /// Whether the block was allocated in an epoch after `completed`.
+    pub(crate) fn is_fresh_since(&self, completed: u64) -> bool {
+        self.fresh_epoch.load(Ordering::Acquire) > completed
+    }
+
+    /// Says in which epoch the block was allocated; 0 for "before any that is open".
+    pub(crate) fn set_fresh(&self, epoch: u64) {
+        self.fresh_epoch.store(epoch, Ordering::Release);
+    }
+
+    /// Lines with a record in `epoch`.
+    pub(crate) fn logged(&self, epoch: u64) -> LineMask {
+        LineMask(self.logged[parity(epoch)].load(Ordering::Acquire))
+    }
+
+    /// Notes that `lines` have a record in `epoch`.
+    pub(crate) fn add_logged(&self, epoch: u64, lines: LineMask) {
+        self.logged[parity(epoch)].fetch_or(lines.0, Ordering::AcqRel);
+    }
+
+    /// Notes dirty lines; true if the block had none before in this epoch, so that the caller
+    /// must put it on a dirty list.
+    pub(crate) fn add_dirty(&self, epoch: u64, lines: LineMask) -> bool {
+        self.dirty[parity(epoch)].fetch_or(lines.0, Ordering::AcqRel) == 0
+    }
+
+    /// Lines stored to in `epoch` that are not yet flushed.
+    pub(crate) fn dirty(&self, epoch: u64) -> LineMask {
+        LineMask(self.dirty[parity(epoch)].load(Ordering::Acquire))
+    }
+
+    /// Whether the word at `at`, which lies in this block, has a record in `epoch`.
+    pub(crate) fn word_logged(&self, epoch: u64, at: PoolOffset) -> bool {
+        let (place, bit) = word_place(at);
+        self.words
+            .get()
+            .is_some_and(|words| words[parity(epoch)].0[place].load(Ordering::Acquire) & bit != 0)
+    }
+
+    /// Notes that the word at `at` has a record in `epoch`.
+    pub(crate) fn set_word_logged(&self, epoch: u64, at: PoolOffset) {
+        let (place, bit) = word_place(at);
+        let words = self.words.get_or_init(Box::default);
+        words[parity(epoch)].0[place].fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// Whether any record of `epoch` saves bytes of this block.
+    pub(crate) fn has_logged_lines(&self, epoch: u64) -> bool {
+        !self.logged(epoch).is_empty()
+    }
+
+    /// Forgets everything about `epoch`, whose records are dead.
+    pub(crate) fn forget(&self, epoch: u64) {
+        self.logged[parity(epoch)].store(0, Ordering::Release);
+        self.dirty[parity(epoch)].store(0, Ordering::Release);
+        if let Some(words) = self.words.get() {
+            for bits in &words[parity(epoch)].0 {
+                bits.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// The states of a pool's blocks, made when first needed.
+pub(crate) struct BlockStates {
+    segments: Box<[OnceLock<Box<[BlockState]>>]>,
+}
+
+impl BlockStates {
+    /// States for up to `capacity` blocks.
+    pub(crate) fn new(capacity: u64) -> Self {
+        let segments = usize::try_from(capacity).unwrap_or(usize::MAX).div_ceil(SEGMENT);
+        Self { segments: (0..segments).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The state of `block`, which must be below the capacity.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only; see everbyte-media")]
+    pub(crate) fn get(&self, block: BlockNo) -> &BlockState {
+        let index = block.0 as usize;
+        let segment = self.segments[index / SEGMENT]
+            .get_or_init(|| (0..SEGMENT).map(|_| BlockState::default()).collect());
+        &segment[index % SEGMENT]
+    }
+
+    /// The state of the block that `at` lies in.
+    #[inline]
+    pub(crate) fn at(&self, at: PoolOffset) -> &BlockState {
+        self.get(BlockNo(at.0 / BLOCK_U64))
+    }
+}

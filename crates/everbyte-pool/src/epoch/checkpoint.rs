@@ -1,0 +1,187 @@
+//! Checkpoints: sealing an epoch and making it durable.
+//!
+//! The order, and why: (1) seal: with every lane locked, no writer is inside the epoch, so its
+//! dirty lists are complete and every streamed byte of it is fenced by its writer; new writers
+//! get the next epoch and the other log halves, whose records are two epochs old and dead.
+//! (2) flush every dirty line of the epoch, by physical address, also of blocks replaced since,
+//! because undoing the next epoch may bring them back; fence. (3) only then store `completed`,
+//! twice, flush, fence: from that store on the epoch's records are dead. (4) only then hand the
+//! epoch's retired blocks to the allocator: before, undo could have brought them back.
+
+use std::sync::atomic::Ordering;
+
+use everbyte_media::{BlockNo, MediaError, Medium};
+use parking_lot::MutexGuard;
+
+use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
+use crate::persist::{Dirty, Durable};
+use crate::plant::{Bug, planted};
+use crate::volume::{Volume, WriteError};
+
+/// An epoch that takes no more writes.
+struct Sealed {
+    epoch: u64,
+    dirty: Vec<BlockNo>,
+    retired: Vec<BlockNo>,
+}
+
+/// A checkpoint between sealing and completion. Writers go on in the next epoch meanwhile.
+/// Dropping it leaves the volume unable to complete any epoch.
+#[must_use = "a sealed epoch is not durable before it is finished"]
+pub struct PendingCheckpoint<'v, 'g, M: Medium> {
+    volume: &'v Volume<M>,
+    sealed: Dirty<Sealed>,
+    _checkpointing: &'g MutexGuard<'v, ()>,
+}
+
+impl<M: Medium> Volume<M> {
+    /// Makes everything written before this call durable. Concurrent calls share checkpoints.
+    ///
+    /// # Errors
+    /// The medium's; then a crash may undo what was written since the last success.
+    pub fn flush(&self) -> Result<(), WriteError> {
+        self.complete(self.current_epoch())
+    }
+
+    /// Returns once `epoch` is durable, by a checkpoint of its own if need be.
+    ///
+    /// # Errors
+    /// As for `flush`.
+    pub fn complete(&self, epoch: u64) -> Result<(), WriteError> {
+        if self.completed_epoch() < epoch {
+            let checkpointing = self.checkpointing.lock();
+            if self.completed_epoch() < epoch && self.is_touched() {
+                self.seal(&checkpointing, true)?.finish()?;
+            }
+        }
+        self.poison_check()?;
+        Ok(())
+    }
+
+    /// Seals the current epoch and leaves it to the caller, who holds the guard of
+    /// [`Volume::lock_checkpoint`], to finish the checkpoint.
+    ///
+    /// # Errors
+    /// The volume is read-only.
+    pub fn begin_checkpoint<'v, 'g>(
+        &'v self,
+        guard: &'g MutexGuard<'v, ()>,
+    ) -> Result<PendingCheckpoint<'v, 'g, M>, WriteError> {
+        self.seal(guard, true)
+    }
+
+    /// Keeps other checkpoints away.
+    pub fn lock_checkpoint(&self) -> MutexGuard<'_, ()> {
+        self.checkpointing.lock()
+    }
+
+    /// Seals the current epoch. `return_free` gives the lanes' spare blocks back as well.
+    pub(crate) fn seal<'v, 'g>(
+        &'v self,
+        guard: &'g MutexGuard<'v, ()>,
+        return_free: bool,
+    ) -> Result<PendingCheckpoint<'v, 'g, M>, WriteError> {
+        if let Some(reason) = self.read_only_reason() {
+            return Err(WriteError::ReadOnly { reason: reason.to_owned() });
+        }
+        self.poison_check()?;
+        let mut lanes: Vec<_> = self.lanes.iter().map(|lane| lane.lock()).collect();
+        let epoch = self.current_epoch();
+        assert_eq!(epoch, self.completed_epoch() + 1, "two epochs are open at most");
+        let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Vec::new() };
+        let low = return_free && self.shared.alloc.is_low();
+        for lane in &mut lanes {
+            sealed.dirty.append(&mut lane.dirty);
+            sealed.retired.append(&mut lane.retired);
+            lane.log.begin_epoch(epoch + 1);
+            lane.touched = false;
+            if low {
+                for block in lane.free.drain(..) {
+                    self.give_back(BlockNo(block));
+                }
+            }
+        }
+        self.wants_checkpoint.store(false, Ordering::Relaxed);
+        self.current.store(epoch + 1, Ordering::Release);
+        drop(lanes);
+        Ok(PendingCheckpoint { volume: self, sealed: Dirty::new(sealed), _checkpointing: guard })
+    }
+
+    fn give_back(&self, block: BlockNo) {
+        if let Err(error) = self.shared.alloc.free(block) {
+            tracing::error!(%error, "a block was freed twice; it stays used until the next check");
+            debug_assert!(false, "{error}");
+        }
+    }
+}
+
+impl<M: Medium> PendingCheckpoint<'_, '_, M> {
+    /// Flushes the sealed epoch, marks it completed and frees its retired blocks.
+    ///
+    /// # Errors
+    /// The medium's; the epoch is then not durable and its log records stay alive.
+    pub fn finish(self) -> Result<(), WriteError> {
+        let (volume, medium) = (self.volume, self.volume.medium());
+        let mark_early = planted(Bug::CompletedBeforeData);
+        if mark_early {
+            store_completed(volume, volume.completed_epoch() + 1)?;
+        }
+        let in_flight = self.sealed.flush(|sealed| {
+            for &block in &sealed.dirty {
+                let lines = volume.shared.states.get(block).dirty(sealed.epoch);
+                if planted(Bug::NoDataFlush) {
+                    continue;
+                }
+                for (start, len) in lines.runs() {
+                    medium.flush(block.offset().plus(start as u64), len as u64);
+                }
+            }
+        });
+        let durable = in_flight.fence(medium)?;
+        if !mark_early {
+            mark_completed(volume, &durable)?;
+        }
+        let sealed = durable.into_inner();
+        for &block in &sealed.dirty {
+            volume.shared.states.get(block).forget(sealed.epoch);
+        }
+        volume.completed.store(sealed.epoch, Ordering::Release);
+        volume.stats.checkpoints.fetch_add(1, Ordering::Relaxed);
+        for &block in &sealed.retired {
+            volume.give_back(block);
+        }
+        Ok(())
+    }
+}
+
+fn mark_completed<M: Medium>(
+    volume: &Volume<M>,
+    durable: &Durable<Sealed>,
+) -> Result<(), MediaError> {
+    store_completed(volume, durable.get().epoch)
+}
+
+fn store_completed<M: Medium>(volume: &Volume<M>, epoch: u64) -> Result<(), MediaError> {
+    write_completed(volume.medium(), volume.header_at, epoch)
+}
+
+/// Stores both copies of the completed mark in the header at `header_at`, durably.
+pub(crate) fn write_completed<M: Medium>(
+    medium: &M,
+    header_at: everbyte_media::PoolOffset,
+    epoch: u64,
+) -> Result<(), MediaError> {
+    let copies = [header_at.plus(COMPLETED_A_AT), header_at.plus(COMPLETED_B_AT)];
+    for at in copies {
+        medium.store_word(at, encode_word(epoch));
+    }
+    Dirty::new(copies)
+        .flush(|copies| {
+            for &at in copies {
+                medium.flush(at, 8);
+            }
+        })
+        .fence(medium)?;
+    Ok(())
+}
+

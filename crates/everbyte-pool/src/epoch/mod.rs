@@ -1,0 +1,11 @@
+//! Epochs: what is logged, fresh and dirty, and how an epoch is sealed and completed.
+//!
+//! Owns the per-block state and the checkpoint. The order of its stores is argued in
+//! `docs/crash-model.md`.
+
+mod block_state;
+mod checkpoint;
+
+pub(crate) use block_state::BlockStates;
+pub(crate) use checkpoint::write_completed;
+pub use checkpoint::PendingCheckpoint;

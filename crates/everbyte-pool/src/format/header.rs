@@ -1,0 +1,168 @@
+//! The volume header: one block of the volume table.
+//!
+//! Invariants: words that change while the volume lives (state, completed, root, size) carry
+//! their own check bits and are each stored atomically; the descriptor never changes after
+//! creation and is stored twice with a checksum. The two `completed` words lie in lines of their
+//! own.
+
+use everbyte_media::PoolOffset;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Corrupt;
+
+/// Offset of the state word in a volume header.
+pub const STATE_AT: u64 = 0;
+/// Offset of the first copy of the last completed epoch.
+pub const COMPLETED_A_AT: u64 = 64;
+/// Offset of the second copy.
+pub const COMPLETED_B_AT: u64 = 128;
+/// Offset of the root word: an entry that names the top of the volume's map.
+pub const ROOT_AT: u64 = 192;
+/// Offset of the size word: the volume's size in sectors of 512 bytes.
+pub const SIZE_AT: u64 = 200;
+/// Offsets of the two copies of the descriptor.
+pub const DESCRIPTOR_AT: [u64; 2] = [1024, 2048];
+/// Longest volume name in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// What a volume is; decides who walks its map.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum VolumeKind {
+    /// A block device.
+    Block = 1,
+}
+
+impl VolumeKind {
+    /// The kind stored as `code`, if this program knows it.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        (code == Self::Block as u32).then_some(Self::Block)
+    }
+}
+
+impl std::fmt::Display for VolumeKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Block => f.write_str("block"),
+        }
+    }
+}
+
+/// The life of a volume header, one durable word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VolumeState {
+    /// No volume here; the rest of the header means nothing.
+    Free,
+    /// A volume. Only here do log and map count.
+    Active,
+    /// A volume whose blocks are being given back.
+    Deleting,
+}
+
+impl VolumeState {
+    /// The value in the state word.
+    #[must_use]
+    pub fn code(self) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Active => 1,
+            Self::Deleting => 2,
+        }
+    }
+
+    /// The state with this value.
+    #[must_use]
+    pub fn from_code(code: u64) -> Option<Self> {
+        [Self::Free, Self::Active, Self::Deleting].into_iter().find(|s| s.code() == code)
+    }
+}
+
+/// What does not change while a volume lives. See the module's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Descriptor {
+    /// Identity, never used twice in a pool.
+    pub uid: u64,
+    /// `VolumeKind` as a number.
+    pub kind: u32,
+    /// The kind's own choice of map (block: 0 radix, 1 direct).
+    pub map: u32,
+    /// UTF-8 name, padded with zero bytes.
+    pub name: [u8; 64],
+    /// First block of the log.
+    pub log_start: u64,
+    /// Lanes of the log.
+    pub lanes: u32,
+    /// Blocks in half a lane.
+    pub half_blocks: u32,
+    /// Lines to log from which on a block is replaced instead: 0 to 65.
+    pub threshold_lines: u32,
+    /// The kind's own choice of translation (block: 0 auto, 1 on, 2 off).
+    pub delta: u32,
+    /// Creation time, seconds since 1970.
+    pub created_s: u64,
+    /// Zero.
+    pub reserved: [u32; 3],
+    /// CRC-32C of everything before this field.
+    pub crc: u32,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == 128);
+const _: () = assert!(NAME_BYTES_MAX == 64);
+const CRC_AT: usize = size_of::<Descriptor>() - 4;
+
+impl Descriptor {
+    /// The same with the checksum put right.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        self.crc = crc32c::crc32c(&self.as_bytes()[..CRC_AT]);
+        self
+    }
+
+    /// Reads and judges one copy. The log must lie in `data_start .. size_blocks`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(
+        bytes: &[u8],
+        at: PoolOffset,
+        data_start: u64,
+        size_blocks: u64,
+    ) -> Result<Self, Corrupt> {
+        let wrong = |what: &str| Err(Corrupt::new("volume descriptor", at, what));
+        let Ok((d, _)) = Self::read_from_prefix(bytes) else {
+            return wrong("it is cut short");
+        };
+        if d.crc != crc32c::crc32c(&d.as_bytes()[..CRC_AT]) {
+            return wrong("its checksum is wrong");
+        }
+        if VolumeKind::from_code(d.kind).is_none() {
+            return wrong("it is of a kind that this program does not know");
+        }
+        if d.lanes == 0 || d.half_blocks == 0 || d.threshold_lines > 65 {
+            return wrong("its log has no lanes or no threshold");
+        }
+        let end = d.log_start.checked_add(d.log_blocks());
+        if d.log_start < data_start || end.is_none_or(|end| end > size_blocks) {
+            return wrong("its log does not fit the pool");
+        }
+        if d.name().is_empty() {
+            return wrong("it has no name");
+        }
+        Ok(d)
+    }
+
+    /// The name; empty if it is not UTF-8.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let end = self.name.iter().position(|&b| b == 0).unwrap_or(NAME_BYTES_MAX);
+        std::str::from_utf8(&self.name[..end]).unwrap_or("")
+    }
+
+    /// Blocks of the whole log.
+    #[must_use]
+    pub fn log_blocks(&self) -> u64 {
+        2 * u64::from(self.lanes) * u64::from(self.half_blocks)
+    }
+}

@@ -1,0 +1,40 @@
+//! The bytes of a pool: layout types and the rules by which they are believed.
+//!
+//! Owns every `repr(C)` type that lies on a medium. `docs/format.md` is the only other place with
+//! byte tables and is checked against these types. Integers are little-endian. Knows nothing of
+//! when or in which order anything is written.
+
+mod header;
+mod record;
+mod superblock;
+mod word;
+
+pub use header::{
+    COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, NAME_BYTES_MAX, ROOT_AT, SIZE_AT,
+    STATE_AT, VolumeKind, VolumeState,
+};
+pub use record::{RecordHeader, RecordKind, WordItem};
+pub(crate) use record::{lines_record_bytes, words_record_bytes};
+pub use superblock::{SUPERBLOCK_COPIES, Superblock};
+pub use word::{Entry, EntryFlags, decode_word, encode_word};
+
+use everbyte_media::PoolOffset;
+
+/// Bytes at an address that cannot be what the format says.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{structure} at {at} is corrupt: {what}")]
+pub struct Corrupt {
+    /// The structure by its name in `docs/format.md`.
+    pub structure: String,
+    /// Where it lies.
+    pub at: PoolOffset,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl Corrupt {
+    /// Shorthand constructor.
+    pub fn new(structure: impl Into<String>, at: PoolOffset, what: impl Into<String>) -> Self {
+        Self { structure: structure.into(), at, what: what.into() }
+    }
+}

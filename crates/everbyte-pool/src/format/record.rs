@@ -1,0 +1,121 @@
+//! Undo records: one header line, then payload lines.
+//!
+//! Invariants: a record is believed if its header's checksum is right and covers this volume,
+//! lane, epoch, position and sequence number, and the payload's checksum, which the header
+//! carries, is right too. Records lie back to back from the start of a lane's half; sequence
+//! numbers count from 0 there.
+
+use everbyte_media::{LINE, LINE_U64, PoolOffset};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What a record saves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum RecordKind {
+    /// Old values of words: pointer logging.
+    Words = 1,
+    /// Old bytes of lines of one block: data logging.
+    Lines = 2,
+}
+
+/// The first line of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// CRC-32C of the rest of the header.
+    pub crc: u32,
+    /// CRC-32C of the payload.
+    pub payload_crc: u32,
+    /// The volume's UID.
+    pub volume_uid: u64,
+    /// The epoch the record belongs to.
+    pub epoch: u64,
+    /// Number of the record in its half, from 0.
+    pub seq: u32,
+    /// Number of the first record after the fence before this one: records from there to here
+    /// may be torn together, earlier ones are durable.
+    pub commit_start: u32,
+    /// Line of the half in which this record starts.
+    pub position: u32,
+    /// The lane.
+    pub lane: u16,
+    /// 1 words, 2 lines.
+    pub kind: u16,
+    /// Words: how many items, the first in this header. Lines: payload lines.
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Words: address of the first word. Lines: address of the block.
+    pub target: u64,
+    /// Words: old value of the first word. Lines: mask of the saved lines.
+    pub old: u64,
+}
+
+const _: () = assert!(size_of::<RecordHeader>() == LINE);
+
+/// A further word in the payload of a record of words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct WordItem {
+    /// Address of the word.
+    pub target: u64,
+    /// Its old value.
+    pub old: u64,
+}
+
+const _: () = assert!(size_of::<WordItem>() == 16);
+
+impl RecordHeader {
+    /// The same with the checksum put right.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        self.crc = self.expected_crc();
+        self
+    }
+
+    /// The checksum that the header should carry.
+    #[must_use]
+    pub fn expected_crc(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[4..])
+    }
+
+    /// What the record saves, if the kind is known and `count` is possible for it.
+    #[must_use]
+    pub fn known_kind(&self) -> Option<RecordKind> {
+        match self.kind {
+            1 if self.count >= 1 => Some(RecordKind::Words),
+            2 if self.count == self.old.count_ones() && self.count > 0 => Some(RecordKind::Lines),
+            _ => None,
+        }
+    }
+
+    /// Bytes of payload after the header line, a multiple of 64.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        match self.known_kind() {
+            Some(RecordKind::Words) => {
+                (u64::from(self.count - 1) * size_of::<WordItem>() as u64).next_multiple_of(LINE_U64)
+            }
+            Some(RecordKind::Lines) => u64::from(self.count) * LINE_U64,
+            None => 0,
+        }
+    }
+
+    /// The address the record begins to restore.
+    #[must_use]
+    pub fn target(&self) -> PoolOffset {
+        PoolOffset(self.target)
+    }
+}
+
+/// Bytes that a record of `count` words takes in the log.
+#[must_use]
+pub(crate) fn words_record_bytes(count: usize) -> u64 {
+    LINE_U64 + (count.saturating_sub(1) as u64 * 16).next_multiple_of(LINE_U64)
+}
+
+/// Bytes that a record of `count` lines takes in the log.
+#[must_use]
+pub(crate) fn lines_record_bytes(count: u32) -> u64 {
+    LINE_U64 * (1 + u64::from(count))
+}

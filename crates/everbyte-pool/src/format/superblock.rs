@@ -1,0 +1,200 @@
+//! The superblock: what a pool is, stored twice, in blocks 0 and 1.
+//!
+//! Invariants: the copy with the larger generation among those with a right checksum is the true
+//! one. Both copies are written one after the other, each flushed and fenced, so that one of them
+//! is whole at any time.
+
+use everbyte_media::{BLOCK, BLOCK_U64, PoolOffset};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Corrupt;
+
+const MAGIC: [u8; 8] = *b"EVERBYTE";
+const VERSION: u32 = 1;
+
+/// Features a reader may ignore.
+const COMPAT_KNOWN: u64 = 0;
+/// Features that only a writer must know.
+const RO_COMPAT_KNOWN: u64 = 0;
+/// Features that everyone must know.
+const INCOMPAT_KNOWN: u64 = 0;
+
+/// Where the two copies lie.
+pub const SUPERBLOCK_COPIES: [PoolOffset; 2] = [PoolOffset(0), PoolOffset(BLOCK_U64)];
+
+/// The pool's description. See the module's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Superblock {
+    /// "EVERBYTE".
+    pub magic: [u8; 8],
+    /// Format version, 1.
+    pub version: u32,
+    /// Bytes in a block, 4096.
+    pub block_bytes: u32,
+    /// Features that a reader or writer may ignore.
+    pub compat: u64,
+    /// Features that forbid writing to those who do not know them.
+    pub ro_compat: u64,
+    /// Features that forbid everything to those who do not know them.
+    pub incompat: u64,
+    /// Random identity of the pool.
+    pub pool_uid: [u8; 16],
+    /// Counts rewrites of the superblock, from 1.
+    pub generation: u64,
+    /// Blocks in the pool, superblocks included.
+    pub size_blocks: u64,
+    /// First block of the volume table.
+    pub table_start: u64,
+    /// Volume headers in the table, one block each.
+    pub table_slots: u64,
+    /// First block that the allocator owns.
+    pub data_start: u64,
+    /// UID for the next volume; never goes back.
+    pub next_volume_uid: u64,
+    /// 1 after a clean shutdown, 0 while open.
+    pub clean: u64,
+    /// First block of the saved allocator state, 0 if there is none.
+    pub saved_start: u64,
+    /// Bytes of the saved allocator state.
+    pub saved_bytes: u64,
+    /// CRC-32C of the saved allocator state.
+    pub saved_crc: u32,
+    /// CRC-32C of everything before this field.
+    pub crc: u32,
+}
+
+const _: () = assert!(size_of::<Superblock>() == 136);
+const CRC_AT: usize = size_of::<Superblock>() - 4;
+
+impl Superblock {
+    /// The superblock of a new pool.
+    #[must_use]
+    pub fn new(size_blocks: u64, table_slots: u64, pool_uid: [u8; 16]) -> Self {
+        let table_start = SUPERBLOCK_COPIES.len() as u64;
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            block_bytes: u32::try_from(BLOCK).unwrap_or(u32::MAX),
+            compat: 0,
+            ro_compat: 0,
+            incompat: 0,
+            pool_uid,
+            generation: 1,
+            size_blocks,
+            table_start,
+            table_slots,
+            data_start: table_start + table_slots,
+            next_volume_uid: 1,
+            clean: 0,
+            saved_start: 0,
+            saved_bytes: 0,
+            saved_crc: 0,
+            crc: 0,
+        }
+        .sealed()
+    }
+
+    /// The same with the checksum put right.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        self.crc = crc32c::crc32c(&self.as_bytes()[..CRC_AT]);
+        self
+    }
+
+    /// Whether unknown read-only-compatible features forbid writing.
+    #[must_use]
+    pub fn forbids_writing(&self) -> bool {
+        self.ro_compat & !RO_COMPAT_KNOWN != 0
+    }
+
+    /// Reads and judges one copy; `medium_bytes` is the size of what it was found on.
+    ///
+    /// # Errors
+    /// What is wrong with it, magic and checksum first.
+    pub fn parse(bytes: &[u8], at: PoolOffset, medium_bytes: u64) -> Result<Self, Corrupt> {
+        let wrong = |what: String| Err(Corrupt::new("superblock", at, what));
+        let Ok((sb, _)) = Self::read_from_prefix(bytes) else {
+            return wrong("it is cut short".into());
+        };
+        if sb.magic != MAGIC {
+            return wrong("it does not begin with EVERBYTE: this is no pool".into());
+        }
+        if sb.crc != crc32c::crc32c(&sb.as_bytes()[..CRC_AT]) {
+            return wrong("its checksum is wrong".into());
+        }
+        if sb.version != VERSION {
+            return wrong(format!("it has version {}, this program knows {VERSION}", sb.version));
+        }
+        let unknown = sb.incompat & !INCOMPAT_KNOWN;
+        if unknown != 0 {
+            return wrong(format!(
+                "it needs features {unknown:#x} that this program does not know; use a newer one"
+            ));
+        }
+        if sb.block_bytes as usize != BLOCK {
+            return wrong(format!("its blocks have {} bytes, not {BLOCK}", sb.block_bytes));
+        }
+        sb.check_geometry(at, medium_bytes)?;
+        tracing::trace!(ignored_features = sb.compat & !COMPAT_KNOWN, "superblock accepted");
+        Ok(sb)
+    }
+
+    fn check_geometry(&self, at: PoolOffset, medium_bytes: u64) -> Result<(), Corrupt> {
+        let wrong = |what: String| Err(Corrupt::new("superblock", at, what));
+        let medium_blocks = medium_bytes / BLOCK_U64;
+        if self.size_blocks > medium_blocks {
+            return wrong(format!(
+                "the pool has {} blocks but the file holds only {medium_blocks}: it was truncated; \
+                 restore its full length of {} bytes before opening it",
+                self.size_blocks,
+                self.size_blocks.saturating_mul(BLOCK_U64)
+            ));
+        }
+        let table_end = self.table_start.checked_add(self.table_slots);
+        if self.table_start != 2
+            || self.table_slots == 0
+            || table_end != Some(self.data_start)
+            || self.data_start >= self.size_blocks
+        {
+            return wrong("its volume table does not fit the pool".into());
+        }
+        let saved_blocks = self.saved_bytes.div_ceil(BLOCK_U64);
+        let saved_end = self.saved_start.checked_add(saved_blocks);
+        if self.saved_start != 0
+            && (self.saved_start < self.data_start
+                || saved_end.is_none_or(|end| end > self.size_blocks))
+        {
+            return wrong("its saved allocator state does not fit the pool".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_superblock_parses_and_any_flip_is_noticed() {
+        let sb = Superblock::new(1000, 64, [7; 16]);
+        let bytes = sb.as_bytes().to_vec();
+        assert_eq!(Superblock::parse(&bytes, PoolOffset(0), 1000 * BLOCK_U64).unwrap(), sb);
+        for at in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[at] ^= 0x10;
+            assert!(Superblock::parse(&broken, PoolOffset(0), 1000 * BLOCK_U64).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn unknown_features_and_truncation_are_named() {
+        let mut sb = Superblock::new(1000, 64, [7; 16]);
+        sb.incompat = 4;
+        let error = Superblock::parse(sb.sealed().as_bytes(), PoolOffset(0), 1000 * BLOCK_U64);
+        assert!(error.unwrap_err().to_string().contains("features 0x4"));
+        let sb = Superblock::new(1000, 64, [7; 16]);
+        let error = Superblock::parse(sb.as_bytes(), PoolOffset(0), 999 * BLOCK_U64);
+        assert!(error.unwrap_err().to_string().contains("truncated"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Eight-byte words that carry their own check bits, so that one atomic store changes a valid
+//! word into another valid word.
+//!
+//! Invariants: the low 48 bits are the value, the high 16 bits a multiplicative hash of it; the
+//! word 0 is valid and has value 0. A flip of any single bit is noticed.
+
+use everbyte_media::BlockNo;
+
+const VALUE_BITS: u32 = 48;
+const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
+/// An odd constant with well-spread bits (2^64 divided by the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const BLOCK_BITS: u32 = 40;
+const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
+
+/// The checked word for `value`, which must be below 2^48.
+#[inline]
+#[must_use]
+pub fn encode_word(value: u64) -> u64 {
+    assert!(value <= VALUE_MASK, "{value:#x} does not fit in 48 bits");
+    value | (value.wrapping_mul(SPREAD) & !VALUE_MASK)
+}
+
+/// The value of a checked word, or `None` if its check bits are wrong.
+#[inline]
+#[must_use]
+pub fn decode_word(word: u64) -> Option<u64> {
+    let value = word & VALUE_MASK;
+    (value.wrapping_mul(SPREAD) & !VALUE_MASK == word & !VALUE_MASK).then_some(value)
+}
+
+/// What an entry says beside its block number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EntryFlags {
+    /// The block is reserved, and reads as zeroes whatever it contains.
+    pub zero: bool,
+    /// The block belongs to more than one owner and is never written in place.
+    pub shared: bool,
+    /// Levels of nodes below and including the one this entry names: 0 for data and tables,
+    /// 1 to 5 in the root word of a radix tree, 0 in its inner nodes.
+    pub height: u8,
+}
+
+/// One word of a mapping table: nothing (a hole), or a block with flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The block.
+    pub block: BlockNo,
+    /// Its flags.
+    pub flags: EntryFlags,
+}
+
+impl Entry {
+    /// An entry without flags. Block numbers go from 1 to 2^40 - 1.
+    #[inline]
+    #[must_use]
+    pub fn data(block: BlockNo) -> Self {
+        Self { block, flags: EntryFlags::default() }
+    }
+
+    /// An entry for a reserved block that reads as zeroes.
+    #[inline]
+    #[must_use]
+    pub fn zero(block: BlockNo) -> Self {
+        Self { block, flags: EntryFlags { zero: true, ..EntryFlags::default() } }
+    }
+
+    /// The entry as a word. Never 0, which means a hole.
+    #[inline]
+    #[must_use]
+    pub fn encode(self) -> u64 {
+        assert!(self.block.0 != 0 && self.block.0 <= BLOCK_MASK, "{} is not mappable", self.block);
+        assert!(self.flags.height < 8, "no tree is that high");
+        encode_word(
+            self.block.0
+                | u64::from(self.flags.zero) << 40
+                | u64::from(self.flags.shared) << 41
+                | u64::from(self.flags.height) << 42,
+        )
+    }
+
+    /// The entry in `word`: `Ok(None)` for a hole, `Err` with the reason if it is no valid entry.
+    ///
+    /// # Errors
+    /// Wrong check bits, unknown flags, or block number 0.
+    #[inline]
+    pub fn decode(word: u64) -> Result<Option<Self>, &'static str> {
+        if word == 0 {
+            return Ok(None);
+        }
+        let value = decode_word(word).ok_or("its check bits are wrong")?;
+        if value >> 45 != 0 {
+            return Err("it has unknown flags");
+        }
+        let block = BlockNo(value & BLOCK_MASK);
+        if block.0 == 0 {
+            return Err("it names block 0");
+        }
+        let flags = EntryFlags {
+            zero: value >> 40 & 1 == 1,
+            shared: value >> 41 & 1 == 1,
+            height: u8::try_from(value >> 42 & 7).unwrap_or(0),
+        };
+        Ok(Some(Self { block, flags }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_round_trip() {
+        for block in [1, 2, 511, 1 << 20, BLOCK_MASK] {
+            for (zero, shared, height) in [(false, false, 0), (true, false, 0), (true, true, 5)] {
+                let flags = EntryFlags { zero, shared, height };
+                let entry = Entry { block: BlockNo(block), flags };
+                assert_eq!(Entry::decode(entry.encode()), Ok(Some(entry)));
+            }
+        }
+        assert_eq!(Entry::decode(0), Ok(None));
+    }
+
+    #[test]
+    fn every_single_bit_flip_is_noticed() {
+        for value in [1u64, 77, 0xffff_ffff_ffff, 0x1234_5678_9abc] {
+            let word = encode_word(value);
+            for bit in 0..64 {
+                assert_eq!(decode_word(word ^ (1 << bit)), None, "bit {bit} of {value:#x}");
+            }
+        }
+    }
+}

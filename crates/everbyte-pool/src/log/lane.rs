@@ -1,0 +1,159 @@
+//! Appending to one lane of a volume's log.
+//!
+//! Invariants: a lane is used by one thread from its first record to the fence; records of an
+//! epoch fill half `epoch % 2` from its start, back to back; the half was last used by epoch - 2,
+//! whose records are dead. A record is stored or streamed and written back at once, so that the
+//! fence of the commit is all that it still needs.
+
+use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
+use zerocopy::IntoBytes;
+
+use crate::format::{RecordHeader, RecordKind, WordItem};
+use crate::persist::{Dirty, InFlight};
+use crate::plant::{Bug, planted};
+
+/// Bytes from which on a record is streamed instead of stored and flushed.
+const STREAM_BYTES_MIN: usize = 256;
+
+/// Where a volume's log lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogGeometry {
+    /// UID of the volume.
+    pub(crate) volume_uid: u64,
+    /// Start of the first lane.
+    pub(crate) start: PoolOffset,
+    /// Bytes in half a lane.
+    pub(crate) half_bytes: u64,
+    /// Lanes.
+    pub(crate) lanes: u16,
+}
+
+impl LogGeometry {
+    /// Start of the half that `epoch` uses in `lane`.
+    pub(crate) fn half(&self, lane: u16, epoch: u64) -> PoolOffset {
+        self.start.plus((2 * u64::from(lane) + epoch % 2) * self.half_bytes)
+    }
+}
+
+/// One lane, appending.
+pub(crate) struct LaneLog {
+    geometry: LogGeometry,
+    lane: u16,
+    epoch: u64,
+    used_bytes: u64,
+    seq: u32,
+    commit_start: u32,
+    scratch: Vec<u8>,
+}
+
+impl LaneLog {
+    /// A lane whose first epoch is `epoch`.
+    pub(crate) fn new(geometry: LogGeometry, lane: u16, epoch: u64) -> Self {
+        Self { geometry, lane, epoch, used_bytes: 0, seq: 0, commit_start: 0, scratch: Vec::new() }
+    }
+
+    /// The epoch that records are appended to.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Bytes used in this epoch's half.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Bytes that records may still take in this epoch's half.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.geometry.half_bytes - self.used_bytes
+    }
+
+    /// Starts `epoch` in the other half.
+    pub(crate) fn begin_epoch(&mut self, epoch: u64) {
+        debug_assert!(epoch > self.epoch, "epochs only go forward");
+        self.epoch = epoch;
+        self.used_bytes = 0;
+        self.seq = 0;
+        self.commit_start = 0;
+    }
+
+    /// Notes that every record so far is durable.
+    pub(crate) fn committed(&mut self) {
+        self.commit_start = self.seq;
+    }
+
+    /// Appends the old values of words. Returns the bytes taken, in flight.
+    ///
+    /// The caller has made sure that there is room.
+    pub(crate) fn append_words<M: Medium>(&mut self, medium: &M, items: &[WordItem]) -> InFlight<u64> {
+        let Some((first, rest)) = items.split_first() else {
+            return InFlight::streamed(0);
+        };
+        self.scratch.clear();
+        self.scratch.resize(LINE, 0);
+        self.scratch.extend_from_slice(rest.as_bytes());
+        self.scratch.resize(self.scratch.len().next_multiple_of(LINE), 0);
+        self.append(medium, RecordKind::Words, items.len(), first.target, first.old)
+    }
+
+    /// Appends the bytes that `lines` of `block` have now. Returns the bytes taken, in flight.
+    ///
+    /// The caller has made sure that there is room.
+    pub(crate) fn append_lines<M: Medium>(
+        &mut self,
+        medium: &M,
+        block: BlockNo,
+        lines: LineMask,
+    ) -> InFlight<u64> {
+        self.scratch.clear();
+        self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
+        let mut filled = LINE;
+        for (start, len) in lines.runs() {
+            let from = block.offset().plus(start as u64);
+            medium.read(from, &mut self.scratch[filled..filled + len]);
+            filled += len;
+        }
+        self.append(medium, RecordKind::Lines, lines.count() as usize, block.offset().0, lines.0)
+    }
+
+    fn append<M: Medium>(
+        &mut self,
+        medium: &M,
+        kind: RecordKind,
+        count: usize,
+        target: u64,
+        old: u64,
+    ) -> InFlight<u64> {
+        let header = RecordHeader {
+            crc: 0,
+            payload_crc: crc32c::crc32c(&self.scratch[LINE..]),
+            volume_uid: self.geometry.volume_uid,
+            epoch: self.epoch,
+            seq: self.seq,
+            commit_start: self.commit_start,
+            position: u32::try_from(self.used_bytes / LINE_U64).unwrap_or(u32::MAX),
+            lane: self.lane,
+            kind: kind as u16,
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            reserved: 0,
+            target,
+            old,
+        }
+        .sealed();
+        self.scratch[..LINE].copy_from_slice(header.as_bytes());
+        let bytes = self.scratch.len() as u64;
+        assert!(bytes <= self.room_bytes(), "a record of {bytes} bytes was not reserved");
+        let at = self.geometry.half(self.lane, self.epoch).plus(self.used_bytes);
+        self.used_bytes += bytes;
+        self.seq += 1;
+        if self.scratch.len() >= STREAM_BYTES_MIN && !planted(Bug::NoLogFlush) {
+            medium.stream(at, &self.scratch);
+            return InFlight::streamed(bytes);
+        }
+        medium.store(at, &self.scratch);
+        Dirty::new(bytes).flush(|&bytes| {
+            if !planted(Bug::NoLogFlush) {
+                medium.flush(at, bytes);
+            }
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Reading a lane's half back after a crash.
+//!
+//! Invariants: only a contiguous run of valid records from the start of the half is believed.
+//! Records are found by length, never by searching, because logged bytes are a client's and may
+//! look like records. After the end of that run a search *is* made, for one purpose: to notice
+//! that a durable record was lost. A valid record found there whose commit began after the missing
+//! one proves that the missing one had been fenced, so something destroyed it.
+
+use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
+use zerocopy::FromBytes;
+
+use super::LogGeometry;
+use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
+use crate::plant::{Bug, planted};
+
+/// What a record asks to be put back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Restore {
+    /// Words and their old values.
+    Words(Vec<WordItem>),
+    /// Lines of a block and their old bytes, back to back.
+    Lines {
+        /// The block.
+        block: BlockNo,
+        /// Its lines.
+        lines: LineMask,
+        /// 64 bytes for each of them.
+        bytes: Vec<u8>,
+    },
+}
+
+/// Reads the records of `epoch` in `lane`, in the order they were appended.
+///
+/// # Errors
+/// A durable record is missing or damaged.
+pub(crate) fn scan_half<M: Medium>(
+    medium: &M,
+    geometry: &LogGeometry,
+    lane: u16,
+    epoch: u64,
+) -> Result<Vec<Restore>, Corrupt> {
+    let half = Half { medium, geometry, lane, epoch, start: geometry.half(lane, epoch) };
+    let mut found = Vec::new();
+    let mut position = 0;
+    let mut seq = 0;
+    while let Some((header, payload)) = half.record(position) {
+        if header.seq != seq {
+            break;
+        }
+        found.push(restore(&header, &payload));
+        position += LINE_U64 + header.payload_bytes();
+        seq += 1;
+    }
+    half.check_rest(position, seq)?;
+    Ok(found)
+}
+
+struct Half<'a, M> {
+    medium: &'a M,
+    geometry: &'a LogGeometry,
+    lane: u16,
+    epoch: u64,
+    start: PoolOffset,
+}
+
+impl<M: Medium> Half<'_, M> {
+    /// The header at `position`, if it is one of this half.
+    fn header(&self, position: u64) -> Option<RecordHeader> {
+        if position + LINE_U64 > self.geometry.half_bytes {
+            return None;
+        }
+        let mut line = [0; LINE];
+        self.medium.read(self.start.plus(position), &mut line);
+        let header = RecordHeader::read_from_bytes(&line).ok()?;
+        let ours = header.volume_uid == self.geometry.volume_uid
+            && (header.epoch == self.epoch || planted(Bug::EpochNotChecked))
+            && header.lane == self.lane
+            && u64::from(header.position) * LINE_U64 == position
+            && header.known_kind().is_some()
+            && (header.crc == header.expected_crc() || planted(Bug::NoLogChecksum));
+        ours.then_some(header)
+    }
+
+    /// The record at `position`, if header and payload are right.
+    fn record(&self, position: u64) -> Option<(RecordHeader, Vec<u8>)> {
+        let header = self.header(position)?;
+        let bytes = header.payload_bytes();
+        if position + LINE_U64 + bytes > self.geometry.half_bytes {
+            return None;
+        }
+        let mut payload = vec![0; usize::try_from(bytes).ok()?];
+        self.medium.read(self.start.plus(position + LINE_U64), &mut payload);
+        let right = crc32c::crc32c(&payload) == header.payload_crc || planted(Bug::NoLogChecksum);
+        right.then_some((header, payload))
+    }
+
+    /// Looks for proof, from `position` on, that record number `missing` had been durable.
+    fn check_rest(&self, position: u64, missing: u32) -> Result<(), Corrupt> {
+        let mut at = position;
+        while at < self.geometry.half_bytes {
+            if let Some(header) = self.header(at)
+                && header.commit_start > missing
+                && self.record(at).is_some()
+            {
+                return Err(Corrupt::new(
+                    format!(
+                        "log record {missing} of lane {}, epoch {}, volume {}",
+                        self.lane, self.epoch, self.geometry.volume_uid
+                    ),
+                    self.start.plus(position),
+                    format!("it was committed before record {} but is damaged", header.seq),
+                ));
+            }
+            at += LINE_U64;
+        }
+        Ok(())
+    }
+}
+
+fn restore(header: &RecordHeader, payload: &[u8]) -> Restore {
+    if header.known_kind() == Some(RecordKind::Words) {
+        let mut items = vec![WordItem { target: header.target, old: header.old }];
+        let rest = payload.chunks_exact(size_of::<WordItem>()).take(header.count as usize - 1);
+        items.extend(rest.filter_map(|bytes| WordItem::read_from_bytes(bytes).ok()));
+        return Restore::Words(items);
+    }
+    Restore::Lines {
+        block: header.target().block(),
+        lines: LineMask(header.old),
+        bytes: payload.to_vec(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Planted bugs: mistakes that the crash explorer must be able to catch.
+//!
+//! With the feature `planted-bugs` a test can switch one on for its thread; without the feature
+//! every question is answered `false` at compile time and nothing remains in the code.
+
+/// A mistake in the write protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// COMMIT does not wait for its records.
+    NoLogFence,
+    /// Records are stored but not written back.
+    NoLogFlush,
+    /// Recovery believes records whose checksum is wrong.
+    NoLogChecksum,
+    /// Recovery believes records of dead epochs.
+    EpochNotChecked,
+    /// A checkpoint does not write dirty lines back.
+    NoDataFlush,
+    /// The completed mark is stored before the data is known to be durable.
+    CompletedBeforeData,
+    /// Replaced blocks are handed out again at once.
+    ReuseWithoutQuarantine,
+    /// Recovery does not write back what it restored.
+    RecoveryWithoutFlush,
+    /// The first epoch after recovery has a number that was used before.
+    EpochReused,
+    /// Replacing a block drops its dirty lines of the epoch being flushed.
+    DirtyDroppedOnReplace,
+    /// A new block's contents are not fenced before its entry is stored.
+    FillNotFenced,
+    /// The allocator is not told of blocks that undo brought back.
+    RecoveryKeepsNewEntry,
+    /// A delete frees blocks before its state is durable.
+    DeleteWithoutState,
+    /// The short path takes blocks that open epochs have records of.
+    ShortPathIgnoresRecords,
+    /// A logged line is logged again in the same epoch, over its first old bytes.
+    LoggedTwice,
+}
+
+#[cfg(feature = "planted-bugs")]
+mod active {
+    use super::Bug;
+    use std::cell::Cell;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Switches `bug` on for this thread, or all bugs off.
+    pub fn plant(bug: Option<Bug>) {
+        ACTIVE.with(|active| active.set(bug));
+    }
+
+    /// Whether this thread has `bug` switched on.
+    #[must_use]
+    pub fn planted(bug: Bug) -> bool {
+        ACTIVE.with(|active| active.get() == Some(bug))
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use active::{plant, planted};
+
+/// Whether `bug` is switched on: never, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+#[must_use]
+pub const fn planted(_bug: Bug) -> bool {
+    false
+}

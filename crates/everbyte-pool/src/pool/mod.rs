@@ -1,0 +1,430 @@
+//! The pool: one medium, its superblock, its volumes, its free blocks.
+//!
+//! Owns opening and closing, and the list of open volumes. The order of opening: superblock, every
+//! volume's recovery, then the allocator, then the durable loss of the clean mark, and only then
+//! the first allocation. Knows volumes' maps only through [`Owners`].
+
+mod open;
+mod timer;
+mod volumes;
+
+pub use open::OpenOptions;
+pub use timer::CheckpointTimer;
+pub use volumes::{LANES_DEFAULT, THRESHOLD_LINES_DEFAULT, VolumeSpec};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
+use parking_lot::{Mutex, RwLock};
+use zerocopy::IntoBytes;
+
+use crate::alloc::{Allocator, BlockRun};
+use crate::epoch::BlockStates;
+use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock, VolumeKind};
+use crate::owner::Owners;
+use crate::persist::{Dirty, InFlight};
+use crate::volume::{Volume, WriteError};
+
+/// Volume headers in a new pool unless told otherwise.
+pub const VOLUMES_MAX_DEFAULT: u64 = 64;
+
+/// Why something could not be done with a pool.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The medium failed.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// Something on the medium cannot be right.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// A volume cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The pool must not be written.
+    #[error("the pool is read-only: {0}")]
+    ReadOnly(String),
+    /// No volume has this name.
+    #[error("there is no volume named {name:?}; `everbyte volume list` shows those there are")]
+    NoSuchVolume {
+        /// The name asked for.
+        name: String,
+    },
+    /// A volume has this name already.
+    #[error("a volume named {name:?} exists already")]
+    VolumeExists {
+        /// The name asked for.
+        name: String,
+    },
+    /// An argument is out of range.
+    #[error("{0}")]
+    Invalid(String),
+    /// The pool is too full.
+    #[error("no room for {what}: {needed_blocks} adjacent blocks are needed, {free_blocks} blocks are free; grow the pool, trim or delete volumes")]
+    NoSpace {
+        /// What it was for.
+        what: &'static str,
+        /// Blocks that were needed.
+        needed_blocks: u64,
+        /// Blocks that are free.
+        free_blocks: u64,
+    },
+}
+
+/// What volumes share.
+pub(crate) struct Shared<M: Medium> {
+    pub(crate) medium: Arc<M>,
+    pub(crate) alloc: Allocator,
+    pub(crate) states: BlockStates,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) read_only: Option<String>,
+    pub(crate) kick: timer::Kick,
+}
+
+impl<M: Medium> Shared<M> {
+    /// Blocks that belong to volumes, or are free for them.
+    pub(crate) fn data_bounds(&self) -> std::ops::Range<u64> {
+        let sb = self.superblock.lock();
+        sb.data_start..sb.size_blocks
+    }
+
+    /// Changes the superblock durably, one copy after the other.
+    fn update_superblock(
+        &self,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<Superblock, MediaError> {
+        let mut current = self.superblock.lock();
+        let mut next = *current;
+        change(&mut next);
+        next.generation += 1;
+        let next = next.sealed();
+        write_superblock(&*self.medium, &next)?;
+        *current = next;
+        Ok(next)
+    }
+}
+
+/// Stores both copies, the second after the first is durable.
+fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result<(), MediaError> {
+    for at in SUPERBLOCK_COPIES {
+        medium.store(at, sb.as_bytes());
+        let len = size_of::<Superblock>() as u64;
+        Dirty::new(()).flush(|()| medium.flush(at, len)).fence(medium)?;
+    }
+    Ok(())
+}
+
+/// An open pool. See the module's head.
+pub struct Pool<M: Medium> {
+    shared: Arc<Shared<M>>,
+    owners: Owners<M>,
+    volumes: RwLock<BTreeMap<String, Arc<Volume<M>>>>,
+    /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
+    admin: Mutex<()>,
+    recovered: RecoverySummary,
+}
+
+/// What opening had to do.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct RecoverySummary {
+    /// Whether the pool had been shut down cleanly.
+    pub was_clean: bool,
+    /// Undo records put back, over all volumes.
+    pub records_undone: u64,
+    /// What had to be mended or cannot be used, in words.
+    pub remarks: Vec<String>,
+}
+
+/// A pool in figures.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct PoolInfo {
+    /// Identity, 32 hexadecimal digits.
+    pub uid: String,
+    /// Bytes of the whole pool.
+    pub size_bytes: u64,
+    /// Bytes that volumes may use.
+    pub data_bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Whether less than a tenth is free.
+    pub low_on_space: bool,
+    /// Bytes that volumes promise to their users.
+    pub promised_bytes: u64,
+    /// Volumes there are.
+    pub volumes: usize,
+    /// Volumes there can be.
+    pub volumes_max: u64,
+    /// What the pool outlives: power, process or nothing.
+    pub survives: String,
+    /// Why the pool is read-only, if it is.
+    pub read_only: Option<String>,
+    /// What opening had to do.
+    pub recovery: RecoverySummary,
+}
+
+/// A volume in figures.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct VolumeInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Identity within the pool.
+    pub uid: u64,
+    /// Bytes it promises.
+    pub size_bytes: u64,
+    /// Bytes of data and map that it uses; `None` if its map cannot be read.
+    pub used_bytes: Option<u64>,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Last durable epoch.
+    pub completed_epoch: u64,
+    /// Why it is read-only, if it is.
+    pub read_only: Option<String>,
+}
+
+impl<M: Medium> Pool<M> {
+    /// Makes `medium` an empty pool with room for `volumes_max` volumes. Whatever it held is lost.
+    ///
+    /// # Errors
+    /// The medium is too small or fails.
+    pub fn format(medium: &M, volumes_max: u64, pool_uid: [u8; 16]) -> Result<(), PoolError> {
+        let size_blocks = medium.len() / BLOCK_U64;
+        let needed = 2 + volumes_max + 1;
+        if volumes_max == 0 || size_blocks < needed {
+            return Err(PoolError::Invalid(format!(
+                "a pool for {volumes_max} volumes needs at least {} bytes; this has {}",
+                needed * BLOCK_U64,
+                medium.len()
+            )));
+        }
+        let sb = Superblock::new(size_blocks, volumes_max, pool_uid);
+        let zeroes = vec![0; everbyte_media::BLOCK];
+        for block in 0..sb.data_start {
+            medium.stream(BlockNo(block).offset(), &zeroes);
+        }
+        InFlight::streamed(()).fence(medium)?;
+        write_superblock(medium, &sb)?;
+        Ok(())
+    }
+
+    /// The medium.
+    #[must_use]
+    pub fn medium(&self) -> &Arc<M> {
+        &self.shared.medium
+    }
+
+    /// Why the pool is read-only, if it is.
+    #[must_use]
+    pub fn read_only_reason(&self) -> Option<&str> {
+        self.shared.read_only.as_deref()
+    }
+
+    /// What opening had to do.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoverySummary {
+        &self.recovered
+    }
+
+    /// The free blocks.
+    #[must_use]
+    pub fn allocator(&self) -> &Allocator {
+        &self.shared.alloc
+    }
+
+    /// The volume of this name.
+    ///
+    /// # Errors
+    /// `NoSuchVolume`.
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume<M>>, PoolError> {
+        let found = self.volumes.read().get(name).cloned();
+        found.ok_or_else(|| PoolError::NoSuchVolume { name: name.to_owned() })
+    }
+
+    /// Every open volume, by name.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Arc<Volume<M>>> {
+        self.volumes.read().values().cloned().collect()
+    }
+
+    /// The pool in figures.
+    #[must_use]
+    pub fn info(&self) -> PoolInfo {
+        let sb = *self.shared.superblock.lock();
+        let volumes = self.volumes();
+        let spare: u64 = volumes.iter().map(|v| spare_blocks(v)).sum();
+        PoolInfo {
+            uid: sb.pool_uid.iter().map(|b| format!("{b:02x}")).collect(),
+            size_bytes: sb.size_blocks * BLOCK_U64,
+            data_bytes: (sb.size_blocks - sb.data_start) * BLOCK_U64,
+            free_bytes: (self.shared.alloc.free_blocks() + spare) * BLOCK_U64,
+            low_on_space: self.shared.alloc.is_low(),
+            promised_bytes: volumes.iter().filter_map(|v| v.size_bytes().ok()).sum(),
+            volumes: volumes.len(),
+            volumes_max: sb.table_slots,
+            survives: self.shared.medium.survives().to_string(),
+            read_only: self.shared.read_only.clone(),
+            recovery: self.recovered.clone(),
+        }
+    }
+
+    /// One volume in figures. Walks its map while it is in use, so the space used is a snapshot.
+    #[must_use]
+    pub fn volume_info(&self, volume: &Volume<M>) -> VolumeInfo {
+        let mut blocks = 0;
+        let used = self.visit(volume, &mut |run, _| {
+            blocks += run.len;
+            Ok(())
+        });
+        let log_blocks = volume.descriptor().log_blocks();
+        VolumeInfo {
+            name: volume.name().to_owned(),
+            kind: volume.kind().to_string(),
+            uid: volume.descriptor().uid,
+            size_bytes: volume.size_bytes().unwrap_or(0),
+            used_bytes: used.is_ok().then(|| (blocks - log_blocks) * BLOCK_U64),
+            log_bytes: log_blocks * BLOCK_U64,
+            completed_epoch: volume.completed_epoch(),
+            read_only: volume.read_only_reason().map(str::to_owned),
+        }
+    }
+
+    fn view<'v>(&self, volume: &'v Volume<M>) -> Result<crate::owner::VolumeView<'v>, Corrupt> {
+        let bounds = self.shared.data_bounds();
+        Ok(crate::owner::VolumeView {
+            descriptor: volume.descriptor(),
+            root_at: volume.root_at(),
+            size_bytes: volume.size_bytes()?,
+            data_start: bounds.start,
+            data_end: bounds.end,
+        })
+    }
+
+    /// Takes into use what the medium has grown by since the pool was made or grown last.
+    /// Returns the new size in bytes.
+    ///
+    /// # Errors
+    /// The medium's; the pool is read-only; or it has not grown.
+    pub fn extend(&self) -> Result<u64, PoolError> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        let old = self.shared.superblock.lock().size_blocks;
+        let new = (self.shared.medium.len() / BLOCK_U64).min(self.shared.alloc.capacity());
+        if new <= old {
+            return Err(PoolError::Invalid(format!(
+                "the pool has {} bytes already; it can only grow, to at most {} while it is open",
+                old * BLOCK_U64,
+                self.shared.alloc.capacity() * BLOCK_U64
+            )));
+        }
+        self.shared.update_superblock(|sb| sb.size_blocks = new)?;
+        let run = BlockRun { start: BlockNo(old), len: new - old };
+        self.shared.alloc.add(run).map_err(|error| {
+            Corrupt::new("free blocks", run.start.offset(), error.to_string())
+        })?;
+        Ok(new * BLOCK_U64)
+    }
+
+    /// Blocks that belong to volumes, or are free for them.
+    #[must_use]
+    pub fn data_bounds(&self) -> std::ops::Range<u64> {
+        self.shared.data_bounds()
+    }
+
+    pub(crate) fn lock_admin(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.admin.lock()
+    }
+
+    /// Visits every block run that `volume` owns.
+    pub(crate) fn visit(
+        &self,
+        volume: &Volume<M>,
+        claim: &mut crate::owner::Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        self.owners.visit(&self.shared.medium, &self.view(volume)?, claim)
+    }
+
+    fn writable(&self) -> Result<(), PoolError> {
+        match &self.shared.read_only {
+            Some(reason) => Err(PoolError::ReadOnly(reason.clone())),
+            None => Ok(self.shared.medium.check()?),
+        }
+    }
+
+    /// Shuts down cleanly: checkpoints every volume, saves the allocator's state, and durably says
+    /// so. The caller has stopped everything that uses the volumes; later writes fail.
+    ///
+    /// # Errors
+    /// The medium's; the next opening then recovers as after a crash.
+    pub fn close(&self) -> Result<(), PoolError> {
+        let _admin = self.admin.lock();
+        let volumes = self.volumes();
+        for volume in &volumes {
+            volume.mark_gone();
+        }
+        if self.shared.read_only.is_some() {
+            return Ok(());
+        }
+        for volume in volumes.iter().filter(|v| v.read_only_reason().is_none()) {
+            drop(volume.close_gates());
+            let guard = volume.lock_checkpoint();
+            volume.begin_checkpoint(&guard)?.finish()?;
+            volume.return_spare_blocks();
+        }
+        self.save_allocator()?;
+        Ok(())
+    }
+
+    /// Writes the free map into free blocks and then marks the pool clean. The map calls those
+    /// blocks free, which is true again as soon as it has been loaded.
+    fn save_allocator(&self) -> Result<(), PoolError> {
+        let alloc = &self.shared.alloc;
+        let blocks = self.shared.superblock.lock().size_blocks;
+        let words = usize::try_from(blocks.div_ceil(64)).unwrap_or(usize::MAX);
+        let bytes_len = words as u64 * 8;
+        let place = alloc.alloc_run(bytes_len.div_ceil(BLOCK_U64));
+        let mut saved = (0, 0, 0);
+        if let Some(run) = place {
+            alloc.free_run(run).map_err(|error| {
+                Corrupt::new("free blocks", run.start.offset(), error.to_string())
+            })?;
+            let bytes: Vec<u8> = alloc.words().take(words).flat_map(u64::to_le_bytes).collect();
+            self.shared.medium.stream(run.start.offset(), &bytes);
+            InFlight::streamed(()).fence(&*self.shared.medium)?;
+            saved = (run.start.0, bytes.len() as u64, crc32c::crc32c(&bytes));
+        }
+        self.shared.update_superblock(|sb| {
+            (sb.saved_start, sb.saved_bytes, sb.saved_crc) = saved;
+            sb.clean = 1;
+        })?;
+        Ok(())
+    }
+}
+
+fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
+    volume.lanes.iter().map(|lane| lane.lock().free.len() as u64).sum()
+}
+
+impl<M: Medium> Volume<M> {
+    /// Gives the blocks that lanes took in advance back to the allocator.
+    pub(crate) fn return_spare_blocks(&self) {
+        for lane in &self.lanes {
+            for block in std::mem::take(&mut lane.lock().free) {
+                if let Err(error) = self.shared.alloc.free(BlockNo(block)) {
+                    tracing::error!(%error, "a spare block was free already");
+                }
+            }
+        }
+    }
+}
+
+/// Address of the header in `slot` of the volume table.
+fn header_at(sb: &Superblock, slot: u64) -> PoolOffset {
+    BlockNo(sb.table_start + slot).offset()
+}
+
+/// The kind of the volume that `code` stands for, as an error-carrying lookup.
+fn kind_of(code: u32, at: PoolOffset) -> Result<VolumeKind, Corrupt> {
+    VolumeKind::from_code(code).ok_or_else(|| Corrupt::new("volume descriptor", at, "unknown kind"))
+}

@@ -1,0 +1,312 @@
+//! Opening a pool: believe, recover, rebuild, and only then allow writing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
+use parking_lot::{Mutex, RwLock};
+
+use super::{Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock};
+use crate::alloc::{Allocator, BlockRun};
+use crate::epoch::BlockStates;
+use crate::format::{
+    Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState,
+    decode_word,
+};
+use crate::owner::{Owners, VolumeView, take_from};
+use crate::recover::{UndoScope, recover_volume};
+use crate::volume::{Volume, read_size};
+
+/// Blocks that a pool can grow to while it is open: 1 TiB, or 16 times its size if that is more.
+const CAPACITY_BLOCKS_MIN: u64 = 1 << 28;
+
+/// How to open a pool.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Blocks that the pool may grow to while it is open; 0 for a generous default.
+    pub capacity_blocks: u64,
+}
+
+/// A volume header that is in use.
+struct Found {
+    slot: u64,
+    descriptor: Descriptor,
+    completed: u64,
+    read_only: Option<String>,
+}
+
+impl<M: Medium> Pool<M> {
+    /// Opens the pool on `medium`, recovering every volume first. `owners` says what volumes'
+    /// maps hold.
+    ///
+    /// A pool in which something is damaged that allocation depends on opens read-only; `info`
+    /// and every refused write say why.
+    ///
+    /// # Errors
+    /// No superblock can be believed, or the medium fails.
+    pub fn open(
+        medium: Arc<M>,
+        owners: Owners<M>,
+        options: &OpenOptions,
+    ) -> Result<Self, PoolError> {
+        let mut summary = RecoverySummary::default();
+        let sb = read_superblock(&*medium, &mut summary)?;
+        summary.was_clean = sb.clean == 1;
+        let mut read_only = sb.forbids_writing().then(|| {
+            format!("it has features {:#x} that this program cannot write", sb.ro_compat)
+        });
+        let mut found = Vec::new();
+        for slot in 0..sb.table_slots {
+            match recover_slot(&*medium, &sb, slot, &mut summary) {
+                Ok(volume) => found.extend(volume),
+                Err(SlotError::Pool(error)) => return Err(error),
+                Err(SlotError::Unusable(corrupt)) => {
+                    summary.remarks.push(corrupt.to_string());
+                    read_only.get_or_insert(format!("{corrupt}"));
+                }
+            }
+        }
+        for volume in &found {
+            if let Some(reason) = &volume.read_only {
+                let name = volume.descriptor.name();
+                read_only.get_or_insert(format!("volume {name}: {reason}"));
+            }
+        }
+        let alloc = Allocator::new(capacity(options, &sb));
+        if let Err(corrupt) = fill_allocator(&*medium, &sb, &found, &owners, &alloc, &mut summary) {
+            summary.remarks.push(corrupt.to_string());
+            read_only.get_or_insert(corrupt.to_string());
+        }
+        let shared = Arc::new(Shared {
+            states: BlockStates::new(alloc.capacity()),
+            alloc,
+            superblock: Mutex::new(sb),
+            read_only,
+            kick: timer::Kick::default(),
+            medium,
+        });
+        if shared.read_only.is_none() {
+            shared.update_superblock(|sb| {
+                sb.clean = 0;
+                (sb.saved_start, sb.saved_bytes, sb.saved_crc) = (0, 0, 0);
+            })?;
+        }
+        let volumes = open_volumes(&shared, &sb, found)?;
+        Ok(Self {
+            shared,
+            owners,
+            volumes: RwLock::new(volumes),
+            admin: Mutex::new(()),
+            recovered: summary,
+        })
+    }
+}
+
+fn capacity(options: &OpenOptions, sb: &Superblock) -> u64 {
+    match options.capacity_blocks {
+        0 => CAPACITY_BLOCKS_MIN.max(sb.size_blocks.saturating_mul(16)),
+        asked => asked.max(sb.size_blocks),
+    }
+}
+
+fn open_volumes<M: Medium>(
+    shared: &Arc<Shared<M>>,
+    sb: &Superblock,
+    found: Vec<Found>,
+) -> Result<BTreeMap<String, Arc<Volume<M>>>, PoolError> {
+    let mut volumes = BTreeMap::new();
+    for volume in found {
+        let at = header_at(sb, volume.slot);
+        let kind = kind_of(volume.descriptor.kind, at)?;
+        let name = volume.descriptor.name().to_owned();
+        let open = Volume::open(
+            Arc::clone(shared),
+            at,
+            volume.descriptor,
+            kind,
+            volume.completed,
+            volume.read_only,
+        );
+        volumes.insert(name, Arc::new(open));
+    }
+    Ok(volumes)
+}
+
+/// The newest superblock that can be believed. The other copy is put right if need be.
+fn read_superblock<M: Medium>(
+    medium: &M,
+    summary: &mut RecoverySummary,
+) -> Result<Superblock, PoolError> {
+    let copies = SUPERBLOCK_COPIES.map(|at| {
+        if at.0 + size_of::<Superblock>() as u64 > medium.len() {
+            return Err(Corrupt::new("superblock", at, "the file is too short to hold it"));
+        }
+        let mut bytes = [0; size_of::<Superblock>()];
+        medium.read(at, &mut bytes);
+        Superblock::parse(&bytes, at, medium.len())
+    });
+    let newest = match copies {
+        [Ok(a), Ok(b)] if a == b => return Ok(a),
+        [Ok(a), Ok(b)] => if a.generation >= b.generation { a } else { b },
+        [Ok(good), Err(bad)] | [Err(bad), Ok(good)] => {
+            summary.remarks.push(format!("{bad}; it was rewritten from the other copy"));
+            good
+        }
+        [Err(first), Err(_)] => return Err(first.into()),
+    };
+    write_superblock(medium, &newest)?;
+    Ok(newest)
+}
+
+enum SlotError {
+    Pool(PoolError),
+    Unusable(Corrupt),
+}
+
+impl<E: Into<PoolError>> From<E> for SlotError {
+    fn from(error: E) -> Self {
+        Self::Pool(error.into())
+    }
+}
+
+/// Recovers the volume in `slot`, if there is one.
+fn recover_slot<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    slot: u64,
+    summary: &mut RecoverySummary,
+) -> Result<Option<Found>, SlotError> {
+    let at = header_at(sb, slot);
+    let state_at = at.plus(STATE_AT);
+    let state = decode_word(medium.load_word(state_at)).and_then(VolumeState::from_code);
+    match state {
+        Some(VolumeState::Free) => return Ok(None),
+        Some(VolumeState::Deleting) => {
+            super::volumes::store_state(medium, at, VolumeState::Free)?;
+            return Ok(None);
+        }
+        Some(VolumeState::Active) => {}
+        None => {
+            let what = "its check bits are wrong";
+            return Err(SlotError::Unusable(Corrupt::new("volume state", state_at, what)));
+        }
+    }
+    let descriptor = read_descriptor(medium, sb, slot).map_err(SlotError::Unusable)?;
+    let scope = UndoScope::new(&descriptor, at, sb.data_start..sb.size_blocks);
+    let recovered = recover_volume(medium, &scope, at)?;
+    summary.records_undone += recovered.records as u64;
+    if let Some(reason) = &recovered.read_only {
+        summary.remarks.push(format!("volume {}: {reason}", descriptor.name()));
+    }
+    let (completed, read_only) = (recovered.completed, recovered.read_only);
+    Ok(Some(Found { slot, descriptor, completed, read_only }))
+}
+
+fn read_descriptor<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    slot: u64,
+) -> Result<Descriptor, Corrupt> {
+    let copies = DESCRIPTOR_AT.map(|offset| {
+        let at = header_at(sb, slot).plus(offset);
+        let mut bytes = [0; size_of::<Descriptor>()];
+        medium.read(at, &mut bytes);
+        Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks)
+    });
+    let [first, second] = copies;
+    first.or_else(|error| second.map_err(|_| error))
+}
+
+/// Makes `alloc` know what is free: from what a clean shutdown saved, else from the maps.
+fn fill_allocator<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    found: &[Found],
+    owners: &Owners<M>,
+    alloc: &Allocator,
+    summary: &mut RecoverySummary,
+) -> Result<(), Corrupt> {
+    alloc.set_total_blocks(sb.size_blocks - sb.data_start);
+    if sb.clean == 1 && sb.saved_start != 0 {
+        match load_saved(medium, sb, alloc) {
+            Ok(()) => return Ok(()),
+            Err(corrupt) => summary.remarks.push(format!("{corrupt}; rebuilt from the maps")),
+        }
+    }
+    let all = BlockRun { start: BlockNo(sb.data_start), len: sb.size_blocks - sb.data_start };
+    add(alloc, all)?;
+    for volume in found {
+        let at = header_at(sb, volume.slot);
+        let view = VolumeView {
+            descriptor: &volume.descriptor,
+            root_at: at.plus(crate::format::ROOT_AT),
+            size_bytes: read_size(medium, at)?,
+            data_start: sb.data_start,
+            data_end: sb.size_blocks,
+        };
+        owners.visit(medium, &view, &mut take_from(alloc, volume.descriptor.name()))?;
+    }
+    Ok(())
+}
+
+fn add(alloc: &Allocator, run: BlockRun) -> Result<(), Corrupt> {
+    alloc
+        .free_run(run)
+        .map_err(|error| Corrupt::new("free blocks", run.start.offset(), error.to_string()))
+}
+
+/// Loads the free map of a clean shutdown. Nothing is added unless all of it is right.
+fn load_saved<M: Medium>(medium: &M, sb: &Superblock, alloc: &Allocator) -> Result<(), Corrupt> {
+    let at = BlockNo(sb.saved_start).offset();
+    let wrong = |what: &str| Corrupt::new("saved allocator state", at, what);
+    if sb.saved_bytes != sb.size_blocks.div_ceil(64) * 8 {
+        return Err(wrong("its size does not fit the pool's"));
+    }
+    let len = usize::try_from(sb.saved_bytes).map_err(|_| wrong("it is too large"))?;
+    let mut bytes = vec![0; len];
+    for (index, chunk) in bytes.chunks_mut(BLOCK).enumerate() {
+        medium.read(at.plus(index as u64 * BLOCK_U64), chunk);
+    }
+    if crc32c::crc32c(&bytes) != sb.saved_crc {
+        return Err(wrong("its checksum is wrong"));
+    }
+    for run in free_runs(&bytes) {
+        if run.start.0 < sb.data_start || run.start.0 + run.len > sb.size_blocks {
+            return Err(wrong("it calls blocks free that are not the allocator's"));
+        }
+        add(alloc, run)?;
+    }
+    Ok(())
+}
+
+/// The runs of set bits in a map of little-endian words.
+fn free_runs(bytes: &[u8]) -> Vec<BlockRun> {
+    let mut runs: Vec<BlockRun> = Vec::new();
+    for (index, chunk) in bytes.chunks_exact(8).enumerate() {
+        let mut word = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        while word != 0 {
+            let first = word.trailing_zeros();
+            let len = (word >> first).trailing_ones();
+            word &= if first + len == 64 { 0 } else { u64::MAX << (first + len) };
+            let start = index as u64 * 64 + u64::from(first);
+            match runs.last_mut() {
+                Some(last) if last.start.0 + last.len == start => last.len += u64::from(len),
+                _ => runs.push(BlockRun { start: BlockNo(start), len: u64::from(len) }),
+            }
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_runs_join_across_words() {
+        let words = [1u64 << 63, u64::MAX, 0b101];
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let runs: Vec<(u64, u64)> = free_runs(&bytes).iter().map(|r| (r.start.0, r.len)).collect();
+        assert_eq!(runs, [(63, 66), (130, 1)]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Checkpoints in the background: on a timer, and when a log fills up.
+//!
+//! Owns one thread. What it does changes no promise; it bounds what an unflushed crash can lose
+//! and keeps writers from having to wait for log space.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use everbyte_media::Medium;
+use parking_lot::{Condvar, Mutex};
+
+use super::Pool;
+
+/// Wakes the background thread.
+#[derive(Default)]
+pub(crate) struct Kick {
+    state: Mutex<KickState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct KickState {
+    kicked: bool,
+    stopping: bool,
+}
+
+impl Kick {
+    /// Asks for a look at the logs.
+    pub(crate) fn notify(&self) {
+        self.state.lock().kicked = true;
+        self.changed.notify_one();
+    }
+
+    fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a kick or the deadline; false when it is time to stop.
+    fn wait_until(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while !state.kicked && !state.stopping {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        state.kicked = false;
+        !state.stopping
+    }
+}
+
+/// The running background thread; stops when dropped.
+pub struct CheckpointTimer {
+    stop: Box<dyn Fn() + Send + Sync>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for CheckpointTimer {
+    fn drop(&mut self) {
+        (self.stop)();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint thread panicked");
+        }
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Starts checkpointing every volume that changed, every `interval` and whenever at most 75%
+    /// of a log remains.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub fn start_timer(self: &Arc<Self>, interval: Duration) -> std::io::Result<CheckpointTimer> {
+        let pool = Arc::clone(self);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name("checkpoint".into())
+            .spawn(move || run(&pool, interval))?;
+        Ok(CheckpointTimer { stop: Box::new(move || shared.kick.stop()), thread: Some(thread) })
+    }
+}
+
+fn run<M: Medium>(pool: &Pool<M>, interval: Duration) {
+    let mut due = Instant::now() + interval;
+    while pool.shared.kick.wait_until(due) {
+        let timer_ran_out = Instant::now() >= due;
+        if timer_ran_out {
+            due = Instant::now() + interval;
+        }
+        for volume in pool.volumes() {
+            let wanted = timer_ran_out || volume.wants_checkpoint();
+            if wanted
+                && !volume.is_gone()
+                && volume.read_only_reason().is_none()
+                && let Err(error) = volume.flush()
+            {
+                tracing::error!(volume = volume.name(), %error, "background checkpoint failed");
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Making, resizing and deleting volumes while others are in use.
+//!
+//! The order of a creation: the UID is used up durably; the header's contents are fenced while its
+//! state says that there is nothing; then the state becomes ACTIVE, durably. Of a deletion: no
+//! user is left and nothing of the volume is in an open epoch; the state becomes DELETING, durably;
+//! only then are its blocks free for others; then the state becomes FREE. A crash in between leaves
+//! either a volume or none, and never two owners of a block.
+
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
+use zerocopy::IntoBytes;
+
+use super::{Pool, PoolError, header_at};
+use crate::alloc::BlockRun;
+use crate::epoch::write_completed;
+use crate::format::{
+    DESCRIPTOR_AT, Descriptor, Entry, NAME_BYTES_MAX, ROOT_AT, SIZE_AT, STATE_AT, VolumeKind,
+    VolumeState, decode_word, encode_word,
+};
+use crate::persist::{Dirty, InFlight};
+use crate::plant::{Bug, planted};
+use crate::volume::Volume;
+
+/// Lanes of a new volume's log unless told otherwise.
+pub const LANES_DEFAULT: u32 = 8;
+/// Lines to log from which on a block is replaced, unless told otherwise: half a block.
+pub const THRESHOLD_LINES_DEFAULT: u32 = 32;
+const LOG_BYTES_MIN: u64 = 2 << 20;
+const LOG_BYTES_MAX: u64 = 128 << 20;
+/// A volume's default log is this part of its size.
+const LOG_SHARE: u64 = 32;
+
+/// What volume to make.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    /// Name: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`.
+    pub name: String,
+    /// Kind.
+    pub kind: VolumeKind,
+    /// Size in bytes, a multiple of 512, at least 512.
+    pub size_bytes: u64,
+    /// The kind's choice of map.
+    pub map: u32,
+    /// The kind's choice of translation.
+    pub delta: u32,
+    /// Lines to log from which on a block is replaced: 0 always, 65 never.
+    pub threshold_lines: u32,
+    /// Lanes of the log: how many threads can write at once.
+    pub lanes: u32,
+    /// Bytes of the log over all lanes; `None` for a size that suits the volume's.
+    pub log_bytes: Option<u64>,
+}
+
+impl VolumeSpec {
+    /// A volume with default settings.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: VolumeKind, size_bytes: u64) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            size_bytes,
+            map: 0,
+            delta: 0,
+            threshold_lines: THRESHOLD_LINES_DEFAULT,
+            lanes: LANES_DEFAULT,
+            log_bytes: None,
+        }
+    }
+
+    fn half_blocks(&self) -> u64 {
+        let default = (self.size_bytes / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        let halves = 2 * u64::from(self.lanes.max(1));
+        (self.log_bytes.unwrap_or(default) / halves).div_ceil(BLOCK_U64)
+    }
+
+    fn check(&self) -> Result<(), PoolError> {
+        let invalid = |what: String| Err(PoolError::Invalid(what));
+        let name_fits = (1..=NAME_BYTES_MAX).contains(&self.name.len())
+            && !self.name.starts_with(['.', '-'])
+            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if !name_fits {
+            return invalid(format!(
+                "{:?} is no volume name: use 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or \
+                 '-', beginning with a letter, digit or '_'",
+                self.name
+            ));
+        }
+        check_size(self.size_bytes)?;
+        if !(1..=1024).contains(&self.lanes) || self.threshold_lines > 65 {
+            return invalid(format!(
+                "{} lanes or a threshold of {} lines is out of range (1 to 1024; 0 to 65)",
+                self.lanes, self.threshold_lines
+            ));
+        }
+        if !(4..=1 << 20).contains(&self.half_blocks()) {
+            return invalid(format!(
+                "half a lane would have {} bytes; it must be from 16 KiB to 4 GiB: change the log \
+                 size or the number of lanes",
+                self.half_blocks() * BLOCK_U64
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_size(size_bytes: u64) -> Result<(), PoolError> {
+    if size_bytes == 0 || !size_bytes.is_multiple_of(512) || size_bytes / 512 >= 1 << 48 {
+        return Err(PoolError::Invalid(format!(
+            "a volume of {size_bytes} bytes cannot be: the size is a positive multiple of 512"
+        )));
+    }
+    Ok(())
+}
+
+impl<M: Medium> Pool<M> {
+    /// Makes a volume. `table_blocks` adjacent zeroed blocks are given to it as the root of its
+    /// map; 0 leaves the root empty.
+    ///
+    /// # Errors
+    /// The name is taken or not a name; a size is out of range; the volume table or the pool is
+    /// full; the medium's.
+    pub fn create_volume(
+        &self,
+        spec: &VolumeSpec,
+        table_blocks: u64,
+    ) -> Result<Arc<Volume<M>>, PoolError> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        spec.check()?;
+        if self.volumes.read().contains_key(&spec.name) {
+            return Err(PoolError::VolumeExists { name: spec.name.clone() });
+        }
+        let slot = self.free_slot()?;
+        let log = self.take_run("the volume's log", spec.half_blocks() * 2 * u64::from(spec.lanes))?;
+        let table = match table_blocks {
+            0 => None,
+            blocks => match self.take_run("the volume's map", blocks) {
+                Ok(run) => Some(run),
+                Err(error) => {
+                    self.give_back(log);
+                    return Err(error);
+                }
+            },
+        };
+        let written = self.write_header(spec, slot, log, table);
+        let descriptor = match written {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                self.give_back(log);
+                table.into_iter().for_each(|run| self.give_back(run));
+                return Err(error);
+            }
+        };
+        let at = header_at(&self.shared.superblock.lock(), slot);
+        let shared = Arc::clone(&self.shared);
+        let volume =
+            Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
+        self.volumes.write().insert(spec.name.clone(), Arc::clone(&volume));
+        Ok(volume)
+    }
+
+    fn free_slot(&self) -> Result<u64, PoolError> {
+        let sb = *self.shared.superblock.lock();
+        (0..sb.table_slots)
+            .find(|&slot| {
+                let state = self.shared.medium.load_word(header_at(&sb, slot).plus(STATE_AT));
+                decode_word(state) == Some(VolumeState::Free.code())
+            })
+            .ok_or_else(|| {
+                PoolError::Invalid(format!("the pool has its {} volumes already", sb.table_slots))
+            })
+    }
+
+    /// Takes `blocks` adjacent free blocks.
+    pub(crate) fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
+        self.shared.alloc.alloc_run(blocks).ok_or_else(|| PoolError::NoSpace {
+            what,
+            needed_blocks: blocks,
+            free_blocks: self.shared.alloc.free_blocks(),
+        })
+    }
+
+    fn give_back(&self, run: BlockRun) {
+        if let Err(error) = self.shared.alloc.free_run(run) {
+            tracing::error!(%error, "blocks were freed twice");
+        }
+    }
+
+    /// Writes the header of a new volume. See the module's head for the order.
+    fn write_header(
+        &self,
+        spec: &VolumeSpec,
+        slot: u64,
+        log: BlockRun,
+        table: Option<BlockRun>,
+    ) -> Result<Descriptor, PoolError> {
+        let medium = &*self.shared.medium;
+        let sb = self.shared.update_superblock(|sb| sb.next_volume_uid += 1)?;
+        let at = header_at(&sb, slot);
+        let mut name = [0; NAME_BYTES_MAX];
+        name[..spec.name.len()].copy_from_slice(spec.name.as_bytes());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let descriptor = Descriptor {
+            uid: sb.next_volume_uid - 1,
+            kind: spec.kind as u32,
+            map: spec.map,
+            name,
+            log_start: log.start.0,
+            lanes: spec.lanes,
+            half_blocks: u32::try_from(spec.half_blocks()).unwrap_or(u32::MAX),
+            threshold_lines: spec.threshold_lines,
+            delta: spec.delta,
+            created_s: now.map_or(0, |elapsed| elapsed.as_secs()),
+            reserved: [0; 3],
+            crc: 0,
+        }
+        .sealed();
+        let mut header = vec![0; BLOCK];
+        for copy in DESCRIPTOR_AT {
+            put(&mut header, copy, descriptor.as_bytes());
+        }
+        put(&mut header, SIZE_AT, &encode_word(spec.size_bytes / 512).to_le_bytes());
+        if let Some(run) = table {
+            self.zero(run);
+            put(&mut header, ROOT_AT, &Entry::data(run.start).encode().to_le_bytes());
+        }
+        medium.stream(at, &header);
+        InFlight::streamed(()).fence(medium)?;
+        write_completed(medium, at, 0)?;
+        store_state(medium, at, VolumeState::Active)?;
+        Ok(descriptor)
+    }
+
+    /// Streams zeroes over a run of blocks; durable after the next fence.
+    pub(crate) fn zero(&self, run: BlockRun) {
+        let zeroes = vec![0; BLOCK];
+        for block in run.start.0..run.start.0 + run.len {
+            self.shared.medium.stream(BlockNo(block).offset(), &zeroes);
+        }
+    }
+
+    /// Deletes the volume of this name. `drain` is called once no new writer can come, and must
+    /// not return before the last reader has left.
+    ///
+    /// # Errors
+    /// `NoSuchVolume`; the pool is read-only; the volume's map cannot be read (nothing is freed
+    /// then, and the volume is gone until the pool is opened again); the medium's.
+    pub fn delete_volume(&self, name: &str, drain: impl FnOnce()) -> Result<(), PoolError> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        let volume = self.volume(name)?;
+        if volume.read_only_reason().is_some() {
+            return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
+        }
+        volume.mark_gone();
+        drop(volume.close_gates());
+        drain();
+        {
+            let guard = volume.lock_checkpoint();
+            volume.begin_checkpoint(&guard)?.finish()?;
+        }
+        volume.return_spare_blocks();
+        let mut runs = Vec::new();
+        self.visit(&volume, &mut |run, _| {
+            runs.push(run);
+            Ok(())
+        })?;
+        let medium = &*self.shared.medium;
+        if !planted(Bug::DeleteWithoutState) {
+            store_state(medium, volume.header_at, VolumeState::Deleting)?;
+        }
+        self.volumes.write().remove(name);
+        runs.into_iter().for_each(|run| self.give_back(run));
+        if !planted(Bug::DeleteWithoutState) {
+            store_state(medium, volume.header_at, VolumeState::Free)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that `size_bytes` can be a volume's size.
+    ///
+    /// # Errors
+    /// `Invalid` if not.
+    pub fn check_volume_size(&self, size_bytes: u64) -> Result<(), PoolError> {
+        check_size(size_bytes)
+    }
+}
+
+fn put(header: &mut [u8], at: u64, bytes: &[u8]) {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    header[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Stores a volume's state durably.
+pub(super) fn store_state<M: Medium>(
+    medium: &M,
+    header_at: PoolOffset,
+    state: VolumeState,
+) -> Result<(), MediaError> {
+    let at = header_at.plus(STATE_AT);
+    medium.store_word(at, encode_word(state.code()));
+    Dirty::new(at).flush(|&at| medium.flush(at, 8)).fence(medium)?;
+    Ok(())
+}

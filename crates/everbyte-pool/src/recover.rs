@@ -1,0 +1,212 @@
+//! Recovery of one volume: undoing the epochs that were open at the crash.
+//!
+//! The order, and why. With c the last completed epoch, c + 2 may have been taking writes while
+//! c + 1 was being flushed. Both are undone, the later one first, because it saved bytes that c + 1
+//! had written. Everything restored is flushed and fenced before `completed = c + 2` is stored:
+//! that store kills the records, so whatever it does not find on the medium would be lost for
+//! good. Until it is durable recovery can be run again from the start, any number of times: it
+//! writes only old bytes of records that stay alive. The next epoch is c + 3, so that no record
+//! of c + 1 or c + 2 can be taken for one of its own.
+//!
+//! Invariant: records of one epoch are disjoint, so their order does not matter.
+
+use std::collections::{HashMap, HashSet};
+
+use everbyte_media::{BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
+
+use crate::epoch::write_completed;
+use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, Descriptor, decode_word};
+use crate::log::{LogGeometry, Restore, scan_half};
+use crate::persist::{Dirty, InFlight};
+use crate::plant::{Bug, planted};
+use crate::volume::log_geometry;
+
+/// What recovery did with a volume.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovered {
+    /// The epoch to count as completed.
+    pub(crate) completed: u64,
+    /// Records undone.
+    pub(crate) records: usize,
+    /// Why the volume must not be written, if its log cannot be believed.
+    pub(crate) read_only: Option<String>,
+}
+
+/// Where the records of a volume may point.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UndoScope {
+    geometry: LogGeometry,
+    header: BlockNo,
+    data_start: u64,
+    data_end: u64,
+}
+
+impl UndoScope {
+    /// The scope of the volume with this descriptor and header, in a pool whose data blocks are
+    /// `bounds`.
+    pub(crate) fn new(
+        descriptor: &Descriptor,
+        header_at: PoolOffset,
+        bounds: std::ops::Range<u64>,
+    ) -> Self {
+        Self {
+            geometry: log_geometry(descriptor),
+            header: header_at.block(),
+            data_start: bounds.start,
+            data_end: bounds.end,
+        }
+    }
+
+    fn allows(&self, block: BlockNo) -> bool {
+        block == self.header || (self.data_start..self.data_end).contains(&block.0)
+    }
+}
+
+/// The records of one epoch, read and judged.
+pub(crate) struct Undo {
+    restores: Vec<Restore>,
+}
+
+impl Undo {
+    /// Reads the records of `epoch` from every lane.
+    ///
+    /// # Errors
+    /// A durable record is damaged, two records overlap, or one points outside the pool's data.
+    pub(crate) fn read<M: Medium>(
+        medium: &M,
+        scope: &UndoScope,
+        epoch: u64,
+    ) -> Result<Self, Corrupt> {
+        let mut restores = Vec::new();
+        for lane in 0..scope.geometry.lanes {
+            restores.extend(scan_half(medium, &scope.geometry, lane, epoch)?);
+        }
+        let undo = Self { restores };
+        undo.check(scope, epoch)?;
+        Ok(undo)
+    }
+
+    fn check(&self, scope: &UndoScope, epoch: u64) -> Result<(), Corrupt> {
+        let wrong = |at: PoolOffset, what: &str| {
+            let name = format!("undo record of epoch {epoch}, volume {}", scope.geometry.volume_uid);
+            Err(Corrupt::new(name, at, what))
+        };
+        let mut words: HashSet<u64> = HashSet::new();
+        let mut lines: HashMap<BlockNo, LineMask> = HashMap::new();
+        for restore in &self.restores {
+            match restore {
+                Restore::Words(items) => {
+                    for item in items {
+                        let at = PoolOffset(item.target);
+                        if !item.target.is_multiple_of(8) || !scope.allows(at.block()) {
+                            return wrong(at, "it points outside the pool's data");
+                        }
+                        if !words.insert(item.target) {
+                            return wrong(at, "another record saves the same word");
+                        }
+                    }
+                }
+                Restore::Lines { block, lines: mask, .. } => {
+                    if !scope.allows(*block) || *block == scope.header {
+                        return wrong(block.offset(), "it points outside the pool's data");
+                    }
+                    let seen = lines.entry(*block).or_default();
+                    if !seen.and(*mask).is_empty() {
+                        return wrong(block.offset(), "another record saves the same line");
+                    }
+                    *seen = seen.or(*mask);
+                }
+            }
+        }
+        let mixed = words.iter().map(|&word| PoolOffset(word)).find(|at| {
+            let mask = LineMask::covering(at.in_block(), 8);
+            lines.get(&at.block()).is_some_and(|lines| !lines.and(mask).is_empty())
+        });
+        mixed.map_or(Ok(()), |at| wrong(at, "one record saves a word of a line of another"))
+    }
+
+    /// Puts everything back and writes it back; durable after a fence.
+    pub(crate) fn apply<M: Medium>(&self, medium: &M) -> InFlight<usize> {
+        let mut touched: Vec<(PoolOffset, u64)> = Vec::new();
+        for restore in &self.restores {
+            match restore {
+                Restore::Words(items) => {
+                    for item in items {
+                        medium.store_word(PoolOffset(item.target), item.old);
+                        touched.push((PoolOffset(item.target), 8));
+                    }
+                }
+                Restore::Lines { block, lines, bytes } => {
+                    let mut from = 0;
+                    for (start, len) in lines.runs() {
+                        let at = block.offset().plus(start as u64);
+                        medium.store(at, &bytes[from..from + len]);
+                        touched.push((at, len as u64));
+                        from += len;
+                    }
+                    debug_assert_eq!(from, lines.count() as usize * LINE, "one payload line a bit");
+                }
+            }
+        }
+        Dirty::new(self.restores.len()).flush(|_| {
+            for &(at, len) in &touched {
+                if !planted(Bug::RecoveryWithoutFlush) {
+                    medium.flush(at, len);
+                }
+            }
+        })
+    }
+}
+
+/// The last completed epoch of the volume whose header is at `header_at`.
+///
+/// # Errors
+/// Neither copy of the mark is valid.
+pub(crate) fn read_completed<M: Medium>(
+    medium: &M,
+    header_at: PoolOffset,
+) -> Result<u64, Corrupt> {
+    let copies = [COMPLETED_A_AT, COMPLETED_B_AT];
+    copies
+        .into_iter()
+        .filter_map(|at| decode_word(medium.load_word(header_at.plus(at))))
+        .max()
+        .ok_or_else(|| {
+            let at = header_at.plus(COMPLETED_A_AT);
+            Corrupt::new("completed mark", at, "neither copy has right check bits")
+        })
+}
+
+/// Undoes what was open at the crash and durably says so. A volume whose log is damaged is left
+/// untouched and is to be opened read-only.
+///
+/// # Errors
+/// The medium's.
+pub(crate) fn recover_volume<M: Medium>(
+    medium: &M,
+    scope: &UndoScope,
+    header_at: PoolOffset,
+) -> Result<Recovered, MediaError> {
+    let read = || -> Result<(u64, Undo, Undo), Corrupt> {
+        let completed = read_completed(medium, header_at)?;
+        let later = Undo::read(medium, scope, completed + 2)?;
+        let earlier = Undo::read(medium, scope, completed + 1)?;
+        Ok((completed, later, earlier))
+    };
+    let (completed, later, earlier) = match read() {
+        Ok(read) => read,
+        Err(corrupt) => {
+            let read_only = Some(format!("its log cannot be undone: {corrupt}"));
+            return Ok(Recovered { completed: 0, records: 0, read_only });
+        }
+    };
+    let later = later.apply(medium).fence(medium)?;
+    let earlier = earlier.apply(medium).fence(medium)?;
+    let records = later.into_inner() + earlier.into_inner();
+    if planted(Bug::EpochReused) {
+        return Ok(Recovered { completed, records, read_only: None });
+    }
+    write_completed(medium, header_at, completed + 2)?;
+    Ok(Recovered { completed: completed + 2, records, read_only: None })
+}
+

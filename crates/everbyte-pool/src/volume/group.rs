@@ -1,0 +1,104 @@
+//! Groups: several writes that become durable together or not at all.
+//!
+//! Invariants: a group begins right after a checkpoint, so that its epoch's log holds nothing but
+//! the group's own records and undoing the epoch undoes the group; while it is open no other
+//! writer is in the volume and no epoch is sealed, because the group holds every gate and the
+//! checkpoint lock. Readers see the group's writes as they are made.
+
+use everbyte_media::{BlockNo, MediaError, Medium};
+use parking_lot::{MutexGuard, RwLockWriteGuard};
+
+use super::{Volume, WriteError};
+use crate::recover::Undo;
+
+/// Why a group could not go on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The group has used up what one epoch's log or the pool's free space holds. Nothing of the
+    /// call that failed was written.
+    #[error("the group is too large: {what}; commit it or roll it back")]
+    TooLarge {
+        /// What ran out.
+        what: &'static str,
+    },
+    /// The volume cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The log could not be read back for the roll-back.
+    #[error(transparent)]
+    Corrupt(#[from] crate::format::Corrupt),
+}
+
+impl From<MediaError> for GroupError {
+    fn from(error: MediaError) -> Self {
+        Self::Write(error.into())
+    }
+}
+
+/// An open group. Dropping it without `commit` or `roll_back` leaves its writes to the next
+/// checkpoint, like any others.
+pub struct Group<'v, M: Medium> {
+    volume: &'v Volume<M>,
+    checkpointing: MutexGuard<'v, ()>,
+    _gates: Vec<RwLockWriteGuard<'v, ()>>,
+}
+
+impl<M: Medium> Volume<M> {
+    /// Opens a group: waits for other writers, then makes everything before it durable.
+    /// A thread that holds a group must not call `enter`, `flush` or `checkpoint`.
+    ///
+    /// # Errors
+    /// The checkpoint's.
+    pub fn begin_group(&self) -> Result<Group<'_, M>, WriteError> {
+        let gates = self.close_gates();
+        let checkpointing = self.checkpointing.lock();
+        if self.is_touched() {
+            self.seal(&checkpointing, true)?.finish()?;
+        }
+        for lane in &self.lanes {
+            lane.lock().group_blocks = Some(Vec::new());
+        }
+        Ok(Group { volume: self, checkpointing, _gates: gates })
+    }
+}
+
+impl<M: Medium> Group<'_, M> {
+    /// Makes the group's writes durable, all of them together.
+    ///
+    /// # Errors
+    /// The medium's; a crash then undoes the whole group or nothing of it.
+    pub fn commit(self) -> Result<(), WriteError> {
+        self.volume.seal(&self.checkpointing, false)?.finish()?;
+        Ok(())
+    }
+
+    /// Undoes the group's writes. The caller keeps readers out of the volume meanwhile.
+    ///
+    /// # Errors
+    /// If the log cannot be read back; the volume must then be closed, its recovery will undo
+    /// the group.
+    pub fn roll_back(self) -> Result<(), GroupError> {
+        let volume = self.volume;
+        let undo = Undo::read(
+            volume.medium(),
+            &volume.undo_scope(),
+            volume.current_epoch(),
+        )?;
+        undo.apply(volume.medium()).fence(volume.medium())?;
+        for lane in &volume.lanes {
+            let mut lane = lane.lock();
+            let allocated: Vec<BlockNo> = lane.group_blocks.take().unwrap_or_default();
+            lane.retired = allocated;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Medium> Drop for Group<'_, M> {
+    fn drop(&mut self) {
+        for lane in &self.volume.lanes {
+            lane.lock().group_blocks = None;
+        }
+    }
+}

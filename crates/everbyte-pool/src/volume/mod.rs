@@ -1,0 +1,330 @@
+//! A volume: one consistency domain with a log, epochs and a map root of its own.
+//!
+//! Owns the open volume's DRAM state. What its map means is the business of the volume's kind,
+//! in a crate above. Locks are taken in this order: gate, the kind's block locks, a lane, the
+//! kind's structure lock.
+
+mod group;
+mod writer;
+
+pub use group::{Group, GroupError};
+pub use writer::{Committed, WriteError, Writer};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use crate::format::{Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word};
+use crate::log::{LaneLog, LogGeometry};
+use crate::pool::Shared;
+use crate::recover::UndoScope;
+
+/// Shards of the gate that groups close; more than the threads that usually write.
+const GATES: usize = 16;
+
+/// A lane: the log of one writer at a time, and what that writer left for the checkpoint.
+pub(crate) struct Lane {
+    pub(crate) log: LaneLog,
+    /// Blocks with dirty lines in the current epoch.
+    pub(crate) dirty: Vec<BlockNo>,
+    /// Blocks replaced or freed in the current epoch.
+    pub(crate) retired: Vec<BlockNo>,
+    /// Blocks taken from the allocator in advance.
+    pub(crate) free: Vec<u64>,
+    /// Where the last batch of them was found.
+    pub(crate) hint: u64,
+    /// Blocks allocated since the group began; `None` outside groups.
+    pub(crate) group_blocks: Option<Vec<BlockNo>>,
+    /// Whether this epoch has anything that a checkpoint would have to do.
+    pub(crate) touched: bool,
+}
+
+/// Figures of one volume since it was opened.
+#[derive(Default)]
+pub(crate) struct VolumeStats {
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+}
+
+/// An open volume. See the module's head.
+pub struct Volume<M: Medium> {
+    pub(crate) shared: Arc<Shared<M>>,
+    pub(crate) header_at: PoolOffset,
+    descriptor: Descriptor,
+    kind: VolumeKind,
+    pub(crate) current: AtomicU64,
+    pub(crate) completed: AtomicU64,
+    pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
+    gates: Box<[CachePadded<RwLock<()>>]>,
+    /// Held while an epoch is sealed and completed, and by an open group.
+    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) wants_checkpoint: AtomicBool,
+    pub(crate) gone: AtomicBool,
+    pub(crate) read_only: Option<String>,
+    pub(crate) stats: VolumeStats,
+}
+
+impl<M: Medium> Volume<M> {
+    /// Opens the recovered volume whose header is at `header_at` and whose last completed epoch is `completed`.
+    pub(crate) fn open(
+        shared: Arc<Shared<M>>,
+        header_at: PoolOffset,
+        descriptor: Descriptor,
+        kind: VolumeKind,
+        completed: u64,
+        read_only: Option<String>,
+    ) -> Self {
+        let geometry = log_geometry(&descriptor);
+        let epoch = completed + 1;
+        let lanes = (0..geometry.lanes)
+            .map(|lane| {
+                CachePadded::new(Mutex::new(Lane {
+                    log: LaneLog::new(geometry, lane, epoch),
+                    dirty: Vec::new(),
+                    retired: Vec::new(),
+                    free: Vec::new(),
+                    hint: u64::from(lane) * shared.alloc.total_blocks() / u64::from(geometry.lanes),
+                    group_blocks: None,
+                    touched: false,
+                }))
+            })
+            .collect();
+        Self {
+            shared,
+            header_at,
+            descriptor,
+            kind,
+            current: AtomicU64::new(epoch),
+            completed: AtomicU64::new(completed),
+            lanes,
+            gates: (0..GATES).map(|_| CachePadded::new(RwLock::new(()))).collect(),
+            checkpointing: Mutex::new(()),
+            wants_checkpoint: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            read_only,
+            stats: VolumeStats::default(),
+        }
+    }
+
+    /// The medium below.
+    #[must_use]
+    pub fn medium(&self) -> &M {
+        &self.shared.medium
+    }
+
+    /// What the volume was created as.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// The volume's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.descriptor.name()
+    }
+
+    /// What interprets the volume's map.
+    #[must_use]
+    pub fn kind(&self) -> VolumeKind {
+        self.kind
+    }
+
+    /// Address of the root word.
+    #[must_use]
+    pub fn root_at(&self) -> PoolOffset {
+        self.header_at.plus(ROOT_AT)
+    }
+
+    /// Address of the size word.
+    #[must_use]
+    pub fn size_at(&self) -> PoolOffset {
+        self.header_at.plus(SIZE_AT)
+    }
+
+    /// The volume's size in bytes, as its size word says now.
+    ///
+    /// # Errors
+    /// If the size word is corrupt.
+    pub fn size_bytes(&self) -> Result<u64, Corrupt> {
+        read_size(self.medium(), self.header_at)
+    }
+
+    /// The epoch that takes writes.
+    #[must_use]
+    pub fn current_epoch(&self) -> u64 {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// The last epoch that is durable.
+    #[must_use]
+    pub fn completed_epoch(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
+    /// Why the volume cannot be written, if so.
+    #[must_use]
+    pub fn read_only_reason(&self) -> Option<&str> {
+        self.read_only.as_deref().or(self.shared.read_only.as_deref())
+    }
+
+    /// Whether the volume has been deleted or closed.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Bytes of undo records written since the volume was opened.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.stats.log_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Checkpoints completed since the volume was opened.
+    #[must_use]
+    pub fn checkpoints(&self) -> u64 {
+        self.stats.checkpoints.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of records that one request can log at most: half a lane.
+    #[must_use]
+    pub fn log_half_bytes(&self) -> u64 {
+        u64::from(self.descriptor.half_blocks) * everbyte_media::BLOCK_U64
+    }
+
+    /// Announces a write that may take block locks and join the epoch; waits for an open group.
+    /// To be called before any block lock is taken.
+    #[must_use]
+    pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        self.gates[thread_index() % GATES].read()
+    }
+
+    /// Joins the current epoch on a lane of the thread's own if possible. The epoch cannot be
+    /// sealed until the writer is dropped, so nothing slow may happen meanwhile: no socket, no
+    /// checkpoint, no waiting for space.
+    ///
+    /// # Errors
+    /// The volume is read-only, gone, or its medium poisoned.
+    pub fn join(&self) -> Result<Writer<'_, M>, WriteError> {
+        if let Some(reason) = self.read_only_reason() {
+            return Err(WriteError::ReadOnly { reason: reason.to_owned() });
+        }
+        if self.is_gone() {
+            return Err(WriteError::Gone);
+        }
+        self.medium().check()?;
+        let first = thread_index() % self.lanes.len();
+        for step in 0..self.lanes.len() {
+            let lane = &self.lanes[(first + step) % self.lanes.len()];
+            if let Some(lane) = lane.try_lock() {
+                return Ok(Writer::new(self, lane));
+            }
+        }
+        Ok(Writer::new(self, self.lanes[first].lock()))
+    }
+
+    /// Whether the lines or words at stake are untouched by the records of every open epoch, so
+    /// that an entry may be changed on the short path: the entry has no record, the block it
+    /// names (if any) has none and is not fresh, and the node that holds the entry is not fresh.
+    #[must_use]
+    pub fn short_path_allowed(&self, entry_at: PoolOffset, block: Option<BlockNo>) -> bool {
+        use crate::plant::{Bug, planted};
+        if planted(Bug::ShortPathIgnoresRecords) {
+            return true;
+        }
+        let completed = self.completed_epoch();
+        let node = self.shared.states.at(entry_at);
+        let entry_free = [0, 1].into_iter().all(|epoch| !node.word_logged(epoch, entry_at));
+        let block_free = block.is_none_or(|block| {
+            let state = self.shared.states.get(block);
+            !state.is_fresh_since(completed)
+                && !state.has_logged_lines(0)
+                && !state.has_logged_lines(1)
+        });
+        entry_free && block_free && !node.is_fresh_since(completed)
+    }
+
+    /// Whether the node is older than every open epoch.
+    #[must_use]
+    pub fn node_is_settled(&self, node: BlockNo) -> bool {
+        !self.shared.states.get(node).is_fresh_since(self.completed_epoch())
+    }
+
+    /// Whether the word at `at` has a record in any open epoch.
+    #[must_use]
+    pub fn word_logged_in_open(&self, at: PoolOffset) -> bool {
+        let state = self.shared.states.at(at);
+        state.word_logged(0, at) || state.word_logged(1, at)
+    }
+
+    /// Whether `block` has unflushed or logged lines, or is fresh, in any open epoch: its bytes
+    /// may not be durable yet.
+    #[must_use]
+    pub fn block_is_open(&self, block: BlockNo) -> bool {
+        let state = self.shared.states.get(block);
+        let busy =
+            |epoch| state.has_logged_lines(epoch) || !state.dirty(epoch).is_empty();
+        state.is_fresh_since(self.completed_epoch()) || busy(0) || busy(1)
+    }
+
+    pub(crate) fn close_gates(&self) -> Vec<parking_lot::RwLockWriteGuard<'_, ()>> {
+        self.gates.iter().map(|gate| gate.write()).collect()
+    }
+
+    /// Says that the volume is going away: every later `join` fails.
+    pub fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether enough log is used that a checkpoint should come soon: at most 75% of the log
+    /// remains, which is when half of the current half is used.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        self.wants_checkpoint.load(Ordering::Relaxed)
+    }
+
+    /// Whether anything happened since the last seal.
+    #[must_use]
+    pub fn is_touched(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.lock().touched)
+    }
+
+    pub(crate) fn undo_scope(&self) -> UndoScope {
+        UndoScope::new(&self.descriptor, self.header_at, self.shared.data_bounds())
+    }
+
+    pub(crate) fn poison_check(&self) -> Result<(), MediaError> {
+        self.medium().check()
+    }
+}
+
+/// Where the log of the volume that `descriptor` describes lies.
+pub(crate) fn log_geometry(descriptor: &Descriptor) -> LogGeometry {
+    LogGeometry {
+        volume_uid: descriptor.uid,
+        start: BlockNo(descriptor.log_start).offset(),
+        half_bytes: u64::from(descriptor.half_blocks) * everbyte_media::BLOCK_U64,
+        lanes: u16::try_from(descriptor.lanes).unwrap_or(u16::MAX),
+    }
+}
+
+/// The size in bytes that the header at `header_at` gives its volume.
+pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
+    let at = header_at.plus(SIZE_AT);
+    decode_word(medium.load_word(at))
+        .map(|sectors| sectors * 512)
+        .ok_or_else(|| Corrupt::new("volume size", at, "its check bits are wrong"))
+}
+
+/// A small number of this thread's own, for spreading threads over shards.
+fn thread_index() -> usize {
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    INDEX.with(|index| *index)
+}

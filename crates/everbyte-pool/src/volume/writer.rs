@@ -1,0 +1,256 @@
+//! Writing to a volume inside an epoch.
+//!
+//! The order that makes a write crash-proof, which the two types here impose:
+//! 1. A `Writer` appends records of what will be overwritten, and fills blocks that nothing
+//!    durable can reach yet.
+//! 2. `commit` fences. Only the `Committed` it returns can
+//! 3. store in place, and retire the blocks that were replaced.
+//!
+//! Invariants: a line or word gets one record per epoch; a block that is fresh in the epoch gets
+//! none; whatever is stored with ordinary stores is on the lane's dirty list; whatever is logged
+//! is too. The caller holds the locks of the blocks and words it names from before `join` until
+//! the writer is dropped.
+
+use std::sync::atomic::Ordering;
+
+use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use parking_lot::MutexGuard;
+
+use super::{Lane, Volume};
+use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
+use crate::persist::{Dirty, InFlight};
+use crate::plant::{Bug, planted};
+
+/// Blocks that a lane takes from the allocator at a time while there is plenty.
+const ALLOC_BATCH: usize = 32;
+
+/// Why a volume cannot be written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The medium failed.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// The volume or pool is read-only.
+    #[error("the volume is read-only: {reason}")]
+    ReadOnly {
+        /// Why.
+        reason: String,
+    },
+    /// The volume was deleted or closed.
+    #[error("the volume is gone")]
+    Gone,
+}
+
+/// A thread inside the current epoch, with a lane of its own. See the module's head.
+pub struct Writer<'v, M: Medium> {
+    volume: &'v Volume<M>,
+    lane: MutexGuard<'v, Lane>,
+    /// Whether something was streamed or flushed since the last fence.
+    unfenced: bool,
+}
+
+/// A writer whose records are durable: it may store in place.
+pub struct Committed<'w, 'v, M: Medium>(&'w mut Writer<'v, M>);
+
+impl<'v, M: Medium> Writer<'v, M> {
+    pub(super) fn new(volume: &'v Volume<M>, lane: MutexGuard<'v, Lane>) -> Self {
+        Self { volume, lane, unfenced: false }
+    }
+
+    /// The epoch that this writer is in.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.lane.log.epoch()
+    }
+
+    /// Bytes of records that still fit.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        self.lane.log.room_bytes()
+    }
+
+    /// Bytes that one record of `count` words takes.
+    #[must_use]
+    pub fn words_bytes(count: usize) -> u64 {
+        words_record_bytes(count)
+    }
+
+    /// Bytes that one record of `lines` takes.
+    #[must_use]
+    pub fn lines_bytes(lines: LineMask) -> u64 {
+        lines_record_bytes(lines.count())
+    }
+
+    /// Takes a free block, which is fresh from now on. `None` if the pool is full.
+    pub fn alloc(&mut self) -> Option<BlockNo> {
+        let epoch = self.epoch();
+        let lane = &mut *self.lane;
+        if lane.free.is_empty() {
+            let alloc = &self.volume.shared.alloc;
+            let want = if alloc.is_low() { 1 } else { ALLOC_BATCH };
+            alloc.alloc_batch(lane.hint, want, &mut lane.free);
+            lane.hint = *lane.free.last()?;
+            lane.free.reverse();
+        }
+        let block = BlockNo(lane.free.pop()?);
+        if let Some(blocks) = &mut lane.group_blocks {
+            blocks.push(block);
+        }
+        lane.touched = true;
+        self.volume.shared.states.get(block).set_fresh(epoch);
+        Some(block)
+    }
+
+    /// Gives back a block of `alloc` that nothing names yet.
+    pub fn unalloc(&mut self, block: BlockNo) {
+        if let Some(blocks) = &mut self.lane.group_blocks {
+            blocks.retain(|&b| b != block);
+        }
+        self.lane.free.push(block.0);
+    }
+
+    /// Whether `block` was allocated in this epoch.
+    #[must_use]
+    pub fn is_fresh(&self, block: BlockNo) -> bool {
+        self.volume.shared.states.get(block).is_fresh(self.epoch())
+    }
+
+    /// Lines of `block` that have a record in this epoch.
+    #[must_use]
+    pub fn logged(&self, block: BlockNo) -> LineMask {
+        if planted(Bug::LoggedTwice) {
+            return LineMask::EMPTY;
+        }
+        self.volume.shared.states.get(block).logged(self.epoch())
+    }
+
+    /// Whether the word at `at` needs no record: it has one, or lies in a fresh block.
+    #[must_use]
+    pub fn word_is_covered(&self, at: PoolOffset) -> bool {
+        let state = self.volume.shared.states.at(at);
+        state.is_fresh(self.epoch()) || state.word_logged(self.epoch(), at)
+    }
+
+    /// Saves the old values of words that are not covered. The room was checked by the caller.
+    pub fn log_words(&mut self, items: &[WordItem]) {
+        if items.is_empty() {
+            return;
+        }
+        let epoch = self.epoch();
+        let _durable_at_commit = self.append(|lane, medium| lane.log.append_words(medium, items));
+        for item in items {
+            let at = PoolOffset(item.target);
+            self.volume.shared.states.at(at).set_word_logged(epoch, at);
+            self.mark_dirty(at, 8);
+        }
+    }
+
+    /// Saves the bytes that `lines` of `block` have now. The room was checked by the caller.
+    pub fn log_lines(&mut self, block: BlockNo, lines: LineMask) {
+        if lines.is_empty() {
+            return;
+        }
+        let epoch = self.epoch();
+        let _durable_at_commit =
+            self.append(|lane, medium| lane.log.append_lines(medium, block, lines));
+        let state = self.volume.shared.states.get(block);
+        state.add_logged(epoch, lines);
+        if state.add_dirty(epoch, lines) {
+            self.lane.dirty.push(block);
+        }
+    }
+
+    fn append(&mut self, record: impl FnOnce(&mut Lane, &M) -> InFlight<u64>) -> InFlight<u64> {
+        let before = self.lane.log.used_bytes();
+        let in_flight = record(&mut self.lane, &self.volume.shared.medium);
+        let bytes = self.lane.log.used_bytes() - before;
+        self.volume.stats.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.lane.log.used_bytes() * 2 >= self.volume.log_half_bytes()
+            && !self.volume.wants_checkpoint.swap(true, Ordering::Relaxed)
+        {
+            self.volume.shared.kick.notify();
+        }
+        self.lane.touched = true;
+        self.unfenced = true;
+        in_flight
+    }
+
+    /// Streams `bytes` into a block that is fresh, or that nothing durable reads. Durable with
+    /// the next `commit`.
+    pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
+        self.volume.shared.medium.stream(at, bytes);
+        self.unfenced = true;
+    }
+
+    /// Makes everything appended and filled durable, with one fence, or none if there is nothing.
+    ///
+    /// # Errors
+    /// The medium's; nothing has been stored in place then, and nothing can be any more.
+    pub fn commit(&mut self) -> Result<Committed<'_, 'v, M>, MediaError> {
+        if self.unfenced && !planted(Bug::NoLogFence) {
+            let epoch = InFlight::streamed(self.epoch()).fence(&*self.volume.shared.medium)?;
+            debug_assert_eq!(*epoch.get(), self.epoch(), "the writer stayed in its epoch");
+        }
+        self.unfenced = false;
+        self.lane.log.committed();
+        Ok(Committed(self))
+    }
+
+    fn mark_dirty(&mut self, at: PoolOffset, len: usize) {
+        let block = at.block();
+        let lines = LineMask::covering(at.in_block(), len);
+        self.lane.touched = true;
+        if self.volume.shared.states.get(block).add_dirty(self.lane.log.epoch(), lines) {
+            self.lane.dirty.push(block);
+        }
+    }
+}
+
+impl<M: Medium> Committed<'_, '_, M> {
+    /// Stores one covered word. Durable with the epoch.
+    pub fn store_word(&mut self, at: PoolOffset, value: u64) {
+        debug_assert!(self.0.word_is_covered(at), "the word at {at} has no record");
+        self.0.volume.shared.medium.store_word(at, value);
+        self.0.mark_dirty(at, 8);
+    }
+
+    /// Stores bytes over lines of one block that are logged or fresh. Durable with the epoch.
+    pub fn store(&mut self, at: PoolOffset, bytes: &[u8]) {
+        self.0.volume.shared.medium.store(at, bytes);
+        self.0.mark_dirty(at, bytes.len());
+    }
+
+    /// Stores one word and makes it durable at once, outside the epochs: the short path. The
+    /// caller has asked `Volume::short_path_allowed` under the block's lock.
+    ///
+    /// # Errors
+    /// The medium's; the word may or may not be durable then.
+    pub fn store_word_durably(&mut self, at: PoolOffset, value: u64) -> Result<(), MediaError> {
+        let medium = &*self.0.volume.shared.medium;
+        medium.store_word(at, value);
+        Dirty::new(at).flush(|&at| medium.flush(at, 8)).fence(medium)?;
+        Ok(())
+    }
+
+    /// Gives up a block that was replaced or unmapped: it is free once the epoch is durable.
+    pub fn retire(&mut self, block: BlockNo) {
+        if planted(Bug::ReuseWithoutQuarantine) {
+            self.0.lane.free.push(block.0);
+            return;
+        }
+        if planted(Bug::DirtyDroppedOnReplace) {
+            let state = self.0.volume.shared.states.get(block);
+            let current = self.0.epoch();
+            state.forget(current + 1);
+        }
+        self.0.lane.touched = true;
+        self.0.lane.retired.push(block);
+    }
+
+    /// Says that `block`, just allocated, is reachable from durable words already, so that later
+    /// writes in this epoch must log it.
+    pub fn settle(&mut self, block: BlockNo) {
+        self.0.volume.shared.states.get(block).set_fresh(0);
+    }
+}

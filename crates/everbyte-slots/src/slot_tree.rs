@@ -1,0 +1,567 @@
+//! The slot tree of order 64, one word per node, lock-free.
+//!
+//! Bit `i` of leaf word `w` is set if slot `64 * w + i` is free. Bit `i` of word `w` a level up
+//! says that child word `64 * w + i` *may* be nonzero. Knows nothing of what slots are for.
+//!
+//! # Protocol
+//! The leaf word is the truth: a slot changes hands by one atomic operation on its leaf word, and
+//! a thread owns what that operation took. The levels above (*hints*) and the counter only steer.
+//! Every access to a word is sequentially consistent, so accesses may be argued about as if one
+//! came after the other. Beside leaf bits there are two operations, on one *edge* (a child word
+//! and its bit in the parent) after the other:
+//!
+//! - *raise*, by whoever set a bit in a word: going up to the root, read the parent bit and set it
+//!   if it is clear.
+//! - *lower*, by whoever saw a word empty: clear the parent bit, **then read the child again**,
+//!   and raise from it if it is not empty after all; go on upwards only if this emptied the
+//!   parent.
+//!
+//! Invariant, per edge: *when no call is under way, a nonzero child has its parent bit set.*
+//! Suppose not. Look at the last change of the parent bit. If a raise made it, the bit is set. If
+//! a lower did (or there was none), the child was empty when that lower read it again (or at the
+//! start), because otherwise it would have raised, a later change. So the child became nonzero
+//! later, by an operation whose thread then reads the parent bit. It either finds it clear and
+//! sets it, or finds it set by someone else: both are later changes. A contradiction, so no free
+//! slot is lost. The converse does not hold: a set bit over an empty child is possible and cheap,
+//! since whoever follows it lowers it.
+//!
+//! While calls are under way, a free slot can be hidden from hints between a lower's clear and its
+//! second look. So a search that found nothing reads the counter, which is raised before slots are
+//! freed and reduced after they are taken, and therefore never below the number of free slots; if
+//! it is not zero, the search reads every leaf. Hence *`alloc` returns `None` only if no slot was
+//! free throughout the call.*
+//!
+//! A leaf word's value is the whole state of its slots, so a compare-and-swap that succeeds after
+//! the word changed and changed back (ABA) is right. An operation is retried only because another
+//! thread's succeeded on the same word: some thread always makes progress.
+//!
+//! Loom holds sequentially consistent accesses to the same rule as long as all of them are, so
+//! the models need no fences that the real code lacks.
+//!
+//! All-zero memory is a valid tree of used slots, so words come lazily zeroed from the system.
+
+use std::cell::Cell;
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::SlotError;
+use crate::run::{RunFinder, check_range, index, pieces, search_ranges, window};
+
+/// How often `alloc_run` looks again after losing a run to another thread.
+const RUN_PASSES: u32 = 4;
+
+/// The slot tree of order 64.
+pub type SlotTree = WordTree<6>;
+
+/// A set of free slots out of `0..capacity`, shared by many threads, with nodes of `1 << LOG`
+/// slots or children, `1 <= LOG <= 6`. Use it as [`SlotTree`]; smaller orders make deep trees of
+/// few slots, for tests.
+///
+/// Every caller (a lane, a thread) keeps a hint of its own, usually the slot after the last one
+/// it got: searches start there, so callers with distant hints rarely meet in a word.
+///
+/// # Memory
+/// For [`SlotTree`], `capacity / 8` bytes of leaves and 1/63 of that above them, as address
+/// space; a page of it is touched when a slot on it is first freed or looked at. 32 GiB of 4 KiB
+/// slots are 4 levels and 1,065,224 bytes (1.02 MiB).
+pub struct WordTree<const LOG: u32> {
+    capacity: u64,
+    /// `levels[0]` are the leaves; the last level is the root alone.
+    levels: Box<[Box<[AtomicU64]>]>,
+    free: Counter,
+}
+
+/// A counter on cache lines of its own: all threads write it, and the fields beside it are read
+/// on every call.
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+impl<const LOG: u32> WordTree<LOG> {
+    /// Slots or children per node.
+    const ORDER: u64 = 1 << LOG;
+
+    /// A tree of `capacity` used slots. Panics if `capacity / 8` bytes of address space are not
+    /// to be had.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        const { assert!(1 <= LOG && LOG <= 6, "nodes are words of 2 to 64 bits") };
+        let mut levels = Vec::new();
+        let mut words = capacity;
+        loop {
+            words = words.div_ceil(Self::ORDER).max(1);
+            levels.push(zeroed(usize::try_from(words).expect("the tree exceeds address space")));
+            if words == 1 {
+                let free = Counter(AtomicU64::new(0));
+                return Self { capacity, levels: levels.into(), free };
+            }
+        }
+    }
+
+    /// Slots in the tree, free or used.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Free slots: exact while no call is under way, otherwise never too few.
+    #[must_use]
+    pub fn free_count(&self) -> u64 {
+        self.free.0.load(SeqCst)
+    }
+
+    /// Bytes that the nodes take, at most (pages never touched take none).
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.levels.iter().map(|level| level.len() * size_of::<u64>()).sum()
+    }
+
+    /// Whether `slot` is free. A slot outside the tree is not.
+    #[must_use]
+    pub fn is_free(&self, slot: u64) -> bool {
+        slot < self.capacity && self.leaf(slot).load(SeqCst) & Self::bit(slot) != 0
+    }
+
+    /// Frees `slot`.
+    ///
+    /// # Errors
+    /// The slot is free already or not in the tree; nothing changes.
+    #[inline]
+    pub fn free(&self, slot: u64) -> Result<(), SlotError> {
+        check_range(slot, 1, self.capacity)?;
+        self.free.0.fetch_add(1, SeqCst);
+        if self.leaf(slot).fetch_or(Self::bit(slot), SeqCst) & Self::bit(slot) != 0 {
+            self.free.0.fetch_sub(1, SeqCst);
+            return Err(SlotError::AlreadyFree { slot });
+        }
+        self.raise(0, index(slot >> LOG));
+        Ok(())
+    }
+
+    /// Frees slots `start .. start + len`, a word at a time. An empty run does nothing.
+    ///
+    /// # Errors
+    /// The run is not in the tree, and nothing changes; or the slot named was free already. Then
+    /// the slots of the words before its word are free, and may have been taken by others, while
+    /// the rest of the run is as it was.
+    pub fn free_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
+        check_range(start, len, self.capacity)?;
+        self.free.0.fetch_add(len, SeqCst);
+        for (word, mask) in pieces(start, len, LOG) {
+            let freed = self.levels[0][word]
+                .fetch_update(SeqCst, SeqCst, |seen| (seen & mask == 0).then_some(seen | mask));
+            if let Err(seen) = freed {
+                let done = Self::first_slot(word).max(start) - start;
+                self.free.0.fetch_sub(len - done, SeqCst);
+                let slot = Self::first_slot(word) + lowest(seen & mask);
+                return Err(SlotError::AlreadyFree { slot });
+            }
+            self.raise(0, word);
+        }
+        Ok(())
+    }
+
+    /// Marks `slot` used.
+    ///
+    /// # Errors
+    /// The slot is used already or not in the tree; nothing changes.
+    pub fn take(&self, slot: u64) -> Result<(), SlotError> {
+        self.take_run(slot, 1)
+    }
+
+    /// Marks slots `start .. start + len` used: all of them or none. An empty run does nothing.
+    ///
+    /// # Errors
+    /// A slot is used already or not in the tree. Nothing is changed then, though meanwhile
+    /// other threads may have seen the first part of the run used.
+    pub fn take_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
+        check_range(start, len, self.capacity)?;
+        self.claim_run(start, len).map_err(|slot| SlotError::AlreadyUsed { slot })
+    }
+
+    /// Takes the first free slot at or after `hint`, or the first of all if there is none behind
+    /// it (a hint beyond the tree means 0). Under contention the slot may be another one.
+    ///
+    /// `None` only if no slot was free throughout the call.
+    #[inline]
+    pub fn alloc(&self, hint: u64) -> Option<u64> {
+        let mut slot = None;
+        self.claim(hint, 1, |base, bits| slot = Some(base + lowest(bits)));
+        slot
+    }
+
+    /// Takes up to `want` slots in the order in which [`alloc`](Self::alloc) would find them,
+    /// appends them to `out` and returns their number. Costs one atomic operation per word that
+    /// it takes from, however many slots it takes there, and one on the counter.
+    ///
+    /// Fewer than `want` means that no more were found; 0, for a `want` above 0, that no slot
+    /// was free throughout the call.
+    pub fn alloc_batch(&self, hint: u64, want: usize, out: &mut Vec<u64>) -> usize {
+        self.claim(hint, want, |base, mut bits| {
+            while bits != 0 {
+                out.push(base + lowest(bits));
+                bits &= bits - 1;
+            }
+        })
+    }
+
+    /// Takes `len` adjacent slots and returns the first: the first such run that starts at or
+    /// after `hint`, else the first of all.
+    ///
+    /// `None` if `len` is 0, or no such run was found. With no other call under way, that means
+    /// that there is none; else a run may be missed that others free or hold for a moment while
+    /// this call passes. Takes time linear in the words that have free slots.
+    pub fn alloc_run(&self, len: u64, hint: u64) -> Option<u64> {
+        if len == 0 || len > self.free_count() {
+            return None;
+        }
+        let hint = self.clip(hint);
+        for _ in 0..RUN_PASSES {
+            let mut raced = false;
+            for (mut from, to) in search_ranges(len, hint, self.capacity) {
+                while let Some(start) = self.find_run(from, to, len) {
+                    match self.claim_run(start, len) {
+                        Ok(()) => return Some(start),
+                        Err(lost) => (raced, from) = (true, lost + 1),
+                    }
+                }
+            }
+            if !raced {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The leaf words, ascending, 1 = free, for saving. Bits beyond the capacity are 0. Consistent
+    /// only while no other call is under way.
+    pub fn words(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.levels[0].iter().map(|word| word.load(SeqCst))
+    }
+
+    /// Replaces the whole state by the leaf words that [`words`](Self::words) gave.
+    ///
+    /// # Errors
+    /// The number of words is not this tree's, or a word frees slots beyond the capacity. The
+    /// words before the error are in force.
+    pub fn load_words(&mut self, words: impl IntoIterator<Item = u64>) -> Result<(), SlotError> {
+        let expected = self.levels[0].len() as u64;
+        let mut found = 0;
+        for word in words {
+            if found == expected {
+                return Err(SlotError::WordCount { expected, found: found + 1 });
+            }
+            self.set_word(found, word)?;
+            found += 1;
+        }
+        if found == expected { Ok(()) } else { Err(SlotError::WordCount { expected, found }) }
+    }
+
+    /// Replaces leaf word `number`, the one of slots `64 * number ..` for a [`SlotTree`].
+    ///
+    /// # Errors
+    /// The word is not in the tree or frees slots beyond the capacity; nothing changes.
+    pub fn set_word(&mut self, number: u64, word: u64) -> Result<(), SlotError> {
+        let start = number.saturating_mul(Self::ORDER);
+        let len = u64::from(u64::BITS - word.leading_zeros());
+        let missing = number >= self.levels[0].len() as u64;
+        if missing || len > Self::ORDER || start + len > self.capacity {
+            return Err(SlotError::OutOfRange { start, len, capacity: self.capacity });
+        }
+        if self.levels[0][index(number)].load(SeqCst) == word {
+            // Not even a zero is written, which would cost a page of memory.
+            return Ok(());
+        }
+        let was = self.levels[0][index(number)].swap(word, SeqCst);
+        self.free.0.fetch_add(u64::from(word.count_ones()), SeqCst);
+        self.free.0.fetch_sub(u64::from(was.count_ones()), SeqCst);
+        if word != 0 {
+            self.raise(0, index(number));
+        } else {
+            self.lower(0, index(number));
+        }
+        Ok(())
+    }
+
+    /// Takes up to `want` slots in next-fit order and hands them to `sink` as the first slot of a
+    /// word and the bits taken from it. Returns how many it took.
+    #[inline]
+    fn claim(&self, hint: u64, want: usize, mut sink: impl FnMut(u64, u64)) -> usize {
+        let taken = Cell::new(0);
+        let mut visit = |word: usize, mask: u64| {
+            let bits = self.take_some(word, mask, want - taken.get());
+            if bits != 0 {
+                taken.set(taken.get() + bits.count_ones() as usize);
+                sink(Self::first_slot(word), bits);
+            }
+            taken.get() == want
+        };
+        if want > 0 && !self.sweep(self.clip(hint), &mut visit) && taken.get() == 0 {
+            self.scan(&mut visit);
+        }
+        if taken.get() > 0 {
+            self.free.0.fetch_sub(taken.get() as u64, SeqCst);
+        }
+        taken.get()
+    }
+
+    /// Visits the words that hints call nonempty, from the one of `hint` round to it again, each
+    /// with the mask of slots to consider, until `visit` says that it is done. Returns whether it
+    /// did.
+    #[inline]
+    fn sweep(&self, hint: u64, visit: &mut impl FnMut(usize, u64) -> bool) -> bool {
+        let home = index(hint >> LOG);
+        let ahead = u64::MAX << (hint % Self::ORDER);
+        if visit(home, ahead) {
+            return true;
+        }
+        let mut from = home + 1;
+        while let Some(word) = self.next_word(from) {
+            if visit(word, u64::MAX) {
+                return true;
+            }
+            from = word + 1;
+        }
+        from = 0;
+        while let Some(word) = self.next_word(from)
+            && word < home
+        {
+            if visit(word, u64::MAX) {
+                return true;
+            }
+            from = word + 1;
+        }
+        visit(home, !ahead)
+    }
+
+    /// Visits every nonempty word, whatever the hints say, and mends them, unless the counter
+    /// shows that there is none.
+    #[cold]
+    fn scan(&self, visit: &mut impl FnMut(usize, u64) -> bool) {
+        if self.free_count() == 0 {
+            return;
+        }
+        for (word, leaf) in self.levels[0].iter().enumerate() {
+            if leaf.load(SeqCst) != 0 {
+                let done = visit(word, u64::MAX);
+                if leaf.load(SeqCst) != 0 {
+                    self.raise(0, word);
+                }
+                if done {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes the lowest `want` slots of `mask` (or as many as there are) from a leaf word and
+    /// returns them, 0 if there was none.
+    #[inline]
+    fn take_some(&self, word: usize, mask: u64, want: usize) -> u64 {
+        let leaf = &self.levels[0][word];
+        loop {
+            let seen = leaf.load(SeqCst);
+            if seen & mask == 0 {
+                if seen == 0 {
+                    self.lower(0, word);
+                }
+                return 0;
+            }
+            let pick = lowest_bits(seen & mask, want);
+            let old = leaf.fetch_and(!pick, SeqCst);
+            if old & pick != 0 {
+                if old & !pick == 0 {
+                    self.lower(0, word);
+                }
+                return old & pick;
+            }
+        }
+    }
+
+    /// Takes a whole run, or nothing and returns the slot that was used.
+    fn claim_run(&self, start: u64, len: u64) -> Result<(), u64> {
+        for (word, mask) in pieces(start, len, LOG) {
+            let taken = self.levels[0][word]
+                .fetch_update(SeqCst, SeqCst, |seen| (seen & mask == mask).then_some(seen & !mask));
+            match taken {
+                Ok(old) if old == mask => self.lower(0, word),
+                Ok(_) => {}
+                Err(seen) => {
+                    self.put_back(start, Self::first_slot(word).max(start) - start);
+                    return Err(Self::first_slot(word) + lowest(!seen & mask));
+                }
+            }
+        }
+        self.free.0.fetch_sub(len, SeqCst);
+        Ok(())
+    }
+
+    /// Frees slots that this call took and has not subtracted from the counter yet.
+    fn put_back(&self, start: u64, len: u64) {
+        for (word, mask) in pieces(start, len, LOG) {
+            self.levels[0][word].fetch_or(mask, SeqCst);
+            self.raise(0, word);
+        }
+    }
+
+    /// The first run of `len` free slots within `from..to`.
+    fn find_run(&self, from: u64, to: u64, len: u64) -> Option<u64> {
+        let mut finder = RunFinder::new(len);
+        let mut word = index(from >> LOG);
+        loop {
+            let base = Self::first_slot(word);
+            if base >= to {
+                return None;
+            }
+            let seen = self.levels[0][word].load(SeqCst) & window(base, from, to);
+            if let Some(start) = finder.feed(base, seen, 1 << LOG) {
+                return Some(start);
+            }
+            word = if seen == 0 { self.next_word(word + 1)? } else { word + 1 };
+        }
+    }
+
+    /// The first leaf word at or after `from` that hints call nonempty. Lowers hints on the way
+    /// that are wrong about an inner word.
+    fn next_word(&self, from: usize) -> Option<usize> {
+        let order = 1 << LOG;
+        let (mut level, mut at) = (0, from);
+        // `at` is a word of `level`; everything before it was seen empty.
+        while level + 1 < self.levels.len() {
+            let hints = self.levels[level + 1].get(at >> LOG)?.load(SeqCst);
+            let hints = hints & (u64::MAX << (at % order));
+            if hints == 0 {
+                (level, at) = (level + 1, (at >> LOG) + 1);
+                continue;
+            }
+            at = (at >> LOG << LOG) + hints.trailing_zeros() as usize;
+            while level > 0 {
+                let below = self.levels[level][at].load(SeqCst);
+                if below == 0 {
+                    self.lower(level, at);
+                    at += 1;
+                    break;
+                }
+                (level, at) = (level - 1, (at << LOG) + below.trailing_zeros() as usize);
+            }
+            if level == 0 {
+                return Some(at);
+            }
+        }
+        // A tree of one word has no hints; the root of a larger one was passed.
+        (self.levels.len() == 1 && from == 0).then_some(0)
+    }
+
+    /// Makes the hints above a word say that it may be nonempty. Called after setting bits in it.
+    #[inline]
+    pub(crate) fn raise(&self, level: usize, word: usize) {
+        let mut child = word;
+        for parents in &self.levels[level + 1..] {
+            let parent = &parents[child >> LOG];
+            if parent.load(SeqCst) & Self::bit(child as u64) == 0 {
+                parent.fetch_or(Self::bit(child as u64), SeqCst);
+            }
+            child >>= LOG;
+        }
+    }
+
+    /// Makes the hints above a word say that it is empty, if it is. Called after seeing it so.
+    fn lower(&self, level: usize, word: usize) {
+        let mut child = word;
+        for level in level..self.levels.len() - 1 {
+            let (parent, bit) = (&self.levels[level + 1][child >> LOG], Self::bit(child as u64));
+            if parent.load(SeqCst) & bit == 0 {
+                return;
+            }
+            let old = parent.fetch_and(!bit, SeqCst);
+            if self.levels[level][child].load(SeqCst) != 0 {
+                self.raise(level, child);
+                return;
+            }
+            if old != bit {
+                return;
+            }
+            child >>= LOG;
+        }
+    }
+
+    /// A hint as a slot of this tree.
+    #[inline]
+    fn clip(&self, hint: u64) -> u64 {
+        if hint < self.capacity { hint } else { 0 }
+    }
+
+    #[inline]
+    fn leaf(&self, slot: u64) -> &AtomicU64 {
+        &self.levels[0][index(slot >> LOG)]
+    }
+
+    /// The bit of a slot or child in its node.
+    #[inline]
+    fn bit(child: u64) -> u64 {
+        1 << (child % Self::ORDER)
+    }
+
+    #[inline]
+    fn first_slot(word: usize) -> u64 {
+        (word as u64) << LOG
+    }
+
+    /// Words that their parent calls empty though they are not (none while no call is under way),
+    /// and words that it calls nonempty though they are empty (none if one thread did it all).
+    #[cfg(test)]
+    pub(crate) fn wrong_hints(&self) -> (usize, usize) {
+        let (mut hidden, mut stale) = (0, 0);
+        for (children, parents) in self.levels.iter().zip(&self.levels[1..]) {
+            for (child, word) in children.iter().enumerate() {
+                let called = parents[child >> LOG].load(SeqCst) & Self::bit(child as u64) != 0;
+                let nonempty = word.load(SeqCst) != 0;
+                hidden += usize::from(nonempty && !called);
+                stale += usize::from(called && !nonempty);
+            }
+        }
+        (hidden, stale)
+    }
+}
+
+impl<const LOG: u32> std::fmt::Debug for WordTree<LOG> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WordTree")
+            .field("capacity", &self.capacity)
+            .field("free", &self.free_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Zeroed words, which the system backs with memory when they are first touched.
+#[cfg(not(loom))]
+fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    bytemuck::zeroed_slice_box(words)
+}
+
+#[cfg(loom)]
+fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// The position of the lowest bit of `bits`, which is not zero.
+#[inline]
+fn lowest(bits: u64) -> u64 {
+    u64::from(bits.trailing_zeros())
+}
+
+/// The lowest `want` bits of `bits`, or all.
+#[inline]
+fn lowest_bits(bits: u64, want: usize) -> u64 {
+    if want >= bits.count_ones() as usize {
+        return bits;
+    }
+    let mut rest = bits;
+    for _ in 0..want {
+        rest &= rest - 1;
+    }
+    bits ^ rest
+}
