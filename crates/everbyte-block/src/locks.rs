@@ -21,13 +21,13 @@ pub(crate) struct BlockRange {
 }
 
 impl BlockRange {
-    /// The blocks that bytes `offset .. offset + len` touch.
+    /// The blocks that bytes `offset .. offset + len` touch. The range need not be checked yet.
     pub(crate) fn of_bytes(offset: u64, len: u64) -> Self {
         if len == 0 {
             return Self { first: 0, count: 0 };
         }
         let first = offset / everbyte_media::BLOCK_U64;
-        let last = (offset + len - 1) / everbyte_media::BLOCK_U64;
+        let last = offset.saturating_add(len - 1) / everbyte_media::BLOCK_U64;
         Self { first, count: last - first + 1 }
     }
 

@@ -51,12 +51,7 @@ impl<M: Medium> BlockVolume<M> {
         if self.map_kind() == MapKind::Radix || needed <= map::table_blocks(old) {
             return Ok(None);
         }
-        let run = self.pool().allocator().alloc_run(needed);
-        run.map(Some).ok_or_else(|| PoolError::NoSpace {
-            what: "the volume's larger map",
-            needed_blocks: needed,
-            free_blocks: self.pool().allocator().free_blocks(),
-        })
+        self.pool().take_run("the volume's larger map", needed).map(Some)
     }
 
     /// Changes size and table in one commit; returns its epoch.

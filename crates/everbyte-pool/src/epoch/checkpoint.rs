@@ -58,6 +58,20 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
+    /// Makes the current epoch durable if it holds anything, unless a checkpoint or a group is
+    /// under way.
+    ///
+    /// # Errors
+    /// As for `flush`.
+    pub(crate) fn flush_if_idle(&self) -> Result<(), WriteError> {
+        if let Some(checkpointing) = self.checkpointing.try_lock()
+            && self.is_touched()
+        {
+            self.seal(&checkpointing, true)?.finish()?;
+        }
+        Ok(())
+    }
+
     /// Seals the current epoch and leaves it to the caller, who holds the guard of
     /// [`Volume::lock_checkpoint`], to finish the checkpoint.
     ///

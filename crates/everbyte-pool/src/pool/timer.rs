@@ -95,7 +95,7 @@ fn run<M: Medium>(pool: &Pool<M>, interval: Duration) {
             if wanted
                 && !volume.is_gone()
                 && volume.read_only_reason().is_none()
-                && let Err(error) = volume.flush()
+                && let Err(error) = volume.flush_if_idle()
             {
                 tracing::error!(volume = volume.name(), %error, "background checkpoint failed");
             }

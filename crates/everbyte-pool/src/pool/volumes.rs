@@ -172,13 +172,22 @@ impl<M: Medium> Pool<M> {
             })
     }
 
-    /// Takes `blocks` adjacent free blocks.
-    pub(crate) fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
-        self.shared.alloc.alloc_run(blocks).ok_or_else(|| PoolError::NoSpace {
+    /// Takes `blocks` adjacent free blocks for `what`, outside any epoch. Whoever lets a map name
+    /// them makes that durable before anyone else can write through it.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is no such run.
+    pub fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
+        let run = self.shared.alloc.alloc_run(blocks).ok_or_else(|| PoolError::NoSpace {
             what,
             needed_blocks: blocks,
             free_blocks: self.shared.alloc.free_blocks(),
-        })
+        })?;
+        for block in run.start.0..run.start.0 + run.len {
+            // What an earlier owner's epochs said of it must not be taken for the new owner's.
+            self.shared.states.get(BlockNo(block)).set_fresh(0);
+        }
+        Ok(run)
     }
 
     fn give_back(&self, run: BlockRun) {

@@ -1,0 +1,297 @@
+//! What is said on the control socket. These types are also what commands print as JSON.
+//!
+//! Invariant: every change that an older program would misread raises [`PROTOCOL_VERSION`].
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the protocol, in every message.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "command", content = "with", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Request {
+    /// The pool and its volumes in figures; answered with `Pool`.
+    Info,
+    /// A check of the pool; answered with `Check`.
+    Check,
+    /// Growing the pool to `size_bytes`; answered with `Grown`.
+    Grow {
+        /// The size wanted, in bytes.
+        size_bytes: u64,
+    },
+    /// A new volume; answered with `Volume`.
+    VolumeCreate(NewVolume),
+    /// All volumes; answered with `Volumes`.
+    VolumeList,
+    /// Another size for a volume; answered with `Volume`.
+    VolumeResize {
+        /// Its name.
+        name: String,
+        /// The size wanted, in bytes.
+        size_bytes: u64,
+    },
+    /// The end of a volume; answered with `Deleted`.
+    VolumeDelete {
+        /// Its name.
+        name: String,
+        /// Whether clients that have it open are no reason to refuse.
+        force: bool,
+    },
+    /// Counts since the pool was opened; answered with `Stats`.
+    Stats,
+    /// Who serves and where; answered with `Serving`.
+    Exports,
+}
+
+/// A volume that is to be made. Words are those of the command line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Shape of its map.
+    pub map: String,
+    /// Whether writes are compared with what is stored.
+    pub delta: String,
+    /// Share of a block in percent from which on it is replaced instead of logged.
+    pub threshold_percent: u32,
+    /// Bytes of its log; `None` for a size that suits the volume's.
+    pub log_bytes: Option<u64>,
+    /// Lanes of its log.
+    pub lanes: u32,
+}
+
+/// What a server answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", content = "with", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Response {
+    /// The pool in figures.
+    Pool(Box<PoolStatus>),
+    /// What a check found.
+    Check(CheckStatus),
+    /// The pool has grown.
+    Grown {
+        /// Its size now, in bytes.
+        size_bytes: u64,
+    },
+    /// A volume in figures.
+    Volume(VolumeStatus),
+    /// All volumes in figures, by name.
+    Volumes(Vec<VolumeStatus>),
+    /// The volume is gone.
+    Deleted {
+        /// The name it had.
+        name: String,
+    },
+    /// Counts.
+    Stats(PoolStats),
+    /// Who serves and where.
+    Serving(ServingStatus),
+}
+
+/// A pool in figures.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its file or device.
+    pub path: String,
+    /// Identity, 32 hexadecimal digits.
+    pub uid: String,
+    /// Bytes of the whole pool.
+    pub size_bytes: u64,
+    /// Bytes that volumes use, their logs and maps included.
+    pub used_bytes: u64,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Whether little is free.
+    pub low_on_space: bool,
+    /// Bytes that volumes promise to their users.
+    pub promised_bytes: u64,
+    /// What the pool outlives: `power` or `process`.
+    pub survives: String,
+    /// What the pool lies on.
+    pub medium: MediumStatus,
+    /// Whether the last shutdown was clean.
+    pub clean: bool,
+    /// Undo records that opening put back.
+    pub records_undone: u64,
+    /// What had to be mended or cannot be used, in words.
+    pub remarks: Vec<String>,
+    /// Why the pool is read-only, if it is.
+    pub read_only: Option<String>,
+    /// Volumes there can be.
+    pub volumes_max: u64,
+    /// Volumes there are, by name.
+    pub volumes: Vec<VolumeStatus>,
+    /// Who serves it, if anyone.
+    pub serving: Option<ServingStatus>,
+}
+
+/// What a pool lies on.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MediumStatus {
+    /// Kind of file or device.
+    pub kind: String,
+    /// Instruction that flushes a line; `none` where none is needed.
+    pub flush: String,
+    /// Call that a fence makes as well, if any.
+    pub sync: Option<String>,
+    /// Vector extension that copies and compares.
+    pub copy: String,
+    /// Technology whose costs are added, if any.
+    pub emulates: Option<String>,
+}
+
+/// A volume in figures.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Identity within the pool.
+    pub uid: u64,
+    /// Bytes it promises.
+    pub size_bytes: u64,
+    /// Bytes of data and map that it uses; `None` if its map cannot be read.
+    pub used_bytes: Option<u64>,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Lanes of its log.
+    pub lanes: u32,
+    /// Shape of its map.
+    pub map: String,
+    /// Whether writes are compared with what is stored.
+    pub delta: String,
+    /// Lines to log from which on a block is replaced.
+    pub threshold_lines: u32,
+    /// Last durable epoch.
+    pub epoch: u64,
+    /// Why it is read-only, if it is.
+    pub read_only: Option<String>,
+    /// Clients that have it open, if it is served.
+    pub clients: Option<u64>,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CheckStatus {
+    /// Whether nothing is wrong.
+    pub clean: bool,
+    /// Volumes whose maps were walked.
+    pub volumes: u64,
+    /// Blocks that volumes own, logs and maps included.
+    pub used_blocks: u64,
+    /// Blocks that are free.
+    pub free_blocks: u64,
+    /// Everything that is wrong, each naming structure and offset.
+    pub problems: Vec<String>,
+}
+
+/// Who serves a pool and where.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ServingStatus {
+    /// The server's process.
+    pub pid: u32,
+    /// Whether the pool is served read-only.
+    pub read_only: bool,
+    /// Addresses it listens on.
+    pub addresses: Vec<String>,
+    /// What it offers there.
+    pub exports: Vec<ExportStatus>,
+}
+
+/// An export.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ExportStatus {
+    /// The volume's name.
+    pub name: String,
+    /// Where clients find it.
+    pub uris: Vec<String>,
+}
+
+/// Counts since a pool was opened.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PoolStats {
+    /// What was asked of the medium.
+    pub medium: MediumStats,
+    /// By volume.
+    pub volumes: Vec<CheckpointStats>,
+    /// By address.
+    pub servers: Vec<ServerStats>,
+}
+
+/// What was asked of a medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MediumStats {
+    /// Bytes stored.
+    pub bytes_stored: u64,
+    /// Lines that stores touched.
+    pub lines_stored: u64,
+    /// Lines flushed.
+    pub lines_flushed: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Modelled cost of the emulated technology in nanoseconds.
+    pub modelled_ns: u64,
+}
+
+/// What a volume's log and checkpoints did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CheckpointStats {
+    /// The volume's name.
+    pub name: String,
+    /// Bytes of undo records written.
+    pub log_bytes: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Last durable epoch.
+    pub epoch: u64,
+}
+
+/// What the server on one address did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ServerStats {
+    /// The address.
+    pub address: String,
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections accepted so far.
+    pub connections_total: u64,
+    /// Connections ended because of what the peer did.
+    pub connections_dropped: u64,
+    /// Requests, failed ones included.
+    pub requests: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// A request on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RequestLine {
+    pub(super) version: u32,
+    pub(super) request: Request,
+}
+
+/// An answer on the wire: either a response or an error.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ResponseLine {
+    pub(super) version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) response: Option<Response>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+}

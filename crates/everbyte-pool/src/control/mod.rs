@@ -1,0 +1,78 @@
+//! The control socket beside a pool that is being served: how commands reach the server.
+//!
+//! Owns where the socket lies and how it is reached, the protocol on it, the server's threads and
+//! the client. Knows nothing of what a command does, nor of any kind of volume: that is the
+//! business of a [`Handler`] above.
+//!
+//! The protocol is one JSON object a line, first a request, then its answer, any number of times.
+//! Both carry the protocol's version. The socket is a Unix socket that only its owner may use.
+//! A client that sends anything else gets an error and loses its connection, and only that.
+
+mod client;
+mod message;
+mod server;
+
+pub use client::{ControlClient, ControlError};
+pub use message::{
+    CheckStatus, CheckpointStats, ExportStatus, MediumStats, MediumStatus, NewVolume, PoolStats,
+    PoolStatus, PROTOCOL_VERSION, Request, Response, ServerStats, ServingStatus, VolumeStatus,
+};
+pub use server::{ControlServer, Handler, Refused};
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Longest line either side may send, in bytes.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The longest path a Unix socket can have on Linux, in bytes.
+const UNIX_PATH_MAX: usize = 107;
+
+/// Where the control socket of the pool at `pool` lies: beside it, whatever link `pool` is.
+#[must_use]
+pub fn socket_path(pool: &Path) -> PathBuf {
+    let pool = std::fs::canonicalize(pool).unwrap_or_else(|_| pool.to_owned());
+    let mut name = OsString::from(pool);
+    name.push(".sock");
+    PathBuf::from(name)
+}
+
+/// A path by which the kernel finds a socket file although its own path may be too long for a
+/// socket's address. Good for as long as it lives.
+struct ShortPath {
+    path: PathBuf,
+    /// Keeps the number in `path` valid.
+    _directory: Option<File>,
+}
+
+impl ShortPath {
+    /// # Errors
+    /// Even the name alone is too long, or the directory cannot be opened.
+    fn new(path: &Path) -> io::Result<Self> {
+        if path.as_os_str().len() <= UNIX_PATH_MAX {
+            return Ok(Self { path: path.to_owned(), _directory: None });
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        };
+        let directory = File::open(parent)?;
+        let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
+        if short.as_os_str().len() > UNIX_PATH_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidFilename,
+                format!("{} is too long a name for a socket: rename the pool", path.display()),
+            ));
+        }
+        Ok(Self { path: short, _directory: Some(directory) })
+    }
+
+    fn as_path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! The server's side of the control socket: one thread accepts, one more serves each connection.
+//!
+//! Invariants: at most [`CONNECTIONS_MAX`] connections at once; a line has at most
+//! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`]; whatever a client sends costs
+//! nobody but its own connection anything.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use super::{LINE_BYTES_MAX, ShortPath, socket_path};
+
+/// Connections at once; more are closed as soon as they come.
+const CONNECTIONS_MAX: usize = 16;
+/// How long a client may take to say something, from the first moment to the end of the line.
+const LINE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a client may take to accept an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+const BACKLOG: i32 = 16;
+/// Rest after accepting failed, so that a shortage of descriptors does not burn a processor.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Why a request is not carried out, for the person who asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// What carries out requests. Called by several threads at once.
+pub trait Handler: Send + Sync + 'static {
+    /// Carries out one request.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn handle(&self, request: Request) -> Result<Response, Refused>;
+}
+
+/// The running server; stops, and removes its socket, when dropped.
+pub struct ControlServer {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+    path: PathBuf,
+    /// Device and inode of the socket's file.
+    identity: Option<(u64, u64)>,
+}
+
+struct Shared {
+    listener: UnixListener,
+    handler: Arc<dyn Handler>,
+    connections: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl ControlServer {
+    /// Listens beside the pool at `pool`, whose exclusive lock the caller holds. Because of that
+    /// lock nobody else listens there, so a socket that is there already is stale and replaced.
+    ///
+    /// # Errors
+    /// The system's; also if the socket's path is something else than a socket, or its name is
+    /// too long for one.
+    pub fn start(pool: &Path, handler: Arc<dyn Handler>) -> io::Result<Self> {
+        let path = socket_path(pool);
+        let listener = listen(&path)?;
+        let identity = identity(&path);
+        let shared = Arc::new(Shared {
+            listener,
+            handler,
+            connections: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        let acceptor = std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept_all(&accepting))?;
+        Ok(Self { shared, acceptor: Some(acceptor), path, identity })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlServer {
+    /// Requests that are being carried out end by themselves.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // If it cannot be removed the next server replaces it.
+            let _best_effort = fs::remove_file(&self.path);
+        }
+        // Wakes the acceptor. Only a socket that does not listen refuses.
+        let woken = rustix::net::shutdown(&self.shared.listener, Shutdown::Both);
+        if let (Ok(()), Some(acceptor)) = (woken, self.acceptor.take())
+            && acceptor.join().is_err()
+        {
+            tracing::error!("the control thread panicked");
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Binds and listens; nobody but the owner can connect at any moment.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => {
+            let what = format!("{} exists and is no socket: move it away", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let short = ShortPath::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(short.as_path())?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+fn accept_all(shared: &Arc<Shared>) {
+    loop {
+        let accepted = shared.listener.accept();
+        if shared.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            Ok((stream, _)) => start(shared, stream),
+            Err(error) => {
+                tracing::warn!(%error, "accepting on the control socket failed");
+                std::thread::sleep(ACCEPT_REST);
+            }
+        }
+    }
+}
+
+/// Counts a connection for as long as it lives, whatever its thread does.
+struct Counted(Arc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn start(shared: &Arc<Shared>, stream: UnixStream) {
+    let before = shared.connections.fetch_add(1, Ordering::AcqRel);
+    let counted = Counted(Arc::clone(shared));
+    if before >= CONNECTIONS_MAX {
+        tracing::warn!("a control connection was refused: there are {before} already");
+        return;
+    }
+    let spawned = std::thread::Builder::new().name("control-peer".into()).spawn(move || {
+        if let Err(error) = serve(&counted.0, &stream) {
+            tracing::debug!(%error, "a control connection ended");
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "no thread for a control connection");
+    }
+}
+
+fn serve(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
+    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    let mut buffer = Vec::new();
+    while !shared.stopping.load(Ordering::Acquire) {
+        let line = match read_line(stream, &mut buffer) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return answer(stream, Err(Refused(error.to_string())));
+            }
+            Err(error) => return Err(error),
+        };
+        match parse(&line) {
+            Ok(request) => answer(stream, shared.handler.handle(request))?,
+            Err(refused) => return answer(stream, Err(refused)),
+        }
+    }
+    Ok(())
+}
+
+fn parse(line: &[u8]) -> Result<Request, Refused> {
+    #[derive(serde::Deserialize)]
+    struct Envelope {
+        version: u32,
+    }
+    let wrong = |e: serde_json::Error| Refused(format!("this is no request: {e}"));
+    // The version first: a newer client deserves a better answer than "unknown command".
+    let Envelope { version } = serde_json::from_slice(line).map_err(wrong)?;
+    if version != PROTOCOL_VERSION {
+        return Err(Refused(format!(
+            "the request has version {version}, the server speaks {PROTOCOL_VERSION}: use the \
+             everbyte command that belongs to the server"
+        )));
+    }
+    serde_json::from_slice::<RequestLine>(line).map(|line| line.request).map_err(wrong)
+}
+
+fn answer(mut stream: &UnixStream, result: Result<Response, Refused>) -> io::Result<()> {
+    let line = match result {
+        Ok(response) => {
+            ResponseLine { version: PROTOCOL_VERSION, response: Some(response), error: None }
+        }
+        Err(refused) => {
+            ResponseLine { version: PROTOCOL_VERSION, response: None, error: Some(refused.0) }
+        }
+    };
+    let mut bytes = serde_json::to_vec(&line)?;
+    bytes.push(b'\n');
+    stream.write_all(&bytes)
+}
+
+/// The next line without its end; `None` at the end of the stream. `buffer` keeps what came after
+/// it. Bytes of an unfinished last line are dropped.
+fn read_line(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let deadline = Instant::now() + LINE_TIME_MAX;
+    let mut seen = 0;
+    loop {
+        if let Some(end) = buffer[seen..].iter().position(|&b| b == b'\n') {
+            let rest = buffer.split_off(seen + end + 1);
+            let mut line = std::mem::replace(buffer, rest);
+            line.pop();
+            return Ok(Some(line));
+        }
+        seen = buffer.len();
+        if seen > LINE_BYTES_MAX {
+            let what = format!("a line has more than {LINE_BYTES_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut chunk = [0; 4096];
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(None),
+            Ok(len) => buffer.extend_from_slice(&chunk[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

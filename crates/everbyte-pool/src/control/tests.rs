@@ -1,0 +1,133 @@
+//! Tests of the control socket, hostile clients included.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use super::*;
+
+/// Grows to whatever is asked and refuses everything else.
+struct Grower;
+
+impl Handler for Grower {
+    fn handle(&self, request: Request) -> Result<Response, Refused> {
+        match request {
+            Request::Grow { size_bytes } => Ok(Response::Grown { size_bytes }),
+            Request::Check => panic!("a request that kills its thread"),
+            other => Err(Refused(format!("not {other:?}"))),
+        }
+    }
+}
+
+fn grow(client: &mut ControlClient, size_bytes: u64) {
+    let response = client.call(Request::Grow { size_bytes }).unwrap();
+    assert_eq!(response, Response::Grown { size_bytes });
+}
+
+#[test]
+fn requests_are_answered_refused_and_bounded_to_their_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    std::fs::write(socket_path(&pool), "precious").unwrap();
+    assert!(ControlServer::start(&pool, Arc::new(Grower)).is_err(), "a file is in the way");
+    std::fs::remove_file(socket_path(&pool)).unwrap();
+
+    let server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let mode = std::fs::metadata(server.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut client = ControlClient::connect(&pool).unwrap();
+    grow(&mut client, 5);
+    let error = client.call(Request::Info).unwrap_err();
+    assert_eq!(error.to_string(), "not Info");
+    grow(&mut client, 6);
+    drop(server);
+    assert!(!socket_path(&pool).exists());
+    let error = ControlClient::connect(&pool).unwrap_err();
+    assert!(matches!(error, ControlError::Unreachable { .. }), "{error}");
+}
+
+#[test]
+fn a_stale_socket_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    drop(std::os::unix::net::UnixListener::bind(socket_path(&pool)).unwrap());
+    assert!(socket_path(&pool).exists());
+    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    grow(&mut ControlClient::connect(&pool).unwrap(), 1);
+}
+
+/// Sends `bytes` and returns every line of the answer.
+fn say(pool: &Path, bytes: &[u8]) -> Vec<String> {
+    let mut stream = UnixStream::connect(socket_path(pool)).unwrap();
+    // The server may hang up in the middle.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    BufReader::new(stream).lines().map_while(Result::ok).collect()
+}
+
+#[test]
+fn garbage_costs_only_its_own_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let mut bystander = ControlClient::connect(&pool).unwrap();
+    grow(&mut bystander, 1);
+    let deep = [b"[".repeat(50_000), b"\n".to_vec()].concat();
+    for (bytes, expected) in [
+        (&b"garbage\n"[..], "this is no request"),
+        (b"\n", "this is no request"),
+        (b"\xff\xfe\x00\n", "this is no request"),
+        (b"{\"version\":9,\"request\":{\"command\":\"fly\"}}\n", "the server speaks 1"),
+        (b"{\"version\":1,\"request\":{\"command\":\"fly\"}}\n", "unknown variant `fly`"),
+        (b"{\"version\":1,\"request\":{\"command\":\"info\"},\"more\":1}\n", "unknown field"),
+        (b"{\"version\":1,\"request\":{\"command\":\"grow\",\"with\":{\"size_bytes\":-1}}}\n", "-1"),
+        (&deep, "this is no request"),
+        (&vec![b'x'; LINE_BYTES_MAX + 5000], "more than 65536 bytes"),
+    ] {
+        let lines = say(&pool, bytes);
+        assert!(lines.len() == 1 && lines[0].contains(expected), "{expected}: {lines:?}");
+    }
+    assert!(say(&pool, b"{\"version\":1,").is_empty(), "an unfinished line is dropped");
+    assert!(say(&pool, b"{\"version\":1,\"request\":{\"command\":\"check\"}}\n").is_empty());
+    grow(&mut bystander, 2);
+    for _ in 0..40 {
+        say(&pool, b"x");
+    }
+    grow(&mut ControlClient::connect(&pool).unwrap(), 3);
+}
+
+#[test]
+fn two_requests_in_one_packet_get_two_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let one = b"{\"version\":1,\"request\":{\"command\":\"grow\",\"with\":{\"size_bytes\":7}}}\n";
+    let lines = say(&pool, &[&one[..], &one[..]].concat());
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines.iter().all(|line| line.contains("\"size_bytes\":7")));
+}
+
+#[test]
+fn connections_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    let mut held: Vec<_> = (0..16).map(|_| ControlClient::connect(&pool).unwrap()).collect();
+    held.iter_mut().for_each(|client| grow(client, 1));
+    let error = ControlClient::connect(&pool).unwrap().call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Broken { .. }), "{error}");
+    drop(held);
+}
+
+#[test]
+fn a_long_path_works_and_a_long_name_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
+    std::fs::create_dir_all(&deep).unwrap();
+    let pool = deep.join("pool");
+    let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
+    grow(&mut ControlClient::connect(&pool).unwrap(), 1);
+    let error = ControlServer::start(&deep.join("p".repeat(120)), Arc::new(Grower)).err().unwrap();
+    assert!(error.to_string().contains("too long"), "{error}");
+}
