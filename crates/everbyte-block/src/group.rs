@@ -53,8 +53,7 @@ impl<M: Medium> BlockGroup<'_, M> {
         let volume = self.volume;
         let request = WriteRequest { offset, data, fua: Fua::No };
         volume.check_write(offset, data.len() as u64)?;
-        let _blocks =
-            volume.locks.write([BlockRange::of_bytes(offset, data.len() as u64)]);
+        let _blocks = volume.locks.write([BlockRange::of_bytes(offset, data.len() as u64)]);
         match volume.attempt(&[request], true)? {
             Attempt::Done(_, outcomes) => match outcomes.into_iter().next() {
                 Some(Err(DeviceError::NoSpace { .. })) | None => {

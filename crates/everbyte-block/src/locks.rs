@@ -61,7 +61,6 @@ impl BlockLocks {
     }
 
     /// The stripes of `ranges`, ascending, each once.
-    #[expect(clippy::cast_possible_truncation, reason = "a stripe is below 1024")]
     fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> Vec<usize> {
         let mut stripes: Vec<usize> = Vec::new();
         let mut several = false;

@@ -147,6 +147,9 @@ impl<'v, 'd> Plan<'v, 'd> {
 
     /// Gives back every block that the plan took.
     pub(crate) fn abandon<M: Medium>(self, writer: &mut Writer<'_, M>) {
+        // New nodes were streamed, and their blocks may go to other threads now, which cannot
+        // fence our streams. A medium that fails here fails whatever comes next.
+        let _ = writer.commit();
         self.allocated.into_iter().for_each(|block| writer.unalloc(block));
     }
 
@@ -235,7 +238,7 @@ impl<'v, 'd> Plan<'v, 'd> {
     ) -> Result<(), PlanError> {
         let entry_at = self.entry_for_write(volume, writer, piece.block)?;
         let word = volume.medium().load_word(entry_at);
-        match map::decode(word, entry_at)? {
+        match map::decode(volume.medium(), word, entry_at)? {
             None => {
                 let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
                 self.fills.push(Fill { to, around: None, piece });
@@ -260,8 +263,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         entry_at: PoolOffset,
         block: BlockNo,
     ) {
-        let meaningless =
-            writer.is_fresh(block) || !volume.volume().word_logged_in_open(entry_at);
+        let meaningless = writer.is_fresh(block) || !volume.volume().word_logged_in_open(entry_at);
         let to = if meaningless { Some(block) } else { self.alloc(writer) };
         let old = Entry::zero(block).encode();
         if let Some(to) = to {
@@ -356,7 +358,7 @@ impl<'v, 'd> Plan<'v, 'd> {
             (Path::Missing(_), true) => self.entry_for_write(volume, writer, block)?,
         };
         let word = volume.medium().load_word(entry_at);
-        match (map::decode(word, entry_at)?, reserve) {
+        match (map::decode(volume.medium(), word, entry_at)?, reserve) {
             (None, false) => {}
             (None, true) => {
                 let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
@@ -465,11 +467,7 @@ fn fill_block<M: Medium>(medium: &M, writer: &mut Writer<'_, M>, fill: &Fill<'_>
 
 impl<M: Medium> BlockVolume<M> {
     /// Walks to the entry of logical block `block`.
-    pub(crate) fn walk(
-        &self,
-        block: u64,
-        pending: Option<&dyn Pending>,
-    ) -> Result<Path, Corrupt> {
+    pub(crate) fn walk(&self, block: u64, pending: Option<&dyn Pending>) -> Result<Path, Corrupt> {
         self.walk_seeing(block, pending, |_| {})
     }
 

@@ -30,25 +30,13 @@ impl<M: Medium> BlockVolume<M> {
         Ok(match map::load_entry(self.medium(), at)? {
             None => Stored::Hole,
             Some(entry) if entry.flags.zero => Stored::Zero,
-            Some(entry) => Stored::Data(self.checked(entry.block, at)?),
+            Some(entry) => Stored::Data(entry.block.offset()),
         })
     }
 
     /// Whether logical block `block` has contents of its own.
     pub(crate) fn has_data(&self, block: u64) -> Result<bool, Corrupt> {
         Ok(matches!(self.stored(block)?, Stored::Data(_)))
-    }
-
-    /// Where a block lies, if the medium is that large.
-    fn checked(
-        &self,
-        block: everbyte_media::BlockNo,
-        entry_at: PoolOffset,
-    ) -> Result<PoolOffset, Corrupt> {
-        if block.0 < self.medium().len() / BLOCK_U64 {
-            return Ok(block.offset());
-        }
-        Err(Corrupt::new("map entry", entry_at, format!("{block} is beyond the pool's end")))
     }
 
     pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {

@@ -55,12 +55,7 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Changes size and table in one commit; returns its epoch.
-    fn change_size(
-        &self,
-        old: u64,
-        new: u64,
-        fresh: Option<BlockRun>,
-    ) -> Result<u64, PoolError> {
+    fn change_size(&self, old: u64, new: u64, fresh: Option<BlockRun>) -> Result<u64, PoolError> {
         loop {
             let mut writer = self.volume().join()?;
             let mut plan = Plan::new();
@@ -112,10 +107,8 @@ impl<M: Medium> BlockVolume<M> {
                 plan.change_word(writer, at, entry.encode(), 0);
             }
         }
-        let dropped = BlockRun {
-            start: BlockNo(table.start.0 + kept_blocks),
-            len: table.len - kept_blocks,
-        };
+        let dropped =
+            BlockRun { start: BlockNo(table.start.0 + kept_blocks), len: table.len - kept_blocks };
         blocks_of(dropped).for_each(|block| plan.retire(block));
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Unmapping: discard and write-zeroes.
 //!
-//! Each part of a request that lies in one 2 MiB leaf is atomic. A whole leaf of the radix tree
+//! Each part of a request that lies in one 2 MiB leaf is atomic, unless its partly touched blocks
+//! must be logged whole and the log is too small for that. A whole leaf of the radix tree
 //! is unlinked by its parent's one word; anything less changes the entries one by one, all logged
 //! in one record. Bytes of blocks that are only touched partly are overwritten with zeroes.
 
@@ -20,6 +21,8 @@ static ZEROES: [u8; BLOCK] = [0; BLOCK];
 enum Attempt {
     Done(u64),
     LogFull,
+    /// The log never has room for so much at once.
+    TooLarge,
     PoolFull,
 }
 
@@ -55,6 +58,16 @@ pub(crate) struct LeafPart {
 impl LeafPart {
     fn blocks(self) -> BlockRange {
         BlockRange::of_bytes(self.offset, self.len)
+    }
+
+    /// The part cut in two at a block boundary. A part within one block, which any log has room
+    /// for, is never cut.
+    fn halves(self) -> (Self, Self) {
+        let blocks = self.blocks();
+        let middle = (blocks.first + blocks.count.div_ceil(2)) * BLOCK_U64;
+        let len = middle.min(self.offset + self.len) - self.offset;
+        let second = Self { offset: self.offset + len, len: self.len - len };
+        (Self { len, ..self }, second)
     }
 
     fn is_whole_leaf(self) -> bool {
@@ -146,6 +159,11 @@ impl<M: Medium> BlockVolume<M> {
             match self.attempt_zero(part, reserve, pool_was_full)? {
                 Attempt::Done(epoch) => return Ok(epoch),
                 Attempt::LogFull => self.checkpoint_for_room()?,
+                Attempt::TooLarge => {
+                    let (first, second) = part.halves();
+                    self.zero_part(first, reserve)?;
+                    return self.zero_part(second, reserve);
+                }
                 Attempt::PoolFull => {
                     pool_was_full = true;
                     self.checkpoint_for_room()?;
@@ -174,9 +192,11 @@ impl<M: Medium> BlockVolume<M> {
                 other => Err(other.into()),
             };
         }
-        if plan.log_bytes::<M>() > writer.room_bytes() {
+        let needed = plan.log_bytes::<M>();
+        if needed > writer.room_bytes() {
             plan.abandon(&mut writer);
-            return Ok(Attempt::LogFull);
+            let fits_when_empty = needed <= self.volume().log_half_bytes();
+            return Ok(if fits_when_empty { Attempt::LogFull } else { Attempt::TooLarge });
         }
         let epoch = writer.epoch();
         plan.execute(self.medium(), &mut writer)?;

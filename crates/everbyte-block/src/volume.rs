@@ -113,7 +113,10 @@ impl<M: Medium> BlockVolume<M> {
             read_only: AtomicBool::new(volume.read_only_reason().is_some()),
             volume,
         };
-        block_volume.trim_tail()?;
+        {
+            let _gate = block_volume.volume.enter();
+            block_volume.trim_tail()?;
+        }
         Ok(block_volume)
     }
 
@@ -214,11 +217,9 @@ impl RequestRange {
         match error {
             WriteError::ReadOnly { reason } => DeviceError::ReadOnly { reason: reason.clone() },
             WriteError::Gone => DeviceError::Gone,
-            other => DeviceError::Media {
-                offset: self.offset,
-                len: self.len,
-                reason: other.to_string(),
-            },
+            other => {
+                DeviceError::Media { offset: self.offset, len: self.len, reason: other.to_string() }
+            }
         }
     }
 

@@ -275,8 +275,7 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<Short, WriteError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
         if let Some(block) = data {
-            let changed =
-                self.delta().changed(self.medium(), block, piece.start, piece.data);
+            let changed = self.delta().changed(self.medium(), block, piece.start, piece.data);
             if changed.is_some_and(everbyte_media::LineMask::is_empty)
                 && !self.volume().block_is_open(block)
             {

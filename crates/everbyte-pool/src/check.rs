@@ -22,6 +22,8 @@ pub struct CheckReport {
     pub used_blocks: u64,
     /// Blocks that are free.
     pub free_blocks: u64,
+    /// What opening the pool had to mend or found wrong.
+    pub remarks: Vec<String>,
     /// Everything that is wrong, each naming structure and offset.
     pub problems: Vec<String>,
 }
@@ -43,12 +45,13 @@ impl<M: Medium> Pool<M> {
         let _admin = self.lock_admin();
         let volumes = self.volumes();
         let gates: Vec<_> = volumes.iter().map(|v| v.close_gates()).collect();
-        let mut report = CheckReport { volumes: volumes.len(), ..CheckReport::default() };
+        let mut report = CheckReport {
+            volumes: volumes.len(),
+            remarks: self.recovery().remarks.clone(),
+            ..CheckReport::default()
+        };
         if let Some(reason) = self.read_only_reason() {
             report.problems.push(format!("the pool is read-only: {reason}"));
-        }
-        for remark in &self.recovery().remarks {
-            report.problems.push(format!("on opening: {remark}"));
         }
         for volume in volumes.iter().filter(|v| v.read_only_reason().is_none()) {
             volume.flush()?;
@@ -78,12 +81,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Compares what the maps leave free with what the allocator believes to be free.
-    fn compare(
-        &self,
-        owned: &Allocator,
-        bounds: std::ops::Range<u64>,
-        report: &mut CheckReport,
-    ) {
+    fn compare(&self, owned: &Allocator, bounds: std::ops::Range<u64>, report: &mut CheckReport) {
         let mut wrong = 0;
         for block in bounds.map(BlockNo) {
             let what = match (owned.is_free(block), self.allocator().is_free(block)) {

@@ -8,7 +8,9 @@
 
 pub mod alloc;
 mod check;
+pub mod control;
 mod epoch;
+pub mod file;
 pub mod format;
 mod log;
 mod owner;

@@ -47,8 +47,12 @@ pub trait BlockOwner<M: Medium>: Send + Sync {
     ///
     /// # Errors
     /// The first thing in the map that cannot be right, or `claim`'s error.
-    fn visit(&self, medium: &M, view: &VolumeView<'_>, claim: &mut Claim<'_>)
-    -> Result<(), Corrupt>;
+    fn visit(
+        &self,
+        medium: &M,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt>;
 }
 
 /// The walkers of every kind that this program knows.

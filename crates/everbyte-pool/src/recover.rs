@@ -88,7 +88,8 @@ impl Undo {
 
     fn check(&self, scope: &UndoScope, epoch: u64) -> Result<(), Corrupt> {
         let wrong = |at: PoolOffset, what: &str| {
-            let name = format!("undo record of epoch {epoch}, volume {}", scope.geometry.volume_uid);
+            let name =
+                format!("undo record of epoch {epoch}, volume {}", scope.geometry.volume_uid);
             Err(Corrupt::new(name, at, what))
         };
         let mut words: HashSet<u64> = HashSet::new();
@@ -162,10 +163,7 @@ impl Undo {
 ///
 /// # Errors
 /// Neither copy of the mark is valid.
-pub(crate) fn read_completed<M: Medium>(
-    medium: &M,
-    header_at: PoolOffset,
-) -> Result<u64, Corrupt> {
+pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
     let copies = [COMPLETED_A_AT, COMPLETED_B_AT];
     copies
         .into_iter()
@@ -209,4 +207,3 @@ pub(crate) fn recover_volume<M: Medium>(
     write_completed(medium, header_at, completed + 2)?;
     Ok(Recovered { completed: completed + 2, records, read_only: None })
 }
-

@@ -48,12 +48,22 @@ impl MapKind {
 
 /// Reads the entry in the word at `at`.
 pub(crate) fn load_entry<M: Medium>(medium: &M, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
-    decode(medium.load_word(at), at)
+    decode(medium, medium.load_word(at), at)
 }
 
-/// Decodes a word that was read at `at`.
-pub(crate) fn decode(word: u64, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
-    Entry::decode(word).map_err(|what| Corrupt::new("map entry", at, what))
+/// Decodes a word that was read at `at`. A block that it names lies on the medium.
+pub(crate) fn decode<M: Medium>(
+    medium: &M,
+    word: u64,
+    at: PoolOffset,
+) -> Result<Option<Entry>, Corrupt> {
+    let entry = Entry::decode(word).map_err(|what| Corrupt::new("map entry", at, what))?;
+    match entry {
+        Some(Entry { block, .. }) if block.0 >= medium.len() / BLOCK_U64 => {
+            Err(Corrupt::new("map entry", at, format!("{block} is beyond the pool's end")))
+        }
+        sound => Ok(sound),
+    }
 }
 
 /// Address of entry `index` of the node or table block `node`.

@@ -76,7 +76,7 @@ pub(crate) fn walk<M: Medium>(
 ) -> Result<Path, Corrupt> {
     let load = |at: PoolOffset| {
         let value = pending.and_then(|pending| pending.value(at));
-        decode(value.unwrap_or_else(|| medium.load_word(at)), at)
+        decode(medium, value.unwrap_or_else(|| medium.load_word(at)), at)
     };
     let wanted = height_for(volume_blocks.max(block + 1));
     let Some(root) = load(root_at)? else {
@@ -88,8 +88,7 @@ pub(crate) fn walk<M: Medium>(
         return Err(Corrupt::new("volume root", root_at, format!("{height} levels cannot be")));
     }
     if block >= covered_by(height) {
-        let attach =
-            Attach { at: root_at, level: height + 1, is_root: true, old_root: Some(root) };
+        let attach = Attach { at: root_at, level: height + 1, is_root: true, old_root: Some(root) };
         return Ok(Path::Missing(attach));
     }
     let mut node = root.block;

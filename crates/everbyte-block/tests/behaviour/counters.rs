@@ -40,8 +40,7 @@ fn a_first_write_in_an_old_leaf_logs_one_pointer() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
     volume.flush().unwrap();
-    let (cost, log) =
-        cost(&volume, || volume.write(0, &pattern(2, 4096), Fua::No).unwrap());
+    let (cost, log) = cost(&volume, || volume.write(0, &pattern(2, 4096), Fua::No).unwrap());
     assert_eq!(cost.fences, 1);
     assert_eq!(log, 64);
     assert_eq!(cost.bytes_stored, 4096 + 64 + 8, "the new block, the record, the entry");

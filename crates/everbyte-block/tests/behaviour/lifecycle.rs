@@ -17,11 +17,9 @@ fn read(volume: &BlockVolume<everbyte_media::Mapped>, offset: u64, len: usize) -
 
 #[test]
 fn the_device_contract_holds() {
-    for (map, delta) in [
-        (MapKind::Radix, Delta::Auto),
-        (MapKind::Direct, Delta::On),
-        (MapKind::Radix, Delta::Off),
-    ] {
+    for (map, delta) in
+        [(MapKind::Radix, Delta::Auto), (MapKind::Direct, Delta::On), (MapKind::Radix, Delta::Off)]
+    {
         conformance(&|size_bytes| {
             let pool = new_pool(size_bytes / 4096 * 2 + 4096);
             let options = BlockOptions { map, delta, ..BlockOptions::default() };

@@ -1,7 +1,10 @@
 //! Behaviour of the block volume on memory: the device contract, exact costs, space, groups,
-//! resizing, reopening.
+//! resizing, reopening, damage.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod counters;
+mod damage;
 mod lifecycle;
 mod space;
 

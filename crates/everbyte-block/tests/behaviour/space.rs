@@ -6,7 +6,12 @@ use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
 use crate::{new_pool, new_volume, pattern};
 
 fn small() -> BlockOptions {
-    BlockOptions { log_bytes: Some(64 << 10), lanes: 1, delta: Delta::Off, ..BlockOptions::default() }
+    BlockOptions {
+        log_bytes: Some(64 << 10),
+        lanes: 1,
+        delta: Delta::Off,
+        ..BlockOptions::default()
+    }
 }
 
 fn assert_partition(pool: &everbyte_pool::Pool<everbyte_media::Mapped>) {

@@ -69,7 +69,11 @@ impl Allocator {
     /// # Errors
     /// If one of them was used already: it has two owners.
     pub fn take(&self, run: BlockRun) -> Result<(), SlotError> {
-        if run.len == 1 { self.tree.take(run.start.0) } else { self.tree.take_run(run.start.0, run.len) }
+        if run.len == 1 {
+            self.tree.take(run.start.0)
+        } else {
+            self.tree.take_run(run.start.0, run.len)
+        }
     }
 
     /// Takes up to `want` blocks near `hint` and appends them to `out`; returns how many.
@@ -141,6 +145,14 @@ impl Allocator {
                 "the pool is running out of space: grow it, trim or delete volumes"
             );
         }
+    }
+
+    /// Loads a saved map of the blocks from 0 on into an allocator that owns nothing yet.
+    pub(crate) fn load_words(&mut self, words: &[u64]) -> Result<(), SlotError> {
+        for (number, &word) in words.iter().enumerate().filter(|&(_, &word)| word != 0) {
+            self.tree.set_word(number as u64, word)?;
+        }
+        Ok(())
     }
 
     /// The free map as words, bit set = free, for saving.

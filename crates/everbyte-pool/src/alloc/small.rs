@@ -6,6 +6,7 @@
 //! persistent and nothing is quarantined: callers free a cell when no undo record can name it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use everbyte_media::{BLOCK, BlockNo, PoolOffset};
 use parking_lot::Mutex;
@@ -103,12 +104,7 @@ impl SmallAllocator {
     ///
     /// # Errors
     /// `NotACell` if no such cell is in use; nothing changes then.
-    pub fn free(
-        &self,
-        blocks: &Allocator,
-        at: PoolOffset,
-        bytes: usize,
-    ) -> Result<(), SmallError> {
+    pub fn free(&self, blocks: &Allocator, at: PoolOffset, bytes: usize) -> Result<(), SmallError> {
         let wrong = SmallError::NotACell { at, bytes };
         let class = class_of(bytes).ok_or(wrong)?;
         let bit = cell_bit(at, class).ok_or(wrong)?;
@@ -146,18 +142,21 @@ impl SmallAllocator {
         let bit = cell_bit(at, class).ok_or(wrong)?;
         let block = at.block();
         let mut state = self.state.lock();
-        if !state.slabs.contains_key(&block) {
-            blocks.take(BlockRun { start: block, len: 1 }).map_err(|_| wrong)?;
-            state.slabs.insert(block, Slab { class, free: Slab::all_free(class) });
-            state.open[class].push(block);
-        }
-        let slab = state.slabs.get_mut(&block).ok_or(wrong)?;
+        let State { slabs, open } = &mut *state;
+        let slab = match slabs.entry(block) {
+            Entry::Occupied(slab) => slab.into_mut(),
+            Entry::Vacant(place) => {
+                blocks.take(BlockRun { start: block, len: 1 }).map_err(|_| wrong)?;
+                open[class].push(block);
+                place.insert(Slab { class, free: Slab::all_free(class) })
+            }
+        };
         if slab.class != class || slab.free & bit == 0 {
             return Err(wrong);
         }
         slab.free &= !bit;
         if slab.free == 0 {
-            state.open[class].retain(|&b| b != block);
+            open[class].retain(|&b| b != block);
         }
         Ok(())
     }

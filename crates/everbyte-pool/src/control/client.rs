@@ -58,7 +58,8 @@ impl ControlClient {
     /// `Unreachable`.
     pub fn connect(pool: &Path) -> Result<Self, ControlError> {
         let path = socket_path(pool);
-        let connected = ShortPath::new(&path).and_then(|short| UnixStream::connect(short.as_path()));
+        let connected =
+            ShortPath::new(&path).and_then(|short| UnixStream::connect(short.as_path()));
         match connected {
             Ok(stream) => Ok(Self { path, stream: BufReader::new(stream) }),
             Err(source) => Err(ControlError::Unreachable { path, source }),
@@ -83,7 +84,8 @@ impl ControlClient {
     /// `Refused` if the server will not or cannot do it; `Broken` and `Nonsense`, after which
     /// the connection is of no further use.
     pub fn call(&mut self, request: Request) -> Result<Response, ControlError> {
-        let nonsense = |path: &Path, what: String| ControlError::Nonsense { path: path.into(), what };
+        let nonsense =
+            |path: &Path, what: String| ControlError::Nonsense { path: path.into(), what };
         let message = RequestLine { version: PROTOCOL_VERSION, request };
         let mut line =
             serde_json::to_vec(&message).map_err(|e| nonsense(&self.path, e.to_string()))?;
@@ -98,7 +100,10 @@ impl ControlClient {
             (Some(response), None) => Ok(response),
             (None, None) => {
                 let version = answer.version;
-                Err(nonsense(&self.path, format!("it is empty; the server speaks version {version}")))
+                Err(nonsense(
+                    &self.path,
+                    format!("it is empty; the server speaks version {version}"),
+                ))
             }
         }
     }

@@ -14,8 +14,9 @@ mod server;
 
 pub use client::{ControlClient, ControlError};
 pub use message::{
-    CheckStatus, CheckpointStats, ExportStatus, MediumStats, MediumStatus, NewVolume, PoolStats,
-    PoolStatus, PROTOCOL_VERSION, Request, Response, ServerStats, ServingStatus, VolumeStatus,
+    CheckStatus, CheckpointStats, ExportStatus, MediumStats, MediumStatus, NewVolume,
+    PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response, ServerStats, ServingStatus,
+    VolumeStatus,
 };
 pub use server::{ControlServer, Handler, Refused};
 

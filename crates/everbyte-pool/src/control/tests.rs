@@ -81,7 +81,10 @@ fn garbage_costs_only_its_own_connection() {
         (b"{\"version\":9,\"request\":{\"command\":\"fly\"}}\n", "the server speaks 1"),
         (b"{\"version\":1,\"request\":{\"command\":\"fly\"}}\n", "unknown variant `fly`"),
         (b"{\"version\":1,\"request\":{\"command\":\"info\"},\"more\":1}\n", "unknown field"),
-        (b"{\"version\":1,\"request\":{\"command\":\"grow\",\"with\":{\"size_bytes\":-1}}}\n", "-1"),
+        (
+            b"{\"version\":1,\"request\":{\"command\":\"grow\",\"with\":{\"size_bytes\":-1}}}\n",
+            "-1",
+        ),
         (&deep, "this is no request"),
         (&vec![b'x'; LINE_BYTES_MAX + 5000], "more than 65536 bytes"),
     ] {

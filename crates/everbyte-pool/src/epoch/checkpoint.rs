@@ -26,7 +26,7 @@ struct Sealed {
 }
 
 /// A checkpoint between sealing and completion. Writers go on in the next epoch meanwhile.
-/// Dropping it leaves the volume unable to complete any epoch.
+/// Dropping it leaves the volume unable to complete any epoch until the pool is opened again.
 #[must_use = "a sealed epoch is not durable before it is finished"]
 pub struct PendingCheckpoint<'v, 'g, M: Medium> {
     volume: &'v Volume<M>,
@@ -101,7 +101,9 @@ impl<M: Medium> Volume<M> {
         self.poison_check()?;
         let mut lanes: Vec<_> = self.lanes.iter().map(|lane| lane.lock()).collect();
         let epoch = self.current_epoch();
-        assert_eq!(epoch, self.completed_epoch() + 1, "two epochs are open at most");
+        if epoch != self.completed_epoch() + 1 {
+            return Err(WriteError::CheckpointAbandoned);
+        }
         let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Vec::new() };
         let low = return_free && self.shared.alloc.is_low();
         for lane in &mut lanes {
@@ -198,4 +200,3 @@ pub(crate) fn write_completed<M: Medium>(
         .fence(medium)?;
     Ok(())
 }
-

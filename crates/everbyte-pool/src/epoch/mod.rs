@@ -7,5 +7,5 @@ mod block_state;
 mod checkpoint;
 
 pub(crate) use block_state::BlockStates;
-pub(crate) use checkpoint::write_completed;
 pub use checkpoint::PendingCheckpoint;
+pub(crate) use checkpoint::write_completed;

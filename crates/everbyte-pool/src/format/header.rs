@@ -102,8 +102,11 @@ pub struct Descriptor {
     pub delta: u32,
     /// Creation time, seconds since 1970.
     pub created_s: u64,
+    /// Random number in every record of the log, so that no client can make bytes that pass for
+    /// a record.
+    pub log_key: u64,
     /// Zero.
-    pub reserved: [u32; 3],
+    pub reserved: u32,
     /// CRC-32C of everything before this field.
     pub crc: u32,
 }

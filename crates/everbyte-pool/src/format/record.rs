@@ -1,6 +1,6 @@
 //! Undo records: one header line, then payload lines.
 //!
-//! Invariants: a record is believed if its header's checksum is right and covers this volume,
+//! Invariants: a record is believed if its header's checksum is right and covers this volume's key,
 //! lane, epoch, position and sequence number, and the payload's checksum, which the header
 //! carries, is right too. Records lie back to back from the start of a lane's half; sequence
 //! numbers count from 0 there.
@@ -26,8 +26,8 @@ pub struct RecordHeader {
     pub crc: u32,
     /// CRC-32C of the payload.
     pub payload_crc: u32,
-    /// The volume's UID.
-    pub volume_uid: u64,
+    /// The volume's log key.
+    pub log_key: u64,
     /// The epoch the record belongs to.
     pub epoch: u64,
     /// Number of the record in its half, from 0.
@@ -93,9 +93,8 @@ impl RecordHeader {
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         match self.known_kind() {
-            Some(RecordKind::Words) => {
-                (u64::from(self.count - 1) * size_of::<WordItem>() as u64).next_multiple_of(LINE_U64)
-            }
+            Some(RecordKind::Words) => (u64::from(self.count - 1) * size_of::<WordItem>() as u64)
+                .next_multiple_of(LINE_U64),
             Some(RecordKind::Lines) => u64::from(self.count) * LINE_U64,
             None => 0,
         }

@@ -20,6 +20,8 @@ const STREAM_BYTES_MIN: usize = 256;
 pub(crate) struct LogGeometry {
     /// UID of the volume.
     pub(crate) volume_uid: u64,
+    /// What its records carry to be told from anything else.
+    pub(crate) log_key: u64,
     /// Start of the first lane.
     pub(crate) start: PoolOffset,
     /// Bytes in half a lane.
@@ -84,7 +86,11 @@ impl LaneLog {
     /// Appends the old values of words. Returns the bytes taken, in flight.
     ///
     /// The caller has made sure that there is room.
-    pub(crate) fn append_words<M: Medium>(&mut self, medium: &M, items: &[WordItem]) -> InFlight<u64> {
+    pub(crate) fn append_words<M: Medium>(
+        &mut self,
+        medium: &M,
+        items: &[WordItem],
+    ) -> InFlight<u64> {
         let Some((first, rest)) = items.split_first() else {
             return InFlight::streamed(0);
         };
@@ -126,7 +132,7 @@ impl LaneLog {
         let header = RecordHeader {
             crc: 0,
             payload_crc: crc32c::crc32c(&self.scratch[LINE..]),
-            volume_uid: self.geometry.volume_uid,
+            log_key: self.geometry.log_key,
             epoch: self.epoch,
             seq: self.seq,
             commit_start: self.commit_start,

@@ -72,7 +72,7 @@ impl<M: Medium> Half<'_, M> {
         let mut line = [0; LINE];
         self.medium.read(self.start.plus(position), &mut line);
         let header = RecordHeader::read_from_bytes(&line).ok()?;
-        let ours = header.volume_uid == self.geometry.volume_uid
+        let ours = header.log_key == self.geometry.log_key
             && (header.epoch == self.epoch || planted(Bug::EpochNotChecked))
             && header.lane == self.lane
             && u64::from(header.position) * LINE_U64 == position

@@ -14,6 +14,7 @@ pub use volumes::{LANES_DEFAULT, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use parking_lot::{Mutex, RwLock};
@@ -61,7 +62,9 @@ pub enum PoolError {
     #[error("{0}")]
     Invalid(String),
     /// The pool is too full.
-    #[error("no room for {what}: {needed_blocks} adjacent blocks are needed, {free_blocks} blocks are free; grow the pool, trim or delete volumes")]
+    #[error(
+        "no room for {what}: {needed_blocks} adjacent blocks are needed, {free_blocks} blocks are free; grow the pool, trim or delete volumes"
+    )]
     NoSpace {
         /// What it was for.
         what: &'static str,
@@ -123,6 +126,7 @@ pub struct Pool<M: Medium> {
     /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
     admin: Mutex<()>,
     recovered: RecoverySummary,
+    closed: AtomicBool,
 }
 
 /// What opening had to do.
@@ -320,9 +324,10 @@ impl<M: Medium> Pool<M> {
         }
         self.shared.update_superblock(|sb| sb.size_blocks = new)?;
         let run = BlockRun { start: BlockNo(old), len: new - old };
-        self.shared.alloc.add(run).map_err(|error| {
-            Corrupt::new("free blocks", run.start.offset(), error.to_string())
-        })?;
+        self.shared
+            .alloc
+            .add(run)
+            .map_err(|error| Corrupt::new("free blocks", run.start.offset(), error.to_string()))?;
         Ok(new * BLOCK_U64)
     }
 
@@ -346,6 +351,9 @@ impl<M: Medium> Pool<M> {
     }
 
     fn writable(&self) -> Result<(), PoolError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(PoolError::ReadOnly("it has been closed".into()));
+        }
         match &self.shared.read_only {
             Some(reason) => Err(PoolError::ReadOnly(reason.clone())),
             None => Ok(self.shared.medium.check()?),
@@ -359,6 +367,9 @@ impl<M: Medium> Pool<M> {
     /// The medium's; the next opening then recovers as after a crash.
     pub fn close(&self) -> Result<(), PoolError> {
         let _admin = self.admin.lock();
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
         let volumes = self.volumes();
         for volume in &volumes {
             volume.mark_gone();

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
 use parking_lot::{Mutex, RwLock};
 
-use super::{Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock};
+use super::{
+    Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock,
+};
 use crate::alloc::{Allocator, BlockRun};
 use crate::epoch::BlockStates;
 use crate::format::{
@@ -14,7 +17,7 @@ use crate::format::{
     decode_word,
 };
 use crate::owner::{Owners, VolumeView, take_from};
-use crate::recover::{UndoScope, recover_volume};
+use crate::recover::{UndoScope, read_completed, recover_volume};
 use crate::volume::{Volume, read_size};
 
 /// Blocks that a pool can grow to while it is open: 1 TiB, or 16 times its size if that is more.
@@ -52,9 +55,17 @@ impl<M: Medium> Pool<M> {
         let mut summary = RecoverySummary::default();
         let sb = read_superblock(&*medium, &mut summary)?;
         summary.was_clean = sb.clean == 1;
-        let mut read_only = sb.forbids_writing().then(|| {
-            format!("it has features {:#x} that this program cannot write", sb.ro_compat)
-        });
+        let mut read_only = None;
+        if sb.forbids_writing() {
+            let reason =
+                format!("it has features {:#x} that this program cannot write", sb.ro_compat);
+            if !summary.was_clean {
+                return Err(PoolError::ReadOnly(format!(
+                    "{reason}, and it needs recovery; open it with a newer program"
+                )));
+            }
+            read_only = Some(reason);
+        }
         let mut found = Vec::new();
         for slot in 0..sb.table_slots {
             match recover_slot(&*medium, &sb, slot, &mut summary) {
@@ -72,8 +83,10 @@ impl<M: Medium> Pool<M> {
                 read_only.get_or_insert(format!("volume {name}: {reason}"));
             }
         }
-        let alloc = Allocator::new(capacity(options, &sb));
-        if let Err(corrupt) = fill_allocator(&*medium, &sb, &found, &owners, &alloc, &mut summary) {
+        let mut alloc = Allocator::new(capacity(options, medium.len()));
+        if let Err(corrupt) =
+            fill_allocator(&*medium, &sb, &found, &owners, &mut alloc, &mut summary)
+        {
             summary.remarks.push(corrupt.to_string());
             read_only.get_or_insert(corrupt.to_string());
         }
@@ -98,14 +111,17 @@ impl<M: Medium> Pool<M> {
             volumes: RwLock::new(volumes),
             admin: Mutex::new(()),
             recovered: summary,
+            closed: AtomicBool::new(false),
         })
     }
 }
 
-fn capacity(options: &OpenOptions, sb: &Superblock) -> u64 {
+/// Blocks that are given state in DRAM, at least those that are there.
+fn capacity(options: &OpenOptions, medium_bytes: u64) -> u64 {
+    let medium_blocks = medium_bytes / BLOCK_U64;
     match options.capacity_blocks {
-        0 => CAPACITY_BLOCKS_MIN.max(sb.size_blocks.saturating_mul(16)),
-        asked => asked.max(sb.size_blocks),
+        0 => CAPACITY_BLOCKS_MIN.max(medium_blocks.saturating_mul(16)),
+        asked => asked.max(medium_blocks),
     }
 }
 
@@ -147,14 +163,22 @@ fn read_superblock<M: Medium>(
     });
     let newest = match copies {
         [Ok(a), Ok(b)] if a == b => return Ok(a),
-        [Ok(a), Ok(b)] => if a.generation >= b.generation { a } else { b },
+        [Ok(a), Ok(b)] => {
+            if a.generation >= b.generation {
+                a
+            } else {
+                b
+            }
+        }
         [Ok(good), Err(bad)] | [Err(bad), Ok(good)] => {
             summary.remarks.push(format!("{bad}; it was rewritten from the other copy"));
             good
         }
         [Err(first), Err(_)] => return Err(first.into()),
     };
-    write_superblock(medium, &newest)?;
+    if !newest.forbids_writing() {
+        write_superblock(medium, &newest)?;
+    }
     Ok(newest)
 }
 
@@ -181,6 +205,7 @@ fn recover_slot<M: Medium>(
     let state = decode_word(medium.load_word(state_at)).and_then(VolumeState::from_code);
     match state {
         Some(VolumeState::Free) => return Ok(None),
+        Some(VolumeState::Deleting) if sb.forbids_writing() => return Ok(None),
         Some(VolumeState::Deleting) => {
             super::volumes::store_state(medium, at, VolumeState::Free)?;
             return Ok(None);
@@ -192,6 +217,10 @@ fn recover_slot<M: Medium>(
         }
     }
     let descriptor = read_descriptor(medium, sb, slot).map_err(SlotError::Unusable)?;
+    if sb.forbids_writing() {
+        let completed = read_completed(medium, at).map_err(SlotError::Unusable)?;
+        return Ok(Some(Found { slot, descriptor, completed, read_only: None }));
+    }
     let scope = UndoScope::new(&descriptor, at, sb.data_start..sb.size_blocks);
     let recovered = recover_volume(medium, &scope, at)?;
     summary.records_undone += recovered.records as u64;
@@ -223,7 +252,7 @@ fn fill_allocator<M: Medium>(
     sb: &Superblock,
     found: &[Found],
     owners: &Owners<M>,
-    alloc: &Allocator,
+    alloc: &mut Allocator,
     summary: &mut RecoverySummary,
 ) -> Result<(), Corrupt> {
     alloc.set_total_blocks(sb.size_blocks - sb.data_start);
@@ -256,7 +285,11 @@ fn add(alloc: &Allocator, run: BlockRun) -> Result<(), Corrupt> {
 }
 
 /// Loads the free map of a clean shutdown. Nothing is added unless all of it is right.
-fn load_saved<M: Medium>(medium: &M, sb: &Superblock, alloc: &Allocator) -> Result<(), Corrupt> {
+fn load_saved<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    alloc: &mut Allocator,
+) -> Result<(), Corrupt> {
     let at = BlockNo(sb.saved_start).offset();
     let wrong = |what: &str| Corrupt::new("saved allocator state", at, what);
     if sb.saved_bytes != sb.size_blocks.div_ceil(64) * 8 {
@@ -270,43 +303,17 @@ fn load_saved<M: Medium>(medium: &M, sb: &Superblock, alloc: &Allocator) -> Resu
     if crc32c::crc32c(&bytes) != sb.saved_crc {
         return Err(wrong("its checksum is wrong"));
     }
-    for run in free_runs(&bytes) {
-        if run.start.0 < sb.data_start || run.start.0 + run.len > sb.size_blocks {
-            return Err(wrong("it calls blocks free that are not the allocator's"));
-        }
-        add(alloc, run)?;
+    // Everything is judged before anything is loaded.
+    let words: Vec<u64> = bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    let outside = (0..sb.data_start).chain(sb.size_blocks..words.len() as u64 * 64);
+    let is_free = |block: u64| {
+        usize::try_from(block / 64).is_ok_and(|word| words[word] >> (block % 64) & 1 == 1)
+    };
+    if outside.into_iter().any(is_free) {
+        return Err(wrong("it calls blocks free that are not the allocator's"));
     }
-    Ok(())
-}
-
-/// The runs of set bits in a map of little-endian words.
-fn free_runs(bytes: &[u8]) -> Vec<BlockRun> {
-    let mut runs: Vec<BlockRun> = Vec::new();
-    for (index, chunk) in bytes.chunks_exact(8).enumerate() {
-        let mut word = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
-        while word != 0 {
-            let first = word.trailing_zeros();
-            let len = (word >> first).trailing_ones();
-            word &= if first + len == 64 { 0 } else { u64::MAX << (first + len) };
-            let start = index as u64 * 64 + u64::from(first);
-            match runs.last_mut() {
-                Some(last) if last.start.0 + last.len == start => last.len += u64::from(len),
-                _ => runs.push(BlockRun { start: BlockNo(start), len: u64::from(len) }),
-            }
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn free_runs_join_across_words() {
-        let words = [1u64 << 63, u64::MAX, 0b101];
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let runs: Vec<(u64, u64)> = free_runs(&bytes).iter().map(|r| (r.start.0, r.len)).collect();
-        assert_eq!(runs, [(63, 66), (130, 1)]);
-    }
+    alloc.load_words(&words).map_err(|error| wrong(&error.to_string()))
 }

@@ -132,7 +132,8 @@ impl<M: Medium> Pool<M> {
             return Err(PoolError::VolumeExists { name: spec.name.clone() });
         }
         let slot = self.free_slot()?;
-        let log = self.take_run("the volume's log", spec.half_blocks() * 2 * u64::from(spec.lanes))?;
+        let log =
+            self.take_run("the volume's log", spec.half_blocks() * 2 * u64::from(spec.lanes))?;
         let table = match table_blocks {
             0 => None,
             blocks => match self.take_run("the volume's map", blocks) {
@@ -154,8 +155,7 @@ impl<M: Medium> Pool<M> {
         };
         let at = header_at(&self.shared.superblock.lock(), slot);
         let shared = Arc::clone(&self.shared);
-        let volume =
-            Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
+        let volume = Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
         self.volumes.write().insert(spec.name.clone(), Arc::clone(&volume));
         Ok(volume)
     }
@@ -221,7 +221,8 @@ impl<M: Medium> Pool<M> {
             threshold_lines: spec.threshold_lines,
             delta: spec.delta,
             created_s: now.map_or(0, |elapsed| elapsed.as_secs()),
-            reserved: [0; 3],
+            log_key: rand::random(),
+            reserved: 0,
             crc: 0,
         }
         .sealed();

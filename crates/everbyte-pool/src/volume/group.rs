@@ -80,11 +80,7 @@ impl<M: Medium> Group<'_, M> {
     /// the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
         let volume = self.volume;
-        let undo = Undo::read(
-            volume.medium(),
-            &volume.undo_scope(),
-            volume.current_epoch(),
-        )?;
+        let undo = Undo::read(volume.medium(), &volume.undo_scope(), volume.current_epoch())?;
         undo.apply(volume.medium()).fence(volume.medium())?;
         for lane in &volume.lanes {
             let mut lane = lane.lock();

@@ -197,7 +197,6 @@ impl<M: Medium> Volume<M> {
 
     /// Announces a write that may take block locks and join the epoch; waits for an open group.
     /// To be called before any block lock is taken.
-    #[must_use]
     pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
         self.gates[thread_index() % GATES].read()
     }
@@ -265,8 +264,7 @@ impl<M: Medium> Volume<M> {
     #[must_use]
     pub fn block_is_open(&self, block: BlockNo) -> bool {
         let state = self.shared.states.get(block);
-        let busy =
-            |epoch| state.has_logged_lines(epoch) || !state.dirty(epoch).is_empty();
+        let busy = |epoch| state.has_logged_lines(epoch) || !state.dirty(epoch).is_empty();
         state.is_fresh_since(self.completed_epoch()) || busy(0) || busy(1)
     }
 
@@ -305,6 +303,7 @@ impl<M: Medium> Volume<M> {
 pub(crate) fn log_geometry(descriptor: &Descriptor) -> LogGeometry {
     LogGeometry {
         volume_uid: descriptor.uid,
+        log_key: descriptor.log_key,
         start: BlockNo(descriptor.log_start).offset(),
         half_bytes: u64::from(descriptor.half_blocks) * everbyte_media::BLOCK_U64,
         lanes: u16::try_from(descriptor.lanes).unwrap_or(u16::MAX),

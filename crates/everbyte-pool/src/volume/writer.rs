@@ -40,6 +40,9 @@ pub enum WriteError {
     /// The volume was deleted or closed.
     #[error("the volume is gone")]
     Gone,
+    /// A checkpoint was begun and never finished: no epoch can be completed any more.
+    #[error("a checkpoint of the volume was abandoned; open the pool again")]
+    CheckpointAbandoned,
 }
 
 /// A thread inside the current epoch, with a lane of its own. See the module's head.

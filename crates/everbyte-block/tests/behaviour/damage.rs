@@ -1,0 +1,190 @@
+//! Damaged pools: every answer names what and where, nothing panics, good data stays readable.
+
+use std::sync::Arc;
+
+use everbyte_block::{BlockOptions, BlockVolume, Delta, owners};
+use everbyte_device::{BlockDevice, DeviceError, Fua};
+use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
+use everbyte_pool::{OpenOptions, Pool, PoolError};
+
+use crate::{new_pool, new_volume, pattern};
+
+const OPTIONS: BlockOptions = BlockOptions {
+    map: everbyte_block::MapKind::Radix,
+    delta: Delta::On,
+    threshold_percent: 50,
+    log_bytes: Some(64 << 10),
+    lanes: 1,
+};
+
+fn open(medium: &Arc<Mapped>) -> Result<Arc<Pool<Mapped>>, PoolError> {
+    let options = OpenOptions { capacity_blocks: 4096 };
+    Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new)
+}
+
+/// A pool with a flushed block at 0 and, if asked, unflushed writes with records.
+fn pool_with_data(unflushed: usize) -> Arc<Mapped> {
+    let pool = new_pool(1024);
+    let volume = new_volume(&pool, "v", 1 << 20, &OPTIONS);
+    volume.write(0, &pattern(1, 64 << 10), Fua::No).unwrap();
+    volume.flush().unwrap();
+    for index in 0..unflushed {
+        volume.write(index as u64 * 4096, &pattern(9, 64), Fua::No).unwrap();
+    }
+    Arc::clone(pool.medium())
+}
+
+fn flip(medium: &Mapped, at: u64) {
+    let mut byte = [0];
+    medium.read(PoolOffset(at), &mut byte);
+    medium.store(PoolOffset(at), &[byte[0] ^ 0x40]);
+}
+
+#[test]
+fn one_bad_superblock_is_mended_and_two_are_an_error() {
+    for (first, second) in [(true, false), (false, true)] {
+        let medium = pool_with_data(0);
+        if first {
+            flip(&medium, 60);
+        }
+        if second {
+            flip(&medium, 4096 + 60);
+        }
+        let pool = open(&medium).unwrap();
+        assert_eq!(pool.recovery().remarks.len(), 1, "{:?}", pool.recovery());
+        assert!(open(&medium).unwrap().recovery().remarks.is_empty(), "it was mended");
+    }
+    let medium = pool_with_data(0);
+    flip(&medium, 60);
+    flip(&medium, 4096 + 60);
+    let error = open(&medium).err().unwrap().to_string();
+    assert!(error.contains("superblock at 0x0") && error.contains("checksum"), "{error}");
+}
+
+#[test]
+fn what_is_no_pool_is_called_so() {
+    let medium =
+        Arc::new(Mapped::anonymous(1 << 20, &everbyte_media::MediaOptions::new()).unwrap());
+    let error = open(&medium).err().unwrap().to_string();
+    assert!(error.contains("this is no pool"), "{error}");
+}
+
+#[test]
+fn a_damaged_durable_record_makes_the_pool_read_only() {
+    let medium = pool_with_data(5);
+    let sound = open(&copy(&medium)).unwrap();
+    assert_eq!(sound.recovery().records_undone, 5);
+    let log = log_start(&sound);
+    // Epoch 2 is open; its records fill half 0 from the start: a header and a line each.
+    flip(&medium, log + 2 * 128 + 70);
+    let pool = open(&medium).unwrap();
+    let reason = pool.read_only_reason().unwrap();
+    assert!(reason.contains("log record 2 of lane 0, epoch 2"), "{reason}");
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let mut back = vec![0; 4096];
+    volume.read(15 * 4096, &mut back).unwrap();
+    assert_eq!(back, pattern(1, 64 << 10)[15 * 4096..]);
+    assert!(matches!(volume.write(0, &[1], Fua::No), Err(DeviceError::ReadOnly { .. })));
+    assert!(!pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn a_torn_last_record_is_not_damage() {
+    let medium = pool_with_data(5);
+    let log = log_start(&open(&copy(&medium)).unwrap());
+    flip(&medium, log + 4 * 128 + 70);
+    let pool = open(&medium).unwrap();
+    assert_eq!(pool.recovery().records_undone, 4);
+    assert_eq!(pool.read_only_reason(), None);
+}
+
+#[test]
+fn a_damaged_entry_is_an_error_for_its_block_alone() {
+    let medium = pool_with_data(0);
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let leaf = leaf_of(&medium);
+    flip(&medium, leaf.offset().0 + 3 * 8 + 1);
+    let mut back = vec![0; 4096];
+    let error = volume.read(3 * 4096, &mut back).unwrap_err().to_string();
+    assert!(error.contains("map entry at"), "{error}");
+    volume.read(4 * 4096, &mut back).unwrap();
+    let report = pool.check().unwrap();
+    assert!(report.problems.iter().any(|p| p.contains("map entry at")), "{report:?}");
+    drop((volume, pool));
+    let pool = open(&medium).unwrap();
+    assert!(pool.read_only_reason().unwrap().contains("map entry at"));
+}
+
+#[test]
+fn two_owners_of_a_block_are_found() {
+    let medium = pool_with_data(0);
+    let pool = open(&medium).unwrap();
+    let leaf = leaf_of(&medium).offset();
+    let entry = medium.load_word(leaf);
+    medium.store_word(leaf.plus(100 * 8), entry);
+    let report = pool.check().unwrap();
+    assert!(report.problems[0].contains("belong to someone else already"), "{report:?}");
+}
+
+#[test]
+fn a_lost_block_is_found() {
+    let medium = pool_with_data(0);
+    let pool = open(&medium).unwrap();
+    medium.store_word(leaf_of(&medium).offset(), 0);
+    let report = pool.check().unwrap();
+    assert_eq!(report.problems.len(), 1);
+    assert!(report.problems[0].contains("it leaked"), "{report:?}");
+}
+
+#[test]
+fn unfinished_deletions_are_finished() {
+    let medium = pool_with_data(0);
+    let header = PoolOffset(2 * 4096);
+    medium.store_word(header, everbyte_pool::format::encode_word(2));
+    let pool = open(&medium).unwrap();
+    assert!(pool.volumes().is_empty());
+    assert_eq!(pool.info().free_bytes, pool.info().data_bytes);
+}
+
+#[test]
+fn no_flip_of_metadata_panics() {
+    let original = pool_with_data(6);
+    let log = log_start(&open(&copy(&original)).unwrap());
+    let leaf = leaf_of(&original).offset().0;
+    let areas = [(0, 160), (4096, 160), (8192, 2300), (log, 1024), (leaf, 200)];
+    for (start, len) in areas {
+        for at in (start..start + len).step_by(3) {
+            let medium = copy(&original);
+            flip(&medium, at);
+            let Ok(pool) = open(&medium) else { continue };
+            if let Ok(volume) = BlockVolume::open(&pool, "v") {
+                let mut back = vec![0; 1 << 20];
+                let _ = volume.read(0, &mut back);
+                let _ = volume.write(5, &[1, 2, 3], Fua::Yes);
+                let _ = volume.discard(0, 70_000, Fua::No);
+                let _ = volume.flush();
+            }
+            let _ = pool.check();
+            let _ = pool.close();
+        }
+    }
+}
+
+fn copy(medium: &Arc<Mapped>) -> Arc<Mapped> {
+    let mut bytes = vec![0; usize::try_from(medium.len()).unwrap()];
+    medium.read(PoolOffset(0), &mut bytes);
+    let copy = Mapped::anonymous(medium.len(), &everbyte_media::MediaOptions::new()).unwrap();
+    copy.store(PoolOffset(0), &bytes);
+    Arc::new(copy)
+}
+
+fn log_start(pool: &Pool<Mapped>) -> u64 {
+    pool.volume("v").unwrap().descriptor().log_start * 4096
+}
+
+/// The only leaf of the only volume: its root's block, since the tree has one level.
+fn leaf_of(medium: &Mapped) -> BlockNo {
+    let root = medium.load_word(PoolOffset(2 * 4096 + 192));
+    everbyte_pool::format::Entry::decode(root).unwrap().unwrap().block
+}

@@ -1,0 +1,173 @@
+//! What a workload is made of.
+
+use everbyte_block::{BlockOptions, Delta, MapKind};
+
+use crate::content::{BLOCK, Content, pattern};
+
+/// What to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Data {
+    /// A pattern; seed `PREPARED` gives what was there at first.
+    Seed(u64),
+    /// What is there now, with one byte changed in every run of so many.
+    Touch(usize),
+}
+
+/// The seed that prepared blocks are filled from.
+pub(crate) const PREPARED: u64 = 1;
+
+/// One write request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct W {
+    pub(crate) at: u64,
+    pub(crate) len: usize,
+    pub(crate) data: Data,
+    pub(crate) fua: bool,
+}
+
+impl W {
+    /// The bytes, over what a volume holds now.
+    pub(crate) fn bytes(&self, now: &Content) -> Vec<u8> {
+        match self.data {
+            Data::Seed(seed) => pattern(seed, self.at, self.len),
+            Data::Touch(every) => {
+                let mut bytes = now.bytes(self.at, self.len);
+                bytes.iter_mut().step_by(every).for_each(|byte| *byte ^= 0x5a);
+                bytes
+            }
+        }
+    }
+
+    pub(crate) fn fua(mut self) -> Self {
+        self.fua = true;
+        self
+    }
+}
+
+/// A write of a fresh pattern.
+pub(crate) fn w(at: u64, len: usize) -> W {
+    W { at, len, data: Data::Seed(100 + at + 7 * len as u64), fua: false }
+}
+
+/// A write of another pattern to the same place.
+pub(crate) fn w2(at: u64, len: usize) -> W {
+    W { at, len, data: Data::Seed(900 + at + 7 * len as u64), fua: false }
+}
+
+/// A rewrite of what was prepared, which changes nothing.
+pub(crate) fn same(at: u64, len: usize) -> W {
+    W { at, len, data: Data::Seed(PREPARED), fua: false }
+}
+
+/// A write that changes one byte in every run of `every`.
+pub(crate) fn touch(at: u64, len: usize, every: usize) -> W {
+    W { at, len, data: Data::Touch(every), fua: false }
+}
+
+/// How a group ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Commit,
+    RollBack,
+    /// It is dropped; its writes are like any others then.
+    Drop,
+}
+
+/// A step of a workload. All but the last few act on volume `a` unless in an `On`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Write(W),
+    Batch(Vec<W>),
+    Discard { at: u64, len: u64, fua: bool },
+    /// Zeroes that leave no hole.
+    Reserve { at: u64, len: u64, fua: bool },
+    Flush,
+    /// Seals the epoch, does the steps in the next one, and finishes the checkpoint.
+    Split(Vec<Step>),
+    Group(Vec<W>, End),
+    Resize(u64),
+    /// Does a step on another volume.
+    On(&'static str, Box<Step>),
+    Create { name: &'static str, blocks: u64, map: MapKind },
+    Delete(&'static str),
+    /// Shuts down cleanly and opens again.
+    Reopen,
+    /// Forgets everything in DRAM and opens again: recovery without a loss of power.
+    Kill,
+}
+
+/// The pool and the volume `a` that a workload starts from.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) options: BlockOptions,
+    pub(crate) pool_blocks: u64,
+    pub(crate) volume_blocks: u64,
+    /// Blocks mapped, filled and checkpointed, `MAPPED ..`.
+    pub(crate) mapped: u64,
+    /// Further volumes, made empty.
+    pub(crate) others: Vec<(&'static str, u64)>,
+    /// Whether the pool was shut down cleanly before the workload.
+    pub(crate) clean: bool,
+}
+
+/// First of the mapped blocks.
+pub(crate) const MAPPED: u64 = 4;
+/// First of the blocks that were never written.
+pub(crate) const HOLE: u64 = 12;
+/// First of two blocks that are reserved and read as zeroes.
+pub(crate) const ZERO: u64 = 20;
+
+/// The address of block `block`.
+pub(crate) const fn b(block: u64) -> u64 {
+    block * BLOCK
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            options: BlockOptions {
+                map: MapKind::Radix,
+                delta: Delta::On,
+                threshold_percent: 50,
+                log_bytes: Some(2 * 16384),
+                lanes: 1,
+            },
+            pool_blocks: 128,
+            volume_blocks: 28,
+            mapped: 8,
+            others: Vec::new(),
+            clean: true,
+        }
+    }
+}
+
+/// A workload with what it starts from.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) setup: Setup,
+    pub(crate) steps: Vec<Step>,
+    /// Whether recoveries go on to use the volume. See `probe`.
+    pub(crate) probe: bool,
+    /// Whether requests may fail for lack of space.
+    pub(crate) may_fill: bool,
+    /// Whether requests may be larger than the log, so that they are durable block by block.
+    pub(crate) in_parts: bool,
+}
+
+impl Case {
+    pub(crate) fn new(name: impl Into<String>, steps: Vec<Step>) -> Self {
+        let setup = Setup::default();
+        Self { name: name.into(), setup, steps, probe: false, may_fill: false, in_parts: false }
+    }
+
+    pub(crate) fn setup(mut self, change: impl FnOnce(&mut Setup)) -> Self {
+        change(&mut self.setup);
+        self
+    }
+
+    pub(crate) fn probing(mut self) -> Self {
+        self.probe = true;
+        self
+    }
+}

@@ -1,0 +1,472 @@
+//! Pools in files and devices: making them, and the lock that keeps them to one process.
+//!
+//! Owns the lock and who may hold it. Invariants: whoever may change a pool, or serves it, holds
+//! the exclusive lock of its file; whoever only looks at it holds a shared one and works on a
+//! private copy, so that looking changes nothing, although recovery runs. The lock is `flock` on
+//! the open file, which the mapping keeps open: it lasts exactly as long as the medium, and the
+//! kernel gives it back however the process ends.
+//!
+//! Knows nothing of what volumes hold.
+
+use std::fs::{self, File, OpenOptions as FileOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use everbyte_media::{
+    BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, allocate_file, create_file,
+};
+
+use crate::control::{ControlClient, Request, Response, ServingStatus, socket_path};
+use crate::owner::Owners;
+use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
+
+/// Bytes at the start of a device that must be zero for it to count as blank.
+const BLANK_BYTES: u64 = 1 << 20;
+/// A file is allocated in about this many steps, so that progress can be shown.
+const ALLOCATION_STEPS: u64 = 64;
+/// No step of allocation is smaller, in bytes.
+const STEP_BYTES_MIN: u64 = 64 << 20;
+/// How long a server may take to say who it is.
+const ASK_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Why a pool's file could not be made or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The pool's file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// There is no such file.
+    #[error("there is no pool at {}; `everbyte pool create` makes one", path.display())]
+    NotFound {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// A file that a new pool would overwrite.
+    #[error("{} exists already; choose another path, or pass --force to destroy what it holds", path.display())]
+    Exists {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// A device that a new pool would overwrite.
+    #[error("{} is not blank; pass --force to destroy what it holds", path.display())]
+    NotBlank {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Another process has the pool.
+    #[error("{}", .0)]
+    InUse(Box<InUse>),
+    /// The file cannot be mapped.
+    #[error(transparent)]
+    Media(#[from] everbyte_media::OpenError),
+    /// What the file holds cannot be opened as a pool.
+    #[error("{}: {source}", path.display())]
+    Pool {
+        /// The pool's file.
+        path: PathBuf,
+        /// What is wrong.
+        source: PoolError,
+    },
+}
+
+/// Who has a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InUse {
+    /// The pool's file.
+    pub path: PathBuf,
+    /// The process, if that could be found out.
+    pub pid: Option<u32>,
+    /// What it serves, if it is a server and answers.
+    pub serving: Option<ServingStatus>,
+}
+
+impl std::fmt::Display for InUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = self.path.display();
+        let process = self.pid.map_or("another process".into(), |pid| format!("process {pid}"));
+        let Some(serving) = &self.serving else {
+            return write!(
+                f,
+                "{path} is in use by {process}, which does not answer on {}; try again, or end it",
+                socket_path(&self.path).display()
+            );
+        };
+        write!(
+            f,
+            "{path} is being served by {process} on {}; `everbyte pool` and `everbyte volume` \
+             commands reach it through {} by themselves",
+            serving.addresses.join(", "),
+            socket_path(&self.path).display()
+        )?;
+        let uris: Vec<&str> =
+            serving.exports.iter().flat_map(|e| &e.uris).map(String::as_str).collect();
+        if uris.is_empty() { Ok(()) } else { write!(f, ", clients at {}", uris.join(" ")) }
+    }
+}
+
+impl FileError {
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| match source.kind() {
+            ErrorKind::NotFound => Self::NotFound { path },
+            _ => Self::Io { action, path, source },
+        }
+    }
+
+    fn pool(path: &Path) -> impl FnOnce(PoolError) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Pool { path, source }
+    }
+}
+
+/// What pool to make.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Size in bytes, a multiple of 4096; `None` for the whole of a device.
+    pub len_bytes: Option<u64>,
+    /// Volumes there can be.
+    pub volumes_max: u64,
+    /// Whether whatever is there may be destroyed.
+    pub force: bool,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { len_bytes: None, volumes_max: VOLUMES_MAX_DEFAULT, force: false }
+    }
+}
+
+/// Makes an empty pool at `path`, in a new file that is fully allocated or on a device, and
+/// leaves it cleanly shut down. `progress` is told how many bytes of how many are allocated.
+/// Returns the size in bytes.
+///
+/// # Errors
+/// Something is there and `force` was not given, somebody uses it, or the system refuses. A new
+/// file is removed again.
+pub fn create(
+    path: &Path,
+    options: &CreateOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<u64, FileError> {
+    let is_new = !path.try_exists().map_err(FileError::io("look for", path))?;
+    let made =
+        obtain(path, options, is_new, progress).and_then(|file| format(path, &file, options));
+    if made.is_err() && is_new && !matches!(made, Err(FileError::InUse(_))) {
+        // The first error is the one that matters.
+        let _best_effort = fs::remove_file(path);
+    }
+    made
+}
+
+/// The locked and allocated file or device.
+fn obtain(
+    path: &Path,
+    options: &CreateOptions,
+    is_new: bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<File, FileError> {
+    let invalid = |what: String| FileError::pool(path)(PoolError::Invalid(what));
+    let wanted = options.len_bytes;
+    if let Some(len) = wanted.filter(|len| *len == 0 || !len.is_multiple_of(BLOCK_U64)) {
+        return Err(invalid(format!("a pool of {len} bytes cannot be: use a multiple of 4096")));
+    }
+    let needed = || wanted.ok_or_else(|| invalid("a file needs a size: pass --size".into()));
+    if is_new {
+        let len = needed()?;
+        let file = create_file(path, len.min(step_bytes(len)))?;
+        lock(path, &file)?;
+        allocate(&file, len, progress)?;
+        return Ok(file);
+    }
+    let file = FileOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(FileError::io("open", path))?;
+    let kind = file.metadata().map_err(FileError::io("inspect", path))?.file_type();
+    if !kind.is_file() {
+        lock(path, &file)?;
+        let device = Mapped::from_file(&file, &MediaOptions::new().read_only(true))?;
+        if let Some(len) = wanted.filter(|len| *len != device.len()) {
+            return Err(invalid(format!(
+                "the device has {} bytes and is taken as a whole: pass no size instead of {len}",
+                device.len()
+            )));
+        }
+        if !options.force && !is_blank(&device) {
+            return Err(FileError::NotBlank { path: path.to_owned() });
+        }
+        return Ok(file);
+    }
+    if !options.force {
+        return Err(FileError::Exists { path: path.to_owned() });
+    }
+    let len = needed()?;
+    lock(path, &file)?;
+    file.set_len(0).map_err(FileError::io("empty", path))?;
+    allocate(&file, len, progress)?;
+    Ok(file)
+}
+
+fn step_bytes(len: u64) -> u64 {
+    let step = (len / ALLOCATION_STEPS).max(STEP_BYTES_MIN);
+    step.next_multiple_of(BLOCK_U64)
+}
+
+fn allocate(file: &File, len: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
+    let mut done = 0;
+    while done < len {
+        done = (done + step_bytes(len)).min(len);
+        allocate_file(file, done)?;
+        progress(done, len);
+    }
+    Ok(())
+}
+
+fn is_blank(device: &Mapped) -> bool {
+    let zeroes = vec![0; everbyte_media::BLOCK];
+    let blocks = device.len().min(BLANK_BYTES) / BLOCK_U64;
+    (0..blocks).all(|block| device.changed_lines(BlockNo(block), 0, &zeroes).is_empty())
+}
+
+fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<u64, FileError> {
+    let medium = Mapped::from_file(file, &MediaOptions::new())?;
+    let failed = || FileError::pool(path);
+    Pool::format(&medium, options.volumes_max, rand::random()).map_err(failed())?;
+    let len = medium.len();
+    let pool = Pool::open(Arc::new(medium), Owners::new([]), &OpenOptions::default());
+    pool.and_then(|pool| pool.close()).map_err(failed())?;
+    Ok(len)
+}
+
+/// Opens the pool at `path` for use, recovering it. Nobody else can open it until the pool, and
+/// everything that shares its medium, is dropped.
+///
+/// # Errors
+/// Another process has it; it is no pool, or damaged; the system refuses.
+pub fn open_locked(
+    path: &Path,
+    media: &MediaOptions,
+    owners: Owners<Mapped>,
+    options: &OpenOptions,
+) -> Result<Pool<Mapped>, FileError> {
+    let file = FileOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(FileError::io("open", path))?;
+    lock(path, &file)?;
+    let medium = Arc::new(Mapped::from_file(&file, media)?);
+    Pool::open(medium, owners, options).map_err(FileError::pool(path))
+}
+
+/// A pool that is only looked at.
+pub struct Inspected {
+    /// The pool, on a private copy: what is done to it is lost when it is dropped.
+    pub pool: Pool<Mapped>,
+    /// What the pool really lies on.
+    pub medium: Description,
+}
+
+/// How a pool that is only looked at keeps others away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Others may look as well, nobody may change or serve the pool.
+    Shared,
+    /// Nobody else may open the pool: for a server that changes nothing.
+    Exclusive,
+}
+
+/// Opens the pool at `path` to look at it. Recovery runs on a private copy; the file is not
+/// changed and need not be writable.
+///
+/// # Errors
+/// As [`open_locked`].
+pub fn inspect(
+    path: &Path,
+    sharing: Sharing,
+    media: MediaOptions,
+    owners: Owners<Mapped>,
+) -> Result<Inspected, FileError> {
+    let file = File::open(path).map_err(FileError::io("open", path))?;
+    match sharing {
+        Sharing::Shared => locked(path, &file, file.try_lock_shared())?,
+        Sharing::Exclusive => lock(path, &file)?,
+    }
+    let real = Mapped::from_file(&file, &media.clone().read_only(true))?;
+    let description = real.describe();
+    drop(real);
+    let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?);
+    let pool =
+        Pool::open(medium, owners, &OpenOptions::default()).map_err(FileError::pool(path))?;
+    Ok(Inspected { pool, medium: description })
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), FileError> {
+    locked(path, file, file.try_lock())
+}
+
+fn locked(path: &Path, file: &File, result: Result<(), TryLockError>) -> Result<(), FileError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(FileError::InUse(Box::new(who_has(path, file)))),
+        Err(TryLockError::Error(error)) => Err(FileError::io("lock", path)(error)),
+    }
+}
+
+fn who_has(path: &Path, file: &File) -> InUse {
+    let ask = || {
+        let mut client = ControlClient::connect(path).ok()?;
+        client.set_timeout(Some(ASK_TIME_MAX)).ok()?;
+        match client.call(Request::Exports).ok()? {
+            Response::Serving(serving) => Some(serving),
+            _ => None,
+        }
+    };
+    let serving: Option<ServingStatus> = ask();
+    let pid = serving.as_ref().map(|serving| serving.pid).or_else(|| lock_holder(file));
+    InUse { path: path.to_owned(), pid, serving }
+}
+
+/// A process that holds a lock on `file`, if the system tells.
+fn lock_holder(file: &File) -> Option<u32> {
+    let metadata = file.metadata().ok()?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let major = rustix::fs::major(device);
+    let minor = rustix::fs::minor(device);
+    let identity = format!("{major:02x}:{minor:02x}:{inode}");
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    find_holder(&locks, &identity)
+}
+
+/// The process of the first granted lock on the file that `/proc/locks` calls `identity`.
+fn find_holder(locks: &str, identity: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let ["FLOCK", _, _, pid, file, ..] = fields.get(1..)? else { return None };
+        (*file == identity).then(|| pid.parse().ok()).flatten().filter(|pid| *pid != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(path: &Path, len: u64, force: bool) -> Result<u64, FileError> {
+        let options = CreateOptions { len_bytes: Some(len), volumes_max: 4, force };
+        create(path, &options, &mut |_, _| {})
+    }
+
+    fn open(path: &Path) -> Result<Pool<Mapped>, FileError> {
+        open_locked(path, &MediaOptions::new(), Owners::new([]), &OpenOptions::default())
+    }
+
+    fn look(path: &Path) -> Result<Inspected, FileError> {
+        inspect(path, Sharing::Shared, MediaOptions::new(), Owners::new([]))
+    }
+
+    #[test]
+    fn a_new_pool_is_clean_allocated_and_its_path_kept_from_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        assert_eq!(make(&path, 1 << 20, false).unwrap(), 1 << 20);
+        assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20, "sparse");
+        let before = fs::read(&path).unwrap();
+        let inspected = look(&path).unwrap();
+        assert!(inspected.pool.recovery().was_clean);
+        let uid = inspected.pool.info().uid;
+        drop(inspected);
+        assert_eq!(fs::read(&path).unwrap(), before, "looking changed the pool");
+        let error = make(&path, 2 << 20, false).unwrap_err();
+        assert!(error.to_string().contains("exists already"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+        make(&path, 512 << 10, true).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 512 << 10);
+        assert_ne!(look(&path).unwrap().pool.info().uid, uid);
+    }
+
+    #[test]
+    fn impossible_pools_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        for (len, expected) in
+            [(0, "multiple of 4096"), (1000, "multiple of 4096"), (8192, "needs at least")]
+        {
+            let error = make(&path, len, false).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(!path.exists());
+        }
+        let error = create(&path, &CreateOptions::default(), &mut |_, _| {}).unwrap_err();
+        assert!(error.to_string().contains("pass --size"), "{error}");
+        let error = make(&folder.path().join("no/pool"), 1 << 20, false).unwrap_err();
+        assert!(error.to_string().contains("no/pool"), "{error}");
+        let error = make(folder.path(), 1 << 20, true).unwrap_err();
+        assert!(error.to_string().contains("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        make(&path, 1 << 20, false).unwrap();
+        let pool = open(&path).unwrap();
+        for error in [open(&path).err(), look(&path).err(), make(&path, 1 << 20, true).err()] {
+            let error = error.unwrap();
+            let FileError::InUse(holder) = &error else { panic!("{error}") };
+            assert_eq!(holder.serving, None);
+            if let Some(pid) = holder.pid {
+                assert_eq!(pid, std::process::id());
+            }
+            assert!(error.to_string().contains("is in use by"), "{error}");
+        }
+        let medium = Arc::clone(pool.medium());
+        drop(pool);
+        assert!(open(&path).is_err(), "the medium is still mapped");
+        drop(medium);
+        let first = look(&path).unwrap();
+        let second = look(&path).unwrap();
+        assert!(open(&path).is_err(), "somebody looks");
+        drop((first, second));
+        open(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_pool_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        let error = open(&path).err().unwrap();
+        assert!(error.to_string().contains("there is no pool at"), "{error}");
+        for (bytes, expected) in [
+            (vec![], "has 0 bytes"),
+            (vec![1; 5000], "not a positive multiple of 4096"),
+            (vec![1; 8192], "this is no pool"),
+        ] {
+            fs::write(&path, &bytes).unwrap();
+            for error in [open(&path).err(), look(&path).err()] {
+                let error = error.unwrap().to_string();
+                assert!(error.contains(expected) && error.contains("pool"), "{error}");
+            }
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+        make(&path, 1 << 20, true).unwrap();
+        FileOptions::new().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
+        let error = open(&path).err().unwrap().to_string();
+        assert!(error.contains("truncated") && error.contains("1048576"), "{error}");
+    }
+
+    #[test]
+    fn holders_are_found_in_the_list_of_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 5 fd:01:77 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 1234 fd:01:77 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 9 fd:01:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ  0 00:2a:8 0 EOF\n";
+        assert_eq!(find_holder(locks, "fd:01:77"), Some(1234));
+        assert_eq!(find_holder(locks, "00:2a:8"), None);
+        assert_eq!(find_holder(locks, "fd:01:7"), None);
+    }
+}
