@@ -207,12 +207,8 @@ pub trait BlockDevice: Send + Sync {
     ///
     /// # Errors
     /// `OutOfRange` (also for `len` 0), `Media`, `Gone`.
-    fn status(
-        &self,
-        offset: u64,
-        len: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, DeviceError>;
+    fn status(&self, offset: u64, len: u64, extents_max: usize)
+    -> Result<Vec<Extent>, DeviceError>;
 
     /// Hints that the range will be read soon.
     ///

@@ -1,11 +1,17 @@
-//! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it.
+//! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it: a reference
+//! device in memory and the conformance suite.
 //!
 //! Knows nothing of pools or protocols.
+#![forbid(unsafe_code)]
 
+mod conformance;
 mod device;
+mod memory;
+mod range;
 mod socket;
 
-pub use device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
-};
+pub use conformance::conformance;
+pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
+pub use memory::MemoryDevice;
+pub use range::check_range;
 pub use socket::send_all;

@@ -1,1 +1,30 @@
-//! Being built.
+//! Network block devices: a server for any set of [`everbyte_device::BlockDevice`]s, and a client
+//! that makes a device of a remote export.
+//!
+//! The fixed newstyle handshake with structured replies, block status (`base:allocation`), FUA,
+//! trimming, (fast) zeroing, caching hints and several connections to one export; no TLS.
+//! A connection has a thread of its own, which takes and answers requests in batches.
+//!
+//! Knows devices only by their trait, and nothing of pools.
+#![forbid(unsafe_code)]
+
+mod address;
+mod client;
+mod counters;
+mod end;
+mod handshake;
+mod input;
+mod listener;
+mod protocol;
+mod remote;
+mod server;
+mod transmission;
+mod wire;
+
+pub use address::{Address, AddressError};
+pub use client::{Client, ClientError, Cookie, Reply};
+pub use counters::ServerStats;
+pub use handshake::{ExportInfo, Exports};
+pub use listener::BindError;
+pub use remote::RemoteDevice;
+pub use server::{Server, Settings};

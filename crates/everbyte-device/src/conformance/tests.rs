@@ -1,0 +1,155 @@
+//! The suite must be able to fail: each planted fault is one that a real device could have.
+
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, SendError, WriteRequest,
+    conformance,
+};
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    TornWrite,
+    LostNeighbour,
+    ReversedBatch,
+    CoarseDiscard,
+    DiscardKeepsEdges,
+    StatusTooLong,
+    StatusSaysZero,
+    PrefixBeforeError,
+    WritesWhenReadOnly,
+    ZeroLengthBeyondEnd,
+}
+
+struct Faulty {
+    fault: Fault,
+    inner: MemoryDevice,
+}
+
+impl Faulty {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+}
+
+impl BlockDevice for Faulty {
+    fn geometry(&self) -> Geometry {
+        let read_only = self.has(Fault::WritesWhenReadOnly);
+        Geometry { read_only, ..self.inner.geometry() }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        if self.has(Fault::ZeroLengthBeyondEnd) && out.is_empty() {
+            return Ok(());
+        }
+        self.inner.read(offset, out)
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        if self.has(Fault::PrefixBeforeError) {
+            crate::send_all(socket, prefix)?;
+            return self.inner.send(offset, len, b"", socket);
+        }
+        self.inner.send(offset, len, prefix, socket)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        let end = offset.saturating_add(data.len() as u64);
+        if self.has(Fault::TornWrite) && data.len() > 100 && end <= self.inner.geometry().size_bytes
+        {
+            self.inner.write(offset, &data[..100], fua)?;
+            std::thread::sleep(Duration::from_micros(1));
+        }
+        if self.has(Fault::LostNeighbour) && end < self.inner.geometry().size_bytes {
+            let mut whole = vec![0; data.len() + 1];
+            self.inner.read(offset, &mut whole)?;
+            if data.len() < 100 {
+                // Wide enough for others to slip in on any machine.
+                std::thread::sleep(Duration::from_micros(1));
+            }
+            whole[..data.len()].copy_from_slice(data);
+            return self.inner.write(offset, &whole, fua);
+        }
+        self.inner.write(offset, data, fua)
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        let do_one = |r: &WriteRequest<'_>| self.write(r.offset, r.data, r.fua);
+        if self.has(Fault::ReversedBatch) {
+            let mut results: Vec<_> = requests.iter().rev().map(do_one).collect();
+            results.reverse();
+            return results;
+        }
+        requests.iter().map(do_one).collect()
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.inner.discard(offset, 0, fua)?;
+        if self.has(Fault::CoarseDiscard) && offset % 512 == 1 {
+            return self.inner.discard(offset - 1, len, fua);
+        }
+        if self.has(Fault::DiscardKeepsEdges) && len < 4096 {
+            crate::check_range(offset, len, self.inner.geometry().size_bytes)?;
+            return Ok(());
+        }
+        self.inner.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.inner.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        let mut extents = self.inner.status(offset, len, max)?;
+        if let Some(last) = extents.last_mut() {
+            last.len += u64::from(self.has(Fault::StatusTooLong) && len % 4096 == 1);
+            last.zero |= self.has(Fault::StatusSaysZero);
+        }
+        Ok(extents)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.cache(offset, len)
+    }
+}
+
+#[test]
+fn planted_faults_are_caught() {
+    for fault in [
+        Fault::TornWrite,
+        Fault::LostNeighbour,
+        Fault::ReversedBatch,
+        Fault::CoarseDiscard,
+        Fault::DiscardKeepsEdges,
+        Fault::StatusTooLong,
+        Fault::StatusSaysZero,
+        Fault::PrefixBeforeError,
+        Fault::WritesWhenReadOnly,
+        Fault::ZeroLengthBeyondEnd,
+    ] {
+        let run = AssertUnwindSafe(|| {
+            conformance(&|size| Arc::new(Faulty { fault, inner: MemoryDevice::new(size) }));
+        });
+        assert!(catch_unwind(run).is_err(), "{fault:?} was not caught");
+    }
+}

@@ -1,0 +1,474 @@
+//! A synchronous client of one export, with as many requests in flight as its caller likes.
+//!
+//! Requests gather until somebody waits for a reply or many bytes have gathered; they are sent
+//! in the order of submission. Replies may come in any order.
+//!
+//! Invariants: `pending` holds exactly the requests whose replies are not complete; a reply that
+//! fits no request breaks the connection for good, as does a failure of the socket. Sending never
+//! stops receiving, so a client and a server that both have much to send do not block each other.
+
+mod negotiate;
+mod replies;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use everbyte_device::{Extent, Fua, Hole};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+use crate::address::{Address, AddressError};
+use crate::handshake::ExportInfo;
+use crate::protocol::{PAYLOAD_MAX, Request, command, command_flag, transmission_flag};
+use crate::wire::wait;
+
+use negotiate::Agreed;
+use replies::{Incoming, Pending, Wanted};
+
+/// Bytes of requests that are sent at the latest.
+const OUTGOING_MAX: usize = 256 << 10;
+
+/// How long connecting and the handshake may take, each.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why a client's request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The text of an address or URI is wrong.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// No connection to the server.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// The server's address.
+        address: Address,
+        /// Why.
+        source: io::Error,
+    },
+    /// The server refused an option of the handshake.
+    #[error("the server refused to {what}: {message}")]
+    Refused {
+        /// What was asked for.
+        what: &'static str,
+        /// The server's words, or the number of its error.
+        message: String,
+    },
+    /// The server answered a request with an error; the connection goes on.
+    #[error("the server failed with error {errno}: {message}")]
+    Request {
+        /// The error's number in the protocol, which is Linux's.
+        errno: u32,
+        /// The server's words; may be empty.
+        message: String,
+    },
+    /// The connection is of no further use: the socket failed or the server broke the protocol.
+    #[error("the connection is broken: {reason}")]
+    Broken {
+        /// What happened.
+        reason: String,
+    },
+    /// The request is longer than the protocol's 32 MiB for payloads; nothing was sent.
+    #[error("a request of {len} bytes is too long")]
+    TooLong {
+        /// Its bytes.
+        len: usize,
+    },
+    /// Nothing with this cookie was submitted, or its reply was taken already.
+    #[error("no reply is due for cookie {0:?}")]
+    UnknownCookie(Cookie),
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        Self::Broken { reason: error.to_string() }
+    }
+}
+
+/// Names a submitted request of one client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cookie(u64);
+
+/// The reply to a successful request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// It was done.
+    Done,
+    /// The bytes that were read.
+    Data(Vec<u8>),
+    /// The extents from the start of the range on, which may end before the range does.
+    Extents(Vec<Extent>),
+}
+
+/// A connection to one export. The `submit` methods queue a request and return at once, `wait`
+/// returns its reply; the other methods do both. Ranges are the server's to check.
+pub struct Client {
+    socket: OwnedFd,
+    agreed: Agreed,
+    outgoing: Vec<u8>,
+    incoming: Incoming,
+    pending: HashMap<u64, Pending>,
+    finished: HashMap<u64, Result<Reply, ClientError>>,
+    cookie_next: u64,
+    broken: Option<String>,
+}
+
+fn connect_socket(address: &Address) -> Result<OwnedFd, ClientError> {
+    let failed = |source| ClientError::Connect { address: address.clone(), source };
+    match address {
+        Address::Unix(path) => Ok(UnixStream::connect(path).map_err(failed)?.into()),
+        Address::Tcp(tcp) => {
+            let stream = TcpStream::connect_timeout(tcp, HANDSHAKE_TIME_MAX).map_err(failed)?;
+            stream.set_nodelay(true).map_err(failed)?;
+            Ok(stream.into())
+        }
+    }
+}
+
+impl Client {
+    /// Connects to an export; the empty name is the server's default one.
+    ///
+    /// # Errors
+    /// If there is no server, no such export, or no common protocol.
+    pub fn connect(address: &Address, export: &str) -> Result<Self, ClientError> {
+        let socket = connect_socket(address)?;
+        let agreed = negotiate::go(socket.as_fd(), export)?;
+        Ok(Self {
+            socket,
+            agreed,
+            outgoing: Vec::with_capacity(OUTGOING_MAX),
+            incoming: Incoming::new(),
+            pending: HashMap::new(),
+            finished: HashMap::new(),
+            cookie_next: 1,
+            broken: None,
+        })
+    }
+
+    /// Connects to what an NBD URI names.
+    ///
+    /// # Errors
+    /// As `connect`, and if the URI is wrong.
+    pub fn connect_uri(uri: &str) -> Result<Self, ClientError> {
+        let (address, export) = Address::from_uri(uri)?;
+        Self::connect(&address, &export)
+    }
+
+    /// The exports of a server.
+    ///
+    /// # Errors
+    /// If there is no server or it does not tell.
+    pub fn list(address: &Address) -> Result<Vec<ExportInfo>, ClientError> {
+        negotiate::list(connect_socket(address)?.as_fd())
+    }
+
+    /// Size of the export in bytes, as it was when connecting.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.agreed.size_bytes
+    }
+
+    /// Smallest legal request and alignment, and the preferred one, in bytes.
+    #[must_use]
+    pub fn block_bytes(&self) -> (u32, u32) {
+        (self.agreed.minimum_bytes, self.agreed.preferred_bytes)
+    }
+
+    /// Most bytes in a read or a write.
+    #[must_use]
+    pub fn payload_bytes_max(&self) -> u32 {
+        self.agreed.payload_bytes_max
+    }
+
+    /// Whether the server refuses writes.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.can(transmission_flag::READ_ONLY)
+    }
+
+    /// Whether several connections see each other's flushes.
+    #[must_use]
+    pub fn can_multi_conn(&self) -> bool {
+        self.can(transmission_flag::CAN_MULTI_CONN)
+    }
+
+    /// Whether the server makes anything durable on request.
+    #[must_use]
+    pub fn can_flush(&self) -> bool {
+        self.can(transmission_flag::SEND_FLUSH)
+    }
+
+    pub(crate) fn can(&self, flag: u16) -> bool {
+        self.agreed.flags & flag != 0
+    }
+
+    /// Whether `block_status` can be asked for.
+    #[must_use]
+    pub fn can_block_status(&self) -> bool {
+        self.agreed.context.is_some()
+    }
+
+    /// Queues a read.
+    ///
+    /// # Errors
+    /// `TooLong`, `Broken`.
+    pub fn submit_read(&mut self, offset: u64, len: usize) -> Result<Cookie, ClientError> {
+        let wire_len = payload_len(len)?;
+        let wanted = Wanted::Data(vec![0; len]);
+        self.submit(command::READ, 0, offset, wire_len, &[], wanted)
+    }
+
+    /// Queues a write. `data` is copied.
+    ///
+    /// # Errors
+    /// `TooLong`, `Broken`.
+    pub fn submit_write(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        fua: Fua,
+    ) -> Result<Cookie, ClientError> {
+        let len = payload_len(data.len())?;
+        self.submit(command::WRITE, fua_flag(fua), offset, len, data, Wanted::Nothing)
+    }
+
+    /// Queues a flush, which covers the writes whose replies have come.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn submit_flush(&mut self) -> Result<Cookie, ClientError> {
+        self.submit(command::FLUSH, 0, 0, 0, &[], Wanted::Nothing)
+    }
+
+    /// Reads `len` bytes.
+    ///
+    /// # Errors
+    /// The server's, `TooLong`, `Broken`.
+    pub fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, ClientError> {
+        let cookie = self.submit_read(offset, len)?;
+        match self.wait(cookie)? {
+            Reply::Data(data) => Ok(data),
+            // Replies are made from what their requests want.
+            Reply::Done | Reply::Extents(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Writes `data`.
+    ///
+    /// # Errors
+    /// The server's, `TooLong`, `Broken`.
+    pub fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<(), ClientError> {
+        let cookie = self.submit_write(offset, data, fua)?;
+        self.wait(cookie).map(drop)
+    }
+
+    /// Makes all writes that were answered durable.
+    ///
+    /// # Errors
+    /// The server's, `Broken`.
+    pub fn flush(&mut self) -> Result<(), ClientError> {
+        let cookie = self.submit_flush()?;
+        self.wait(cookie).map(drop)
+    }
+
+    /// Lets the server forget the bytes of a range.
+    ///
+    /// # Errors
+    /// The server's, `Broken`.
+    pub fn trim(&mut self, offset: u64, len: u32, fua: Fua) -> Result<(), ClientError> {
+        self.do_one(command::TRIM, fua_flag(fua), offset, len)
+    }
+
+    /// Zeroes a range; with `fast`, only if that is faster than writing zeroes.
+    ///
+    /// # Errors
+    /// The server's, `Broken`.
+    pub fn write_zeroes(
+        &mut self,
+        offset: u64,
+        len: u32,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), ClientError> {
+        let mut flags = fua_flag(fua);
+        if hole == Hole::Forbidden {
+            flags |= command_flag::NO_HOLE;
+        }
+        if fast {
+            flags |= command_flag::FAST_ZERO;
+        }
+        self.do_one(command::WRITE_ZEROES, flags, offset, len)
+    }
+
+    /// Hints that a range will be read soon.
+    ///
+    /// # Errors
+    /// The server's, `Broken`.
+    pub fn cache(&mut self, offset: u64, len: u32) -> Result<(), ClientError> {
+        self.do_one(command::CACHE, 0, offset, len)
+    }
+
+    /// What lies in a range; with `only_one`, no more than its first extent.
+    ///
+    /// # Errors
+    /// The server's, `Broken`.
+    pub fn block_status(
+        &mut self,
+        offset: u64,
+        len: u32,
+        only_one: bool,
+    ) -> Result<Vec<Extent>, ClientError> {
+        let flags = if only_one { command_flag::REQ_ONE } else { 0 };
+        let wanted = Wanted::Extents(Vec::new());
+        let cookie = self.submit(command::BLOCK_STATUS, flags, offset, len, &[], wanted)?;
+        match self.wait(cookie)? {
+            Reply::Extents(extents) => Ok(extents),
+            Reply::Done | Reply::Data(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Says goodbye. Replies that were not waited for are lost, but their requests are sent.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn disconnect(mut self) -> Result<(), ClientError> {
+        let cookies: Vec<_> = self.pending.keys().copied().collect();
+        for cookie in cookies {
+            // Whether it failed is what the caller chose not to know.
+            let _ = self.wait(Cookie(cookie));
+        }
+        self.submit(command::DISC, 0, 0, 0, &[], Wanted::Nothing)?;
+        self.send_outgoing()
+    }
+
+    fn do_one(
+        &mut self,
+        command: u16,
+        flags: u16,
+        offset: u64,
+        len: u32,
+    ) -> Result<(), ClientError> {
+        let cookie = self.submit(command, flags, offset, len, &[], Wanted::Nothing)?;
+        self.wait(cookie).map(drop)
+    }
+
+    fn submit(
+        &mut self,
+        command: u16,
+        flags: u16,
+        offset: u64,
+        len: u32,
+        payload: &[u8],
+        wanted: Wanted,
+    ) -> Result<Cookie, ClientError> {
+        self.check_broken()?;
+        let cookie = self.cookie_next;
+        self.cookie_next += 1;
+        Request { flags, command, cookie, offset, len }.encode(&mut self.outgoing);
+        self.outgoing.extend_from_slice(payload);
+        self.pending.insert(cookie, Pending::new(offset, len, wanted));
+        if self.outgoing.len() >= OUTGOING_MAX {
+            self.send_outgoing()?;
+        }
+        Ok(Cookie(cookie))
+    }
+
+    /// Sends what was submitted, and waits for the reply to one of the requests.
+    ///
+    /// # Errors
+    /// The server's, `Broken`, `UnknownCookie`.
+    pub fn wait(&mut self, cookie: Cookie) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(reply) = self.finished.remove(&cookie.0) {
+                return reply;
+            }
+            self.check_broken()?;
+            if !self.pending.contains_key(&cookie.0) {
+                return Err(ClientError::UnknownCookie(cookie));
+            }
+            self.send_outgoing()?;
+            self.receive()?;
+        }
+    }
+
+    fn check_broken(&self) -> Result<(), ClientError> {
+        match &self.broken {
+            Some(reason) => Err(ClientError::Broken { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn send_outgoing(&mut self) -> Result<(), ClientError> {
+        let outgoing = std::mem::take(&mut self.outgoing);
+        let sent = self.send_receiving(&outgoing);
+        self.outgoing = outgoing;
+        self.outgoing.clear();
+        self.outgoing.shrink_to(2 * OUTGOING_MAX);
+        sent
+    }
+
+    /// Sends `bytes`; when the server takes no more, takes its replies instead.
+    fn send_receiving(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
+        while !bytes.is_empty() {
+            match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let events = PollFlags::IN | PollFlags::OUT;
+                    let ready = wait(self.socket.as_fd(), events, None)
+                        .map_err(|error| self.break_off(error.to_string()))?;
+                    if ready.contains(PollFlags::IN) {
+                        self.receive()?;
+                    }
+                }
+                Err(error) => {
+                    return Err(self.break_off(io::Error::from(error).to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives one simple reply or chunk.
+    fn receive(&mut self) -> Result<(), ClientError> {
+        let received = replies::receive(
+            self.socket.as_fd(),
+            &mut self.incoming,
+            &self.agreed,
+            &mut self.pending,
+        );
+        match received {
+            Ok(Some((cookie, reply))) => {
+                self.finished.insert(cookie, reply);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(self.break_off(error.to_string())),
+        }
+    }
+
+    fn break_off(&mut self, reason: String) -> ClientError {
+        self.broken = Some(reason.clone());
+        ClientError::Broken { reason }
+    }
+}
+
+fn fua_flag(fua: Fua) -> u16 {
+    match fua {
+        Fua::Yes => command_flag::FUA,
+        Fua::No => 0,
+    }
+}
+
+fn payload_len(len: usize) -> Result<u32, ClientError> {
+    match u32::try_from(len) {
+        Ok(wire_len) if wire_len <= PAYLOAD_MAX => Ok(wire_len),
+        _ => Err(ClientError::TooLong { len }),
+    }
+}

@@ -1,0 +1,269 @@
+//! What a server answers, taken apart and held against what was asked.
+//!
+//! Nothing the server sends is believed: lengths are checked before memory is filled, data must
+//! lie in the range that was read, cover it and not overlap.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use everbyte_device::Extent;
+
+use crate::protocol::{
+    CHUNK_HEADER_LEN, Fields, NAME_MAX, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC,
+    STRUCTURED_REPLY_MAGIC, chunk, extent_flag,
+};
+use crate::wire;
+
+use super::negotiate::Agreed;
+use super::{ClientError, Reply};
+
+/// Bytes received at once.
+const BUFFER_LEN: usize = 64 << 10;
+
+/// Longest chunk other than data, in bytes: a block status of many extents.
+const CHUNK_MAX: u32 = 4 << 20;
+
+/// A reply that is complete, with the cookie of its request.
+type Finished = (u64, Result<Reply, ClientError>);
+
+/// What a request wants, filled as chunks arrive.
+pub(super) enum Wanted {
+    Nothing,
+    Data(Vec<u8>),
+    Extents(Vec<Extent>),
+}
+
+/// A request whose reply is not complete.
+pub(super) struct Pending {
+    offset: u64,
+    len: u32,
+    wanted: Wanted,
+    /// Bytes of data that have arrived, as (start, end) within the request.
+    covered: Vec<(usize, usize)>,
+    error: Option<ClientError>,
+}
+
+impl Pending {
+    pub(super) fn new(offset: u64, len: u32, wanted: Wanted) -> Self {
+        Self { offset, len, wanted, covered: Vec::new(), error: None }
+    }
+
+    /// Where in the request `len` bytes at `offset` lie, which must be new.
+    fn cover(&mut self, offset: u64, len: usize) -> Result<std::ops::Range<usize>, ClientError> {
+        let start = offset.checked_sub(self.offset).and_then(|s| usize::try_from(s).ok());
+        let range = start.and_then(|s| Some((s, s.checked_add(len)?)));
+        let Some((start, end)) = range.filter(|r| r.1 <= self.len as usize && len > 0) else {
+            return Err(broken("the server sent data that was not asked for"));
+        };
+        if self.covered.iter().any(|&(from, to)| start < to && from < end) {
+            return Err(broken("the server sent data twice"));
+        }
+        match self.covered.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => self.covered.push((start, end)),
+        }
+        Ok(start..end)
+    }
+
+    fn finish(self) -> Result<Result<Reply, ClientError>, ClientError> {
+        if let Some(error) = self.error {
+            return Ok(Err(error));
+        }
+        match self.wanted {
+            Wanted::Nothing => Ok(Ok(Reply::Done)),
+            Wanted::Data(data) => {
+                let covered: usize = self.covered.iter().map(|(start, end)| end - start).sum();
+                if covered != data.len() {
+                    return Err(broken("the server left out data"));
+                }
+                Ok(Ok(Reply::Data(data)))
+            }
+            Wanted::Extents(extents) if extents.is_empty() => {
+                Err(broken("the server sent no extents"))
+            }
+            Wanted::Extents(extents) => Ok(Ok(Reply::Extents(extents))),
+        }
+    }
+}
+
+fn broken(reason: &str) -> ClientError {
+    ClientError::Broken { reason: reason.to_owned() }
+}
+
+/// Bytes that have arrived and were not looked at yet.
+pub(super) struct Incoming {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Incoming {
+    pub(super) fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0 }
+    }
+
+    /// Fills `out`; large rests go there without passing through the buffer.
+    fn recv(&mut self, socket: BorrowedFd<'_>, mut out: &mut [u8]) -> io::Result<()> {
+        loop {
+            let count = (self.end - self.start).min(out.len());
+            out[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+            self.start += count;
+            out = &mut out[count..];
+            if out.is_empty() {
+                return Ok(());
+            }
+            if out.len() >= BUFFER_LEN {
+                return wire::recv_exact(socket, out);
+            }
+            self.start = 0;
+            self.end = wire::recv_some(socket, &mut self.buffer)?;
+            if self.end == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    fn array<const N: usize>(&mut self, socket: BorrowedFd<'_>) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.recv(socket, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Receives one simple reply or one chunk, and returns the reply that it completes.
+///
+/// # Errors
+/// The socket's, and every way in which a server can break the protocol; the connection is of no
+/// further use.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    incoming: &mut Incoming,
+    agreed: &Agreed,
+    pending: &mut HashMap<u64, Pending>,
+) -> Result<Option<Finished>, ClientError> {
+    match u32::from_be_bytes(incoming.array(socket)?) {
+        SIMPLE_REPLY_MAGIC => receive_simple(socket, incoming, agreed, pending).map(Some),
+        STRUCTURED_REPLY_MAGIC if agreed.structured => {
+            receive_chunk(socket, incoming, agreed, pending)
+        }
+        magic => Err(broken(&format!("a reply starts with {magic:#010x}"))),
+    }
+}
+
+const UNASKED: &str = "the server answered what was not asked";
+
+fn receive_simple(
+    socket: BorrowedFd<'_>,
+    incoming: &mut Incoming,
+    agreed: &Agreed,
+    pending: &mut HashMap<u64, Pending>,
+) -> Result<Finished, ClientError> {
+    let header: [u8; SIMPLE_REPLY_LEN - 4] = incoming.array(socket)?;
+    let mut fields = Fields(&header);
+    let (errno, cookie) = (fields.u32().unwrap_or_default(), fields.u64().unwrap_or_default());
+    let mut request = pending.remove(&cookie).ok_or_else(|| broken(UNASKED))?;
+    match &mut request.wanted {
+        Wanted::Data(_) if agreed.structured => {
+            return Err(broken("the server gave a simple reply to a read"));
+        }
+        Wanted::Data(data) if errno == 0 => {
+            incoming.recv(socket, data)?;
+            request.covered.push((0, data.len()));
+        }
+        Wanted::Nothing | Wanted::Data(_) | Wanted::Extents(_) => {}
+    }
+    if errno != 0 {
+        request.error = Some(ClientError::Request { errno, message: String::new() });
+    }
+    Ok((cookie, request.finish()?))
+}
+
+fn receive_chunk(
+    socket: BorrowedFd<'_>,
+    incoming: &mut Incoming,
+    agreed: &Agreed,
+    pending: &mut HashMap<u64, Pending>,
+) -> Result<Option<Finished>, ClientError> {
+    let header: [u8; CHUNK_HEADER_LEN - 4] = incoming.array(socket)?;
+    let mut fields = Fields(&header);
+    let (flags, kind) = (fields.u16().unwrap_or_default(), fields.u16().unwrap_or_default());
+    let (cookie, len) = (fields.u64().unwrap_or_default(), fields.u32().unwrap_or_default());
+    let request = pending.get_mut(&cookie).ok_or_else(|| broken(UNASKED))?;
+    if kind == chunk::OFFSET_DATA {
+        let offset = u64::from_be_bytes(incoming.array(socket)?);
+        let len = len.checked_sub(8).ok_or_else(|| broken("a chunk of data is cut short"))?;
+        let range = request.cover(offset, len as usize)?;
+        let Wanted::Data(data) = &mut request.wanted else {
+            return Err(broken(UNASKED));
+        };
+        incoming.recv(socket, &mut data[range])?;
+    } else {
+        if len > CHUNK_MAX {
+            return Err(broken("a chunk is too long"));
+        }
+        let mut payload = vec![0; len as usize];
+        incoming.recv(socket, &mut payload)?;
+        take_chunk(request, agreed, kind, &payload)?;
+    }
+    if flags & chunk::FLAG_DONE == 0 {
+        return Ok(None);
+    }
+    let Some(request) = pending.remove(&cookie) else {
+        return Err(broken(UNASKED));
+    };
+    Ok(Some((cookie, request.finish()?)))
+}
+
+/// Takes a chunk that is not data.
+fn take_chunk(
+    request: &mut Pending,
+    agreed: &Agreed,
+    kind: u16,
+    payload: &[u8],
+) -> Result<(), ClientError> {
+    let cut = || broken("a chunk is cut short");
+    let mut fields = Fields(payload);
+    match kind {
+        chunk::NONE => {}
+        chunk::OFFSET_HOLE => {
+            let offset = fields.u64().ok_or_else(cut)?;
+            let len = fields.u32().ok_or_else(cut)?;
+            // The buffer is zero where nothing has arrived.
+            request.cover(offset, len as usize)?;
+        }
+        chunk::BLOCK_STATUS => {
+            let id = fields.u32().ok_or_else(cut)?;
+            let mut left = request.len;
+            let Wanted::Extents(extents) = &mut request.wanted else {
+                return Err(broken(UNASKED));
+            };
+            if Some(id) != agreed.context || !extents.is_empty() {
+                return Err(broken(UNASKED));
+            }
+            // The last extent may reach beyond what was asked for; it is cut.
+            while left > 0 && !fields.is_empty() {
+                let len = fields.u32().ok_or_else(cut)?.min(left);
+                let flags = fields.u32().ok_or_else(cut)?;
+                if len == 0 {
+                    return Err(broken("an extent is empty"));
+                }
+                left -= len;
+                extents.push(Extent {
+                    len: u64::from(len),
+                    hole: flags & extent_flag::HOLE != 0,
+                    zero: flags & extent_flag::ZERO != 0,
+                });
+            }
+        }
+        _ if kind & chunk::ERROR_BIT != 0 => {
+            let errno = fields.u32().ok_or_else(cut)?;
+            let len = usize::from(fields.u16().ok_or_else(cut)?);
+            let message = fields.bytes(len).ok_or_else(cut)?;
+            let message = String::from_utf8_lossy(&message[..len.min(NAME_MAX)]).into_owned();
+            request.error = Some(ClientError::Request { errno, message });
+        }
+        _ => return Err(broken("a chunk is of an unknown kind")),
+    }
+    Ok(())
+}

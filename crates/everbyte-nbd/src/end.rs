@@ -1,0 +1,61 @@
+//! Why a server's connection ended.
+
+use std::io;
+
+use crate::protocol::Request;
+
+/// How a connection ended other than by a polite goodbye.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// The peer closed between requests.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The peer closed within a message.
+    #[error("the peer closed the connection in the middle of a message")]
+    Cut,
+    /// The socket failed.
+    #[error("the socket failed: {0}")]
+    Socket(io::Error),
+    /// The handshake took too long.
+    #[error("the handshake was not finished in time")]
+    Late,
+    /// The client has flags that nobody defined or that were not offered.
+    #[error("unknown client flags {0:#x}")]
+    ClientFlags(u32),
+    /// An option does not start as options do.
+    #[error("an option starts with {0:#018x}")]
+    OptionMagic(u64),
+    /// An option is longer than any sensible one.
+    #[error("option {option} has {len} bytes of data")]
+    OptionTooLong {
+        /// The option's number.
+        option: u32,
+        /// Its bytes of data.
+        len: u32,
+    },
+    /// The one option that has no error reply named an export that there is not.
+    #[error("there is no export {0:?}")]
+    NoExport(String),
+    /// A request does not start as requests do.
+    #[error("a request starts with {0:#010x}")]
+    RequestMagic(u32),
+    /// A write has more payload than is allowed.
+    #[error("a write has {} bytes of payload", .0.len)]
+    PayloadTooLong(Request),
+}
+
+impl End {
+    /// Whether the peer, not the network, is to blame.
+    pub(crate) fn is_offence(&self) -> bool {
+        !matches!(self, Self::Closed | Self::Cut | Self::Socket(_))
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Cut,
+            _ => Self::Socket(error),
+        }
+    }
+}

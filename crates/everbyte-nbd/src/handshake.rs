@@ -1,0 +1,312 @@
+//! The server's side of the handshake: options, until an export is chosen or the client leaves.
+//!
+//! Invariants: unknown options are refused and the haggling goes on; an export that is asked for
+//! with the option that cannot fail ends the connection if there is none; a metadata context
+//! holds for the export it was asked for and no other.
+
+use std::sync::Arc;
+
+use everbyte_device::{BlockDevice, Geometry};
+
+use crate::end::End;
+use crate::protocol::{
+    BASE_ALLOCATION, Fields, INIT_MAGIC, NAME_MAX, OPTION_DATA_MAX, OPTION_MAGIC, PAYLOAD_MAX,
+    encode_option_reply, handshake_flag, info, option, option_reply, transmission_flag, wire_len,
+};
+use crate::wire::Wire;
+
+/// The number by which replies name the one metadata context.
+pub(crate) const CONTEXT_ID: u32 = 1;
+
+/// Smallest preferred block size that clients are told, in bytes.
+const PREFERRED_MIN: u32 = 512;
+
+/// An export, to be listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExportInfo {
+    /// Its name, at most 4096 bytes.
+    pub name: String,
+    /// What a person should know about it; may be empty.
+    pub description: String,
+}
+
+/// The exports of a server. They may come and go while it serves: a connection keeps the device
+/// it opened, whose requests fail with `Gone` once it is removed.
+pub trait Exports: Send + Sync {
+    /// All exports that clients may know of.
+    fn list(&self) -> Vec<ExportInfo>;
+
+    /// The device of this name. The empty name is the default export, if there is one.
+    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>>;
+}
+
+/// What a handshake agreed on.
+pub(crate) struct Session {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// The name the client asked for.
+    pub(crate) export: String,
+    /// Whether reads get structured replies.
+    pub(crate) structured: bool,
+    /// Whether `base:allocation` may be asked for.
+    pub(crate) status: bool,
+}
+
+/// What follows an option.
+enum Step {
+    Continue,
+    /// The client said goodbye.
+    Leave,
+    Transmit(Session),
+}
+
+/// Haggles with a client. `None` means that it left politely.
+///
+/// # Errors
+/// Why the connection is to be dropped.
+pub(crate) fn haggle(wire: &Wire<'_>, exports: &dyn Exports) -> Result<Option<Session>, End> {
+    let mut greeting = [0; 18];
+    greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
+    greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+    let offered = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+    greeting[16..].copy_from_slice(&offered.to_be_bytes());
+    wire.send_all(&greeting)?;
+    let flags = u32::from_be_bytes(wire.recv_array()?);
+    if flags & !u32::from(offered) != 0 {
+        return Err(End::ClientFlags(flags));
+    }
+    let no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+    let mut state =
+        Haggle { exports, no_zeroes, structured: false, context_for: None, out: Vec::new() };
+    let mut data = Vec::new();
+    loop {
+        let number = recv_option(wire, &mut data)?;
+        state.out.clear();
+        let step = state.answer(number, &data)?;
+        wire.send_all(&state.out)?;
+        match step {
+            Step::Continue => {}
+            Step::Leave => return Ok(None),
+            Step::Transmit(session) => return Ok(Some(session)),
+        }
+    }
+}
+
+/// Receives an option's number and, into `data`, its data.
+fn recv_option(wire: &Wire<'_>, data: &mut Vec<u8>) -> Result<u32, End> {
+    let magic = u64::from_be_bytes(wire.recv_array()?);
+    if magic != OPTION_MAGIC {
+        return Err(End::OptionMagic(magic));
+    }
+    let option = u32::from_be_bytes(wire.recv_array()?);
+    let len = u32::from_be_bytes(wire.recv_array()?);
+    if len > OPTION_DATA_MAX {
+        return Err(End::OptionTooLong { option, len });
+    }
+    data.clear();
+    data.resize(len as usize, 0);
+    wire.recv_exact(data)?;
+    Ok(option)
+}
+
+struct Haggle<'a> {
+    exports: &'a dyn Exports,
+    no_zeroes: bool,
+    structured: bool,
+    /// The export for which `base:allocation` was selected.
+    context_for: Option<String>,
+    /// Replies to the current option.
+    out: Vec<u8>,
+}
+
+/// An error reply to an option: its kind, and words for a person.
+type Refusal = (u32, &'static str);
+
+const MALFORMED: Refusal = (option_reply::ERR_INVALID, "the option's data is malformed");
+const NO_EXPORT: Refusal = (option_reply::ERR_UNKNOWN, "there is no export of this name");
+
+impl Haggle<'_> {
+    fn answer(&mut self, number: u32, data: &[u8]) -> Result<Step, End> {
+        let answered = match number {
+            option::EXPORT_NAME => return self.export_name(data).map(Step::Transmit),
+            option::ABORT => {
+                self.reply(number, option_reply::ACK, &[]);
+                return Ok(Step::Leave);
+            }
+            option::LIST => self.list(data),
+            option::INFO => self.info(number, data).map(|_| Step::Continue),
+            option::GO => self.info(number, data).map(Step::Transmit),
+            option::STRUCTURED_REPLY => self.structured_reply(data),
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(number, data),
+            _ => Err((option_reply::ERR_UNSUP, "this server does not know the option")),
+        };
+        Ok(answered.unwrap_or_else(|(kind, message)| {
+            self.reply(number, kind, &[message.as_bytes()]);
+            Step::Continue
+        }))
+    }
+
+    fn reply(&mut self, number: u32, kind: u32, data: &[&[u8]]) {
+        encode_option_reply(&mut self.out, number, kind, data);
+    }
+
+    fn list(&mut self, data: &[u8]) -> Result<Step, Refusal> {
+        if !data.is_empty() {
+            return Err(MALFORMED);
+        }
+        for export in self.exports.list() {
+            let (name, description) = (export.name.as_bytes(), export.description.as_bytes());
+            let len = wire_len(name.len()).to_be_bytes();
+            self.reply(option::LIST, option_reply::SERVER, &[&len, name, description]);
+        }
+        self.reply(option::LIST, option_reply::ACK, &[]);
+        Ok(Step::Continue)
+    }
+
+    fn structured_reply(&mut self, data: &[u8]) -> Result<Step, Refusal> {
+        if !data.is_empty() {
+            return Err(MALFORMED);
+        }
+        self.structured = true;
+        self.reply(option::STRUCTURED_REPLY, option_reply::ACK, &[]);
+        Ok(Step::Continue)
+    }
+
+    fn export_name(&mut self, data: &[u8]) -> Result<Session, End> {
+        let no_export = || {
+            let name = &data[..data.len().min(NAME_MAX)];
+            End::NoExport(String::from_utf8_lossy(name).into_owned())
+        };
+        let name = export_name(data).map_err(|_| no_export())?;
+        let device = self.exports.open(name).ok_or_else(no_export)?;
+        let geometry = device.geometry();
+        self.out.extend_from_slice(&geometry.size_bytes.to_be_bytes());
+        self.out.extend_from_slice(&self.flags(&geometry).to_be_bytes());
+        if !self.no_zeroes {
+            self.out.extend_from_slice(&[0; 124]);
+        }
+        Ok(self.session(name, device))
+    }
+
+    fn session(&self, name: &str, device: Arc<dyn BlockDevice>) -> Session {
+        Session {
+            device,
+            export: name.to_owned(),
+            structured: self.structured,
+            status: self.context_for.as_deref() == Some(name),
+        }
+    }
+
+    fn flags(&self, geometry: &Geometry) -> u16 {
+        use transmission_flag as flag;
+        let mut flags = flag::HAS_FLAGS
+            | flag::SEND_FLUSH
+            | flag::SEND_FUA
+            | flag::SEND_CACHE
+            | flag::CAN_MULTI_CONN;
+        flags |= if geometry.read_only {
+            flag::READ_ONLY
+        } else {
+            flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO
+        };
+        if self.structured {
+            flags |= flag::SEND_DF;
+        }
+        flags
+    }
+
+    /// `INFO` and `GO`, which differ only in what comes after.
+    fn info(&mut self, number: u32, data: &[u8]) -> Result<Session, Refusal> {
+        let mut fields = Fields(data);
+        let name = fields.counted().ok_or(MALFORMED)?;
+        let count = fields.u16().ok_or(MALFORMED)?;
+        let wanted: Vec<u16> = (0..count).map_while(|_| fields.u16()).collect();
+        if wanted.len() != usize::from(count) || !fields.is_empty() {
+            return Err(MALFORMED);
+        }
+        let name = export_name(name)?;
+        let device = self.exports.open(name).ok_or(NO_EXPORT)?;
+        let geometry = device.geometry();
+        let size = geometry.size_bytes.to_be_bytes();
+        let flags = self.flags(&geometry).to_be_bytes();
+        self.reply(number, option_reply::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
+        let preferred = geometry.preferred_bytes.clamp(PREFERRED_MIN, PAYLOAD_MAX);
+        self.reply(
+            number,
+            option_reply::INFO,
+            &[
+                &info::BLOCK_SIZE.to_be_bytes(),
+                &1_u32.to_be_bytes(),
+                &preferred.to_be_bytes(),
+                &PAYLOAD_MAX.to_be_bytes(),
+            ],
+        );
+        if wanted.contains(&info::NAME) || wanted.contains(&info::DESCRIPTION) {
+            self.describe(number, name, &wanted);
+        }
+        self.reply(number, option_reply::ACK, &[]);
+        Ok(self.session(name, device))
+    }
+
+    fn describe(&mut self, number: u32, name: &str, wanted: &[u16]) {
+        let mut list = self.exports.list();
+        let found = match (name, list.len()) {
+            // The default export goes by its real name.
+            ("", 1) => list.pop(),
+            _ => list.into_iter().find(|export| export.name == name),
+        };
+        let export = found
+            .unwrap_or_else(|| ExportInfo { name: name.to_owned(), description: String::new() });
+        if wanted.contains(&info::NAME) {
+            let kind = info::NAME.to_be_bytes();
+            self.reply(number, option_reply::INFO, &[&kind, export.name.as_bytes()]);
+        }
+        if wanted.contains(&info::DESCRIPTION) && !export.description.is_empty() {
+            let kind = info::DESCRIPTION.to_be_bytes();
+            self.reply(number, option_reply::INFO, &[&kind, export.description.as_bytes()]);
+        }
+    }
+
+    fn meta_context(&mut self, number: u32, data: &[u8]) -> Result<Step, Refusal> {
+        let select = number == option::SET_META_CONTEXT;
+        if select {
+            // Even a selection that fails replaces the one before.
+            self.context_for = None;
+        }
+        if !self.structured {
+            return Err((option_reply::ERR_INVALID, "structured replies must be agreed on first"));
+        }
+        let mut fields = Fields(data);
+        let name = fields.counted().ok_or(MALFORMED)?;
+        let count = fields.u32().ok_or(MALFORMED)?;
+        // An empty list of queries lists all contexts and selects none.
+        let mut matches = count == 0 && !select;
+        for _ in 0..count {
+            let query = fields.counted().ok_or(MALFORMED)?;
+            matches |= query == BASE_ALLOCATION.as_bytes() || (!select && query == b"base:");
+        }
+        if !fields.is_empty() {
+            return Err(MALFORMED);
+        }
+        let name = export_name(name)?;
+        self.exports.open(name).ok_or(NO_EXPORT)?;
+        if matches {
+            let id = if select { CONTEXT_ID } else { 0 }.to_be_bytes();
+            let context = [&id[..], BASE_ALLOCATION.as_bytes()];
+            self.reply(number, option_reply::META_CONTEXT, &context);
+            if select {
+                self.context_for = Some(name.to_owned());
+            }
+        }
+        self.reply(number, option_reply::ACK, &[]);
+        Ok(Step::Continue)
+    }
+}
+
+/// The name of an export, if it can be one.
+fn export_name(bytes: &[u8]) -> Result<&str, Refusal> {
+    if bytes.len() > NAME_MAX {
+        return Err((option_reply::ERR_TOO_BIG, "names have at most 4096 bytes"));
+    }
+    std::str::from_utf8(bytes)
+        .map_err(|_| (option_reply::ERR_INVALID, "the export's name is not UTF-8"))
+}

@@ -1,0 +1,202 @@
+//! The requests that have arrived on a connection.
+//!
+//! Invariants: `start <= end <= buffer.len()`; the bytes between are what arrived and was not
+//! taken yet. Payloads that were taken stay where they are until the next `fill`, so their ranges
+//! are good until then.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use crate::end::End;
+use crate::protocol::{PAYLOAD_MAX, REQUEST_LEN, Request, command};
+use crate::wire;
+
+/// Bytes buffered, more than a Unix socket hands over at once.
+const BUFFER_LEN: usize = 256 << 10;
+
+/// Writes of more payload than this that have not arrived as a whole do not wait in the buffer
+/// but are received where they are needed.
+const BUFFERED_PAYLOAD_MAX: usize = 64 << 10;
+
+/// What is next.
+#[derive(PartialEq, Debug)]
+pub(crate) enum Next {
+    /// A request whose payload, if it is a write, is in this range of `bytes`.
+    Request(Request, Range<usize>),
+    /// A write whose payload is to be received with `payload`, at once.
+    Large(Request),
+    /// More must arrive first.
+    Incomplete,
+}
+
+pub(crate) struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0 }
+    }
+
+    /// What payload ranges are relative to.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Whether a further request has begun to arrive.
+    pub(crate) fn has_more(&self) -> bool {
+        self.end - self.start >= REQUEST_LEN
+    }
+
+    /// Takes the next request.
+    ///
+    /// # Errors
+    /// If it is none, or too long to be taken; the input is of no further use.
+    pub(crate) fn next(&mut self) -> Result<Next, End> {
+        let arrived = &self.buffer[self.start..self.end];
+        let Some((header, rest)) = arrived.split_first_chunk::<REQUEST_LEN>() else {
+            return Ok(Next::Incomplete);
+        };
+        let request = Request::decode(header).map_err(End::RequestMagic)?;
+        if request.command != command::WRITE {
+            self.start += REQUEST_LEN;
+            return Ok(Next::Request(request, 0..0));
+        }
+        if request.len > PAYLOAD_MAX {
+            return Err(End::PayloadTooLong(request));
+        }
+        let len = request.len as usize;
+        if rest.len() >= len {
+            let from = self.start + REQUEST_LEN;
+            self.start = from + len;
+            return Ok(Next::Request(request, from..from + len));
+        }
+        if len > BUFFERED_PAYLOAD_MAX {
+            self.start += REQUEST_LEN;
+            return Ok(Next::Large(request));
+        }
+        Ok(Next::Incomplete)
+    }
+
+    /// Waits for more bytes. `false` means that the peer closed, with nothing left over.
+    ///
+    /// # Errors
+    /// The socket's, and `Cut` if the peer closed in the middle of a request.
+    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<bool, End> {
+        if self.start > 0 {
+            // At most one incomplete buffered request moves.
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        match wire::recv_some(socket, &mut self.buffer[self.end..])? {
+            0 if self.end == 0 => Ok(false),
+            0 => Err(End::Cut),
+            count => {
+                self.end += count;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Fills `out` with the bytes that follow the request just taken.
+    ///
+    /// # Errors
+    /// The socket's; `UnexpectedEof` if the peer closes before.
+    pub(crate) fn payload(&mut self, socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<()> {
+        let buffered = (self.end - self.start).min(out.len());
+        let (first, rest) = out.split_at_mut(buffered);
+        first.copy_from_slice(&self.buffer[self.start..self.start + buffered]);
+        self.start += buffered;
+        wire::recv_exact(socket, rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn request(command: u16, cookie: u64, len: u32) -> (Request, Vec<u8>) {
+        let request = Request { flags: 0, command, cookie, offset: 0, len };
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        (request, bytes)
+    }
+
+    #[test]
+    fn requests_arrive_in_pieces_of_any_size() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut stream = Vec::new();
+        let mut expected = Vec::new();
+        for cookie in 0..40 {
+            let len = u32::try_from(cookie * 311).unwrap();
+            let (write, bytes) = request(command::WRITE, cookie, len);
+            stream.extend(bytes);
+            stream.extend(vec![u8::try_from(cookie).unwrap(); len as usize]);
+            let (read, bytes) = request(command::READ, 1000 + cookie, 1 << 20);
+            stream.extend(bytes);
+            expected.extend([write, read]);
+        }
+        let mut input = Input::new();
+        let mut got = Vec::new();
+        for piece in stream.chunks(1009) {
+            far.write_all(piece).unwrap();
+            assert!(input.fill(near.as_fd()).unwrap());
+            while let Next::Request(request, payload) = input.next().unwrap() {
+                let payload = &input.bytes()[payload];
+                if request.command == command::WRITE {
+                    assert_eq!(payload.len(), request.len as usize);
+                    assert!(payload.iter().all(|&byte| u64::from(byte) == request.cookie));
+                }
+                got.push(request);
+            }
+        }
+        assert_eq!(got, expected);
+        drop(far);
+        assert!(!input.fill(near.as_fd()).unwrap());
+    }
+
+    #[test]
+    fn a_large_payload_is_received_around_the_buffer() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (write, bytes) = request(command::WRITE, 1, 100_000);
+        let (read, read_bytes) = request(command::READ, 2, 1);
+        far.write_all(&[bytes, vec![7; 50_000]].concat()).unwrap();
+        let mut input = Input::new();
+        input.fill(near.as_fd()).unwrap();
+        assert_eq!(input.next().unwrap(), Next::Large(write));
+        far.write_all(&[vec![7; 50_000], read_bytes].concat()).unwrap();
+        let mut payload = vec![0; 100_000];
+        input.payload(near.as_fd(), &mut payload).unwrap();
+        assert!(payload.iter().all(|&byte| byte == 7));
+        input.fill(near.as_fd()).unwrap();
+        assert_eq!(input.next().unwrap(), Next::Request(read, 0..0));
+        assert_eq!(input.next().unwrap(), Next::Incomplete);
+        assert!(!input.has_more());
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_an_end() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut input = Input::new();
+        far.write_all(&request(command::WRITE, 1, PAYLOAD_MAX + 1).1).unwrap();
+        input.fill(near.as_fd()).unwrap();
+        assert!(matches!(input.next(), Err(End::PayloadTooLong(_))));
+        let mut input = Input::new();
+        far.write_all(&[0x25; 28]).unwrap();
+        input.fill(near.as_fd()).unwrap();
+        assert!(matches!(input.next(), Err(End::RequestMagic(0x2525_2525))));
+        let mut input = Input::new();
+        far.write_all(&[0x25; 27]).unwrap();
+        drop(far);
+        input.fill(near.as_fd()).unwrap();
+        assert!(matches!(input.fill(near.as_fd()), Err(End::Cut)));
+    }
+}

@@ -1,0 +1,424 @@
+//! The server's side of the transmission phase of one connection.
+//!
+//! Requests are executed in the order in which they came. Replies gather in `output`; they are
+//! sent in one go when no further request has arrived, so they are always on their way before
+//! the connection waits for input. Writes that arrived together go to the device as one batch,
+//! straight from the input buffer. Large reads go from the device to the socket.
+//!
+//! Invariants: queued writes lie in the input buffer and are executed before it is filled again,
+//! and before any request that came after them. Each request gets exactly one reply; with
+//! structured replies, a read never gets a simple one.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use everbyte_device::{DeviceError, Extent, Fua, Hole, SendError, WriteRequest, send_all};
+
+use crate::counters::Counters;
+use crate::end::End;
+use crate::handshake::{CONTEXT_ID, Session};
+use crate::input::{Input, Next};
+use crate::protocol::{
+    CHUNK_HEADER_LEN, PAYLOAD_MAX, Request, chunk, command, command_flag, encode_error_chunk,
+    encode_last_chunk, encode_simple_reply, errno, extent_flag, wire_len,
+};
+
+/// Writes given to the device at once.
+const BATCH_MAX: usize = 64;
+
+/// Bytes of replies after which they are sent although more requests wait.
+const OUTPUT_MAX: usize = 128 << 10;
+
+/// Reads of at most so many bytes are copied and sent with their neighbours' replies when more
+/// requests wait: a system call costs more than the copy.
+const GATHERED_READ_MAX: u32 = 16 << 10;
+
+/// A payload buffer larger than this is not kept from one request to the next.
+const KEPT_PAYLOAD_MAX: usize = 4 << 20;
+
+/// Extents in a block status at most.
+const EXTENTS_MAX: usize = 1024;
+
+/// An error reply: its number and words for a person.
+struct Failure {
+    errno: u32,
+    message: String,
+}
+
+impl Failure {
+    fn new(errno: u32, message: &str) -> Self {
+        Self { errno, message: message.to_owned() }
+    }
+
+    /// The one place where a device's errors become the protocol's.
+    fn from_device(command: u16, error: &DeviceError) -> Self {
+        let errno = match error {
+            DeviceError::OutOfRange { .. } => match command {
+                command::WRITE | command::WRITE_ZEROES => errno::NOSPC,
+                _ => errno::INVAL,
+            },
+            DeviceError::NoSpace { .. } => errno::NOSPC,
+            DeviceError::ReadOnly { .. } => errno::PERM,
+            DeviceError::NotFast => errno::NOTSUP,
+            DeviceError::Gone => errno::SHUTDOWN,
+            _ => errno::IO,
+        };
+        Self { errno, message: error.to_string() }
+    }
+}
+
+/// A write whose payload is in the input buffer.
+struct QueuedWrite {
+    request: Request,
+    payload: std::ops::Range<usize>,
+}
+
+pub(crate) struct Transmission<'a> {
+    socket: BorrowedFd<'a>,
+    session: &'a Session,
+    counters: &'a Counters,
+    input: Input,
+    output: Vec<u8>,
+    writes: Vec<QueuedWrite>,
+    /// Payloads that are too large for the input buffer.
+    payload: Vec<u8>,
+    /// Set once the server is being shut down: later requests are refused.
+    refusing: bool,
+}
+
+impl<'a> Transmission<'a> {
+    pub(crate) fn new(
+        socket: BorrowedFd<'a>,
+        session: &'a Session,
+        counters: &'a Counters,
+    ) -> Self {
+        Self {
+            socket,
+            session,
+            counters,
+            input: Input::new(),
+            output: Vec::with_capacity(OUTPUT_MAX),
+            writes: Vec::with_capacity(BATCH_MAX),
+            payload: Vec::new(),
+            refusing: false,
+        }
+    }
+
+    /// Serves requests until the client says goodbye. Requests received after `stopping` was set
+    /// are refused.
+    ///
+    /// # Errors
+    /// Why the connection ended otherwise.
+    pub(crate) fn run(&mut self, stopping: &AtomicBool) -> Result<(), End> {
+        loop {
+            match self.input.next() {
+                Ok(Next::Request(request, _)) if request.command == command::DISC => {
+                    self.execute_writes();
+                    return self.send_output();
+                }
+                Ok(Next::Request(request, payload)) => {
+                    self.counters.requests.add(1);
+                    self.serve(request, payload)?;
+                }
+                Ok(Next::Large(request)) => {
+                    self.counters.requests.add(1);
+                    self.large_write(&request)?;
+                }
+                Ok(Next::Incomplete) => {
+                    self.execute_writes();
+                    self.send_output()?;
+                    if !self.input.fill(self.socket)? {
+                        return Err(End::Closed);
+                    }
+                    self.refusing = stopping.load(Ordering::Relaxed);
+                }
+                Err(end) => {
+                    // What came before the offence is still answered.
+                    self.execute_writes();
+                    if let End::PayloadTooLong(request) = &end {
+                        let failure = Failure::new(errno::INVAL, "writes have at most 32 MiB");
+                        self.reply_error(request, &failure);
+                    }
+                    self.send_output()?;
+                    return Err(end);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request, payload: std::ops::Range<usize>) -> Result<(), End> {
+        if let Err(failure) = self.admit(&request) {
+            self.reply_error(&request, &failure);
+        } else if request.command == command::WRITE {
+            self.writes.push(QueuedWrite { request, payload });
+            if self.writes.len() == BATCH_MAX {
+                self.execute_writes();
+            }
+        } else {
+            self.execute_writes();
+            match request.command {
+                command::READ => self.read(&request)?,
+                command::BLOCK_STATUS => self.block_status(&request),
+                _ => {
+                    let done = self.execute(&request);
+                    self.reply(&request, done);
+                }
+            }
+        }
+        if self.output.len() >= OUTPUT_MAX { self.send_output() } else { Ok(()) }
+    }
+
+    /// Refuses what no device need see: late requests, unknown ones, flags out of place.
+    fn admit(&self, request: &Request) -> Result<(), Failure> {
+        if self.refusing {
+            return Err(Failure::new(errno::SHUTDOWN, "the server is being shut down"));
+        }
+        let own_flags = match request.command {
+            command::READ if self.session.structured => command_flag::DF,
+            command::WRITE_ZEROES => command_flag::NO_HOLE | command_flag::FAST_ZERO,
+            command::BLOCK_STATUS => command_flag::REQ_ONE,
+            command::READ | command::WRITE | command::FLUSH | command::TRIM | command::CACHE => 0,
+            _ => return Err(Failure::new(errno::INVAL, "unknown command")),
+        };
+        // FUA was advertised, so every command may have it, whether it writes or not.
+        if request.flags & !(own_flags | command_flag::FUA) != 0 {
+            return Err(Failure::new(errno::INVAL, "unknown command flags"));
+        }
+        if request.command == command::BLOCK_STATUS && !self.session.status {
+            return Err(Failure::new(errno::INVAL, "no metadata context was selected"));
+        }
+        if request.command == command::READ && request.len > PAYLOAD_MAX {
+            let too_large = match request.flags & command_flag::DF {
+                0 => errno::INVAL,
+                _ => errno::OVERFLOW,
+            };
+            return Err(Failure::new(too_large, "reads have at most 32 MiB"));
+        }
+        Ok(())
+    }
+
+    /// Executes the queued writes, as one batch if there are several, and queues their replies.
+    fn execute_writes(&mut self) {
+        // Taken out so that replies can be queued meanwhile; put back for its memory.
+        let mut writes = std::mem::take(&mut self.writes);
+        match &writes[..] {
+            [] => {}
+            [write] => {
+                let data = &self.input.bytes()[write.payload.clone()];
+                let done =
+                    self.session.device.write(write.request.offset, data, fua(&write.request));
+                self.finish_write(&write.request, done);
+            }
+            batch => {
+                for (write, done) in batch.iter().zip(self.execute_batch(batch)) {
+                    self.finish_write(&write.request, done);
+                }
+            }
+        }
+        writes.clear();
+        self.writes = writes;
+    }
+
+    /// One result for each write, even if the device forgets one.
+    fn execute_batch(&self, batch: &[QueuedWrite]) -> Vec<Result<(), DeviceError>> {
+        const NOTHING: WriteRequest<'static> = WriteRequest { offset: 0, data: &[], fua: Fua::No };
+        let mut requests = [NOTHING; BATCH_MAX];
+        for (slot, write) in requests.iter_mut().zip(batch) {
+            *slot = WriteRequest {
+                offset: write.request.offset,
+                data: &self.input.bytes()[write.payload.clone()],
+                fua: fua(&write.request),
+            };
+        }
+        let mut results = self.session.device.write_batch(&requests[..batch.len()]);
+        for write in &batch[results.len().min(batch.len())..] {
+            results.push(Err(DeviceError::Media {
+                offset: write.request.offset,
+                len: u64::from(write.request.len),
+                reason: "the device did not answer".to_owned(),
+            }));
+        }
+        results
+    }
+
+    fn finish_write(&mut self, request: &Request, done: Result<(), DeviceError>) {
+        if done.is_ok() {
+            self.counters.written_bytes.add(u64::from(request.len));
+        }
+        self.reply(request, done);
+    }
+
+    /// A write whose payload is still arriving.
+    fn large_write(&mut self, request: &Request) -> Result<(), End> {
+        self.execute_writes();
+        self.send_output()?;
+        let len = request.len as usize;
+        let mut payload = std::mem::take(&mut self.payload);
+        if payload.len() < len {
+            // Fresh zeroes cost nothing until the payload arrives in them.
+            payload = vec![0; len];
+        }
+        self.input.payload(self.socket, &mut payload[..len])?;
+        match self.admit(request) {
+            Ok(()) => {
+                let device = &self.session.device;
+                let done = device.write(request.offset, &payload[..len], fua(request));
+                self.finish_write(request, done);
+            }
+            Err(failure) => self.reply_error(request, &failure),
+        }
+        if payload.len() <= KEPT_PAYLOAD_MAX {
+            self.payload = payload;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, request: &Request) -> Result<(), End> {
+        let len = request.len as usize;
+        let device = &self.session.device;
+        if len == 0 {
+            // A chunk of data must not be empty.
+            let done = device.read(request.offset, &mut []);
+            self.reply(request, done);
+            return Ok(());
+        }
+        let before = self.output.len();
+        if self.session.structured {
+            encode_last_chunk(
+                &mut self.output,
+                chunk::OFFSET_DATA,
+                request.cookie,
+                8 + request.len,
+            );
+            self.output.extend_from_slice(&request.offset.to_be_bytes());
+        } else {
+            encode_simple_reply(&mut self.output, 0, request.cookie);
+        }
+        let done = if request.len <= GATHERED_READ_MAX && self.input.has_more() {
+            let data = self.output.len();
+            self.output.resize(data + len, 0);
+            device.read(request.offset, &mut self.output[data..])
+        } else {
+            match device.send(request.offset, len, &self.output, self.socket) {
+                Ok(()) => {
+                    self.output.clear();
+                    Ok(())
+                }
+                Err(SendError::Device(error)) => Err(error),
+                Err(SendError::Socket(error)) => return Err(error.into()),
+                Err(other) => return Err(std::io::Error::other(other).into()),
+            }
+        };
+        match done {
+            Ok(()) => self.counters.read_bytes.add(u64::from(request.len)),
+            Err(error) => {
+                self.output.truncate(before);
+                self.reply_error(request, &Failure::from_device(request.command, &error));
+            }
+        }
+        Ok(())
+    }
+
+    /// The commands that are answered with yes or no.
+    fn execute(&self, request: &Request) -> Result<(), DeviceError> {
+        let device = &self.session.device;
+        let (offset, len) = (request.offset, u64::from(request.len));
+        match request.command {
+            command::FLUSH => {
+                self.counters.flushes.add(1);
+                device.flush()
+            }
+            command::TRIM => {
+                device.discard(offset, len, fua(request))?;
+                self.counters.trimmed_bytes.add(len);
+                Ok(())
+            }
+            command::WRITE_ZEROES => {
+                let hole = match request.flags & command_flag::NO_HOLE {
+                    0 => Hole::Allowed,
+                    _ => Hole::Forbidden,
+                };
+                let fast = request.flags & command_flag::FAST_ZERO != 0;
+                device.write_zeroes(offset, len, hole, fast, fua(request))?;
+                self.counters.zeroed_bytes.add(len);
+                Ok(())
+            }
+            // `admit` lets no other command pass.
+            _ => device.cache(offset, len),
+        }
+    }
+
+    fn block_status(&mut self, request: &Request) {
+        let extents_max = if request.flags & command_flag::REQ_ONE == 0 { EXTENTS_MAX } else { 1 };
+        let len = u64::from(request.len);
+        match self.session.device.status(request.offset, len, extents_max) {
+            Ok(extents) => self.reply_extents(request, &extents, extents_max),
+            Err(error) => {
+                self.reply_error(request, &Failure::from_device(request.command, &error));
+            }
+        }
+    }
+
+    /// Replies with the extents, cut to what the protocol allows whatever the device says.
+    fn reply_extents(&mut self, request: &Request, extents: &[Extent], extents_max: usize) {
+        let before = self.output.len();
+        let chunk_len = 4 + 8 * extents.len().min(extents_max);
+        encode_last_chunk(
+            &mut self.output,
+            chunk::BLOCK_STATUS,
+            request.cookie,
+            wire_len(chunk_len),
+        );
+        self.output.extend_from_slice(&CONTEXT_ID.to_be_bytes());
+        let mut left = request.len;
+        for extent in extents.iter().take(extents_max) {
+            let len = u32::try_from(extent.len).unwrap_or(u32::MAX).min(left);
+            if len == 0 {
+                break;
+            }
+            left -= len;
+            let hole = if extent.hole { extent_flag::HOLE } else { 0 };
+            let zero = if extent.zero { extent_flag::ZERO } else { 0 };
+            self.output.extend_from_slice(&len.to_be_bytes());
+            self.output.extend_from_slice(&(hole | zero).to_be_bytes());
+        }
+        if extents.is_empty() || self.output.len() != before + CHUNK_HEADER_LEN + chunk_len {
+            self.output.truncate(before);
+            self.reply_error(request, &Failure::new(errno::IO, "the device's extents are wrong"));
+        }
+    }
+
+    fn reply(&mut self, request: &Request, done: Result<(), DeviceError>) {
+        match done {
+            Ok(()) if self.session.structured && request.command == command::READ => {
+                encode_last_chunk(&mut self.output, chunk::NONE, request.cookie, 0);
+            }
+            Ok(()) => encode_simple_reply(&mut self.output, 0, request.cookie),
+            Err(error) => {
+                self.reply_error(request, &Failure::from_device(request.command, &error));
+            }
+        }
+    }
+
+    fn reply_error(&mut self, request: &Request, failure: &Failure) {
+        self.counters.errors.add(1);
+        tracing::debug!(?request, errno = failure.errno, "refused: {}", failure.message);
+        if self.session.structured {
+            encode_error_chunk(&mut self.output, failure.errno, request.cookie, &failure.message);
+        } else {
+            encode_simple_reply(&mut self.output, failure.errno, request.cookie);
+        }
+    }
+
+    fn send_output(&mut self) -> Result<(), End> {
+        if !self.output.is_empty() {
+            send_all(self.socket, &self.output)?;
+            self.output.clear();
+        }
+        Ok(())
+    }
+}
+
+fn fua(request: &Request) -> Fua {
+    if request.flags & command_flag::FUA == 0 { Fua::No } else { Fua::Yes }
+}

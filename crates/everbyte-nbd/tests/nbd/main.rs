@@ -1,0 +1,10 @@
+//! The server and the client against each other and against raw bytes.
+
+#![expect(clippy::unwrap_used, reason = "in tests a failure is to panic")]
+
+mod handshake;
+mod hostile;
+mod lifecycle;
+mod remote;
+mod support;
+mod transmission;
