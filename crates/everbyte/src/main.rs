@@ -1,2 +1,107 @@
-//! The everbyte command.
-fn main() {}
+//! The `everbyte` command.
+//!
+//! Owns the command line, logging and exit status: 0 done, 1 failed, 2 bad usage. Everything else
+//! is glue between the crates below: `commands` has a file for each subcommand, `registry` joins
+//! the pool to its servers, `session` finds out whether a command goes to the pool or its server.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod demo;
+mod output;
+mod registry;
+mod session;
+mod size;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use commands::{completions, man, pool, serve, volume};
+
+const AFTER_HELP: &str = "\
+Quick start:
+  everbyte pool create /dev/shm/p --size 512M
+  everbyte volume create /dev/shm/p disk --size 256M
+  everbyte serve /dev/shm/p --nbd unix:/tmp/everbyte.sock
+  nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
+
+Sizes take K, M, G and T, which are powers of 1024. Addresses are unix:PATH or tcp:HOST:PORT.
+Exit status: 0 done, 1 failed (standard error says what, where and what to do), 2 bad usage.
+RUST_LOG sets what is logged to standard error, for example RUST_LOG=debug.";
+
+/// Storage-class memory for programs you cannot change.
+///
+/// A pool is a file or device of byte-addressable memory: persistent memory, CXL memory, or plain
+/// DRAM standing in for them. Volumes in it are block devices that survive crashes at any moment,
+/// and any NBD client can use them.
+#[derive(Parser)]
+#[command(name = "everbyte", version, after_long_help = AFTER_HELP, arg_required_else_help = true)]
+struct Cli {
+    /// Log more to standard error; twice for even more.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    #[command(subcommand)]
+    Volume(volume::VolumeCommand),
+    Serve(serve::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(cli.verbose, matches!(cli.command, Command::Serve(_)));
+    let done = match &cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Pool(command) => pool::run(command),
+        Command::Volume(command) => volume::run(command),
+        Command::Serve(args) => serve::run(args),
+        Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Man(args) => man::run(args, Cli::command()),
+    };
+    done.unwrap_or_else(|error| {
+        #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
+        {
+            eprintln!("everbyte: {error:#}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// Logs to standard error: what `RUST_LOG` says, else by the number of `-v`.
+fn start_logging(verbose: u8, is_server: bool) {
+    let level = match verbose + u8::from(is_server) {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_target(false)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,20 @@
+//! The subcommands, one file each.
+
+pub(crate) mod completions;
+pub(crate) mod man;
+pub(crate) mod pool;
+pub(crate) mod pool_check;
+pub(crate) mod pool_create;
+pub(crate) mod pool_grow;
+pub(crate) mod pool_info;
+pub(crate) mod serve;
+pub(crate) mod volume;
+pub(crate) mod volume_create;
+pub(crate) mod volume_delete;
+pub(crate) mod volume_list;
+pub(crate) mod volume_resize;
+
+/// The error for an answer that does not fit the request: a server of another version.
+pub(crate) fn unexpected(response: &everbyte_pool::control::Response) -> anyhow::Error {
+    anyhow::anyhow!("the server answered something else than was asked: {response:?}")
+}

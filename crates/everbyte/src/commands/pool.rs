@@ -1,0 +1,28 @@
+//! `everbyte pool`: which of its subcommands.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{pool_check, pool_create, pool_grow, pool_info};
+
+/// Make, inspect, check and grow pools.
+///
+/// POOL is a file or a device. If a server has the pool, the command goes through the server's
+/// control socket, which lies beside the pool (POOL.sock); otherwise it opens the pool itself.
+#[derive(Subcommand)]
+pub(crate) enum PoolCommand {
+    Create(pool_create::Args),
+    Info(pool_info::Args),
+    Check(pool_check::Args),
+    Grow(pool_grow::Args),
+}
+
+pub(crate) fn run(command: &PoolCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        PoolCommand::Create(args) => pool_create::run(args),
+        PoolCommand::Info(args) => pool_info::run(args),
+        PoolCommand::Check(args) => pool_check::run(args),
+        PoolCommand::Grow(args) => pool_grow::run(args),
+    }
+}

@@ -1,0 +1,79 @@
+//! `everbyte pool create`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use everbyte_pool::VOLUMES_MAX_DEFAULT;
+use everbyte_pool::file::{CreateOptions, create};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::output;
+use crate::size::{parse_size, show_size};
+
+/// Work shorter than this shows no progress.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte pool create /dev/shm/p --size 512M        in memory: survives the process, not power
+  everbyte pool create /mnt/pmem0/p --size 100G      on a DAX file system: survives power loss
+  everbyte pool create /dev/dax0.0                   a whole DAX device, which gives the size
+  everbyte pool create /var/lib/p --size 10G --json";
+
+/// Make an empty pool.
+///
+/// A file is made with all its space allocated, so that a pool never runs into a full file system
+/// later. A device is taken as a whole. What a pool survives depends on where it lies: on
+/// persistent memory or a disk it survives power loss, in /dev/shm only the end of the server.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// File to make, or device to take.
+    pool: PathBuf,
+    /// Size of the pool, such as 512M or 100G, a multiple of 4096 bytes. Left out for a device.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    size: Option<u64>,
+    /// How many volumes there can be; each takes 4096 bytes of the pool even while unused.
+    #[arg(long, default_value_t = VOLUMES_MAX_DEFAULT, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=65536))]
+    volumes_max: u64,
+    /// Destroy whatever the file or device holds.
+    #[arg(long)]
+    force: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Created<'a> {
+    path: &'a str,
+    size_bytes: u64,
+    volumes_max: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options =
+        CreateOptions { len_bytes: args.size, volumes_max: args.volumes_max, force: args.force };
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    let style = ProgressStyle::with_template("allocating {bar:40} {bytes}/{total_bytes} {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let size_bytes = create(&args.pool, &options, &mut |done, of| {
+        if bar.is_hidden() && bar.elapsed() > QUIET_TIME && std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_length(of);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    let path = args.pool.display().to_string();
+    if args.json {
+        output::json(&Created { path: &path, size_bytes, volumes_max: args.volumes_max })?;
+    } else {
+        output::line(format!("created pool {path} of {}", show_size(size_bytes)));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,51 @@
+//! `everbyte pool grow`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_pool::control::{Request, Response};
+use serde::Serialize;
+
+use super::unexpected;
+use crate::output;
+use crate::session::{Need, ask};
+use crate::size::{parse_size, show_size};
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte pool grow /dev/shm/p --size 1G
+
+A device is grown first, then the pool is told its new size.";
+
+/// Make a pool larger, while it is served or not.
+///
+/// The file gets all the new space at once. Pools never shrink. A pool that is being served can
+/// grow to 16 times the size it had when the server started, or to 1 TiB if that is more.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// New size of the whole pool, such as 1G, a multiple of 4096 bytes.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    size: u64,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Grown {
+    size_bytes: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match ask(&args.pool, Need::Change, Request::Grow { size_bytes: args.size })? {
+        Response::Grown { size_bytes } if args.json => output::json(&Grown { size_bytes })?,
+        Response::Grown { size_bytes } => {
+            output::line(format!("{} has {} now", args.pool.display(), show_size(size_bytes)));
+        }
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}

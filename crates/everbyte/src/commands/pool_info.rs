@@ -1,0 +1,137 @@
+//! `everbyte pool info`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_pool::control::{MediumStatus, PoolStats, PoolStatus, Request, Response};
+
+use super::unexpected;
+use super::volume_list;
+use crate::output;
+use crate::session::{Need, ask};
+use crate::size::show_size;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte pool info /dev/shm/p
+  everbyte pool info /dev/shm/p --json
+  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since it is served";
+
+/// Show a pool: size, space, what it survives, its volumes, and who serves it.
+///
+/// Looking changes nothing: a pool that was not shut down cleanly is recovered in a private copy
+/// only. `clean` tells how it was shut down the last time.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Show what was counted since the pool was opened instead.
+    #[arg(long)]
+    stats: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let request = if args.stats { Request::Stats } else { Request::Info };
+    match ask(&args.pool, Need::Look, request)? {
+        Response::Pool(pool) if args.json => output::json(&pool)?,
+        Response::Pool(pool) => show(&pool),
+        Response::Stats(stats) if args.json => output::json(&stats)?,
+        Response::Stats(stats) => show_stats(&stats),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(pool: &PoolStatus) {
+    let bytes = |bytes: u64| format!("{} ({bytes} bytes)", show_size(bytes));
+    let survives = match pool.survives.as_str() {
+        "power" => "power loss",
+        "process" => "the end of the server, but neither power loss nor reboot",
+        other => other,
+    };
+    let clean = if pool.clean {
+        "yes".to_owned()
+    } else {
+        format!("no: {} undo records were put back", pool.records_undone)
+    };
+    let low =
+        if pool.low_on_space { ", running out: grow the pool, trim or delete volumes" } else { "" };
+    let mut rows = vec![
+        ("pool", pool.path.clone()),
+        ("uid", pool.uid.clone()),
+        ("size", bytes(pool.size_bytes)),
+        ("used", bytes(pool.used_bytes)),
+        ("free", format!("{}{low}", bytes(pool.free_bytes))),
+        ("promised", bytes(pool.promised_bytes)),
+        ("survives", survives.to_owned()),
+        ("medium", medium_line(&pool.medium)),
+        ("clean", clean),
+        ("volumes", format!("{} of at most {}", pool.volumes.len(), pool.volumes_max)),
+    ];
+    if let Some(reason) = &pool.read_only {
+        rows.push(("read-only", reason.clone()));
+    }
+    for remark in &pool.remarks {
+        rows.push(("remark", remark.clone()));
+    }
+    if let Some(serving) = &pool.serving {
+        let how = if serving.read_only { ", read-only" } else { "" };
+        let at = serving.addresses.join(", ");
+        rows.push(("served", format!("by process {} at {at}{how}", serving.pid)));
+        for export in &serving.exports {
+            rows.extend(export.uris.iter().map(|uri| ("export", uri.clone())));
+        }
+    }
+    for (name, value) in rows {
+        output::line(format!("{name:<10} {value}"));
+    }
+    if !pool.volumes.is_empty() {
+        output::line("");
+        volume_list::show(&pool.volumes);
+    }
+}
+
+fn medium_line(medium: &MediumStatus) -> String {
+    let mut line = format!("{}, flush {}", medium.kind, medium.flush);
+    if let Some(sync) = &medium.sync {
+        line.push_str(&format!(" and {sync}"));
+    }
+    line.push_str(&format!(", copies with {}", medium.copy));
+    if let Some(technology) = &medium.emulates {
+        line.push_str(&format!(", emulates {technology}"));
+    }
+    line
+}
+
+fn show_stats(stats: &PoolStats) {
+    let medium = &stats.medium;
+    output::line(format!(
+        "medium: {} bytes stored in {} lines, {} lines flushed, {} fences",
+        medium.bytes_stored, medium.lines_stored, medium.lines_flushed, medium.fences
+    ));
+    for volume in &stats.volumes {
+        output::line(format!(
+            "volume {}: {} bytes logged, {} checkpoints, epoch {}",
+            volume.name, volume.log_bytes, volume.checkpoints, volume.epoch
+        ));
+    }
+    for server in &stats.servers {
+        output::line(format!(
+            "{}: {} connections ({} so far, {} dropped), {} requests ({} failed, {} flushes), \
+             {} bytes read, {} written",
+            server.address,
+            server.connections,
+            server.connections_total,
+            server.connections_dropped,
+            server.requests,
+            server.errors,
+            server.flushes,
+            server.read_bytes,
+            server.written_bytes
+        ));
+    }
+}

@@ -1,0 +1,275 @@
+//! `everbyte serve`.
+//!
+//! Owns the order of starting (recover, checkpoint timer, control socket, listen, announce) and of
+//! stopping (no new requests, finish those that run, checkpoint, clean mark).
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use everbyte_block::owners;
+use everbyte_media::{MediaOptions, Technology};
+use everbyte_nbd::{Address, Server, Settings};
+use everbyte_pool::OpenOptions;
+use everbyte_pool::control::{ControlServer, Handler};
+use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::output;
+use crate::registry::Registry;
+use crate::session::wait_for;
+use crate::size::parse_duration;
+
+/// Exit status when a second signal cuts the shutdown short.
+const KILLED_STATUS: i32 = 130;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte serve /dev/shm/p --nbd unix:/tmp/everbyte.sock            every volume
+  everbyte serve /dev/shm/p/disk --nbd tcp:127.0.0.1:10809           one volume
+  everbyte serve /dev/shm/p --nbd unix:/run/e.sock --nbd tcp:10809   two addresses
+  everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --emulate pcm     as slow as phase-change memory
+
+For each export a line 'ready: URI' is printed once the server listens, or one with the server's
+own URI if there is no volume yet; other NBD programs take the URI as it is, for example
+  nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
+
+SIGTERM and SIGINT (Ctrl-C) end the server cleanly: requests are finished, everything is made
+durable and the pool is marked clean. A second one ends it at once, which is as safe as a crash:
+everything that was flushed is there.
+
+TCP has neither encryption nor passwords: listen on loopback, or on a network you trust.";
+
+/// Serve a pool's volumes to NBD clients.
+///
+/// The pool is recovered first if it was not shut down cleanly. Volumes that are created, resized
+/// or deleted meanwhile (by `everbyte volume`, through the control socket POOL.sock) come and go
+/// as exports. Nobody else can open the pool as long as it is served.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device; followed by /VOLUME, only that volume is served.
+    #[arg(value_name = "POOL[/VOLUME]")]
+    target: PathBuf,
+    /// Where to listen: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. May be repeated.
+    #[arg(long, required = true, value_name = "ADDRESS")]
+    nbd: Vec<Address>,
+    /// Serve without changing anything: a pool that was not shut down cleanly is recovered in a
+    /// private copy, and clients cannot write.
+    #[arg(long)]
+    read_only: bool,
+    /// Add the costs of a memory technology to every line read and written, and flush lines even
+    /// where that is not needed.
+    #[arg(long, value_enum, value_name = "TECHNOLOGY")]
+    emulate: Option<Emulate>,
+    /// Whether lines are flushed only where the medium needs it, or always.
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
+    flush: Flush,
+    /// How often everything is made durable even if nobody asks: at most this much is lost by a
+    /// crash, such as 5s or 500ms.
+    #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
+    checkpoint_interval: Duration,
+    /// NBD connections at once, for each address.
+    #[arg(long, default_value_t = 128, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=16384))]
+    max_connections: u16,
+}
+
+/// Memory technologies that can be emulated.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Emulate {
+    /// DRAM with flushes.
+    Dram,
+    /// Spin-transfer torque MRAM.
+    SttMram,
+    /// Phase-change memory.
+    Pcm,
+    /// Resistive RAM.
+    Reram,
+}
+
+/// When lines are flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Flush {
+    /// Where the medium needs it.
+    Auto,
+    /// Always.
+    Force,
+}
+
+impl Args {
+    fn media(&self) -> MediaOptions {
+        let technology = self.emulate.map(|emulate| match emulate {
+            Emulate::Dram => Technology::Dram,
+            Emulate::SttMram => Technology::SttMram,
+            Emulate::Pcm => Technology::Pcm,
+            Emulate::Reram => Technology::Reram,
+        });
+        MediaOptions::new().emulate(technology).force_flush(self.flush == Flush::Force)
+    }
+
+    fn open(&self, path: &Path, only: Option<String>) -> Result<Registry, FileError> {
+        let media = self.media();
+        if self.read_only {
+            let open = || inspect(path, Sharing::Exclusive, media.clone(), owners());
+            let found = wait_for(open)?;
+            return Ok(Registry::new(found.pool, path, found.medium, only, true));
+        }
+        let open = || open_locked(path, &media, owners(), &OpenOptions::default());
+        let pool = wait_for(open)?;
+        let medium = pool.medium().describe();
+        Ok(Registry::new(pool, path, medium, only, false))
+    }
+}
+
+/// The signals that end a server. The first is waited for; a second one ends the process at once.
+struct Stop {
+    signals: Signals,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Stop {
+    fn new() -> anyhow::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            let stopping = Arc::clone(&stopping);
+            signal_hook::flag::register_conditional_shutdown(signal, KILLED_STATUS, stopping)?;
+        }
+        Ok(Self { signals: Signals::new([SIGINT, SIGTERM])?, stopping })
+    }
+
+    fn wait(&mut self) {
+        let signal = self.signals.forever().next();
+        self.stopping.store(true, Ordering::SeqCst);
+        tracing::info!(signal, "shutting down");
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (path, only) = split_target(&args.target)?;
+    let mut stop = Stop::new().context("cannot catch signals")?;
+    let started = Instant::now();
+    let registry = Arc::new(args.open(&path, only.clone())?);
+    report_recovery(&registry, started.elapsed());
+    open_devices(&registry, only.as_deref())?;
+    let timer = if args.read_only {
+        None
+    } else {
+        let timer = registry.pool().start_timer(args.checkpoint_interval);
+        Some(timer.context("cannot start the checkpoint thread")?)
+    };
+    let servers = listen(args, &registry)?;
+    registry.set_servers(&servers);
+    let handler: Arc<dyn Handler> = Arc::<Registry>::clone(&registry);
+    let control = ControlServer::start(&path, handler)
+        .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
+    announce(&registry, &servers);
+    stop.wait();
+    for server in &servers {
+        server.shutdown();
+    }
+    drop((control, timer));
+    registry.close().context("the pool could not be closed cleanly; it will be recovered")?;
+    tracing::info!("the pool is closed cleanly");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The pool, and the volume if the last part of `target` is none of the pool's path.
+fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
+    if target.exists() {
+        return Ok((target.to_owned(), None));
+    }
+    if let (Some(pool), Some(volume)) = (target.parent(), target.file_name())
+        && pool.exists()
+        && !pool.is_dir()
+    {
+        let Some(volume) = volume.to_str() else {
+            bail!("{} names no volume: names are made of ASCII letters", target.display());
+        };
+        return Ok((pool.to_owned(), Some(volume.to_owned())));
+    }
+    Err(FileError::NotFound { path: target.to_owned() }.into())
+}
+
+fn report_recovery(registry: &Registry, took: Duration) {
+    let summary = registry.pool().recovery();
+    for remark in &summary.remarks {
+        tracing::warn!("{remark}");
+    }
+    let info = registry.pool().info();
+    if let Some(reason) = &info.read_only {
+        tracing::warn!("the pool is read-only: {reason}");
+    }
+    if summary.was_clean {
+        tracing::info!(?took, volumes = info.volumes, "opened; it was shut down cleanly");
+    } else {
+        let records = summary.records_undone;
+        tracing::info!(?took, volumes = info.volumes, records, "recovered after a crash");
+    }
+}
+
+/// Opens every volume that is exported now, so that what is wrong is known from the start.
+fn open_devices(registry: &Registry, only: Option<&str>) -> anyhow::Result<()> {
+    if let Some(name) = only {
+        registry.device(name)?;
+    }
+    for name in registry.exported() {
+        if let Err(error) = registry.device(&name) {
+            tracing::error!(volume = name, %error, "the volume cannot be served");
+        }
+    }
+    Ok(())
+}
+
+fn listen(args: &Args, registry: &Arc<Registry>) -> anyhow::Result<Vec<Arc<Server>>> {
+    let settings =
+        Settings { connections_max: usize::from(args.max_connections), ..Settings::default() };
+    let mut servers = Vec::new();
+    for address in &args.nbd {
+        if let Address::Tcp(tcp) = address
+            && !tcp.ip().is_loopback()
+        {
+            tracing::warn!(
+                "{address}: whoever reaches this address can read and write the volumes"
+            );
+        }
+        let server = Server::bind_with(address, Arc::<Registry>::clone(registry), settings)?;
+        servers.push(Arc::new(server));
+    }
+    Ok(servers)
+}
+
+fn announce(registry: &Registry, servers: &[Arc<Server>]) {
+    let exports = registry.exported();
+    let names = if exports.is_empty() { vec![String::new()] } else { exports };
+    let uris = servers.iter().flat_map(|s| names.iter().map(move |name| s.address().uri(name)));
+    for uri in uris {
+        if let Err(error) = output::try_line(&format!("ready: {uri}")) {
+            tracing::warn!(%error, "cannot announce {uri} on standard output");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_pool_or_a_pool_and_a_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = folder.path().join("pool");
+        std::fs::write(&pool, "").unwrap();
+        assert_eq!(split_target(&pool).unwrap(), (pool.clone(), None));
+        let (found, volume) = split_target(&pool.join("disk")).unwrap();
+        assert_eq!((found, volume.as_deref()), (pool.clone(), Some("disk")));
+        for wrong in [folder.path().join("other"), pool.join("disk/more")] {
+            let error = split_target(&wrong).unwrap_err().to_string();
+            assert!(error.contains("there is no pool"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `everbyte volume`: which of its subcommands.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{volume_create, volume_delete, volume_list, volume_resize};
+
+/// Make, list, resize and delete volumes.
+///
+/// If a server has the pool, the command goes through the server's control socket, and clients of
+/// other volumes notice nothing; otherwise it opens the pool itself.
+#[derive(Subcommand)]
+pub(crate) enum VolumeCommand {
+    Create(volume_create::Args),
+    List(volume_list::Args),
+    Resize(volume_resize::Args),
+    Delete(volume_delete::Args),
+}
+
+pub(crate) fn run(command: &VolumeCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        VolumeCommand::Create(args) => volume_create::run(args),
+        VolumeCommand::List(args) => volume_list::run(args),
+        VolumeCommand::Resize(args) => volume_resize::run(args),
+        VolumeCommand::Delete(args) => volume_delete::run(args),
+    }
+}

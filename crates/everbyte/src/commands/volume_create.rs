@@ -1,0 +1,86 @@
+//! `everbyte volume create`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_pool::LANES_DEFAULT;
+use everbyte_pool::control::{NewVolume, Request, Response};
+
+use super::unexpected;
+use crate::output;
+use crate::session::{Need, ask};
+use crate::size::{parse_size, show_size};
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte volume create /dev/shm/p disk --size 256M
+  everbyte volume create /dev/shm/p database --size 10G --map direct --lanes 32
+  everbyte volume create /dev/shm/p scratch --size 1T        more than the pool has: thin
+
+A volume takes space as it is written, besides its log, which is there from the start. A volume
+may promise more than the pool has; `everbyte volume list` shows what is promised and used.";
+
+/// Make a volume in a pool.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Name of the volume: up to 64 letters, digits, '.', '_' and '-'.
+    name: String,
+    /// Size that its users see, such as 256M, a multiple of 512 bytes.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    size: u64,
+    /// What the volume is.
+    #[arg(long, default_value = "block", value_parser = ["block"])]
+    kind: String,
+    /// Shape of its map: a tree that takes space for what is written, or one table that takes
+    /// 1/512 of the size at once and is faster to look up.
+    #[arg(long, default_value = "radix", value_parser = ["radix", "direct"])]
+    map: String,
+    /// Whether writes are compared with what is stored, so that only changed lines are stored:
+    /// where it pays, always, or never.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "on", "off"])]
+    delta: String,
+    /// A write that changes at least this share of a block replaces the block instead of logging
+    /// the old bytes: 0 always, 101 never.
+    #[arg(long, default_value_t = 50, value_name = "PERCENT",
+          value_parser = clap::value_parser!(u32).range(0..=101))]
+    threshold: u32,
+    /// Size of the log over all lanes, such as 16M. Left out, it is 1/32 of the volume's size, at
+    /// least 2M and at most 128M.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    log_size: Option<u64>,
+    /// Lanes of the log: how many threads can write at once.
+    #[arg(long, default_value_t = LANES_DEFAULT, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    lanes: u32,
+    /// Print the new volume as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let new = NewVolume {
+        name: args.name.clone(),
+        kind: args.kind.clone(),
+        size_bytes: args.size,
+        map: args.map.clone(),
+        delta: args.delta.clone(),
+        threshold_percent: args.threshold,
+        log_bytes: args.log_size,
+        lanes: args.lanes,
+    };
+    match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {
+        Response::Volume(volume) if args.json => output::json(&volume)?,
+        Response::Volume(volume) => output::line(format!(
+            "created {} volume {} of {} with a log of {}",
+            volume.kind,
+            volume.name,
+            show_size(volume.size_bytes),
+            show_size(volume.log_bytes)
+        )),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}

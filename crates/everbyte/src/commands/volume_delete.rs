@@ -1,0 +1,50 @@
+//! `everbyte volume delete`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_pool::control::{Request, Response};
+use serde::Serialize;
+
+use super::unexpected;
+use crate::output;
+use crate::session::{Need, ask};
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte volume delete /dev/shm/p disk
+  everbyte volume delete /dev/shm/p disk --force     under clients that are connected";
+
+/// Delete a volume and everything in it. Nothing is asked; there is no way back.
+///
+/// While clients of a server have the volume open it is not deleted, unless forced: their requests
+/// fail from then on.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Name of the volume.
+    name: String,
+    /// Delete it although clients have it open.
+    #[arg(long)]
+    force: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    deleted: String,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let request = Request::VolumeDelete { name: args.name.clone(), force: args.force };
+    match ask(&args.pool, Need::Change, request)? {
+        Response::Deleted { name } if args.json => output::json(&Deleted { deleted: name })?,
+        Response::Deleted { name } => output::line(format!("deleted volume {name}")),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}

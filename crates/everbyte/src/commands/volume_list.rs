@@ -1,0 +1,67 @@
+//! `everbyte volume list`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_pool::control::{Request, Response, VolumeStatus};
+use serde::Serialize;
+
+use super::unexpected;
+use crate::output;
+use crate::session::{Need, ask};
+use crate::size::show_size;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte volume list /dev/shm/p
+  everbyte volume list /dev/shm/p --json
+
+PROMISED is the size that users see, USED what data and map take now, LOG what the log takes.
+EPOCH counts checkpoints: everything up to it survives a crash.";
+
+/// List the volumes of a pool.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Print the list as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    volumes: Vec<VolumeStatus>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match ask(&args.pool, Need::Look, Request::VolumeList)? {
+        Response::Volumes(volumes) if args.json => output::json(&Listed { volumes })?,
+        Response::Volumes(volumes) => show(&volumes),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the volumes as a table.
+pub(crate) fn show(volumes: &[VolumeStatus]) {
+    let heading =
+        ["NAME", "KIND", "PROMISED", "USED", "LOG", "MAP", "DELTA", "EPOCH", "CLIENTS", "STATE"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for volume in volumes {
+        rows.push(vec![
+            volume.name.clone(),
+            volume.kind.clone(),
+            show_size(volume.size_bytes),
+            volume.used_bytes.map_or("?".into(), show_size),
+            show_size(volume.log_bytes),
+            volume.map.clone(),
+            volume.delta.clone(),
+            volume.epoch.to_string(),
+            volume.clients.map_or("-".into(), |clients| clients.to_string()),
+            volume.read_only.as_ref().map_or("ok".into(), |why| format!("read-only: {why}")),
+        ]);
+    }
+    output::table(&rows, &[2, 3, 4, 7, 8]);
+}

@@ -1,0 +1,301 @@
+//! Writing with a ledger of what the server acknowledged, and holding the volume to it afterwards.
+//!
+//! Invariants: every sector says which write it comes from and carries bytes that only this write
+//! has, so that nothing else passes for it; at most one write per block is under way; a write
+//! counts as promised only if its FUA acknowledgement, or that of a flush that was asked for after
+//! its own acknowledgement, has arrived.
+
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use everbyte_device::Fua;
+use everbyte_nbd::{Client, ClientError};
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+/// Writes under way at once.
+const QUEUE_DEPTH: usize = 16;
+/// A flush follows this many batches.
+const BATCHES_PER_FLUSH: u64 = 8;
+/// One write in this many is sent with FUA.
+const FUA_EVERY: u32 = 8;
+/// Bytes read at once when verifying.
+const CHUNK: usize = 1 << 20;
+
+/// What is known of one block. Writes are numbered from 1; 0 is the state before the first.
+#[derive(Clone, Copy, Default)]
+struct Block {
+    /// Last write that was sent.
+    sent: u64,
+    /// Last write that was acknowledged.
+    acknowledged: u64,
+    /// Last write that was promised to survive.
+    promised: u64,
+}
+
+/// Counts of a writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub(super) struct Counts {
+    /// Writes that were acknowledged.
+    pub(super) acknowledged: u64,
+    /// Of these, writes with FUA.
+    pub(super) with_fua: u64,
+    /// Flushes that were acknowledged.
+    pub(super) flushes: u64,
+    /// Writes that were sent and never answered.
+    pub(super) unanswered: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.with_fua += other.with_fua;
+        self.flushes += other.flushes;
+        self.unanswered += other.unanswered;
+    }
+}
+
+/// What a writer knows about its part of the volume.
+pub(super) struct Ledger {
+    first_block: u64,
+    blocks: Vec<Block>,
+    pub(super) counts: Counts,
+}
+
+/// What was found on the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub(super) struct Found {
+    /// Blocks that were looked at.
+    pub(super) blocks: u64,
+    /// Blocks whose write was promised to survive.
+    pub(super) promised: u64,
+    /// Of these, blocks that hold something older: lost writes.
+    pub(super) lost: u64,
+    /// Blocks that hold parts of two writes, or bytes that nobody wrote.
+    pub(super) torn: u64,
+    /// Blocks whose last write was acknowledged but not promised, and was undone.
+    pub(super) undone: u64,
+}
+
+impl Found {
+    pub(super) fn is_good(self) -> bool {
+        self.lost == 0 && self.torn == 0
+    }
+}
+
+/// Starts `writers` threads, each with a connection and a part of the volume of its own. They
+/// write until the connection breaks.
+///
+/// # Errors
+/// No connection, no thread.
+pub(super) fn start(
+    uri: &str,
+    writers: u64,
+) -> anyhow::Result<Vec<JoinHandle<Result<Ledger, ClientError>>>> {
+    let start_one = |number: u64| -> anyhow::Result<_> {
+        let client = Client::connect_uri(uri)?;
+        let share = client.size_bytes() / BLOCK as u64 / writers;
+        let blocks = usize::try_from(share).context("the volume is too large")?;
+        let first_block = number * share;
+        let ledger = Ledger {
+            first_block,
+            blocks: vec![Block::default(); blocks],
+            counts: Counts::default(),
+        };
+        let name = format!("writer-{number}");
+        Ok(std::thread::Builder::new()
+            .name(name)
+            .spawn(move || ledger.write_until_broken(client, number))?)
+    };
+    (0..writers).map(start_one).collect()
+}
+
+/// Waits for writers to end. Returns their ledgers and the sum of their counts.
+///
+/// # Errors
+/// A writer met another error than the end of its connection.
+pub(super) fn join(
+    writers: Vec<JoinHandle<Result<Ledger, ClientError>>>,
+) -> anyhow::Result<(Vec<Ledger>, Counts)> {
+    let mut ledgers = Vec::new();
+    let mut counts = Counts::default();
+    for writer in writers {
+        let ledger = writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?;
+        let ledger = ledger.context("a writer was refused")?;
+        counts.add(ledger.counts);
+        ledgers.push(ledger);
+    }
+    Ok((ledgers, counts))
+}
+
+/// Holds the volume at `uri` to `ledgers`.
+///
+/// # Errors
+/// The server's.
+pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Found> {
+    let mut client = Client::connect_uri(uri)?;
+    let mut found = Found::default();
+    for ledger in ledgers {
+        let mut block = ledger.first_block;
+        for blocks in ledger.blocks.chunks(CHUNK / BLOCK) {
+            let bytes = client.read(block * BLOCK as u64, blocks.len() * BLOCK)?;
+            for (state, bytes) in blocks.iter().zip(bytes.chunks_exact(BLOCK)) {
+                judge(&mut found, *state, block, bytes);
+                block += 1;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn judge(found: &mut Found, state: Block, block: u64, bytes: &[u8]) {
+    found.blocks += 1;
+    found.promised += u64::from(state.promised > 0);
+    match written_by(block, bytes).filter(|&write| write <= state.sent) {
+        None => found.torn += 1,
+        Some(write) if write < state.promised => found.lost += 1,
+        Some(write) if write < state.acknowledged => found.undone += 1,
+        Some(_) => {}
+    }
+}
+
+impl Ledger {
+    fn write_until_broken(mut self, mut client: Client, seed: u64) -> Result<Self, ClientError> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut batches = 0;
+        loop {
+            let done = self.batch(&mut client, &mut random).and_then(|()| {
+                batches += 1;
+                if batches % BATCHES_PER_FLUSH == 0 { self.flush(&mut client) } else { Ok(()) }
+            });
+            match done {
+                Ok(()) => {}
+                Err(ClientError::Broken { .. }) => return Ok(self),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes to some blocks at once and waits for all the answers.
+    fn batch(&mut self, client: &mut Client, random: &mut SmallRng) -> Result<(), ClientError> {
+        let mut sent = Vec::with_capacity(QUEUE_DEPTH);
+        let mut chosen = Vec::with_capacity(QUEUE_DEPTH);
+        while chosen.len() < QUEUE_DEPTH.min(self.blocks.len()) {
+            let index = random.random_range(0..self.blocks.len());
+            if !chosen.contains(&index) {
+                chosen.push(index);
+            }
+        }
+        let mut bytes = vec![0; BLOCK];
+        for index in chosen {
+            let block = self.first_block + index as u64;
+            let fua = if random.random_ratio(1, FUA_EVERY) { Fua::Yes } else { Fua::No };
+            self.blocks[index].sent += 1;
+            self.counts.unanswered += 1;
+            fill(block, self.blocks[index].sent, &mut bytes);
+            let cookie = client.submit_write(block * BLOCK as u64, &bytes, fua)?;
+            sent.push((index, fua, cookie));
+        }
+        for (index, fua, cookie) in sent {
+            client.wait(cookie)?;
+            let block = &mut self.blocks[index];
+            block.acknowledged = block.sent;
+            self.counts.unanswered -= 1;
+            self.counts.acknowledged += 1;
+            if fua == Fua::Yes {
+                block.promised = block.sent;
+                self.counts.with_fua += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, client: &mut Client) -> Result<(), ClientError> {
+        client.flush()?;
+        self.counts.flushes += 1;
+        for block in &mut self.blocks {
+            block.promised = block.acknowledged;
+        }
+        Ok(())
+    }
+}
+
+/// Fills a block with what write number `write` of `block` puts there.
+fn fill(block: u64, write: u64, bytes: &mut [u8]) {
+    for (sector, bytes) in bytes.chunks_exact_mut(SECTOR).enumerate() {
+        let mut state = mix(block ^ mix(write ^ mix(sector as u64)));
+        let (stamp, rest) = bytes.split_at_mut(8);
+        stamp.copy_from_slice(&write.to_le_bytes());
+        for word in rest.chunks_exact_mut(8) {
+            state = mix(state);
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+    }
+}
+
+/// The write that all of a block comes from: 0 if it was never written, `None` if there is no
+/// such write.
+fn written_by(block: u64, bytes: &[u8]) -> Option<u64> {
+    let write = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+    let mut expected = vec![0; bytes.len()];
+    if write > 0 {
+        fill(block, write, &mut expected);
+    }
+    (expected == bytes).then_some(write)
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(state: Block, bytes: &[u8]) -> Found {
+        let mut found = Found::default();
+        judge(&mut found, state, 7, bytes);
+        found
+    }
+
+    #[test]
+    fn loss_tearing_and_undoing_are_told_apart() {
+        let state = Block { sent: 5, acknowledged: 4, promised: 3 };
+        let block = |write| {
+            let mut bytes = vec![0; BLOCK];
+            fill(7, write, &mut bytes);
+            bytes
+        };
+        assert_eq!(judged(state, &vec![0; BLOCK]).lost, 1);
+        assert_eq!(judged(state, &block(2)).lost, 1);
+        assert_eq!(
+            judged(state, &block(3)),
+            Found { blocks: 1, promised: 1, undone: 1, ..Found::default() }
+        );
+        for write in [4, 5] {
+            assert_eq!(
+                judged(state, &block(write)),
+                Found { blocks: 1, promised: 1, ..Found::default() }
+            );
+        }
+        assert_eq!(judged(state, &block(6)).torn, 1, "nobody sent that");
+        let mut half = block(4);
+        half[SECTOR * 3..].copy_from_slice(&block(5)[SECTOR * 3..]);
+        assert_eq!(judged(state, &half).torn, 1);
+        let mut other = vec![0; BLOCK];
+        fill(8, 4, &mut other);
+        assert_eq!(judged(state, &other).torn, 1, "another block's bytes");
+        let mut flipped = block(4);
+        flipped[4000] ^= 1;
+        assert_eq!(judged(state, &flipped).torn, 1);
+        assert_eq!(
+            judged(Block::default(), &vec![0; BLOCK]),
+            Found { blocks: 1, ..Found::default() }
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! `everbyte demo`: the whole story in about ten seconds, for someone who has never heard of it.
+//!
+//! Owns the order of the story, its words and its verdict. Invariants: every figure is measured in
+//! this very run; whatever fails to verify is said and ends in exit status 1; nothing is left
+//! behind.
+
+mod files;
+mod ledger;
+mod measure;
+mod server;
+mod story;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use everbyte_pool::control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
+use everbyte_pool::file::{CreateOptions, create};
+use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::commands::{pool_check, unexpected};
+use crate::output;
+use crate::session::{Need, ask};
+use files::{Maker, Samples, Verdict};
+use ledger::{Counts, Found};
+use measure::Throughput;
+use server::{Cleanup, DemoServer};
+use story::Story;
+
+const POOL_BYTES: u64 = 192 << 20;
+const FILES_BYTES: u64 = 48 << 20;
+const LEDGER_BYTES: u64 = 32 << 20;
+/// What the folder must have room for: the pool, an image and its copy, and some to spare.
+const ROOM_BYTES: u64 = POOL_BYTES + 2 * FILES_BYTES + (32 << 20);
+const WRITERS: u64 = 2;
+/// How long is written before the server is killed.
+const WRITING_TIME: Duration = Duration::from_millis(1500);
+const FILES_VOLUME: &str = "files";
+const LEDGER_VOLUME: &str = "ledger";
+
+const EXAMPLES: &str = "\
+Needs neither root nor special hardware: memory of this machine stands in for storage-class
+memory. Uses mke2fs, e2fsck, nbdcopy and qemu-img where they are installed. Takes about 350 MiB of
+/dev/shm, or of the directory for temporary files, and gives it back.
+
+Exit status: 0 if everything was found as promised, 1 if not.";
+
+/// Show what this is: write to a volume, kill its server in the middle, and check what is left.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print the results as JSON instead of telling the story.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The results.
+#[derive(Serialize)]
+struct Report {
+    ok: bool,
+    seconds: f64,
+    pool: PoolPart,
+    files: FilesPart,
+    crash: CrashPart,
+    check: CheckStatus,
+    throughput: Vec<Throughput>,
+}
+
+#[derive(Serialize)]
+struct PoolPart {
+    folder: String,
+    size_bytes: u64,
+    survives: String,
+    medium: String,
+}
+
+#[derive(Serialize)]
+struct FilesPart {
+    kind: &'static str,
+    written_by: &'static str,
+    files: usize,
+    bytes: u64,
+    before_crash: Verdict,
+    after_crash: Verdict,
+}
+
+#[derive(Serialize)]
+struct CrashPart {
+    writers: u64,
+    counts: Counts,
+    /// Whether the pool was found clean after the kill; it cannot be.
+    clean_after_kill: bool,
+    records_undone: u64,
+    /// From the start of the server's process to its first answer.
+    back_after_ms: f64,
+    found: Found,
+}
+
+/// What stays the same through the story.
+struct Stage {
+    cleanup: Arc<Cleanup>,
+    /// Removed when dropped.
+    folder: TempDir,
+    pool: PathBuf,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Stage {
+    fn new() -> anyhow::Result<Self> {
+        let folder = make_folder()?;
+        let path = folder.path().to_owned();
+        let cleanup = Cleanup::start(&path).context("cannot watch for signals")?;
+        let [pool, socket, log] = ["pool", "nbd.sock", "log"].map(|name| path.join(name));
+        Ok(Self { cleanup, folder, pool, socket, log })
+    }
+
+    fn serve(&self) -> anyhow::Result<DemoServer> {
+        DemoServer::start(&self.cleanup, &self.pool, &self.socket, &self.log)
+    }
+
+    fn uri(&self, volume: &str) -> String {
+        everbyte_nbd::Address::Unix(self.socket.clone()).uri(volume)
+    }
+
+    fn info(&self) -> anyhow::Result<PoolStatus> {
+        match ask(&self.pool, Need::Look, Request::Info)? {
+            Response::Pool(pool) => Ok(*pool),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn make_volume(&self, name: &str, size_bytes: u64) -> anyhow::Result<()> {
+        let new = NewVolume {
+            name: name.to_owned(),
+            kind: "block".to_owned(),
+            size_bytes,
+            map: "radix".to_owned(),
+            delta: "auto".to_owned(),
+            threshold_percent: 50,
+            log_bytes: Some(8 << 20),
+            lanes: LANES_DEFAULT,
+        };
+        match ask(&self.pool, Need::Change, Request::VolumeCreate(new))? {
+            Response::Volume(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// A folder in memory, or else on disk.
+fn make_folder() -> anyhow::Result<TempDir> {
+    let places = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
+    let has_room = |place: &&PathBuf| {
+        rustix::fs::statvfs(place.as_path())
+            .is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= ROOM_BYTES)
+    };
+    for place in places.iter().filter(has_room) {
+        if let Ok(folder) = tempfile::Builder::new().prefix("everbyte-demo-").tempdir_in(place) {
+            return Ok(folder);
+        }
+    }
+    bail!(
+        "neither /dev/shm nor {} has {} of room that may be written to: free some, or set TMPDIR",
+        places[1].display(),
+        crate::size::show_size(ROOM_BYTES)
+    );
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let story = Story::new(!args.json);
+    let stage = Stage::new()?;
+    let mut report = play(&stage, &story)?;
+    drop(stage);
+    report.seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        output::json(&report)?;
+    }
+    story.end(&report);
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn play(stage: &Stage, story: &Story) -> anyhow::Result<Report> {
+    let pool = make_pool(stage)?;
+    story.opening(&pool);
+    let server = stage.serve()?;
+    stage.make_volume(FILES_VOLUME, FILES_BYTES)?;
+    stage.make_volume(LEDGER_VOLUME, LEDGER_BYTES)?;
+    story.serving(server.pid);
+
+    let (maker, samples) = (Maker::find(), Samples::new());
+    let uri = stage.uri(FILES_VOLUME);
+    let image = maker.write(&samples, stage.folder.path(), &uri, FILES_BYTES)?;
+    let before_crash = maker.verify(&samples, &image, &uri)?;
+    let mut files = FilesPart {
+        kind: maker.kind(),
+        written_by: maker.tools(),
+        files: samples.count(),
+        bytes: samples.bytes(),
+        before_crash,
+        after_crash: before_crash,
+    };
+    story.files(&files);
+
+    let (server, crash) = crash(stage, story, server)?;
+    files.after_crash = maker.verify(&samples, &image, &uri)?;
+    story.after_crash(&crash, &files);
+    let check = pool_check::check(&stage.pool)?;
+    story.check(&check);
+    let throughput = measure::measure(&stage.uri(LEDGER_VOLUME))?;
+    story.throughput(&throughput);
+    server.stop()?;
+    let is_clean = stage.info()?.clean;
+    let ok = is_clean
+        && check.clean
+        && crash.found.is_good()
+        && files.before_crash.is_good()
+        && files.after_crash.is_good();
+    Ok(Report { ok, seconds: 0.0, pool, files, crash, check, throughput })
+}
+
+fn make_pool(stage: &Stage) -> anyhow::Result<PoolPart> {
+    let options = CreateOptions {
+        len_bytes: Some(POOL_BYTES),
+        volumes_max: VOLUMES_MAX_DEFAULT,
+        force: false,
+    };
+    let size_bytes = create(&stage.pool, &options, &mut |_, _| {})?;
+    let info = stage.info()?;
+    let parent = stage.folder.path().parent().unwrap_or(Path::new("/"));
+    Ok(PoolPart {
+        folder: parent.display().to_string(),
+        size_bytes,
+        survives: info.survives,
+        medium: info.medium.kind,
+    })
+}
+
+/// Writes, kills the server in the middle, starts it again and looks what is left.
+fn crash(
+    stage: &Stage,
+    story: &Story,
+    server: DemoServer,
+) -> anyhow::Result<(DemoServer, CrashPart)> {
+    let uri = stage.uri(LEDGER_VOLUME);
+    let writers = ledger::start(&uri, WRITERS)?;
+    std::thread::sleep(WRITING_TIME);
+    server.kill();
+    let (ledgers, counts) = ledger::join(writers)?;
+    story.killed(&counts);
+    let dead = stage.info()?;
+    let server = stage.serve()?;
+    let part = CrashPart {
+        writers: WRITERS,
+        counts,
+        clean_after_kill: dead.clean,
+        records_undone: dead.records_undone,
+        back_after_ms: server.start_time.as_secs_f64() * 1000.0,
+        found: ledger::verify(&uri, &ledgers)?,
+    };
+    Ok((server, part))
+}

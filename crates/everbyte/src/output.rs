@@ -1,0 +1,94 @@
+//! What goes to standard output: lines for people, JSON for programs.
+//!
+//! Invariant: a reader that goes away (`| head`) ends the program quietly, with the status that a
+//! closed pipe gives every other tool.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// Exit status after a closed pipe: 128 + SIGPIPE.
+const CLOSED_PIPE_STATUS: i32 = 141;
+
+/// Writes `text` and a line's end.
+pub(crate) fn line(text: impl AsRef<str>) {
+    if let Err(error) = try_line(text.as_ref()) {
+        give_up(&error);
+    }
+}
+
+/// As [`line`], for a program that goes on if nobody listens.
+///
+/// # Errors
+/// Standard output's.
+pub(crate) fn try_line(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Writes `value` as indented JSON.
+///
+/// # Errors
+/// The value has no JSON form.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    line(serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Writes bytes as they are.
+pub(crate) fn bytes(bytes: &[u8]) {
+    let mut out = io::stdout().lock();
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+        give_up(&error);
+    }
+}
+
+/// Writes columns, each as wide as it must be. The first row is the heading; columns named in
+/// `right` are aligned right.
+pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) {
+    for text in align(rows, right) {
+        line(text);
+    }
+}
+
+fn align(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().enumerate().map(|(column, cell)| {
+                let width = widths[column];
+                if right.contains(&column) {
+                    format!("{cell:>width$}")
+                } else {
+                    format!("{cell:<width$}")
+                }
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect()
+}
+
+fn give_up(error: &io::Error) -> ! {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        std::process::exit(CLOSED_PIPE_STATUS);
+    }
+    tracing::error!("cannot write to standard output: {error}");
+    std::process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align() {
+        let rows = [vec!["NAME".into(), "SIZE".into()], vec!["a".into(), "10 MiB".into()]];
+        assert_eq!(align(&rows, &[1]), ["NAME    SIZE", "a     10 MiB"]);
+    }
+}

@@ -1,0 +1,326 @@
+//! The volumes of an open pool, as exports of NBD servers and as what control requests act on.
+//!
+//! Invariants: a volume is open at most once, because its block locks live in that one
+//! [`BlockVolume`]; whatever changes the set of volumes, or the pool as a whole, holds `admin`;
+//! after [`Registry::close`] nothing is changed any more; a pool that is served unchanged refuses
+//! every request that would change it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use everbyte_block::{BlockOptions, BlockVolume};
+use everbyte_device::BlockDevice;
+use everbyte_media::{Description, Mapped, Medium};
+use everbyte_nbd::{ExportInfo, Exports, Server};
+use everbyte_pool::control::{
+    ExportStatus, Handler, NewVolume, PoolStats, PoolStatus, Refused, Request, Response,
+    ServingStatus, VolumeStatus,
+};
+use everbyte_pool::{Pool, PoolError};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use crate::size::show_size;
+use crate::status::{self, DELTA_WORDS, MAP_WORDS, meaning};
+
+type Device = BlockVolume<Mapped>;
+
+/// See the module's head.
+pub(crate) struct Registry {
+    pool: Arc<Pool<Mapped>>,
+    path: PathBuf,
+    medium: Description,
+    /// The one volume that is exported, if not all are.
+    only: Option<String>,
+    /// Whether the pool is a private copy whose changes nobody would ever see again.
+    unchanging: bool,
+    volumes: RwLock<BTreeMap<String, Arc<Device>>>,
+    /// Whether the pool is closed.
+    admin: Mutex<bool>,
+    servers: RwLock<Vec<Weak<Server>>>,
+}
+
+fn refused(error: &PoolError) -> Refused {
+    Refused(error.to_string())
+}
+
+impl Registry {
+    /// For the pool at `path`, which lies on `medium`. With `only`, one volume is exported; with
+    /// `unchanging`, the open pool is a private copy.
+    pub(crate) fn new(
+        pool: Pool<Mapped>,
+        path: &Path,
+        medium: Description,
+        only: Option<String>,
+        unchanging: bool,
+    ) -> Self {
+        Self {
+            pool: Arc::new(pool),
+            path: path.to_owned(),
+            medium,
+            only,
+            unchanging,
+            volumes: RwLock::default(),
+            admin: Mutex::new(false),
+            servers: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool<Mapped>> {
+        &self.pool
+    }
+
+    /// Tells the registry who serves it.
+    pub(crate) fn set_servers(&self, servers: &[Arc<Server>]) {
+        *self.servers.write() = servers.iter().map(Arc::downgrade).collect();
+    }
+
+    /// Closes the pool cleanly, unless it is a private copy. Nothing is changed afterwards.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn close(&self) -> Result<(), PoolError> {
+        let mut closed = self.admin.lock();
+        if std::mem::replace(&mut *closed, true) || self.unchanging {
+            return Ok(());
+        }
+        self.pool.close()
+    }
+
+    /// Names of the volumes that are exported.
+    pub(crate) fn exported(&self) -> Vec<String> {
+        let names = self.pool.volumes().into_iter().map(|volume| volume.name().to_owned());
+        names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
+    }
+
+    /// The volume of this name, opened if need be.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub(crate) fn device(&self, name: &str) -> Result<Arc<Device>, PoolError> {
+        if let Some(device) = self.volumes.read().get(name) {
+            return Ok(Arc::clone(device));
+        }
+        let closed = self.admin.lock();
+        self.device_locked(name, &closed)
+    }
+
+    fn device_locked(
+        &self,
+        name: &str,
+        _admin: &MutexGuard<'_, bool>,
+    ) -> Result<Arc<Device>, PoolError> {
+        if let Some(device) = self.volumes.read().get(name) {
+            return Ok(Arc::clone(device));
+        }
+        let device = Arc::new(Device::open(&self.pool, name)?);
+        device.set_read_only(self.unchanging);
+        self.volumes.write().insert(name.to_owned(), Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// Clients that have the volume open: everybody but the registry who shares it.
+    fn clients(&self, name: &str) -> u64 {
+        let volumes = self.volumes.read();
+        volumes.get(name).map_or(0, |device| Arc::strong_count(device) as u64 - 1)
+    }
+
+    /// Locks against other changes, or says why nothing may be changed.
+    fn change(&self) -> Result<MutexGuard<'_, bool>, Refused> {
+        if self.unchanging {
+            return Err(Refused(
+                "the pool is served read-only: end the server and serve it without --read-only, \
+                 or try again when nobody serves it"
+                    .into(),
+            ));
+        }
+        let closed = self.admin.lock();
+        if *closed {
+            return Err(Refused("the server is shutting down: try again when it has".into()));
+        }
+        Ok(closed)
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<Response, Refused> {
+        let _admin = self.change()?;
+        let old = self.pool.info().size_bytes;
+        if size_bytes <= old {
+            return Err(Refused(format!(
+                "the pool has {} ({old} bytes) already: a pool can only grow",
+                show_size(old)
+            )));
+        }
+        let medium = self.pool.medium();
+        if size_bytes > medium.len() {
+            medium.grow(size_bytes).map_err(|error| Refused(error.to_string()))?;
+        }
+        let size_bytes = self.pool.extend().map_err(|error| refused(&error))?;
+        Ok(Response::Grown { size_bytes })
+    }
+
+    fn create(&self, new: &NewVolume) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        if new.kind != "block" {
+            return Err(Refused(format!("there are no {:?} volumes: the kind is block", new.kind)));
+        }
+        let unknown = |what: &str, word: &str| Refused(format!("{word:?} is no {what}"));
+        let options = BlockOptions {
+            map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
+            delta: meaning(&DELTA_WORDS, &new.delta)
+                .ok_or_else(|| unknown("translation setting", &new.delta))?,
+            threshold_percent: new.threshold_percent,
+            log_bytes: new.log_bytes,
+            lanes: new.lanes,
+        };
+        let device = Device::create(&self.pool, &new.name, new.size_bytes, &options)
+            .map_err(|error| refused(&error))?;
+        let volume = Arc::clone(device.volume());
+        self.volumes.write().insert(new.name.clone(), Arc::new(device));
+        drop(admin);
+        Ok(Response::Volume(self.volume_status(&volume)))
+    }
+
+    fn resize(&self, name: &str, size_bytes: u64) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
+        device.resize(size_bytes).map_err(|error| refused(&error))?;
+        let volume = Arc::clone(device.volume());
+        drop((admin, device));
+        Ok(Response::Volume(self.volume_status(&volume)))
+    }
+
+    fn delete(&self, name: &str, force: bool) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        let clients = self.clients(name);
+        if clients > 0 && !force {
+            return Err(Refused(format!(
+                "{clients} clients have volume {name} open: disconnect them, or pass --force to \
+                 delete it under them"
+            )));
+        }
+        let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
+        let deleted = self.pool.delete_volume(name, || device.drain());
+        if device.volume().is_gone() {
+            self.volumes.write().remove(name);
+        }
+        deleted.map_err(|error| refused(&error))?;
+        Ok(Response::Deleted { name: name.to_owned() })
+    }
+
+    fn check(&self) -> Result<Response, Refused> {
+        let closed = self.admin.lock();
+        if *closed {
+            return Err(Refused("the server is shutting down".into()));
+        }
+        let report = self.pool.check().map_err(|error| refused(&error))?;
+        Ok(Response::Check(status::check(report)))
+    }
+
+    fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
+        let clients = self.serving().map(|_| self.clients(volume.name()));
+        status::volume(&self.pool, volume, clients)
+    }
+
+    fn volume_statuses(&self) -> Vec<VolumeStatus> {
+        self.pool.volumes().iter().map(|volume| self.volume_status(volume)).collect()
+    }
+
+    fn pool_status(&self) -> PoolStatus {
+        let info = self.pool.info();
+        PoolStatus {
+            path: self.path.display().to_string(),
+            uid: info.uid,
+            size_bytes: info.size_bytes,
+            used_bytes: info.data_bytes.saturating_sub(info.free_bytes),
+            free_bytes: info.free_bytes,
+            low_on_space: info.low_on_space,
+            promised_bytes: info.promised_bytes,
+            survives: self.medium.survives.to_string(),
+            medium: status::medium(&self.medium),
+            clean: info.recovery.was_clean,
+            records_undone: info.recovery.records_undone,
+            remarks: info.recovery.remarks,
+            read_only: info.read_only,
+            volumes_max: info.volumes_max,
+            volumes: self.volume_statuses(),
+            serving: self.serving(),
+        }
+    }
+
+    fn servers(&self) -> Vec<Arc<Server>> {
+        self.servers.read().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Who serves and where; `None` if nobody does.
+    pub(crate) fn serving(&self) -> Option<ServingStatus> {
+        let servers = self.servers();
+        let exports = self.exported().into_iter().map(|name| {
+            let uris = servers.iter().map(|server| server.address().uri(&name)).collect();
+            ExportStatus { name, uris }
+        });
+        (!servers.is_empty()).then(|| ServingStatus {
+            pid: std::process::id(),
+            read_only: self.unchanging,
+            addresses: servers.iter().map(|server| server.address().to_string()).collect(),
+            exports: exports.collect(),
+        })
+    }
+
+    fn stats(&self) -> PoolStats {
+        let servers = self.servers();
+        PoolStats {
+            medium: status::counters(&self.pool.medium().counters()),
+            volumes: self.pool.volumes().iter().map(|v| status::checkpoints(v)).collect(),
+            servers: servers
+                .iter()
+                .map(|server| status::server(server.address().to_string(), &server.stats()))
+                .collect(),
+        }
+    }
+}
+
+impl Handler for Registry {
+    fn handle(&self, request: Request) -> Result<Response, Refused> {
+        tracing::debug!(?request, "control request");
+        match request {
+            Request::Info => Ok(Response::Pool(Box::new(self.pool_status()))),
+            Request::Check => self.check(),
+            Request::Grow { size_bytes } => self.grow(size_bytes),
+            Request::VolumeCreate(new) => self.create(&new),
+            Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),
+            Request::VolumeResize { name, size_bytes } => self.resize(&name, size_bytes),
+            Request::VolumeDelete { name, force } => self.delete(&name, force),
+            Request::Stats => Ok(Response::Stats(self.stats())),
+            Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
+            other => Err(Refused(format!("this server does not know {other:?}"))),
+        }
+    }
+}
+
+impl Exports for Registry {
+    fn list(&self) -> Vec<ExportInfo> {
+        let describe = |name: String| {
+            let size = self.pool.volume(&name).ok().and_then(|volume| volume.size_bytes().ok());
+            let description =
+                size.map(|size| format!("Everbyte block volume, {}", show_size(size)));
+            ExportInfo { description: description.unwrap_or_default(), name }
+        };
+        self.exported().into_iter().map(describe).collect()
+    }
+
+    /// The default export is the only one there is.
+    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
+        let exported = self.exported();
+        let name = match (name, exported.as_slice()) {
+            ("", [single]) => single.as_str(),
+            _ => exported.iter().find(|known| *known == name)?,
+        };
+        match self.device(name) {
+            Ok(device) => Some(device),
+            Err(error) => {
+                tracing::error!(volume = name, %error, "the volume cannot be opened");
+                None
+            }
+        }
+    }
+}

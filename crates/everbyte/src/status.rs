@@ -1,0 +1,100 @@
+//! Pools and volumes in the words of the control protocol, which are also those of the JSON output.
+
+use everbyte_block::{Delta, MapKind};
+use everbyte_media::{Counters, Description, Mapped};
+use everbyte_pool::control::{
+    CheckStatus, CheckpointStats, MediumStats, MediumStatus, ServerStats, VolumeStatus,
+};
+use everbyte_pool::{CheckReport, Pool, Volume};
+
+pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
+    [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
+pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
+    [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];
+
+/// What `word` stands for in one of the lists above.
+pub(crate) fn meaning<T: Copy>(words: &[(&str, T)], word: &str) -> Option<T> {
+    words.iter().find(|(known, _)| *known == word).map(|(_, value)| *value)
+}
+
+fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], value: Option<T>) -> String {
+    let found = words.iter().find(|(_, known)| Some(*known) == value);
+    found.map_or("unknown", |(word, _)| word).to_owned()
+}
+
+pub(crate) fn medium(description: &Description) -> MediumStatus {
+    MediumStatus {
+        kind: description.kind.to_string(),
+        flush: description.flush.to_owned(),
+        sync: description.sync.map(str::to_owned),
+        copy: description.copy.to_owned(),
+        emulates: description.emulated.map(|technology| technology.to_string()),
+    }
+}
+
+pub(crate) fn volume(
+    pool: &Pool<Mapped>,
+    volume: &Volume<Mapped>,
+    clients: Option<u64>,
+) -> VolumeStatus {
+    let info = pool.volume_info(volume);
+    let descriptor = volume.descriptor();
+    VolumeStatus {
+        name: info.name,
+        kind: info.kind,
+        uid: info.uid,
+        size_bytes: info.size_bytes,
+        used_bytes: info.used_bytes,
+        log_bytes: info.log_bytes,
+        lanes: descriptor.lanes,
+        map: word(&MAP_WORDS, MapKind::from_code(descriptor.map)),
+        delta: word(&DELTA_WORDS, Delta::from_code(descriptor.delta)),
+        threshold_lines: descriptor.threshold_lines,
+        epoch: info.completed_epoch,
+        read_only: info.read_only,
+        clients,
+    }
+}
+
+pub(crate) fn check(report: CheckReport) -> CheckStatus {
+    CheckStatus {
+        clean: report.is_clean(),
+        volumes: report.volumes as u64,
+        used_blocks: report.used_blocks,
+        free_blocks: report.free_blocks,
+        problems: report.problems,
+    }
+}
+
+pub(crate) fn counters(counters: &Counters) -> MediumStats {
+    MediumStats {
+        bytes_stored: counters.bytes_stored,
+        lines_stored: counters.lines_stored,
+        lines_flushed: counters.lines_flushed,
+        fences: counters.fences,
+        modelled_ns: counters.modelled_ns,
+    }
+}
+
+pub(crate) fn checkpoints(volume: &Volume<Mapped>) -> CheckpointStats {
+    CheckpointStats {
+        name: volume.name().to_owned(),
+        log_bytes: volume.log_bytes(),
+        checkpoints: volume.checkpoints(),
+        epoch: volume.completed_epoch(),
+    }
+}
+
+pub(crate) fn server(address: String, stats: &everbyte_nbd::ServerStats) -> ServerStats {
+    ServerStats {
+        address,
+        connections: stats.connections,
+        connections_total: stats.connections_total,
+        connections_dropped: stats.connections_dropped,
+        requests: stats.requests,
+        errors: stats.errors,
+        flushes: stats.flushes,
+        read_bytes: stats.read_bytes,
+        written_bytes: stats.written_bytes,
+    }
+}

@@ -1,0 +1,222 @@
+//! Which crate may depend on which, and where `unsafe` may be.
+//!
+//! The tables below are the architecture in one place: dependencies point down only, and a new
+//! crate needs a row. Dependencies on crates that are not ours are free.
+
+use super::{Finding, Tree};
+
+/// What a crate may use.
+struct Row {
+    name: &'static str,
+    /// Our crates that it may depend on.
+    uses: &'static [&'static str],
+    /// Our crates that its tests may use besides.
+    tests_use: &'static [&'static str],
+    /// Whether it may contain `unsafe`.
+    may_be_unsafe: bool,
+}
+
+const fn row(
+    name: &'static str,
+    uses: &'static [&'static str],
+    tests_use: &'static [&'static str],
+) -> Row {
+    Row { name, uses, tests_use, may_be_unsafe: false }
+}
+
+const ROWS: [Row; 9] = [
+    row(
+        "everbyte",
+        &["everbyte-nbd", "everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
+        &[],
+    ),
+    row("everbyte-nbd", &["everbyte-device"], &[]),
+    row(
+        "everbyte-block",
+        &["everbyte-device", "everbyte-pool", "everbyte-media"],
+        &["everbyte-crash"],
+    ),
+    row("everbyte-pool", &["everbyte-media", "everbyte-slots"], &["everbyte-crash"]),
+    row("everbyte-crash", &["everbyte-media"], &[]),
+    row("everbyte-device", &[], &[]),
+    row("everbyte-slots", &[], &[]),
+    Row { name: "everbyte-media", uses: &[], tests_use: &[], may_be_unsafe: true },
+    row("xtask", &[], &[]),
+];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut members = Vec::new();
+    for file in tree.files() {
+        let Some(folder) = file.path.strip_suffix("/Cargo.toml") else { continue };
+        let Ok(manifest) = file.text.parse::<toml::Table>() else {
+            findings.push(Finding::new(&file.path, 0, "is no TOML"));
+            continue;
+        };
+        check_manifest(&file.path, folder, &manifest, &mut findings);
+        let name = folder.rsplit('/').next().unwrap_or(folder);
+        if let Some(row) = ROWS.iter().find(|row| row.name == name) {
+            members.push(row.name);
+            check_unsafe(tree, folder, row, &mut findings);
+        }
+    }
+    for row in ROWS.iter().filter(|row| !members.contains(&row.name)) {
+        let what = format!("the table has a row for {}, which does not exist", row.name);
+        findings.push(Finding::new("xtask/src/tidy/layers.rs", 0, what));
+    }
+    findings
+}
+
+fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &mut Vec<Finding>) {
+    let mut report = |what: String| findings.push(Finding::new(path, 0, what));
+    let package = manifest.get("package").and_then(|package| package.get("name"));
+    let name = package.and_then(toml::Value::as_str).unwrap_or("");
+    if folder.rsplit('/').next() != Some(name) {
+        report(format!("package {name} lies in {folder}: folder and crate have one name"));
+    }
+    let inherits = manifest.get("lints").and_then(|lints| lints.get("workspace"));
+    if inherits.and_then(toml::Value::as_bool) != Some(true) {
+        report("does not inherit the workspace's lints".into());
+    }
+    let Some(row) = ROWS.iter().find(|row| row.name == name) else {
+        report(format!("crate {name} has no row in xtask's table of layers"));
+        return;
+    };
+    for (section, used) in our_dependencies(manifest) {
+        let for_tests = section == "dev-dependencies";
+        let allowed = row.uses.contains(&used.as_str())
+            || (for_tests && row.tests_use.contains(&used.as_str()))
+            || (for_tests && used == name);
+        if !allowed {
+            report(format!("{section}: {name} must not depend on {used}; see the table of layers"));
+        }
+    }
+}
+
+/// Sections and names of all dependencies on crates of ours, those for some targets included.
+fn our_dependencies(manifest: &toml::Table) -> Vec<(&'static str, String)> {
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let per_target = targets.into_iter().flat_map(|targets| targets.values());
+    let tables = std::iter::once(manifest).chain(per_target.filter_map(toml::Value::as_table));
+    let mut found = Vec::new();
+    for table in tables {
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(list) = table.get(section).and_then(toml::Value::as_table) else { continue };
+            for (key, value) in list {
+                let renamed = value.get("package").and_then(toml::Value::as_str);
+                let name = renamed.unwrap_or(key);
+                if name.starts_with("everbyte") || name == "xtask" {
+                    found.push((section, name.to_owned()));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn check_unsafe(tree: &Tree, folder: &str, row: &Row, findings: &mut Vec<Finding>) {
+    if row.may_be_unsafe {
+        return;
+    }
+    for root in ["src/lib.rs", "src/main.rs"] {
+        let Some(file) = tree.get(&format!("{folder}/{root}")) else { continue };
+        let forbids = file.text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]");
+        if !forbids {
+            let what = "lacks #![forbid(unsafe_code)]: its crate is not in the table of those that \
+                        may be unsafe";
+            findings.push(Finding::new(&file.path, 0, what));
+        }
+    }
+    for file in tree.below(&format!("{folder}/")).filter(|file| file.is_rust()) {
+        for (at, line) in file.text.lines().enumerate() {
+            if line.contains(concat!("allow(unsafe", "_code"))
+                || line.contains(concat!("expect(unsafe", "_code"))
+            {
+                let what = "opts in to unsafe code, which its crate may not";
+                findings.push(Finding::new(&file.path, at + 1, what));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testkit::run;
+    use super::*;
+
+    fn manifest(name: &str, rest: &str) -> String {
+        format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{rest}")
+    }
+
+    /// Findings about one planted crate, without those about rows that lack a crate.
+    fn found(name: &str, manifest: &str, root: &str) -> Vec<String> {
+        let (toml, lib) =
+            (format!("crates/{name}/Cargo.toml"), format!("crates/{name}/src/lib.rs"));
+        let mut found = run(check, &[(&toml, manifest), (&lib, root)]);
+        found.retain(|finding| !finding.starts_with("xtask/"));
+        found
+    }
+
+    const SAFE: &str = "//! Head.\n#![forbid(unsafe_code)]\n";
+
+    #[test]
+    fn a_downward_dependency_is_fine() {
+        let text = manifest("everbyte-pool", "[dependencies]\neverbyte-media.workspace = true\n");
+        assert!(found("everbyte-pool", &text, SAFE).is_empty());
+    }
+
+    #[test]
+    fn upward_and_sideward_dependencies_are_found() {
+        for (name, section, used) in [
+            ("everbyte-pool", "dependencies", "everbyte-block"),
+            ("everbyte-nbd", "dependencies", "everbyte-block"),
+            ("everbyte-slots", "build-dependencies", "everbyte-media"),
+            ("everbyte-media", "dev-dependencies", "everbyte-crash"),
+            ("everbyte-device", "target.'cfg(unix)'.dependencies", "everbyte-media"),
+        ] {
+            let text = manifest(name, &format!("[{section}]\n{used}.workspace = true\n"));
+            assert_eq!(found(name, &text, SAFE).len(), 1, "{name} -> {used}");
+        }
+    }
+
+    #[test]
+    fn a_renamed_dependency_is_seen() {
+        let rest = "[dependencies]\nx = { package = \"everbyte-pool\", path = \"../\" }\n";
+        let text = manifest("everbyte-media", rest);
+        assert_eq!(found("everbyte-media", &text, SAFE).len(), 1);
+    }
+
+    #[test]
+    fn tests_may_use_what_their_row_says() {
+        let text =
+            manifest("everbyte-pool", "[dev-dependencies]\neverbyte-crash.workspace = true\n");
+        assert!(found("everbyte-pool", &text, SAFE).is_empty());
+        let text = manifest("everbyte-pool", "[dependencies]\neverbyte-crash.workspace = true\n");
+        assert_eq!(found("everbyte-pool", &text, SAFE).len(), 1);
+    }
+
+    #[test]
+    fn lints_names_and_rows_are_checked() {
+        let bare = "[package]\nname = \"everbyte-pool\"\n";
+        assert_eq!(found("everbyte-pool", bare, SAFE).len(), 1);
+        assert_eq!(found("pool", &manifest("everbyte-pool", ""), SAFE).len(), 1);
+        assert_eq!(found("everbyte-new", &manifest("everbyte-new", ""), SAFE).len(), 1);
+        assert_eq!(found("everbyte-pool", "[package", SAFE).len(), 1);
+    }
+
+    #[test]
+    fn unsafe_needs_a_row_that_allows_it() {
+        let text = manifest("everbyte-pool", "");
+        assert_eq!(found("everbyte-pool", &text, "//! Head.\n").len(), 1);
+        let opt_in = concat!("#[allow(unsafe", "_code)]\nfn f() {}\n");
+        assert_eq!(found("everbyte-pool", &text, &format!("{SAFE}{opt_in}")).len(), 1);
+        let text = manifest("everbyte-media", "");
+        assert!(found("everbyte-media", &text, opt_in).is_empty());
+    }
+
+    #[test]
+    fn a_row_without_a_crate_is_found() {
+        let found = run(check, &[]);
+        assert_eq!(found.len(), ROWS.len());
+    }
+}

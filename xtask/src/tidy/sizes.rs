@@ -1,0 +1,149 @@
+//! How long files and functions may be.
+//!
+//! A file counts up to its test module; a function counts from its `fn` line to its closing brace.
+//! Test code is free.
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+use super::{Finding, Tree};
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !file.is_test_code()) {
+        let lines = production_lines(&file.text);
+        if lines > FILE_LINES_MAX {
+            let what = format!("{lines} production lines; at most {FILE_LINES_MAX}: split it");
+            findings.push(Finding::new(&file.path, 0, what));
+        }
+        match syn::parse_file(&file.text) {
+            Ok(parsed) => {
+                let mut meter = Meter::default();
+                meter.visit_file(&parsed);
+                for (name, line, lines) in meter.long {
+                    let what = format!("function {name} has {lines} lines; at most 70");
+                    findings.push(Finding::new(&file.path, line, what));
+                }
+            }
+            Err(error) => {
+                let line = error.span().start().line;
+                findings.push(Finding::new(&file.path, line, format!("cannot parse: {error}")));
+            }
+        }
+    }
+    findings
+}
+
+/// Lines before the file's test module.
+pub(super) fn production_lines(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_test_module = |at: usize| {
+        lines[at].trim() == "#[cfg(test)]"
+            && lines[at + 1..]
+                .iter()
+                .find(|line| !line.trim_start().starts_with("#["))
+                .is_some_and(|line| line.trim_start().starts_with("mod "))
+    };
+    (0..lines.len()).find(|&at| is_test_module(at)).unwrap_or(lines.len())
+}
+
+/// Finds functions that are too long, outside test modules.
+#[derive(Default)]
+struct Meter {
+    long: Vec<(String, usize, usize)>,
+}
+
+impl Meter {
+    fn measure(&mut self, name: &syn::Ident, from: Span, to: Span) {
+        let (first, last) = (from.start().line, to.end().line);
+        let lines = last - first + 1;
+        if lines > FUNCTION_LINES_MAX {
+            self.long.push((name.to_string(), first, lines));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Meter {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        let is_test = module.attrs.iter().any(|attribute| {
+            attribute.path().is_ident("cfg")
+                && attribute.parse_args::<syn::Ident>().is_ok_and(|what| what == "test")
+        });
+        if !is_test {
+            syn::visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.measure(&function.sig.ident, function.sig.span(), function.block.span());
+        syn::visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        self.measure(&function.sig.ident, function.sig.span(), function.block.span());
+        syn::visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'ast syn::TraitItemFn) {
+        if let Some(body) = &function.default {
+            self.measure(&function.sig.ident, function.sig.span(), body.span());
+        }
+        syn::visit::visit_trait_item_fn(self, function);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testkit::run;
+    use super::*;
+
+    fn function(lines: usize) -> String {
+        format!("//! x\nfn long() {{\n{}}}\n", "    call();\n".repeat(lines - 2))
+    }
+
+    #[test]
+    fn a_long_function_is_found_and_one_at_the_limit_is_not() {
+        assert!(run(check, &[("crates/a/src/lib.rs", &function(70))]).is_empty());
+        let found = run(check, &[("crates/a/src/lib.rs", &function(71))]);
+        assert_eq!(found, ["crates/a/src/lib.rs:2: function long has 71 lines; at most 70"],);
+    }
+
+    #[test]
+    fn methods_and_trait_defaults_count_too() {
+        let body = "    call();\n".repeat(70);
+        let text = format!(
+            "impl A {{ fn one() {{\n{body}}} }}\ntrait B {{ fn two() {{\n{body}}} fn three(); }}\n"
+        );
+        assert_eq!(run(check, &[("crates/a/src/lib.rs", &text)]).len(), 2);
+    }
+
+    #[test]
+    fn test_code_may_be_long() {
+        let inside =
+            format!("#[cfg(test)]\nmod tests {{\n{}\n}}\n", function(90).replace("//!", "//"));
+        assert!(run(check, &[("crates/a/src/lib.rs", &inside)]).is_empty());
+        assert!(run(check, &[("crates/a/src/tests.rs", &function(90))]).is_empty());
+        assert!(run(check, &[("crates/a/tests/it.rs", &function(90))]).is_empty());
+    }
+
+    #[test]
+    fn a_long_file_is_found_and_its_tests_do_not_count() {
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// y\n".repeat(500));
+        let fits = format!("{}{tests}", "// x\n".repeat(800));
+        assert!(run(check, &[("crates/a/src/lib.rs", &fits)]).is_empty());
+        let long = format!("{}{tests}", "// x\n".repeat(801));
+        assert_eq!(
+            run(check, &[("crates/a/src/lib.rs", &long)]),
+            ["crates/a/src/lib.rs: 801 production lines; at most 800: split it"],
+        );
+    }
+
+    #[test]
+    fn broken_source_is_a_finding() {
+        assert_eq!(run(check, &[("crates/a/src/lib.rs", "fn {")]).len(), 1);
+    }
+}
