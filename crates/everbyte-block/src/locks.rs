@@ -5,7 +5,7 @@
 //! modulo the number of stripes, so that a run of blocks takes a run of stripes.
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = 1024;

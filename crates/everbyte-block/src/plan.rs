@@ -10,8 +10,9 @@
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, WordItem};
+use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::sync::MutexGuard;
 use everbyte_pool::{Corrupt, WriteError, Writer};
-use parking_lot::MutexGuard;
 
 use crate::map::{self, MapKind, Path, Pending};
 use crate::volume::BlockVolume;
@@ -116,6 +117,16 @@ impl Pending for Vec<WordChange> {
     }
 }
 
+/// What became of a plan.
+pub(crate) enum Fate {
+    /// Done, in this epoch.
+    Done(u64),
+    /// Given up: the log has no room now, but has after a checkpoint.
+    LogFull,
+    /// Given up: the log never has room for so much at once.
+    TooLarge,
+}
+
 /// Where a plan stood, so that a request that fails can be taken out again.
 #[derive(Clone, Copy)]
 struct Mark([usize; 8]);
@@ -136,7 +147,7 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     /// Bytes of log that the plan takes.
-    pub(crate) fn log_bytes<M: Medium>(&self) -> u64 {
+    fn log_bytes<M: Medium>(&self) -> u64 {
         let words = match self.logged_words.len() {
             0 => 0,
             count => Writer::<M>::words_bytes(count),
@@ -245,9 +256,11 @@ impl<'v, 'd> Plan<'v, 'd> {
                 self.change_word(writer, entry_at, word, Entry::data(to).encode());
             }
             Some(entry) if entry.flags.zero => {
-                self.add_over_zero(volume, writer, piece, entry_at, entry.block);
+                self.add_over_zero(volume, writer, piece, (entry_at, word), entry.block);
             }
-            Some(entry) => self.add_over_data(volume, writer, piece, entry_at, entry.block),
+            Some(entry) => {
+                self.add_over_data(volume, writer, piece, (entry_at, word), entry.block);
+            }
         }
         Ok(())
     }
@@ -260,12 +273,11 @@ impl<'v, 'd> Plan<'v, 'd> {
         volume: &BlockVolume<M>,
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
-        entry_at: PoolOffset,
+        (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
     ) {
         let meaningless = writer.is_fresh(block) || !volume.volume().word_logged_in_open(entry_at);
         let to = if meaningless { Some(block) } else { self.alloc(writer) };
-        let old = Entry::zero(block).encode();
         if let Some(to) = to {
             self.fills.push(Fill { to, around: None, piece });
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
@@ -296,7 +308,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         volume: &BlockVolume<M>,
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
-        entry_at: PoolOffset,
+        (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
     ) {
         let whole = piece.data.len() == BLOCK;
@@ -318,7 +330,6 @@ impl<'v, 'd> Plan<'v, 'd> {
             && let Some(to) = self.alloc(writer)
         {
             self.fills.push(Fill { to, around: Some(block), piece });
-            let old = Entry::data(block).encode();
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
             self.retire(block);
             return;
@@ -393,7 +404,7 @@ impl<'v, 'd> Plan<'v, 'd> {
                 Path::Entry(at) => return Ok(at),
                 Path::Missing(attach) => attach,
             };
-            if self.structure.is_none() {
+            if self.structure.is_none() && !planted(Bug::BranchUnlocked) {
                 // Somebody may have built the branch before we got the lock: look again.
                 self.hold_structure(volume);
                 continue;
@@ -408,8 +419,27 @@ impl<'v, 'd> Plan<'v, 'd> {
         }
     }
 
+    /// Does what was planned if the log has room for it, and leaves the epoch.
+    pub(crate) fn carry_out<M: Medium>(
+        self,
+        volume: &BlockVolume<M>,
+        mut writer: Writer<'_, M>,
+    ) -> Result<Fate, WriteError> {
+        let needed = self.log_bytes::<M>();
+        if needed > writer.room_bytes() {
+            self.abandon(&mut writer);
+            let fits_when_empty = needed <= volume.volume().log_half_bytes();
+            return Ok(if fits_when_empty { Fate::LogFull } else { Fate::TooLarge });
+        }
+        let epoch = writer.epoch();
+        self.execute(volume.medium(), &mut writer)?;
+        drop(writer);
+        volume.medium().check()?;
+        Ok(Fate::Done(epoch))
+    }
+
     /// Does what was planned: records and fills, one fence, then the stores.
-    pub(crate) fn execute<M: Medium>(
+    fn execute<M: Medium>(
         self,
         medium: &M,
         writer: &mut Writer<'_, M>,

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use everbyte_device::{DeviceError, Extent, SendError, send_all};
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, Piece, PoolOffset};
 use everbyte_pool::Corrupt;
+use everbyte_pool::plant::{Bug, planted};
 
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
@@ -43,7 +44,10 @@ impl<M: Medium> BlockVolume<M> {
         let request = RequestRange { offset, len: out.len() as u64 };
         self.check_range(offset, request.len)?;
         for (range, chunk_at) in chunks(offset, out.len()) {
-            let _blocks = self.locks.read(range.blocks());
+            let mut blocks = self.locks.read(range.blocks());
+            if planted(Bug::ReaderUnlocksEarly) {
+                blocks.clear();
+            }
             self.check_range(range.offset, range.len as u64)?;
             let chunk = &mut out[chunk_at..chunk_at + range.len];
             self.read_locked(range.offset, chunk).map_err(|c| request.corrupt(&c))?;

@@ -10,7 +10,7 @@ use everbyte_pool::format::{Entry, encode_word};
 use everbyte_pool::{BlockRun, Corrupt, PoolError, WriteError};
 
 use crate::map::{self, MapKind};
-use crate::plan::Plan;
+use crate::plan::{Fate, Plan};
 use crate::volume::BlockVolume;
 
 impl<M: Medium> BlockVolume<M> {
@@ -78,13 +78,10 @@ impl<M: Medium> BlockVolume<M> {
             let size_at = self.volume().size_at();
             let now = self.medium().load_word(size_at);
             plan.change_word(&writer, size_at, now, encode_word(new / 512));
-            if plan.log_bytes::<M>() <= writer.room_bytes() {
-                let epoch = writer.epoch();
-                plan.execute(self.medium(), &mut writer)?;
+            // At most one block of words is logged, which any log has room for.
+            if let Fate::Done(epoch) = plan.carry_out(self, writer)? {
                 return Ok(epoch);
             }
-            plan.abandon(&mut writer);
-            drop(writer);
             self.checkpoint_for_room()?;
         }
     }

@@ -11,7 +11,7 @@ use everbyte_pool::{Corrupt, PoolError, WriteError};
 
 use crate::locks::BlockRange;
 use crate::map::{self, ENTRIES, MapKind};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Fate, Plan, PlanError};
 use crate::volume::{BlockVolume, RequestRange};
 
 const LEAF_BYTES: u64 = ENTRIES * BLOCK_U64;
@@ -192,17 +192,11 @@ impl<M: Medium> BlockVolume<M> {
                 other => Err(other.into()),
             };
         }
-        let needed = plan.log_bytes::<M>();
-        if needed > writer.room_bytes() {
-            plan.abandon(&mut writer);
-            let fits_when_empty = needed <= self.volume().log_half_bytes();
-            return Ok(if fits_when_empty { Attempt::LogFull } else { Attempt::TooLarge });
-        }
-        let epoch = writer.epoch();
-        plan.execute(self.medium(), &mut writer)?;
-        drop(writer);
-        self.medium().check().map_err(WriteError::from)?;
-        Ok(Attempt::Done(epoch))
+        Ok(match plan.carry_out(self, writer)? {
+            Fate::Done(epoch) => Attempt::Done(epoch),
+            Fate::LogFull => Attempt::LogFull,
+            Fate::TooLarge => Attempt::TooLarge,
+        })
     }
 
     fn plan_blocks<'v>(

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use everbyte_device::DeviceError;
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::format::VolumeKind;
+use everbyte_pool::sync::{Mutex, MutexGuard};
 use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, WriteError};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::delta::{Delta, DeltaState};
 use crate::locks::BlockLocks;

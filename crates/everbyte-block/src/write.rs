@@ -12,11 +12,12 @@
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_media::Medium;
 use everbyte_pool::format::Entry;
+use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError};
 
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
-use crate::plan::{BlockPiece, Plan, PlanError, fill_block_from, pieces};
+use crate::plan::{BlockPiece, Fate, Plan, PlanError, fill_block_from, pieces};
 use crate::volume::{BlockVolume, RequestRange};
 
 /// Outcome of one request.
@@ -117,7 +118,10 @@ impl<M: Medium> BlockVolume<M> {
     /// Writes disjoint requests in one epoch, or in several if they do not fit in one.
     fn write_batch_in_epoch(&self, requests: &[WriteRequest<'_>]) -> (u64, Vec<Outcome>) {
         let _gate = self.volume().enter();
-        let _blocks = self.locks.write(requests.iter().map(range_of));
+        let mut blocks = self.locks.write(requests.iter().map(range_of));
+        if planted(Bug::BlocksUnlockedEarly) {
+            blocks.clear();
+        }
         let all = |error: &WriteError| -> Vec<Outcome> {
             requests.iter().map(|request| Err(named(request).write_error(error))).collect()
         };
@@ -168,17 +172,11 @@ impl<M: Medium> BlockVolume<M> {
                 Err(PlanError::Write(error)) => return Err(error),
             });
         }
-        let needed = plan.log_bytes::<M>();
-        if needed > writer.room_bytes() {
-            plan.abandon(&mut writer);
-            let fits_when_empty = needed <= self.volume().log_half_bytes();
-            return Ok(if fits_when_empty { Attempt::LogFull } else { Attempt::TooLarge });
-        }
-        let epoch = writer.epoch();
-        plan.execute(self.medium(), &mut writer)?;
-        drop(writer);
-        self.medium().check()?;
-        Ok(Attempt::Done(epoch, outcomes))
+        Ok(match plan.carry_out(self, writer)? {
+            Fate::Done(epoch) => Attempt::Done(epoch, outcomes),
+            Fate::LogFull => Attempt::LogFull,
+            Fate::TooLarge => Attempt::TooLarge,
+        })
     }
 
     /// Writes what does not fit in the log at once in parts: requests one by one, and a single

@@ -14,7 +14,7 @@ use crate::pool::{Pool, PoolError};
 const LISTED_MAX: usize = 20;
 
 /// What a check found.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
     /// Volumes whose maps were walked.
     pub volumes: usize,

@@ -18,6 +18,7 @@ mod persist;
 pub mod plant;
 mod pool;
 mod recover;
+pub mod sync;
 mod volume;
 
 pub use alloc::BlockRun;

@@ -28,13 +28,25 @@ pub enum Bug {
     DirtyDroppedOnReplace,
     /// A new block's contents are not fenced before its entry is stored.
     FillNotFenced,
-    /// The allocator is not told of blocks that undo brought back.
+    /// Recovery puts lines back, but not words.
     RecoveryKeepsNewEntry,
-    /// A delete frees blocks before its state is durable.
+    /// A delete frees blocks without saying on the medium that the volume is gone.
     DeleteWithoutState,
     /// The short path takes blocks that open epochs have records of.
     ShortPathIgnoresRecords,
-    /// A logged line is logged again in the same epoch, over its first old bytes.
+    /// A seal leaves out lanes whose writers are still inside the epoch.
+    SealDoesNotWait,
+    /// Blocks are unlocked before what was logged of them is fenced.
+    BlocksUnlockedEarly,
+    /// A lane is given back between the records of a request and their fence.
+    LaneShared,
+    /// A flush is content with the checkpoint that was under way when it came.
+    FlushSharesEarlier,
+    /// A reader gives its block locks back before it looks where the blocks lie.
+    ReaderUnlocksEarly,
+    /// Branches of a map are attached without keeping others from doing the same.
+    BranchUnlocked,
+    /// A logged line is logged again in the same epoch, with bytes that are not the oldest.
     LoggedTwice,
 }
 

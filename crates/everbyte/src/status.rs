@@ -63,6 +63,7 @@ pub(crate) fn check(report: CheckReport) -> CheckStatus {
         used_blocks: report.used_blocks,
         free_blocks: report.free_blocks,
         problems: report.problems,
+        remarks: report.remarks,
     }
 }
 

@@ -192,6 +192,8 @@ pub struct CheckStatus {
     pub free_blocks: u64,
     /// Everything that is wrong, each naming structure and offset.
     pub problems: Vec<String>,
+    /// What opening had to mend, which is no problem any more.
+    pub remarks: Vec<String>,
 }
 
 /// Who serves a pool and where.

@@ -11,11 +11,11 @@
 use std::sync::atomic::Ordering;
 
 use everbyte_media::{BlockNo, MediaError, Medium};
-use parking_lot::MutexGuard;
 
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
 use crate::persist::{Dirty, Durable};
 use crate::plant::{Bug, planted};
+use crate::sync::MutexGuard;
 use crate::volume::{Volume, WriteError};
 
 /// An epoch that takes no more writes.
@@ -49,8 +49,10 @@ impl<M: Medium> Volume<M> {
     /// As for `flush`.
     pub fn complete(&self, epoch: u64) -> Result<(), WriteError> {
         if self.completed_epoch() < epoch {
+            let shares =
+                planted(Bug::FlushSharesEarlier) && self.checkpointing.try_lock().is_none();
             let checkpointing = self.checkpointing.lock();
-            if self.completed_epoch() < epoch && self.is_touched() {
+            if self.completed_epoch() < epoch && self.is_touched() && !shares {
                 self.seal(&checkpointing, true)?.finish()?;
             }
         }
@@ -99,7 +101,10 @@ impl<M: Medium> Volume<M> {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }
         self.poison_check()?;
-        let mut lanes: Vec<_> = self.lanes.iter().map(|lane| lane.lock()).collect();
+        let mut lanes: Vec<_> = match planted(Bug::SealDoesNotWait) {
+            true => self.lanes.iter().filter_map(|lane| lane.try_lock()).collect(),
+            false => self.lanes.iter().map(|lane| lane.lock()).collect(),
+        };
         let epoch = self.current_epoch();
         if epoch != self.completed_epoch() + 1 {
             return Err(WriteError::CheckpointAbandoned);

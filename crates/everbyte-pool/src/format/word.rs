@@ -35,8 +35,6 @@ pub fn decode_word(word: u64) -> Option<u64> {
 pub struct EntryFlags {
     /// The block is reserved, and reads as zeroes whatever it contains.
     pub zero: bool,
-    /// The block belongs to more than one owner and is never written in place.
-    pub shared: bool,
     /// Levels of nodes below and including the one this entry names: 0 for data and tables,
     /// 1 to 5 in the root word of a radix tree, 0 in its inner nodes.
     pub height: u8,
@@ -75,7 +73,6 @@ impl Entry {
         encode_word(
             self.block.0
                 | u64::from(self.flags.zero) << 40
-                | u64::from(self.flags.shared) << 41
                 | u64::from(self.flags.height) << 42,
         )
     }
@@ -90,7 +87,7 @@ impl Entry {
             return Ok(None);
         }
         let value = decode_word(word).ok_or("its check bits are wrong")?;
-        if value >> 45 != 0 {
+        if value >> 45 != 0 || value >> 41 & 1 != 0 {
             return Err("it has unknown flags");
         }
         let block = BlockNo(value & BLOCK_MASK);
@@ -99,7 +96,6 @@ impl Entry {
         }
         let flags = EntryFlags {
             zero: value >> 40 & 1 == 1,
-            shared: value >> 41 & 1 == 1,
             height: u8::try_from(value >> 42 & 7).unwrap_or(0),
         };
         Ok(Some(Self { block, flags }))
@@ -113,8 +109,8 @@ mod tests {
     #[test]
     fn entries_round_trip() {
         for block in [1, 2, 511, 1 << 20, BLOCK_MASK] {
-            for (zero, shared, height) in [(false, false, 0), (true, false, 0), (true, true, 5)] {
-                let flags = EntryFlags { zero, shared, height };
+            for (zero, height) in [(false, 0), (true, 0), (true, 5)] {
+                let flags = EntryFlags { zero, height };
                 let entry = Entry { block: BlockNo(block), flags };
                 assert_eq!(Entry::decode(entry.encode()), Ok(Some(entry)));
             }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
-use parking_lot::{Mutex, RwLock};
 use zerocopy::IntoBytes;
 
 use crate::alloc::{Allocator, BlockRun};
@@ -25,6 +24,7 @@ use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock, VolumeKind};
 use crate::owner::Owners;
 use crate::persist::{Dirty, InFlight};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, WriteError};
 
 /// Volume headers in a new pool unless told otherwise.
@@ -130,7 +130,7 @@ pub struct Pool<M: Medium> {
 }
 
 /// What opening had to do.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoverySummary {
     /// Whether the pool had been shut down cleanly.
     pub was_clean: bool,
@@ -141,7 +141,7 @@ pub struct RecoverySummary {
 }
 
 /// A pool in figures.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolInfo {
     /// Identity, 32 hexadecimal digits.
     pub uid: String,
@@ -168,7 +168,7 @@ pub struct PoolInfo {
 }
 
 /// A volume in figures.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
     /// Its name.
     pub name: String,
@@ -337,7 +337,7 @@ impl<M: Medium> Pool<M> {
         self.shared.data_bounds()
     }
 
-    pub(crate) fn lock_admin(&self) -> parking_lot::MutexGuard<'_, ()> {
+    pub(crate) fn lock_admin(&self) -> MutexGuard<'_, ()> {
         self.admin.lock()
     }
 

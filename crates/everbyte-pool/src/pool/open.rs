@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
-use parking_lot::{Mutex, RwLock};
 
 use super::{
     Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock,
@@ -18,6 +17,7 @@ use crate::format::{
 };
 use crate::owner::{Owners, VolumeView, take_from};
 use crate::recover::{UndoScope, read_completed, recover_volume};
+use crate::sync::{Mutex, RwLock};
 use crate::volume::{Volume, read_size};
 
 /// Blocks that a pool can grow to while it is open: 1 TiB, or 16 times its size if that is more.

@@ -6,10 +6,10 @@
 //! checkpoint lock. Readers see the group's writes as they are made.
 
 use everbyte_media::{BlockNo, MediaError, Medium};
-use parking_lot::{MutexGuard, RwLockWriteGuard};
 
 use super::{Volume, WriteError};
 use crate::recover::Undo;
+use crate::sync::{MutexGuard, RwLockWriteGuard};
 
 /// Why a group could not go on.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::format::{Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word};
 use crate::log::{LaneLog, LogGeometry};
 use crate::pool::Shared;
 use crate::recover::UndoScope;
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
 
 /// Shards of the gate that groups close; more than the threads that usually write.
 const GATES: usize = 16;
@@ -268,7 +268,7 @@ impl<M: Medium> Volume<M> {
         state.is_fresh_since(self.completed_epoch()) || busy(0) || busy(1)
     }
 
-    pub(crate) fn close_gates(&self) -> Vec<parking_lot::RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn close_gates(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
         self.gates.iter().map(|gate| gate.write()).collect()
     }
 
@@ -316,14 +316,4 @@ pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<
     decode_word(medium.load_word(at))
         .map(|sectors| sectors * 512)
         .ok_or_else(|| Corrupt::new("volume size", at, "its check bits are wrong"))
-}
-
-/// A small number of this thread's own, for spreading threads over shards.
-fn thread_index() -> usize {
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    INDEX.with(|index| *index)
 }

@@ -14,12 +14,12 @@
 use std::sync::atomic::Ordering;
 
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
-use parking_lot::MutexGuard;
 
 use super::{Lane, Volume};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
+use crate::sync::MutexGuard;
 
 /// Blocks that a lane takes from the allocator at a time while there is plenty.
 const ALLOC_BATCH: usize = 32;
@@ -183,7 +183,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// the next `commit`.
     pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.volume.shared.medium.stream(at, bytes);
-        self.unfenced = true;
+        self.unfenced |= !planted(Bug::FillNotFenced);
     }
 
     /// Makes everything appended and filled durable, with one fence, or none if there is nothing.
@@ -192,6 +192,9 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// The medium's; nothing has been stored in place then, and nothing can be any more.
     pub fn commit(&mut self) -> Result<Committed<'_, 'v, M>, MediaError> {
         if self.unfenced && !planted(Bug::NoLogFence) {
+            if planted(Bug::LaneShared) {
+                MutexGuard::unlocked(&mut self.lane, || self.volume.shared.medium.fence())?;
+            }
             let epoch = InFlight::streamed(self.epoch()).fence(&*self.volume.shared.medium)?;
             debug_assert_eq!(*epoch.get(), self.epoch(), "the writer stayed in its epoch");
         }

@@ -16,7 +16,8 @@ Examples:
   everbyte pool check /dev/shm/p && echo fine
   everbyte pool check /dev/shm/p --json
 
-Exit status: 0 if nothing is wrong, 1 if there are problems, each named with structure and offset.";
+Exit status: 0 if nothing is wrong, 1 if there are problems, each named with structure and offset.
+Remarks tell what opening the pool had to mend, and are no problems.";
 
 /// Check that every block of a pool is free or has exactly one owner.
 ///
@@ -39,6 +40,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         for problem in &status.problems {
             output::line(format!("problem: {problem}"));
+        }
+        for remark in &status.remarks {
+            output::line(format!("remark: {remark}"));
         }
         output::line(format!(
             "{}: {} volumes, {} blocks in use, {} free",

@@ -14,9 +14,9 @@ use clap::ValueEnum;
 use everbyte_block::owners;
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Server, Settings};
-use everbyte_pool::OpenOptions;
 use everbyte_pool::control::{ControlServer, Handler};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
+use everbyte_pool::{CheckpointTimer, OpenOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -150,32 +150,59 @@ impl Stop {
     }
 }
 
+/// What runs while a pool is served, in the order in which it stops.
+struct Serving {
+    servers: Vec<Arc<Server>>,
+    _control: ControlServer,
+    _timer: Option<CheckpointTimer>,
+}
+
+impl Serving {
+    fn start(
+        args: &Args,
+        path: &Path,
+        only: Option<&str>,
+        registry: &Arc<Registry>,
+    ) -> anyhow::Result<Self> {
+        open_devices(registry, only)?;
+        let timer = if args.read_only {
+            None
+        } else {
+            let timer = registry.pool().start_timer(args.checkpoint_interval);
+            Some(timer.context("cannot start the checkpoint thread")?)
+        };
+        let servers = listen(args, registry)?;
+        registry.set_servers(&servers);
+        let handler: Arc<dyn Handler> = Arc::<Registry>::clone(registry);
+        let control = ControlServer::start(path, handler)
+            .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
+        Ok(Self { servers, _control: control, _timer: timer })
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        for server in &self.servers {
+            server.shutdown();
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, only) = split_target(&args.target)?;
     let mut stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
     let registry = Arc::new(args.open(&path, only.clone())?);
     report_recovery(&registry, started.elapsed());
-    open_devices(&registry, only.as_deref())?;
-    let timer = if args.read_only {
-        None
-    } else {
-        let timer = registry.pool().start_timer(args.checkpoint_interval);
-        Some(timer.context("cannot start the checkpoint thread")?)
-    };
-    let servers = listen(args, &registry)?;
-    registry.set_servers(&servers);
-    let handler: Arc<dyn Handler> = Arc::<Registry>::clone(&registry);
-    let control = ControlServer::start(&path, handler)
-        .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
-    announce(&registry, &servers);
-    stop.wait();
-    for server in &servers {
-        server.shutdown();
-    }
-    drop((control, timer));
-    registry.close().context("the pool could not be closed cleanly; it will be recovered")?;
-    tracing::info!("the pool is closed cleanly");
+    let served = Serving::start(args, &path, only.as_deref(), &registry).map(|serving| {
+        announce(&registry, &serving.servers);
+        stop.wait();
+    });
+    // Whether it was served or not: it is in order now, and is to be found so.
+    let closed = registry.close();
+    served?;
+    closed.context("the pool could not be closed cleanly; it will be recovered")?;
+    tracing::info!("the pool is closed");
     Ok(ExitCode::SUCCESS)
 }
 

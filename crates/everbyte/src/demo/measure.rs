@@ -15,7 +15,7 @@ use everbyte_pool::{OpenOptions, Pool};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// How long each is measured.
-const TIME: Duration = Duration::from_millis(450);
+const TIME: Duration = Duration::from_millis(600);
 /// Bytes that are written to, so that all have the same reach.
 const REACH_BYTES: u64 = 32 << 20;
 /// Requests under way at once over NBD.

@@ -38,7 +38,7 @@ const LEDGER_BYTES: u64 = 32 << 20;
 const ROOM_BYTES: u64 = POOL_BYTES + 2 * FILES_BYTES + (32 << 20);
 const WRITERS: u64 = 2;
 /// How long is written before the server is killed.
-const WRITING_TIME: Duration = Duration::from_millis(1500);
+const WRITING_TIME: Duration = Duration::from_millis(2500);
 const FILES_VOLUME: &str = "files";
 const LEDGER_VOLUME: &str = "ledger";
 
@@ -175,8 +175,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let story = Story::new(!args.json);
     let stage = Stage::new()?;
-    let mut report = play(&stage, &story)?;
+    let played = play(&stage, &story);
+    stage.cleanup.yield_to_signal();
     drop(stage);
+    let mut report = played?;
     report.seconds = started.elapsed().as_secs_f64();
     if args.json {
         output::json(&report)?;

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -19,10 +20,14 @@ use signal_hook::iterator::Signals;
 
 /// Exit status after a signal.
 const INTERRUPTED_STATUS: i32 = 130;
+const REMOVAL_TRIES: u32 = 100;
+const REMOVAL_REST: Duration = Duration::from_millis(20);
 
 /// What has to be cleaned up when a signal comes.
 pub(super) struct Cleanup {
     folder: PathBuf,
+    /// Whether a signal has come: no server may be started any more.
+    interrupted: AtomicBool,
     server: Mutex<Option<Child>>,
 }
 
@@ -32,18 +37,42 @@ impl Cleanup {
     /// # Errors
     /// The system cannot deliver signals or start a thread.
     pub(super) fn start(folder: &Path) -> anyhow::Result<Arc<Self>> {
-        let cleanup = Arc::new(Self { folder: folder.to_owned(), server: Mutex::new(None) });
+        let cleanup = Arc::new(Self {
+            folder: folder.to_owned(),
+            interrupted: AtomicBool::new(false),
+            server: Mutex::new(None),
+        });
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         let watched = Arc::clone(&cleanup);
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             if signals.forever().next().is_some() {
+                watched.interrupted.store(true, Ordering::SeqCst);
                 watched.end_server();
-                // What cannot be removed is left in a folder for temporary files.
-                let _best_effort = std::fs::remove_dir_all(&watched.folder);
+                watched.remove_folder();
                 std::process::exit(INTERRUPTED_STATUS);
             }
         })?;
         Ok(cleanup)
+    }
+
+    /// Waits for the end of the process if a signal has come, so that nothing else is done or
+    /// said in the meantime.
+    pub(super) fn yield_to_signal(&self) {
+        while self.interrupted.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+
+    /// Removes the folder although a tool, or the story itself, may still be writing to it.
+    fn remove_folder(&self) {
+        for _ in 0..REMOVAL_TRIES {
+            match std::fs::remove_dir_all(&self.folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {}
+                _ => return,
+            }
+            std::thread::sleep(REMOVAL_REST);
+        }
+        tracing::error!("{} could not be removed", self.folder.display());
     }
 
     fn end_server(&self) {
@@ -81,6 +110,13 @@ impl DemoServer {
         let started = Instant::now();
         let mut address = std::ffi::OsString::from("unix:");
         address.push(socket);
+        let mut slot = cleanup.server.lock();
+        if cleanup.interrupted.load(Ordering::SeqCst) {
+            // Whoever cleans up needs the lock.
+            drop(slot);
+            cleanup.yield_to_signal();
+            bail!("interrupted");
+        }
         let mut child = Command::new(program)
             .arg("serve")
             .arg(pool)
@@ -93,7 +129,8 @@ impl DemoServer {
             .context("cannot start the server")?;
         let mut output = child.stdout.take().map(BufReader::new);
         let pid = child.id();
-        *cleanup.server.lock() = Some(child);
+        *slot = Some(child);
+        drop(slot);
         let mut line = String::new();
         let read = output.as_mut().map_or(Ok(0), |output| output.read_line(&mut line));
         let start_time = started.elapsed();

@@ -41,12 +41,12 @@ impl Story {
         let survives = match pool.survives.as_str() {
             "power" => "It would survive a power cut.",
             _ => {
-                "Ordinary memory stands in for the real thing: it survives a\n   dying server, not a power cut."
+                "Ordinary memory stands in for the real thing: it survives a dying server, not a power cut."
             }
         };
         self.heading("1. Take some memory");
         self.say(&format!(
-            "   A pool of {} in {} ({}). {survives}",
+            "   A pool of {} in {} ({}).\n   {survives}",
             show_size(pool.size_bytes),
             pool.folder,
             pool.medium

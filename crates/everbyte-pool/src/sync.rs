@@ -1,0 +1,198 @@
+//! The locks of the write path, and what tells threads apart.
+//!
+//! Without the feature `schedule` these are `parking_lot`'s, and nothing remains of this file but
+//! names. With it, a test can give a thread an [`Observer`] that is asked before each lock is
+//! taken, and instead of each wait; a thread without one locks as always. Knows no scheduler.
+
+#[cfg(not(feature = "schedule"))]
+pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(feature = "schedule")]
+pub use observed::{
+    Mutex, MutexGuard, Observer, RwLock, RwLockReadGuard, RwLockWriteGuard, observe,
+};
+
+/// A small number of this thread's own, for spreading threads over shards.
+pub(crate) fn thread_index() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    #[cfg(feature = "schedule")]
+    if let Some(index) = observed::thread_index() {
+        return index;
+    }
+    INDEX.with(|index| *index)
+}
+
+#[cfg(feature = "schedule")]
+mod observed {
+    use std::cell::Cell;
+    use std::ops::{Deref, DerefMut};
+
+    /// Who decides when a thread goes on. Locks are named by their addresses.
+    pub trait Observer: Sync {
+        /// The thread is about to take a lock.
+        fn before_lock(&self);
+        /// The lock is held by another thread: returns when it may be worth another try. False if
+        /// the thread is to wait as it would without an observer.
+        fn wait(&self, lock: usize) -> bool;
+        /// The thread has given a lock back.
+        fn released(&self, lock: usize);
+        /// The thread's number, the same in every run.
+        fn thread_index(&self) -> usize;
+    }
+
+    thread_local! {
+        static OBSERVER: Cell<Option<&'static dyn Observer>> = const { Cell::new(None) };
+    }
+
+    /// Gives the calling thread an observer, or none.
+    pub fn observe(observer: Option<&'static dyn Observer>) {
+        OBSERVER.set(observer);
+    }
+
+    pub(super) fn thread_index() -> Option<usize> {
+        OBSERVER.get().map(Observer::thread_index)
+    }
+
+    /// Takes a lock: by `attempt` as long as the observer has us wait, else by `block`.
+    fn take<T>(lock: usize, attempt: impl Fn() -> Option<T>, block: impl Fn() -> T) -> T {
+        let Some(observer) = OBSERVER.get() else { return block() };
+        observer.before_lock();
+        loop {
+            if let Some(taken) = attempt() {
+                return taken;
+            }
+            if !observer.wait(lock) {
+                return block();
+            }
+        }
+    }
+
+    /// Reports a lock as given back when dropped, so it must be dropped after the guard.
+    struct Release(usize);
+
+    impl Drop for Release {
+        fn drop(&mut self) {
+            if let Some(observer) = OBSERVER.get() {
+                observer.released(self.0);
+            }
+        }
+    }
+
+    fn address<T>(lock: &T) -> usize {
+        std::ptr::from_ref(lock).addr()
+    }
+
+    macro_rules! guard {
+        ($(#[$doc:meta])* $name:ident) => {
+            $(#[$doc])*
+            #[must_use]
+            pub struct $name<'a, T> {
+                guard: parking_lot::$name<'a, T>,
+                _release: Release,
+            }
+
+            impl<T> Deref for $name<'_, T> {
+                type Target = T;
+                fn deref(&self) -> &T {
+                    &self.guard
+                }
+            }
+        };
+    }
+
+    guard!(
+        /// A held [`Mutex`].
+        MutexGuard
+    );
+    guard!(
+        /// An [`RwLock`] held for reading.
+        RwLockReadGuard
+    );
+    guard!(
+        /// An [`RwLock`] held for writing.
+        RwLockWriteGuard
+    );
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.guard
+        }
+    }
+
+    impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.guard
+        }
+    }
+
+    impl<T> MutexGuard<'_, T> {
+        /// Gives the lock back for as long as `run` takes.
+        pub fn unlocked<U>(held: &mut Self, run: impl FnOnce() -> U) -> U {
+            let lock = held._release.0;
+            let mutex = parking_lot::MutexGuard::mutex(&held.guard);
+            parking_lot::MutexGuard::unlocked(&mut held.guard, || {
+                drop(Release(lock));
+                let done = run();
+                // Whoever waits here under an observer must not wait in the lock itself.
+                drop(take(lock, || mutex.try_lock(), || mutex.lock()));
+                done
+            })
+        }
+    }
+
+    /// A mutex whose waits can be observed.
+    #[derive(Default, Debug)]
+    pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// A mutex around `value`.
+        pub const fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        /// Takes the lock.
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            let lock = address(self);
+            let guard = take(lock, || self.0.try_lock(), || self.0.lock());
+            MutexGuard { guard, _release: Release(lock) }
+        }
+
+        /// Takes the lock if nobody holds it.
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            if let Some(observer) = OBSERVER.get() {
+                observer.before_lock();
+            }
+            let guard = self.0.try_lock()?;
+            Some(MutexGuard { guard, _release: Release(address(self)) })
+        }
+    }
+
+    /// A readers-writer lock whose waits can be observed.
+    #[derive(Default, Debug)]
+    pub struct RwLock<T>(parking_lot::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        /// A lock around `value`.
+        pub const fn new(value: T) -> Self {
+            Self(parking_lot::RwLock::new(value))
+        }
+
+        /// Takes the lock shared.
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            let lock = address(self);
+            let guard = take(lock, || self.0.try_read(), || self.0.read());
+            RwLockReadGuard { guard, _release: Release(lock) }
+        }
+
+        /// Takes the lock alone.
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            let lock = address(self);
+            let guard = take(lock, || self.0.try_write(), || self.0.write());
+            RwLockWriteGuard { guard, _release: Release(lock) }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Commands on a pool that nobody serves.
+
+use std::fs::{self, File};
+
+use crate::{Place, everbyte};
+
+#[test]
+fn pools_and_volumes_come_change_and_go() {
+    let place = Place::empty();
+    let made = place.run("pool create POOL --size 16M --volumes-max 8 --json").json();
+    assert_eq!(made["size_bytes"], 16 << 20);
+    assert_eq!(made["volumes_max"], 8);
+
+    let made = place.run("volume create POOL a --size 4M --map direct --delta on --threshold 25 --log-size 1M --lanes 2 --json");
+    let made = made.json();
+    for (key, value) in [("name", "a"), ("kind", "block"), ("map", "direct"), ("delta", "on")] {
+        assert_eq!(made[key], value);
+    }
+    for (key, value) in
+        [("size_bytes", 4 << 20), ("log_bytes", 1 << 20), ("lanes", 2), ("threshold_lines", 16)]
+    {
+        assert_eq!(made[key], value, "{key}");
+    }
+    let said = place.run("volume create POOL b --size 64M").good();
+    assert!(said.contains("created block volume b of 64 MiB"), "{said}");
+
+    let info = place.info();
+    assert_eq!(info["clean"], true);
+    assert_eq!(
+        info["survives"],
+        if place.pool.starts_with("/dev/shm") { "process" } else { "power" }
+    );
+    assert_eq!(info["promised_bytes"], (64 << 20) + (4 << 20));
+    assert_eq!(info["volumes"].as_array().unwrap().len(), 2);
+    assert_eq!(info["serving"], serde_json::Value::Null);
+    assert_eq!(info["uid"].as_str().unwrap().len(), 32);
+    let sum = info["used_bytes"].as_u64().unwrap() + info["free_bytes"].as_u64().unwrap();
+    assert_eq!(sum, (16 << 20) - (2 + 8) * 4096);
+
+    let check = place.run("pool check POOL --json").json();
+    assert_eq!(check["clean"], true);
+    assert_eq!(check["volumes"], 2);
+
+    place.run("volume resize POOL a --size 6M").good();
+    place.run("volume delete POOL b").good();
+    place.run("pool grow POOL --size 20M").good();
+    let list = place.run("volume list POOL --json").json();
+    assert_eq!(list["volumes"].as_array().unwrap().len(), 1);
+    assert_eq!(list["volumes"][0]["size_bytes"], 6 << 20);
+    assert_eq!(place.info()["size_bytes"], 20 << 20);
+    assert!(place.run("volume list POOL").good().contains("PROMISED"));
+    assert!(place.run("pool info POOL").good().contains("clean      yes"));
+    assert!(place.run("pool info POOL --stats").good().contains("fences"));
+    assert!(place.run("pool check POOL").good().starts_with("clean: 1 volumes"));
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let place = Place::with_disk();
+    let before = place.bytes();
+    for command in ["pool info POOL", "pool check POOL", "volume list POOL"] {
+        place.run(command).good();
+        assert!(place.bytes() == before, "{command}");
+    }
+}
+
+#[test]
+fn bad_usage_is_status_2() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 12Q").failed(2, &["12Q", "K, M, G or T"]);
+    place.run("pool create POOL --size -5").failed(2, &["-5"]);
+    place.run("pool create POOL --size 1M --volumes-max 0").failed(2, &["volumes-max"]);
+    place.run("pool frobnicate POOL").failed(2, &["frobnicate"]);
+    place.run("serve POOL").failed(2, &["--nbd"]);
+    place.run("serve POOL --nbd http://x").failed(2, &["unix:PATH, tcp:HOST:PORT"]);
+    place.run("serve POOL --nbd tcp:1 --emulate flash").failed(2, &["stt-mram", "reram"]);
+    place.run("serve POOL --nbd tcp:1 --checkpoint-interval 0s").failed(2, &["out of range"]);
+    place.run("volume create POOL v --size 1M --kind fs").failed(2, &["block"]);
+    place.run("volume create POOL v --size 1M --threshold 102").failed(2, &["102"]);
+    place.run("").failed(2, &["Usage"]);
+    assert!(!place.pool.exists());
+}
+
+#[test]
+fn errors_say_what_where_and_what_to_do() {
+    let place = Place::empty();
+    let path = place.pool.to_str().unwrap().to_owned();
+    for command in [
+        "pool info POOL",
+        "pool grow POOL --size 1M",
+        "volume list POOL",
+        "serve POOL/v --nbd tcp:0",
+    ] {
+        place.run(command).failed(1, &["there is no pool at", &path, "pool create"]);
+    }
+    place.run("pool create POOL").failed(1, &["pass --size"]);
+    place.run("pool create POOL --size 5000").failed(1, &["multiple of 4096"]);
+    place.run("pool create POOL --size 8K").failed(1, &["needs at least"]);
+    place.run("pool create FOLDER/no/pool --size 1M").failed(1, &["no/pool"]);
+    assert!(!place.pool.exists());
+
+    place.run("pool create POOL --size 8M --volumes-max 2").good();
+    place.run("pool create POOL --size 8M").failed(1, &[&path, "exists already", "--force"]);
+    place.run("pool create POOL --size 4M --volumes-max 2 --force").good();
+    place.run("pool grow POOL --size 2M").failed(1, &["can only grow", "4 MiB"]);
+    place.run("pool grow POOL --size 4098K").failed(1, &["multiple of 4096"]);
+    place.run("volume create POOL .x --size 1M").failed(1, &["\".x\" is no volume name"]);
+    place.run("volume create POOL x --size 1000").failed(1, &["multiple of 512"]);
+    place.run("volume create POOL x --size 1M --log-size 1G").failed(1, &["no room for"]);
+    place.run("volume create POOL x --size 1M --lanes 1 --log-size 64K").good();
+    place.run("volume create POOL x --size 1M").failed(1, &["\"x\" exists already"]);
+    place.run("volume create POOL y --size 1M --lanes 1 --log-size 64K").good();
+    place.run("volume create POOL z --size 1M --lanes 1 --log-size 64K").failed(1, &["everbyte: "]);
+    place.run("volume delete POOL z").failed(1, &["\"z\"", "volume list"]);
+    place.run("volume resize POOL z --size 1M").failed(1, &["\"z\""]);
+    place.run("volume resize POOL x --size 0").failed(1, &["multiple of 512"]);
+    place.run("serve POOL/z --nbd tcp:0").failed(1, &["\"z\""]);
+    assert_eq!(place.info()["clean"], true, "a failed change leaves a clean pool");
+}
+
+#[test]
+fn files_that_are_no_pools_are_named_and_left_alone() {
+    let place = Place::empty();
+    for (bytes, words) in
+        [(vec![], "0 bytes"), (vec![7; 5000], "5000 bytes"), (vec![7; 8192], "this is no pool")]
+    {
+        fs::write(&place.pool, &bytes).unwrap();
+        for command in
+            ["pool info POOL", "volume create POOL v --size 1M", "serve POOL --nbd tcp:0"]
+        {
+            place.run(command).failed(1, &[words, place.pool.to_str().unwrap()]);
+        }
+        assert_eq!(place.bytes(), bytes);
+    }
+    let place = Place::with_disk();
+    File::options().write(true).open(&place.pool).unwrap().set_len(16 << 20).unwrap();
+    place.run("pool info POOL").failed(1, &["truncated", "33554432"]);
+}
+
+#[test]
+fn a_check_finds_damage() {
+    let place = Place::with_disk();
+    let good = place.bytes();
+    // One superblock is mended from the other, which is worth a remark.
+    let mut bytes = good.clone();
+    bytes[20] ^= 1;
+    fs::write(&place.pool, bytes).unwrap();
+    let report = place.run("pool check POOL --json").json();
+    assert!(report["remarks"][0].as_str().unwrap().contains("superblock at 0x0"), "{report}");
+    assert_eq!(place.info()["remarks"], report["remarks"]);
+    // With both gone there is nothing to open.
+    let mut bytes = good.clone();
+    bytes[20] ^= 1;
+    bytes[4096 + 20] ^= 1;
+    fs::write(&place.pool, bytes).unwrap();
+    let both = place.run("pool check POOL --json");
+    assert_eq!(both.status, 1);
+    let report: serde_json::Value = serde_json::from_str(&both.out).unwrap();
+    assert_eq!(report["clean"], false);
+    assert!(report["problems"][0].as_str().unwrap().contains("superblock"), "{report}");
+    fs::write(&place.pool, &good).unwrap();
+    place.run("pool check POOL").good();
+}
+
+#[test]
+fn help_completions_and_manual_pages() {
+    let place = Place::empty();
+    let help = place.run("--help").good();
+    assert!(help.contains("Quick start") && help.contains("Exit status"), "{help}");
+    for command in ["pool create", "pool check", "volume create", "serve", "demo"] {
+        let help = place.run(&format!("{command} --help")).good();
+        assert!(help.contains("Exit status") || help.contains("Examples:"), "{help}");
+    }
+    assert!(place.run("completions bash").good().contains("_everbyte"));
+    assert!(place.run("man").good().contains(".TH"));
+    place.run("man --dir FOLDER/man").good();
+    for page in ["everbyte.1", "everbyte-pool-create.1", "everbyte-serve.1"] {
+        let page = fs::read_to_string(place.folder.path().join("man").join(page)).unwrap();
+        assert!(page.contains(".SH"), "{page}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_crash() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = everbyte().arg("man").stdout(writer).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(141));
+}

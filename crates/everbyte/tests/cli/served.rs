@@ -1,0 +1,194 @@
+//! A pool that is being served: exports, the control socket, signals, crashes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use everbyte_device::Fua;
+use everbyte_nbd::{Address, Client};
+use rustix::process::Signal;
+
+use crate::Place;
+
+#[test]
+fn commands_go_through_the_server() {
+    let place = Place::with_disk();
+    let server = place.serve("POOL", "");
+    let uri = Address::Unix(place.socket()).uri("disk");
+    assert_eq!(server.ready, format!("ready: {uri}"));
+    let control = place.pool.with_file_name("pool.sock");
+    assert_eq!(fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let info = place.info();
+    assert_eq!(info["serving"]["pid"], server.child.id());
+    assert_eq!(info["serving"]["exports"][0]["uris"][0], uri);
+    assert_eq!(info["clean"], true);
+    place.run("volume create POOL more --size 4M").good();
+    let mut client = place.client("more");
+    client.write(0, &[7; 512], Fua::No).unwrap();
+    place.run("volume resize POOL more --size 6M").good();
+    assert_eq!(place.client("more").size_bytes(), 6 << 20);
+    place.run("pool grow POOL --size 40M").good();
+    assert_eq!(place.info()["size_bytes"], 40 << 20);
+    assert_eq!(fs::metadata(&place.pool).unwrap().len(), 40 << 20);
+    let stats = place.run("pool info POOL --stats --json").json();
+    assert_eq!(stats["servers"][0]["written_bytes"], 512);
+    assert_eq!(place.run("pool check POOL --json").json()["volumes"], 2);
+    place.run("volume delete POOL nothing").failed(1, &["\"nothing\""]);
+    server.stop();
+    assert!(!control.exists() && !place.socket().exists());
+    assert_eq!(place.info()["clean"], true);
+}
+
+#[test]
+fn the_second_opener_is_told_who_has_the_pool() {
+    let place = Place::with_disk();
+    let server = place.serve("POOL", "");
+    let pid = server.child.id().to_string();
+    for command in ["serve POOL --nbd tcp:0", "pool create POOL --size 1M --force"] {
+        let control = place.pool.with_file_name("pool.sock");
+        let words =
+            ["is being served by process", &pid, control.to_str().unwrap(), "nbd+unix:///disk"];
+        place.run(command).failed(1, &words);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_volume_in_use_is_deleted_by_force_only() {
+    let place = Place::with_disk();
+    let server = place.serve("POOL", "");
+    let mut client = place.client("disk");
+    place.run("volume delete POOL disk").failed(1, &["1 clients", "--force"]);
+    client.write(0, &[1; 4096], Fua::Yes).unwrap();
+    place.run("volume delete POOL disk --force").good();
+    assert!(client.write(0, &[2; 4096], Fua::No).is_err());
+    assert!(client.read(0, 512).is_err());
+    assert!(Client::connect(&Address::Unix(place.socket()), "disk").is_err());
+    place.run("volume create POOL disk --size 1M").good();
+    assert_eq!(place.client("disk").read(0, 512).unwrap(), [0; 512]);
+    assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
+    server.stop();
+}
+
+#[test]
+fn a_killed_server_keeps_what_was_flushed() {
+    let place = Place::with_disk();
+    let server = place.serve("POOL", "--checkpoint-interval 10m");
+    let mut client = place.client("disk");
+    client.write(0, &[1; 4096], Fua::No).unwrap();
+    client.flush().unwrap();
+    client.write(4096, &[2; 4096], Fua::Yes).unwrap();
+    client.write(0, &[3; 4096], Fua::No).unwrap();
+    server.kill();
+    let before = place.bytes();
+    let info = place.info();
+    assert_eq!(info["clean"], false);
+    assert!(info["records_undone"].as_u64().unwrap() > 0);
+    assert!(place.bytes() == before, "looking changed the pool");
+    assert!(place.socket().exists(), "the dead server's socket is stale");
+
+    let server = place.serve("POOL", "");
+    assert!(server.ready.starts_with("ready: "), "{}", server.ready);
+    let mut client = place.client("disk");
+    assert_eq!(client.read(0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(client.read(4096, 4096).unwrap(), [2; 4096]);
+    assert_eq!(place.info()["clean"], false, "it was not, when the server began");
+    server.stop();
+    assert_eq!(place.info()["clean"], true);
+    place.run("pool check POOL").good();
+}
+
+#[test]
+fn one_volume_alone_and_several_addresses() {
+    let place = Place::with_disk();
+    place.run("volume create POOL other --size 1M").good();
+    let mut server = place.serve("POOL/other", "--nbd tcp:0");
+    let second = server.line();
+    let uri = second.strip_prefix("ready: ").unwrap();
+    assert!(uri.starts_with("nbd://127.0.0.1:"), "{uri}");
+    assert_eq!(Client::connect_uri(uri).unwrap().size_bytes(), 1 << 20);
+    assert_eq!(place.client("").size_bytes(), 1 << 20, "the only export is the default one");
+    assert!(Client::connect(&Address::Unix(place.socket()), "disk").is_err());
+    let names: Vec<_> = Client::list(&Address::Unix(place.socket())).unwrap();
+    assert_eq!(names.iter().map(|e| &*e.name).collect::<Vec<_>>(), ["other"]);
+    server.stop();
+}
+
+#[test]
+fn an_empty_pool_says_that_it_is_ready_too() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 4M").good();
+    let server = place.serve("POOL", "");
+    assert_eq!(server.ready, format!("ready: {}", Address::Unix(place.socket()).uri("")));
+    server.stop();
+}
+
+#[test]
+fn read_only_serving_changes_nothing() {
+    let place = Place::with_disk();
+    let server = place.serve("POOL", "");
+    place.client("disk").write(0, &[5; 4096], Fua::Yes).unwrap();
+    server.kill();
+    let before = place.bytes();
+    let server = place.serve("POOL", "--read-only");
+    let mut client = place.client("disk");
+    assert!(client.is_read_only());
+    assert_eq!(client.read(0, 4096).unwrap(), [5; 4096]);
+    assert!(client.write(0, &[6; 512], Fua::No).is_err());
+    for command in [
+        "volume create POOL x --size 1M",
+        "volume delete POOL disk --force",
+        "pool grow POOL --size 64M",
+    ] {
+        place.run(command).failed(1, &["read-only"]);
+    }
+    assert_eq!(place.info()["serving"]["read_only"], true);
+    place.run("pool check POOL").good();
+    place.run("serve POOL --nbd tcp:0 --read-only").failed(1, &["is being served"]);
+    server.stop();
+    assert!(place.bytes() == before);
+}
+
+#[test]
+fn emulation_is_shown() {
+    let place = Place::with_disk();
+    let server = place.serve("POOL", "--emulate pcm --flush force");
+    place.client("disk").write(0, &[5; 4096], Fua::Yes).unwrap();
+    assert_eq!(place.info()["medium"]["emulates"], "pcm");
+    let stats = place.run("pool info POOL --stats --json").json();
+    assert!(stats["medium"]["modelled_ns"].as_u64().unwrap() > 0);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_the_pool_alone() {
+    let place = Place::with_disk();
+    fs::write(place.socket(), "precious").unwrap();
+    place.run("serve POOL --nbd unix:FOLDER/nbd.sock").failed(1, &["no socket"]);
+    assert_eq!(fs::read(place.socket()).unwrap(), b"precious");
+    assert!(!place.pool.with_file_name("pool.sock").exists());
+    assert_eq!(place.info()["clean"], true);
+}
+
+#[test]
+fn interrupts_end_a_server_that_is_in_use() {
+    let place = Place::with_disk();
+    let mut server = place.serve("POOL", "");
+    let mut client = place.client("disk");
+    client.write(0, &[9; 4096], Fua::No).unwrap();
+    let (done, wait) = mpsc::channel();
+    let writing = thread::spawn(move || {
+        while client.write(4096, &[8; 4096], Fua::No).is_ok() {}
+        done.send(()).unwrap();
+    });
+    assert!(server.signal(Signal::INT).success());
+    wait.recv_timeout(Duration::from_secs(20)).unwrap();
+    writing.join().unwrap();
+    assert_eq!(place.info()["clean"], true);
+    let server = place.serve("POOL", "");
+    assert_eq!(place.client("disk").read(0, 4096).unwrap(), [9; 4096]);
+    server.stop();
+}
