@@ -1,7 +1,7 @@
 //! What a volume holds, as the oracle sees it, and the bytes that workloads write.
 //!
 //! Invariants: blocks of zeroes are left out, so two contents are equal exactly if they read the
-//! same; the probe's blocks are never in it.
+//! same; the probe's blocks of volume `a` are never in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +49,7 @@ impl Content {
 
     fn read(&mut self, volume: &BlockVolume<SimMedium>, at: u64, len: u64) -> Result<(), String> {
         for block in at / BLOCK..(at + len).div_ceil(BLOCK) {
-            if block < PROBE_BLOCKS {
+            if block < PROBE_BLOCKS && volume.volume().name() == "a" {
                 continue;
             }
             let mut bytes = [0; 4096];
@@ -73,13 +73,11 @@ impl Content {
         self.blocks.get(&block).map_or([0; 4096], |bytes| **bytes)
     }
 
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
     /// The bytes at `at`.
     pub(crate) fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
-        (at..at + len as u64).map(|i| self.block(i / BLOCK)[usize::try_from(i % BLOCK).unwrap()]).collect()
+        (at..at + len as u64)
+            .map(|i| self.block(i / BLOCK)[usize::try_from(i % BLOCK).unwrap()])
+            .collect()
     }
 
     /// The same with `bytes` at `at`.
@@ -131,7 +129,8 @@ impl Content {
             return format!("{} bytes large instead of {}", self.size_bytes, other.size_bytes);
         }
         let blocks = self.blocks.keys().chain(other.blocks.keys());
-        let Some(&block) = blocks.filter(|b| self.blocks.get(b) != other.blocks.get(b)).min() else {
+        let Some(&block) = blocks.filter(|b| self.blocks.get(b) != other.blocks.get(b)).min()
+        else {
             return "no difference".to_owned();
         };
         let (a, b) = (self.block(block), other.block(block));
@@ -150,7 +149,9 @@ impl fmt::Debug for Content {
 /// `len` bytes that depend on `seed` and, being different in every line, on where they lie.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     let byte = |i: u64| {
-        let mixed = (i / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed)
+        let mixed = (i / 8 + 1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(seed)
             .wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ (mixed >> 29)).to_le_bytes()[usize::try_from(i % 8).unwrap()]
     };

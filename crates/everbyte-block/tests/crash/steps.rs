@@ -78,9 +78,17 @@ pub(crate) enum End {
 pub(crate) enum Step {
     Write(W),
     Batch(Vec<W>),
-    Discard { at: u64, len: u64, fua: bool },
+    Discard {
+        at: u64,
+        len: u64,
+        fua: bool,
+    },
     /// Zeroes that leave no hole.
-    Reserve { at: u64, len: u64, fua: bool },
+    Reserve {
+        at: u64,
+        len: u64,
+        fua: bool,
+    },
     Flush,
     /// Seals the epoch, does the steps in the next one, and finishes the checkpoint.
     Split(Vec<Step>),
@@ -88,7 +96,11 @@ pub(crate) enum Step {
     Resize(u64),
     /// Does a step on another volume.
     On(&'static str, Box<Step>),
-    Create { name: &'static str, blocks: u64, map: MapKind },
+    Create {
+        name: &'static str,
+        blocks: u64,
+        map: MapKind,
+    },
     Delete(&'static str),
     /// Shuts down cleanly and opens again.
     Reopen,

@@ -1,0 +1,452 @@
+//! Running a workload while keeping book of what a crash may leave.
+//!
+//! The rule: after a crash a volume is as at its last checkpoint, with the short-path FUA writes
+//! since; inside a request that checkpoints, also as it was or will be. What may be left during a
+//! request is known once it is over, because then it is known whether it completed an epoch; so
+//! an expectation is noted when a request begins and filled in when it ends. Crashes are explored
+//! after the whole workload.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use everbyte_block::{BlockOptions, BlockVolume, GroupWriteError, owners};
+use everbyte_crash::{Log, SimMedium};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_pool::{GroupError, OpenOptions, Pool};
+
+use crate::content::{BLOCK, Content};
+use crate::steps::{Case, End, Step, W};
+
+const LEAF_BYTES: u64 = 512 * BLOCK;
+
+/// Acceptable contents by volume; `None` stands for "no such volume".
+pub(crate) type Contents = BTreeMap<&'static str, Vec<Option<Content>>>;
+
+/// What may be left by a crash from the moment this is noted.
+#[derive(Debug)]
+pub(crate) struct Expect {
+    /// What goes on.
+    pub(crate) label: String,
+    always: Contents,
+    /// What else a crash inside the step may leave.
+    inside: OnceLock<Contents>,
+}
+
+impl Expect {
+    /// What volume `name` may hold.
+    pub(crate) fn of(&self, name: &str) -> Vec<&Option<Content>> {
+        let always = self.always.get(name).into_iter().flatten();
+        let inside = self.inside.get().and_then(|inside| inside.get(name));
+        let mut found: Vec<_> = always.chain(inside.into_iter().flatten()).collect();
+        if !self.always.contains_key(name) {
+            found.push(&None);
+        }
+        found
+    }
+
+    /// Names of the volumes there may be.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let inside = self.inside.get().into_iter().flat_map(BTreeMap::keys);
+        self.always.keys().chain(inside).copied()
+    }
+}
+
+/// The oracle's view of a volume.
+struct Track {
+    /// What a crash may leave; more than one only where the workload cannot tell.
+    durable: Vec<Content>,
+    /// What the sealed epoch will leave.
+    sealed: Option<Content>,
+    now: Content,
+}
+
+impl Track {
+    fn settled(now: Content) -> Self {
+        Self { durable: vec![now.clone()], sealed: None, now }
+    }
+}
+
+/// An open pool with its volumes.
+pub(crate) struct Open {
+    pub(crate) pool: Arc<Pool<SimMedium>>,
+    pub(crate) volumes: BTreeMap<String, Arc<BlockVolume<SimMedium>>>,
+}
+
+/// Opens the pool on `medium` with every volume.
+pub(crate) fn open(medium: &Arc<SimMedium>) -> Result<Open, String> {
+    let blocks = medium.len() / BLOCK;
+    let options = OpenOptions { capacity_blocks: blocks };
+    let pool = Pool::open(Arc::clone(medium), owners(), &options).map_err(|e| e.to_string())?;
+    if let Some(reason) = pool.read_only_reason() {
+        return Err(format!("the pool is read-only: {reason}"));
+    }
+    let pool = Arc::new(pool);
+    let mut volumes = BTreeMap::new();
+    for volume in pool.volumes() {
+        let name = volume.name().to_owned();
+        let volume = BlockVolume::open(&pool, &name).map_err(|e| format!("volume {name}: {e}"))?;
+        volumes.insert(name, Arc::new(volume));
+    }
+    Ok(Open { pool, volumes })
+}
+
+/// A workload being run.
+pub(crate) struct History<'a> {
+    case: &'a Case,
+    medium: &'a Arc<SimMedium>,
+    log: &'a Log<Arc<Expect>>,
+    open: Open,
+    tracks: BTreeMap<&'static str, Track>,
+}
+
+impl<'a> History<'a> {
+    /// Opens the pool and runs the workload.
+    pub(crate) fn run(case: &'a Case, medium: &'a Arc<SimMedium>, log: &'a Log<Arc<Expect>>) {
+        let names: Vec<&'static str> =
+            std::iter::once("a").chain(case.setup.others.iter().map(|other| other.0)).collect();
+        let before = open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+        let tracks: BTreeMap<_, _> = names
+            .iter()
+            .map(|&name| (name, Track::settled(Content::of(&before.volumes[name]).unwrap())))
+            .collect();
+        log.note(Arc::new(Expect {
+            label: "opening".to_owned(),
+            always: contents(&tracks),
+            inside: OnceLock::new(),
+        }));
+        let mut history = Self { case, medium, log, open: open(medium).unwrap(), tracks };
+        for step in &case.steps {
+            history.step("a", step);
+        }
+        history.check_pool();
+    }
+
+    /// Checks that the allocator, which no crash has rebuilt, knows what the volumes own. The
+    /// check makes them durable.
+    fn check_pool(&mut self) {
+        let begun = self.note("checking the pool");
+        let report = self.open.pool.check().unwrap();
+        assert!(report.is_clean(), "{}: without a crash: {report:?}", self.case.name);
+        self.all_durable(&begun);
+    }
+
+    /// Notes the end of a step that has made everything durable.
+    fn all_durable(&mut self, begun: &Expect) {
+        let now = |track: &Track| vec![Some(track.now.clone())];
+        let inside = self.tracks.iter().map(|(&name, track)| (name, now(track))).collect();
+        begun.inside.set(inside).unwrap();
+        for track in self.tracks.values_mut() {
+            *track = Track::settled(track.now.clone());
+        }
+        self.rest(&format!("after {}", begun.label));
+        self.tracks.keys().for_each(|name| self.check_live(name, &begun.label));
+    }
+
+    fn note(&self, label: &str) -> Arc<Expect> {
+        let expect = Arc::new(Expect {
+            label: label.to_owned(),
+            always: contents(&self.tracks),
+            inside: OnceLock::new(),
+        });
+        self.log.note(Arc::clone(&expect));
+        expect
+    }
+
+    fn track(&mut self, name: &str) -> &mut Track {
+        self.tracks.get_mut(name).unwrap()
+    }
+
+    fn volume(&self, name: &str) -> Arc<BlockVolume<SimMedium>> {
+        Arc::clone(&self.open.volumes[name])
+    }
+
+    /// Does `op` on volume `name`; says whether that completed an epoch.
+    fn watch<R>(&self, name: &str, op: impl FnOnce(&BlockVolume<SimMedium>) -> R) -> (R, bool) {
+        let volume = self.volume(name);
+        let before = volume.volume().completed_epoch();
+        let result = op(&volume);
+        (result, volume.volume().completed_epoch() != before)
+    }
+
+    /// Notes the end of a step: what it may have left inside, what it leaves, what is there now.
+    fn end(
+        &mut self,
+        name: &'static str,
+        begun: &Expect,
+        inside: Vec<Content>,
+        durable: Vec<Content>,
+        now: Content,
+    ) {
+        let inside = inside.into_iter().chain(durable.clone()).map(Some).collect();
+        begun.inside.set(BTreeMap::from([(name, inside)])).unwrap();
+        let track = self.track(name);
+        (track.durable, track.now) = (durable, now);
+        track.durable.dedup();
+        self.rest(&format!("after {}", begun.label));
+        self.check_live(name, &begun.label);
+    }
+
+    /// Notes that nothing goes on. The flush changes nothing; without an operation between the
+    /// end of a step and the beginning of the next there would be no crash between them.
+    fn rest(&self, label: &str) {
+        self.note(label);
+        self.medium.flush(PoolOffset(0), 8);
+    }
+
+    /// Checks that the volume reads as it should without any crash.
+    fn check_live(&self, name: &str, label: &str) {
+        let found = Content::of(&self.open.volumes[name]).unwrap();
+        let now = &self.tracks[name].now;
+        assert!(
+            found == *now,
+            "{}: {label}: without a crash: {}",
+            self.case.name,
+            found.first_difference(now)
+        );
+    }
+
+    fn step(&mut self, name: &'static str, step: &Step) {
+        match step {
+            Step::Write(write) => self.write(name, std::slice::from_ref(write)),
+            Step::Batch(writes) => self.write(name, writes),
+            Step::Discard { at, len, fua } => self.zero(name, *at, *len, *fua, false),
+            Step::Reserve { at, len, fua } => self.zero(name, *at, *len, *fua, true),
+            Step::Flush => self.flush(name),
+            Step::Split(steps) => self.split(name, steps),
+            Step::Group(writes, end) => self.group(name, writes, *end),
+            Step::Resize(size_bytes) => self.resize(name, *size_bytes),
+            Step::On(name, step) => self.step(name, step),
+            Step::Create { name, blocks, map } => {
+                let options = BlockOptions { map: *map, ..self.case.setup.options };
+                self.create(name, blocks * BLOCK, &options);
+            }
+            Step::Delete(name) => self.delete(name),
+            Step::Reopen => self.reopen(),
+            Step::Kill => self.kill(),
+        }
+    }
+
+    fn write(&mut self, name: &'static str, writes: &[W]) {
+        let begun = self.note(&format!("{writes:?}"));
+        let now = self.tracks[name].now.clone();
+        let bytes: Vec<Vec<u8>> = writes.iter().map(|write| write.bytes(&now)).collect();
+        let requests: Vec<WriteRequest<'_>> = writes
+            .iter()
+            .zip(&bytes)
+            .map(|(write, data)| WriteRequest {
+                offset: write.at,
+                data,
+                fua: if write.fua { Fua::Yes } else { Fua::No },
+            })
+            .collect();
+        let (outcomes, completed) = self.watch(name, |volume| match requests[..] {
+            [one] => vec![volume.write(one.offset, one.data, one.fua)],
+            _ => volume.write_batch(&requests),
+        });
+        let done: Vec<WriteRequest<'_>> = requests
+            .into_iter()
+            .zip(outcomes)
+            .filter(|(_, outcome)| self.succeeded(outcome))
+            .map(|(request, _)| request)
+            .collect();
+        let apply = |base: &Content, fua_only: bool, count: usize| {
+            let wanted = done.iter().filter(|r| !fua_only || r.fua == Fua::Yes).take(count);
+            wanted.fold(base.clone(), |content, r| content.with(r.offset, r.data))
+        };
+        let after = apply(&now, false, usize::MAX);
+        let fua_count = done.iter().filter(|r| r.fua == Fua::Yes).count();
+        let track = &self.tracks[name];
+        let mut inside = Vec::new();
+        for base in &track.durable {
+            inside.extend((0..=fua_count).map(|count| apply(base, true, count)));
+        }
+        if completed {
+            inside.extend((0..=fua_count).map(|count| apply(&now, true, count)));
+            if self.case.in_parts {
+                inside.extend(prefixes(&now, &done));
+            }
+        }
+        let durable = match (completed, fua_count) {
+            (false, _) => track.durable.iter().map(|base| apply(base, true, usize::MAX)).collect(),
+            (true, 0) => inside.clone(),
+            (true, count) if count == done.len() => vec![after.clone()],
+            (true, _) => vec![after.clone(), apply(&now, true, usize::MAX)],
+        };
+        if let Some(sealed) = &track.sealed {
+            let sealed = apply(sealed, true, usize::MAX);
+            self.track(name).sealed = Some(sealed);
+        }
+        self.end(name, &begun, inside, durable, after);
+    }
+
+    fn succeeded(&self, outcome: &Result<(), DeviceError>) -> bool {
+        match outcome {
+            Ok(()) => true,
+            Err(DeviceError::NoSpace { .. }) if self.case.may_fill => false,
+            Err(error) => panic!("{}: {error}", self.case.name),
+        }
+    }
+
+    fn zero(&mut self, name: &'static str, at: u64, len: u64, fua: bool, reserve: bool) {
+        let verb = if reserve { "reserve" } else { "discard" };
+        let begun = self.note(&format!("{verb} {len} bytes at {at}, FUA {fua}"));
+        let force = if fua { Fua::Yes } else { Fua::No };
+        let (outcome, completed) = self.watch(name, |volume| match reserve {
+            true => volume.write_zeroes(at, len, Hole::Forbidden, false, force),
+            false => volume.discard(at, len, force),
+        });
+        let track = &self.tracks[name];
+        let now = track.now.clone();
+        let after = if self.succeeded(&outcome) { now.zeroed(at, len) } else { now.clone() };
+        let mut inside = vec![];
+        if completed {
+            let mut to = at;
+            while to < at + len {
+                inside.push(now.zeroed(at, to - at));
+                to = ((to / LEAF_BYTES + 1) * LEAF_BYTES).min(at + len);
+            }
+        }
+        let durable = match (fua, completed) {
+            (true, _) => vec![after.clone()],
+            (false, true) => inside.clone(),
+            (false, false) => track.durable.clone(),
+        };
+        self.end(name, &begun, inside, durable, after);
+    }
+
+    fn flush(&mut self, name: &'static str) {
+        let begun = self.note("flush");
+        self.volume(name).flush().unwrap();
+        let now = self.tracks[name].now.clone();
+        self.end(name, &begun, Vec::new(), vec![now.clone()], now);
+    }
+
+    fn split(&mut self, name: &'static str, steps: &[Step]) {
+        let volume = Arc::clone(self.volume(name).volume());
+        let guard = volume.lock_checkpoint();
+        let pending = volume.begin_checkpoint(&guard).unwrap();
+        let track = self.track(name);
+        track.sealed = Some(track.now.clone());
+        for step in steps {
+            self.step(name, step);
+        }
+        let begun = self.note("finishing a checkpoint");
+        pending.finish().unwrap();
+        let track = self.track(name);
+        let sealed = track.sealed.take().unwrap();
+        let now = track.now.clone();
+        self.end(name, &begun, Vec::new(), vec![sealed], now);
+    }
+
+    fn group(&mut self, name: &'static str, writes: &[W], end: End) {
+        let begun = self.note("beginning a group");
+        let volume = self.volume(name);
+        let group = volume.begin_group().unwrap();
+        let before = self.tracks[name].now.clone();
+        self.end(name, &begun, Vec::new(), vec![before.clone()], before.clone());
+        for write in writes {
+            let begun = self.note(&format!("in a group: {write:?}"));
+            let now = self.tracks[name].now.clone();
+            let bytes = write.bytes(&now);
+            let next = match group.write(write.at, &bytes) {
+                Ok(()) => now.with(write.at, &bytes),
+                Err(GroupWriteError::Group(GroupError::TooLarge { .. })) if self.case.may_fill => {
+                    now
+                }
+                Err(error) => panic!("{}: {error}", self.case.name),
+            };
+            self.end(name, &begun, Vec::new(), vec![before.clone()], next);
+        }
+        let begun = self.note(&format!("ending a group: {end:?}"));
+        let now = self.tracks[name].now.clone();
+        let (durable, now) = match end {
+            End::Commit => {
+                group.commit().unwrap();
+                (now.clone(), now)
+            }
+            End::RollBack => {
+                group.roll_back().unwrap();
+                (before.clone(), before)
+            }
+            End::Drop => {
+                drop(group);
+                (before, now)
+            }
+        };
+        self.end(name, &begun, Vec::new(), vec![durable], now);
+    }
+
+    fn resize(&mut self, name: &'static str, size_bytes: u64) {
+        let begun = self.note(&format!("resize to {size_bytes}"));
+        self.volume(name).resize(size_bytes).unwrap();
+        let now = self.tracks[name].now.clone();
+        let after = now.resized(size_bytes);
+        self.end(name, &begun, vec![now], vec![after.clone()], after);
+    }
+
+    fn create(&mut self, name: &'static str, size_bytes: u64, options: &BlockOptions) {
+        let begun = self.note(&format!("create volume {name}"));
+        let made = BlockVolume::create(&self.open.pool, name, size_bytes, options).unwrap();
+        self.open.volumes.insert(name.to_owned(), Arc::new(made));
+        let zeroes = Content::zeroes(size_bytes);
+        self.tracks.insert(name, Track::settled(zeroes.clone()));
+        self.end(name, &begun, Vec::new(), vec![zeroes.clone()], zeroes);
+    }
+
+    fn delete(&mut self, name: &'static str) {
+        let begun = self.note(&format!("delete volume {name}"));
+        let volume = self.open.volumes.remove(name).unwrap();
+        self.open.pool.delete_volume(name, || volume.drain()).unwrap();
+        let now = self.tracks.remove(name).unwrap().now;
+        begun.inside.set(BTreeMap::from([(name, vec![Some(now), None])])).unwrap();
+        self.rest(&format!("after {}", begun.label));
+    }
+
+    fn reopen(&mut self) {
+        let begun = self.note("closing and opening");
+        self.open.pool.close().unwrap();
+        self.open = open(self.medium).unwrap();
+        self.all_durable(&begun);
+    }
+
+    fn kill(&mut self) {
+        self.note("opening without having closed");
+        self.open = open(self.medium).unwrap();
+        for (&name, track) in &mut self.tracks {
+            let found = Content::of(&self.open.volumes[name]).unwrap();
+            let known = track.durable.contains(&found);
+            assert!(
+                known,
+                "{}: opened without having closed: {}",
+                self.case.name,
+                found.first_difference(&track.durable[0])
+            );
+            *track = Track::settled(found);
+        }
+        self.rest("after opening without having closed");
+    }
+}
+
+fn contents(tracks: &BTreeMap<&'static str, Track>) -> Contents {
+    let durable = |track: &Track| track.durable.iter().cloned().map(Some).collect();
+    tracks.iter().map(|(&name, track)| (name, durable(track))).collect()
+}
+
+/// `base` with the first blocks of `requests`, for every number of blocks but all.
+fn prefixes(base: &Content, requests: &[WriteRequest<'_>]) -> Vec<Content> {
+    let mut found = Vec::new();
+    let mut content = base.clone();
+    for request in requests {
+        let mut done = 0;
+        while done < request.data.len() {
+            found.push(content.clone());
+            let at = request.offset + done as u64;
+            let room = usize::try_from(BLOCK - at % BLOCK).unwrap();
+            let len = room.min(request.data.len() - done);
+            content = content.with(at, &request.data[done..done + len]);
+            done += len;
+        }
+    }
+    found
+}

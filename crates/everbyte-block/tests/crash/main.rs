@@ -1,0 +1,19 @@
+//! Crash exploration of the block volume: small workloads at every boundary, crashed everywhere,
+//! recovered from every image that could be left, with an oracle that demands the exact result.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::print_stdout, reason = "tests say what they explored")]
+
+mod content;
+mod explore;
+mod history;
+mod probe;
+mod scenario;
+mod steps;
+
+mod boundaries;
+mod epochs;
+mod lives;
+mod planted;
+mod random;
+mod unmap;

@@ -1,0 +1,145 @@
+//! Mistakes planted in the protocol, each with a workload in which it must be caught. The same
+//! workload passes without the mistake, so it is the mistake that is caught.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use everbyte_crash::Explorer;
+use everbyte_pool::plant::{Bug, plant};
+
+use crate::explore;
+use crate::steps::{Case, HOLE, MAPPED, Step, b, w, w2};
+
+/// Switches a bug on until dropped, also by a panic.
+struct Planted;
+
+impl Planted {
+    fn new(bug: Bug) -> Self {
+        plant(Some(bug));
+        Self
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        plant(None);
+    }
+}
+
+fn caught(bug: Bug, steps: Vec<Step>) {
+    caught_by(&Explorer { nested_depth: 0, ..explore::broad() }, bug, steps);
+}
+
+fn caught_by(explorer: &Explorer, bug: Bug, steps: Vec<Step>) {
+    let case = Case::new(format!("{bug:?}"), steps);
+    if let Err(failure) = explore::one(explorer, &case) {
+        panic!("{bug:?} is not planted yet: {failure}");
+    }
+    let planted = Planted::new(bug);
+    // A mistake that breaks the workload without any crash is caught by its panic.
+    let found = catch_unwind(AssertUnwindSafe(|| explore::one(explorer, &case)));
+    drop(planted);
+    match found {
+        Ok(Ok(summary)) => panic!("{bug:?} was not caught: {summary}"),
+        Ok(Err(failure)) => println!("{bug:?} is caught: {failure}"),
+        Err(_) => println!("{bug:?} is caught without a crash"),
+    }
+}
+
+fn write(at: u64, len: usize) -> Step {
+    Step::Write(w(at, len))
+}
+
+fn fua(at: u64, len: usize) -> Step {
+    Step::Write(w2(at, len).fua())
+}
+
+/// Data logged in place.
+fn in_place() -> Step {
+    write(b(MAPPED), 65)
+}
+
+#[test]
+fn no_log_fence() {
+    caught(Bug::NoLogFence, vec![in_place()]);
+}
+
+#[test]
+fn no_log_flush() {
+    caught(Bug::NoLogFlush, vec![in_place()]);
+}
+
+#[test]
+fn no_log_checksum() {
+    caught(Bug::NoLogChecksum, vec![in_place()]);
+}
+
+#[test]
+fn epoch_not_checked() {
+    caught(Bug::EpochNotChecked, vec![in_place(), Step::Flush]);
+}
+
+#[test]
+fn no_data_flush() {
+    caught(Bug::NoDataFlush, vec![in_place(), Step::Flush]);
+}
+
+#[test]
+fn completed_before_data() {
+    caught(Bug::CompletedBeforeData, vec![in_place(), Step::Flush]);
+}
+
+#[test]
+fn reuse_without_quarantine() {
+    caught(Bug::ReuseWithoutQuarantine, vec![write(b(MAPPED), 4096), write(b(HOLE), 4096)]);
+}
+
+#[test]
+fn recovery_without_flush() {
+    let explorer = Explorer { nested_images_max: 8, nested_points_max: 64, ..explore::broad() };
+    caught_by(&explorer, Bug::RecoveryWithoutFlush, vec![in_place()]);
+}
+
+#[test]
+fn epoch_reused() {
+    let steps = vec![
+        in_place(),
+        write(b(MAPPED + 1), 4096),
+        Step::Kill,
+        fua(b(MAPPED + 1), 4096),
+        Step::Write(w2(b(MAPPED), 65)),
+    ];
+    caught(Bug::EpochReused, steps);
+}
+
+#[test]
+fn dirty_dropped_on_replace() {
+    let replaced = Step::Write(w2(b(MAPPED), 4096));
+    caught(Bug::DirtyDroppedOnReplace, vec![in_place(), Step::Split(vec![replaced])]);
+}
+
+#[test]
+fn fill_not_fenced() {
+    caught(Bug::FillNotFenced, vec![fua(b(MAPPED), 4096)]);
+}
+
+#[test]
+fn recovery_keeps_new_entry() {
+    caught(Bug::RecoveryKeepsNewEntry, vec![write(b(MAPPED), 4096)]);
+}
+
+#[test]
+fn delete_without_state() {
+    let write = Step::On("b", Box::new(write(b(1), 9)));
+    let create = Step::Create { name: "b", blocks: 8, map: everbyte_block::MapKind::Radix };
+    caught(Bug::DeleteWithoutState, vec![create, write, Step::Delete("b")]);
+}
+
+#[test]
+fn short_path_ignores_records() {
+    caught(Bug::ShortPathIgnoresRecords, vec![write(b(MAPPED), 4096), fua(b(MAPPED), 65)]);
+}
+
+#[test]
+fn logged_twice() {
+    caught(Bug::LoggedTwice, vec![in_place(), Step::Write(w2(b(MAPPED), 9))]);
+}
