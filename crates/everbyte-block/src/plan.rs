@@ -439,11 +439,7 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     /// Does what was planned: records and fills, one fence, then the stores.
-    fn execute<M: Medium>(
-        self,
-        medium: &M,
-        writer: &mut Writer<'_, M>,
-    ) -> Result<(), WriteError> {
+    fn execute<M: Medium>(self, medium: &M, writer: &mut Writer<'_, M>) -> Result<(), WriteError> {
         writer.log_words(&self.logged_words);
         for &(block, lines) in &self.logged_lines {
             writer.log_lines(block, lines);

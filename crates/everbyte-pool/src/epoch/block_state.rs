@@ -115,13 +115,15 @@ impl BlockState {
 /// The states of a pool's blocks, made when first needed.
 pub(crate) struct BlockStates {
     segments: Box<[OnceLock<Box<[BlockState]>>]>,
+    capacity: usize,
 }
 
 impl BlockStates {
     /// States for up to `capacity` blocks.
     pub(crate) fn new(capacity: u64) -> Self {
-        let segments = usize::try_from(capacity).unwrap_or(usize::MAX).div_ceil(SEGMENT);
-        Self { segments: (0..segments).map(|_| OnceLock::new()).collect() }
+        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let segments = capacity.div_ceil(SEGMENT);
+        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), capacity }
     }
 
     /// The state of `block`, which must be below the capacity.
@@ -129,8 +131,10 @@ impl BlockStates {
     #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only; see everbyte-media")]
     pub(crate) fn get(&self, block: BlockNo) -> &BlockState {
         let index = block.0 as usize;
-        let segment = self.segments[index / SEGMENT]
-            .get_or_init(|| (0..SEGMENT).map(|_| BlockState::default()).collect());
+        let segment = self.segments[index / SEGMENT].get_or_init(|| {
+            let states = (self.capacity - index / SEGMENT * SEGMENT).min(SEGMENT);
+            (0..states).map(|_| BlockState::default()).collect()
+        });
         &segment[index % SEGMENT]
     }
 

@@ -71,9 +71,7 @@ impl Entry {
         assert!(self.block.0 != 0 && self.block.0 <= BLOCK_MASK, "{} is not mappable", self.block);
         assert!(self.flags.height < 8, "no tree is that high");
         encode_word(
-            self.block.0
-                | u64::from(self.flags.zero) << 40
-                | u64::from(self.flags.height) << 42,
+            self.block.0 | u64::from(self.flags.zero) << 40 | u64::from(self.flags.height) << 42,
         )
     }
 
