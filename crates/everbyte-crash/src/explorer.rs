@@ -33,6 +33,11 @@ pub struct Explorer {
     pub seed: u64,
     /// The order within one ordinary store.
     pub stores: StoreOrder,
+    /// Operations of the workload before which it is crashed, if there are more: one of each of so
+    /// many equal parts, as the seed says, and of the last part the workload's end.
+    pub points_max: usize,
+    /// Whether to crash the workload only once it has noted its first event.
+    pub from_first_event: bool,
     /// Images tried depth first at each crash point, at least 1. If there are more, these follow:
     /// nothing persisted, everything, each line alone, each line missing (lines evenly spread,
     /// at most this many images), and `samples` random ones.
@@ -57,6 +62,8 @@ impl Default for Explorer {
         Self {
             seed: 0,
             stores: StoreOrder::Any,
+            points_max: usize::MAX,
+            from_first_event: false,
             runs_max: 1000,
             samples: 32,
             nested_depth: 1,
@@ -84,9 +91,7 @@ impl<E> Recorded<E> {
 }
 
 fn record<S: Scenario>(scenario: &S) -> Recorded<S::Event> {
-    let fresh = Arc::new(SimMedium::new(scenario.medium_len()));
-    scenario.prepare(&fresh);
-    let image = fresh.image();
+    let image = scenario.image();
     let medium = Arc::new(SimMedium::from_image(image.clone()));
     medium.start_trace();
     let log = Log::new(Arc::clone(&medium));
@@ -108,10 +113,12 @@ impl Explorer {
         let mut memory = Memory::new(recorded.image.clone(), self.rules());
         let mut summary = Summary::default();
         let (mut changed, mut happened) = (true, 0);
+        let mut wanted = self.points(&recorded).into_iter().peekable();
         for point in 0..=recorded.ops.len() {
             let crash = recorded.crash(point as u64);
-            summary.points += 1;
-            if changed || crash.events.len() != happened {
+            if wanted.next_if_eq(&point).is_none() {
+                summary.points_left_out += 1;
+            } else if changed || crash.events.len() != happened {
                 (changed, happened) = (false, crash.events.len());
                 let state = memory.crash_state();
                 let mut search = Search::new(self, scenario, crash, &mut summary);
@@ -121,6 +128,7 @@ impl Explorer {
             } else {
                 summary.points_alike += 1;
             }
+            summary.points += 1;
             if let Some(op) = recorded.ops.get(point) {
                 changed |= op.apply(&mut memory);
                 if op.kind == OpKind::Fence {
@@ -129,6 +137,21 @@ impl Explorer {
             }
         }
         Ok(summary)
+    }
+
+    /// The operations before which the workload is crashed, ascending.
+    fn points<E>(&self, recorded: &Recorded<E>) -> Vec<usize> {
+        let first = recorded.events.first().filter(|_| self.from_first_event);
+        let start = first.map_or(0, |event| usize::try_from(event.op).unwrap_or(0));
+        let count = recorded.ops.len() + 1 - start;
+        let parts = count.min(self.points_max);
+        let bound = |part: usize| start + part * count / parts;
+        let point = |part: usize| {
+            let (from, to) = (bound(part), bound(part + 1));
+            let random = mix(&[self.seed, part as u64]) % (to - from) as u64;
+            if part + 1 == parts { to - 1 } else { from + usize::try_from(random).unwrap_or(0) }
+        };
+        (0..parts).map(point).collect()
     }
 
     /// Runs the one image that `replay`, from a [`Failure`], stands for. Of the settings, only

@@ -20,6 +20,8 @@ pub struct Summary {
     /// Of those, the ones that could leave nothing else than the one before, with no event
     /// between; they were not tried again.
     pub points_alike: u64,
+    /// Of those, the ones that were left out because there were too many.
+    pub points_left_out: u64,
     /// Images recovered and checked after a crash of the workload.
     pub images: u64,
     /// Crashes of recoveries, distinct within one crash of the workload.
@@ -39,7 +41,7 @@ impl Summary {
     /// to the explorer's nesting depth.
     #[must_use]
     pub fn is_exhaustive(&self) -> bool {
-        self.sampled == 0 && self.thinned == 0 && self.left_out == 0
+        self.points_left_out == 0 && self.sampled == 0 && self.thinned == 0 && self.left_out == 0
     }
 }
 
@@ -55,8 +57,8 @@ impl fmt::Display for Summary {
         }
         write!(
             f,
-            "{} crashes sampled, {} images thinned, {} recoveries left out",
-            self.sampled, self.thinned, self.left_out
+            "{} points left out, {} crashes sampled, {} images thinned, {} recoveries left out",
+            self.points_left_out, self.sampled, self.thinned, self.left_out
         )
     }
 }

@@ -58,8 +58,9 @@
 //! ```
 //!
 //! # Limits
-//! Code under test must be deterministic (see [`Scenario`]). Threads are told apart, but only
-//! the one order of their calls that the workload makes is explored.
+//! Code under test must be deterministic (see [`Scenario`]). Threads are told apart; a
+//! workload that starts some does so through [`schedule`], and each schedule is a workload of its
+//! own to the explorer.
 
 #![forbid(unsafe_code)]
 
@@ -69,6 +70,7 @@ mod line;
 mod medium;
 mod memory;
 mod scenario;
+pub mod schedule;
 mod tape;
 
 pub use explorer::Explorer;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use rustix::net::SendFlags;
 
 use crate::memory::{CrashState, Memory, Rules, ThreadNo, lines_of};
+use crate::schedule;
 use crate::tape::{Choice, Tape};
 
 /// Bytes that one `send` gathers at most.
@@ -224,6 +225,7 @@ impl SimMedium {
         if bytes.is_empty() {
             return;
         }
+        schedule::point();
         let state = &mut *self.state.lock();
         state.begin(kind, at, len, bytes);
         state.counters.bytes_stored += len;
@@ -291,6 +293,7 @@ impl Medium for SimMedium {
     fn read(&self, at: PoolOffset, out: &mut [u8]) {
         self.check_range(at, out.len() as u64);
         if !out.is_empty() {
+            schedule::point();
             let state = &mut *self.state.lock();
             state.memory.read(at.0, out, &mut state.tape);
         }
@@ -329,6 +332,7 @@ impl Medium for SimMedium {
     fn flush(&self, at: PoolOffset, len: u64) {
         self.check_range(at, len);
         if len != 0 {
+            schedule::point();
             let state = &mut *self.state.lock();
             state.begin(OpKind::Flush, at, len, &[]);
             state.counters.lines_flushed += lines_of(at.0, len).count() as u64;
@@ -336,6 +340,7 @@ impl Medium for SimMedium {
     }
 
     fn fence(&self) -> Result<(), MediaError> {
+        schedule::point();
         let state = &mut *self.state.lock();
         state.counters.fences += 1;
         if let Some(reason) = &state.poisoned {

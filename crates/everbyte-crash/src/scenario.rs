@@ -30,6 +30,14 @@ pub trait Scenario {
     /// Fills a zeroed medium. All of it is durable before the workload, fenced or not.
     fn prepare(&self, medium: &Arc<SimMedium>);
 
+    /// The image that the workload starts from: what `prepare` makes, unless the scenario has one
+    /// at hand.
+    fn image(&self) -> Vec<u8> {
+        let fresh = Arc::new(SimMedium::new(self.medium_len()));
+        self.prepare(&fresh);
+        fresh.image()
+    }
+
     /// Runs the workload, once. Every operation of it may be the one before which power fails.
     /// The medium holds what `prepare` left but is another object, as after a restart.
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Self::Event>);

@@ -1,7 +1,7 @@
 //! The locks of the write path, and what tells threads apart.
 //!
 //! Without the feature `schedule` these are `parking_lot`'s, and nothing remains of this file but
-//! names. With it, a test can give a thread an [`Observer`] that is asked before each lock is
+//! names. With it, a test can give a thread an `Observer` that is asked before each lock is
 //! taken, and instead of each wait; a thread without one locks as always. Knows no scheduler.
 
 #[cfg(not(feature = "schedule"))]

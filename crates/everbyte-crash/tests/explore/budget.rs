@@ -103,3 +103,32 @@ fn replays_of_other_code_are_told() {
         assert_eq!(matches!(error, ReplayError::Stale(_)), stale, "{error}");
     }
 }
+
+#[test]
+fn few_points_are_spread_and_the_end_is_kept() {
+    let seen = |points_max: usize, seed: u64| {
+        let points = std::rc::Rc::new(std::cell::RefCell::new(std::collections::BTreeSet::new()));
+        let noted = std::rc::Rc::clone(&points);
+        let toy = Toy::new(
+            |m, log| {
+                put(m, 0, 1);
+                log.note("begun");
+                (1..10).for_each(|i| persist(m, i * 64, i));
+            },
+            |_| Ok(()),
+            move |(), crash| {
+                noted.borrow_mut().insert(crash.point);
+                Ok(())
+            },
+        );
+        let explorer = Explorer { seed, points_max, from_first_event: true, ..Explorer::default() };
+        let summary = explorer.explore(&toy).unwrap();
+        assert!(!summary.is_exhaustive(), "the points before the first event were left out");
+        points.take()
+    };
+    let all = seen(usize::MAX, 0);
+    assert_eq!((all.first(), all.last()), (Some(&1), Some(&28)));
+    let few = seen(4, 0);
+    assert!(few.len() <= 4 && few.contains(&28), "{few:?}");
+    assert!((1..20).any(|seed| seen(4, seed) != few), "other seeds pick other points");
+}

@@ -11,9 +11,10 @@
 //! is too. The caller holds the locks of the blocks and words it names from before `join` until
 //! the writer is dropped.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BlockNo, LINE_U64, LineMask, MediaError, Medium, PoolOffset};
 
 use super::{Lane, Volume};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
@@ -140,6 +141,13 @@ impl<'v, M: Medium> Writer<'v, M> {
         if items.is_empty() {
             return;
         }
+        let neighbours;
+        let items = if planted(Bug::WordsLoggedByLine) {
+            neighbours = self.with_neighbours(items);
+            &neighbours[..]
+        } else {
+            items
+        };
         let epoch = self.epoch();
         let _durable_at_commit = self.append(|lane, medium| lane.log.append_words(medium, items));
         for item in items {
@@ -147,6 +155,17 @@ impl<'v, M: Medium> Writer<'v, M> {
             self.volume.shared.states.at(at).set_word_logged(epoch, at);
             self.mark_dirty(at, 8);
         }
+    }
+
+    /// Every word of the lines of `items` that is not covered: the mistake of that name.
+    fn with_neighbours(&self, items: &[WordItem]) -> Vec<WordItem> {
+        let lines: BTreeSet<u64> = items.iter().map(|item| item.target / LINE_U64).collect();
+        let words = lines.iter().flat_map(|line| (0..8).map(move |i| line * LINE_U64 + i * 8));
+        let targets = words.filter(|&target| !self.word_is_covered(PoolOffset(target)));
+        let medium = &*self.volume.shared.medium;
+        targets
+            .map(|target| WordItem { target, old: medium.load_word(PoolOffset(target)) })
+            .collect()
     }
 
     /// Saves the bytes that `lines` of `block` have now. The room was checked by the caller.

@@ -1,0 +1,220 @@
+//! The workloads, on the engine as it is.
+
+use everbyte_crash::schedule::Schedule;
+
+use crate::explore::{self, Tried};
+use crate::workload::{MAPPED, Step, Workload, b, durable, read, write};
+
+/// Both writers on the same blocks, in place and by replacing.
+pub(crate) fn same_blocks() -> Workload {
+    Workload::new(
+        "same blocks",
+        vec![
+            vec![write(b(MAPPED) + 60, 9), write(b(MAPPED), 4096)],
+            vec![write(b(MAPPED) + 100, 65), write(b(MAPPED) + 4000, 200)],
+            vec![Step::Flush],
+            vec![read(b(MAPPED) + 50, 4200), read(b(MAPPED), 4096)],
+        ],
+    )
+}
+
+/// Both writers below one leaf that is missing, then discarding.
+pub(crate) fn missing_leaf() -> Workload {
+    Workload::new(
+        "missing leaf",
+        vec![
+            vec![write(b(600), 9), write(b(600), 4096)],
+            vec![write(b(601) + 5, 100), Step::Discard { at: b(600), len: 8192 }],
+            vec![Step::Flush],
+            vec![read(b(600), 8192)],
+        ],
+    )
+}
+
+/// Writers that flush.
+pub(crate) fn flushing_writers() -> Workload {
+    Workload::new(
+        "flushing writers",
+        vec![
+            vec![write(b(MAPPED), 4096), Step::Flush],
+            vec![write(b(MAPPED + 1), 4096), write(b(MAPPED + 1) + 9, 65), Step::Flush],
+            vec![Step::Flush],
+        ],
+    )
+}
+
+/// Two writers that share the only lane.
+pub(crate) fn one_lane() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 65), write(b(12), 4096)],
+        vec![write(b(MAPPED + 1), 65), write(b(13), 9)],
+    ];
+    Workload::new("one lane", tasks).lanes(1)
+}
+
+/// Hardly any free blocks, so that freed ones are used again at once.
+pub(crate) fn little_space() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 4096), write(b(MAPPED), 4096)],
+        vec![write(b(MAPPED + 1), 4096), write(b(MAPPED + 1) + 7, 80)],
+        vec![Step::Flush, Step::Flush],
+        vec![read(b(MAPPED), 8192)],
+    ];
+    Workload::new("little space", tasks).pool_blocks(31)
+}
+
+/// A log that has room for one large request at a time.
+pub(crate) fn full_log() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 8192), write(b(MAPPED + 2), 4096)],
+        vec![write(b(MAPPED + 2), 8192), write(b(MAPPED), 65)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED + 1), 8192)],
+    ];
+    Workload::new("full log", tasks).lanes(1).never_replacing()
+}
+
+/// A group beside other writers and checkpoints.
+pub(crate) fn group() -> Workload {
+    let tasks = vec![
+        vec![Step::Group { at: b(MAPPED), len: 3000 }],
+        vec![write(b(MAPPED) + 2000, 4096), write(b(12), 9)],
+        vec![Step::Flush, durable(b(MAPPED + 2), 65)],
+    ];
+    Workload::new("group", tasks)
+}
+
+/// Neighbouring entries of one line of the map.
+pub(crate) fn neighbours() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 4096), Step::Discard { at: b(MAPPED + 2), len: 4096 }],
+        vec![write(b(MAPPED + 1), 4096), write(b(MAPPED + 2), 9)],
+        vec![Step::Flush],
+    ];
+    Workload::new("neighbours", tasks)
+}
+
+/// A block replaced while its earlier bytes are being flushed.
+pub(crate) fn replaced_in_flush() -> Workload {
+    let tasks = vec![vec![write(b(MAPPED), 65), write(b(MAPPED), 4096)], vec![Step::Flush]];
+    Workload::new("replaced in a flush", tasks).two_delays()
+}
+
+/// Two writers and a checkpoint, as small as can be.
+pub(crate) fn straggler() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED) + 9, 65)],
+        vec![Step::Flush],
+        vec![write(b(MAPPED), 100), Step::Flush],
+    ];
+    Workload::new("straggler", tasks).two_delays()
+}
+
+/// The short path beside checkpoints and other writers.
+pub(crate) fn short_path() -> Workload {
+    let tasks = vec![
+        vec![durable(b(MAPPED), 4096), write(b(MAPPED) + 9, 65), durable(b(MAPPED + 1), 9)],
+        vec![write(b(MAPPED + 1), 4096), durable(b(MAPPED + 1) + 9, 65)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 8192)],
+    ];
+    Workload::new("short path", tasks)
+}
+
+/// A whole leaf that is unlinked while others are in it.
+pub(crate) fn unlinked_leaf() -> Workload {
+    const LEAF: u64 = 512 * 4096;
+    let tasks = vec![
+        vec![write(b(600), 9), write(b(601), 4096)],
+        vec![Step::Discard { at: LEAF, len: LEAF }],
+        vec![Step::Flush],
+        vec![read(b(600), 8192)],
+    ];
+    Workload::new("unlinked leaf", tasks).delayed_max(100)
+}
+
+fn passes(workload: &Workload) {
+    let mut tried = Tried::default();
+    if let Err(failure) = explore::all(workload, None, &mut tried) {
+        panic!("{failure}");
+    }
+    let Tried { schedules, switches, images } = tried;
+    println!("{}: {schedules} orders, {switches} switches, {images} images", workload.name);
+    assert!(schedules > 100 && images > 5 * schedules, "hardly anything was explored");
+}
+
+#[test]
+fn orders_repeat() {
+    let (once, again) = (same_blocks(), same_blocks());
+    let mut distinct = std::collections::BTreeSet::new();
+    for seed in 0..12 {
+        let run = |workload| {
+            let mut tried = Tried::default();
+            let points = explore::one(workload, Schedule::Seeded(seed), None, &mut tried).unwrap();
+            (points, tried.switches, tried.images)
+        };
+        assert_eq!(run(&once), run(&again), "seed {seed}");
+        distinct.insert(run(&once));
+    }
+    assert!(distinct.len() > 6, "seeds hardly differ: {distinct:?}");
+}
+
+#[test]
+fn same_blocks_passes() {
+    passes(&same_blocks());
+}
+
+#[test]
+fn missing_leaf_passes() {
+    passes(&missing_leaf());
+}
+
+#[test]
+fn flushing_writers_passes() {
+    passes(&flushing_writers());
+}
+
+#[test]
+fn one_lane_passes() {
+    passes(&one_lane());
+}
+
+#[test]
+fn little_space_passes() {
+    passes(&little_space());
+}
+
+#[test]
+fn full_log_passes() {
+    passes(&full_log());
+}
+
+#[test]
+fn group_passes() {
+    passes(&group());
+}
+
+#[test]
+fn neighbours_passes() {
+    passes(&neighbours());
+}
+
+#[test]
+fn replaced_in_flush_passes() {
+    passes(&replaced_in_flush());
+}
+
+#[test]
+fn straggler_passes() {
+    passes(&straggler());
+}
+
+#[test]
+fn short_path_passes() {
+    passes(&short_path());
+}
+
+#[test]
+fn unlinked_leaf_passes() {
+    passes(&unlinked_leaf());
+}

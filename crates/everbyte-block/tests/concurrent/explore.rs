@@ -1,0 +1,82 @@
+//! Which orders of a workload are tried, and how thoroughly each is crashed.
+
+use std::sync::OnceLock;
+
+use everbyte_crash::Explorer;
+use everbyte_crash::schedule::Schedule;
+use everbyte_pool::plant::Bug;
+
+use crate::workload::{Ordered, Workload};
+
+/// Seeded orders tried of each workload, unless the environment says otherwise.
+const SEEDED: u64 = 150;
+
+/// At most `max` of the numbers `0..count`, evenly spread.
+fn spread(count: u64, max: u64) -> impl Iterator<Item = u64> {
+    let taken = count.min(max);
+    (0..taken).map(move |i| i * count / taken)
+}
+
+/// What was tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tried {
+    pub(crate) schedules: u64,
+    pub(crate) switches: u64,
+    pub(crate) images: u64,
+}
+
+/// Images of few crash points; the points differ from order to order.
+fn explorer(workload: &Workload, turn: u64) -> Explorer {
+    let points_max = if workload.delays == 1 { 6 } else { 3 };
+    Explorer {
+        seed: turn,
+        points_max,
+        from_first_event: true,
+        runs_max: 1,
+        samples: 1,
+        nested_depth: 0,
+        recent_max: 40,
+        ..Explorer::default()
+    }
+}
+
+/// Runs and crashes one order. Returns how many points it had, or what is wrong.
+pub(crate) fn one(
+    workload: &Workload,
+    schedule: Schedule,
+    bug: Option<Bug>,
+    tried: &mut Tried,
+) -> Result<u64, String> {
+    let ordered = Ordered { workload, schedule, bug, ran: OnceLock::new() };
+    tried.schedules += 1;
+    let summary = explorer(workload, tried.schedules)
+        .explore(&ordered)
+        .map_err(|failure| format!("{}, {}: {failure}", workload.name, ordered.schedule))?;
+    let ran = ordered.ran.get().unwrap();
+    tried.images += summary.images;
+    tried.switches += ran.switches;
+    Ok(ran.points)
+}
+
+/// Tries every order with at most as many delays as the workload says, whichever thread begins; then seeded ones.
+///
+/// # Errors
+/// The first order that has a crash that the engine does not survive.
+pub(crate) fn all(workload: &Workload, bug: Option<Bug>, tried: &mut Tried) -> Result<(), String> {
+    let variable = std::env::var("EVERBYTE_SCHEDULES");
+    let seeded = variable.map_or(SEEDED, |text| text.parse().unwrap());
+    for first in 0..workload.tasks.len() {
+        let delays = |at: Vec<u64>| Schedule::Delays { first, at };
+        let points = one(workload, delays(Vec::new()), bug, tried)?;
+        for at in spread(points, workload.delayed_max) {
+            let points = one(workload, delays(vec![at]), bug, tried)?;
+            for second in (at + 1..points).filter(|_| workload.delays == 2) {
+                one(workload, delays(vec![at, second]), bug, tried)?;
+            }
+        }
+    }
+    for seed in 0..seeded {
+        one(workload, Schedule::Seeded(seed), bug, tried)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! Concurrent crash exploration of the block volume: two writers, a checkpointer and a reader
+//! under a deterministic scheduler that may switch at every call of the medium and every lock.
+//! Each order of their steps is crashed like a sequential workload, and the oracle demands a cut
+//! between epochs. `EVERBYTE_SCHEDULES` sets how many seeded orders are tried of each workload
+//! beyond the bounded ones.
+//!
+//! Not covered: switches between atomics with neither a lock nor the medium in between (loom has
+//! the slot trees), and orders in which memory itself is not sequentially consistent.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::print_stdout, reason = "tests say what they explored")]
+
+mod engine;
+mod explore;
+mod oracle;
+mod planted;
+mod workload;

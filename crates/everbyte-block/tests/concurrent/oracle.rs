@@ -1,0 +1,257 @@
+//! What a volume may hold, given what its threads did: in memory at any time, and after a crash.
+//!
+//! Requests are atomic and happen in some order that agrees with each thread's own and with
+//! time: one that was answered before another began comes first. A read sees the outcome of such
+//! an order; a crash leaves the outcome of exactly the requests of the epochs up to the one that
+//! recovery found completed, among them everything that was answered before a flush began that
+//! was answered, too; and on top those that were to be durable when answered.
+
+use crate::workload::{Step, Workload, pattern, seed_of};
+
+/// What a thread tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// The volume is open; the threads begin.
+    Opened,
+    /// A step begins, while this epoch takes writes.
+    Begun { task: usize, step: usize, epoch: u64 },
+    /// A step was answered, while this epoch takes writes; a read with these bytes.
+    Ended { task: usize, step: usize, epoch: u64, bytes: Vec<u8> },
+    /// All threads have ended; the watched blocks are this.
+    Joined { contents: Vec<u8> },
+    /// Something went wrong without a crash.
+    Trouble(String),
+}
+
+/// A step that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    task: usize,
+    index: usize,
+    step: Step,
+    /// The place of its events among all.
+    begun: usize,
+    ended: usize,
+    /// Its epoch is one of these.
+    epoch_min: u64,
+    epoch_max: u64,
+}
+
+impl Request {
+    fn changes(&self) -> bool {
+        !matches!(self.step, Step::Flush | Step::Read { .. })
+    }
+
+    /// Whether it may become durable before its epoch does, by the short path.
+    fn is_short(&self) -> bool {
+        matches!(self.step, Step::Durable { .. })
+    }
+}
+
+/// Whether a request is part of an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Yes,
+    No,
+    Maybe,
+}
+
+/// An outcome in the making.
+#[derive(Clone)]
+struct Cut {
+    contents: Vec<u8>,
+    /// What began after this event belongs to an epoch that is left out.
+    open_from: usize,
+}
+
+/// Requests that have begun, by thread, in order.
+struct History<'a> {
+    workload: &'a Workload,
+    requests: Vec<Request>,
+}
+
+impl<'a> History<'a> {
+    fn new(workload: &'a Workload, events: &[&Event]) -> Self {
+        let mut requests: Vec<Request> = Vec::new();
+        for (place, event) in events.iter().enumerate() {
+            match **event {
+                Event::Begun { task, step: index, epoch } => requests.push(Request {
+                    task,
+                    index,
+                    step: workload.tasks[task][index],
+                    begun: place,
+                    ended: usize::MAX,
+                    epoch_min: epoch,
+                    epoch_max: u64::MAX,
+                }),
+                Event::Ended { task, step, epoch, .. } => {
+                    let of_step = |r: &&mut Request| r.task == task && r.index == step;
+                    let request = requests.iter_mut().find(of_step).unwrap();
+                    (request.ended, request.epoch_max) = (place, epoch);
+                }
+                Event::Opened | Event::Joined { .. } | Event::Trouble(_) => {}
+            }
+        }
+        Self { workload, requests }
+    }
+
+    /// The requests of one thread that change something, in order.
+    fn changes(&self) -> Vec<Vec<&Request>> {
+        let of = |task| self.requests.iter().filter(move |r| r.task == task && r.changes());
+        (0..self.workload.tasks.len()).map(|task| of(task).collect()).collect()
+    }
+
+    fn apply(&self, request: &Request, contents: &mut [u8]) {
+        let (at, len) = match request.step {
+            Step::Write { at, len } | Step::Durable { at, len } => (at, len as u64),
+            Step::Group { at, len } => (at, 2 * len as u64),
+            Step::Discard { at, len } => (at, len),
+            Step::Flush | Step::Read { .. } => return,
+        };
+        for (start, from, len) in self.workload.places(at, len) {
+            let bytes = match request.step {
+                Step::Discard { .. } => vec![0; len],
+                _ => pattern(seed_of(request.task, request.index), from, len),
+            };
+            contents[start..start + len].copy_from_slice(&bytes);
+        }
+    }
+
+    /// Whether some order of the requests that are part of it has an outcome that `fits`.
+    fn explains(&self, part: &dyn Fn(&Request) -> Part, fits: &dyn Fn(&[u8]) -> bool) -> bool {
+        let mut rest = self.changes();
+        rest.iter_mut().for_each(|requests| requests.reverse());
+        let contents = self.workload.initial();
+        self.explains_from(&mut rest, Cut { contents, open_from: usize::MAX }, part, fits)
+    }
+
+    /// `rest` holds each thread's remaining requests, the next one last.
+    fn explains_from(
+        &self,
+        rest: &mut Vec<Vec<&Request>>,
+        cut: Cut,
+        part: &dyn Fn(&Request) -> Part,
+        fits: &dyn Fn(&[u8]) -> bool,
+    ) -> bool {
+        if rest.iter().all(Vec::is_empty) {
+            return fits(&cut.contents);
+        }
+        for task in 0..rest.len() {
+            let Some(&next) = rest[task].last() else { continue };
+            let mut others = rest.iter().filter_map(|requests| requests.last());
+            if others.any(|other| other.ended < next.begun) {
+                continue;
+            }
+            rest[task].pop();
+            let with = self.with(next, &cut, part(next));
+            let without = Self::without(next, &cut, part(next));
+            let mut cuts = with.into_iter().chain(without);
+            let found = cuts.any(|cut| self.explains_from(rest, cut, part, fits));
+            rest[task].push(next);
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The outcome with `request` in it, if that can be.
+    fn with(&self, request: &Request, cut: &Cut, part: Part) -> Option<Cut> {
+        let beyond = !request.is_short() && request.begun > cut.open_from;
+        (part != Part::No && !beyond).then(|| {
+            let mut cut = cut.clone();
+            self.apply(request, &mut cut.contents);
+            cut
+        })
+    }
+
+    /// The outcome without `request`, if that can be.
+    fn without(request: &Request, cut: &Cut, part: Part) -> Option<Cut> {
+        (part != Part::Yes).then(|| {
+            let mut cut = cut.clone();
+            if !request.is_short() {
+                cut.open_from = cut.open_from.min(request.ended);
+            }
+            cut
+        })
+    }
+
+    /// Whether the request survives a crash that recovery of `completed` followed.
+    fn survives(&self, request: &Request, completed: u64) -> Part {
+        let durable = matches!(request.step, Step::Durable { .. } | Step::Group { .. });
+        let answered = durable && request.ended != usize::MAX;
+        if request.epoch_max <= completed || self.is_flushed(request) || answered {
+            Part::Yes
+        } else if request.is_short() {
+            Part::Maybe
+        } else if request.epoch_min > completed {
+            Part::No
+        } else {
+            Part::Maybe
+        }
+    }
+
+    /// Whether a flush that was answered began after the request's answer.
+    fn is_flushed(&self, request: &Request) -> bool {
+        let flushes = self.requests.iter().filter(|r| r.step == Step::Flush);
+        flushes.filter(|f| f.ended != usize::MAX).any(|flush| request.ended < flush.begun)
+    }
+
+    /// Checks what the read that ended as event `ended` returned.
+    fn check_read(&self, read: &Request, bytes: &[u8]) -> Result<(), String> {
+        let Step::Read { at, .. } = read.step else { return Ok(()) };
+        let part = |request: &Request| match request {
+            r if r.ended < read.begun => Part::Yes,
+            r if r.begun > read.ended => Part::No,
+            _ => Part::Maybe,
+        };
+        let fits = |contents: &[u8]| {
+            self.workload.places(at, bytes.len() as u64).into_iter().all(|(start, from, len)| {
+                let offset = usize::try_from(from - at).unwrap();
+                contents[start..start + len] == bytes[offset..offset + len]
+            })
+        };
+        match self.explains(&part, &fits) {
+            true => Ok(()),
+            false => Err(format!("{:?} of thread {} saw what never was", read.step, read.task)),
+        }
+    }
+}
+
+/// Checks what a crash after `events` left: recovery found `completed` and now there is `found`.
+pub(crate) fn check(
+    workload: &Workload,
+    events: &[&Event],
+    completed: u64,
+    found: &[u8],
+) -> Result<(), String> {
+    let history = History::new(workload, events);
+    for event in events {
+        match event {
+            Event::Trouble(trouble) => return Err(trouble.clone()),
+            Event::Joined { contents }
+                if !history.explains(&|_| Part::Yes, &|outcome| outcome == contents) =>
+            {
+                return Err("the threads left what no order of their requests does".into());
+            }
+            Event::Ended { task, step, bytes, .. } if !bytes.is_empty() => {
+                let is_it = |r: &&Request| r.task == *task && r.index == *step;
+                history.check_read(history.requests.iter().find(is_it).unwrap(), bytes)?;
+            }
+            _ => {}
+        }
+    }
+    let part = |request: &Request| history.survives(request, completed);
+    if history.explains(&part, &|outcome| outcome == found) {
+        return Ok(());
+    }
+    let requests: Vec<String> = history
+        .requests
+        .iter()
+        .filter(|request| request.changes())
+        .map(|r| format!("{:?} of thread {}, survives: {:?}", r.step, r.task, part(r)))
+        .collect();
+    let all_maybe = history.explains(&|_| Part::Maybe, &|outcome| outcome == found);
+    let what = if all_maybe { "a wrong cut" } else { "no cut at all" };
+    Err(format!("epoch {completed} was completed, but this is {what} of {requests:#?}"))
+}
