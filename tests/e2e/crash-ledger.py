@@ -27,7 +27,9 @@ import time
 
 import nbd
 
-from ledger import BLOCK, PLANTS, Ledger, judge, planted, stamped
+sys.dont_write_bytecode = True
+
+from ledger import BLOCK, PLANTS, SECTOR, Ledger, judge, planted, stamped
 
 MIB = 1 << 20
 LEAF = 2 * MIB
@@ -48,9 +50,11 @@ class Server:
     def __init__(self, program, pool, socket):
         self.program, self.pool, self.socket = program, pool, socket
         self.process = None
+        self.killed = False
         self.log = open(pool + ".log", "ab")
 
     def spawn(self):
+        self.killed = False
         self.process = subprocess.Popen(
             [self.program, "serve", self.pool, "--nbd", f"unix:{self.socket}"],
             stdout=subprocess.PIPE,
@@ -69,6 +73,7 @@ class Server:
         return line.split()[1]
 
     def kill(self):
+        self.killed = True
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
 
@@ -88,8 +93,10 @@ class Client:
         self.number = first_number
         self.busy = set()
         self.failure = None
+        self.aim = threading.Event()
         self.flush_share = rng.choice([0.0, 0.001, 0.01, 0.05])
         self.fua_share = rng.choice([0.0, 0.03, 0.2])
+        self.fua_blocks_max = rng.choice([1, LEAF // BLOCK])
         self.counts = {"answered": 0, "durable": 0, "refused": 0, "flushes": 0, "reads": 0}
         self.connections = []
         for _ in range(2):
@@ -100,12 +107,14 @@ class Client:
         if not self.connections[0].can_multi_conn():
             raise Failed("the server does not allow several connections")
 
-    def run(self):
-        """Until the connections die."""
+    def run(self, shoot):
+        """Until the connections die. Once `aim` is set, calls `shoot` while requests are sent."""
         while not any(c.aio_is_dead() or c.aio_is_closed() for c in self.connections):
             if self.failure is not None:
                 raise Failed(self.failure)
             try:
+                if self.aim.is_set():
+                    self.send_and(shoot)
                 for connection in self.connections:
                     while connection.aio_in_flight() < IN_FLIGHT_MAX // 2:
                         self.send(connection)
@@ -114,6 +123,27 @@ class Client:
                 pass
         if self.failure is not None:
             raise Failed(self.failure)
+
+    def send_and(self, shoot):
+        """Kills the server while it works on a write of many blocks. How long such a write takes
+        is measured first."""
+        connection = self.connections[0]
+        while self.busy:
+            for other in self.connections:
+                other.poll(1)
+        length = self.rng.randrange(8 * BLOCK, 64 * BLOCK, SECTOR)
+        offset = self.rng.randrange(0, LEAF - length, SECTOR)
+        blocks = range(offset // BLOCK, (offset + length - 1) // BLOCK + 1)
+        self.change(connection, offset, length, blocks)
+        started = time.perf_counter()
+        while self.busy:
+            connection.poll(-1)
+        took = time.perf_counter() - started
+        self.change(connection, offset, length, blocks)
+        until = time.perf_counter() + self.rng.uniform(0.0, took)
+        while time.perf_counter() < until:
+            connection.poll(0)
+        shoot()
 
     def send(self, connection):
         roll = self.rng.random()
@@ -145,9 +175,12 @@ class Client:
         elif shape < 0.9:
             offset += rng.randrange(BLOCK)
             length = rng.randrange(1, 300)
-        elif shape < 0.998:
+        elif shape < 0.99:
             offset += rng.randrange(0, BLOCK, 512)
             length = rng.randrange(512, 65537, 512)
+        elif shape < 0.998:
+            offset += rng.randrange(0, BLOCK, 512)
+            length = rng.randrange(65536, LEAF, 512)
         else:
             offset -= offset % LEAF
             length = LEAF
@@ -157,13 +190,14 @@ class Client:
         rng, self.number = self.rng, self.number + 1
         roll = rng.random()
         kind = "trim" if roll < 0.06 else "zero" if roll < 0.12 else "write"
-        flags = nbd.CMD_FLAG_FUA if rng.random() < self.fua_share else 0
+        fua = len(blocks) <= self.fua_blocks_max and rng.random() < self.fua_share
+        flags = nbd.CMD_FLAG_FUA if fua else 0
         data = None
         if length == LEAF and kind == "write":
             kind = "trim"
         if kind == "write":
             data = self.bytes_for(offset, length)
-        request = self.ledger.issue(self.number, kind, offset, length, data, flags != 0)
+        request = self.ledger.issue(self.number, kind, offset, length, data, fua)
         self.busy.update(blocks)
 
         def completed(error):
@@ -266,12 +300,18 @@ def try_plants(ledger, kinds):
 def one_round(server, ledger, rng, first_number, kinds):
     """Returns the last request number, what was counted and the plants that were tried."""
     client = Client(ledger, rng, server.start(), first_number)
-    timer = threading.Timer(rng.uniform(0.05, 1.0), server.kill)
+    soon, aimed = rng.random() < 0.2, rng.random() < 0.5
+    delay_s = rng.uniform(0.0, 0.03) if soon else rng.uniform(0.05, 1.0)
+    timer = threading.Timer(delay_s, client.aim.set if aimed else server.kill)
     timer.start()
     try:
-        client.run()
+        client.run(server.kill)
+        if not server.killed:
+            raise Failed("the server ended, or dropped a connection, before it was killed")
     finally:
+        timer.cancel()
         timer.join()
+        server.kill()
         server.end()
     client.counts["durable"] = sum(request.durable for request in ledger.requests.values())
     tried = try_plants(ledger, kinds)

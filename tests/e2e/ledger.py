@@ -19,6 +19,7 @@ import zlib
 
 BLOCK = 4096
 SECTOR = 512
+PLANTS = ["lose-flush", "tear", "half", "reorder"]
 STAMP = struct.Struct("<4sIQQI")
 MAGIC = b"LDGR"
 
@@ -217,18 +218,27 @@ def planted(ledger, kind):
         if request.durable or versions[-2] == versions[-1]:
             continue
         alone = len(request.blocks()) == 1
-        if kind == "half" and not alone and versions[-2] not in versions[-1:]:
+        if kind == "half" and not alone and shows(ledger, request, block):
             return put(image, block, versions[-2]), "half of a request"
-        later = request.answered is not None and any(
-            other.issued > request.answered and not other.fua and block not in other.blocks()
-            for other in ledger.requests.values()
-        )
-        if kind == "reorder" and alone and later:
-            return put(image, block, versions[-2]), "out of order"
+        if kind == "reorder" and alone and request.answered is not None:
+            later = (
+                other.issued > request.answered and not other.fua and shows(ledger, other, block)
+                for other in ledger.requests.values()
+            )
+            if any(later):
+                return put(image, block, versions[-2]), "out of order"
     return None
 
 
-PLANTS = ["lose-flush", "tear", "half", "reorder"]
+def shows(ledger, request, but_for):
+    """Whether a block other than `but_for` proves, when all requests are there, that this one is."""
+    for block in request.blocks():
+        if block != but_for:
+            versions = list(ledger.versions(block))
+            before = ledger.on_block[block].index(request) + 1
+            if versions[-1] not in versions[:before]:
+                return True
+    return False
 
 
 def put(image, block, content):

@@ -73,9 +73,17 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|error| {
         #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
         {
-            eprintln!("everbyte: {error:#}");
+            eprintln!("everbyte: {}", describe(&error));
         }
         ExitCode::FAILURE
+    })
+}
+
+/// The error and its causes, each said once: many messages contain their cause already.
+fn describe(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |said, cause| {
+        let cause = cause.to_string();
+        if said.contains(&cause) { said } else { format!("{said}: {cause}") }
     })
 }
 

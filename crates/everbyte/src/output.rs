@@ -17,7 +17,7 @@ pub(crate) fn line(text: impl AsRef<str>) {
     }
 }
 
-/// As [`line`], for a program that goes on if nobody listens.
+/// As [`line()`], for a program that goes on if nobody listens.
 ///
 /// # Errors
 /// Standard output's.

@@ -24,7 +24,19 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
+    Row {
+        name: "everbyte-bench",
+        uses: &[
+            "everbyte-nbd",
+            "everbyte-block",
+            "everbyte-device",
+            "everbyte-pool",
+            "everbyte-media",
+        ],
+        tests_use: &[],
+        may_be_unsafe: true,
+    },
     row(
         "everbyte",
         &["everbyte-nbd", "everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
