@@ -1,0 +1,184 @@
+//! Benchmarks: the block volume beside the memory below it and its rivals.
+//!
+//! Owns the command line. A program of its own, so that rivals stay out of the everyday build.
+//! `unsafe` is confined to two modules, which opt in: raw memory and the C library.
+
+mod environment;
+mod measure;
+mod replay;
+mod report;
+mod rows;
+mod stats;
+mod subject;
+mod subjects;
+mod suite;
+mod table;
+mod workload;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::environment::Environment;
+use crate::rows::Results;
+use crate::subjects::pmemblk_library;
+use crate::subjects::served::{self, ServeArgs};
+use crate::suite::Settings;
+
+/// Rounds and seconds of a smoke test.
+const QUICK_ROUNDS: usize = 2;
+const QUICK_SLICE_S: f64 = 0.02;
+const QUICK_SIZE_MIB: u64 = 16;
+
+/// Measures Everbyte beside the memory below it and its rivals.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(Subcommand)]
+enum Suite {
+    /// The block volume, in process and over NBD.
+    Block(BlockArgs),
+    #[command(hide = true)]
+    ServeDevice(ServeArgs),
+}
+
+/// What to measure, and where results go.
+#[derive(clap::Args)]
+struct BlockArgs {
+    /// A smoke test of a few seconds: few workloads, small devices, our own subjects and what
+    /// needs no root. Its figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Write the results as JSON to standard output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Write the results as JSON to a file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write a page with figures and a table of all results.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Measure only where subject and workload, as they are named in the results, contain these
+    /// words; the reference is measured besides.
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    filter: String,
+    /// Rounds; figures are medians over them.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeats: u16,
+    /// Seconds that each subject gets for each workload in each round.
+    #[arg(long, default_value_t = 0.2)]
+    seconds: f64,
+    /// Bytes of each device, in MiB; memory for about twelve of them must be free.
+    #[arg(long, default_value_t = 512, value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(16..=65536))]
+    size: u64,
+    /// Where the devices go: a folder on tmpfs, or on persistent memory.
+    #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Parts to leave out.
+    #[arg(long, value_enum, value_name = "PART")]
+    skip: Vec<Part>,
+}
+
+/// The parts of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    /// Calls in process.
+    Calls,
+    /// Servers over NBD.
+    Nbd,
+    /// ext4's own traffic.
+    Replay,
+}
+
+fn main() -> ExitCode {
+    pmemblk_library::set_environment();
+    let done = match Cli::parse().suite {
+        Suite::Block(args) => block(&args),
+        Suite::ServeDevice(args) => served::serve(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to do if this fails as well.
+            let _closed = writeln!(io::stderr(), "everbyte-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn block(args: &BlockArgs) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
+    let folder = folder.with_context(|| format!("cannot use {}", args.folder.display()))?;
+    let progress = ProgressBar::new(0);
+    progress.set_style(ProgressStyle::with_template("{elapsed} [{wide_bar}] {eta} {msg}")?);
+    let (rounds, slice_s, size_mib) = match args.quick {
+        true => (QUICK_ROUNDS, QUICK_SLICE_S, QUICK_SIZE_MIB),
+        false => (usize::from(args.repeats), args.seconds, args.size),
+    };
+    let settings = Settings {
+        folder: folder.path(),
+        size_bytes: size_mib << 20,
+        rounds,
+        slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
+        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        quick: args.quick,
+        stop: &stop,
+        progress: &progress,
+    };
+    let environment = Environment::new(&args.folder, settings.size_bytes, rounds, slice_s);
+    let mut results = Results { suite: "block", environment, rows: Vec::new() };
+    let (here, over_nbd) = match args.quick {
+        true => workload::smoke(),
+        false => (workload::in_process(), workload::over_nbd()),
+    };
+    let wants = |part| !args.skip.contains(&part);
+    if wants(Part::Calls) {
+        let (rows, medium) = suite::in_process(&here, &settings)?;
+        results.rows.extend(rows);
+        results.environment.medium = medium;
+    }
+    if wants(Part::Nbd) {
+        results.rows.extend(suite::over_nbd(&over_nbd, &settings)?);
+    }
+    if wants(Part::Replay) && !args.quick {
+        results.rows.extend(replay::run(&settings)?);
+    }
+    progress.finish_and_clear();
+    publish(args, &results)
+}
+
+fn publish(args: &BlockArgs, results: &Results) -> Result<()> {
+    let json = serde_json::to_string_pretty(results)?;
+    if let Some(path) = &args.output {
+        fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &args.report {
+        let page = report::page(results)?;
+        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{json}")?;
+    } else {
+        table::write(results, &mut out)?;
+    }
+    Ok(())
+}

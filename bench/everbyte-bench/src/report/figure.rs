@@ -1,0 +1,147 @@
+//! One figure: groups of bars, a group for each workload and a bar for each subject.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+
+use super::short;
+use crate::rows::Results;
+use crate::stats::as_f64;
+
+const SIZE: (u32, u32) = (960, 400);
+/// Share of a group's width that its bars take.
+const GROUP_SHARE: f64 = 0.86;
+/// Colours that stay apart for most people with weak colour vision.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(31, 78, 121),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(120, 120, 120),
+    RGBColor(160, 140, 20),
+];
+
+/// What a figure shows.
+pub(super) struct Figure {
+    pub(super) title: &'static str,
+    pub(super) explanation: &'static str,
+    pub(super) subjects: Vec<&'static str>,
+    /// Workloads, with the words that stand under their groups.
+    pub(super) workloads: Vec<(String, String)>,
+    pub(super) metric: &'static str,
+    pub(super) logarithmic: bool,
+}
+
+/// A bar in its place: group, subject, value.
+struct Bar {
+    group: usize,
+    subject: usize,
+    value: f64,
+}
+
+impl Figure {
+    /// The figure as SVG; `None` if there is nothing to show.
+    pub(super) fn draw(&self, results: &Results) -> Result<Option<String>> {
+        let bars = self.bars(results);
+        let largest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
+        let smallest = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);
+        if bars.is_empty() || largest <= 0.0 {
+            return Ok(None);
+        }
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            let drawn = if self.logarithmic {
+                let bottom = 10_f64.powf(smallest.log10().floor());
+                self.draw_on(&area, &bars, bottom, (bottom..largest * 2.0).log_scale())
+            } else {
+                self.draw_on(&area, &bars, 0.0, 0.0..largest * 1.15)
+            };
+            drawn.map_err(|error| anyhow!("cannot draw {:?}: {error}", self.title))?;
+        }
+        Ok(Some(svg))
+    }
+
+    fn bars(&self, results: &Results) -> Vec<Bar> {
+        let mut bars = Vec::new();
+        for (group, (workload, _)) in self.workloads.iter().enumerate() {
+            for (subject, name) in self.subjects.iter().enumerate() {
+                let row = results.find(name, workload, self.metric);
+                if let Some(value) = row.and_then(|row| row.value).filter(|value| *value > 0.0) {
+                    bars.push(Bar { group, subject, value });
+                }
+            }
+        }
+        bars
+    }
+
+    /// Left and right end of a bar, in groups.
+    fn place(&self, bar: &Bar) -> (f64, f64) {
+        let width = GROUP_SHARE / as_f64(self.subjects.len() as u64);
+        let left = as_f64(bar.group as u64) + (1.0 - GROUP_SHARE) / 2.0;
+        let left = left + width * as_f64(bar.subject as u64);
+        (left, left + width * 0.92)
+    }
+
+    fn draw_on<B: DrawingBackend, Y>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+        bars: &[Bar],
+        bottom: f64,
+        range: Y,
+    ) -> Result<(), String>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let failed = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
+        area.fill(&WHITE).map_err(failed)?;
+        let groups = as_f64(self.workloads.len() as u64);
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(28)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..groups, range)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .light_line_style(RGBColor(240, 243, 246))
+            .y_label_formatter(&|value| short(*value))
+            .draw()
+            .map_err(failed)?;
+        for (subject, name) in self.subjects.iter().enumerate() {
+            let colour = COLOURS[subject % COLOURS.len()];
+            let own = bars.iter().filter(|bar| bar.subject == subject);
+            let boxes = own.map(|bar| {
+                let (left, right) = self.place(bar);
+                Rectangle::new([(left, bottom), (right, bar.value)], colour.filled())
+            });
+            chart.draw_series(boxes).map_err(failed)?.label(*name).legend(move |(x, y)| {
+                Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
+            });
+        }
+        for (group, (_, label)) in self.workloads.iter().enumerate() {
+            let centre = as_f64(group as u64) + 0.5;
+            let at = chart.backend_coord(&(centre, bottom));
+            let style = TextStyle::from(("sans-serif", 14)).pos(centred());
+            area.draw(&Text::new(label.clone(), (at.0, at.1 + 8), style)).map_err(failed)?;
+        }
+        chart
+            .configure_series_labels()
+            .background_style(WHITE.mix(0.85))
+            .border_style(RGBColor(200, 205, 210))
+            .position(SeriesLabelPosition::UpperRight)
+            .draw()
+            .map_err(failed)?;
+        area.present().map_err(failed)
+    }
+}
+
+fn centred() -> plotters::style::text_anchor::Pos {
+    use plotters::style::text_anchor::{HPos, Pos, VPos};
+    Pos::new(HPos::Center, VPos::Top)
+}

@@ -1,0 +1,71 @@
+//! The results as a program reads them.
+//!
+//! The JSON document is `{"suite", "environment", "rows"}`; a row says one figure of one subject
+//! at one workload. `docs/benchmarks.md` explains subjects, workloads and metrics.
+
+use serde::Serialize;
+
+use crate::environment::Environment;
+use crate::stats::Spread;
+
+/// Everything that a run found out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    pub(crate) suite: &'static str,
+    pub(crate) environment: Environment,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) subject: String,
+    pub(crate) workload: String,
+    pub(crate) metric: &'static str,
+    /// The median of the rounds, or the mean of an exact count; null where there is none.
+    pub(crate) value: Option<f64>,
+    pub(crate) unit: &'static str,
+    /// Null for exact counts, which do not scatter by noise.
+    pub(crate) spread: Option<Spread>,
+    /// Why there is no value, or how to read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+/// Names of metrics that more than one place needs.
+pub(crate) mod metric {
+    pub(crate) const RATE: &str = "rate";
+    pub(crate) const TIME: &str = "time";
+    pub(crate) const CPU: &str = "cpu";
+    pub(crate) const CPU_TO_FLOOR: &str = "cpu_to_floor";
+    pub(crate) const TO_FLOOR: &str = "time_to_floor";
+    pub(crate) const TO_NULL: &str = "rate_to_null";
+    pub(crate) const SCALING: &str = "rate_to_one_thread";
+    pub(crate) const SERVER_CPU: &str = "server_cpu";
+    pub(crate) const MEDIA_BYTES: &str = "media_bytes_per_byte";
+    pub(crate) const SKIPPED: &str = "skipped";
+}
+
+impl Row {
+    /// A row that says why there is no figure.
+    pub(crate) fn skipped(subject: &str, workload: &str, why: String) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            workload: workload.to_owned(),
+            metric: metric::SKIPPED,
+            value: None,
+            unit: "",
+            spread: None,
+            note: Some(why),
+        }
+    }
+}
+
+impl Results {
+    /// The row of `metric`, if there is one.
+    pub(crate) fn find(&self, subject: &str, workload: &str, metric: &str) -> Option<&Row> {
+        let fits =
+            |row: &&Row| row.subject == subject && row.workload == workload && row.metric == metric;
+        self.rows.iter().find(fits)
+    }
+}

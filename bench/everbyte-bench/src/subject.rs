@@ -1,0 +1,92 @@
+//! What is measured: a place that can be read and written, whatever it is made of.
+
+use anyhow::Result;
+use everbyte_device::Fua;
+
+use crate::workload::Workload;
+
+/// Exact sums of what a subject did to its medium, as far as it can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Counts {
+    pub(crate) bytes_stored: u64,
+    pub(crate) lines_stored: u64,
+    pub(crate) lines_flushed: u64,
+    pub(crate) fences: u64,
+    pub(crate) log_bytes: u64,
+    /// Whether the sums follow from what is known of the format, and were not counted.
+    pub(crate) modelled: bool,
+}
+
+impl Counts {
+    /// What happened between `earlier` and `self`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes_stored: self.bytes_stored - earlier.bytes_stored,
+            lines_stored: self.lines_stored - earlier.lines_stored,
+            lines_flushed: self.lines_flushed - earlier.lines_flushed,
+            fences: self.fences - earlier.fences,
+            log_bytes: self.log_bytes - earlier.log_bytes,
+            modelled: self.modelled,
+        }
+    }
+}
+
+/// Something to measure. It stays in use for the whole run, so that rounds can alternate.
+pub(crate) trait Subject: Sync {
+    /// Its name in the results.
+    fn name(&self) -> &str;
+
+    /// Why it cannot do `workload`, if it cannot.
+    fn refuses(&self, workload: &Workload) -> Option<String>;
+
+    /// Brings it into the state that `workload` starts from. Not measured.
+    ///
+    /// # Errors
+    /// The subject's.
+    fn prepare(&self, workload: &Workload) -> Result<()>;
+
+    /// A thread's way in.
+    ///
+    /// # Errors
+    /// The subject's.
+    fn open(&self, workload: &Workload) -> Result<Box<dyn Session + '_>>;
+
+    /// Sums so far, if it can tell.
+    fn counts(&self) -> Option<Counts> {
+        None
+    }
+
+    /// Processor time of the server behind it so far, in nanoseconds, if there is one.
+    fn server_cpu_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// One thread's use of a subject. Requests lie inside the device.
+pub(crate) trait Session {
+    /// Reads into `out`, or into memory of its own where requests overlap in time.
+    ///
+    /// # Errors
+    /// The subject's.
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()>;
+
+    /// Writes; may return before it is answered where requests overlap in time.
+    ///
+    /// # Errors
+    /// The subject's, perhaps an earlier request's.
+    fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()>;
+
+    /// Makes this session's earlier writes durable, as far as the subject can.
+    ///
+    /// # Errors
+    /// The subject's.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Waits for every request to be answered.
+    ///
+    /// # Errors
+    /// The subject's.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

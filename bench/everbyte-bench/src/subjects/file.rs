@@ -1,0 +1,113 @@
+//! Files read and written by system calls: on tmpfs, or on whatever file system they lie on.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::Result;
+use everbyte_device::Fua;
+use rustix::fs::fdatasync;
+
+use super::floor::nameless_file;
+use crate::subject::{Session, Subject};
+use crate::workload::{Payload, Workload};
+
+/// Smallest unit of direct I/O in bytes.
+const DIRECT_BYTES_MIN: usize = 512;
+
+/// How a file's writes become durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileKind {
+    /// Never, nor need they for a process: tmpfs.
+    Volatile,
+    /// By `fdatasync`, past the page cache.
+    Direct,
+    /// By `fdatasync`, through the page cache.
+    Buffered,
+}
+
+/// A file.
+pub(crate) struct FileSubject {
+    name: &'static str,
+    kind: FileKind,
+    file: File,
+}
+
+impl FileSubject {
+    /// A new file in `folder`, which lies on tmpfs.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn on_tmpfs(folder: &Path, size_bytes: u64) -> Result<Self> {
+        Self::over("tmpfs", FileKind::Volatile, nameless_file(folder, size_bytes)?, size_bytes)
+    }
+
+    /// `file`, all of which is written.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn over(
+        name: &'static str,
+        kind: FileKind,
+        file: File,
+        size_bytes: u64,
+    ) -> Result<Self> {
+        const FILL_BYTES: usize = 64 << 10;
+        let payload = Payload::unedited();
+        for part in 0..size_bytes / FILL_BYTES as u64 {
+            file.write_all_at(payload.first(FILL_BYTES), part * FILL_BYTES as u64)?;
+        }
+        fdatasync(&file)?;
+        Ok(Self { name, kind, file })
+    }
+}
+
+impl Subject for FileSubject {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn refuses(&self, workload: &Workload) -> Option<String> {
+        match self.kind {
+            FileKind::Volatile if workload.writes() && workload.durability.is_stricter() => {
+                Some("has nothing that makes a write durable".into())
+            }
+            FileKind::Direct if workload.bytes < DIRECT_BYTES_MIN => {
+                Some("direct I/O has no smaller unit than 512 bytes".into())
+            }
+            _ => None,
+        }
+    }
+
+    fn prepare(&self, workload: &Workload) -> Result<()> {
+        if self.kind == FileKind::Buffered && workload.writes() {
+            fdatasync(&self.file)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(self))
+    }
+}
+
+impl Session for &FileSubject {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
+        Ok(self.file.read_exact_at(out, offset)?)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
+        self.file.write_all_at(data, offset)?;
+        if fua == Fua::Yes {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.kind != FileKind::Volatile {
+            fdatasync(&self.file)?;
+        }
+        Ok(())
+    }
+}

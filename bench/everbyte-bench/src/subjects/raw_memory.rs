@@ -1,0 +1,131 @@
+//! The least that memory can be asked for: a non-temporal copy and a fence, or a plain copy.
+//!
+//! Invariants: the mapping is touched once when made, so that no page fault is measured; every
+//! range is checked against it. Copies are of whole, aligned lines. Races between threads that
+//! write the same lines give some bytes, which nobody looks at.
+
+#![allow(unsafe_code, reason = "copies past the cache, into memory that several threads write")]
+
+use std::arch::x86_64::{
+    __m128i, __m512i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128, _mm512_loadu_si512,
+    _mm512_stream_si512,
+};
+use std::fs::File;
+use std::io;
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+const LINE: usize = 64;
+const PAGE: usize = 4096;
+
+/// A mapped file of which lines can be written and read.
+pub(crate) struct RawMemory {
+    map: MmapRaw,
+    copy: CopyLines,
+}
+
+/// Copies whole lines from anywhere to a line-aligned place, past the cache.
+type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
+
+impl RawMemory {
+    /// Maps the whole of `file`, which has at least a page, and touches it. Asks for huge pages,
+    /// as the medium does.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn map(file: &File) -> io::Result<Self> {
+        let map = MmapOptions::new().map_raw(file)?;
+        // Large pages only save time, and not every kind of memory has them.
+        let _best_effort = map.advise(Advice::HugePage);
+        for page in 0..map.len() / PAGE {
+            // SAFETY: inside the mapping, which is writable and holds no Rust object.
+            unsafe { map.as_mut_ptr().wrapping_add(page * PAGE).write_volatile(1) }
+        }
+        let wide = is_x86_feature_detected!("avx512f");
+        Ok(Self { map, copy: if wide { copy_avx512 } else { copy_sse2 } })
+    }
+
+    /// Stores whole lines durably: a copy past the cache and a fence.
+    #[inline]
+    pub(crate) fn store_durably(&self, offset: u64, bytes: &[u8]) {
+        let place = self.place(offset, bytes.len());
+        // SAFETY: `place` has that many bytes, is aligned to lines, and the mapping is no part of
+        // `bytes`, because nothing makes references into it.
+        unsafe { (self.copy)(place, bytes.as_ptr(), bytes.len() / LINE) }
+        // SAFETY: every x86-64 processor has the instruction.
+        unsafe { _mm_sfence() }
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub(crate) fn load(&self, offset: u64, out: &mut [u8]) {
+        let place = self.place(offset, out.len()).cast_const();
+        // SAFETY: `place` has that many bytes and is no part of `out`.
+        unsafe { place.copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) }
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only")]
+    fn place(&self, offset: u64, len: usize) -> *mut u8 {
+        let offset = offset as usize;
+        assert!(len <= self.map.len() && offset <= self.map.len() - len, "leaves the mapping");
+        assert!(offset.is_multiple_of(LINE) && len.is_multiple_of(LINE), "no whole lines");
+        self.map.as_mut_ptr().wrapping_add(offset)
+    }
+}
+
+/// # Safety
+/// Both ranges are mapped and do not overlap; AVX-512F is there.
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
+    for line in 0..lines {
+        let source = from.wrapping_add(line * LINE).cast::<__m512i>();
+        // SAFETY: line `line` of the source.
+        let value = unsafe { _mm512_loadu_si512(source) };
+        let place = to.wrapping_add(line * LINE).cast::<__m512i>();
+        // SAFETY: line `line` of the target, aligned.
+        unsafe { _mm512_stream_si512(place, value) }
+    }
+}
+
+/// # Safety
+/// Both ranges are mapped and do not overlap.
+unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
+    const STEP: usize = 16;
+    for part in 0..lines * LINE / STEP {
+        let source = from.wrapping_add(part * STEP).cast::<__m128i>();
+        // SAFETY: inside the source.
+        let value = unsafe { _mm_loadu_si128(source) };
+        let place = to.wrapping_add(part * STEP).cast::<__m128i>();
+        // SAFETY: inside the target, aligned.
+        unsafe { _mm_stream_si128(place, value) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_loaded() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let memory = RawMemory::map(&file).unwrap();
+        for copy in [memory.copy, copy_sse2] {
+            let memory = RawMemory { map: MmapOptions::new().map_raw(&file).unwrap(), copy };
+            let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
+            memory.store_durably(4096 - 64, &bytes);
+            let mut out = vec![0; 4096];
+            memory.load(4096 - 64, &mut out);
+            assert_eq!(out, bytes);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves the mapping")]
+    fn ranges_are_checked() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        RawMemory::map(&file).unwrap().store_durably(4096 - 64, &[0; 128]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Our own server as a process of its own, so that its processor time can be told apart.
+//!
+//! It is this program again, with a subcommand that people do not see. It serves until its
+//! standard input ends, which it does when the process that started it does.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use everbyte_block::{Delta, MapKind};
+use everbyte_device::BlockDevice;
+use everbyte_nbd::{Address, ExportInfo, Exports, Server};
+
+use super::null::NullDevice;
+use super::volume::BenchPool;
+use crate::subject::Subject;
+use crate::workload::{Action, Workload};
+
+/// What is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ServedDevice {
+    /// Nothing.
+    Null,
+    /// A volume, all of it written.
+    Volume,
+}
+
+/// Serve a device to the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct ServeArgs {
+    /// What to serve.
+    #[arg(long, value_enum)]
+    pub(crate) device: ServedDevice,
+    /// Where to listen.
+    #[arg(long)]
+    pub(crate) socket: PathBuf,
+    /// Where the pool's file goes.
+    #[arg(long)]
+    pub(crate) folder: PathBuf,
+    /// Bytes of the device.
+    #[arg(long)]
+    pub(crate) size: u64,
+}
+
+/// One device under every name.
+pub(crate) struct OneExport(pub(crate) Arc<dyn BlockDevice>);
+
+impl Exports for OneExport {
+    fn list(&self) -> Vec<ExportInfo> {
+        vec![ExportInfo { name: "disk".to_owned(), description: String::new() }]
+    }
+
+    fn open(&self, _name: &str) -> Option<Arc<dyn BlockDevice>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// Serves until standard input ends.
+///
+/// # Errors
+/// The device cannot be made or the address not listened on.
+pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
+    let pool;
+    let device: Arc<dyn BlockDevice> = match args.device {
+        ServedDevice::Null => Arc::new(NullDevice::new(args.size)?),
+        ServedDevice::Volume => {
+            pool = BenchPool::new(&args.folder, args.size, 1)?;
+            let subject = pool.volume("served", args.size, Delta::Auto, MapKind::Radix)?;
+            subject.prepare(&Workload::new(Action::Rewrite, 4096))?;
+            Arc::new(subject.into_device())
+        }
+    };
+    let address = Address::Unix(args.socket.clone());
+    let server = Server::bind(&address, Arc::new(OneExport(device)))?;
+    let mut out = io::stdout().lock();
+    out.write_all(b"ready\n")?;
+    out.flush()?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    server.shutdown();
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Block volumes in process, all in one pool.
+//!
+//! Invariants: the pool's file has no name, so it ends with the process; its memory was touched
+//! before anything is measured; its blocks suffice for every volume to be mapped whole and
+//! replaced once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
+use everbyte_device::{BlockDevice, Fua};
+use everbyte_media::{Mapped, MediaOptions, Medium};
+use everbyte_pool::{CheckpointTimer, OpenOptions, Pool};
+
+use super::floor::{medium_counts, nameless_file, touch};
+use crate::subject::{Counts, Session, Subject};
+use crate::workload::{Action, Payload, Workload};
+
+/// How often everything is made durable in the background, as the server does by default.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Bytes that a volume is filled by.
+const FILL_BYTES: usize = 64 << 10;
+
+/// A volume holds what a workload needs: nothing, anything, or the bytes that edits start from.
+const EMPTY: u8 = 0;
+const FILLED: u8 = 1;
+const UNEDITED: u8 = 2;
+
+/// A pool with its background thread.
+pub(crate) struct BenchPool {
+    pool: Arc<Pool<Mapped>>,
+    _timer: CheckpointTimer,
+}
+
+impl BenchPool {
+    /// Makes a pool with room for `volumes` volumes of `size_bytes` in a new file in `folder`.
+    ///
+    /// # Errors
+    /// The pool's, the system's.
+    pub(crate) fn new(folder: &Path, size_bytes: u64, volumes: u64) -> Result<Self> {
+        // Twice the one volume that is at work, and the others' data, maps and logs.
+        let len = size_bytes * (volumes + 1) + volumes * (96 << 20) + (64 << 20);
+        let file = nameless_file(folder, len)?;
+        let medium = Mapped::from_file(&file, &MediaOptions::new().force_flush(true))?;
+        touch(&medium, 0, len)?;
+        Pool::format(&medium, 16, [7; 16])?;
+        let pool = Pool::open(Arc::new(medium), owners(), &OpenOptions::default())?;
+        let pool = Arc::new(pool);
+        let timer = pool.start_timer(CHECKPOINT_INTERVAL).context("no checkpoint thread")?;
+        Ok(Self { pool, _timer: timer })
+    }
+
+    /// The medium, for people.
+    pub(crate) fn describe(&self) -> String {
+        self.pool.medium().describe().to_string()
+    }
+
+    /// Makes a volume.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub(crate) fn volume(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        delta: Delta,
+        map: MapKind,
+    ) -> Result<VolumeSubject> {
+        let options = BlockOptions { delta, map, ..BlockOptions::default() };
+        let volume = BlockVolume::create(&self.pool, name, size_bytes, &options)?;
+        Ok(VolumeSubject { name: name.to_owned(), volume, size_bytes, holds: AtomicU8::new(EMPTY) })
+    }
+}
+
+/// One volume.
+pub(crate) struct VolumeSubject {
+    name: String,
+    volume: BlockVolume<Mapped>,
+    size_bytes: u64,
+    holds: AtomicU8,
+}
+
+impl VolumeSubject {
+    /// The device.
+    pub(crate) fn device(&self) -> &BlockVolume<Mapped> {
+        &self.volume
+    }
+
+    /// Deletes the volume.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub(crate) fn delete(self) -> Result<()> {
+        let pool = Arc::clone(self.volume.pool());
+        Ok(pool.delete_volume(&self.name, || self.volume.drain())?)
+    }
+
+    /// The device alone.
+    pub(crate) fn into_device(self) -> BlockVolume<Mapped> {
+        self.volume
+    }
+}
+
+impl Subject for VolumeSubject {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn refuses(&self, _workload: &Workload) -> Option<String> {
+        None
+    }
+
+    fn prepare(&self, workload: &Workload) -> Result<()> {
+        let holds = self.holds.load(Ordering::Relaxed);
+        match workload.action {
+            Action::First => {
+                self.volume.discard(0, self.size_bytes, Fua::No)?;
+                self.volume.flush()?;
+                self.holds.store(EMPTY, Ordering::Relaxed);
+            }
+            Action::Read | Action::Rewrite if holds == EMPTY => {
+                fill(&self.volume, self.size_bytes, FILL_BYTES)?;
+                self.holds.store(FILLED, Ordering::Relaxed);
+            }
+            Action::Edit if holds != UNEDITED => {
+                fill(&self.volume, self.size_bytes, workload.bytes)?;
+                self.holds.store(UNEDITED, Ordering::Relaxed);
+            }
+            Action::Read | Action::Edit => {}
+            Action::Rewrite => self.holds.store(FILLED, Ordering::Relaxed),
+        }
+        self.volume.flush()?;
+        Ok(())
+    }
+
+    fn open(&self, _workload: &Workload) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(&self.volume))
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        Some(medium_counts(self.volume.pool().medium(), self.volume.volume().log_bytes()))
+    }
+}
+
+/// Writes the unedited bytes of `bytes` all over `device`.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn fill(device: &dyn BlockDevice, size_bytes: u64, bytes: usize) -> Result<()> {
+    let payload = Payload::unedited();
+    for request in 0..size_bytes / bytes as u64 {
+        device.write(request * bytes as u64, payload.first(bytes), Fua::No)?;
+    }
+    Ok(())
+}
+
+impl<M: Medium> Session for &BlockVolume<M> {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
+        Ok(BlockDevice::read(*self, offset, out)?)
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
+        Ok(BlockDevice::write(*self, offset, data, fua)?)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(BlockDevice::flush(*self)?)
+    }
+}

@@ -1,0 +1,70 @@
+//! The results for people: a table for each workload.
+
+use std::io::{self, Write};
+
+use crate::rows::{Results, Row, metric};
+
+/// Writes every workload with its subjects.
+///
+/// # Errors
+/// Standard output's.
+pub(crate) fn write(results: &Results, out: &mut impl Write) -> io::Result<()> {
+    let mut workloads: Vec<&str> = Vec::new();
+    for row in &results.rows {
+        if !workloads.contains(&row.workload.as_str()) {
+            workloads.push(&row.workload);
+        }
+    }
+    for workload in workloads {
+        writeln!(out, "\n{workload}")?;
+        let mut subjects: Vec<&str> = Vec::new();
+        for row in results.rows.iter().filter(|row| row.workload == workload) {
+            if !subjects.contains(&row.subject.as_str()) {
+                subjects.push(&row.subject);
+            }
+        }
+        for subject in subjects {
+            writeln!(out, "  {}", line(results, subject, workload))?;
+        }
+    }
+    Ok(())
+}
+
+fn line(results: &Results, subject: &str, workload: &str) -> String {
+    let find = |name| results.find(subject, workload, name);
+    if let Some(row) = find(metric::SKIPPED) {
+        return format!("{subject:<16} -  {}", row.note.as_deref().unwrap_or("not measured"));
+    }
+    let mut text = format!("{subject:<16}");
+    if let Some(row) = find(metric::TIME) {
+        let spread = row.spread.map_or_else(String::new, |s| format!("{:.0}-{:.0}", s.min, s.max));
+        text += &format!("{:>10.0} ns ({spread:>13})", row.value.unwrap_or(0.0));
+    }
+    if let Some(row) = find(metric::RATE) {
+        text += &format!("{:>9.1} k/s", row.value.unwrap_or(0.0) / 1e3);
+    }
+    let shown = [
+        (metric::TO_FLOOR, "x floor"),
+        (metric::CPU_TO_FLOOR, "x floor's cpu"),
+        (metric::TO_NULL, "of null"),
+        (metric::SCALING, "x one thread"),
+        (metric::MEDIA_BYTES, "B stored/B"),
+        (metric::SERVER_CPU, "ns server"),
+        ("fences", "fences"),
+        ("log_bytes", "B log"),
+    ];
+    for (name, words) in shown {
+        if let Some(value) = find(name).and_then(|row: &Row| row.value) {
+            text += &match name {
+                metric::SERVER_CPU | "log_bytes" => format!("  {value:.0} {words}"),
+                _ => format!("  {value:.2} {words}"),
+            };
+        }
+    }
+    for name in ["media_bytes", "seconds"] {
+        if let Some(row) = find(name) {
+            text += &format!("  {:.3} {}", row.value.unwrap_or(0.0), row.unit);
+        }
+    }
+    text
+}

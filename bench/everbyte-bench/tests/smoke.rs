@@ -1,0 +1,82 @@
+//! The smoke test as CI runs it: the figures mean nothing, but they are there and make sense.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn results(arguments: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_everbyte-bench"))
+        .args(["block", "--quick", "--json"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The value of a row; panics if there is none.
+fn value(results: &Value, subject: &str, workload: &str, metric: &str) -> f64 {
+    let rows = results["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| {
+        row["subject"] == subject && row["workload"] == workload && row["metric"] == metric
+    });
+    let row = row.unwrap_or_else(|| panic!("no {metric} of {subject} at {workload}"));
+    row["value"].as_f64().unwrap_or_else(|| panic!("no number: {row}"))
+}
+
+#[test]
+fn a_quick_run_has_rows_that_make_sense() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, copy) = (folder.path().join("page.html"), folder.path().join("results.json"));
+    let results =
+        results(&["--report", page.to_str().unwrap(), "--output", copy.to_str().unwrap()]);
+    assert_eq!(results["suite"], "block");
+    assert!(results["environment"]["cores"].as_u64().unwrap() > 0);
+    assert!(results["environment"]["medium"].as_str().unwrap().contains("survives"));
+    for row in results["rows"].as_array().unwrap() {
+        let keys = ["subject", "workload", "metric", "unit"];
+        assert!(keys.iter().all(|key| row[key].is_string()), "{row}");
+        match row["value"].as_f64() {
+            Some(value) => assert!(value.is_finite() && value >= 0.0, "{row}"),
+            None => assert!(row["note"].is_string(), "a row without a value says why: {row}"),
+        }
+    }
+    let written = "random rewrite 4K checkpoint t1";
+    for subject in ["floor", "medium", "everbyte-auto", "everbyte-off", "everbyte-direct"] {
+        for workload in [written, "random first write 4K checkpoint t1", "random read 4K t1"] {
+            assert!(value(&results, subject, workload, "rate") > 0.0);
+        }
+        if subject != "floor" {
+            assert!(value(&results, subject, written, "time_to_floor") > 0.0);
+        }
+    }
+    let nbd = "nbd random rewrite 4K checkpoint d1 t1";
+    assert!(value(&results, "nbd-everbyte", nbd, "rate_to_null") > 0.0);
+    assert!(value(&results, "nbd-everbyte", nbd, "server_cpu") > 0.0);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains(written));
+    assert!(!page.contains("<script") && !page.contains("href="), "the page needs nothing else");
+    let copy: Value = serde_json::from_slice(&std::fs::read(copy).unwrap()).unwrap();
+    assert_eq!(copy, results);
+}
+
+#[test]
+fn exact_counters_tell_what_a_write_costs() {
+    let results = results(&["--filter", "random", "--skip", "nbd"]);
+    let count = |subject, workload, metric| value(&results, subject, workload, metric);
+    let written = "random rewrite 4K checkpoint t1";
+    assert!((count("medium", written, "bytes_stored") - 4096.0).abs() < 1e-6);
+    assert!((count("medium", written, "fences") - 1.0).abs() < 1e-6);
+    // The data themselves, at least; at most twice that with log and map.
+    for subject in ["everbyte-off", "everbyte-direct"] {
+        let ratio = count(subject, written, "media_bytes_per_byte");
+        assert!((0.9..2.0).contains(&ratio), "{subject}: {ratio}");
+    }
+    // An edit changes one line; translation must notice.
+    let edit = "random edit 4K checkpoint t1";
+    assert!(count("everbyte-on", edit, "media_bytes_per_byte") < 0.5);
+    assert!(count("everbyte-off", edit, "media_bytes_per_byte") > 0.9);
+}
