@@ -40,7 +40,7 @@ impl Delta {
 }
 
 /// One write in this many is compared while comparing does not pay.
-const SAMPLE_EVERY: u32 = 16;
+const SAMPLE_EVERY: u32 = 256;
 /// Weight of a new sample in the running share: 1/8.
 const SHIFT: u32 = 3;
 /// The running share is kept in 1/65536.
