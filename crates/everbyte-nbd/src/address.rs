@@ -145,7 +145,7 @@ fn tcp(host: &str, port: &str, text: &str) -> Result<Address, AddressError> {
     let Ok(number) = port.parse() else {
         return Err(AddressError::Port { text: text.to_owned(), port: port.to_owned() });
     };
-    if host.is_empty() {
+    if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
         return Ok(Address::Tcp((Ipv4Addr::LOCALHOST, number).into()));
     }
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(parsed("tcp::7"), "tcp:127.0.0.1:7");
         assert_eq!(parsed("tcp:0.0.0.0:7"), "tcp:0.0.0.0:7");
         assert_eq!(parsed("tcp:[::1]:7"), "tcp:[::1]:7");
-        assert!(parsed("tcp:localhost:7").ends_with(":7"));
+        assert_eq!(parsed("tcp:localhost:7"), "tcp:127.0.0.1:7");
     }
 
     #[test]
