@@ -256,7 +256,7 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<Option<(everbyte_media::PoolOffset, Option<Entry>)>, Corrupt> {
         let mut settled = true;
         let path = self.walk_seeing(block, None, |node| {
-            settled &= self.volume().node_is_settled(node);
+            settled &= self.volume().is_settled(node);
         })?;
         let Path::Entry(at) = path else { return Ok(None) };
         let entry = map::load_entry(self.medium(), at)?;

@@ -18,6 +18,7 @@ use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
 
 use crate::format::{Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word};
 use crate::log::{LaneLog, LogGeometry};
+use crate::plant::{Bug, planted};
 use crate::pool::Shared;
 use crate::recover::UndoScope;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
@@ -230,26 +231,20 @@ impl<M: Medium> Volume<M> {
     /// names (if any) has none and is not fresh, and the node that holds the entry is not fresh.
     #[must_use]
     pub fn short_path_allowed(&self, entry_at: PoolOffset, block: Option<BlockNo>) -> bool {
-        use crate::plant::{Bug, planted};
         if planted(Bug::ShortPathIgnoresRecords) {
             return true;
         }
-        let completed = self.completed_epoch();
-        let node = self.shared.states.at(entry_at);
-        let entry_free = [0, 1].into_iter().all(|epoch| !node.word_logged(epoch, entry_at));
         let block_free = block.is_none_or(|block| {
             let state = self.shared.states.get(block);
-            !state.is_fresh_since(completed)
-                && !state.has_logged_lines(0)
-                && !state.has_logged_lines(1)
+            self.is_settled(block) && !state.has_logged_lines(0) && !state.has_logged_lines(1)
         });
-        entry_free && block_free && !node.is_fresh_since(completed)
+        !self.word_logged_in_open(entry_at) && block_free && self.is_settled(entry_at.block())
     }
 
-    /// Whether the node is older than every open epoch.
+    /// Whether the block was allocated before every open epoch.
     #[must_use]
-    pub fn node_is_settled(&self, node: BlockNo) -> bool {
-        !self.shared.states.get(node).is_fresh_since(self.completed_epoch())
+    pub fn is_settled(&self, block: BlockNo) -> bool {
+        !self.shared.states.get(block).is_fresh_since(self.completed_epoch())
     }
 
     /// Whether the word at `at` has a record in any open epoch.
@@ -265,7 +260,7 @@ impl<M: Medium> Volume<M> {
     pub fn block_is_open(&self, block: BlockNo) -> bool {
         let state = self.shared.states.get(block);
         let busy = |epoch| state.has_logged_lines(epoch) || !state.dirty(epoch).is_empty();
-        state.is_fresh_since(self.completed_epoch()) || busy(0) || busy(1)
+        !self.is_settled(block) || busy(0) || busy(1)
     }
 
     pub(crate) fn close_gates(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
