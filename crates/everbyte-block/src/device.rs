@@ -34,8 +34,7 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        let request = WriteRequest { offset, data, fua };
-        self.write_requests(std::slice::from_ref(&request)).pop().unwrap_or(Ok(()))
+        self.write_request(WriteRequest { offset, data, fua })
     }
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {

@@ -6,7 +6,7 @@ use everbyte_pool::{Group, GroupError, WriteError};
 
 use crate::locks::BlockRange;
 use crate::volume::BlockVolume;
-use crate::write::Attempt;
+use crate::write::{Asked, Attempt};
 
 /// Why a write in a group failed. Nothing of that write was done; the group goes on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -54,12 +54,13 @@ impl<M: Medium> BlockGroup<'_, M> {
         let request = WriteRequest { offset, data, fua: Fua::No };
         volume.check_write(offset, data.len() as u64)?;
         let _blocks = volume.locks.write([BlockRange::of_bytes(offset, data.len() as u64)]);
-        match volume.attempt(&[request], true)? {
-            Attempt::Done(_, outcomes) => match outcomes.into_iter().next() {
-                Some(Err(DeviceError::NoSpace { .. })) | None => {
+        let mut outcome = Ok(());
+        match volume.attempt(&mut [Asked { request, outcome: &mut outcome }], true)? {
+            Attempt::Done(_) => match outcome {
+                Err(DeviceError::NoSpace { .. }) => {
                     Err(GroupError::TooLarge { what: "the pool has no free blocks left" }.into())
                 }
-                Some(outcome) => Ok(outcome?),
+                outcome => Ok(outcome?),
             },
             Attempt::LogFull | Attempt::TooLarge | Attempt::PoolFull => {
                 Err(GroupError::TooLarge { what: "the log has no room left" }.into())

@@ -6,12 +6,18 @@
 
 use crossbeam_utils::CachePadded;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use smallvec::SmallVec;
 
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = 1024;
 
 /// The locks of one volume.
 pub(crate) struct BlockLocks(Box<[CachePadded<RwLock<()>>]>);
+
+/// Blocks held for reading. Requests within two blocks allocate nothing.
+pub(crate) type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 2]>;
+/// Blocks held for writing.
+pub(crate) type WriteGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 2]>;
 
 /// Blocks `first .. first + count`.
 #[derive(Clone, Copy, Debug)]
@@ -43,15 +49,12 @@ impl BlockLocks {
     }
 
     /// Locks blocks for reading.
-    pub(crate) fn read(&self, range: BlockRange) -> Vec<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn read(&self, range: BlockRange) -> ReadGuards<'_> {
         self.stripes([range]).into_iter().map(|stripe| self.0[stripe].read()).collect()
     }
 
     /// Locks blocks for writing.
-    pub(crate) fn write(
-        &self,
-        ranges: impl IntoIterator<Item = BlockRange>,
-    ) -> Vec<RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn write(&self, ranges: impl IntoIterator<Item = BlockRange>) -> WriteGuards<'_> {
         self.stripes(ranges).into_iter().map(|stripe| self.0[stripe].write()).collect()
     }
 
@@ -61,8 +64,8 @@ impl BlockLocks {
     }
 
     /// The stripes of `ranges`, ascending, each once.
-    fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> Vec<usize> {
-        let mut stripes: Vec<usize> = Vec::new();
+    fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> SmallVec<[usize; 2]> {
+        let mut stripes: SmallVec<[usize; 2]> = SmallVec::new();
         let mut several = false;
         for range in ranges {
             several |= !stripes.is_empty();
@@ -85,8 +88,8 @@ mod tests {
     fn stripes_ascend_and_are_unique() {
         let locks = BlockLocks::new();
         let range = |first, count| BlockRange { first, count };
-        assert_eq!(locks.stripes([range(1022, 4)]), [0, 1, 1022, 1023]);
-        assert_eq!(locks.stripes([range(5, 1), range(1029, 1), range(2, 2)]), [2, 3, 5]);
+        assert_eq!(*locks.stripes([range(1022, 4)]), [0, 1, 1022, 1023]);
+        assert_eq!(*locks.stripes([range(5, 1), range(1029, 1), range(2, 2)]), [2, 3, 5]);
         assert_eq!(locks.stripes([range(7, 5000)]).len(), 1024);
         assert!(locks.stripes([range(7, 0)]).is_empty());
     }

@@ -13,6 +13,7 @@ use everbyte_pool::format::{Entry, WordItem};
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::sync::MutexGuard;
 use everbyte_pool::{Corrupt, WriteError, Writer};
+use smallvec::SmallVec;
 
 use crate::map::{self, MapKind, Path, Pending};
 use crate::volume::BlockVolume;
@@ -29,6 +30,11 @@ pub(crate) struct BlockPiece<'a> {
 }
 
 impl BlockPiece<'_> {
+    /// First byte in the device.
+    pub(crate) fn offset(&self) -> u64 {
+        self.block * everbyte_media::BLOCK_U64 + self.start as u64
+    }
+
     fn lines(&self) -> LineMask {
         LineMask::covering(self.start, self.data.len())
     }
@@ -97,21 +103,26 @@ struct Fill<'a> {
     piece: BlockPiece<'a>,
 }
 
+/// Room for what one request of one block needs, so that such a request allocates nothing.
+type Few<T> = SmallVec<[T; 2]>;
+
 /// What a batch will do. See the module's head.
 pub(crate) struct Plan<'v, 'd> {
-    words: Vec<WordChange>,
-    logged_words: Vec<WordItem>,
-    logged_lines: Vec<(BlockNo, LineMask)>,
-    fills: Vec<Fill<'d>>,
+    words: Few<WordChange>,
+    /// Words that change the shape of the map, which later requests of the plan rely on.
+    links: Few<WordChange>,
+    logged_words: Few<WordItem>,
+    logged_lines: Few<(BlockNo, LineMask)>,
+    fills: Few<Fill<'d>>,
     /// Stores into fresh blocks that are streamed before the commit.
-    streams: Vec<PlacedStore<'d>>,
-    stores: Vec<PlacedStore<'d>>,
-    retired: Vec<BlockNo>,
-    allocated: Vec<BlockNo>,
+    streams: Few<PlacedStore<'d>>,
+    stores: SmallVec<[PlacedStore<'d>; 4]>,
+    retired: Few<BlockNo>,
+    allocated: Few<BlockNo>,
     structure: Option<MutexGuard<'v, ()>>,
 }
 
-impl Pending for Vec<WordChange> {
+impl Pending for Few<WordChange> {
     fn value(&self, at: PoolOffset) -> Option<u64> {
         self.iter().rev().find(|change| change.at == at).map(|change| change.new)
     }
@@ -129,19 +140,20 @@ pub(crate) enum Fate {
 
 /// Where a plan stood, so that a request that fails can be taken out again.
 #[derive(Clone, Copy)]
-struct Mark([usize; 8]);
+struct Mark([usize; 9]);
 
 impl<'v, 'd> Plan<'v, 'd> {
     pub(crate) fn new() -> Self {
         Self {
-            words: Vec::new(),
-            logged_words: Vec::new(),
-            logged_lines: Vec::new(),
-            fills: Vec::new(),
-            streams: Vec::new(),
-            stores: Vec::new(),
-            retired: Vec::new(),
-            allocated: Vec::new(),
+            words: Few::new(),
+            links: Few::new(),
+            logged_words: Few::new(),
+            logged_lines: Few::new(),
+            fills: Few::new(),
+            streams: Few::new(),
+            stores: SmallVec::new(),
+            retired: Few::new(),
+            allocated: Few::new(),
             structure: None,
         }
     }
@@ -157,16 +169,17 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     /// Gives back every block that the plan took.
-    pub(crate) fn abandon<M: Medium>(self, writer: &mut Writer<'_, M>) {
+    pub(crate) fn abandon<M: Medium>(&mut self, writer: &mut Writer<'_, M>) {
         // New nodes were streamed, and their blocks may go to other threads now, which cannot
         // fence our streams. A medium that fails here fails whatever comes next.
         let _ = writer.commit();
-        self.allocated.into_iter().for_each(|block| writer.unalloc(block));
+        self.allocated.drain(..).for_each(|block| writer.unalloc(block));
     }
 
     fn mark(&self) -> Mark {
         Mark([
             self.words.len(),
+            self.links.len(),
             self.logged_words.len(),
             self.logged_lines.len(),
             self.fills.len(),
@@ -178,16 +191,18 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     fn reset<M: Medium>(&mut self, mark: Mark, writer: &mut Writer<'_, M>) {
-        let Mark([words, logged_words, logged_lines, fills, streams, stores, retired, allocated]) =
-            mark;
+        let Mark(
+            [words, links, logged_words, logged_lines, fills, streams, stores, retired, taken],
+        ) = mark;
         self.words.truncate(words);
+        self.links.truncate(links);
         self.logged_words.truncate(logged_words);
         self.logged_lines.truncate(logged_lines);
         self.fills.truncate(fills);
         self.streams.truncate(streams);
         self.stores.truncate(stores);
         self.retired.truncate(retired);
-        self.allocated.drain(allocated..).for_each(|block| writer.unalloc(block));
+        self.allocated.drain(taken..).for_each(|block| writer.unalloc(block));
     }
 
     fn alloc<M: Medium>(&mut self, writer: &mut Writer<'_, M>) -> Option<BlockNo> {
@@ -196,7 +211,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         Some(block)
     }
 
-    /// Plans that the word at `at`, which is `old` now, becomes `new`.
+    /// Plans that the word at `at`, which is `old` now, becomes `new`. A plan changes a word once.
     pub(crate) fn change_word<M: Medium>(
         &mut self,
         writer: &Writer<'_, M>,
@@ -204,11 +219,25 @@ impl<'v, 'd> Plan<'v, 'd> {
         old: u64,
         new: u64,
     ) {
-        let known = self.words.value(at).is_some();
-        if !known && !writer.word_is_covered(at) {
+        if !writer.word_is_covered(at) {
             self.logged_words.push(WordItem { target: at.0, old });
         }
         self.words.push(WordChange { at, new });
+    }
+
+    /// The same for a word that changes the shape of the map, which a plan may do repeatedly. The
+    /// plan walks the map as it will be then.
+    pub(crate) fn change_link<M: Medium>(
+        &mut self,
+        writer: &Writer<'_, M>,
+        at: PoolOffset,
+        old: u64,
+        new: u64,
+    ) {
+        if self.links.value(at).is_none() && !writer.word_is_covered(at) {
+            self.logged_words.push(WordItem { target: at.0, old });
+        }
+        self.links.push(WordChange { at, new });
     }
 
     /// Keeps others from changing the shape of the map until the plan is done.
@@ -388,7 +417,9 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     fn walk<M: Medium>(&self, volume: &BlockVolume<M>, block: u64) -> Result<Path, Corrupt> {
-        volume.walk(block, Some(&self.words))
+        let pending: Option<&dyn Pending> =
+            if self.links.is_empty() { None } else { Some(&self.links) };
+        volume.walk(block, pending)
     }
 
     /// The address of the entry for `block`, with the branch that leads to it planned if it is
@@ -409,19 +440,19 @@ impl<'v, 'd> Plan<'v, 'd> {
                 self.hold_structure(volume);
                 continue;
             }
-            let mut nodes = Vec::with_capacity(attach.nodes_needed());
+            let mut nodes: SmallVec<[BlockNo; 4]> = SmallVec::new();
             for _ in 0..attach.nodes_needed() {
                 nodes.push(self.alloc(writer).ok_or(PlanError::NoSpace)?);
             }
             let new = map::build_branch(writer, &attach, block, &nodes);
             let old = volume.medium().load_word(attach.at);
-            self.change_word(writer, attach.at, old, new);
+            self.change_link(writer, attach.at, old, new);
         }
     }
 
     /// Does what was planned if the log has room for it, and leaves the epoch.
     pub(crate) fn carry_out<M: Medium>(
-        self,
+        &mut self,
         volume: &BlockVolume<M>,
         mut writer: Writer<'_, M>,
     ) -> Result<Fate, WriteError> {
@@ -438,23 +469,24 @@ impl<'v, 'd> Plan<'v, 'd> {
         Ok(Fate::Done(epoch))
     }
 
-    /// Does what was planned: records and fills, one fence, then the stores.
-    fn execute<M: Medium>(self, medium: &M, writer: &mut Writer<'_, M>) -> Result<(), WriteError> {
-        writer.log_words(&self.logged_words);
-        for &(block, lines) in &self.logged_lines {
-            writer.log_lines(block, lines);
-        }
+    /// Does what was planned: fills and records, one fence, then the stores. The fills come
+    /// first, so that they are on their way to the medium while the records are made.
+    fn execute<M: Medium>(&self, medium: &M, writer: &mut Writer<'_, M>) -> Result<(), WriteError> {
         for fill in &self.fills {
             fill_block(medium, writer, fill);
         }
         for stream in &self.streams {
             writer.fill(stream.at, stream.data);
         }
+        for &(block, lines) in &self.logged_lines {
+            writer.log_lines(block, lines);
+        }
+        writer.log_words(&self.logged_words);
         let mut committed = writer.commit()?;
         for store in self.stores.iter().filter(|store| !store.data.is_empty()) {
             committed.store(store.at, store.data);
         }
-        for change in &self.words {
+        for change in self.words.iter().chain(&self.links) {
             committed.store_word(change.at, change.new);
         }
         for &block in &self.retired {

@@ -241,7 +241,7 @@ impl<M: Medium> BlockVolume<M> {
             }
         }
         plan.retire(leaf);
-        plan.change_word(writer, link, self.medium().load_word(link), 0);
+        plan.change_link(writer, link, self.medium().load_word(link), 0);
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use everbyte_media::Medium;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError};
+use smallvec::SmallVec;
 
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
@@ -23,10 +24,16 @@ use crate::volume::{BlockVolume, RequestRange};
 /// Outcome of one request.
 pub(crate) type Outcome = Result<(), DeviceError>;
 
+/// A request that is still to be written, and where its outcome goes.
+pub(crate) struct Asked<'r, 'd> {
+    pub(crate) request: WriteRequest<'d>,
+    pub(crate) outcome: &'r mut Outcome,
+}
+
 /// What became of an attempt to write a batch.
 pub(crate) enum Attempt {
-    /// Done, in this epoch, with each request's outcome.
-    Done(u64, Vec<Outcome>),
+    /// Done, in this epoch; each request has its outcome.
+    Done(u64),
     /// The log has no room now, but has after a checkpoint.
     LogFull,
     /// The log never has room for so much at once.
@@ -55,87 +62,98 @@ fn named(request: &WriteRequest<'_>) -> RequestRange {
 
 impl<M: Medium> BlockVolume<M> {
     pub(crate) fn write_requests(&self, requests: &[WriteRequest<'_>]) -> Vec<Outcome> {
-        let mut outcomes: Vec<Outcome> = requests
-            .iter()
-            .map(|request| self.check_write(request.offset, request.data.len() as u64))
-            .collect();
+        let mut outcomes = vec![Ok(()); requests.len()];
+        self.write_all(requests, &mut outcomes);
+        outcomes
+    }
+
+    pub(crate) fn write_request(&self, request: WriteRequest<'_>) -> Outcome {
+        let mut outcome = Ok(());
+        self.write_all(&[request], std::slice::from_mut(&mut outcome));
+        outcome
+    }
+
+    /// Writes requests in order; `outcomes`, as many and all good, become theirs.
+    fn write_all(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) {
         let mut durable_epoch = 0;
         let mut first = 0;
         while first < requests.len() {
-            let count = disjoint_prefix(&requests[first..]);
-            let run = first..first + count;
+            let run = first..first + disjoint_prefix(&requests[first..]);
+            first = run.end;
             let epoch = self.write_run(&requests[run.clone()], &mut outcomes[run]);
             durable_epoch = durable_epoch.max(epoch);
-            first += count;
         }
         if durable_epoch > 0
             && let Err(error) = self.volume().complete(durable_epoch)
         {
-            for (request, outcome) in requests.iter().zip(&mut outcomes) {
+            for (request, outcome) in requests.iter().zip(outcomes) {
                 if request.fua == Fua::Yes && outcome.is_ok() {
                     *outcome = Err(named(request).write_error(&error));
                 }
             }
         }
-        outcomes
     }
 
     /// Writes requests that share no block. Returns the epoch that must be durable before those
     /// with FUA are answered, 0 for none.
     fn write_run(&self, requests: &[WriteRequest<'_>], outcomes: &mut [Outcome]) -> u64 {
-        let mut durable_epoch = 0;
-        let mut batch = Vec::with_capacity(requests.len());
-        for (index, request) in requests.iter().enumerate() {
-            if outcomes[index].is_err() || request.data.is_empty() {
+        let mut batch: SmallVec<[Asked<'_, '_>; 1]> = SmallVec::new();
+        let mut durable = false;
+        for (request, outcome) in requests.iter().zip(outcomes) {
+            *outcome = self.check_write(request.offset, request.data.len() as u64);
+            if outcome.is_err() || request.data.is_empty() {
                 continue;
             }
-            if request.fua == Fua::Yes && range_of(request).count == 1 {
+            if request.fua == Fua::Yes {
                 match self.write_short(request) {
                     Ok(Short::Done | Short::Nothing) => continue,
-                    Ok(Short::NotAllowed) => {}
+                    Ok(Short::NotAllowed) => durable = true,
                     Err(error) => {
-                        outcomes[index] = Err(error);
+                        *outcome = Err(error);
                         continue;
                     }
                 }
             }
-            batch.push(index);
+            batch.push(Asked { request: *request, outcome });
         }
         if batch.is_empty() {
             return 0;
         }
-        let asked: Vec<WriteRequest<'_>> = batch.iter().map(|&index| requests[index]).collect();
-        let (epoch, results) = self.write_batch_in_epoch(&asked);
-        for (index, result) in batch.into_iter().zip(results) {
-            if requests[index].fua == Fua::Yes {
-                durable_epoch = epoch;
-            }
-            outcomes[index] = result;
-        }
-        durable_epoch
+        let epoch = self.write_batch_in_epoch(&mut batch);
+        if durable { epoch } else { 0 }
     }
 
-    /// Writes disjoint requests in one epoch, or in several if they do not fit in one.
-    fn write_batch_in_epoch(&self, requests: &[WriteRequest<'_>]) -> (u64, Vec<Outcome>) {
+    /// Writes disjoint requests in one epoch, or in several if they do not fit in one. Returns
+    /// the last one.
+    fn write_batch_in_epoch(&self, batch: &mut [Asked<'_, '_>]) -> u64 {
         let _gate = self.volume().enter();
-        let mut blocks = self.locks.write(requests.iter().map(range_of));
+        let mut blocks = self.locks.write(batch.iter().map(|asked| range_of(&asked.request)));
         if planted(Bug::BlocksUnlockedEarly) {
             blocks.clear();
         }
-        let all = |error: &WriteError| -> Vec<Outcome> {
-            requests.iter().map(|request| Err(named(request).write_error(error))).collect()
-        };
+        self.write_locked(batch)
+    }
+
+    /// The same, under gate and block locks that the caller holds.
+    fn write_locked(&self, batch: &mut [Asked<'_, '_>]) -> u64 {
         let mut pool_was_full = false;
         loop {
-            match self.attempt(requests, pool_was_full) {
-                Ok(Attempt::Done(epoch, outcomes)) => return (epoch, outcomes),
-                Ok(Attempt::TooLarge) => return self.write_parts(requests),
-                Ok(Attempt::LogFull) => {}
-                Ok(Attempt::PoolFull) => pool_was_full = true,
-                Err(error) => return (0, all(&error)),
-            }
-            if let Err(error) = self.checkpoint_for_room() {
-                return (0, all(&error));
+            let error = match self.attempt(batch, pool_was_full) {
+                Ok(Attempt::Done(epoch)) => return epoch,
+                Ok(Attempt::TooLarge) => return self.write_parts(batch),
+                Ok(Attempt::LogFull) => None,
+                Ok(Attempt::PoolFull) => {
+                    pool_was_full = true;
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            let error = error.or_else(|| self.checkpoint_for_room().err());
+            if let Some(error) = error {
+                for asked in batch {
+                    *asked.outcome = Err(named(&asked.request).write_error(&error));
+                }
+                return 0;
             }
         }
     }
@@ -148,20 +166,19 @@ impl<M: Medium> BlockVolume<M> {
     /// Plans and executes once. The caller holds gate and block locks.
     pub(crate) fn attempt(
         &self,
-        requests: &[WriteRequest<'_>],
+        batch: &mut [Asked<'_, '_>],
         pool_was_full: bool,
     ) -> Result<Attempt, WriteError> {
         let mut writer = self.volume().join()?;
         let mut plan = Plan::new();
-        let mut outcomes = Vec::with_capacity(requests.len());
-        for request in requests {
+        for Asked { request, outcome } in batch {
             let named = named(request);
-            if let Err(error) = self.check_write(named.offset, named.len) {
-                outcomes.push(Err(error));
+            **outcome = self.check_write(named.offset, named.len);
+            if outcome.is_err() {
                 continue;
             }
             let planned = plan.add_request(self, &mut writer, request.offset, request.data);
-            outcomes.push(match planned {
+            **outcome = match planned {
                 Ok(()) => Ok(()),
                 Err(PlanError::NoSpace) if !pool_was_full => {
                     plan.abandon(&mut writer);
@@ -170,10 +187,10 @@ impl<M: Medium> BlockVolume<M> {
                 Err(PlanError::NoSpace) => Err(named.no_space()),
                 Err(PlanError::Corrupt(corrupt)) => Err(named.corrupt(&corrupt)),
                 Err(PlanError::Write(error)) => return Err(error),
-            });
+            };
         }
         Ok(match plan.carry_out(self, writer)? {
-            Fate::Done(epoch) => Attempt::Done(epoch, outcomes),
+            Fate::Done(epoch) => Attempt::Done(epoch),
             Fate::LogFull => Attempt::LogFull,
             Fate::TooLarge => Attempt::TooLarge,
         })
@@ -181,62 +198,32 @@ impl<M: Medium> BlockVolume<M> {
 
     /// Writes what does not fit in the log at once in parts: requests one by one, and a single
     /// request block by block. The caller holds gate and block locks.
-    fn write_parts(&self, requests: &[WriteRequest<'_>]) -> (u64, Vec<Outcome>) {
-        let mut epoch = 0;
-        let mut outcomes = Vec::with_capacity(requests.len());
-        for request in requests {
-            let whole = requests.len() > 1;
-            let parts: Vec<WriteRequest<'_>> = if whole {
-                vec![*request]
-            } else {
-                let block = |piece: BlockPiece<'_>| {
-                    piece.block * everbyte_media::BLOCK_U64 + piece.start as u64
+    fn write_parts(&self, batch: &mut [Asked<'_, '_>]) -> u64 {
+        if let [Asked { request, outcome }] = batch {
+            let mut epoch = 0;
+            for piece in pieces(request.offset, request.data) {
+                let part = Asked {
+                    request: WriteRequest { data: piece.data, offset: piece.offset(), ..*request },
+                    outcome,
                 };
-                pieces(request.offset, request.data)
-                    .map(|piece| WriteRequest {
-                        offset: block(piece),
-                        data: piece.data,
-                        fua: request.fua,
-                    })
-                    .collect()
-            };
-            let mut outcome = Ok(());
-            for part in parts {
-                let (part_epoch, mut result) = self.write_part(&part);
-                epoch = epoch.max(part_epoch);
-                outcome = result.pop().unwrap_or(Ok(()));
+                epoch = self.write_locked(&mut [part]);
                 if outcome.is_err() {
                     break;
                 }
             }
-            outcomes.push(outcome);
+            return epoch;
         }
-        (epoch, outcomes)
-    }
-
-    /// Writes one part under locks that the caller holds.
-    fn write_part(&self, part: &WriteRequest<'_>) -> (u64, Vec<Outcome>) {
-        let one = std::slice::from_ref(part);
-        let mut pool_was_full = false;
-        loop {
-            let error = match self.attempt(one, pool_was_full) {
-                Ok(Attempt::Done(epoch, outcomes)) => return (epoch, outcomes),
-                Ok(Attempt::TooLarge) => return self.write_parts(one),
-                Ok(Attempt::LogFull) => None,
-                Ok(Attempt::PoolFull) => {
-                    pool_was_full = true;
-                    None
-                }
-                Err(error) => Some(error),
-            };
-            let error = error.or_else(|| self.checkpoint_for_room().err());
-            if let Some(error) = error {
-                return (0, vec![Err(named(part).write_error(&error))]);
-            }
-        }
+        batch
+            .iter_mut()
+            .map(|asked| self.write_locked(std::slice::from_mut(asked)))
+            .max()
+            .unwrap_or(0)
     }
 
     fn write_short(&self, request: &WriteRequest<'_>) -> Result<Short, DeviceError> {
+        if range_of(request).count > 1 {
+            return Ok(Short::NotAllowed);
+        }
         let named = named(request);
         let _gate = self.volume().enter();
         let _blocks = self.locks.write([range_of(request)]);
@@ -298,13 +285,18 @@ impl<M: Medium> BlockVolume<M> {
 
 /// How many of `requests`, from the first on, share no block with each other.
 fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
-    let mut ranges: Vec<BlockRange> = Vec::with_capacity(requests.len());
-    for request in requests {
+    // Those seen so far, ascending.
+    let mut ranges: SmallVec<[BlockRange; 16]> = SmallVec::new();
+    for (count, request) in requests.iter().enumerate() {
         let range = range_of(request);
-        if ranges.iter().any(|earlier| earlier.overlaps(&range)) {
-            break;
+        let place = ranges.partition_point(|earlier| earlier.first < range.first);
+        let before = place.checked_sub(1).and_then(|place| ranges.get(place));
+        if before.into_iter().chain(ranges.get(place)).any(|near| near.overlaps(&range)) {
+            return count;
         }
-        ranges.push(range);
+        if range.count > 0 {
+            ranges.insert(place, range);
+        }
     }
-    ranges.len()
+    requests.len()
 }

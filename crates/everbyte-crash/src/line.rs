@@ -252,6 +252,12 @@ impl Line {
         self.pending.is_empty()
     }
 
+    /// The bytes that `thread` streamed and that are pending.
+    pub(crate) fn streamed_by(&self, thread: u32) -> u64 {
+        let theirs = self.pending.iter().filter(|piece| piece.how == How::Streamed(thread));
+        theirs.fold(0, |mask, piece| mask | piece.mask)
+    }
+
     /// The durable image, if nothing else is possible, not even by a store yet to persist.
     pub(crate) fn settled(&self) -> Option<&Image> {
         match &self.durable {

@@ -104,7 +104,9 @@ struct State {
 /// It survives power: that is, it claims to, and [`SimMedium::crash_state`] holds it to that.
 /// Everything behaves as [`Medium`]'s contract says, in its weakest reading. Stores of up to 8
 /// naturally aligned bytes are atomic; longer ones are copies in bulk, made of such pieces.
-/// Threads are told apart; a fence counts only for what its own thread flushed and streamed.
+/// Threads are told apart; a fence counts only for what its own thread flushed and streamed. A
+/// thread that reads what another streamed and did not fence would see either bytes on real
+/// hardware; here it panics.
 pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
@@ -295,6 +297,14 @@ impl Medium for SimMedium {
         if !out.is_empty() {
             schedule::point();
             let state = &mut *self.state.lock();
+            let reader = state.thread();
+            if let Some(writer) = state.memory.unfenced_by_other(reader, at.0, out.len()) {
+                let (len, reader, writer) = (out.len(), reader.0, writer.0);
+                panic!(
+                    "thread {reader} reads {len} bytes at {at}, of which thread {writer} streamed \
+                     some that it has not fenced"
+                );
+            }
             state.memory.read(at.0, out, &mut state.tape);
         }
     }

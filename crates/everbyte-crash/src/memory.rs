@@ -163,6 +163,26 @@ impl Memory {
         }
     }
 
+    /// A thread other than `reader` that streamed to `at .. at + len` and has not fenced since.
+    pub(crate) fn unfenced_by_other(
+        &self,
+        reader: ThreadNo,
+        at: u64,
+        len: usize,
+    ) -> Option<ThreadNo> {
+        let lines = lines_of(at, len as u64);
+        self.in_flight.iter().find_map(|(&thread, in_flight)| {
+            let unfenced = |line: &u64| {
+                let (start, len) = overlap(*line, at, len);
+                let touched = self.touched.get(line);
+                touched
+                    .is_some_and(|touched| touched.streamed_by(thread.0) & mask_of(start, len) != 0)
+            };
+            let mut theirs = in_flight.streamed.iter().filter(|line| lines.contains(line));
+            (thread != reader && theirs.any(unfenced)).then_some(thread)
+        })
+    }
+
     /// Stores `bytes`, which are not empty, at `at`.
     pub(crate) fn store(&mut self, thread: ThreadNo, streamed: bool, at: u64, bytes: &[u8]) {
         let ordered = self.rules.stores == StoreOrder::Ascending;

@@ -1,33 +1,59 @@
 //! Exact counters that are cheap enough to stay on, and the shard numbers of threads.
 //!
-//! Invariants: every event is added once, to one shard, atomically; a sum taken while no other
-//! thread works is exact. Each shard has a pair of cache lines to itself (the adjacent-line
-//! prefetcher pairs lines), so threads on different shards do not slow each other down.
-//! A shard may be shared by several threads, hence atomic additions and not plain stores.
+//! Invariants: every event is added once, to one shard; a sum taken while no other thread works
+//! is exact. A thread owns its shard for as long as it lives, so that it can add with plain
+//! loads and stores: a locked addition would wait for every store before it, streamed ones
+//! included. Threads beyond the number of shards share the last one, and lock. Each shard has a
+//! pair of cache lines to itself (the adjacent-line prefetcher pairs lines).
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::medium::Counters;
 use crate::units::{LINE_U64, PoolOffset};
 
-/// Shards of everything that is kept per thread, a power of two.
-pub(crate) const SHARDS: usize = 32;
+/// Shards of everything that is kept per thread: one for each bit of `OWNED`.
+pub(crate) const SHARDS: usize = 64;
+/// The shard of all threads that own none.
+const SHARED: usize = SHARDS - 1;
 
-static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+/// Shards that a thread owns, and the shared one.
+static OWNED: AtomicU64 = AtomicU64::new(1 << SHARED);
 
-thread_local! {
-    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+/// A thread's claim on a shard.
+struct Claim(usize);
+
+impl Claim {
+    fn new() -> Self {
+        let mut owned = OWNED.load(Relaxed);
+        while owned != u64::MAX {
+            let free = owned.trailing_ones();
+            // Acquire: what the last owner added came before it gave the shard back.
+            match OWNED.compare_exchange_weak(owned, owned | 1 << free, Ordering::Acquire, Relaxed)
+            {
+                Ok(_) => return Self(free as usize),
+                Err(now) => owned = now,
+            }
+        }
+        Self(SHARED)
+    }
 }
 
-/// This thread's shard, `0..SHARDS`; the same for its whole life.
-pub(crate) fn shard() -> usize {
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.0 != SHARED {
+            OWNED.fetch_and(!(1 << self.0), Ordering::Release);
         }
-        shard.get()
-    })
+    }
+}
+
+thread_local! {
+    static CLAIM: Claim = Claim::new();
+}
+
+/// This thread's shard, `0..SHARDS`; the same for as long as the thread's locals live.
+pub(crate) fn shard() -> usize {
+    CLAIM.try_with(|claim| claim.0).unwrap_or(SHARED)
 }
 
 /// Lines that bytes `at .. at + len` touch; none if `len` is 0.
@@ -46,28 +72,36 @@ struct Shard {
 }
 
 /// The sums behind [`Counters`].
-#[derive(Default)]
 pub(crate) struct ShardedCounters {
     shards: [Shard; SHARDS],
 }
 
+impl Default for ShardedCounters {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Shard::default()) }
+    }
+}
+
 impl ShardedCounters {
     pub(crate) fn stored(&self, bytes: u64, lines: u64) {
-        let mine = self.mine();
-        mine.bytes_stored.fetch_add(bytes, Relaxed);
-        mine.lines_stored.fetch_add(lines, Relaxed);
+        let mine = shard();
+        add(mine, &self.shards[mine].bytes_stored, bytes);
+        add(mine, &self.shards[mine].lines_stored, lines);
     }
 
     pub(crate) fn flushed(&self, lines: u64) {
-        self.mine().lines_flushed.fetch_add(lines, Relaxed);
+        let mine = shard();
+        add(mine, &self.shards[mine].lines_flushed, lines);
     }
 
     pub(crate) fn fenced(&self) {
-        self.mine().fences.fetch_add(1, Relaxed);
+        let mine = shard();
+        add(mine, &self.shards[mine].fences, 1);
     }
 
     pub(crate) fn modelled(&self, ns: u64) {
-        self.mine().modelled_ns.fetch_add(ns, Relaxed);
+        let mine = shard();
+        add(mine, &self.shards[mine].modelled_ns, ns);
     }
 
     pub(crate) fn sum(&self) -> Counters {
@@ -79,9 +113,14 @@ impl ShardedCounters {
             modelled_ns: sum.modelled_ns + shard.modelled_ns.load(Relaxed),
         })
     }
+}
 
-    fn mine(&self) -> &Shard {
-        &self.shards[shard()]
+/// Adds to a figure of the calling thread's shard, which is number `mine`.
+fn add(mine: usize, figure: &AtomicU64, more: u64) {
+    if mine == SHARED {
+        figure.fetch_add(more, Relaxed);
+    } else {
+        figure.store(figure.load(Relaxed) + more, Relaxed);
     }
 }
 
@@ -101,9 +140,12 @@ mod tests {
     #[test]
     fn sums_are_exact_across_more_threads_than_shards() {
         let counters = ShardedCounters::default();
+        let together = std::sync::Barrier::new(SHARDS + 5);
         std::thread::scope(|scope| {
             for _ in 0..SHARDS + 5 {
                 scope.spawn(|| {
+                    shard();
+                    together.wait();
                     for _ in 0..1000 {
                         counters.stored(3, 2);
                         counters.flushed(5);

@@ -4,9 +4,8 @@
 //! a kernel is only reachable where its features were found. Kernels take raw pointers, never
 //! references into the medium. They know nothing of media, kinds or counters.
 //!
-//! Non-temporal stores are the one thing on x86-64 that a release store does not order: a reader
-//! that takes a lock could miss them. So every streamed copy ends with a store fence, which costs
-//! nothing measurable beside the copy.
+//! Non-temporal stores are the one thing on x86-64 that a release store does not order: other
+//! threads can miss a streamed copy until the thread that made it has fenced.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -80,8 +79,8 @@ impl Cpu {
     }
 
     /// Copies `bytes` to `at`: whole lines past the cache, partial ones with ordinary stores,
-    /// which are flushed if `flush_edges`. Visible to other threads like any store before it
-    /// returns, durable after this thread's next [`store_fence`].
+    /// which are flushed if `flush_edges`. Durable, and certain to be seen by other threads,
+    /// after this thread's next [`store_fence`].
     ///
     /// # Safety
     /// `at .. at + bytes.len()` is mapped writable and holds no Rust object.
@@ -95,7 +94,6 @@ impl Cpu {
         if !body.is_empty() {
             // SAFETY: a part of the caller's range that starts at a line and has whole lines.
             unsafe { (self.copy_lines)(body_at, body.as_ptr(), body.len() / LINE) }
-            store_fence();
         }
         // SAFETY: a part of the caller's range.
         unsafe { self.store_edge(body_at.wrapping_add(body.len()), tail, flush_edges) }

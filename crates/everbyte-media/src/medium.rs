@@ -11,7 +11,8 @@
 //! - **Atomicity.** An aligned 8-byte word (`store_word`) is never torn. Nothing larger is atomic.
 //! - **Visibility.** Loads see the newest store at once, flushed or not, whichever thread made it,
 //!   provided that the two threads are ordered (a lock, or `store_word` and `load_word`, which
-//!   release and acquire).
+//!   release and acquire). Streamed bytes are an exception: another thread is sure to see them
+//!   only if it is ordered after a fence of the thread that streamed them.
 //! - **Sharing.** No method hands out a reference into the medium: other threads and other
 //!   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
 //!   undefined behaviour; callers that need whole blocks hold a lock.
@@ -165,7 +166,7 @@ pub trait Medium: Send + Sync + 'static {
     fn store(&self, at: PoolOffset, bytes: &[u8]);
 
     /// Stores `bytes` at `at` past the cache where that is faster. Needs a fence of this thread
-    /// to be durable, and no flush, whatever the alignment.
+    /// to be durable, and to be sure to be seen by others, but no flush, whatever the alignment.
     fn stream(&self, at: PoolOffset, bytes: &[u8]);
 
     /// Starts writing back every line that `at .. at + len` touches. Durable after this thread's

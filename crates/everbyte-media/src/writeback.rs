@@ -122,6 +122,7 @@ fn merge(ranges: &mut Vec<Range<u64>>, gap_max: u64) {
 mod tests {
     use std::cell::RefCell;
     use std::ptr;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -171,31 +172,21 @@ mod tests {
         assert_eq!(synced(), expected);
     }
 
-    /// Runs `work` on a thread with, or without, the shard `wanted`.
-    fn on_shard(wanted: usize, same: bool, work: impl Fn() + Send + Sync) {
-        // Shards are given out in turn, so the one that is wanted comes soon.
-        let done = (0..100 * SHARDS).any(|_| {
-            std::thread::scope(|scope| {
-                let thread = scope.spawn(|| {
-                    let right = (shard() == wanted) == same;
-                    if right {
-                        work();
-                    }
-                    right
-                });
-                thread.join().unwrap()
-            })
-        });
-        assert!(done, "no thread got the shard");
-    }
+    /// Held by tests that need shards to be free, or to be taken.
+    static SHARDS_IN_USE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_fence_leaves_other_shards_alone() {
+        let _free = SHARDS_IN_USE.lock();
         let write_back = WriteBack::with_sync(record);
         write_back.note(PoolOffset(0), 1);
-        on_shard(shard(), false, || {
-            write_back.fence(ptr::null_mut()).unwrap();
-            assert_eq!(synced(), []);
+        let mine = shard();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_ne!(shard(), mine, "this process has fewer threads than shards");
+                write_back.fence(ptr::null_mut()).unwrap();
+                assert_eq!(synced(), []);
+            });
         });
         write_back.fence(ptr::null_mut()).unwrap();
         assert_eq!(synced(), [(0, 4096)]);
@@ -213,17 +204,34 @@ mod tests {
             FINISHED.store(true, Ordering::SeqCst);
             Ok(())
         });
-        write_back.note(PoolOffset(0), 1);
-        let mine = shard();
+        let _taken = SHARDS_IN_USE.lock();
+        let (taken, done) = (Barrier::new(SHARDS + 1), Barrier::new(SHARDS + 1));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                on_shard(mine, true, || write_back.fence(ptr::null_mut()).unwrap());
-            });
-            while !STARTED.load(Ordering::SeqCst) {
-                std::thread::yield_now();
+            // Whoever comes after these shares a shard.
+            for _ in 0..SHARDS {
+                scope.spawn(|| {
+                    shard();
+                    taken.wait();
+                    done.wait();
+                });
             }
-            write_back.fence(ptr::null_mut()).unwrap();
-            assert!(FINISHED.load(Ordering::SeqCst), "the fence returned too early");
+            taken.wait();
+            let shared = scope.spawn(|| {
+                write_back.note(PoolOffset(0), 1);
+                write_back.fence(ptr::null_mut()).unwrap();
+                shard()
+            });
+            let other = scope.spawn(|| {
+                while !STARTED.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                write_back.fence(ptr::null_mut()).unwrap();
+                assert!(FINISHED.load(Ordering::SeqCst), "the fence returned too early");
+                shard()
+            });
+            let shards = (shared.join(), other.join());
+            done.wait();
+            assert_eq!(shards.0.unwrap(), shards.1.unwrap());
         });
     }
 

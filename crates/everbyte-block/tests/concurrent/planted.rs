@@ -29,8 +29,9 @@ fn blocks_unlocked_early() {
     caught(Bug::BlocksUnlockedEarly, &same_blocks());
 }
 
-/// Rule 3: the checkpointer cannot fence what a writer streamed.
+/// Rule 3: the checkpointer cannot fence what a writer streamed, and no reader can be sure of it.
 #[test]
+#[should_panic(expected = "that it has not fenced")]
 fn fill_not_fenced() {
     caught(Bug::FillNotFenced, &missing_leaf());
 }

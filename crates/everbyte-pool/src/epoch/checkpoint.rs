@@ -169,7 +169,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
             volume.shared.states.get(block).forget(sealed.epoch);
         }
         volume.completed.store(sealed.epoch, Ordering::Release);
-        volume.stats.checkpoints.fetch_add(1, Ordering::Relaxed);
+        volume.checkpoints.fetch_add(1, Ordering::Relaxed);
         for &block in &sealed.retired {
             volume.give_back(block);
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
+use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use crate::format::{Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word};
 use crate::log::{LaneLog, LogGeometry};
@@ -41,13 +41,12 @@ pub(crate) struct Lane {
     pub(crate) group_blocks: Option<Vec<BlockNo>>,
     /// Whether this epoch has anything that a checkpoint would have to do.
     pub(crate) touched: bool,
-}
-
-/// Figures of one volume since it was opened.
-#[derive(Default)]
-pub(crate) struct VolumeStats {
-    pub(crate) log_bytes: AtomicU64,
-    pub(crate) checkpoints: AtomicU64,
+    /// Words with a record that is not fenced yet.
+    pub(crate) words_to_note: Vec<PoolOffset>,
+    /// Lines with a record that is not fenced yet.
+    pub(crate) lines_to_note: Vec<(BlockNo, LineMask)>,
+    /// Bytes of records since the volume was opened.
+    pub(crate) log_bytes: u64,
 }
 
 /// An open volume. See the module's head.
@@ -65,7 +64,8 @@ pub struct Volume<M: Medium> {
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) gone: AtomicBool,
     pub(crate) read_only: Option<String>,
-    pub(crate) stats: VolumeStats,
+    /// Checkpoints completed since the volume was opened.
+    pub(crate) checkpoints: AtomicU64,
 }
 
 impl<M: Medium> Volume<M> {
@@ -90,6 +90,9 @@ impl<M: Medium> Volume<M> {
                     hint: u64::from(lane) * shared.alloc.total_blocks() / u64::from(geometry.lanes),
                     group_blocks: None,
                     touched: false,
+                    words_to_note: Vec::new(),
+                    lines_to_note: Vec::new(),
+                    log_bytes: 0,
                 }))
             })
             .collect();
@@ -106,7 +109,7 @@ impl<M: Medium> Volume<M> {
             wants_checkpoint: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             read_only,
-            stats: VolumeStats::default(),
+            checkpoints: AtomicU64::new(0),
         }
     }
 
@@ -178,16 +181,16 @@ impl<M: Medium> Volume<M> {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Bytes of undo records written since the volume was opened.
+    /// Bytes of log records written since the volume was opened. Waits for writers.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
-        self.stats.log_bytes.load(Ordering::Relaxed)
+        self.lanes.iter().map(|lane| lane.lock().log_bytes).sum()
     }
 
     /// Checkpoints completed since the volume was opened.
     #[must_use]
     pub fn checkpoints(&self) -> u64 {
-        self.stats.checkpoints.load(Ordering::Relaxed)
+        self.checkpoints.load(Ordering::Relaxed)
     }
 
     /// Bytes of records that one request can log at most: half a lane.

@@ -148,13 +148,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         } else {
             items
         };
-        let epoch = self.epoch();
         let _durable_at_commit = self.append(|lane, medium| lane.log.append_words(medium, items));
-        for item in items {
-            let at = PoolOffset(item.target);
-            self.volume.shared.states.at(at).set_word_logged(epoch, at);
-            self.mark_dirty(at, 8);
-        }
+        self.lane.words_to_note.extend(items.iter().map(|item| PoolOffset(item.target)));
     }
 
     /// Every word of the lines of `items` that is not covered: the mistake of that name.
@@ -173,21 +168,15 @@ impl<'v, M: Medium> Writer<'v, M> {
         if lines.is_empty() {
             return;
         }
-        let epoch = self.epoch();
         let _durable_at_commit =
             self.append(|lane, medium| lane.log.append_lines(medium, block, lines));
-        let state = self.volume.shared.states.get(block);
-        state.add_logged(epoch, lines);
-        if state.add_dirty(epoch, lines) {
-            self.lane.dirty.push(block);
-        }
+        self.lane.lines_to_note.push((block, lines));
     }
 
     fn append(&mut self, record: impl FnOnce(&mut Lane, &M) -> InFlight<u64>) -> InFlight<u64> {
         let before = self.lane.log.used_bytes();
         let in_flight = record(&mut self.lane, &self.volume.shared.medium);
-        let bytes = self.lane.log.used_bytes() - before;
-        self.volume.stats.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.lane.log_bytes += self.lane.log.used_bytes() - before;
         if self.lane.log.used_bytes() * 2 >= self.volume.log_half_bytes()
             && !self.volume.wants_checkpoint.swap(true, Ordering::Relaxed)
         {
@@ -219,7 +208,30 @@ impl<'v, M: Medium> Writer<'v, M> {
         }
         self.unfenced = false;
         self.lane.log.committed();
+        self.note_logged();
         Ok(Committed(self))
+    }
+
+    /// Marks what was logged since the last commit. Only now may others rely on the records; and
+    /// before the fence the marks, being locked operations, would wait for what was streamed.
+    fn note_logged(&mut self) {
+        let epoch = self.epoch();
+        let lane = &mut *self.lane;
+        let states = &self.volume.shared.states;
+        for at in lane.words_to_note.drain(..) {
+            let state = states.at(at);
+            state.set_word_logged(epoch, at);
+            if state.add_dirty(epoch, LineMask::covering(at.in_block(), 8)) {
+                lane.dirty.push(at.block());
+            }
+        }
+        for (block, lines) in lane.lines_to_note.drain(..) {
+            let state = states.get(block);
+            state.add_logged(epoch, lines);
+            if state.add_dirty(epoch, lines) {
+                lane.dirty.push(block);
+            }
+        }
     }
 
     fn mark_dirty(&mut self, at: PoolOffset, len: usize) {
