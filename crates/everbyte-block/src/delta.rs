@@ -68,32 +68,34 @@ impl DeltaState {
         }
     }
 
-    /// The lines of `block` in which `data` at `start` differs from what is stored, or `None` if
-    /// this write is not to be compared.
+    /// Whether the next write is to be compared with what is stored.
+    pub(crate) fn compares(&self) -> bool {
+        match self.setting {
+            Delta::On => true,
+            Delta::Off => false,
+            Delta::Auto => {
+                // Counts that are lost to a race only shift the samples.
+                let count = self.writes.load(Ordering::Relaxed);
+                self.writes.store(count.wrapping_add(1), Ordering::Relaxed);
+                count.is_multiple_of(SAMPLE_EVERY)
+                    || self.saved_share.load(Ordering::Relaxed) >= self.break_even
+            }
+        }
+    }
+
+    /// The lines of `block` in which `data` at `start` differs from what is stored.
     pub(crate) fn changed<M: Medium>(
         &self,
         medium: &M,
         block: BlockNo,
         start: usize,
         data: &[u8],
-    ) -> Option<LineMask> {
-        let compare = match self.setting {
-            Delta::On => true,
-            Delta::Off => false,
-            Delta::Auto => {
-                let count = self.writes.fetch_add(1, Ordering::Relaxed);
-                count.is_multiple_of(SAMPLE_EVERY)
-                    || self.saved_share.load(Ordering::Relaxed) >= self.break_even
-            }
-        };
-        if !compare {
-            return None;
-        }
+    ) -> LineMask {
         let changed = medium.changed_lines(block, start, data);
         if self.setting == Delta::Auto {
             self.learn(LineMask::covering(start, data.len()).count(), changed.count());
         }
-        Some(changed)
+        changed
     }
 
     /// Races between learners lose a sample, which does no harm.

@@ -114,8 +114,6 @@ pub(crate) struct Plan<'v, 'd> {
     logged_words: Few<WordItem>,
     logged_lines: Few<(BlockNo, LineMask)>,
     fills: Few<Fill<'d>>,
-    /// Stores into fresh blocks that are streamed before the commit.
-    streams: Few<PlacedStore<'d>>,
     stores: SmallVec<[PlacedStore<'d>; 4]>,
     retired: Few<BlockNo>,
     allocated: Few<BlockNo>,
@@ -140,7 +138,7 @@ pub(crate) enum Fate {
 
 /// Where a plan stood, so that a request that fails can be taken out again.
 #[derive(Clone, Copy)]
-struct Mark([usize; 9]);
+struct Mark([usize; 8]);
 
 impl<'v, 'd> Plan<'v, 'd> {
     pub(crate) fn new() -> Self {
@@ -150,7 +148,6 @@ impl<'v, 'd> Plan<'v, 'd> {
             logged_words: Few::new(),
             logged_lines: Few::new(),
             fills: Few::new(),
-            streams: Few::new(),
             stores: SmallVec::new(),
             retired: Few::new(),
             allocated: Few::new(),
@@ -183,7 +180,6 @@ impl<'v, 'd> Plan<'v, 'd> {
             self.logged_words.len(),
             self.logged_lines.len(),
             self.fills.len(),
-            self.streams.len(),
             self.stores.len(),
             self.retired.len(),
             self.allocated.len(),
@@ -191,15 +187,12 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     fn reset<M: Medium>(&mut self, mark: Mark, writer: &mut Writer<'_, M>) {
-        let Mark(
-            [words, links, logged_words, logged_lines, fills, streams, stores, retired, taken],
-        ) = mark;
+        let Mark([words, links, logged_words, logged_lines, fills, stores, retired, taken]) = mark;
         self.words.truncate(words);
         self.links.truncate(links);
         self.logged_words.truncate(logged_words);
         self.logged_lines.truncate(logged_lines);
         self.fills.truncate(fills);
-        self.streams.truncate(streams);
         self.stores.truncate(stores);
         self.retired.truncate(retired);
         self.allocated.drain(taken..).for_each(|block| writer.unalloc(block));
@@ -276,6 +269,14 @@ impl<'v, 'd> Plan<'v, 'd> {
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
     ) -> Result<(), PlanError> {
+        let compare = volume.delta().compares();
+        if !compare
+            && piece.data.len() == BLOCK
+            && volume.threshold_lines() <= LineMask::FULL.count()
+            && let Some(to) = self.alloc(writer)
+        {
+            return self.add_replacement(volume, writer, piece, to);
+        }
         let entry_at = self.entry_for_write(volume, writer, piece.block)?;
         let word = volume.medium().load_word(entry_at);
         match map::decode(volume.medium(), word, entry_at)? {
@@ -288,9 +289,28 @@ impl<'v, 'd> Plan<'v, 'd> {
                 self.add_over_zero(volume, writer, piece, (entry_at, word), entry.block);
             }
             Some(entry) => {
-                self.add_over_data(volume, writer, piece, (entry_at, word), entry.block);
+                self.add_over_data(volume, writer, piece, compare, (entry_at, word), entry.block);
             }
         }
+        Ok(())
+    }
+
+    /// A write of a whole block, to `to`, whatever lies there now. The bytes are sent on their
+    /// way first, so that finding the entry and logging it costs no time of its own.
+    fn add_replacement<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+        to: BlockNo,
+    ) -> Result<(), PlanError> {
+        writer.fill(to.offset(), piece.data);
+        let entry_at = self.entry_for_write(volume, writer, piece.block)?;
+        let word = volume.medium().load_word(entry_at);
+        if let Some(old) = map::decode(volume.medium(), word, entry_at)? {
+            self.retire(old.block);
+        }
+        self.change_word(writer, entry_at, word, Entry::data(to).encode());
         Ok(())
     }
 
@@ -337,33 +357,36 @@ impl<'v, 'd> Plan<'v, 'd> {
         volume: &BlockVolume<M>,
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
+        compare: bool,
         (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
     ) {
-        let whole = piece.data.len() == BLOCK;
-        let changed = volume.delta().changed(volume.medium(), block, piece.start, piece.data);
-        let changed = changed.unwrap_or_else(|| piece.lines());
+        let changed = if compare {
+            volume.delta().changed(volume.medium(), block, piece.start, piece.data)
+        } else {
+            piece.lines()
+        };
         if changed.is_empty() {
             return;
         }
         if writer.is_fresh(block) {
-            if whole && changed == LineMask::FULL {
-                self.streams.push(PlacedStore { at: block.offset(), data: piece.data });
+            if piece.data.len() == BLOCK && changed == LineMask::FULL {
+                self.fills.push(Fill { to: block, around: None, piece });
             } else {
                 self.store_lines(piece, block, changed);
             }
             return;
         }
-        let logged = writer.logged(block);
-        if logged.or(changed).count() >= volume.threshold_lines()
-            && let Some(to) = self.alloc(writer)
-        {
+        let threshold = volume.threshold_lines();
+        let replace =
+            changed.count() >= threshold || changed.or(writer.logged(block)).count() >= threshold;
+        if replace && let Some(to) = self.alloc(writer) {
             self.fills.push(Fill { to, around: Some(block), piece });
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
             self.retire(block);
             return;
         }
-        let to_log = changed.without(logged);
+        let to_log = changed.without(writer.logged(block));
         if !to_log.is_empty() {
             self.logged_lines.push((block, to_log));
         }
@@ -474,9 +497,6 @@ impl<'v, 'd> Plan<'v, 'd> {
     fn execute<M: Medium>(&self, medium: &M, writer: &mut Writer<'_, M>) -> Result<(), WriteError> {
         for fill in &self.fills {
             fill_block(medium, writer, fill);
-        }
-        for stream in &self.streams {
-            writer.fill(stream.at, stream.data);
         }
         for &(block, lines) in &self.logged_lines {
             writer.log_lines(block, lines);

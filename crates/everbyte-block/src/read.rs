@@ -107,9 +107,14 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     fn check_mapped(&self, offset: u64, len: u64) -> Result<(), Corrupt> {
-        let blocks = BlockRange::of_bytes(offset, len);
-        for block in blocks.first..blocks.first + blocks.count {
-            self.stored(block)?;
+        let mut blocks = BlockRange::of_bytes(offset, len);
+        while blocks.count > 0 {
+            let count = blocks.count.min(BLOCKS_AT_ONCE);
+            let _blocks = self.locks.read(BlockRange { count, ..blocks });
+            for block in blocks.first..blocks.first + count {
+                self.stored(block)?;
+            }
+            blocks = BlockRange { first: blocks.first + count, count: blocks.count - count };
         }
         Ok(())
     }

@@ -259,14 +259,13 @@ impl<M: Medium> BlockVolume<M> {
         piece: BlockPiece<'_>,
     ) -> Result<Short, WriteError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
-        if let Some(block) = data {
-            let changed = self.delta().changed(self.medium(), block, piece.start, piece.data);
-            if changed.is_some_and(everbyte_media::LineMask::is_empty)
-                && !self.volume().block_is_open(block)
-            {
-                self.medium().check()?;
-                return Ok(Short::Nothing);
-            }
+        if let Some(block) = data
+            && self.delta().compares()
+            && self.delta().changed(self.medium(), block, piece.start, piece.data).is_empty()
+            && !self.volume().block_is_open(block)
+        {
+            self.medium().check()?;
+            return Ok(Short::Nothing);
         }
         let mut writer = self.volume().join()?;
         let Some(to) = writer.alloc() else { return Ok(Short::NotAllowed) };

@@ -9,10 +9,10 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __cpuid, __cpuid_count, __m128i, __m256i, __m512i, _mm_cmpeq_epi8, _mm_loadu_si128,
-    _mm_movemask_epi8, _mm_stream_si128, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256,
-    _mm256_movemask_epi8, _mm256_stream_si256, _mm512_cmpneq_epi64_mask, _mm512_loadu_si512,
-    _mm512_stream_si512,
+    __cpuid, __cpuid_count, __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_cmpeq_epi8,
+    _mm_loadu_si128, _mm_movemask_epi8, _mm_prefetch, _mm_stream_si128, _mm256_and_si256,
+    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_stream_si256,
+    _mm512_cmpneq_epi64_mask, _mm512_loadu_si512, _mm512_stream_si512,
 };
 use std::sync::LazyLock;
 
@@ -155,6 +155,14 @@ impl Cpu {
             unsafe { self.flush(at, bytes.len()) }
         }
     }
+}
+
+/// Says that the first line of `what` will be used soon, so that fetching it overlaps with what
+/// comes before.
+#[inline]
+pub fn prefetch<T>(what: &T) {
+    // SAFETY: a prefetch has no effect but on the cache.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast()) }
 }
 
 /// Completes this thread's flushes and streamed copies, and orders all its stores before all

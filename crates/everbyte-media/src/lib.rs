@@ -30,6 +30,7 @@ pub mod testkit;
 mod units;
 mod writeback;
 
+pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
 pub use mapped::{Description, Mapped};
 pub use medium::{Counters, MediaError, Medium, Piece, Survives};

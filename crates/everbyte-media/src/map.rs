@@ -135,6 +135,22 @@ impl Mapping {
         Ok(())
     }
 
+    /// Enters every mapped page from `from` on into the page table, if the kernel knows how.
+    ///
+    /// # Errors
+    /// There is no memory for a page, or it is bad.
+    pub(crate) fn populate(&self, from: u64) -> io::Result<()> {
+        let writable = self.protection.contains(ProtFlags::WRITE);
+        let advice = if writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        let (from, len) = (to_usize(from), to_usize(self.len()));
+        let place = self.base.wrapping_add(from).cast();
+        // SAFETY: advice does not change what the memory holds, and the range is mapped.
+        match unsafe { madvise(place, len - from, advice) } {
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Maps the range elsewhere and unmaps it again, so that errors show before anything of the
     /// reservation is given up.
     fn probe(&self, offset: usize, len: usize) -> io::Result<()> {

@@ -42,6 +42,7 @@ pub struct Mapped {
     survives: Survives,
     page: u64,
     writable: bool,
+    populate: bool,
     /// Why the medium cannot grow, if it cannot.
     fixed: Option<&'static str>,
     /// Whether flush instructions run.
@@ -155,7 +156,12 @@ impl Mapped {
         if let Source::File { file, .. } = self.map.source() {
             allocate_file(file, new_len)?;
         }
-        self.map.extend(new_len).map_err(OpenError::io("map", &self.name))
+        let old_len = self.len();
+        self.map.extend(new_len).map_err(OpenError::io("map", &self.name))?;
+        if self.populate {
+            self.map.populate(old_len).map_err(OpenError::io("populate", &self.name))?;
+        }
+        Ok(())
     }
 
     /// What the medium is and how it is driven.
@@ -187,6 +193,9 @@ impl Mapped {
         let map = Mapping::reserve(source, writable, found.len, options.reserve_bytes)
             .map_err(OpenError::io("reserve address space for", &name))?;
         map.extend(found.len).map_err(OpenError::io("map", &name))?;
+        if options.populate {
+            map.populate(0).map_err(OpenError::io("populate", &name))?;
+        }
         let registration =
             Registration::new(map.base().addr(), map.reserved(), to_usize(found.page))
                 .map_err(OpenError::io("catch memory errors of", &name))?
@@ -208,6 +217,7 @@ impl Mapped {
             survives: found.survives,
             page: found.page,
             writable,
+            populate: options.populate,
             fixed,
             flushes: needs_flush || options.force_flush || options.emulate.is_some(),
             write_back: needs_sync.then(WriteBack::new),

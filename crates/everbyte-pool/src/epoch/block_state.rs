@@ -14,7 +14,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset, prefetch};
 
 /// Blocks whose states are made together: 128 MiB of pool, about 2 MiB of DRAM.
 const SEGMENT: usize = 1 << 15;
@@ -67,6 +67,11 @@ impl BlockState<'_> {
         self.fresh_epoch.store(epoch, Ordering::Release);
     }
 
+    /// Says that the block will soon be marked.
+    pub(crate) fn expect_marks(self) {
+        prefetch(self.marks);
+    }
+
     /// Lines with a record in `epoch`.
     pub(crate) fn logged(self, epoch: u64) -> LineMask {
         LineMask(self.marks.logged[parity(epoch)].load(Ordering::Acquire))
@@ -109,6 +114,12 @@ impl BlockState<'_> {
     /// Whether any record of `epoch` saves bytes of this block.
     pub(crate) fn has_logged_lines(self, epoch: u64) -> bool {
         !self.logged(epoch).is_empty()
+    }
+
+    /// Whether nothing in the block is logged or dirty.
+    pub(crate) fn is_unmarked(self) -> bool {
+        let masks = self.marks.logged.iter().chain(&self.marks.dirty);
+        masks.fold(0, |all, mask| all | mask.load(Ordering::Acquire)) == 0
     }
 
     /// Forgets everything about `epoch`, whose records are dead.

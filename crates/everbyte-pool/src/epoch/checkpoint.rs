@@ -18,6 +18,9 @@ use crate::plant::{Bug, planted};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::{Volume, WriteError};
 
+/// Dirty blocks whose states are fetched ahead of the one that is flushed.
+const PREFETCH_AHEAD: usize = 8;
+
 /// An epoch that takes no more writes.
 struct Sealed {
     epoch: u64,
@@ -150,7 +153,10 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
             store_completed(volume, volume.completed_epoch() + 1)?;
         }
         let in_flight = self.sealed.flush(|sealed| {
-            for &block in &sealed.dirty {
+            for (index, &block) in sealed.dirty.iter().enumerate() {
+                if let Some(&later) = sealed.dirty.get(index + PREFETCH_AHEAD) {
+                    volume.shared.states.get(later).expect_marks();
+                }
                 let lines = volume.shared.states.get(block).dirty(sealed.epoch);
                 if planted(Bug::NoDataFlush) {
                     continue;

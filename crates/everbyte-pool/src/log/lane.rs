@@ -2,18 +2,15 @@
 //!
 //! Invariants: a lane is used by one thread from its first record to the fence; records of an
 //! epoch fill half `epoch % 2` from its start, back to back; the half was last used by epoch - 2,
-//! whose records are dead. A record is stored or streamed and written back at once, so that the
-//! fence of the commit is all that it still needs.
+//! whose records are dead. A record is whole lines and streamed, so that the fence of the commit
+//! is all that it still needs.
 
 use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
 use crate::format::{RecordHeader, RecordKind, WordItem};
-use crate::persist::{Dirty, InFlight};
+use crate::persist::InFlight;
 use crate::plant::{Bug, planted};
-
-/// Bytes from which on a record is streamed instead of stored and flushed.
-const STREAM_BYTES_MIN: usize = 256;
 
 /// Where a volume's log lies.
 #[derive(Clone, Copy, Debug)]
@@ -151,15 +148,11 @@ impl LaneLog {
         let at = self.geometry.half(self.lane, self.epoch).plus(self.used_bytes);
         self.used_bytes += bytes;
         self.seq += 1;
-        if self.scratch.len() >= STREAM_BYTES_MIN && !planted(Bug::NoLogFlush) {
+        if planted(Bug::NoLogFlush) {
+            medium.store(at, &self.scratch);
+        } else {
             medium.stream(at, &self.scratch);
-            return InFlight::streamed(bytes);
         }
-        medium.store(at, &self.scratch);
-        Dirty::new(bytes).flush(|&bytes| {
-            if !planted(Bug::NoLogFlush) {
-                medium.flush(at, bytes);
-            }
-        })
+        InFlight::streamed(bytes)
     }
 }

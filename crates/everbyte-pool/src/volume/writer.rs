@@ -133,6 +133,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     #[must_use]
     pub fn word_is_covered(&self, at: PoolOffset) -> bool {
         let state = self.volume.shared.states.at(at);
+        state.expect_marks();
         state.is_fresh(self.epoch()) || state.word_logged(self.epoch(), at)
     }
 
@@ -270,7 +271,9 @@ impl<M: Medium> Committed<'_, '_, M> {
         Ok(())
     }
 
-    /// Gives up a block that was replaced or unmapped: it is free once the epoch is durable.
+    /// Gives up a block that was replaced or unmapped: it is free once the epoch is durable. One
+    /// that is fresh is free at once, since no undo brings a word back that names it, unless the
+    /// checkpoint still has to flush lines of it.
     pub fn retire(&mut self, block: BlockNo) {
         if planted(Bug::ReuseWithoutQuarantine) {
             self.0.lane.free.push(block.0);
@@ -282,7 +285,12 @@ impl<M: Medium> Committed<'_, '_, M> {
             state.forget(current + 1);
         }
         self.0.lane.touched = true;
-        self.0.lane.retired.push(block);
+        let state = self.0.volume.shared.states.get(block);
+        if state.is_fresh(self.0.epoch()) && state.is_unmarked() {
+            self.0.unalloc(block);
+        } else {
+            self.0.lane.retired.push(block);
+        }
     }
 
     /// Says that `block`, just allocated, is reachable from durable words already, so that later

@@ -70,6 +70,10 @@ pub(crate) struct Args {
     /// Whether lines are flushed only where the medium needs it, or always.
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     flush: Flush,
+    /// Map all of the pool's memory before serving, so that no request pays for a page fault. Takes
+    /// about a second for every few GiB.
+    #[arg(long)]
+    populate: bool,
     /// How often everything is made durable even if nobody asks: at most this much is lost by a
     /// crash, such as 5s or 500ms.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
@@ -110,7 +114,10 @@ impl Args {
             Emulate::Pcm => Technology::Pcm,
             Emulate::Reram => Technology::Reram,
         });
-        MediaOptions::new().emulate(technology).force_flush(self.flush == Flush::Force)
+        MediaOptions::new()
+            .emulate(technology)
+            .force_flush(self.flush == Flush::Force)
+            .populate(self.populate)
     }
 
     fn open(&self, path: &Path, only: Option<String>) -> Result<Registry, FileError> {
