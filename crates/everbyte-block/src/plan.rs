@@ -35,8 +35,25 @@ impl BlockPiece<'_> {
         self.block * everbyte_media::BLOCK_U64 + self.start as u64
     }
 
-    fn lines(&self) -> LineMask {
+    /// The lines it touches.
+    pub(crate) fn lines(&self) -> LineMask {
         LineMask::covering(self.start, self.data.len())
+    }
+}
+
+impl<'d> BlockPiece<'d> {
+    /// Those bytes of the piece that lie in `lines`, and where they go in `block`.
+    pub(crate) fn parts_in(
+        self,
+        block: BlockNo,
+        lines: LineMask,
+    ) -> impl Iterator<Item = (PoolOffset, &'d [u8])> {
+        lines.runs().filter_map(move |(start, len)| {
+            let from = start.max(self.start);
+            let to = (start + len).min(self.start + self.data.len());
+            let at = block.offset().plus(from as u64);
+            (from < to).then(|| (at, &self.data[from - self.start..to - self.start]))
+        })
     }
 }
 
@@ -395,15 +412,7 @@ impl<'v, 'd> Plan<'v, 'd> {
 
     /// Stores those bytes of the piece that lie in `lines`, after the commit.
     fn store_lines(&mut self, piece: BlockPiece<'d>, block: BlockNo, lines: LineMask) {
-        for (run_start, run_len) in lines.runs() {
-            let from = run_start.max(piece.start);
-            let to = (run_start + run_len).min(piece.start + piece.data.len());
-            if from < to {
-                let at = block.offset().plus(from as u64);
-                let data = &piece.data[from - piece.start..to - piece.start];
-                self.stores.push(PlacedStore { at, data });
-            }
-        }
+        self.stores.extend(piece.parts_in(block, lines).map(|(at, data)| PlacedStore { at, data }));
     }
 
     /// Plans that `block` is unmapped, or with `reserve` that it reads as zeroes from space that

@@ -5,15 +5,17 @@
 //! epoch is left before a checkpoint is waited for, and everything is planned again, because the
 //! old plan's compared and logged state may be stale.
 //!
-//! The short path (one block, FUA): the new block is filled and fenced, then its entry is stored,
-//! flushed and fenced, with no record. It is allowed only where no open epoch could undo the
-//! entry, the block or a node above, so a crash leaves the old block or the new one.
+//! The short path (one block, FUA), with no checkpoint: a few lines are written to the log, fenced,
+//! and then stored in place, and a crash redoes them; more of a block, or a hole, is filled as a
+//! new block and fenced, then its entry is stored, flushed and fenced. It is allowed only where
+//! no open epoch could undo the entry, the block or a node above, so a crash leaves the old bytes
+//! or the new ones.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
-use everbyte_media::Medium;
+use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
-use everbyte_pool::{Corrupt, WriteError};
+use everbyte_pool::{Corrupt, WriteError, Writer};
 use smallvec::SmallVec;
 
 use crate::locks::BlockRange;
@@ -44,10 +46,8 @@ pub(crate) enum Attempt {
 
 /// What became of an attempt at the short path.
 enum Short {
-    /// Durable.
+    /// Durable, or durable before.
     Done,
-    /// Unchanged and durable before.
-    Nothing,
     /// Not allowed here.
     NotAllowed,
 }
@@ -106,7 +106,7 @@ impl<M: Medium> BlockVolume<M> {
             }
             if request.fua == Fua::Yes {
                 match self.write_short(request) {
-                    Ok(Short::Done | Short::Nothing) => continue,
+                    Ok(Short::Done) => continue,
                     Ok(Short::NotAllowed) => durable = true,
                     Err(error) => {
                         *outcome = Err(error);
@@ -229,18 +229,15 @@ impl<M: Medium> BlockVolume<M> {
         let _blocks = self.locks.write([range_of(request)]);
         self.check_write(named.offset, named.len)?;
         let Some(piece) = pieces(request.offset, request.data).next() else {
-            return Ok(Short::Nothing);
+            return Ok(Short::Done);
         };
         let target = self.short_target(piece.block).map_err(|c| named.corrupt(&c))?;
         let Some((entry_at, old)) = target else { return Ok(Short::NotAllowed) };
-        self.replace_durably(entry_at, old, piece).map_err(|error| named.write_error(&error))
+        self.write_durably(entry_at, old, piece).map_err(|error| named.write_error(&error))
     }
 
     /// The entry of `block` and its address, if it may be changed on the short path.
-    fn short_target(
-        &self,
-        block: u64,
-    ) -> Result<Option<(everbyte_media::PoolOffset, Option<Entry>)>, Corrupt> {
+    fn short_target(&self, block: u64) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
         let mut settled = true;
         let path = self.walk_seeing(block, None, |node| {
             settled &= self.volume().is_settled(node);
@@ -252,20 +249,28 @@ impl<M: Medium> BlockVolume<M> {
         Ok(allowed.then_some((at, entry)))
     }
 
-    fn replace_durably(
+    /// Writes `piece` over `old`, durably.
+    fn write_durably(
         &self,
-        entry_at: everbyte_media::PoolOffset,
+        entry_at: PoolOffset,
         old: Option<Entry>,
         piece: BlockPiece<'_>,
     ) -> Result<Short, WriteError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
-        if let Some(block) = data
-            && self.delta().compares()
-            && self.delta().changed(self.medium(), block, piece.start, piece.data).is_empty()
-            && !self.volume().block_is_open(block)
-        {
-            self.medium().check()?;
-            return Ok(Short::Nothing);
+        if let Some(block) = data {
+            let changed = if self.delta().compares() {
+                self.delta().changed(self.medium(), block, piece.start, piece.data)
+            } else {
+                piece.lines()
+            };
+            if changed.is_empty() {
+                // What is stored is durable, since no open epoch has a record of it.
+                self.medium().check()?;
+                return Ok(Short::Done);
+            }
+            if changed.count() < self.threshold_lines() {
+                return self.change_durably(block, changed, piece);
+            }
         }
         let mut writer = self.volume().join()?;
         let Some(to) = writer.alloc() else { return Ok(Short::NotAllowed) };
@@ -275,6 +280,27 @@ impl<M: Medium> BlockVolume<M> {
         committed.store_word_durably(entry_at, Entry::data(to).encode())?;
         if let Some(old) = old {
             committed.retire(old.block);
+        }
+        drop(writer);
+        self.medium().check()?;
+        Ok(Short::Done)
+    }
+
+    /// Changes `lines` of `block` in place, durably by a record of their new bytes.
+    fn change_durably(
+        &self,
+        block: BlockNo,
+        lines: LineMask,
+        piece: BlockPiece<'_>,
+    ) -> Result<Short, WriteError> {
+        let mut writer = self.volume().join()?;
+        if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
+            return Ok(Short::NotAllowed);
+        }
+        writer.log_redo(block, lines, piece.start, piece.data);
+        let mut committed = writer.commit()?;
+        for (at, data) in piece.parts_in(block, lines) {
+            committed.store(at, data);
         }
         drop(writer);
         self.medium().check()?;

@@ -32,6 +32,12 @@ pub enum Bug {
     RecoveryKeepsNewEntry,
     /// A delete frees blocks without saying on the medium that the volume is gone.
     DeleteWithoutState,
+    /// Recovery does not do short durable writes again.
+    RedoForgotten,
+    /// Recovery does short durable writes again by lane, not in the order they were made.
+    RedoInLaneOrder,
+    /// A short durable write is answered before its record is fenced.
+    RedoNotFenced,
     /// The short path takes blocks that open epochs have records of.
     ShortPathIgnoresRecords,
     /// A seal leaves out lanes whose writers are still inside the epoch.

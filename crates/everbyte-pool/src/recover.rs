@@ -1,14 +1,18 @@
-//! Recovery of one volume: undoing the epochs that were open at the crash.
+//! Recovery of one volume: undoing the epochs that were open at the crash, and redoing their
+//! short durable writes.
 //!
 //! The order, and why. With c the last completed epoch, c + 2 may have been taking writes while
 //! c + 1 was being flushed. Both are undone, the later one first, because it saved bytes that c + 1
-//! had written. Everything restored is flushed and fenced before `completed = c + 2` is stored:
+//! had written. Then the short writes are done again, in the order they were made: such a write
+//! may not have reached its place before the crash, and no undo takes it back, because it was
+//! only allowed where neither epoch had a record, and a later record saved its bytes as the old
+//! ones. Everything restored is flushed and fenced before `completed = c + 2` is stored:
 //! that store kills the records, so whatever it does not find on the medium would be lost for
 //! good. Until it is durable recovery can be run again from the start, any number of times: it
 //! writes only old bytes of records that stay alive. The next epoch is c + 3, so that no record
 //! of c + 1 or c + 2 can be taken for one of its own.
 //!
-//! Invariant: records of one epoch are disjoint, so their order does not matter.
+//! Invariant: undo records of one epoch are disjoint, so their order does not matter.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +20,7 @@ use everbyte_media::{BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
 use crate::epoch::write_completed;
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, Descriptor, decode_word};
-use crate::log::{LogGeometry, Restore, scan_half};
+use crate::log::{LogGeometry, Logged, Restore, SavedLines, scan_half};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
 use crate::volume::log_geometry;
@@ -26,7 +30,7 @@ use crate::volume::log_geometry;
 pub(crate) struct Recovered {
     /// The epoch to count as completed.
     pub(crate) completed: u64,
-    /// Records undone.
+    /// Records undone or redone.
     pub(crate) records: usize,
     /// Why the volume must not be written, if its log cannot be believed.
     pub(crate) read_only: Option<String>,
@@ -58,13 +62,19 @@ impl UndoScope {
     }
 
     fn allows(&self, block: BlockNo) -> bool {
-        block == self.header || (self.data_start..self.data_end).contains(&block.0)
+        block == self.header || self.allows_data(block)
+    }
+
+    fn allows_data(&self, block: BlockNo) -> bool {
+        (self.data_start..self.data_end).contains(&block.0)
     }
 }
 
 /// The records of one epoch, read and judged.
 pub(crate) struct Undo {
     restores: Vec<Restore>,
+    /// Short durable writes, in the order they were made.
+    redo: Vec<(u32, SavedLines)>,
 }
 
 impl Undo {
@@ -77,11 +87,18 @@ impl Undo {
         scope: &UndoScope,
         epoch: u64,
     ) -> Result<Self, Corrupt> {
-        let mut restores = Vec::new();
+        let mut undo = Self { restores: Vec::new(), redo: Vec::new() };
         for lane in 0..scope.geometry.lanes {
-            restores.extend(scan_half(medium, &scope.geometry, lane, epoch)?);
+            for logged in scan_half(medium, &scope.geometry, lane, epoch)? {
+                match logged {
+                    Logged::Undo(restore) => undo.restores.push(restore),
+                    Logged::Redo(order, saved) => undo.redo.push((order, saved)),
+                }
+            }
         }
-        let undo = Self { restores };
+        if !planted(Bug::RedoInLaneOrder) {
+            undo.redo.sort_by_key(|&(order, _)| order);
+        }
         undo.check(scope, epoch)?;
         Ok(undo)
     }
@@ -107,17 +124,22 @@ impl Undo {
                         }
                     }
                 }
-                Restore::Lines { block, lines: mask, .. } => {
-                    if !scope.allows(*block) || *block == scope.header {
-                        return wrong(block.offset(), "it points outside the pool's data");
+                Restore::Lines(saved) => {
+                    if !scope.allows_data(saved.block) {
+                        return wrong(saved.block.offset(), "it points outside the pool's data");
                     }
-                    let seen = lines.entry(*block).or_default();
-                    if !seen.and(*mask).is_empty() {
-                        return wrong(block.offset(), "another record saves the same line");
+                    let seen = lines.entry(saved.block).or_default();
+                    if !seen.and(saved.lines).is_empty() {
+                        return wrong(saved.block.offset(), "another record saves the same line");
                     }
-                    *seen = seen.or(*mask);
+                    *seen = seen.or(saved.lines);
                 }
             }
+        }
+        if let Some((_, saved)) =
+            self.redo.iter().find(|(_, saved)| !scope.allows_data(saved.block))
+        {
+            return wrong(saved.block.offset(), "it points outside the pool's data");
         }
         let mixed = words.iter().map(|&word| PoolOffset(word)).find(|at| {
             let mask = LineMask::covering(at.in_block(), 8);
@@ -126,7 +148,7 @@ impl Undo {
         mixed.map_or(Ok(()), |at| wrong(at, "one record saves a word of a line of another"))
     }
 
-    /// Puts everything back and writes it back; durable after a fence.
+    /// Puts everything old back and writes it back; durable after a fence.
     pub(crate) fn apply<M: Medium>(&self, medium: &M) -> InFlight<usize> {
         let mut touched: Vec<(PoolOffset, u64)> = Vec::new();
         for restore in &self.restores {
@@ -138,26 +160,44 @@ impl Undo {
                         touched.push((PoolOffset(item.target), 8));
                     }
                 }
-                Restore::Lines { block, lines, bytes } => {
-                    let mut from = 0;
-                    for (start, len) in lines.runs() {
-                        let at = block.offset().plus(start as u64);
-                        medium.store(at, &bytes[from..from + len]);
-                        touched.push((at, len as u64));
-                        from += len;
-                    }
-                    debug_assert_eq!(from, lines.count() as usize * LINE, "one payload line a bit");
-                }
+                Restore::Lines(saved) => put(medium, saved, &mut touched),
             }
         }
-        Dirty::new(self.restores.len()).flush(|_| {
-            for &(at, len) in &touched {
-                if !planted(Bug::RecoveryWithoutFlush) {
-                    medium.flush(at, len);
-                }
-            }
-        })
+        write_back(medium, self.restores.len(), &touched)
     }
+
+    /// Does the short durable writes again and writes them back; durable after a fence.
+    fn redo<M: Medium>(&self, medium: &M) -> InFlight<usize> {
+        let mut touched: Vec<(PoolOffset, u64)> = Vec::new();
+        for (_, saved) in self.redo.iter().filter(|_| !planted(Bug::RedoForgotten)) {
+            put(medium, saved, &mut touched);
+        }
+        write_back(medium, self.redo.len(), &touched)
+    }
+}
+
+/// Stores the bytes of lines and adds where they went to `touched`.
+fn put<M: Medium>(medium: &M, saved: &SavedLines, touched: &mut Vec<(PoolOffset, u64)>) {
+    let mut from = 0;
+    for (start, len) in saved.lines.runs() {
+        let at = saved.block.offset().plus(start as u64);
+        medium.store(at, &saved.bytes[from..from + len]);
+        touched.push((at, len as u64));
+        from += len;
+    }
+    debug_assert_eq!(from, saved.lines.count() as usize * LINE, "one payload line a bit");
+}
+
+fn write_back<M: Medium>(
+    medium: &M,
+    records: usize,
+    touched: &[(PoolOffset, u64)],
+) -> InFlight<usize> {
+    Dirty::new(records).flush(|_| {
+        for &(at, len) in touched.iter().filter(|_| !planted(Bug::RecoveryWithoutFlush)) {
+            medium.flush(at, len);
+        }
+    })
 }
 
 /// The last completed epoch of the volume whose header is at `header_at`.
@@ -176,7 +216,7 @@ pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Re
         })
 }
 
-/// Undoes what was open at the crash and durably says so. A volume whose log is damaged is left
+/// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A volume whose log is damaged is left
 /// untouched and is to be opened read-only.
 ///
 /// # Errors
@@ -199,9 +239,13 @@ pub(crate) fn recover_volume<M: Medium>(
             return Ok(Recovered { completed: 0, records: 0, read_only });
         }
     };
-    let later = later.apply(medium).fence(medium)?;
-    let earlier = earlier.apply(medium).fence(medium)?;
-    let records = later.into_inner() + earlier.into_inner();
+    let mut records = 0;
+    for undo in [&later, &earlier] {
+        records += undo.apply(medium).fence(medium)?.into_inner();
+    }
+    for redo in [&earlier, &later] {
+        records += redo.redo(medium).fence(medium)?.into_inner();
+    }
     if planted(Bug::EpochReused) {
         return Ok(Recovered { completed, records, read_only: None });
     }

@@ -129,14 +129,28 @@ fn lines_logged_before_count_towards_the_threshold() {
 }
 
 #[test]
-fn a_durable_write_of_a_settled_block_costs_two_fences_and_no_record() {
+fn a_durable_write_of_a_whole_settled_block_costs_two_fences_and_no_record() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 8192), Fua::No).unwrap();
     volume.flush().unwrap();
-    let (short, log) = cost(&volume, || volume.write(0, &pattern(2, 512), Fua::Yes).unwrap());
+    let (short, log) = cost(&volume, || volume.write(0, &pattern(2, 4096), Fua::Yes).unwrap());
     assert_eq!((short.fences, log), (2, 0));
     assert_eq!(short.bytes_stored, 4096 + 8);
     assert_eq!(short.lines_flushed, 1);
+}
+
+#[test]
+fn a_durable_write_of_a_few_lines_costs_one_fence_and_their_record() {
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, 8192), Fua::No).unwrap();
+    volume.flush().unwrap();
+    for round in 2..4 {
+        let data = pattern(round, 512);
+        let (short, log) = cost(&volume, || volume.write(0, &data, Fua::Yes).unwrap());
+        assert_eq!((short.fences, log), (1, 64 + 512));
+        assert_eq!(short.bytes_stored, 64 + 512 + 512);
+        assert_eq!(short.lines_flushed, 0);
+    }
 }
 
 #[test]

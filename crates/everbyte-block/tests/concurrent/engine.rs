@@ -121,6 +121,17 @@ pub(crate) fn short_path() -> Workload {
     Workload::new("short path", tasks)
 }
 
+/// Short durable writes of the same lines, from several lanes and epochs.
+pub(crate) fn short_overlaps() -> Workload {
+    let tasks = vec![
+        vec![durable(b(MAPPED), 65), durable(b(MAPPED) + 9, 65)],
+        vec![durable(b(MAPPED) + 30, 65), write(b(MAPPED), 9)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 200)],
+    ];
+    Workload::new("short overlaps", tasks)
+}
+
 /// A whole leaf that is unlinked while others are in it.
 pub(crate) fn unlinked_leaf() -> Workload {
     const LEAF: u64 = 512 * 4096;
@@ -212,6 +223,11 @@ fn straggler_passes() {
 #[test]
 fn short_path_passes() {
     passes(&short_path());
+}
+
+#[test]
+fn short_overlaps_passes() {
+    passes(&short_overlaps());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use everbyte_pool::plant::Bug;
 
 use crate::engine::{
     flushing_writers, missing_leaf, neighbours, one_lane, replaced_in_flush, same_blocks,
-    short_path, straggler,
+    short_overlaps, short_path, straggler,
 };
 use crate::explore::{self, Tried};
 use crate::workload::Workload;
@@ -70,6 +70,12 @@ fn flush_shares_earlier() {
 #[test]
 fn short_path_ignores_records() {
     caught(Bug::ShortPathIgnoresRecords, &short_path());
+}
+
+/// The short path once more: later bytes win, whichever lane they are in.
+#[test]
+fn redo_in_lane_order() {
+    caught(Bug::RedoInLaneOrder, &short_overlaps());
 }
 
 /// Rule 12: nothing is taken from under a reader.

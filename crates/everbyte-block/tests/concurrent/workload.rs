@@ -352,7 +352,10 @@ impl Scenario for Ordered<'_> {
     }
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Recovered, String> {
-        let volume = Workload::open(&medium)?;
+        plant(self.bug);
+        let opened = Workload::open(&medium);
+        plant(None);
+        let volume = opened?;
         let contents = self.workload.contents(&volume)?;
         Ok(Recovered { volume, contents })
     }

@@ -161,6 +161,17 @@ fn short_path() {
         ("twice", vec![fua(b(MAPPED), 4096), Step::Write(w(b(MAPPED), 9).fua())]),
         ("and written over", vec![fua(b(MAPPED), 4096), write(b(MAPPED), 9)]),
         ("and replaced", vec![fua(b(MAPPED), 65), write(b(MAPPED), 4096), fua(b(MAPPED), 8)]),
+        ("twice in place", vec![fua(b(MAPPED), 65), Step::Write(w(b(MAPPED) + 9, 65).fua())]),
+        ("in place, then whole", vec![fua(b(MAPPED), 65), Step::Write(w(b(MAPPED), 4096).fua())]),
+        ("whole, then in place", vec![fua(b(MAPPED), 4096), Step::Write(w(b(MAPPED), 65).fua())]),
+        ("in place and written over", vec![fua(b(MAPPED), 65), write(b(MAPPED) + 9, 65)]),
+        (
+            "in place on both sides of a seal",
+            vec![
+                fua(b(MAPPED), 65),
+                Step::Split(vec![Step::Write(w(b(MAPPED) + 9, 65).fua()), write(b(MAPPED), 9)]),
+            ],
+        ),
         ("and discarded", vec![fua(b(MAPPED), 65), discard(b(MAPPED), 4096)]),
         ("of nothing new", vec![write(b(MAPPED + 1), 9), Step::Write(same(b(MAPPED), 4096).fua())]),
         (

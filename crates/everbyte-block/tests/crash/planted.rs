@@ -121,6 +121,16 @@ fn fill_not_fenced() {
 }
 
 #[test]
+fn redo_forgotten() {
+    caught(Bug::RedoForgotten, vec![fua(b(MAPPED), 65)]);
+}
+
+#[test]
+fn redo_not_fenced() {
+    caught(Bug::RedoNotFenced, vec![fua(b(MAPPED), 65)]);
+}
+
+#[test]
 fn recovery_keeps_new_entry() {
     caught(Bug::RecoveryKeepsNewEntry, vec![write(b(MAPPED), 4096)]);
 }

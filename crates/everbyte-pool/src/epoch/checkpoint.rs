@@ -128,6 +128,7 @@ impl<M: Medium> Volume<M> {
             }
         }
         self.wants_checkpoint.store(false, Ordering::Relaxed);
+        self.redo_order.store(0, Ordering::Relaxed);
         self.current.store(epoch + 1, Ordering::Release);
         drop(lanes);
         Ok(PendingCheckpoint { volume: self, sealed: Dirty::new(sealed), _checkpointing: guard })

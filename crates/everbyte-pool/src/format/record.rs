@@ -1,4 +1,4 @@
-//! Undo records: one header line, then payload lines.
+//! Log records: one header line, then payload lines.
 //!
 //! Invariants: a record is believed if its header's checksum is right and covers this volume's key,
 //! lane, epoch, position and sequence number, and the payload's checksum, which the header
@@ -16,6 +16,8 @@ pub enum RecordKind {
     Words = 1,
     /// Old bytes of lines of one block: data logging.
     Lines = 2,
+    /// New bytes of lines of one block: a short durable write.
+    Redo = 3,
 }
 
 /// The first line of a record.
@@ -39,15 +41,15 @@ pub struct RecordHeader {
     pub position: u32,
     /// The lane.
     pub lane: u16,
-    /// 1 words, 2 lines.
+    /// 1 words, 2 lines, 3 redo.
     pub kind: u16,
-    /// Words: how many items, the first in this header. Lines: payload lines.
+    /// Words: how many items, the first in this header. Else: payload lines.
     pub count: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Words: address of the first word. Lines: address of the block.
+    /// Redo: the record's place among those of all lanes in the epoch. Else zero.
+    pub order: u32,
+    /// Words: address of the first word. Else: address of the block.
     pub target: u64,
-    /// Words: old value of the first word. Lines: mask of the saved lines.
+    /// Words: old value of the first word. Else: mask of the payload's lines.
     pub old: u64,
 }
 
@@ -82,9 +84,11 @@ impl RecordHeader {
     /// What the record saves, if the kind is known and `count` is possible for it.
     #[must_use]
     pub fn known_kind(&self) -> Option<RecordKind> {
+        let lines = self.count > 0 && self.count == self.old.count_ones();
         match self.kind {
             1 if self.count >= 1 => Some(RecordKind::Words),
-            2 if self.count == self.old.count_ones() && self.count > 0 => Some(RecordKind::Lines),
+            2 if lines => Some(RecordKind::Lines),
+            3 if lines => Some(RecordKind::Redo),
             _ => None,
         }
     }
@@ -95,12 +99,12 @@ impl RecordHeader {
         match self.known_kind() {
             Some(RecordKind::Words) => (u64::from(self.count - 1) * size_of::<WordItem>() as u64)
                 .next_multiple_of(LINE_U64),
-            Some(RecordKind::Lines) => u64::from(self.count) * LINE_U64,
+            Some(RecordKind::Lines | RecordKind::Redo) => u64::from(self.count) * LINE_U64,
             None => 0,
         }
     }
 
-    /// The address the record begins to restore.
+    /// The address where what the record puts in place begins.
     #[must_use]
     pub fn target(&self) -> PoolOffset {
         PoolOffset(self.target)

@@ -34,6 +34,14 @@ impl LogGeometry {
     }
 }
 
+/// What a record's header says of its payload.
+struct Record {
+    kind: RecordKind,
+    order: u32,
+    target: u64,
+    old: u64,
+}
+
 /// One lane, appending.
 pub(crate) struct LaneLog {
     geometry: LogGeometry,
@@ -95,7 +103,9 @@ impl LaneLog {
         self.scratch.resize(LINE, 0);
         self.scratch.extend_from_slice(rest.as_bytes());
         self.scratch.resize(self.scratch.len().next_multiple_of(LINE), 0);
-        self.append(medium, RecordKind::Words, items.len(), first.target, first.old)
+        let record =
+            Record { kind: RecordKind::Words, order: 0, target: first.target, old: first.old };
+        self.append(medium, record, items.len())
     }
 
     /// Appends the bytes that `lines` of `block` have now. Returns the bytes taken, in flight.
@@ -115,17 +125,45 @@ impl LaneLog {
             medium.read(from, &mut self.scratch[filled..filled + len]);
             filled += len;
         }
-        self.append(medium, RecordKind::Lines, lines.count() as usize, block.offset().0, lines.0)
+        let record =
+            Record { kind: RecordKind::Lines, order: 0, target: block.offset().0, old: lines.0 };
+        self.append(medium, record, lines.count() as usize)
     }
 
-    fn append<M: Medium>(
+    /// Appends the bytes that `lines` of `block` will have once `data` lies at byte `start` of it,
+    /// as number `order` of the epoch's. Returns the bytes taken, in flight.
+    ///
+    /// The caller has made sure that there is room.
+    pub(crate) fn append_redo<M: Medium>(
         &mut self,
         medium: &M,
-        kind: RecordKind,
-        count: usize,
-        target: u64,
-        old: u64,
+        order: u32,
+        block: BlockNo,
+        lines: LineMask,
+        (start, data): (usize, &[u8]),
     ) -> InFlight<u64> {
+        self.scratch.clear();
+        self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
+        let end = start + data.len();
+        let mut filled = LINE;
+        for (run, len) in lines.runs() {
+            let image = &mut self.scratch[filled..filled + len];
+            if run < start || run + len > end {
+                medium.read(block.offset().plus(run as u64), image);
+            }
+            let (from, to) = (run.max(start), (run + len).min(end));
+            if from < to {
+                image[from - run..to - run].copy_from_slice(&data[from - start..to - start]);
+            }
+            filled += len;
+        }
+        let record =
+            Record { kind: RecordKind::Redo, order, target: block.offset().0, old: lines.0 };
+        self.append(medium, record, lines.count() as usize)
+    }
+
+    fn append<M: Medium>(&mut self, medium: &M, record: Record, count: usize) -> InFlight<u64> {
+        let Record { kind, order, target, old } = record;
         let header = RecordHeader {
             crc: 0,
             payload_crc: crc32c::crc32c(&self.scratch[LINE..]),
@@ -137,7 +175,7 @@ impl LaneLog {
             lane: self.lane,
             kind: kind as u16,
             count: u32::try_from(count).unwrap_or(u32::MAX),
-            reserved: 0,
+            order,
             target,
             old,
         }

@@ -13,20 +13,33 @@ use super::LogGeometry;
 use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
 use crate::plant::{Bug, planted};
 
-/// What a record asks to be put back.
+/// What an undo record asks to be put back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Restore {
     /// Words and their old values.
     Words(Vec<WordItem>),
-    /// Lines of a block and their old bytes, back to back.
-    Lines {
-        /// The block.
-        block: BlockNo,
-        /// Its lines.
-        lines: LineMask,
-        /// 64 bytes for each of them.
-        bytes: Vec<u8>,
-    },
+    /// Lines.
+    Lines(SavedLines),
+}
+
+/// What a record is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Logged {
+    /// What was there before.
+    Undo(Restore),
+    /// A short durable write, and its place among those of the epoch.
+    Redo(u32, SavedLines),
+}
+
+/// Lines of a block and their bytes, back to back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SavedLines {
+    /// The block.
+    pub(crate) block: BlockNo,
+    /// Its lines.
+    pub(crate) lines: LineMask,
+    /// 64 bytes for each of them.
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Reads the records of `epoch` in `lane`, in the order they were appended.
@@ -38,7 +51,7 @@ pub(crate) fn scan_half<M: Medium>(
     geometry: &LogGeometry,
     lane: u16,
     epoch: u64,
-) -> Result<Vec<Restore>, Corrupt> {
+) -> Result<Vec<Logged>, Corrupt> {
     let half = Half { medium, geometry, lane, epoch, start: geometry.half(lane, epoch) };
     let mut found = Vec::new();
     let mut position = 0;
@@ -47,7 +60,7 @@ pub(crate) fn scan_half<M: Medium>(
         if header.seq != seq {
             break;
         }
-        found.push(restore(&header, &payload));
+        found.push(logged(&header, &payload));
         position += LINE_U64 + header.payload_bytes();
         seq += 1;
     }
@@ -117,16 +130,20 @@ impl<M: Medium> Half<'_, M> {
     }
 }
 
-fn restore(header: &RecordHeader, payload: &[u8]) -> Restore {
+fn logged(header: &RecordHeader, payload: &[u8]) -> Logged {
     if header.known_kind() == Some(RecordKind::Words) {
         let mut items = vec![WordItem { target: header.target, old: header.old }];
         let rest = payload.chunks_exact(size_of::<WordItem>()).take(header.count as usize - 1);
         items.extend(rest.filter_map(|bytes| WordItem::read_from_bytes(bytes).ok()));
-        return Restore::Words(items);
+        return Logged::Undo(Restore::Words(items));
     }
-    Restore::Lines {
+    let saved = SavedLines {
         block: header.target().block(),
         lines: LineMask(header.old),
         bytes: payload.to_vec(),
+    };
+    match header.known_kind() {
+        Some(RecordKind::Redo) => Logged::Redo(header.order, saved),
+        _ => Logged::Undo(Restore::Lines(saved)),
     }
 }

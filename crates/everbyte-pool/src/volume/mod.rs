@@ -11,7 +11,7 @@ pub use group::{Group, GroupError};
 pub use writer::{Committed, WriteError, Writer};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
@@ -58,6 +58,8 @@ pub struct Volume<M: Medium> {
     pub(crate) current: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
+    /// Redo records of the current epoch so far.
+    pub(crate) redo_order: CachePadded<AtomicU32>,
     gates: Box<[CachePadded<RwLock<()>>]>,
     /// Held while an epoch is sealed and completed, and by an open group.
     pub(crate) checkpointing: Mutex<()>,
@@ -104,6 +106,7 @@ impl<M: Medium> Volume<M> {
             current: AtomicU64::new(epoch),
             completed: AtomicU64::new(completed),
             lanes,
+            redo_order: CachePadded::new(AtomicU32::new(0)),
             gates: (0..GATES).map(|_| CachePadded::new(RwLock::new(()))).collect(),
             checkpointing: Mutex::new(()),
             wants_checkpoint: AtomicBool::new(false),
@@ -255,15 +258,6 @@ impl<M: Medium> Volume<M> {
     pub fn word_logged_in_open(&self, at: PoolOffset) -> bool {
         let state = self.shared.states.at(at);
         state.word_logged(0, at) || state.word_logged(1, at)
-    }
-
-    /// Whether `block` has unflushed or logged lines, or is fresh, in any open epoch: its bytes
-    /// may not be durable yet.
-    #[must_use]
-    pub fn block_is_open(&self, block: BlockNo) -> bool {
-        let state = self.shared.states.get(block);
-        let busy = |epoch| state.has_logged_lines(epoch) || !state.dirty(epoch).is_empty();
-        !self.is_settled(block) || busy(0) || busy(1)
     }
 
     pub(crate) fn close_gates(&self) -> Vec<RwLockWriteGuard<'_, ()>> {

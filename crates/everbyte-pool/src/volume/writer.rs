@@ -174,6 +174,19 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.lane.lines_to_note.push((block, lines));
     }
 
+    /// Saves the bytes that `lines` of `block` will have with `data` at byte `start`, so that a
+    /// crash from the commit on leaves these. The room was checked by the caller, who has also asked
+    /// [`Volume::short_path_allowed`] under the block's lock.
+    pub fn log_redo(&mut self, block: BlockNo, lines: LineMask, start: usize, data: &[u8]) {
+        let order = self.volume.redo_order.fetch_add(1, Ordering::Relaxed);
+        let _durable_at_commit = self.append(|lane, medium| {
+            lane.log.append_redo(medium, order, block, lines, (start, data))
+        });
+        if planted(Bug::RedoNotFenced) {
+            self.unfenced = false;
+        }
+    }
+
     fn append(&mut self, record: impl FnOnce(&mut Lane, &M) -> InFlight<u64>) -> InFlight<u64> {
         let before = self.lane.log.used_bytes();
         let in_flight = record(&mut self.lane, &self.volume.shared.medium);
@@ -253,7 +266,8 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.mark_dirty(at, 8);
     }
 
-    /// Stores bytes over lines of one block that are logged or fresh. Durable with the epoch.
+    /// Stores bytes over lines of one block that are logged or fresh, durable with the epoch; or
+    /// bytes that a redo record has, which are durable already.
     pub fn store(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.0.volume.shared.medium.store(at, bytes);
         self.0.mark_dirty(at, bytes.len());
