@@ -378,6 +378,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
     ) {
+        volume.volume().expect(block.offset().plus(piece.start as u64), piece.data.len());
         let changed = if compare {
             volume.delta().changed(volume.medium(), block, piece.start, piece.data)
         } else {

@@ -231,20 +231,26 @@ impl<M: Medium> BlockVolume<M> {
         let Some(piece) = pieces(request.offset, request.data).next() else {
             return Ok(Short::Done);
         };
-        let target = self.short_target(piece.block).map_err(|c| named.corrupt(&c))?;
+        let target = self.short_target(piece).map_err(|c| named.corrupt(&c))?;
         let Some((entry_at, old)) = target else { return Ok(Short::NotAllowed) };
         self.write_durably(entry_at, old, piece).map_err(|error| named.write_error(&error))
     }
 
-    /// The entry of `block` and its address, if it may be changed on the short path.
-    fn short_target(&self, block: u64) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
+    /// The entry for `piece` and its address, if it may be changed on the short path.
+    fn short_target(
+        &self,
+        piece: BlockPiece<'_>,
+    ) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
         let mut settled = true;
-        let path = self.walk_seeing(block, None, |node| {
+        let path = self.walk_seeing(piece.block, None, |node| {
             settled &= self.volume().is_settled(node);
         })?;
         let Path::Entry(at) = path else { return Ok(None) };
         let entry = map::load_entry(self.medium(), at)?;
         let named = entry.map(|entry| entry.block);
+        if let Some(block) = named {
+            self.volume().expect(block.offset().plus(piece.start as u64), piece.data.len());
+        }
         let allowed = settled && self.volume().short_path_allowed(at, named);
         Ok(allowed.then_some((at, entry)))
     }

@@ -161,8 +161,14 @@ impl Cpu {
 /// comes before.
 #[inline]
 pub fn prefetch<T>(what: &T) {
-    // SAFETY: a prefetch has no effect but on the cache.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast()) }
+    prefetch_line(std::ptr::from_ref(what).cast());
+}
+
+/// The same for whatever lies at `place`, if anything does.
+#[inline]
+pub(crate) fn prefetch_line(place: *const u8) {
+    // SAFETY: a prefetch has no effect but on the cache, and does not fault.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
 }
 
 /// Completes this thread's flushes and streamed copies, and orders all its stores before all

@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::bus::{self, Registration};
 use crate::counters::{ShardedCounters, lines_touched};
-use crate::cpu::{Cpu, store_fence};
+use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{Counters, MediaError, Medium, Piece, Survives};
@@ -28,7 +28,7 @@ use crate::open::{
     probe,
 };
 use crate::send;
-use crate::units::{BLOCK, BLOCK_U64, BlockNo, LineMask, PoolOffset};
+use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
 use crate::writeback::WriteBack;
 
 /// Mapped memory: a DAX file or device, an ordinary file, a file in memory, or none at all.
@@ -357,6 +357,14 @@ impl Medium for Mapped {
         self.charge_writes(lines_touched(at, len));
     }
 
+    fn prefetch(&self, at: PoolOffset, len: usize) {
+        let skew = to_usize(at.0) % LINE;
+        let first = self.map.base().wrapping_add(to_usize(at.0) - skew);
+        for line in 0..(skew + len).div_ceil(LINE).min(PREFETCH_LINES_MAX) {
+            prefetch_line(first.wrapping_add(line * LINE));
+        }
+    }
+
     fn flush(&self, at: PoolOffset, len: u64) {
         let place = self.place(at, len);
         if len == 0 {
@@ -431,6 +439,9 @@ impl Medium for Mapped {
         )
     }
 }
+
+/// Lines fetched ahead at once; for more the processor's own prefetcher is as good.
+const PREFETCH_LINES_MAX: usize = 16;
 
 /// About what DRAM costs a line of a whole block: read when it is not in the cache, and streamed.
 /// Reading is dearer, so comparing does not pay on DRAM itself.

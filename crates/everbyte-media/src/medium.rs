@@ -169,6 +169,10 @@ pub trait Medium: Send + Sync + 'static {
     /// to be durable, and to be sure to be seen by others, but no flush, whatever the alignment.
     fn stream(&self, at: PoolOffset, bytes: &[u8]);
 
+    /// Says that the lines of `at .. at + len` will be read or stored to soon. The range need not lie
+    /// in the medium.
+    fn prefetch(&self, _at: PoolOffset, _len: usize) {}
+
     /// Starts writing back every line that `at .. at + len` touches. Durable after this thread's
     /// next fence.
     fn flush(&self, at: PoolOffset, len: u64);

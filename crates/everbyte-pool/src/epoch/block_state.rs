@@ -67,6 +67,12 @@ impl BlockState<'_> {
         self.fresh_epoch.store(epoch, Ordering::Release);
     }
 
+    /// Says that the block's freshness and marks will soon be asked for.
+    pub(crate) fn expect(self) {
+        prefetch(self.fresh_epoch);
+        prefetch(self.marks);
+    }
+
     /// Says that the block will soon be marked.
     pub(crate) fn expect_marks(self) {
         prefetch(self.marks);

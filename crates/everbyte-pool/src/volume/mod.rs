@@ -232,6 +232,12 @@ impl<M: Medium> Volume<M> {
         Ok(Writer::new(self, self.lanes[first].lock()))
     }
 
+    /// Says that `len` bytes from `at` on, in one block, are about to be looked at and changed.
+    pub fn expect(&self, at: PoolOffset, len: usize) {
+        self.shared.states.at(at).expect();
+        self.medium().prefetch(at, len);
+    }
+
     /// Whether the lines or words at stake are untouched by the records of every open epoch, so
     /// that an entry may be changed on the short path: the entry has no record, the block it
     /// names (if any) has none and is not fresh, and the node that holds the entry is not fresh.

@@ -248,6 +248,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         }
     }
 
+    /// Notes lines that are about to be stored to. Before, not after: a locked operation would
+    /// wait for the stores.
     fn mark_dirty(&mut self, at: PoolOffset, len: usize) {
         let block = at.block();
         let lines = LineMask::covering(at.in_block(), len);
@@ -262,15 +264,15 @@ impl<M: Medium> Committed<'_, '_, M> {
     /// Stores one covered word. Durable with the epoch.
     pub fn store_word(&mut self, at: PoolOffset, value: u64) {
         debug_assert!(self.0.word_is_covered(at), "the word at {at} has no record");
-        self.0.volume.shared.medium.store_word(at, value);
         self.0.mark_dirty(at, 8);
+        self.0.volume.shared.medium.store_word(at, value);
     }
 
     /// Stores bytes over lines of one block that are logged or fresh, durable with the epoch; or
     /// bytes that a redo record has, which are durable already.
     pub fn store(&mut self, at: PoolOffset, bytes: &[u8]) {
-        self.0.volume.shared.medium.store(at, bytes);
         self.0.mark_dirty(at, bytes.len());
+        self.0.volume.shared.medium.store(at, bytes);
     }
 
     /// Stores one word and makes it durable at once, outside the epochs: the short path. The
