@@ -338,7 +338,7 @@ pub(crate) fn over_nbd(workloads: &[Workload], settings: &Settings<'_>) -> Resul
     let mut absent = Vec::new();
     let mut servers = Vec::new();
     for kind in ServerKind::ALL {
-        let ours = matches!(kind, ServerKind::OurNull | ServerKind::OurVolume);
+        let ours = kind.is_ours();
         let wanted = settings.wants_subject(kind.name(), workloads);
         if (settings.quick && !ours) || !(wanted || kind == ServerKind::OurNull) {
             continue;

@@ -7,6 +7,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use crate::end::End;
 use crate::protocol::{PAYLOAD_MAX, REQUEST_LEN, Request, command};
@@ -18,6 +19,11 @@ const BUFFER_LEN: usize = 256 << 10;
 /// Writes of more payload than this that have not arrived as a whole do not wait in the buffer
 /// but are received where they are needed.
 const BUFFERED_PAYLOAD_MAX: usize = 64 << 10;
+
+/// How long to look for more before sleeping: less than it takes to be woken from a sleep.
+const SPIN: Duration = Duration::from_micros(20);
+/// Sleeps without looking first, after a look that found nothing.
+const SPINS_SKIPPED: u32 = 16;
 
 /// What is next.
 #[derive(PartialEq, Debug)]
@@ -34,11 +40,13 @@ pub(crate) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// Times to sleep before it is worth looking again.
+    spins_to_skip: u32,
 }
 
 impl Input {
     pub(crate) fn new() -> Self {
-        Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0 }
+        Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0, spins_to_skip: 0 }
     }
 
     /// What payload ranges are relative to.
@@ -92,13 +100,38 @@ impl Input {
             self.end -= self.start;
             self.start = 0;
         }
-        match wire::recv_some(socket, &mut self.buffer[self.end..])? {
+        let received = match self.spin(socket)? {
+            Some(count) => count,
+            None => wire::recv_some(socket, &mut self.buffer[self.end..])?,
+        };
+        match received {
             0 if self.end == 0 => Ok(false),
             0 => Err(End::Cut),
             count => {
                 self.end += count;
                 Ok(true)
             }
+        }
+    }
+
+    /// Looks for more for a moment. A client with requests in flight sends the next one within
+    /// microseconds, and being woken takes longer than that. Where this finds nothing, the client
+    /// has other things to do, and so has the processor.
+    fn spin(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+        if self.spins_to_skip > 0 {
+            self.spins_to_skip -= 1;
+            return Ok(None);
+        }
+        let started = Instant::now();
+        loop {
+            if let Some(count) = wire::recv_now(socket, &mut self.buffer[self.end..])? {
+                return Ok(Some(count));
+            }
+            if started.elapsed() > SPIN {
+                self.spins_to_skip = SPINS_SKIPPED;
+                return Ok(None);
+            }
+            std::hint::spin_loop();
         }
     }
 

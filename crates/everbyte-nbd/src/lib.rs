@@ -15,6 +15,7 @@ mod end;
 mod handshake;
 mod input;
 mod listener;
+mod output;
 mod protocol;
 mod remote;
 mod server;

@@ -3,6 +3,8 @@
 //!
 //! Knows neither sockets nor devices. Nothing here panics for what a peer sends.
 
+use crate::output::Sink;
+
 /// First words of a server: `NBDMAGIC`.
 pub(crate) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Second words of a server, and the start of each option: `IHAVEOPT`.
@@ -178,23 +180,23 @@ impl Request {
 }
 
 /// Appends a simple reply without data.
-pub(crate) fn encode_simple_reply(out: &mut Vec<u8>, error: u32, cookie: u64) {
-    out.extend_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
-    out.extend_from_slice(&error.to_be_bytes());
-    out.extend_from_slice(&cookie.to_be_bytes());
+pub(crate) fn encode_simple_reply(out: &mut impl Sink, error: u32, cookie: u64) {
+    out.put(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    out.put(&error.to_be_bytes());
+    out.put(&cookie.to_be_bytes());
 }
 
 /// Appends the header of the last chunk of a reply, which announces `len` bytes.
-pub(crate) fn encode_last_chunk(out: &mut Vec<u8>, kind: u16, cookie: u64, len: u32) {
-    out.extend_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
-    out.extend_from_slice(&chunk::FLAG_DONE.to_be_bytes());
-    out.extend_from_slice(&kind.to_be_bytes());
-    out.extend_from_slice(&cookie.to_be_bytes());
-    out.extend_from_slice(&len.to_be_bytes());
+pub(crate) fn encode_last_chunk(out: &mut impl Sink, kind: u16, cookie: u64, len: u32) {
+    out.put(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+    out.put(&chunk::FLAG_DONE.to_be_bytes());
+    out.put(&kind.to_be_bytes());
+    out.put(&cookie.to_be_bytes());
+    out.put(&len.to_be_bytes());
 }
 
 /// Appends an error chunk with a message, which is cut if it is longer than the protocol allows.
-pub(crate) fn encode_error_chunk(out: &mut Vec<u8>, error: u32, cookie: u64, message: &str) {
+pub(crate) fn encode_error_chunk(out: &mut impl Sink, error: u32, cookie: u64, message: &str) {
     let mut end = message.len().min(NAME_MAX);
     while !message.is_char_boundary(end) {
         end -= 1;
@@ -202,9 +204,9 @@ pub(crate) fn encode_error_chunk(out: &mut Vec<u8>, error: u32, cookie: u64, mes
     let message = &message.as_bytes()[..end];
     let message_len = u16::try_from(end).unwrap_or(0);
     encode_last_chunk(out, chunk::ERROR, cookie, 6 + u32::from(message_len));
-    out.extend_from_slice(&error.to_be_bytes());
-    out.extend_from_slice(&message_len.to_be_bytes());
-    out.extend_from_slice(message);
+    out.put(&error.to_be_bytes());
+    out.put(&message_len.to_be_bytes());
+    out.put(message);
 }
 
 /// Appends a reply to an option. `data` is at most a few export names long.

@@ -18,6 +18,7 @@ use crate::counters::Counters;
 use crate::end::End;
 use crate::handshake::{CONTEXT_ID, Session};
 use crate::input::{Input, Next};
+use crate::output::{Output, Sink};
 use crate::protocol::{
     CHUNK_HEADER_LEN, PAYLOAD_MAX, Request, chunk, command, command_flag, encode_error_chunk,
     encode_last_chunk, encode_simple_reply, errno, extent_flag, wire_len,
@@ -78,7 +79,7 @@ pub(crate) struct Transmission<'a> {
     session: &'a Session,
     counters: &'a Counters,
     input: Input,
-    output: Vec<u8>,
+    output: Output,
     writes: Vec<QueuedWrite>,
     /// Payloads that are too large for the input buffer.
     payload: Vec<u8>,
@@ -97,7 +98,7 @@ impl<'a> Transmission<'a> {
             session,
             counters,
             input: Input::new(),
-            output: Vec::with_capacity(OUTPUT_MAX),
+            output: Output::with_capacity(OUTPUT_MAX),
             writes: Vec::with_capacity(BATCH_MAX),
             payload: Vec::new(),
             refusing: false,
@@ -290,16 +291,14 @@ impl<'a> Transmission<'a> {
                 request.cookie,
                 8 + request.len,
             );
-            self.output.extend_from_slice(&request.offset.to_be_bytes());
+            self.output.put(&request.offset.to_be_bytes());
         } else {
             encode_simple_reply(&mut self.output, 0, request.cookie);
         }
         let done = if request.len <= GATHERED_READ_MAX && self.input.has_more() {
-            let data = self.output.len();
-            self.output.resize(data + len, 0);
-            device.read(request.offset, &mut self.output[data..])
+            device.read(request.offset, self.output.space(len))
         } else {
-            match device.send(request.offset, len, &self.output, self.socket) {
+            match device.send(request.offset, len, self.output.as_slice(), self.socket) {
                 Ok(()) => {
                     self.output.clear();
                     Ok(())
@@ -369,7 +368,7 @@ impl<'a> Transmission<'a> {
             request.cookie,
             wire_len(chunk_len),
         );
-        self.output.extend_from_slice(&CONTEXT_ID.to_be_bytes());
+        self.output.put(&CONTEXT_ID.to_be_bytes());
         let mut left = request.len;
         for extent in extents.iter().take(extents_max) {
             let len = u32::try_from(extent.len).unwrap_or(u32::MAX).min(left);
@@ -379,8 +378,8 @@ impl<'a> Transmission<'a> {
             left -= len;
             let hole = if extent.hole { extent_flag::HOLE } else { 0 };
             let zero = if extent.zero { extent_flag::ZERO } else { 0 };
-            self.output.extend_from_slice(&len.to_be_bytes());
-            self.output.extend_from_slice(&(hole | zero).to_be_bytes());
+            self.output.put(&len.to_be_bytes());
+            self.output.put(&(hole | zero).to_be_bytes());
         }
         if extents.is_empty() || self.output.len() != before + CHUNK_HEADER_LEN + chunk_len {
             self.output.truncate(before);
@@ -411,8 +410,8 @@ impl<'a> Transmission<'a> {
     }
 
     fn send_output(&mut self) -> Result<(), End> {
-        if !self.output.is_empty() {
-            send_all(self.socket, &self.output)?;
+        if self.output.len() > 0 {
+            send_all(self.socket, self.output.as_slice())?;
             self.output.clear();
         }
         Ok(())

@@ -23,6 +23,18 @@ pub(crate) fn recv_some(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<us
     }
 }
 
+/// The same without waiting: `None` if nothing has arrived.
+///
+/// # Errors
+/// The socket's.
+pub(crate) fn recv_now(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<Option<usize>> {
+    match recv(socket, &mut *out, RecvFlags::DONTWAIT) {
+        Ok((count, _)) => Ok(Some(count)),
+        Err(Errno::INTR | Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Fills `out`, waiting as long as it takes.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ pub(crate) mod ext4;
 pub(crate) mod file;
 pub(crate) mod floor;
 pub(crate) mod nbd;
-pub(crate) mod null;
+pub(crate) mod plain;
 pub(crate) mod pmemblk;
 pub(crate) mod pmemblk_library;
 pub(crate) mod raw_memory;

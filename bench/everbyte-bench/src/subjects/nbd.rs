@@ -42,6 +42,7 @@ pub(crate) struct Server {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerKind {
     OurNull,
+    OurMemory,
     OurVolume,
     NbdkitNull,
     NbdkitMemory,
@@ -50,8 +51,9 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::OurNull,
+        Self::OurMemory,
         Self::OurVolume,
         Self::NbdkitNull,
         Self::NbdkitMemory,
@@ -62,12 +64,18 @@ impl ServerKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OurNull => "nbd-null",
+            Self::OurMemory => "nbd-memory",
             Self::OurVolume => "nbd-everbyte",
             Self::NbdkitNull => "nbdkit-null",
             Self::NbdkitMemory => "nbdkit-memory",
             Self::NbdkitFile => "nbdkit-file",
             Self::QemuNbd => "qemu-nbd",
         }
+    }
+
+    /// Whether it is our own server.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::OurNull | Self::OurMemory | Self::OurVolume)
     }
 
     /// Whether it keeps what is written.
@@ -96,7 +104,7 @@ impl Server {
     }
 
     fn wait_until_listening(&mut self, kind: ServerKind, socket: &Path) -> Result<()> {
-        if matches!(kind, ServerKind::OurNull | ServerKind::OurVolume) {
+        if kind.is_ours() {
             let out = self.child.stdout.take().context("no standard output")?;
             let mut line = String::new();
             BufReader::new(out).read_line(&mut line)?;
@@ -135,6 +143,7 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve-device").arg("--device").arg(match device {
             ServedDevice::Null => "null",
+            ServedDevice::Memory => "memory",
             ServedDevice::Volume => "volume",
         });
         command.arg("--socket").arg(socket).arg("--folder").arg(folder);
@@ -148,6 +157,7 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
     };
     Ok(match kind {
         ServerKind::OurNull => ours(ServedDevice::Null)?,
+        ServerKind::OurMemory => ours(ServedDevice::Memory)?,
         ServerKind::OurVolume => ours(ServedDevice::Volume)?,
         ServerKind::NbdkitNull | ServerKind::NbdkitMemory => {
             let plugin = if kind == ServerKind::NbdkitNull { "null" } else { "memory" };

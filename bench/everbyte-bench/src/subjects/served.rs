@@ -11,9 +11,11 @@ use anyhow::Result;
 use clap::ValueEnum;
 use everbyte_block::{Delta, MapKind};
 use everbyte_device::BlockDevice;
+use everbyte_media::{Mapped, MediaOptions};
 use everbyte_nbd::{Address, ExportInfo, Exports, Server};
 
-use super::null::NullDevice;
+use super::floor::nameless_file;
+use super::plain::PlainDevice;
 use super::volume::BenchPool;
 use crate::subject::Subject;
 use crate::workload::{Action, Workload};
@@ -23,6 +25,8 @@ use crate::workload::{Action, Workload};
 pub(crate) enum ServedDevice {
     /// Nothing.
     Null,
+    /// Bare memory.
+    Memory,
     /// A volume, all of it written.
     Volume,
 }
@@ -64,7 +68,12 @@ impl Exports for OneExport {
 pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     let pool;
     let device: Arc<dyn BlockDevice> = match args.device {
-        ServedDevice::Null => Arc::new(NullDevice::new(args.size)?),
+        ServedDevice::Null => Arc::new(PlainDevice::null(args.size)?),
+        ServedDevice::Memory => {
+            let file = nameless_file(&args.folder, args.size)?;
+            let options = MediaOptions::new().force_flush(true).populate(true);
+            Arc::new(PlainDevice::memory(Mapped::from_file(&file, &options)?))
+        }
         ServedDevice::Volume => {
             pool = BenchPool::new(&args.folder, args.size, 1)?;
             let subject = pool.volume("served", args.size, Delta::Auto, MapKind::Radix)?;

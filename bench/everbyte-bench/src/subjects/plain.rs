@@ -1,25 +1,34 @@
-//! A device that does nothing: what is left is the server.
+//! Devices that are no more than memory, or not even that: what is left is the server.
 
 use std::os::fd::BorrowedFd;
 
 use everbyte_device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, check_range, send_all,
 };
-use everbyte_media::{Mapped, MediaOptions, Medium, OpenError, Piece};
+use everbyte_media::{Mapped, MediaOptions, Medium, OpenError, Piece, PoolOffset};
 
-/// Reads as zeroes and forgets writes. It sends as the volume does, without copying.
-pub(crate) struct NullDevice {
+/// Bytes in memory without any protection, or nothing. It sends as the volume does, without
+/// copying.
+pub(crate) struct PlainDevice {
     size_bytes: u64,
-    sender: Mapped,
+    medium: Mapped,
+    /// Whether what is written is kept; else it is forgotten and all reads as zeroes.
+    keeps: bool,
 }
 
-impl NullDevice {
-    /// A device of `size_bytes`.
+impl PlainDevice {
+    /// A device of `size_bytes` that keeps nothing.
     ///
     /// # Errors
     /// No memory.
-    pub(crate) fn new(size_bytes: u64) -> Result<Self, OpenError> {
-        Ok(Self { size_bytes, sender: Mapped::anonymous(4096, &MediaOptions::new())? })
+    pub(crate) fn null(size_bytes: u64) -> Result<Self, OpenError> {
+        let medium = Mapped::anonymous(4096, &MediaOptions::new())?;
+        Ok(Self { size_bytes, medium, keeps: false })
+    }
+
+    /// All of `medium`, with every write streamed and fenced: the floor of what keeps data.
+    pub(crate) fn memory(medium: Mapped) -> Self {
+        Self { size_bytes: medium.len(), medium, keeps: true }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -27,7 +36,7 @@ impl NullDevice {
     }
 }
 
-impl BlockDevice for NullDevice {
+impl BlockDevice for PlainDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
             size_bytes: self.size_bytes,
@@ -39,7 +48,10 @@ impl BlockDevice for NullDevice {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, out.len() as u64)?;
-        out.fill(0);
+        match self.keeps {
+            true => self.medium.read(PoolOffset(offset), out),
+            false => out.fill(0),
+        }
         Ok(())
     }
 
@@ -51,16 +63,27 @@ impl BlockDevice for NullDevice {
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
         self.check(offset, len as u64)?;
-        let pieces = [Piece::Bytes(prefix), Piece::Zeroes { len }];
-        let sent = self.sender.send(socket, &pieces)?;
+        let data = match self.keeps {
+            true => Piece::Stored { at: PoolOffset(offset), len },
+            false => Piece::Zeroes { len },
+        };
+        let sent = self.medium.send(socket, &[Piece::Bytes(prefix), data])?;
         send_all(socket, &prefix[sent.min(prefix.len())..])?;
-        let zeroes_sent = sent.saturating_sub(prefix.len());
-        send_all(socket, &vec![0; len - zeroes_sent])?;
+        let data_sent = sent.saturating_sub(prefix.len());
+        let mut rest = vec![0; len - data_sent];
+        self.read(offset + data_sent as u64, &mut rest)?;
+        send_all(socket, &rest)?;
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8], _fua: Fua) -> Result<(), DeviceError> {
-        self.check(offset, data.len() as u64)
+        self.check(offset, data.len() as u64)?;
+        if self.keeps {
+            self.medium.stream(PoolOffset(offset), data);
+            // Memory that fails would end this process.
+            let _fails_only_with_the_process = self.medium.fence();
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
