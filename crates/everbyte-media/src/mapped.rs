@@ -24,8 +24,8 @@ use crate::emulate::{self, Technology};
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{Counters, MediaError, Medium, Piece, Survives};
 use crate::open::{
-    MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, name_of, open_path,
-    probe,
+    MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, memory_to_spare,
+    name_of, open_path, probe,
 };
 use crate::send;
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
@@ -126,6 +126,7 @@ impl Mapped {
             flags: rustix::mm::MapFlags::PRIVATE,
             cache_persists: false,
             regular: false,
+            shared_only: false,
         };
         Self::map(Source::Anonymous, name, &found, options)
     }
@@ -179,7 +180,39 @@ impl Mapped {
 
     fn map_file(file: File, name: String, options: &MediaOptions) -> Result<Self, OpenError> {
         let found = probe(&file, &name, options)?;
+        if options.private && found.shared_only {
+            let device = Self::map_file(file, name.clone(), &MediaOptions::new().read_only(true))?;
+            // Pages that are zero in the device take no memory.
+            let options = options.clone().populate(false);
+            let mut copy = Self::map(Source::Anonymous, name, &found, &options)?;
+            copy.copy_from(&device, memory_to_spare())?;
+            copy.counters = ShardedCounters::default();
+            return Ok(copy);
+        }
         Self::map(Source::File { file, flags: found.flags }, name, &found, options)
+    }
+
+    /// Copies what `device`, which is as long, holds into this medium of zeroes. A block that is
+    /// copied counts as a large page, because it may take one.
+    fn copy_from(&self, device: &Self, bytes_max: u64) -> Result<(), OpenError> {
+        const PAGE_BLOCKS: u64 = 512;
+        let (mut left, mut page) = (bytes_max, None);
+        let mut bytes = [0; BLOCK];
+        for block in (0..device.len() / BLOCK_U64).map(BlockNo) {
+            device.read(block.offset(), &mut bytes);
+            if bytes == [0; BLOCK] {
+                continue;
+            }
+            if page.replace(block.0 / PAGE_BLOCKS) != Some(block.0 / PAGE_BLOCKS) {
+                let taken = PAGE_BLOCKS * BLOCK_U64;
+                left = left
+                    .checked_sub(taken)
+                    .ok_or_else(|| OpenError::NoMemory { name: device.name.clone(), bytes_max })?;
+            }
+            self.store(block.offset(), &bytes);
+        }
+        let checked = device.check().map_err(io::Error::other);
+        checked.map_err(OpenError::io("read", &device.name))
     }
 
     fn map(
@@ -465,6 +498,26 @@ mod tests {
         let mut byte = [0];
         medium.read(PoolOffset(8), &mut byte);
         assert_eq!(&byte, b"x", "reads go on");
+    }
+
+    #[test]
+    fn a_copy_has_every_block_and_knows_its_limit() {
+        let len = 4 << 20;
+        let medium = || Mapped::anonymous(len, &MediaOptions::new()).unwrap();
+        let device = medium();
+        device.store(PoolOffset(BLOCK_U64), &[7; BLOCK]);
+        device.store(PoolOffset(2 * BLOCK_U64), &[8]);
+        device.store(PoolOffset(len - 1), &[9]);
+        let copy = medium();
+        copy.copy_from(&device, len).unwrap();
+        let mut bytes = vec![0; to_usize(len)];
+        let mut expected = bytes.clone();
+        copy.read(PoolOffset(0), &mut bytes);
+        device.read(PoolOffset(0), &mut expected);
+        assert_eq!(bytes, expected);
+        let error = medium().copy_from(&device, len - 1).unwrap_err();
+        assert!(matches!(error, OpenError::NoMemory { .. }), "{error}");
+        assert!(memory_to_spare() >= BLOCK_U64);
     }
 
     #[test]

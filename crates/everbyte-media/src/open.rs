@@ -71,7 +71,8 @@ impl MediaOptions {
     }
 
     /// Maps a copy-on-write copy: the file never changes, and what is stored is lost in the end.
-    /// A file opened by path is opened for reading only.
+    /// A file opened by path is opened for reading only. Of a DAX device, which can only be mapped
+    /// shared, every block that is not zero is copied into memory instead.
     pub fn private(mut self, private: bool) -> Self {
         self.private = private;
         self
@@ -184,6 +185,14 @@ pub enum OpenError {
         /// Why.
         reason: String,
     },
+    /// A private copy of a medium that can only be mapped shared needs more memory than there is.
+    #[error("cannot copy {name}: it holds more than the {bytes_max} bytes of memory to spare")]
+    NoMemory {
+        /// The file.
+        name: String,
+        /// Bytes that may be copied.
+        bytes_max: u64,
+    },
     /// The process has too many media open.
     #[error("cannot open {name}: {limit} media are open already")]
     TooMany {
@@ -215,6 +224,8 @@ pub(crate) struct Probe {
     pub(crate) cache_persists: bool,
     /// Whether it is a regular file, whose length can change.
     pub(crate) regular: bool,
+    /// Whether the kernel maps it shared only, so that a private copy has to be made by copying.
+    pub(crate) shared_only: bool,
 }
 
 /// Opens the file at `path` as `options` need it.
@@ -339,6 +350,7 @@ impl Probe {
             flags: MapFlags::SHARED,
             cache_persists: false,
             regular: false,
+            shared_only: false,
         }
     }
 }
@@ -371,7 +383,17 @@ fn probe_device_dax(device: &Path) -> Option<Probe> {
         .any(|part| part.as_os_str().to_str().is_some_and(|part| part.starts_with("ndbus")));
     let survives = if nvdimm { Survives::Power } else { Survives::Process };
     let page = page.max(BLOCK_U64);
-    Some(Probe { kind: MediaKind::Dax, survives, page, ..Probe::paged_file(len) })
+    let dax = Probe { kind: MediaKind::Dax, survives, page, ..Probe::paged_file(len) };
+    Some(Probe { shared_only: true, ..dax })
+}
+
+/// Bytes of memory that a copy may take without driving others out: half of what is available.
+pub(crate) fn memory_to_spare() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = |line: &str| {
+        line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    meminfo.lines().find_map(available).map_or(u64::MAX, |kib| kib / 2 * 1024)
 }
 
 /// Whether every region under `devices` counts the processor's cache as persistent (eADR).
