@@ -1,7 +1,7 @@
 //! Every promise in `docs/semantics.md` names a test that exists.
 //!
 //! The document holds tables; the last column of each names tests in backticks: a Rust test as
-//! `crate::path::test_name`, or a script as `tests/e2e/NAME`. Whether the test proves the promise
+//! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`. Whether the test proves the promise
 //! is for a reader to judge.
 
 use super::{Finding, Tree};
@@ -39,7 +39,7 @@ fn last_cell(row: &str) -> &str {
 }
 
 fn exists(tree: &Tree, test: &str) -> bool {
-    if test.starts_with("tests/e2e/") {
+    if test.starts_with("tests/") {
         return tree.get(test).is_some();
     }
     let Some((owner, name)) = test.split_once("::") else { return false };

@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+#
+# What the guest does once guest-init.sh has given it the host's files. Its orders are in
+# share/orders: shell variables TASK and whatever that task reads. What it has to tell goes into
+# files beside them, so the host knows it even if the machine dies the next moment.
+
+set -euo pipefail
+
+SHARE=/run/share
+MOUNT=/run/mount
+# shellcheck source=/dev/null
+source "$SHARE/orders"
+
+say() { printf '%s\n' "$*"; }
+fail() {
+    printf 'FAILED in the guest: %s\n' "$*"
+    exit 1
+}
+
+load() {
+    local module
+    for module in "$@"; do
+        modprobe -C /dev/null -d "$KERNEL_FILES" "$module" || fail "no module $module"
+    done
+}
+
+network() {
+    load virtio_net
+    busybox ip link set lo up
+    busybox ip link set eth0 up
+    busybox ip address add 10.0.2.15/24 dev eth0
+}
+
+appears() {
+    local wait
+    for ((wait = 0; wait < 200; wait++)); do
+        [[ ! -e $1 ]] || return 0
+        sleep 0.05
+    done
+    fail "$1 does not appear"
+}
+
+# tell NAME: the file share/NAME holds standard input, all of it from the moment that it exists.
+tell() {
+    cat >"$SHARE/$1.part"
+    mv "$SHARE/$1.part" "$SHARE/$1"
+}
+
+# --- a pool in the guest ----------------------------------------------------------------------
+
+# make_namespace MODE: on the first boot; later ones find what it wrote to the medium.
+make_namespace() {
+    load nfit nd_pmem
+    appears /sys/bus/nd/devices/namespace0.0
+    [[ $FRESH != yes ]] || ndctl create-namespace -f -e namespace0.0 -m "$1" -M mem >/dev/null ||
+        fail "ndctl cannot make a namespace"
+}
+
+# mount_device DEVICE OPTIONS: ext4 on the device, with the pool in a file on it.
+mount_device() {
+    POOL=$MOUNT/pool
+    load ext4
+    appears "$1"
+    if [[ $FRESH == yes ]]; then
+        mkfs.ext4 -q -b 4096 "$1" || fail "mkfs.ext4 failed"
+    else
+        # The mount replays the journal; what it leaves must be whole.
+        mount -o "$2" "$1" "$MOUNT" || fail "ext4 cannot be mounted after the kill"
+        umount "$MOUNT"
+        e2fsck -fn "$1" || fail "ext4 is not clean after the kill"
+    fi
+    # A journal that commits late makes sure that nothing is durable by mere luck.
+    mount -o "$2,commit=300" "$1" "$MOUNT"
+}
+
+find_medium() {
+    case $MEDIUM in
+    dax | eadr)
+        make_namespace fsdax
+        mount_device /dev/pmem0 dax=always
+        ;;
+    devdax)
+        load device_dax dax_pmem
+        make_namespace devdax
+        POOL=/dev/dax0.0
+        appears "$POOL"
+        ;;
+    file)
+        load virtio_blk
+        mount_device /dev/vda defaults
+        ;;
+    *) fail "there is no medium $MEDIUM" ;;
+    esac
+}
+
+serve_pool() {
+    local everbyte=("$EVERBYTE") server status size=()
+    network
+    find_medium
+    if [[ $FRESH == yes ]]; then
+        [[ $MEDIUM == devdax ]] || size=(--size "$POOL_SIZE")
+        "$EVERBYTE" pool create "$POOL" "${size[@]}"
+        "$EVERBYTE" volume create "$POOL" vol --size "$VOLUME_SIZE"
+    else
+        # Looks at the pool as the kill left it, recovered in a private copy.
+        status=0
+        "$EVERBYTE" pool check "$POOL" || status=$?
+        tell check <<<"$status"
+    fi
+    if [[ $DEAF == yes ]]; then
+        everbyte=(/usr/bin/python3 "$TESTS/deaf.py" "$EVERBYTE")
+    fi
+    "${everbyte[@]}" serve "$POOL" --nbd tcp:0.0.0.0:10809 >"$SHARE/server.out" \
+        2>"$SHARE/server.log" &
+    server=$!
+    until grep -q '^ready: ' "$SHARE/server.out"; do
+        kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -n 5 "$SHARE/server.log")"
+        sleep 0.05
+    done
+    "$EVERBYTE" pool info "$POOL" --json | tell info.json
+    # The kernel's own word on the mapping: "sf" is MAP_SYNC.
+    awk -v pool="$POOL" '/^[0-9a-f]+-/ { ours = ($6 == pool) } ours && /^VmFlags:/' \
+        "/proc/$server/smaps" | tell mapping
+    tell ready <"$SHARE/server.out"
+    wait "$server"
+}
+
+# --- the kernel's NBD client ------------------------------------------------------------------
+
+attach_nbd() {
+    nbd-client 10.0.2.2 "$NBD_PORT" /dev/nbd0 -name "$NBD_VOLUME" -block-size 4096 ||
+        fail "nbd-client cannot connect"
+    [[ $(blockdev --getsize64 /dev/nbd0) -gt 0 ]] || fail "the device has no size"
+}
+
+detach_nbd() {
+    nbd-client -d /dev/nbd0 || fail "nbd-client cannot disconnect"
+}
+
+manifest() {
+    (cd "$MOUNT" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum)
+}
+
+# A file system's life: made, filled, and found again by another mount, on another connection.
+try_file_system() {
+    network
+    load nbd "$FS_MODULE"
+    attach_nbd
+    case $FS_MODULE in
+    ext4) mkfs.ext4 -q /dev/nbd0 ;;
+    ntfs3) mkfs.ntfs -q -Q -F /dev/nbd0 ;;
+    esac || fail "mkfs failed"
+    mount -t "$FS_MODULE" /dev/nbd0 "$MOUNT" || fail "cannot mount $FS_MODULE"
+    /usr/bin/python3 "$E2E/fill_tree.py" "$MOUNT" 5 "$SMALL_FILES" "$LARGE_MIB"
+    manifest >/run/before
+    [[ $(wc -l </run/before) -gt $((SMALL_FILES / 2)) ]] || fail "the file system was not filled"
+    umount "$MOUNT"
+    detach_nbd
+    echo 3 >/proc/sys/vm/drop_caches
+
+    attach_nbd
+    case $FS_MODULE in
+    ext4) e2fsck -fn /dev/nbd0 ;;
+    ntfs3) ntfsfix -n /dev/nbd0 ;;
+    esac || fail "$FS_MODULE is not clean"
+    mount -t "$FS_MODULE" /dev/nbd0 "$MOUNT" || fail "cannot mount $FS_MODULE again"
+    manifest >/run/after
+    cmp /run/before /run/after || fail "$FS_MODULE lost or changed files"
+    umount "$MOUNT"
+    detach_nbd
+    wc -l </run/after | tell files
+}
+
+# Holds ext4 to the ledger of the machine that was killed, then writes until this one is.
+write_until_killed() {
+    network
+    load nbd ext4
+    attach_nbd
+    if [[ $FRESH == yes ]]; then
+        mkfs.ext4 -q /dev/nbd0 || fail "mkfs failed"
+    fi
+    mount /dev/nbd0 "$MOUNT" || fail "ext4 cannot be mounted after the kill"
+    /usr/bin/python3 "$E2E/fsync_writer.py" verify "$MOUNT" "$SHARE/ledger" >/run/verified ||
+        fail "ext4 lost what fsync had acknowledged"
+    umount "$MOUNT"
+    e2fsck -fn /dev/nbd0 || fail "ext4 is not clean after the kill"
+    tell verified </run/verified
+    mount /dev/nbd0 "$MOUNT"
+    # With `nobarrier` ext4 sends no FLUSH, and fsync promises what nobody keeps.
+    [[ $BARRIER == yes ]] || mount -o remount,nobarrier "$MOUNT" || fail "cannot be careless"
+    : | tell ready
+    /usr/bin/python3 "$E2E/fsync_writer.py" write "$MOUNT" "$SHARE/ledger"
+    fail "the writer ended"
+}
+
+"$TASK"

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+#
+# The machine tests in short, for every change: machine kills on DAX, and the kernel's NBD client
+# with ext4 and NTFS. tests/nightly.sh has the rest; see tests/e2e/tally.sh for how it ends.
+
+cd "$(dirname "$0")" || exit 1
+source ../e2e/tally.sh
+
+run kill.py 2
+run client.py 0
+tally
