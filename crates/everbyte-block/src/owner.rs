@@ -6,6 +6,7 @@ use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{BlockOwner, Claim, Corrupt, Owners, VolumeView};
 
+use crate::delta::Delta;
 use crate::map;
 
 struct BlockMaps;
@@ -21,6 +22,11 @@ impl<M: Medium> BlockOwner<M> for BlockMaps {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
+        if Delta::from_code(view.descriptor.delta).is_none() {
+            // The volume could not be opened, so a check must not call it sound.
+            let what = "unknown translation";
+            return Err(Corrupt::new("volume descriptor", view.root_at, what));
+        }
         map::visit(medium, view, claim)
     }
 }

@@ -12,7 +12,7 @@ use everbyte_device::DeviceError;
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::sync::{Mutex, MutexGuard};
-use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, WriteError};
+use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, VolumeView, WriteError};
 
 use crate::delta::{Delta, DeltaState};
 use crate::locks::BlockLocks;
@@ -103,6 +103,15 @@ impl<M: Medium> BlockVolume<M> {
             Delta::from_code(descriptor.delta).ok_or_else(|| unknown("unknown translation"))?;
         let (read_ns, write_ns) = volume.medium().line_cost_ns();
         let size_bytes = volume.size_bytes()?;
+        let bounds = pool.data_bounds();
+        let view = VolumeView {
+            descriptor,
+            root_at: volume.root_at(),
+            size_bytes,
+            data_start: bounds.start,
+            data_end: bounds.end,
+        };
+        map::check_shape(volume.medium(), &view)?;
         let block_volume = Self {
             pool: Arc::clone(pool),
             map,

@@ -25,6 +25,10 @@ use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
 use crate::volume::log_geometry;
 
+/// No volume gets as far as this epoch, so a mark beyond it is wrong; those that follow must fit
+/// in a checked word.
+const COMPLETED_MAX: u64 = 1 << 47;
+
 /// What recovery did with a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
@@ -203,17 +207,19 @@ fn write_back<M: Medium>(
 /// The last completed epoch of the volume whose header is at `header_at`.
 ///
 /// # Errors
-/// Neither copy of the mark is valid.
+/// Neither copy of the mark is valid, or it cannot be.
 pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
+    let wrong = |what: &str| Corrupt::new("completed mark", header_at.plus(COMPLETED_A_AT), what);
     let copies = [COMPLETED_A_AT, COMPLETED_B_AT];
-    copies
+    let newest = copies
         .into_iter()
         .filter_map(|at| decode_word(medium.load_word(header_at.plus(at))))
         .max()
-        .ok_or_else(|| {
-            let at = header_at.plus(COMPLETED_A_AT);
-            Corrupt::new("completed mark", at, "neither copy has right check bits")
-        })
+        .ok_or_else(|| wrong("neither copy has right check bits"))?;
+    if newest > COMPLETED_MAX {
+        return Err(wrong("no volume ever gets that far"));
+    }
+    Ok(newest)
 }
 
 /// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A volume whose log is damaged is left

@@ -31,12 +31,11 @@ pub(crate) fn copy_table<M: Medium>(
     }
 }
 
-pub(super) fn visit<M: Medium>(
-    medium: &M,
-    view: &VolumeView<'_>,
-    claim: &mut Claim<'_>,
-) -> Result<(), Corrupt> {
-    let blocks = view.size_bytes.div_ceil(BLOCK_U64);
+/// The table, which lies in the pool's data as a whole.
+///
+/// # Errors
+/// There is none, or it does not fit.
+pub(super) fn table<M: Medium>(medium: &M, view: &VolumeView<'_>) -> Result<BlockRun, Corrupt> {
     let Some(root) = load_entry(medium, view.root_at)? else {
         return Err(Corrupt::new("volume root", view.root_at, "a direct map has no table"));
     };
@@ -45,10 +44,24 @@ pub(super) fn visit<M: Medium>(
     if table.start.0 + table.len > view.data_end {
         return Err(Corrupt::new("volume root", view.root_at, "the table leaves the pool's data"));
     }
+    Ok(table)
+}
+
+pub(super) fn visit<M: Medium>(
+    medium: &M,
+    view: &VolumeView<'_>,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let table = table(medium, view)?;
     claim(table, view.root_at)?;
-    for index in 0..blocks {
-        let at = slot_at(root.block, index);
+    let blocks = view.size_bytes.div_ceil(BLOCK_U64);
+    for index in 0..table.len * ENTRIES {
+        let at = slot_at(table.start, index);
         if let Some(entry) = load_entry(medium, at)? {
+            if index >= blocks {
+                // Growing the volume would bring it to light.
+                return Err(Corrupt::new("map entry", at, "it lies beyond the volume's end"));
+            }
             let entry = in_bounds(view, entry, at)?;
             claim(BlockRun { start: entry.block, len: 1 }, at)?;
         }

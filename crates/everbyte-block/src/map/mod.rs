@@ -89,6 +89,17 @@ pub(crate) fn visit<M: Medium>(
     }
 }
 
+/// Checks what look-ups rely on and do not check themselves: that a table is as long as the volume.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn check_shape<M: Medium>(medium: &M, view: &VolumeView<'_>) -> Result<(), Corrupt> {
+    match MapKind::from_code(view.descriptor.map) {
+        Some(MapKind::Direct) => direct::table(medium, view).map(drop),
+        Some(MapKind::Radix) | None => Ok(()),
+    }
+}
+
 /// Checks that the entry at `at` names a block that a map may name.
 fn in_bounds(view: &VolumeView<'_>, entry: Entry, at: PoolOffset) -> Result<Entry, Corrupt> {
     if view.may_name(entry.block) {

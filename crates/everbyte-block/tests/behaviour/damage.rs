@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
+use everbyte_pool::format::{
+    COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, ROOT_AT, SIZE_AT,
+    SUPERBLOCK_COPIES, Superblock, encode_word,
+};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::{new_pool, new_volume, pattern};
 
 const OPTIONS: BlockOptions = BlockOptions {
-    map: everbyte_block::MapKind::Radix,
+    map: MapKind::Radix,
     delta: Delta::On,
     threshold_percent: 50,
     log_bytes: Some(64 << 10),
@@ -169,6 +174,110 @@ fn no_flip_of_metadata_panics() {
             let _ = pool.close();
         }
     }
+}
+
+/// The header of the only volume.
+const HEADER: PoolOffset = PoolOffset(2 * 4096);
+
+/// A cleanly closed pool with a volume of 1 MiB over a direct table.
+fn closed_pool_with_table() -> Arc<Mapped> {
+    let pool = new_pool(1024);
+    let options = BlockOptions { map: MapKind::Direct, ..OPTIONS };
+    let volume = new_volume(&pool, "v", 1 << 20, &options);
+    volume.write(0, &pattern(1, 64 << 10), Fua::No).unwrap();
+    pool.close().unwrap();
+    Arc::clone(pool.medium())
+}
+
+fn rewrite<T: FromBytes + IntoBytes + Immutable>(
+    medium: &Mapped,
+    at: PoolOffset,
+    change: impl FnOnce(T) -> T,
+) {
+    let mut value = T::new_zeroed();
+    medium.read(at, value.as_mut_bytes());
+    medium.store(at, change(value).as_bytes());
+}
+
+#[test]
+fn a_table_shorter_than_its_volume_is_an_error() {
+    let medium = closed_pool_with_table();
+    medium.store_word(HEADER.plus(SIZE_AT), encode_word(1 << 40));
+    let pool = open(&medium).unwrap();
+    let error = BlockVolume::open(&pool, "v").err().unwrap().to_string();
+    assert!(error.contains("volume root at") && error.contains("leaves the pool"), "{error}");
+    assert!(!pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn an_entry_beyond_the_end_is_found() {
+    let medium = closed_pool_with_table();
+    let root = Entry::decode(medium.load_word(HEADER.plus(ROOT_AT))).unwrap().unwrap();
+    let first = medium.load_word(root.block.offset());
+    medium.store_word(root.block.offset().plus(256 * 8), first);
+    let report = open(&medium).unwrap().check().unwrap();
+    assert!(report.problems[0].contains("beyond the volume's end"), "{report:?}");
+}
+
+#[test]
+fn an_unknown_translation_is_found_by_the_check() {
+    let medium = closed_pool_with_table();
+    for copy in DESCRIPTOR_AT {
+        rewrite(&medium, HEADER.plus(copy), |descriptor: Descriptor| {
+            Descriptor { delta: 7, ..descriptor }.sealed()
+        });
+    }
+    let pool = open(&medium).unwrap();
+    assert!(BlockVolume::open(&pool, "v").is_err());
+    let report = pool.check().unwrap();
+    assert!(report.problems[0].contains("unknown translation"), "{report:?}");
+}
+
+#[test]
+fn counters_about_to_overflow_are_errors() {
+    let medium = closed_pool_with_table();
+    for at in [COMPLETED_A_AT, COMPLETED_B_AT] {
+        medium.store_word(HEADER.plus(at), encode_word((1 << 48) - 2));
+    }
+    let pool = open(&medium).unwrap();
+    assert!(pool.read_only_reason().unwrap().contains("completed mark"), "{:?}", pool.info());
+    let changes: [fn(Superblock) -> Superblock; 2] = [
+        |superblock| Superblock { generation: u64::MAX, ..superblock }.sealed(),
+        |superblock| Superblock { next_volume_uid: u64::MAX, ..superblock }.sealed(),
+    ];
+    for change in changes {
+        let medium = closed_pool_with_table();
+        for copy in SUPERBLOCK_COPIES {
+            rewrite(&medium, copy, change);
+        }
+        let error = open(&medium).err().unwrap().to_string();
+        assert!(error.contains("its counters"), "{error}");
+    }
+}
+
+#[test]
+fn a_saved_free_map_that_lies_is_found_and_harms_nobody() {
+    let medium = closed_pool_with_table();
+    let mut superblock = Superblock::new_zeroed();
+    medium.read(SUPERBLOCK_COPIES[0], superblock.as_mut_bytes());
+    let saved_at = BlockNo(superblock.saved_start).offset();
+    let mut saved = vec![0; usize::try_from(superblock.saved_bytes).unwrap()];
+    medium.read(saved_at, &mut saved);
+    // Blocks that are in use are called free, with a checksum that is right.
+    let data_start = usize::try_from(superblock.data_start).unwrap();
+    saved[data_start.div_ceil(8)..].fill(0xFF);
+    medium.store(saved_at, &saved);
+    superblock.saved_crc = crc32c::crc32c(&saved);
+    for copy in SUPERBLOCK_COPIES {
+        medium.store(copy, superblock.sealed().as_bytes());
+    }
+    let pool = open(&medium).unwrap();
+    let report = pool.check().unwrap();
+    assert!(report.problems[0].contains("yet is free for others"), "{report:?}");
+    // A block that is replaced is freed although it was free.
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(0, &pattern(2, 4096), Fua::Yes).unwrap();
+    volume.flush().unwrap();
 }
 
 fn copy(medium: &Arc<Mapped>) -> Arc<Mapped> {

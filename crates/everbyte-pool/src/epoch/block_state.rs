@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset, prefetch};
 
-/// Blocks whose states are made together: 128 MiB of pool, about 2 MiB of DRAM.
-const SEGMENT: usize = 1 << 15;
+/// Blocks whose states are made together: 128 MiB of pool, about 2 MiB of DRAM. A fuzzer opens small
+/// pools, thousands of them a second.
+const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 15 };
 const WORDS: usize = 512;
 
 /// The state of one block. See the module's head.

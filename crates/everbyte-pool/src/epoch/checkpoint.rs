@@ -136,8 +136,8 @@ impl<M: Medium> Volume<M> {
 
     fn give_back(&self, block: BlockNo) {
         if let Err(error) = self.shared.alloc.free(block) {
-            tracing::error!(%error, "a block was freed twice; it stays used until the next check");
-            debug_assert!(false, "{error}");
+            // A saved allocator state that lies can bring this about, so it is no assertion.
+            tracing::error!(%error, "a block was freed twice; `pool check` says more");
         }
     }
 }

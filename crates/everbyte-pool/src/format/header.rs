@@ -163,9 +163,31 @@ impl Descriptor {
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }
 
-    /// Blocks of the whole log.
+    /// Blocks of the whole log; more than any pool has if there are too many to count.
     #[must_use]
     pub fn log_blocks(&self) -> u64 {
-        2 * u64::from(self.lanes) * u64::from(self.half_blocks)
+        (2 * u64::from(self.lanes)).saturating_mul(u64::from(self.half_blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    #[test]
+    fn a_log_too_large_to_count_does_not_fit() {
+        let mut descriptor = Descriptor::new_zeroed();
+        descriptor.kind = VolumeKind::Block as u32;
+        descriptor.name[0] = b'v';
+        (descriptor.log_start, descriptor.lanes, descriptor.half_blocks) = (66, 1, 4);
+        let parse = |descriptor: Descriptor| {
+            Descriptor::parse(descriptor.sealed().as_bytes(), PoolOffset(0), 66, 1000)
+        };
+        assert!(parse(descriptor).is_ok());
+        // 2 * lanes * half_blocks is a multiple of 2^64, and 4.
+        (descriptor.lanes, descriptor.half_blocks) = (2_147_549_185, 4_294_836_226);
+        assert!(parse(descriptor).unwrap_err().to_string().contains("does not fit"));
     }
 }

@@ -19,6 +19,9 @@ const RO_COMPAT_KNOWN: u64 = 0;
 /// Features that everyone must know.
 const INCOMPAT_KNOWN: u64 = 0;
 
+/// Counters beyond this are wrong; those below never run out.
+const COUNTER_MAX: u64 = u64::MAX / 2;
+
 /// Where the two copies lie.
 pub const SUPERBLOCK_COPIES: [PoolOffset; 2] = [PoolOffset(0), PoolOffset(BLOCK_U64)];
 
@@ -134,6 +137,9 @@ impl Superblock {
         }
         if sb.block_bytes as usize != BLOCK {
             return wrong(format!("its blocks have {} bytes, not {BLOCK}", sb.block_bytes));
+        }
+        if sb.generation.max(sb.next_volume_uid) > COUNTER_MAX {
+            return wrong("its counters stand where no pool ever gets".into());
         }
         sb.check_geometry(at, medium_bytes)?;
         tracing::trace!(ignored_features = sb.compat & !COMPAT_KNOWN, "superblock accepted");
