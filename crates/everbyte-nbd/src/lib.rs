@@ -28,4 +28,4 @@ pub use counters::ServerStats;
 pub use handshake::{ExportInfo, Exports};
 pub use listener::BindError;
 pub use remote::RemoteDevice;
-pub use server::{Server, Settings};
+pub use server::{ConnectionEnd, Server, Settings, serve_connection};

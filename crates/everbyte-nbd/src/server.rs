@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -20,7 +20,7 @@ use rustix::net::{Shutdown, SocketFlags, sockopt};
 use crate::address::Address;
 use crate::counters::{Counters, ServerStats};
 use crate::end::End;
-use crate::handshake::{Exports, haggle};
+use crate::handshake::{Exports, Session, haggle};
 use crate::listener::{BindError, Listener};
 use crate::transmission::Transmission;
 use crate::wire::Wire;
@@ -303,12 +303,8 @@ impl Connection {
             sockopt::set_tcp_nodelay(&*socket, true).map_err(io::Error::from)?;
             sockopt::set_socket_keepalive(&*socket, true).map_err(io::Error::from)?;
         }
-        let deadline = Instant::now() + self.shared.settings.handshake_time_max;
-        let wire = Wire { socket: socket.as_fd(), deadline: Some(deadline) };
-        let haggled = haggle(&wire, &*self.shared.exports).map_err(|end| match end {
-            End::Socket(error) if error.kind() == io::ErrorKind::TimedOut => End::Late,
-            end => end,
-        });
+        let time_max = self.shared.settings.handshake_time_max;
+        let haggled = haggle_in_time(socket.as_fd(), &*self.shared.exports, time_max);
         let Some(session) = haggled? else {
             return Ok(());
         };
@@ -332,6 +328,42 @@ impl Drop for Connection {
         self.shared.state.lock().connections.remove(&self.id);
         self.shared.ended.notify_all();
     }
+}
+
+/// Haggles for at most `time_max`. `None` means that the client left politely.
+fn haggle_in_time(
+    socket: BorrowedFd<'_>,
+    exports: &dyn Exports,
+    time_max: Duration,
+) -> Result<Option<Session>, End> {
+    let wire = Wire { socket, deadline: Some(Instant::now() + time_max) };
+    haggle(&wire, exports).map_err(|end| match end {
+        End::Socket(error) if error.kind() == io::ErrorKind::TimedOut => End::Late,
+        end => end,
+    })
+}
+
+/// Why a connection that was served with [`serve_connection`] ended.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct ConnectionEnd(#[from] End);
+
+/// Serves one connected stream socket on the calling thread until its peer has left: for sockets
+/// that somebody else accepted. Knows no bound but `handshake_time_max`, and no shutdown.
+///
+/// # Errors
+/// Why the connection ended other than by a goodbye; a peer that just closes is such an end, too.
+pub fn serve_connection(
+    socket: BorrowedFd<'_>,
+    exports: &dyn Exports,
+    handshake_time_max: Duration,
+) -> Result<(), ConnectionEnd> {
+    let Some(session) = haggle_in_time(socket, exports, handshake_time_max)? else {
+        return Ok(());
+    };
+    let counters = Counters::default();
+    let never = AtomicBool::new(false);
+    Ok(Transmission::new(socket, &session, &counters).run(&never)?)
 }
 
 /// What a log calls the peer of a socket.

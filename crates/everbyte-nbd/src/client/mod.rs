@@ -136,7 +136,14 @@ impl Client {
     /// # Errors
     /// If there is no server, no such export, or no common protocol.
     pub fn connect(address: &Address, export: &str) -> Result<Self, ClientError> {
-        let socket = connect_socket(address)?;
+        Self::over(connect_socket(address)?, export)
+    }
+
+    /// Opens an export over a stream socket that is connected to a server already.
+    ///
+    /// # Errors
+    /// If there is no such export, or no common protocol.
+    pub fn over(socket: OwnedFd, export: &str) -> Result<Self, ClientError> {
         let agreed = negotiate::go(socket.as_fd(), export)?;
         Ok(Self {
             socket,

@@ -61,9 +61,15 @@ impl ControlClient {
         let connected =
             ShortPath::new(&path).and_then(|short| UnixStream::connect(short.as_path()));
         match connected {
-            Ok(stream) => Ok(Self { path, stream: BufReader::new(stream) }),
+            Ok(stream) => Ok(Self::over(stream, path)),
             Err(source) => Err(ControlError::Unreachable { path, source }),
         }
+    }
+
+    /// Speaks over a stream that is connected to a server already; `path` names it in errors.
+    #[must_use]
+    pub fn over(stream: UnixStream, path: PathBuf) -> Self {
+        Self { path, stream: BufReader::new(stream) }
     }
 
     /// Bounds how long an answer may take; `None`, the default, waits for as long as the server

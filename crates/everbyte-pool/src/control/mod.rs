@@ -18,7 +18,7 @@ pub use message::{
     PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response, ServerStats, ServingStatus,
     VolumeStatus,
 };
-pub use server::{ControlServer, Handler, Refused};
+pub use server::{ControlServer, Handler, Refused, serve_stream};
 
 use std::ffi::OsString;
 use std::fs::File;

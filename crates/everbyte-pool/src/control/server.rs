@@ -165,7 +165,8 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
         return;
     }
     let spawned = std::thread::Builder::new().name("control-peer".into()).spawn(move || {
-        if let Err(error) = serve(&counted.0, &stream) {
+        let Shared { handler, stopping, .. } = &*counted.0;
+        if let Err(error) = serve(&**handler, stopping, &stream) {
             tracing::debug!(%error, "a control connection ended");
         }
     });
@@ -174,10 +175,18 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
     }
 }
 
-fn serve(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
+/// Serves one connected stream on the calling thread until its peer has left or gone wrong.
+///
+/// # Errors
+/// The socket's; `TimedOut` if the peer took too long.
+pub fn serve_stream(handler: &dyn Handler, stream: &UnixStream) -> io::Result<()> {
+    serve(handler, &AtomicBool::new(false), stream)
+}
+
+fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
     let mut buffer = Vec::new();
-    while !shared.stopping.load(Ordering::Acquire) {
+    while !stopping.load(Ordering::Acquire) {
         let line = match read_line(stream, &mut buffer) {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
@@ -187,7 +196,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         match parse(&line) {
-            Ok(request) => answer(stream, shared.handler.handle(request))?,
+            Ok(request) => answer(stream, handler.handle(request))?,
             Err(refused) => return answer(stream, Err(refused)),
         }
     }

@@ -1,0 +1,50 @@
+//! Addresses and NBD URIs as people type them.
+//!
+//! Oracle: no panic, and whatever is accepted survives being written and read again. Texts that
+//! would ask a resolver for a name are passed over.
+
+use std::net::IpAddr;
+
+use everbyte_nbd::Address;
+
+/// Reads `bytes` as an address and as a URI.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn address(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Some(rest) = text.strip_prefix("tcp:") {
+        let host = rest.rsplit_once(':').map_or("", |(host, _)| host);
+        if !needs_no_resolver(host) {
+            return;
+        }
+    }
+    if let Ok(address) = text.parse::<Address>() {
+        assert_eq!(address.to_string().parse(), Ok(address.clone()), "{text:?} reads differently");
+        assert_comes_back(&address, "");
+        assert_comes_back(&address, text);
+    }
+    if let Some((_, rest)) = text.split_once("://") {
+        let authority = rest.split(['/', '?']).next().unwrap_or("");
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => host,
+            _ => authority,
+        };
+        if !needs_no_resolver(host) {
+            return;
+        }
+    }
+    if let Ok((address, export)) = Address::from_uri(text) {
+        assert_comes_back(&address, &export);
+    }
+}
+
+fn assert_comes_back(address: &Address, export: &str) {
+    let uri = address.uri(export);
+    assert_eq!(Address::from_uri(&uri), Ok((address.clone(), export.to_owned())), "{uri}");
+}
+
+fn needs_no_resolver(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    host.is_empty() || host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+}

@@ -1,0 +1,18 @@
+//! The canary: a target with a planted mistake, so that finding and reporting are known to work.
+//!
+//! The mistake hides behind comparisons that chance alone does not pass, as real ones do.
+
+/// Takes a length-prefixed message apart and believes the length where it should not.
+///
+/// # Panics
+/// For messages that begin with `EVER`, a version of at least 7, and a length beyond their end.
+pub fn canary(bytes: &[u8]) {
+    let Some(rest) = bytes.strip_prefix(b"EVER") else { return };
+    let [version, len, payload @ ..] = rest else { return };
+    if *version < 7 {
+        return;
+    }
+    // The planted mistake: nothing says that so many bytes are there.
+    let payload = &payload[..usize::from(*len)];
+    assert!(payload.len() == usize::from(*len), "a slice has the length it was cut to");
+}

@@ -1,0 +1,192 @@
+//! The control socket: its server against hostile clients, its client against hostile servers.
+//!
+//! Oracle: no request reaches the handler unless its line says exactly that request; there is one
+//! answer a line, each of them well-formed, until the first line that is none; the client gives
+//! back what was said or an error.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use everbyte_pool::control::{
+    ControlClient, ControlError, Handler, NewVolume, PROTOCOL_VERSION, Refused, Request, Response,
+    ServingStatus, serve_stream,
+};
+use serde_json::{Value, json};
+
+use crate::socket::{SAID_MAX, drain, peer_saying};
+
+/// Bytes that a client says at most: the answers to so many lines fit in a socket's buffer.
+const CLIENT_SAID_MAX: usize = 4096;
+
+/// What stands for a sound request in an input: the byte and a number that picks one.
+const SOUND_REQUEST: u8 = 0xFF;
+
+/// Lets a client say `bytes` to a server if the first one is even, and a server to a client if
+/// not. Bytes 0xFF and one more stand for a sound message.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn control(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((which, said)) if which % 2 == 0 => serve(&said_by(said, sound_request)),
+        Some((_, said)) => ask(&said_by(said, sound_answer)),
+        None => {}
+    }
+}
+
+/// The bytes to be said: those of the input, with whole messages in place of some.
+fn said_by(input: &[u8], message: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
+    let mut said = Vec::new();
+    let mut bytes = input.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            SOUND_REQUEST => said.extend(message(bytes.next().copied().unwrap_or(0))),
+            other => said.push(other),
+        }
+    }
+    said
+}
+
+fn requests(number: u8) -> Request {
+    let name = "v".to_owned();
+    match number % 9 {
+        0 => Request::Info,
+        1 => Request::Check,
+        2 => Request::Grow { size_bytes: u64::MAX },
+        3 => Request::VolumeCreate(NewVolume {
+            name,
+            kind: "block".to_owned(),
+            size_bytes: 512,
+            map: "radix".to_owned(),
+            delta: "auto".to_owned(),
+            threshold_percent: 50,
+            log_bytes: None,
+            lanes: 1,
+        }),
+        4 => Request::VolumeList,
+        5 => Request::VolumeResize { name, size_bytes: 0 },
+        6 => Request::VolumeDelete { name, force: true },
+        7 => Request::Stats,
+        _ => Request::Exports,
+    }
+}
+
+fn line_of(request: &Request) -> Value {
+    json!({ "version": PROTOCOL_VERSION, "request": request })
+}
+
+fn sound_request(number: u8) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&line_of(&requests(number))).unwrap();
+    // Numbers from 128 on leave the line open for more.
+    if number < 128 {
+        line.push(b'\n');
+    }
+    line
+}
+
+fn responses(number: u8) -> Response {
+    match number % 4 {
+        0 => Response::Grown { size_bytes: 7 },
+        1 => Response::Deleted { name: "v".to_owned() },
+        2 => Response::Volumes(Vec::new()),
+        _ => Response::Serving(ServingStatus::default()),
+    }
+}
+
+fn sound_answer(number: u8) -> Vec<u8> {
+    let answer = match number % 8 {
+        7 => json!({ "version": PROTOCOL_VERSION, "error": "no" }),
+        _ => json!({ "version": PROTOCOL_VERSION, "response": responses(number) }),
+    };
+    let mut line = serde_json::to_vec(&answer).unwrap();
+    if number < 128 {
+        line.push(b'\n');
+    }
+    line
+}
+
+/// Answers everything, and remembers what it was asked.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<Request>>);
+
+impl Handler for Recorder {
+    fn handle(&self, request: Request) -> Result<Response, Refused> {
+        let mut asked = self.0.lock().unwrap();
+        asked.push(request);
+        match asked.len() % 3 {
+            0 => Err(Refused("not now".to_owned())),
+            number => Ok(responses(number as u8)),
+        }
+    }
+}
+
+fn serve(said: &[u8]) {
+    let said = &said[..said.len().min(CLIENT_SAID_MAX)];
+    let (near, far) = peer_saying(said);
+    let handler = Recorder::default();
+    serve_stream(&handler, &near).expect("the peer hears everything");
+    drop(near);
+    let mut heard = Vec::new();
+    drain(&far, &mut heard);
+    let asked = handler.0.into_inner().unwrap();
+    let lines: Vec<_> = said.split_inclusive(|&byte| byte == b'\n').collect();
+    let whole = lines.iter().filter(|line| line.ends_with(b"\n")).count();
+    let answers: Vec<Value> = heard
+        .split_inclusive(|&byte| byte == b'\n')
+        .map(|line| serde_json::from_slice(line).expect("an answer is JSON"))
+        .collect();
+    for (nth, request) in asked.iter().enumerate() {
+        let line: Value = serde_json::from_slice(lines[nth]).expect("a request is JSON");
+        let understood = line_of(request);
+        assert!(says(&line, &understood), "{line} was understood as {understood}");
+    }
+    // All lines up to the first that is no request are answered, and that one, too.
+    assert!(answers.len() == asked.len() || answers.len() == asked.len() + 1);
+    assert!(answers.len() == whole || answers.len() == asked.len() + 1);
+    for (nth, answer) in answers.iter().enumerate() {
+        assert_eq!(answer["version"], PROTOCOL_VERSION);
+        let refused = nth >= asked.len() || (nth + 1) % 3 == 0;
+        assert!(
+            answer["error"].is_string() == refused && answer["response"].is_object() != refused
+        );
+    }
+}
+
+/// Whether `line` says what `understood` says: everything in it, but for what may be left out.
+fn says(line: &Value, understood: &Value) -> bool {
+    match (line, understood) {
+        (Value::Object(line), Value::Object(understood)) => {
+            understood.iter().all(|(key, value)| match line.get(key) {
+                Some(said) => says(said, value),
+                None => value.is_null(),
+            })
+        }
+        (line, understood) => line == understood,
+    }
+}
+
+fn ask(said: &[u8]) {
+    let said = &said[..said.len().min(SAID_MAX)];
+    let (near, _far): (UnixStream, UnixStream) = peer_saying(said);
+    let mut client = ControlClient::over(near, PathBuf::from("pool.sock"));
+    for line in said.split_inclusive(|&byte| byte == b'\n').take(4) {
+        let answer = client.call(Request::Info);
+        let value: Option<Value> = serde_json::from_slice(line).ok();
+        match answer {
+            Ok(response) => {
+                let response = serde_json::to_value(&response).unwrap();
+                let value = value.expect("a response came from no JSON");
+                assert!(says(&value["response"], &response), "{value} became {response}");
+            }
+            Err(ControlError::Refused(words)) => {
+                assert_eq!(value.expect("words came from no JSON")["error"], words);
+            }
+            Err(error) => {
+                drop(error.to_string());
+                break;
+            }
+        }
+    }
+    drop(client.call(Request::Exports));
+}

@@ -1,0 +1,56 @@
+//! The bodies of the fuzz targets: plain functions of bytes that panic when a promise is broken.
+//!
+//! Each is called by a fuzzer (`fuzz/fuzz_targets`) and by a test that replays the corpora on any
+//! toolchain (`tests/corpora.rs`). Whatever the bytes, a target neither waits for anything nor
+//! leaves anything behind, and does the same whenever it is called with them. Nothing here is
+//! part of the program. `fuzz/README.md` says how to use it.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a target reports")]
+#![allow(clippy::print_stderr, reason = "stories are shown on demand")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "targets are for 64-bit machines, and cut numbers on purpose"
+)]
+
+mod address;
+mod canary;
+mod control;
+mod nbd;
+mod pool;
+mod socket;
+
+pub use address::address;
+pub use canary::canary;
+pub use control::control;
+pub use nbd::{nbd_client, nbd_server};
+pub use pool::pool_image;
+
+use std::fmt::Debug;
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Unstructured};
+
+/// Whether stories are printed, for who wants to understand an input.
+static SHOWS: LazyLock<bool> = LazyLock::new(|| std::env::var_os("EVERBYTE_FUZZ_SHOW").is_some());
+
+/// The story that `bytes` stand for.
+fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
+    let story = S::arbitrary_take_rest(Unstructured::new(bytes)).ok()?;
+    if *SHOWS {
+        eprintln!("{story:#?}");
+    }
+    Some(story)
+}
+
+/// A target: its name, which is that of its corpus, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The targets that must never fail. The canary, which must, is not among them.
+pub const TARGETS: [Target; 5] = [
+    ("pool_image", pool_image),
+    ("nbd_server", nbd_server),
+    ("nbd_client", nbd_client),
+    ("control", control),
+    ("address", address),
+];

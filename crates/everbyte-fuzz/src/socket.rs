@@ -1,0 +1,34 @@
+//! A connected pair of sockets used by one thread: what the peer says is said before the other
+//! side runs, and what is answered waits in the socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+/// Bytes that a peer may say: they and their answers must fit in the sockets' buffers.
+pub(crate) const SAID_MAX: usize = 32 << 10;
+
+/// Bytes that a socket is asked to buffer.
+const BUFFER_LEN: usize = 1 << 20;
+
+/// A peer that has said `bytes` and will say no more, and the end of the line that hears it.
+pub(crate) fn peer_saying(bytes: &[u8]) -> (UnixStream, UnixStream) {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    for end in [&near, &far] {
+        rustix::net::sockopt::set_socket_send_buffer_size(end, BUFFER_LEN).unwrap();
+    }
+    far.write_all(&bytes[..bytes.len().min(SAID_MAX)]).unwrap();
+    far.shutdown(Shutdown::Write).unwrap();
+    far.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+/// Appends what has arrived at `end` to `heard`.
+pub(crate) fn drain(mut end: &UnixStream, heard: &mut Vec<u8>) {
+    match end.read_to_end(heard) {
+        Ok(_) => {}
+        Err(error)
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionReset) => {}
+        Err(error) => panic!("the socket failed: {error}"),
+    }
+}
