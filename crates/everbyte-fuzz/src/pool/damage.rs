@@ -31,7 +31,7 @@ const DESCRIPTOR: [Field; 11] = fields!(Descriptor:
     uid 8, kind 4, map 4, name 8, log_start 8, lanes 4, half_blocks 4, threshold_lines 4, delta 4,
     log_key 8, reserved 4);
 const RECORD: [Field; 11] = fields!(RecordHeader:
-    log_key 8, epoch 8, seq 4, commit_start 4, position 4, lane 2, kind 2, count 4, reserved 4,
+    log_key 8, epoch 8, seq 4, commit_start 4, position 4, lane 2, kind 2, count 4, order 4,
     target 8, old 8);
 
 /// How a number changes.
@@ -106,7 +106,8 @@ pub(crate) struct Forged {
     at_line: Option<u16>,
     seq_ahead: u8,
     commit_ahead: i8,
-    lines: bool,
+    /// Words, lines or redo.
+    kind: u8,
     items: u8,
     target: Target,
     step: u8,
@@ -359,7 +360,8 @@ impl<M: Medium> Image<'_, M> {
         let position = forged.at_line.map_or(behind, |line| u64::from(line) * LINE_U64);
         let target = self.target(forged.target);
         let old = forged.old.of(self.word_at(target));
-        let count = if forged.lines { old.count_ones() } else { u32::from(forged.items) + 1 };
+        let kind = u16::from(forged.kind % 3) + 1;
+        let count = if kind == 1 { u32::from(forged.items) + 1 } else { old.count_ones() };
         let seq = seq.wrapping_add(forged.seq_ahead.into());
         let mut record = RecordHeader {
             crc: 0,
@@ -370,14 +372,14 @@ impl<M: Medium> Image<'_, M> {
             commit_start: seq.wrapping_add_signed(forged.commit_ahead.into()),
             position: u32::try_from(position / LINE_U64).unwrap_or(u32::MAX),
             lane: 0,
-            kind: if forged.lines { 2 } else { 1 },
+            kind,
             count,
-            reserved: 0,
+            order: forged.step.into(),
             target,
             old,
         };
         let mut payload = vec![forged.step; record.payload_bytes() as usize];
-        if !forged.lines {
+        if kind == 1 {
             for (nth, bytes) in payload.chunks_exact_mut(16).enumerate() {
                 let step = u64::from(forged.step) * (nth as u64 + 1);
                 let item = WordItem { target: target.wrapping_add(step), old };
