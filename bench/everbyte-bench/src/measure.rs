@@ -157,7 +157,7 @@ fn run(
             let Some(offset) = offsets.next() else { break 'slice };
             match workload.action {
                 Action::Read => session.read(offset, payload.room(bytes))?,
-                Action::First | Action::Rewrite => {
+                Action::First | Action::Rewrite | Action::Again => {
                     session.write(offset, payload.next(bytes), fua)?;
                 }
                 Action::Edit => session.write(offset, payload.edited(bytes), fua)?,

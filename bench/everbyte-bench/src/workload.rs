@@ -24,6 +24,9 @@ const PAYLOAD_STEP: usize = 512;
 /// Where payloads start in memory, as direct I/O asks for.
 const PAYLOAD_ALIGN: usize = 4096;
 
+/// Bytes at the start of a device that are written again and again before a flush.
+pub(crate) const AGAIN_BYTES: u64 = 64 << 20;
+
 /// Bytes that an edit changes: one line.
 pub(crate) const EDIT_BYTES: usize = 64;
 
@@ -36,6 +39,8 @@ pub(crate) enum Action {
     First,
     /// Write new bytes over old ones.
     Rewrite,
+    /// Write new bytes over what was written since the last flush.
+    Again,
     /// Write a whole request of which one or two lines differ from what is stored.
     Edit,
 }
@@ -131,6 +136,7 @@ impl fmt::Display for Workload {
             Action::Read => "read",
             Action::First => "first write",
             Action::Rewrite => "rewrite",
+            Action::Again => "write again",
             Action::Edit => "edit",
         })?;
         match self.bytes {
@@ -153,7 +159,7 @@ impl fmt::Display for Workload {
 
 /// The workloads in process, those that need unwritten devices first.
 pub(crate) fn in_process() -> Vec<Workload> {
-    use Action::{Edit, First, Read, Rewrite};
+    use Action::{Again, Edit, First, Read, Rewrite};
     use Durability::{FlushEvery, Request};
     const SIZES: [usize; 4] = [64, 512, 4 << 10, 64 << 10];
     let of = Workload::new;
@@ -166,6 +172,7 @@ pub(crate) fn in_process() -> Vec<Workload> {
         of(First, 512),
     ];
     all.extend(SIZES.map(|bytes| of(Rewrite, bytes)));
+    all.extend([512, 4 << 10].map(|bytes| of(Again, bytes)));
     all.extend([4 << 10, 64 << 10].map(|bytes| of(Rewrite, bytes).sequential()));
     all.extend([512, 4 << 10].map(|bytes| of(Rewrite, bytes).threads(2)));
     all.extend([512, 4 << 10].map(|bytes| of(Rewrite, bytes).durable(FlushEvery(64))));
@@ -232,6 +239,10 @@ impl Offsets {
     pub(crate) fn new(workload: &Workload, size_bytes: u64, thread: usize, round: usize) -> Self {
         let bytes = workload.bytes as u64;
         let once = workload.action == Action::First;
+        let size_bytes = match workload.action {
+            Action::Again => size_bytes.min(AGAIN_BYTES),
+            _ => size_bytes,
+        };
         // A first touch is that of a whole block, whatever the request's size.
         let stride = if once { bytes.max(4096) } else { bytes };
         let requests = u32::try_from(size_bytes / stride).unwrap_or(u32::MAX);

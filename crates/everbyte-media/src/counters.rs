@@ -52,6 +52,7 @@ thread_local! {
 }
 
 /// This thread's shard, `0..SHARDS`; the same for as long as the thread's locals live.
+#[inline]
 pub(crate) fn shard() -> usize {
     CLAIM.try_with(|claim| claim.0).unwrap_or(SHARED)
 }
@@ -83,6 +84,7 @@ impl Default for ShardedCounters {
 }
 
 impl ShardedCounters {
+    #[inline]
     pub(crate) fn stored(&self, bytes: u64, lines: u64) {
         let mine = shard();
         add(mine, &self.shards[mine].bytes_stored, bytes);
@@ -94,6 +96,7 @@ impl ShardedCounters {
         add(mine, &self.shards[mine].lines_flushed, lines);
     }
 
+    #[inline]
     pub(crate) fn fenced(&self) {
         let mine = shard();
         add(mine, &self.shards[mine].fences, 1);

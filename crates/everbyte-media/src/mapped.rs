@@ -278,6 +278,7 @@ impl Mapped {
         self.place(at, len)
     }
 
+    #[inline]
     fn word(&self, place: *mut u8) -> &AtomicU64 {
         assert!(place.cast::<u64>().is_aligned(), "a word must be aligned to 8 bytes");
         // SAFETY: the caller got `place` for 8 bytes from `place` or `place_mut`, so it is mapped
@@ -287,6 +288,7 @@ impl Mapped {
         unsafe { AtomicU64::from_ptr(place.cast()) }
     }
 
+    #[inline]
     fn count_store(&self, at: PoolOffset, len: u64) {
         if len > 0 {
             self.counters.stored(len, lines_touched(at, len));
@@ -335,12 +337,14 @@ impl Medium for Mapped {
         self.survives
     }
 
+    #[inline]
     fn load_word(&self, at: PoolOffset) -> u64 {
         let value = self.word(self.place(at, 8)).load(Ordering::Acquire);
         self.charge_reads(1);
         u64::from_le(value)
     }
 
+    #[inline]
     fn read(&self, at: PoolOffset, out: &mut [u8]) {
         let len = out.len() as u64;
         let place = self.place(at, len);
@@ -359,6 +363,7 @@ impl Medium for Mapped {
         mask
     }
 
+    #[inline]
     fn store_word(&self, at: PoolOffset, value: u64) {
         let place = self.place_mut(at, 8);
         self.word(place).store(value.to_le(), Ordering::Release);
@@ -374,6 +379,7 @@ impl Medium for Mapped {
         self.count_store(at, len);
     }
 
+    #[inline]
     fn stream(&self, at: PoolOffset, bytes: &[u8]) {
         let len = bytes.len() as u64;
         let place = self.place_mut(at, len);
@@ -390,6 +396,7 @@ impl Medium for Mapped {
         self.charge_writes(lines_touched(at, len));
     }
 
+    #[inline]
     fn prefetch(&self, at: PoolOffset, len: usize) {
         let skew = to_usize(at.0) % LINE;
         let first = self.map.base().wrapping_add(to_usize(at.0) - skew);
@@ -415,6 +422,7 @@ impl Medium for Mapped {
         self.charge_writes(lines);
     }
 
+    #[inline]
     fn fence(&self) -> Result<(), MediaError> {
         self.counters.fenced();
         store_fence();
@@ -429,6 +437,7 @@ impl Medium for Mapped {
         self.check()
     }
 
+    #[inline]
     fn check(&self) -> Result<(), MediaError> {
         if let Some(at) = self.registration.bad() {
             return Err(MediaError::BadMemory { at });

@@ -17,7 +17,7 @@ use everbyte_pool::{CheckpointTimer, OpenOptions, Pool};
 
 use super::floor::{medium_counts, nameless_file, touch};
 use crate::subject::{Counts, Session, Subject};
-use crate::workload::{Action, Payload, Workload};
+use crate::workload::{AGAIN_BYTES, Action, Payload, Workload};
 
 /// How often everything is made durable in the background, as the server does by default.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
@@ -122,7 +122,7 @@ impl Subject for VolumeSubject {
                 self.volume.flush()?;
                 self.holds.store(EMPTY, Ordering::Relaxed);
             }
-            Action::Read | Action::Rewrite if holds == EMPTY => {
+            Action::Read | Action::Rewrite | Action::Again if holds == EMPTY => {
                 fill(&self.volume, self.size_bytes, FILL_BYTES)?;
                 self.holds.store(FILLED, Ordering::Relaxed);
             }
@@ -131,9 +131,12 @@ impl Subject for VolumeSubject {
                 self.holds.store(UNEDITED, Ordering::Relaxed);
             }
             Action::Read | Action::Edit => {}
-            Action::Rewrite => self.holds.store(FILLED, Ordering::Relaxed),
+            Action::Rewrite | Action::Again => self.holds.store(FILLED, Ordering::Relaxed),
         }
         self.volume.flush()?;
+        if workload.action == Action::Again {
+            fill(&self.volume, self.size_bytes.min(AGAIN_BYTES), FILL_BYTES)?;
+        }
         Ok(())
     }
 

@@ -232,7 +232,8 @@ impl<M: Medium> Volume<M> {
         Ok(Writer::new(self, self.lanes[first].lock()))
     }
 
-    /// Says that `len` bytes from `at` on, in one block, are about to be looked at and changed.
+    /// Says that the state of the block at `at`, and `len` of its bytes from there on, are about to
+    /// be looked at and changed.
     pub fn expect(&self, at: PoolOffset, len: usize) {
         self.shared.states.at(at).expect();
         self.medium().prefetch(at, len);
