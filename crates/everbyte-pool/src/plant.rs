@@ -46,10 +46,10 @@ pub enum Bug {
     BlocksUnlockedEarly,
     /// A lane is given back between the records of a request and their fence.
     LaneShared,
-    /// A flush does not wait for the checkpoint that is under way.
-    CheckpointsOverlap,
-    /// Words of a map are logged with their neighbours in the line.
-    WordsLoggedByLine,
+    /// Every epoch fills the same half of a lane.
+    OneLogHalf,
+    /// What was logged in an epoch counts as logged in later ones.
+    LoggedForever,
     /// A flush is content with the checkpoint that was under way when it came.
     FlushSharesEarlier,
     /// A reader gives its block locks back before it looks where the blocks lie.

@@ -120,6 +120,19 @@ fn fill_not_fenced() {
     caught(Bug::FillNotFenced, vec![fua(b(MAPPED), 4096)]);
 }
 
+/// Rule 8 of the protocol: what is logged in an epoch is not in the next but one.
+#[test]
+fn logged_forever() {
+    let steps = vec![
+        in_place(),
+        Step::Flush,
+        write(b(MAPPED + 1), 9),
+        Step::Flush,
+        Step::Write(w2(b(MAPPED), 65)),
+    ];
+    caught(Bug::LoggedForever, steps);
+}
+
 #[test]
 fn redo_forgotten() {
     caught(Bug::RedoForgotten, vec![fua(b(MAPPED), 65)]);

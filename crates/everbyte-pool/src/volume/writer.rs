@@ -11,10 +11,9 @@
 //! is too. The caller holds the locks of the blocks and words it names from before `join` until
 //! the writer is dropped.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BlockNo, LINE_U64, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use super::{Lane, Volume};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
@@ -142,26 +141,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         if items.is_empty() {
             return;
         }
-        let neighbours;
-        let items = if planted(Bug::WordsLoggedByLine) {
-            neighbours = self.with_neighbours(items);
-            &neighbours[..]
-        } else {
-            items
-        };
         let _durable_at_commit = self.append(|lane, medium| lane.log.append_words(medium, items));
         self.lane.words_to_note.extend(items.iter().map(|item| PoolOffset(item.target)));
-    }
-
-    /// Every word of the lines of `items` that is not covered: the mistake of that name.
-    fn with_neighbours(&self, items: &[WordItem]) -> Vec<WordItem> {
-        let lines: BTreeSet<u64> = items.iter().map(|item| item.target / LINE_U64).collect();
-        let words = lines.iter().flat_map(|line| (0..8).map(move |i| line * LINE_U64 + i * 8));
-        let targets = words.filter(|&target| !self.word_is_covered(PoolOffset(target)));
-        let medium = &*self.volume.shared.medium;
-        targets
-            .map(|target| WordItem { target, old: medium.load_word(PoolOffset(target)) })
-            .collect()
     }
 
     /// Saves the bytes that `lines` of `block` have now. The room was checked by the caller.
