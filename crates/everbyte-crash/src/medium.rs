@@ -2,17 +2,20 @@
 //!
 //! Owns operation numbers, counters, thread numbers, recording and the taking of crash states
 //! in passing. Invariants: calls take effect one at a time, in the order of one lock; operation
-//! `k` is numbered before it takes effect, so a crash state taken "at k" lacks it. Knows neither
-//! scenarios nor which images are worth trying.
+//! `k` is numbered before it takes effect, so a crash state taken "at k" lacks it. Bad memory is
+//! this object's, not its image's: a crash state boots without it. Knows neither scenarios nor
+//! which images are worth trying.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_media::{
-    BlockNo, Counters, LINE, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
+    BadRange, BlockNo, Counters, LINE, LINE_U64, LineMask, MediaError, Medium, Piece, PoolOffset,
+    Survives,
 };
 use parking_lot::Mutex;
 use rustix::net::SendFlags;
@@ -97,6 +100,8 @@ struct State {
     trace: Option<Vec<Op>>,
     capture: Capture,
     poisoned: Option<MediaError>,
+    /// Lines that fail when they are loaded; true once one was.
+    bad_lines: BTreeMap<u64, bool>,
 }
 
 /// A medium in ordinary memory that knows what a loss of power would leave of it.
@@ -110,6 +115,8 @@ struct State {
 pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
+    /// Whether a load has met a bad line.
+    has_bad: AtomicBool,
 }
 
 impl SimMedium {
@@ -137,8 +144,9 @@ impl SimMedium {
             trace: None,
             capture: Capture::default(),
             poisoned: None,
+            bad_lines: BTreeMap::new(),
         };
-        Self { len, state: Mutex::new(state) }
+        Self { len, state: Mutex::new(state), has_bad: AtomicBool::new(false) }
     }
 
     /// Everything that a crash at this moment could leave.
@@ -174,6 +182,30 @@ impl SimMedium {
     /// Poisons the medium, as a failed write-back would; the first reason stays.
     pub fn poison(&self, reason: MediaError) {
         self.state.lock().poisoned.get_or_insert(reason);
+    }
+
+    /// Makes every line of `at .. at + len` bad: loads give zeroes and find it out, stores are lost.
+    /// Panics if `len` is 0.
+    pub fn inject_bad(&self, at: PoolOffset, len: u64) {
+        assert!(len > 0, "no bytes, no lines");
+        self.check_range_of(at, len);
+        let state = &mut *self.state.lock();
+        for line in lines_of(at.0, len) {
+            state.bad_lines.entry(line).or_insert(false);
+        }
+    }
+
+    /// Loads as the hardware does.
+    fn load(&self, state: &mut State, at: PoolOffset, out: &mut [u8]) {
+        state.memory.read(at.0, out, &mut state.tape);
+        let lines = lines_of(at.0, out.len() as u64);
+        for (&line, found) in state.bad_lines.range_mut(lines) {
+            *found = true;
+            self.has_bad.store(true, Ordering::Release);
+            let from = (line * LINE_U64).max(at.0) - at.0;
+            let to = ((line + 1) * LINE_U64).min(at.0 + out.len() as u64) - at.0;
+            out[index(from)..index(to)].fill(0);
+        }
     }
 
     /// Whether the plan's script did not fit the decisions asked for.
@@ -213,7 +245,7 @@ impl SimMedium {
         self.state.lock().thread()
     }
 
-    fn check_range(&self, at: PoolOffset, len: u64) {
+    fn check_range_of(&self, at: PoolOffset, len: u64) {
         assert!(
             len <= self.len && at.0 <= self.len - len,
             "{len} bytes at {at} leave a medium of {} bytes",
@@ -223,7 +255,7 @@ impl SimMedium {
 
     fn put(&self, kind: OpKind, at: PoolOffset, bytes: &[u8]) {
         let len = bytes.len() as u64;
-        self.check_range(at, len);
+        self.check_range_of(at, len);
         if bytes.is_empty() {
             return;
         }
@@ -270,6 +302,12 @@ impl State {
                 self.memory.fence(thread);
             }
         }
+        if len > 0
+            && let Some((line, _)) = self.bad_lines.range(lines_of(at.0, len)).next()
+        {
+            let at = PoolOffset(line * LINE_U64);
+            self.poisoned.get_or_insert(MediaError::StoreLost { at });
+        }
         if let Some(trace) = &mut self.trace {
             trace.push(Op { thread, kind, at, len, bytes: bytes.into() });
         }
@@ -293,7 +331,7 @@ impl Medium for SimMedium {
     }
 
     fn read(&self, at: PoolOffset, out: &mut [u8]) {
-        self.check_range(at, out.len() as u64);
+        self.check_range_of(at, out.len() as u64);
         if !out.is_empty() {
             schedule::point();
             let state = &mut *self.state.lock();
@@ -305,7 +343,7 @@ impl Medium for SimMedium {
                      some that it has not fenced"
                 );
             }
-            state.memory.read(at.0, out, &mut state.tape);
+            self.load(state, at, out);
         }
     }
 
@@ -340,7 +378,7 @@ impl Medium for SimMedium {
     }
 
     fn flush(&self, at: PoolOffset, len: u64) {
-        self.check_range(at, len);
+        self.check_range_of(at, len);
         if len != 0 {
             schedule::point();
             let state = &mut *self.state.lock();
@@ -364,6 +402,35 @@ impl Medium for SimMedium {
         self.state.lock().poisoned.clone().map_or(Ok(()), Err)
     }
 
+    fn has_bad(&self) -> bool {
+        self.has_bad.load(Ordering::Acquire)
+    }
+
+    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.bad_ranges().iter().find_map(|bad| bad.first_in(at, len))
+    }
+
+    fn bad_ranges(&self) -> Vec<BadRange> {
+        let state = self.state.lock();
+        let found = state.bad_lines.iter().filter(|&(_, &found)| found);
+        found
+            .map(|(&line, _)| BadRange { at: PoolOffset(line * LINE_U64), len: LINE_U64 })
+            .collect()
+    }
+
+    /// Looks at every line.
+    fn probe(&self, at: PoolOffset, len: u64) {
+        self.check_range_of(at, len);
+        if len == 0 {
+            return;
+        }
+        let state = &mut *self.state.lock();
+        for (_, found) in state.bad_lines.range_mut(lines_of(at.0, len)) {
+            *found = true;
+            self.has_bad.store(true, Ordering::Release);
+        }
+    }
+
     /// Copies: what is sent is what the medium held at the call.
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let mut message = Vec::new();
@@ -374,9 +441,12 @@ impl Medium for SimMedium {
                 Piece::Bytes(bytes) => message.extend_from_slice(&bytes[..bytes.len().min(room)]),
                 Piece::Zeroes { len } => message.resize(filled + len.min(room), 0),
                 Piece::Stored { at, len } => {
-                    self.check_range(at, len as u64);
+                    self.check_range_of(at, len as u64);
                     message.resize(filled + len.min(room), 0);
                     self.read(at, &mut message[filled..]);
+                    if self.bad_in(at, (message.len() - filled) as u64).is_some() {
+                        return Err(rustix::io::Errno::FAULT.into());
+                    }
                 }
             }
         }
@@ -398,6 +468,10 @@ impl Medium for SimMedium {
     fn line_cost_ns(&self) -> (u32, u32) {
         (1, 1)
     }
+}
+
+fn index(at: u64) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
 }
 
 impl fmt::Debug for SimMedium {

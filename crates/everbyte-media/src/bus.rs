@@ -1,9 +1,10 @@
 //! SIGBUS: what happens when mapped memory turns out not to be there.
 //!
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
-//! with SIGBUS. If the address lies in one of our mappings, the handler puts an anonymous page of
-//! zeroes there, notes the first such address, and lets the access go on; the medium is poisoned
-//! from then on. Every other SIGBUS goes to whoever handled it before.
+//! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as bad, puts
+//! an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
+//! that: whoever loads asks afterwards. A store is lost, so it poisons the medium. Every other
+//! SIGBUS goes to whoever handled it before.
 //!
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
 //! lock and allocates nothing. A slot's fields are stable while its generation is even and
@@ -20,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
+use crate::bad::BadPages;
 use crate::units::PoolOffset;
 
 /// Mappings a process can have at a time.
@@ -34,8 +36,9 @@ struct Slot {
     reserved: AtomicUsize,
     /// Bytes of the pages that the mapping is made of.
     page: AtomicUsize,
-    /// The first bad offset plus 1, or 0.
-    bad: AtomicU64,
+    bad: BadPages,
+    /// The first offset at which a store was lost plus 1, or 0.
+    lost: AtomicU64,
 }
 
 static REGISTRY: [Slot; SLOTS] = [const {
@@ -45,7 +48,8 @@ static REGISTRY: [Slot; SLOTS] = [const {
         base: AtomicUsize::new(0),
         reserved: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
-        bad: AtomicU64::new(0),
+        bad: BadPages::new(),
+        lost: AtomicU64::new(0),
     }
 }; SLOTS];
 
@@ -76,14 +80,38 @@ impl Registration {
         slot.base.store(base, Ordering::SeqCst);
         slot.reserved.store(reserved, Ordering::SeqCst);
         slot.page.store(page, Ordering::SeqCst);
-        slot.bad.store(0, Ordering::SeqCst);
+        slot.bad.clear();
+        slot.lost.store(0, Ordering::SeqCst);
         slot.generation.fetch_add(1, Ordering::SeqCst);
         Ok(Some(Self { slot }))
     }
 
-    /// The first address of the mapping that was not there, if any access failed.
-    pub(crate) fn bad(&self) -> Option<PoolOffset> {
-        self.slot.bad.load(Ordering::Acquire).checked_sub(1).map(PoolOffset)
+    /// The pages that are known to be bad.
+    #[inline]
+    pub(crate) fn bad(&self) -> &'static BadPages {
+        &self.slot.bad
+    }
+
+    /// Bytes of the pages that the mapping is made of.
+    pub(crate) fn page(&self) -> u64 {
+        self.slot.page.load(Ordering::Relaxed) as u64
+    }
+
+    /// The first address at which a store was lost, if one was.
+    pub(crate) fn lost(&self) -> Option<PoolOffset> {
+        self.slot.lost.load(Ordering::Acquire).checked_sub(1).map(PoolOffset)
+    }
+
+    /// Notes that a store at `at` is lost.
+    pub(crate) fn lose(&self, at: PoolOffset) {
+        self.slot.lose(at.0);
+    }
+}
+
+impl Slot {
+    fn lose(&self, offset: u64) {
+        let (old, new) = (Ordering::SeqCst, Ordering::SeqCst);
+        let _first_wins = self.lost.compare_exchange(0, offset + 1, old, new);
     }
 }
 
@@ -121,6 +149,14 @@ fn check(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The register that holds the error code of the last fault.
+#[expect(clippy::cast_sign_loss, reason = "an index in a C enum")]
+const ERROR_CODE: usize = libc::REG_ERR as usize;
+/// The bit of the error code of a page fault that tells stores from loads. A machine check, which
+/// has no such code, is reported for loads only; if it finds the bit set by an earlier fault, a load
+/// counts as a store, which errs on the safe side.
+const WRITE_FAULT: i64 = 2;
+
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the C library's location of this thread's errno is always valid.
     let errno = unsafe { libc::__errno_location() };
@@ -131,16 +167,19 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     let from_kernel = details.si_code > 0;
     // SAFETY: a SIGBUS of the kernel's fills in the address; otherwise it is not used.
     let address = unsafe { details.si_addr() }.addr();
+    // SAFETY: the kernel passes a valid `ucontext_t` to an SA_SIGINFO handler.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let is_load = registers[ERROR_CODE] & WRITE_FAULT == 0;
     // Of a SIGBUS that a process sent, the address means nothing.
-    if !(from_kernel && repair(address)) {
+    if !(from_kernel && repair(address, is_load)) {
         pass_on(signal, info, context, from_kernel);
     }
     // SAFETY: as above.
     unsafe { *errno = saved }
 }
 
-/// Puts zeroes at `address` and poisons its medium, if the address is one of ours.
-fn repair(address: usize) -> bool {
+/// Notes the page at `address` as bad and puts zeroes there, if the address is one of ours.
+fn repair(address: usize, is_load: bool) -> bool {
     REGISTRY.iter().any(|slot| {
         let generation = slot.generation.load(Ordering::SeqCst);
         let base = slot.base.load(Ordering::SeqCst);
@@ -151,10 +190,13 @@ fn repair(address: usize) -> bool {
             return false;
         }
         let offset = address - base;
-        // Poison first: whoever sees the zeroes must be able to find out.
-        let (old, new) = (Ordering::SeqCst, Ordering::SeqCst);
-        let _first_wins = slot.bad.compare_exchange(0, offset as u64 + 1, old, new);
-        map_zeroes(base + offset / page * page, page)
+        let start = offset / page * page;
+        // Notes first: whoever sees the zeroes must be able to find out.
+        let noted = slot.bad.add(start as u64);
+        if !(is_load && noted) {
+            slot.lose(offset as u64);
+        }
+        map_zeroes(base + start, page)
     })
 }
 
@@ -211,12 +253,12 @@ mod tests {
     #[test]
     fn only_registered_addresses_are_repaired() {
         let page = 4096;
-        assert!(!repair(0x1234));
+        assert!(!repair(0x1234, true));
         // An address range that is not ours to map is registered but never touched.
         let here = Registration::new(page * 16, page, page).unwrap().unwrap();
-        assert!(!repair(page * 17), "the end is exclusive");
-        assert_eq!(here.bad(), None);
+        assert!(!repair(page * 17, true), "the end is exclusive");
+        assert!(!here.bad().any());
         drop(here);
-        assert!(!repair(page * 16), "a released slot is ignored");
+        assert!(!repair(page * 16, true), "a released slot is ignored");
     }
 }

@@ -17,6 +17,7 @@ compile_error!(
      a release barrier in `store_word` that also orders streamed stores."
 );
 
+mod bad;
 mod bus;
 mod counters;
 mod cpu;
@@ -33,6 +34,6 @@ mod writeback;
 pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
 pub use mapped::{Description, Mapped};
-pub use medium::{Counters, MediaError, Medium, Piece, Survives};
+pub use medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
 pub use open::{MediaKind, MediaOptions, OpenError, allocate_file, create_file};
 pub use units::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset};

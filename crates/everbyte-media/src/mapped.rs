@@ -3,7 +3,7 @@
 //! Owns the mapping, its counters, its emulated costs and its poison. Invariants: every address is
 //! checked against the length before it becomes a pointer; every store is counted; a fence
 //! returns `Ok` only if everything this thread flushed or streamed before it is durable as far as
-//! [`Medium::survives`] says, and nothing of the medium was found missing.
+//! [`Medium::survives`] says, and no store of anyone's is known to be lost.
 //!
 //! Copies in and out are plain memory copies through raw pointers. Rust has no formal rule for
 //! memory that another process may write; like other code that shares memory with strangers we
@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr;
@@ -22,7 +23,7 @@ use crate::counters::{ShardedCounters, lines_touched};
 use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
 use crate::map::{Mapping, Source, to_usize};
-use crate::medium::{Counters, MediaError, Medium, Piece, Survives};
+use crate::medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
 use crate::open::{
     MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, memory_to_spare,
     name_of, open_path, probe,
@@ -316,15 +317,32 @@ impl Mapped {
         }
     }
 
-    /// Reads a byte of every page in the range, so that pages which are not there are found.
-    fn touch(&self, at: PoolOffset, len: usize) {
-        let first = at.0 / BLOCK_U64;
-        let pages = (at.0 + len as u64).div_ceil(BLOCK_U64) - first;
-        let start = self.place(BlockNo(first).offset(), pages * BLOCK_U64);
-        for page in 0..to_usize(pages) {
-            // SAFETY: inside the mapping, whose length is a multiple of the page size.
-            let _byte = unsafe { start.wrapping_add(page * BLOCK).read_volatile() };
+    /// Loads a byte of every `step` bytes of the range.
+    fn touch(&self, at: PoolOffset, len: u64, step: usize) {
+        let start = self.place(at, len);
+        if len == 0 {
+            return;
         }
+        let skip = at.in_block() % step;
+        for place in (0..to_usize(len) + skip).step_by(step) {
+            // SAFETY: inside the range, which is mapped.
+            let _byte = unsafe { start.wrapping_add(place.saturating_sub(skip)).read_volatile() };
+        }
+    }
+
+    /// Poisons the medium if a store to the range cannot have reached it.
+    #[inline]
+    fn note_lost(&self, at: PoolOffset, len: u64) {
+        if self.has_bad()
+            && let Some(bad) = self.bad_in(at, len)
+        {
+            self.registration.lose(bad);
+        }
+    }
+
+    fn bad_pages(&self) -> impl Iterator<Item = BadRange> {
+        let len = self.registration.page();
+        self.registration.bad().iter().map(move |at| BadRange { at: PoolOffset(at), len })
     }
 }
 
@@ -392,6 +410,7 @@ impl Medium for Mapped {
         if let Some(write_back) = &self.write_back {
             write_back.note(at, len);
         }
+        self.note_lost(at, len);
         self.count_store(at, len);
         self.charge_writes(lines_touched(at, len));
     }
@@ -417,6 +436,7 @@ impl Medium for Mapped {
             // SAFETY: `place` has that many mapped bytes.
             unsafe { self.cpu.flush(place, to_usize(len)) }
         }
+        self.note_lost(at, len);
         let lines = lines_touched(at, len);
         self.counters.flushed(lines);
         self.charge_writes(lines);
@@ -429,30 +449,55 @@ impl Medium for Mapped {
         if self.emulated.is_some() {
             emulate::settle();
         }
-        // Before the sync as well: after it has met bad memory a medium syncs no more.
+        // Before the sync as well: after it has lost a store a medium syncs no more.
         self.check()?;
         if let Some(write_back) = &self.write_back {
-            write_back.fence(self.map.base())?;
+            let lost = |range: &Range<u64>| {
+                // Syncing the zeroes in the place of a page would succeed.
+                self.note_lost(PoolOffset(range.start), range.end - range.start);
+            };
+            write_back.fence(self.map.base(), lost)?;
         }
         self.check()
     }
 
     #[inline]
     fn check(&self) -> Result<(), MediaError> {
-        if let Some(at) = self.registration.bad() {
-            return Err(MediaError::BadMemory { at });
+        if let Some(at) = self.registration.lost() {
+            return Err(MediaError::StoreLost { at });
         }
         self.write_back.as_ref().map_or(Ok(()), WriteBack::check)
+    }
+
+    #[inline]
+    fn has_bad(&self) -> bool {
+        self.registration.bad().any()
+    }
+
+    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.bad_pages().filter_map(|bad| bad.first_in(at, len)).min()
+    }
+
+    fn bad_ranges(&self) -> Vec<BadRange> {
+        let mut ranges: Vec<BadRange> = self.bad_pages().collect();
+        ranges.sort_unstable();
+        ranges.dedup();
+        ranges
+    }
+
+    fn probe(&self, at: PoolOffset, len: u64) {
+        self.touch(at, len, BLOCK);
     }
 
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let locate = |at, len| self.place(at, len as u64).cast_const();
         let sent = match send::send(socket, pieces, locate) {
-            // Where a store would have faulted, the kernel returns an error. Fault now, so that
-            // the medium is poisoned and not just the socket.
+            // Where a load would have faulted, the kernel returns an error. Fault now, so that
+            // the memory is known to be bad.
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                send::stored_ranges(pieces, usize::MAX).for_each(|(at, len)| self.touch(at, len));
-                self.check().map_err(io::Error::other)?;
+                for (at, len) in send::stored_ranges(pieces, usize::MAX) {
+                    self.touch(at, len as u64, LINE);
+                }
                 return Err(error);
             }
             other => other?,

@@ -17,9 +17,15 @@
 //!   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
 //!   undefined behaviour; callers that need whole blocks hold a lock.
 //! - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
-//!   after a memory error that the medium caught, the medium is *poisoned* for good: every later
-//!   fence fails and `check` says why. An acknowledgement to anyone must come after a successful
-//!   `check` that follows the last access it rests on.
+//!   after a store that was lost, the medium is *poisoned* for good: every later fence fails and
+//!   `check` says why. An acknowledgement to anyone must come after a successful `check` that
+//!   follows the last access it rests on.
+//! - **Bad memory.** A load of memory that is not there, or has failed, gives zeroes, and the
+//!   range around it is *bad* from then on, for good. Whoever loads must ask `check_range` after
+//!   the load and before anything rests on it, so that nobody takes the zeroes for what was
+//!   stored. Bad memory poisons nothing as long as nobody stores there: a store to bad memory, and
+//!   a flush of it, are stores lost. Memory that was never touched may be bad unbeknown; `probe`
+//!   finds out.
 //! - No method panics for anything a medium, a file or a peer contains.
 
 use std::io;
@@ -62,12 +68,36 @@ pub enum MediaError {
         /// The system's words.
         reason: String,
     },
-    /// An access hit memory that is not there: a truncated file or a failed memory cell.
+    /// A load met memory that is not there: a truncated file or a failed memory cell.
     #[error("memory error at {at}: the file was truncated or the memory failed")]
     BadMemory {
-        /// The first address that failed.
+        /// The first bad address of the range that was asked for.
         at: PoolOffset,
     },
+    /// A store went to such memory and is lost.
+    #[error("a store at {at} was lost: the file was truncated or the memory failed")]
+    StoreLost {
+        /// The first such address.
+        at: PoolOffset,
+    },
+}
+
+/// A run of memory that is known to be bad.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct BadRange {
+    /// Its start.
+    pub at: PoolOffset,
+    /// Its bytes: a line, or a page where memory is mapped by pages.
+    pub len: u64,
+}
+
+impl BadRange {
+    /// The first bad address in `at .. at + len`.
+    #[must_use]
+    pub fn first_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        let first = self.at.0.max(at.0);
+        (first < (self.at.0 + self.len).min(at.0 + len)).then_some(PoolOffset(first))
+    }
 }
 
 /// One piece of a message that [`Medium::send`] puts on a socket.
@@ -190,8 +220,35 @@ pub trait Medium: Send + Sync + 'static {
     /// The reason, if it is.
     fn check(&self) -> Result<(), MediaError>;
 
+    /// Whether any memory is known to be bad. Costs one load.
+    fn has_bad(&self) -> bool;
+
+    /// The first address in `at .. at + len` that is known to be bad.
+    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset>;
+
+    /// All memory that is known to be bad, in ascending order, without overlaps.
+    fn bad_ranges(&self) -> Vec<BadRange>;
+
+    /// Loads something of every page of `at .. at + len`, so that pages which are not there are
+    /// known to be bad.
+    fn probe(&self, at: PoolOffset, len: u64);
+
+    /// Says whether loads of `at .. at + len` that were made before gave what was stored.
+    ///
+    /// # Errors
+    /// `BadMemory` if some of the range is known to be bad.
+    #[inline]
+    fn check_range(&self, at: PoolOffset, len: u64) -> Result<(), MediaError> {
+        if !self.has_bad() {
+            return Ok(());
+        }
+        self.bad_in(at, len).map_or(Ok(()), |at| Err(MediaError::BadMemory { at }))
+    }
+
     /// Puts `pieces` on `socket` in order, without copying the medium's bytes through user
     /// space, and without blocking: returns how many bytes the socket took, 0 if it had no room.
+    /// The caller has probed and checked what is stored; memory that fails during the call ends it
+    /// with an error or a short count, never with zeroes on the socket.
     ///
     /// # Errors
     /// The socket's; `WouldBlock` is not an error but a return of 0.

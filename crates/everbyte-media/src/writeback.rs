@@ -72,13 +72,19 @@ impl WriteBack {
         }
     }
 
-    /// Syncs what this thread's shard collected, in the mapping at `base`.
+    /// Syncs what this thread's shard collected, in the mapping at `base`. `each` is shown every
+    /// range that was asked for before it is synced.
     ///
     /// # Errors
     /// This or an earlier sync failed.
-    pub(crate) fn fence(&self, base: *mut u8) -> Result<(), MediaError> {
+    pub(crate) fn fence(
+        &self,
+        base: *mut u8,
+        each: impl FnMut(&Range<u64>),
+    ) -> Result<(), MediaError> {
         let mut pending = self.mine();
         self.check()?;
+        pending.ranges.iter().for_each(each);
         merge(&mut pending.ranges, GAP_MAX);
         for range in pending.ranges.drain(..) {
             let len = range.end - range.start;
@@ -153,9 +159,9 @@ mod tests {
         write_back.note(PoolOffset(far + 4095), 2);
         write_back.note(PoolOffset(100), 1);
         write_back.note(PoolOffset(50_000), 64);
-        write_back.fence(ptr::null_mut()).unwrap();
+        write_back.fence(ptr::null_mut(), |_| {}).unwrap();
         assert_eq!(synced(), [(0, 53_248), (to_usize(far), 8192)]);
-        write_back.fence(ptr::null_mut()).unwrap();
+        write_back.fence(ptr::null_mut(), |_| {}).unwrap();
         assert_eq!(synced(), []);
     }
 
@@ -167,7 +173,7 @@ mod tests {
             write_back.note(PoolOffset(i * stride), 1);
             write_back.note(PoolOffset(i * stride), 1);
         }
-        write_back.fence(ptr::null_mut()).unwrap();
+        write_back.fence(ptr::null_mut(), |_| {}).unwrap();
         let expected: Vec<_> = (0..1000).map(|i| (to_usize(i * stride), 4096)).collect();
         assert_eq!(synced(), expected);
     }
@@ -184,11 +190,11 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 assert_ne!(shard(), mine, "this process has fewer threads than shards");
-                write_back.fence(ptr::null_mut()).unwrap();
+                write_back.fence(ptr::null_mut(), |_| {}).unwrap();
                 assert_eq!(synced(), []);
             });
         });
-        write_back.fence(ptr::null_mut()).unwrap();
+        write_back.fence(ptr::null_mut(), |_| {}).unwrap();
         assert_eq!(synced(), [(0, 4096)]);
     }
 
@@ -218,14 +224,14 @@ mod tests {
             taken.wait();
             let shared = scope.spawn(|| {
                 write_back.note(PoolOffset(0), 1);
-                write_back.fence(ptr::null_mut()).unwrap();
+                write_back.fence(ptr::null_mut(), |_| {}).unwrap();
                 shard()
             });
             let other = scope.spawn(|| {
                 while !STARTED.load(Ordering::SeqCst) {
                     std::thread::yield_now();
                 }
-                write_back.fence(ptr::null_mut()).unwrap();
+                write_back.fence(ptr::null_mut(), |_| {}).unwrap();
                 assert!(FINISHED.load(Ordering::SeqCst), "the fence returned too early");
                 shard()
             });
@@ -239,14 +245,14 @@ mod tests {
     fn a_failure_is_for_good_and_never_retried() {
         let write_back = WriteBack::with_sync(record_and_fail);
         write_back.note(PoolOffset(8192), 1);
-        let first = write_back.fence(ptr::null_mut()).unwrap_err();
+        let first = write_back.fence(ptr::null_mut(), |_| {}).unwrap_err();
         assert!(
             matches!(first, MediaError::WriteBack { at: PoolOffset(8192), len: 4096, .. }),
             "{first}"
         );
         assert_eq!(synced().len(), 1);
         write_back.note(PoolOffset(0), 1);
-        assert!(write_back.fence(ptr::null_mut()).is_err());
+        assert!(write_back.fence(ptr::null_mut(), |_| {}).is_err());
         assert!(write_back.check().is_err());
         assert_eq!(synced(), [], "nothing is synced after a failure");
     }

@@ -12,8 +12,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use everbyte_media::{
-    BLOCK, BLOCK_U64, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions, Medium,
-    OpenError, Piece, PoolOffset, Survives, Technology, allocate_file, create_file, testkit,
+    BLOCK, BLOCK_U64, BadRange, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions,
+    Medium, OpenError, Piece, PoolOffset, Survives, Technology, allocate_file, create_file,
+    testkit,
 };
 
 const LEN: u64 = 32 * BLOCK_U64;
@@ -255,25 +256,62 @@ fn no_space_is_said_clearly_and_leaves_nothing() {
 }
 
 #[test]
-fn a_truncated_file_poisons_its_medium_and_no_other() {
+fn a_load_of_missing_memory_is_known_and_poisons_nothing() {
     for file in [disk_file(LEN), tmpfs_file(LEN)] {
         let medium = Mapped::from_file(&file, &plain()).unwrap();
-        let other = Mapped::from_file(&tmpfs_file(LEN), &plain()).unwrap();
-        let at = PoolOffset(LEN - BLOCK_U64 + 64);
+        let last = LEN - BLOCK_U64;
+        let at = PoolOffset(last + 64);
         medium.store(at, &[5; 64]);
         medium.flush(at, 64);
         medium.fence().unwrap();
-        file.set_len(BLOCK_U64).unwrap();
-        medium.check().unwrap();
+        file.set_len(last).unwrap();
+        assert!(!medium.has_bad());
+        medium.check_range(at, 64).unwrap();
         let mut bytes = [1; 64];
         medium.read(at, &mut bytes);
         assert_eq!(bytes, [0; 64]);
-        let bad =
-            |result| matches!(result, Err(MediaError::BadMemory { at: found }) if found == at);
-        assert!(bad(medium.check()));
-        assert!(bad(medium.fence()));
-        medium.store(PoolOffset(2 * BLOCK_U64), &[1; 9000]);
-        assert!(bad(medium.fence()), "the first address is kept");
+        assert_eq!(medium.bad_ranges(), [BadRange { at: PoolOffset(last), len: BLOCK_U64 }]);
+        let found = medium.check_range(at, 8);
+        assert!(matches!(found, Err(MediaError::BadMemory { at: bad }) if bad == at), "{found:?}");
+        assert_eq!(medium.bad_in(PoolOffset(last - 8), 16), Some(PoolOffset(last)));
+        medium.check_range(PoolOffset(0), last).unwrap();
+        medium.store(PoolOffset(0), &[1; 9000]);
+        medium.flush(PoolOffset(0), 9000);
+        medium.fence().unwrap();
+        medium.check().unwrap();
+    }
+}
+
+#[test]
+fn a_store_to_memory_known_to_be_bad_poisons_its_medium_and_no_other() {
+    type Change<'a> = &'a dyn Fn(&Mapped, PoolOffset);
+    let changes: [Change<'_>; 3] = [
+        &|medium, at| {
+            medium.store(at, &[1; 8]);
+            medium.flush(at, 8);
+        },
+        &|medium, at| {
+            medium.store_word(at, 1);
+            medium.flush(at, 8);
+        },
+        &|medium, at| medium.stream(at, &[1; 100]),
+    ];
+    for change in changes {
+        let (file, others) = (tmpfs_file(LEN), tmpfs_file(LEN));
+        let medium = Mapped::from_file(&file, &plain()).unwrap();
+        let other = Mapped::from_file(&others, &plain()).unwrap();
+        file.set_len(BLOCK_U64).unwrap();
+        let at = PoolOffset(2 * BLOCK_U64 + 64);
+        medium.probe(PoolOffset(0), LEN);
+        assert_eq!(medium.bad_ranges().len() as u64, LEN / BLOCK_U64 - 1);
+        medium.check().unwrap();
+        change(&medium, at);
+        let lost =
+            |result| matches!(result, Err(MediaError::StoreLost { at: found }) if found == at);
+        assert!(lost(medium.check()));
+        assert!(lost(medium.fence()));
+        medium.stream(PoolOffset(4 * BLOCK_U64), &[1; 9000]);
+        assert!(lost(medium.fence()), "the first address is kept");
         other.store_word(PoolOffset(0), 1);
         other.fence().unwrap();
         other.check().unwrap();
@@ -281,32 +319,54 @@ fn a_truncated_file_poisons_its_medium_and_no_other() {
 }
 
 #[test]
+fn what_was_flushed_before_its_page_went_bad_is_not_synced_as_zeroes() {
+    let file = disk_file(LEN);
+    let medium = Mapped::from_file(&file, &plain()).unwrap();
+    let at = PoolOffset(LEN - BLOCK_U64);
+    medium.store_word(at, 7);
+    medium.flush(at, 8);
+    file.set_len(at.0).unwrap();
+    assert_eq!(medium.load_word(at), 0);
+    assert!(matches!(medium.fence(), Err(MediaError::StoreLost { at: lost }) if lost == at));
+}
+
+#[test]
+fn more_bad_pages_than_are_remembered_poison_the_medium() {
+    let len = 80 * BLOCK_U64;
+    let file = tmpfs_file(len);
+    let medium = Mapped::from_file(&file, &plain()).unwrap();
+    file.set_len(BLOCK_U64).unwrap();
+    medium.probe(PoolOffset(0), len);
+    assert!(matches!(medium.check(), Err(MediaError::StoreLost { .. })));
+}
+
+#[test]
 fn every_way_to_touch_missing_memory_is_caught() {
-    type Touch<'a> = (&'a str, &'a dyn Fn(&Mapped));
-    let touches: [Touch<'_>; 6] = [
-        ("load", &|medium| assert_eq!(medium.load_word(PoolOffset(BLOCK_U64)), 0)),
-        ("compare", &|medium| {
+    type Touch<'a> = (&'a str, bool, &'a dyn Fn(&Mapped));
+    let touches: [Touch<'_>; 7] = [
+        ("load", true, &|medium| assert_eq!(medium.load_word(PoolOffset(BLOCK_U64)), 0)),
+        ("compare", true, &|medium| {
             medium.changed_lines(BlockNo(1), 0, &[0; BLOCK]);
         }),
-        ("store", &|medium| medium.store(PoolOffset(BLOCK_U64), &[1])),
-        ("word", &|medium| medium.store_word(PoolOffset(BLOCK_U64), 1)),
-        ("stream", &|medium| medium.stream(PoolOffset(BLOCK_U64), &[1; BLOCK])),
-        ("send", &|medium| {
+        ("probe", true, &|medium| medium.probe(PoolOffset(BLOCK_U64 - 1), 2)),
+        ("send", true, &|medium| {
             let (ours, _theirs) = UnixStream::pair().unwrap();
             let pieces = [Piece::Stored { at: PoolOffset(BLOCK_U64), len: BLOCK }];
             medium.send(ours.as_fd(), &pieces).unwrap_err();
         }),
+        ("store", false, &|medium| medium.store(PoolOffset(BLOCK_U64), &[1])),
+        ("word", false, &|medium| medium.store_word(PoolOffset(BLOCK_U64), 1)),
+        ("stream", false, &|medium| medium.stream(PoolOffset(BLOCK_U64), &[1; BLOCK])),
     ];
-    for (name, touch) in touches {
+    for (name, is_load, touch) in touches {
         let file = tmpfs_file(LEN);
         let medium = Mapped::from_file(&file, &plain()).unwrap();
         file.set_len(BLOCK_U64).unwrap();
         touch(&medium);
+        let bad = medium.bad_ranges();
+        assert_eq!(bad, [BadRange { at: PoolOffset(BLOCK_U64), len: BLOCK_U64 }], "{name}");
         let found = medium.check();
-        assert!(
-            matches!(found, Err(MediaError::BadMemory { at: PoolOffset(BLOCK_U64) })),
-            "{name}: {found:?}"
-        );
+        assert_eq!(found.is_ok(), is_load, "{name}: {found:?}");
     }
 }
 

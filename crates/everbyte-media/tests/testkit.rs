@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use everbyte_media::{
-    BLOCK_U64, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium, Piece,
-    PoolOffset, Survives, testkit,
+    BLOCK_U64, BadRange, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium,
+    Piece, PoolOffset, Survives, testkit,
 };
 
 /// What a broken medium does wrong.
@@ -98,6 +98,22 @@ impl Medium for Broken {
 
     fn check(&self) -> Result<(), MediaError> {
         self.inner.check()
+    }
+
+    fn has_bad(&self) -> bool {
+        self.inner.has_bad()
+    }
+
+    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.inner.bad_in(at, len)
+    }
+
+    fn bad_ranges(&self) -> Vec<BadRange> {
+        self.inner.bad_ranges()
+    }
+
+    fn probe(&self, at: PoolOffset, len: u64) {
+        self.inner.probe(at, len);
     }
 
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_media::{
-    BlockNo, Counters, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
+    BadRange, BlockNo, Counters, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
 };
 
 fn at(offset: u64) -> PoolOffset {
@@ -147,6 +147,31 @@ fn poison_stays() {
     assert!(matches!(reason, MediaError::BadMemory { at } if at.0 == 64));
     assert_eq!(medium.crash_state().open_lines(), 1, "a failed fence promises nothing");
     assert_eq!(medium.counters().fences, 1);
+}
+
+#[test]
+fn bad_lines_are_found_by_loads_and_lose_stores() {
+    let medium = SimMedium::new(8192);
+    medium.store(at(0), &[7; 256]);
+    medium.inject_bad(at(64), 1);
+    medium.inject_bad(at(4096), 128);
+    assert!(!medium.has_bad(), "nobody looked");
+    let mut bytes = [1; 96];
+    medium.read(at(48), &mut bytes);
+    assert_eq!(bytes[..16], [7; 16]);
+    assert_eq!(bytes[16..80], [0; 64]);
+    assert_eq!(bytes[80..], [7; 16]);
+    assert_eq!(medium.bad_ranges(), [BadRange { at: at(64), len: 64 }]);
+    assert!(medium.check_range(at(0), 64).is_ok());
+    assert!(medium.check_range(at(120), 8).is_err());
+    medium.probe(at(4096), 4096);
+    assert_eq!(medium.bad_in(at(4100), 4), Some(at(4100)));
+    assert_eq!(medium.bad_ranges().len(), 3);
+    medium.check().expect("loads poison nothing");
+    medium.store(at(128), &[1; 8]);
+    medium.fence().expect("nothing is lost");
+    medium.stream(at(4000), &[1; 200]);
+    assert!(matches!(medium.fence(), Err(MediaError::StoreLost { at: lost }) if lost == at(4096)));
 }
 
 #[test]
