@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bad;
 mod delta;
 mod device;
 mod group;

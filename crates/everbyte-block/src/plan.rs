@@ -8,7 +8,7 @@
 //! Invariants: a plan names a logical block once; the writer's log room covers `log_bytes` when
 //! it is executed; a plan that changed the shape of the map holds the structure lock.
 
-use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, WordItem};
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::sync::MutexGuard;
@@ -81,6 +81,8 @@ pub(crate) enum PlanError {
     NoSpace,
     /// The map cannot be right.
     Corrupt(Corrupt),
+    /// Bytes that the block must keep are in bad memory.
+    Lost(MediaError),
     /// The volume cannot be written.
     Write(WriteError),
 }
@@ -118,6 +120,14 @@ struct Fill<'a> {
     /// Where the bytes around the piece come from; `None` for zeroes.
     around: Option<BlockNo>,
     piece: BlockPiece<'a>,
+}
+
+impl Fill<'_> {
+    /// Whether it is a fresh block that is filled once more: not before it is certain that the
+    /// plan will be carried out.
+    fn is_in_place(&self) -> bool {
+        self.around == Some(self.to)
+    }
 }
 
 /// Room for what one request of one block needs, so that such a request allocates nothing.
@@ -306,7 +316,7 @@ impl<'v, 'd> Plan<'v, 'd> {
                 self.add_over_zero(volume, writer, piece, (entry_at, word), entry.block);
             }
             Some(entry) => {
-                self.add_over_data(volume, writer, piece, compare, (entry_at, word), entry.block);
+                self.add_over_data(volume, writer, piece, compare, (entry_at, word), entry.block)?;
             }
         }
         Ok(())
@@ -344,7 +354,8 @@ impl<'v, 'd> Plan<'v, 'd> {
         block: BlockNo,
     ) {
         let meaningless = writer.is_fresh(block) || !volume.volume().word_logged_in_open(entry_at);
-        let to = if meaningless { Some(block) } else { self.alloc(writer) };
+        let to =
+            if meaningless && !volume.is_bad(block) { Some(block) } else { self.alloc(writer) };
         if let Some(to) = to {
             self.fills.push(Fill { to, around: None, piece });
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
@@ -378,38 +389,64 @@ impl<'v, 'd> Plan<'v, 'd> {
         compare: bool,
         (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
-    ) {
+    ) -> Result<(), PlanError> {
         volume.volume().expect(block.offset().plus(piece.start as u64), piece.data.len());
         let changed = if compare {
             volume.delta().changed(volume.medium(), block, piece.start, piece.data)
         } else {
             piece.lines()
         };
+        if volume.is_bad(block) {
+            return self.add_over_bad(volume, writer, piece, (entry_at, old), block);
+        }
         if changed.is_empty() {
-            return;
+            return Ok(());
         }
         if writer.is_fresh(block) {
             if piece.data.len() == BLOCK && changed == LineMask::FULL {
-                self.fills.push(Fill { to: block, around: None, piece });
+                self.fills.push(Fill { to: block, around: Some(block), piece });
             } else {
                 self.store_lines(piece, block, changed);
             }
-            return;
+            return Ok(());
         }
         let threshold = volume.threshold_lines();
         let replace =
             changed.count() >= threshold || changed.or(writer.logged(block)).count() >= threshold;
         if replace && let Some(to) = self.alloc(writer) {
+            volume.check_replaceable(block, piece).map_err(PlanError::Lost)?;
             self.fills.push(Fill { to, around: Some(block), piece });
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
             self.retire(block);
-            return;
+            return Ok(());
         }
         let to_log = changed.without(writer.logged(block));
         if !to_log.is_empty() {
+            if volume.turns_out_bad(block, piece) {
+                return self.add_over_bad(volume, writer, piece, (entry_at, old), block);
+            }
             self.logged_lines.push((block, to_log));
         }
         self.store_lines(piece, block, changed);
+        Ok(())
+    }
+
+    /// A write over a block in bad memory: the block is replaced if all of it is written. It goes to
+    /// nobody else once it is retired, and undo brings back no more than an entry that leads to it.
+    fn add_over_bad<M: Medium>(
+        &mut self,
+        volume: &BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+        (entry_at, old): (PoolOffset, u64),
+        block: BlockNo,
+    ) -> Result<(), PlanError> {
+        volume.check_replaceable(block, piece).map_err(PlanError::Lost)?;
+        let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
+        self.fills.push(Fill { to, around: None, piece });
+        self.change_word(writer, entry_at, old, Entry::data(to).encode());
+        self.retire(block);
+        Ok(())
     }
 
     /// Stores those bytes of the piece that lie in `lines`, after the commit.
@@ -497,7 +534,10 @@ impl<'v, 'd> Plan<'v, 'd> {
             return Ok(if fits_when_empty { Fate::LogFull } else { Fate::TooLarge });
         }
         let epoch = writer.epoch();
-        self.execute(volume.medium(), &mut writer)?;
+        if let Err(error) = self.execute(volume.medium(), &mut writer) {
+            self.abandon(&mut writer);
+            return Err(error);
+        }
         drop(writer);
         volume.medium().check()?;
         Ok(Fate::Done(epoch))
@@ -506,13 +546,17 @@ impl<'v, 'd> Plan<'v, 'd> {
     /// Does what was planned: fills and records, one fence, then the stores. The fills come
     /// first, so that they are on their way to the medium while the records are made.
     fn execute<M: Medium>(&self, medium: &M, writer: &mut Writer<'_, M>) -> Result<(), WriteError> {
-        for fill in &self.fills {
+        for fill in self.fills.iter().filter(|fill| !fill.is_in_place()) {
             fill_block(medium, writer, fill);
         }
         for &(block, lines) in &self.logged_lines {
             writer.log_lines(block, lines);
         }
         writer.log_words(&self.logged_words);
+        self.check_read(medium)?;
+        for fill in self.fills.iter().filter(|fill| fill.is_in_place()) {
+            fill_block(medium, writer, fill);
+        }
         let mut committed = writer.commit()?;
         for store in self.stores.iter().filter(|store| !store.data.is_empty()) {
             committed.store(store.at, store.data);
@@ -528,6 +572,18 @@ impl<'v, 'd> Plan<'v, 'd> {
 }
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
+
+impl Plan<'_, '_> {
+    /// Checks that what fills and records took from old blocks is what was stored there.
+    fn check_read<M: Medium>(&self, medium: &M) -> Result<(), MediaError> {
+        if !medium.has_bad() {
+            return Ok(());
+        }
+        let around = self.fills.iter().filter_map(|fill| fill.around);
+        let logged = self.logged_lines.iter().map(|&(block, _)| block);
+        around.chain(logged).try_for_each(|block| medium.check_range(block.offset(), BLOCK_U64))
+    }
+}
 
 /// Streams a whole block: the piece, and around it what the old block held, or zeroes.
 pub(crate) fn fill_block_from<M: Medium>(

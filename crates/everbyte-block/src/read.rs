@@ -50,21 +50,28 @@ impl<M: Medium> BlockVolume<M> {
             }
             self.check_range(range.offset, range.len as u64)?;
             let chunk = &mut out[chunk_at..chunk_at + range.len];
-            self.read_locked(range.offset, chunk).map_err(|c| request.corrupt(&c))?;
+            self.read_locked(request, range.offset, chunk)?;
         }
-        self.medium().check().map_err(|error| request.write_error(&error.into()))
+        Ok(())
     }
 
     /// Reads under locks that the caller holds.
-    fn read_locked(&self, offset: u64, out: &mut [u8]) -> Result<(), Corrupt> {
+    fn read_locked(
+        &self,
+        request: RequestRange,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), DeviceError> {
         let mut done = 0;
         while done < out.len() {
             let at = PoolOffset(offset + done as u64);
             let len = (BLOCK - at.in_block()).min(out.len() - done);
             let piece = &mut out[done..done + len];
-            match self.stored(at.block().0)? {
+            match self.stored(at.block().0).map_err(|c| self.corrupt(request, &c))? {
                 Stored::Data(start) => {
-                    self.medium().read(start.plus(at.in_block() as u64), piece);
+                    let start = start.plus(at.in_block() as u64);
+                    self.medium().read(start, piece);
+                    request.sound(self.check_data(start, len, at.0))?;
                 }
                 Stored::Hole | Stored::Zero => piece.fill(0),
             }
@@ -82,10 +89,9 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<(), SendError> {
         let request = RequestRange { offset, len: len as u64 };
         self.check_range(offset, request.len)?;
-        self.medium().check().map_err(|error| request.write_error(&error.into()))?;
         if len as u64 > BLOCKS_AT_ONCE * BLOCK_U64 {
             // Later chunks are walked after bytes have gone out: look before saying yes.
-            self.check_mapped(offset, request.len).map_err(|c| request.corrupt(&c))?;
+            self.check_mapped(request)?;
         }
         let mut prefix = prefix;
         for (range, chunk_at) in chunks(offset, len) {
@@ -106,15 +112,13 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    fn check_mapped(&self, offset: u64, len: u64) -> Result<(), Corrupt> {
-        let mut blocks = BlockRange::of_bytes(offset, len);
-        while blocks.count > 0 {
-            let count = blocks.count.min(BLOCKS_AT_ONCE);
-            let _blocks = self.locks.read(BlockRange { count, ..blocks });
-            for block in blocks.first..blocks.first + count {
-                self.stored(block)?;
-            }
-            blocks = BlockRange { first: blocks.first + count, count: blocks.count - count };
+    fn check_mapped(&self, request: RequestRange) -> Result<(), DeviceError> {
+        for (range, _) in chunks(request.offset, usize::try_from(request.len).unwrap_or(usize::MAX))
+        {
+            let _blocks = self.locks.read(range.blocks());
+            self.check_range(range.offset, range.len as u64)?;
+            let pieces = self.pieces(range, &[]).map_err(|c| self.corrupt(request, &c))?;
+            request.sound(self.check_pieces(&pieces, 0, range.offset))?;
         }
         Ok(())
     }
@@ -129,15 +133,24 @@ impl<M: Medium> BlockVolume<M> {
         let request = RequestRange { offset: range.offset, len: range.len as u64 };
         let _blocks = self.locks.read(range.blocks());
         self.check_range(range.offset, range.len as u64)?;
-        let pieces = self.pieces(range, prefix).map_err(|c| request.corrupt(&c))?;
-        let mut sent = self.medium().send(socket, &pieces)?;
+        let pieces = self.pieces(range, prefix).map_err(|c| self.corrupt(request, &c))?;
+        let check = || self.check_pieces(&pieces, prefix.len(), range.offset);
+        request.sound(check())?;
+        let mut sent = match self.medium().send(socket, &pieces) {
+            Ok(sent) => sent,
+            // Nothing has left; if memory failed only now, it is no fault of the socket's.
+            Err(error) => {
+                request.sound(check())?;
+                return Err(error.into());
+            }
+        };
         let mut rest = Vec::new();
-        for piece in pieces {
+        for piece in &pieces {
             let skip = sent.min(piece.len());
             sent -= skip;
             let from = rest.len();
             rest.resize(from + piece.len() - skip, 0);
-            match piece {
+            match *piece {
                 Piece::Bytes(bytes) => rest[from..].copy_from_slice(&bytes[skip..]),
                 Piece::Stored { at, .. } => {
                     self.medium().read(at.plus(skip as u64), &mut rest[from..]);
@@ -145,7 +158,9 @@ impl<M: Medium> BlockVolume<M> {
                 Piece::Zeroes { .. } => {}
             }
         }
-        self.medium().check().map_err(|error| std::io::Error::other(error.to_string()))?;
+        if !rest.is_empty() {
+            check().map_err(std::io::Error::other)?;
+        }
         Ok(rest)
     }
 
@@ -201,7 +216,7 @@ impl<M: Medium> BlockVolume<M> {
             let stored = {
                 let _blocks = self.locks.read(range.blocks());
                 self.check_range(at, to - at)?;
-                self.stored(block).map_err(|c| request.corrupt(&c))?
+                self.stored(block).map_err(|c| self.corrupt(request, &c))?
             };
             let (hole, zero) = match stored {
                 Stored::Hole => (true, true),

@@ -66,7 +66,7 @@ impl<M: Medium> BlockVolume<M> {
                 })?;
                 let table = BlockRun { start: root.block, len: map::table_blocks(old) };
                 if let Some(fresh) = fresh {
-                    map::copy_table(self.medium(), &mut writer, table, fresh);
+                    map::copy_table(self.medium(), &mut writer, table, fresh)?;
                     let (from, to) = (root.encode(), Entry::data(fresh.start).encode());
                     plan.change_word(&writer, root_at, from, to);
                     blocks_of(table).for_each(|block| plan.retire(block));

@@ -6,7 +6,7 @@
 //! in one record. Bytes of blocks that are only touched partly are overwritten with zeroes.
 
 use everbyte_device::{DeviceError, Fua, Hole};
-use everbyte_media::{BLOCK, BLOCK_U64, Medium};
+use everbyte_media::{BLOCK, BLOCK_U64, MediaError, Medium};
 use everbyte_pool::{Corrupt, PoolError, WriteError};
 
 use crate::locks::BlockRange;
@@ -29,6 +29,7 @@ enum Attempt {
 enum ZeroError {
     NoSpace,
     Corrupt(Corrupt),
+    Lost(MediaError),
     Write(WriteError),
 }
 
@@ -37,6 +38,7 @@ impl From<PlanError> for ZeroError {
         match error {
             PlanError::NoSpace => Self::NoSpace,
             PlanError::Corrupt(corrupt) => Self::Corrupt(corrupt),
+            PlanError::Lost(error) => Self::Lost(error),
             PlanError::Write(error) => Self::Write(error),
         }
     }
@@ -108,7 +110,8 @@ impl<M: Medium> BlockVolume<M> {
             let done = self.zero_part(part, hole == Hole::Forbidden);
             epoch = done.map_err(|error| match error {
                 ZeroError::NoSpace => request.no_space(),
-                ZeroError::Corrupt(corrupt) => request.corrupt(&corrupt),
+                ZeroError::Corrupt(corrupt) => self.corrupt(request, &corrupt),
+                ZeroError::Lost(error) => request.media(&error),
                 ZeroError::Write(error) => request.write_error(&error),
             })?;
         }
@@ -145,6 +148,8 @@ impl<M: Medium> BlockVolume<M> {
         match self.zero_part(part, false) {
             Ok(_) => Ok(()),
             Err(ZeroError::Corrupt(corrupt)) => Err(corrupt.into()),
+            // Nothing can be read there, now or after a growth.
+            Err(ZeroError::Lost(_)) => Ok(()),
             Err(ZeroError::Write(error)) => Err(error.into()),
             Err(ZeroError::NoSpace) => Err(PoolError::Invalid(
                 "the pool is full, so the end of the volume cannot be cleared".into(),

@@ -124,7 +124,10 @@ impl<M: Medium> BlockVolume<M> {
         };
         {
             let _gate = block_volume.volume.enter();
-            block_volume.trim_tail()?;
+            match block_volume.trim_tail() {
+                Err(PoolError::Corrupt(damage)) => block_volume.volume.fail(&damage),
+                trimmed => trimmed?,
+            }
         }
         Ok(block_volume)
     }
@@ -200,6 +203,12 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
+    /// The error of a request that met damage in the map, which stops all writing.
+    pub(crate) fn corrupt(&self, request: RequestRange, damage: &Corrupt) -> DeviceError {
+        self.volume.fail(damage);
+        request.media(damage)
+    }
+
     /// Checks that a request may write.
     pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         if self.is_read_only() {
@@ -218,17 +227,15 @@ pub(crate) struct RequestRange {
 }
 
 impl RequestRange {
-    pub(crate) fn corrupt(self, corrupt: &Corrupt) -> DeviceError {
-        DeviceError::Media { offset: self.offset, len: self.len, reason: corrupt.to_string() }
+    pub(crate) fn media(self, error: &impl ToString) -> DeviceError {
+        DeviceError::Media { offset: self.offset, len: self.len, reason: error.to_string() }
     }
 
     pub(crate) fn write_error(self, error: &WriteError) -> DeviceError {
         match error {
             WriteError::ReadOnly { reason } => DeviceError::ReadOnly { reason: reason.clone() },
             WriteError::Gone => DeviceError::Gone,
-            other => {
-                DeviceError::Media { offset: self.offset, len: self.len, reason: other.to_string() }
-            }
+            other => self.media(other),
         }
     }
 

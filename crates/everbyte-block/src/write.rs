@@ -12,7 +12,7 @@
 //! or the new ones.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
-use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError, Writer};
@@ -185,7 +185,8 @@ impl<M: Medium> BlockVolume<M> {
                     return Ok(Attempt::PoolFull);
                 }
                 Err(PlanError::NoSpace) => Err(named.no_space()),
-                Err(PlanError::Corrupt(corrupt)) => Err(named.corrupt(&corrupt)),
+                Err(PlanError::Corrupt(corrupt)) => Err(self.corrupt(named, &corrupt)),
+                Err(PlanError::Lost(error)) => Err(named.media(&error)),
                 Err(PlanError::Write(error)) => return Err(error),
             };
         }
@@ -231,7 +232,7 @@ impl<M: Medium> BlockVolume<M> {
         let Some(piece) = pieces(request.offset, request.data).next() else {
             return Ok(Short::Done);
         };
-        let target = self.short_target(piece).map_err(|c| named.corrupt(&c))?;
+        let target = self.short_target(piece).map_err(|c| self.corrupt(named, &c))?;
         let Some((entry_at, old)) = target else { return Ok(Short::NotAllowed) };
         self.write_durably(entry_at, old, piece).map_err(|error| named.write_error(&error))
     }
@@ -269,14 +270,16 @@ impl<M: Medium> BlockVolume<M> {
             } else {
                 piece.lines()
             };
-            if changed.is_empty() {
+            let bad = self.is_bad(block);
+            if changed.is_empty() && !bad {
                 // What is stored is durable, since no open epoch has a record of it.
                 self.medium().check()?;
                 return Ok(Short::Done);
             }
-            if changed.count() < self.threshold_lines() {
+            if changed.count() < self.threshold_lines() && !self.turns_out_bad(block, piece) {
                 return self.change_durably(block, changed, piece);
             }
+            self.check_replaceable(block, piece)?;
         }
         let mut writer = self.volume().join()?;
         let Some(to) = writer.alloc() else { return Ok(Short::NotAllowed) };
@@ -304,6 +307,8 @@ impl<M: Medium> BlockVolume<M> {
             return Ok(Short::NotAllowed);
         }
         writer.log_redo(block, lines, piece.start, piece.data);
+        // What the lines hold beside the piece was read for the record.
+        self.medium().check_range(block.offset(), BLOCK_U64)?;
         let mut committed = writer.commit()?;
         for (at, data) in piece.parts_in(block, lines) {
             committed.store(at, data);

@@ -46,6 +46,11 @@ impl BadPages {
         self.claimed.load(Ordering::Acquire) != 0
     }
 
+    /// Whether there are more than are remembered: any page may be one of them.
+    pub(crate) fn overflowed(&self) -> bool {
+        self.claimed.load(Ordering::Acquire) > PAGES_MAX
+    }
+
     /// The offsets, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let claimed = self.claimed.load(Ordering::Acquire).min(PAGES_MAX);
@@ -69,7 +74,9 @@ mod tests {
         assert!(bad.any());
         assert_eq!(bad.iter().count(), PAGES_MAX);
         assert!(bad.add(0), "it is known");
+        assert!(!bad.overflowed());
         assert!(!bad.add(1 << 30));
+        assert!(bad.overflowed());
         assert_eq!(bad.iter().count(), PAGES_MAX);
         bad.clear();
         assert!(!bad.any());

@@ -150,7 +150,6 @@ fn check(result: c_int) -> io::Result<()> {
 }
 
 /// The register that holds the error code of the last fault.
-#[expect(clippy::cast_sign_loss, reason = "an index in a C enum")]
 const ERROR_CODE: usize = libc::REG_ERR as usize;
 /// The bit of the error code of a page fault that tells stores from loads. A machine check, which
 /// has no such code, is reported for loads only; if it finds the bit set by an earlier fault, a load

@@ -475,10 +475,16 @@ impl Medium for Mapped {
     }
 
     fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        if self.registration.bad().overflowed() {
+            return Some(at);
+        }
         self.bad_pages().filter_map(|bad| bad.first_in(at, len)).min()
     }
 
     fn bad_ranges(&self) -> Vec<BadRange> {
+        if self.registration.bad().overflowed() {
+            return vec![BadRange { at: PoolOffset(0), len: self.len() }];
+        }
         let mut ranges: Vec<BadRange> = self.bad_pages().collect();
         ranges.sort_unstable();
         ranges.dedup();

@@ -338,6 +338,8 @@ fn more_bad_pages_than_are_remembered_poison_the_medium() {
     file.set_len(BLOCK_U64).unwrap();
     medium.probe(PoolOffset(0), len);
     assert!(matches!(medium.check(), Err(MediaError::StoreLost { .. })));
+    assert_eq!(medium.bad_ranges(), [BadRange { at: PoolOffset(0), len }]);
+    assert!(medium.check_range(PoolOffset(0), 8).is_err(), "nothing can be trusted");
 }
 
 #[test]

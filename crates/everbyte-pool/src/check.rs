@@ -53,6 +53,14 @@ impl<M: Medium> Pool<M> {
         if let Some(reason) = self.read_only_reason() {
             report.problems.push(format!("the pool is read-only: {reason}"));
         }
+        if let Some(reason) = self.space_unknown() {
+            report.problems.push(format!("which blocks are free is unknown: {reason}"));
+        }
+        for volume in volumes.iter().filter(|_| self.read_only_reason().is_none()) {
+            if let Some(reason) = volume.read_only_reason() {
+                report.problems.push(format!("volume {} is read-only: {reason}", volume.name()));
+            }
+        }
         for volume in volumes.iter().filter(|v| v.read_only_reason().is_none()) {
             volume.flush()?;
             let guard = volume.lock_checkpoint();
@@ -65,14 +73,17 @@ impl<M: Medium> Pool<M> {
         if let Err(error) = owned.add(all) {
             report.problems.push(error.to_string());
         }
+        let mut walked = self.space_unknown().is_none();
         for volume in &volumes {
             if let Err(corrupt) = self.visit(volume, &mut take_from(&owned, volume.name())) {
                 report.problems.push(corrupt.to_string());
+                walked = false;
             }
         }
+        report.problems.extend(self.name_bad_memory());
         report.used_blocks = owned.total_blocks() - owned.free_blocks();
         report.free_blocks = owned.free_blocks();
-        if self.read_only_reason().is_none() {
+        if self.read_only_reason().is_none() && walked {
             self.compare(&owned, bounds, &mut report);
         }
         drop(gates);
@@ -85,6 +96,9 @@ impl<M: Medium> Pool<M> {
         let mut wrong = 0;
         for block in bounds.map(BlockNo) {
             let what = match (owned.is_free(block), self.allocator().is_free(block)) {
+                (true, false) if self.medium().check_range(block.offset(), BLOCK_U64).is_err() => {
+                    continue;
+                }
                 (true, false) => "is owned by nobody, yet not free: it leaked",
                 (false, true) => "has an owner, yet is free for others",
                 _ => continue,

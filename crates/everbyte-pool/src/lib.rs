@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+mod bad;
 mod check;
 pub mod control;
 mod epoch;
@@ -22,10 +23,11 @@ pub mod sync;
 mod volume;
 
 pub use alloc::BlockRun;
+pub use bad::sound;
 pub use check::CheckReport;
 pub use epoch::PendingCheckpoint;
 pub use format::Corrupt;
-pub use owner::{BlockOwner, Claim, Owners, VolumeView};
+pub use owner::{BlockOwner, Claim, Claimed, Holds, Owners, VolumeView};
 pub use pool::{
     CheckpointTimer, LANES_DEFAULT, OpenOptions, Pool, PoolError, PoolInfo, RecoverySummary,
     THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,

@@ -34,8 +34,49 @@ impl VolumeView<'_> {
     }
 }
 
-/// Takes a run of blocks that the word at the given address owns.
-pub type Claim<'a> = dyn FnMut(BlockRun, PoolOffset) -> Result<(), Corrupt> + 'a;
+/// What blocks are used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// Undo records.
+    Log,
+    /// Nodes or a table of a map.
+    Map,
+    /// The volume's bytes from this offset on.
+    Data {
+        /// First byte of the volume that lies here.
+        offset: u64,
+    },
+    /// Nothing yet: the volume reads zeroes from this offset on.
+    Reserved {
+        /// First byte of the volume that the blocks are kept for.
+        offset: u64,
+    },
+}
+
+impl std::fmt::Display for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Log => f.write_str("the log"),
+            Self::Map => f.write_str("the map"),
+            Self::Data { offset } => write!(f, "the data at byte {offset}"),
+            Self::Reserved { offset } => write!(f, "the space kept for byte {offset}"),
+        }
+    }
+}
+
+/// A run of blocks with an owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claimed {
+    /// The blocks.
+    pub run: BlockRun,
+    /// Address of the word that names them.
+    pub named_at: PoolOffset,
+    /// What they are used for.
+    pub holds: Holds,
+}
+
+/// Takes a run of blocks for the volume that is being visited.
+pub type Claim<'a> = dyn FnMut(Claimed) -> Result<(), Corrupt> + 'a;
 
 /// What a kind of volume must do so that the pool can tell used blocks from free ones.
 pub trait BlockOwner<M: Medium>: Send + Sync {
@@ -82,7 +123,7 @@ impl<M: Medium> Owners<M> {
             start: BlockNo(view.descriptor.log_start),
             len: view.descriptor.log_blocks(),
         };
-        claim(log, view.root_at)?;
+        claim(Claimed { run: log, named_at: view.root_at, holds: Holds::Log })?;
         owner.visit(medium, view, claim)
     }
 }
@@ -91,14 +132,14 @@ impl<M: Medium> Owners<M> {
 pub(crate) fn take_from(
     alloc: &Allocator,
     volume: &str,
-) -> impl FnMut(BlockRun, PoolOffset) -> Result<(), Corrupt> {
-    move |run, owner_at| {
+) -> impl FnMut(Claimed) -> Result<(), Corrupt> {
+    move |Claimed { run, named_at, .. }| {
         alloc.take(run).map_err(|error| {
             let what = format!(
                 "{} blocks from {} on belong to someone else already ({error})",
                 run.len, run.start
             );
-            Corrupt::new(format!("map of volume {volume}"), owner_at, what)
+            Corrupt::new(format!("map of volume {volume}"), named_at, what)
         })
     }
 }

@@ -56,6 +56,8 @@ pub enum Bug {
     ReaderUnlocksEarly,
     /// Branches of a map are attached without keeping others from doing the same.
     BranchUnlocked,
+    /// Recovery takes the first copy of the completed mark as it is.
+    FirstCompletedBelieved,
     /// A logged line is logged again in the same epoch, with bytes that are not the oldest.
     LoggedTwice,
 }

@@ -16,10 +16,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use everbyte_media::{BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
+use crate::bad::sound;
 use crate::epoch::write_completed;
-use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, Descriptor, decode_word};
+use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, Descriptor, WordItem, decode_word};
 use crate::log::{LogGeometry, Logged, Restore, SavedLines, scan_half};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
@@ -152,14 +153,16 @@ impl Undo {
         mixed.map_or(Ok(()), |at| wrong(at, "one record saves a word of a line of another"))
     }
 
-    /// Puts everything old back and writes it back; durable after a fence.
+    /// Puts everything old back and writes it back; durable after a fence. What would go to bad
+    /// memory is left out: whoever reads there is told.
     pub(crate) fn apply<M: Medium>(&self, medium: &M) -> InFlight<usize> {
         let mut touched: Vec<(PoolOffset, u64)> = Vec::new();
         for restore in &self.restores {
             match restore {
                 Restore::Words(_) if planted(Bug::RecoveryKeepsNewEntry) => {}
                 Restore::Words(items) => {
-                    for item in items {
+                    let at = |item: &WordItem| PoolOffset(item.target).block();
+                    for item in items.iter().filter(|item| !is_bad(medium, at(item))) {
                         medium.store_word(PoolOffset(item.target), item.old);
                         touched.push((PoolOffset(item.target), 8));
                     }
@@ -180,8 +183,17 @@ impl Undo {
     }
 }
 
+/// Whether a store to `block` would be lost. Looks at it first.
+fn is_bad<M: Medium>(medium: &M, block: BlockNo) -> bool {
+    medium.probe(block.offset(), BLOCK_U64);
+    medium.check_range(block.offset(), BLOCK_U64).is_err()
+}
+
 /// Stores the bytes of lines and adds where they went to `touched`.
 fn put<M: Medium>(medium: &M, saved: &SavedLines, touched: &mut Vec<(PoolOffset, u64)>) {
+    if is_bad(medium, saved.block) {
+        return;
+    }
     let mut from = 0;
     for (start, len) in saved.lines.runs() {
         let at = saved.block.offset().plus(start as u64);
@@ -209,21 +221,35 @@ fn write_back<M: Medium>(
 /// # Errors
 /// Neither copy of the mark is valid, or it cannot be.
 pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
-    let wrong = |what: &str| Corrupt::new("completed mark", header_at.plus(COMPLETED_A_AT), what);
-    let copies = [COMPLETED_A_AT, COMPLETED_B_AT];
-    let newest = copies
-        .into_iter()
-        .filter_map(|at| decode_word(medium.load_word(header_at.plus(at))))
-        .max()
-        .ok_or_else(|| wrong("neither copy has right check bits"))?;
+    let copy = |at: u64| {
+        let at = header_at.plus(at);
+        let word = medium.load_word(at);
+        sound(medium, COMPLETED, at, 8)?;
+        decode_word(word).ok_or_else(|| Corrupt::new(COMPLETED, at, "its check bits are wrong"))
+    };
+    if planted(Bug::FirstCompletedBelieved) {
+        let word = medium.load_word(header_at.plus(COMPLETED_A_AT));
+        return Ok(word & ((1 << 48) - 1));
+    }
+    let newest = match [copy(COMPLETED_A_AT), copy(COMPLETED_B_AT)] {
+        [Ok(first), Ok(second)] => first.max(second),
+        [Ok(only), Err(_)] | [Err(_), Ok(only)] => only,
+        [Err(first), Err(second)] => {
+            let what = format!("{}, and so is the other copy at {}", first.what, second.at);
+            return Err(Corrupt { what, ..first });
+        }
+    };
     if newest > COMPLETED_MAX {
-        return Err(wrong("no volume ever gets that far"));
+        let at = header_at.plus(COMPLETED_A_AT);
+        return Err(Corrupt::new(COMPLETED, at, "no volume ever gets that far"));
     }
     Ok(newest)
 }
 
-/// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A volume whose log is damaged is left
-/// untouched and is to be opened read-only.
+const COMPLETED: &str = "completed mark";
+
+/// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A
+/// volume whose log is damaged is left untouched and is to be opened read-only.
 ///
 /// # Errors
 /// The medium's.

@@ -4,9 +4,9 @@
 //! the volume's size; entries beyond the size are holes.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
-use everbyte_pool::{BlockRun, Claim, Corrupt, VolumeView, Writer};
+use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, Holds, VolumeView, Writer, sound};
 
-use super::{ENTRIES, in_bounds, load_entry, slot_at};
+use super::{ENTRIES, holds_data, in_bounds, load_entry, slot_at};
 
 /// Blocks of the table for a volume of `size_bytes`.
 pub(crate) fn table_blocks(size_bytes: u64) -> u64 {
@@ -14,12 +14,15 @@ pub(crate) fn table_blocks(size_bytes: u64) -> u64 {
 }
 
 /// Streams `blocks` blocks of the old table, then zeroes, into the `new` run.
+///
+/// # Errors
+/// The old table cannot be read; the new one is of no use then.
 pub(crate) fn copy_table<M: Medium>(
     medium: &M,
     writer: &mut Writer<'_, M>,
     old: BlockRun,
     new: BlockRun,
-) {
+) -> Result<(), Corrupt> {
     let mut buffer = vec![0; BLOCK];
     for index in 0..new.len {
         if index < old.len {
@@ -29,6 +32,7 @@ pub(crate) fn copy_table<M: Medium>(
         }
         writer.fill(BlockNo(new.start.0 + index).offset(), &buffer);
     }
+    sound(medium, "map table", old.start.offset(), old.len * BLOCK_U64)
 }
 
 /// The table, which lies in the pool's data as a whole.
@@ -53,7 +57,7 @@ pub(super) fn visit<M: Medium>(
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let table = table(medium, view)?;
-    claim(table, view.root_at)?;
+    claim(Claimed { run: table, named_at: view.root_at, holds: Holds::Map })?;
     let blocks = view.size_bytes.div_ceil(BLOCK_U64);
     for index in 0..table.len * ENTRIES {
         let at = slot_at(table.start, index);
@@ -63,7 +67,8 @@ pub(super) fn visit<M: Medium>(
                 return Err(Corrupt::new("map entry", at, "it lies beyond the volume's end"));
             }
             let entry = in_bounds(view, entry, at)?;
-            claim(BlockRun { start: entry.block, len: 1 }, at)?;
+            let run = BlockRun { start: entry.block, len: 1 };
+            claim(Claimed { run, named_at: at, holds: holds_data(entry, index) })?;
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ mod radix;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags};
-use everbyte_pool::{Claim, Corrupt, VolumeView};
+use everbyte_pool::{Claim, Corrupt, Holds, VolumeView, sound};
 
 pub(crate) use direct::{copy_table, table_blocks};
 pub(crate) use radix::{Path, Pending, build_branch, find_leaf_link, first_leaf_from, walk};
@@ -57,6 +57,8 @@ pub(crate) fn decode<M: Medium>(
     word: u64,
     at: PoolOffset,
 ) -> Result<Option<Entry>, Corrupt> {
+    // Bad memory reads as a hole.
+    sound(medium, "map entry", at, 8)?;
     let entry = Entry::decode(word).map_err(|what| Corrupt::new("map entry", at, what))?;
     match entry {
         Some(Entry { block, .. }) if block.0 >= medium.len() / BLOCK_U64 => {
@@ -98,6 +100,12 @@ pub(crate) fn check_shape<M: Medium>(medium: &M, view: &VolumeView<'_>) -> Resul
         Some(MapKind::Direct) => direct::table(medium, view).map(drop),
         Some(MapKind::Radix) | None => Ok(()),
     }
+}
+
+/// What the block that `entry` names holds, if the entry is the one of logical block `block`.
+fn holds_data(entry: Entry, block: u64) -> Holds {
+    let offset = block * BLOCK_U64;
+    if entry.flags.zero { Holds::Reserved { offset } } else { Holds::Data { offset } }
 }
 
 /// Checks that the entry at `at` names a block that a map may name.

@@ -9,9 +9,9 @@
 
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{BlockRun, Claim, Corrupt, VolumeView, Writer};
+use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, Holds, VolumeView, Writer};
 
-use super::{ENTRIES, decode, in_bounds, load_entry, root_entry, slot_at};
+use super::{ENTRIES, decode, holds_data, in_bounds, load_entry, root_entry, slot_at};
 
 /// Most levels: 2^45 blocks, more than a block number can say.
 const HEIGHT_MAX: u8 = 5;
@@ -219,24 +219,36 @@ pub(super) fn visit<M: Medium>(
         return Err(Corrupt::new("volume root", view.root_at, what));
     }
     let root = in_bounds(view, root, view.root_at)?;
-    claim(BlockRun { start: root.block, len: 1 }, view.root_at)?;
-    visit_node(medium, view, root.block, height, claim)
+    let run = BlockRun { start: root.block, len: 1 };
+    claim(Claimed { run, named_at: view.root_at, holds: Holds::Map })?;
+    visit_node(medium, view, Node { block: root.block, level: height, base: 0 }, claim)
+}
+
+/// A node on the way down.
+#[derive(Clone, Copy)]
+struct Node {
+    block: BlockNo,
+    level: u8,
+    /// The first logical block below it.
+    base: u64,
 }
 
 fn visit_node<M: Medium>(
     medium: &M,
     view: &VolumeView<'_>,
-    node: BlockNo,
-    level: u8,
+    node: Node,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     for index in 0..ENTRIES {
-        let at = slot_at(node, index);
+        let at = slot_at(node.block, index);
         if let Some(entry) = load_entry(medium, at)? {
             let entry = in_bounds(view, entry, at)?;
-            claim(BlockRun { start: entry.block, len: 1 }, at)?;
-            if level > 1 {
-                visit_node(medium, view, entry.block, level - 1, claim)?;
+            let base = node.base + index * covered_by(node.level - 1);
+            let holds = if node.level > 1 { Holds::Map } else { holds_data(entry, base) };
+            claim(Claimed { run: BlockRun { start: entry.block, len: 1 }, named_at: at, holds })?;
+            if node.level > 1 {
+                let below = Node { block: entry.block, level: node.level - 1, base };
+                visit_node(medium, view, below, claim)?;
             }
         }
     }

@@ -75,7 +75,7 @@ fn what_is_no_pool_is_called_so() {
 }
 
 #[test]
-fn a_damaged_durable_record_makes_the_pool_read_only() {
+fn a_damaged_durable_record_makes_its_volume_read_only() {
     let medium = pool_with_data(5);
     let sound = open(&copy(&medium)).unwrap();
     assert_eq!(sound.recovery().records_undone, 5);
@@ -83,9 +83,10 @@ fn a_damaged_durable_record_makes_the_pool_read_only() {
     // Epoch 2 is open; its records fill half 0 from the start: a header and a line each.
     flip(&medium, log + 2 * 128 + 70);
     let pool = open(&medium).unwrap();
-    let reason = pool.read_only_reason().unwrap();
-    assert!(reason.contains("log record 2 of lane 0, epoch 2"), "{reason}");
+    assert_eq!(pool.read_only_reason(), None);
     let volume = BlockVolume::open(&pool, "v").unwrap();
+    let reason = volume.volume().read_only_reason().unwrap();
+    assert!(reason.contains("log record 2 of lane 0, epoch 2"), "{reason}");
     let mut back = vec![0; 4096];
     volume.read(15 * 4096, &mut back).unwrap();
     assert_eq!(back, pattern(1, 64 << 10)[15 * 4096..]);
@@ -118,7 +119,9 @@ fn a_damaged_entry_is_an_error_for_its_block_alone() {
     assert!(report.problems.iter().any(|p| p.contains("map entry at")), "{report:?}");
     drop((volume, pool));
     let pool = open(&medium).unwrap();
-    assert!(pool.read_only_reason().unwrap().contains("map entry at"));
+    let reason = pool.volume("v").unwrap().read_only_reason().unwrap().to_owned();
+    assert!(reason.contains("map entry at"), "{reason}");
+    assert!(pool.space_unknown().unwrap().contains(&reason));
 }
 
 #[test]

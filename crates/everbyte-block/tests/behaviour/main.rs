@@ -6,6 +6,7 @@
 mod counters;
 mod damage;
 mod lifecycle;
+mod media;
 mod space;
 
 use std::sync::Arc;

@@ -85,6 +85,9 @@ pub(crate) fn open(medium: &Arc<SimMedium>) -> Result<Open, String> {
     let mut volumes = BTreeMap::new();
     for volume in pool.volumes() {
         let name = volume.name().to_owned();
+        if let Some(reason) = volume.read_only_reason() {
+            return Err(format!("volume {name} is read-only: {reason}"));
+        }
         let volume = BlockVolume::open(&pool, &name).map_err(|e| format!("volume {name}: {e}"))?;
         volumes.insert(name, Arc::new(volume));
     }

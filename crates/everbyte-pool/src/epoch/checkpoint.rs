@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BlockNo, MediaError, Medium};
+use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium};
 
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
 use crate::persist::{Dirty, Durable};
@@ -100,7 +100,7 @@ impl<M: Medium> Volume<M> {
         guard: &'g MutexGuard<'v, ()>,
         return_free: bool,
     ) -> Result<PendingCheckpoint<'v, 'g, M>, WriteError> {
-        if let Some(reason) = self.read_only_reason() {
+        if let Some(reason) = self.opened_read_only() {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }
         self.poison_check()?;
@@ -133,6 +133,10 @@ impl<M: Medium> Volume<M> {
     }
 
     fn give_back(&self, block: BlockNo) {
+        if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
+            tracing::warn!(%block, "a block was given up, but its memory is bad: it is used no more");
+            return;
+        }
         if let Err(error) = self.shared.alloc.free(block) {
             // A saved allocator state that lies can bring this about, so it is no assertion.
             tracing::error!(%error, "a block was freed twice; `pool check` says more");
@@ -193,14 +197,22 @@ fn store_completed<M: Medium>(volume: &Volume<M>, epoch: u64) -> Result<(), Medi
     write_completed(volume.medium(), volume.header_at, epoch)
 }
 
-/// Stores both copies of the completed mark in the header at `header_at`, durably.
+/// Stores both copies of the completed mark in the header at `header_at`, durably. A copy that is
+/// in bad memory is left out: the other one is a single word, so no crash can tear it.
 pub(crate) fn write_completed<M: Medium>(
     medium: &M,
     header_at: everbyte_media::PoolOffset,
     epoch: u64,
 ) -> Result<(), MediaError> {
-    let copies = [header_at.plus(COMPLETED_A_AT), header_at.plus(COMPLETED_B_AT)];
-    for at in copies {
+    let mut copies = vec![header_at.plus(COMPLETED_A_AT), header_at.plus(COMPLETED_B_AT)];
+    if medium.has_bad() {
+        let first = copies[0];
+        copies.retain(|&at| medium.check_range(at, 8).is_ok());
+        if copies.is_empty() {
+            return Err(MediaError::BadMemory { at: first });
+        }
+    }
+    for &at in &copies {
         medium.store_word(at, encode_word(epoch));
     }
     Dirty::new(copies)

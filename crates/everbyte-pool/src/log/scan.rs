@@ -10,6 +10,7 @@ use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
 use zerocopy::FromBytes;
 
 use super::LogGeometry;
+use crate::bad::sound;
 use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
 use crate::plant::{Bug, planted};
 
@@ -64,8 +65,13 @@ pub(crate) fn scan_half<M: Medium>(
         position += LINE_U64 + header.payload_bytes();
         seq += 1;
     }
-    half.check_rest(position, seq)?;
-    Ok(found)
+    let rest = half.check_rest(position, seq);
+    if medium.has_bad() {
+        // Bad memory reads as the end of the records, and nobody knows what was there.
+        let name = format!("log of volume {}, lane {lane}", geometry.volume_uid);
+        sound(medium, &name, half.start, geometry.half_bytes)?;
+    }
+    rest.map(|()| found)
 }
 
 struct Half<'a, M> {

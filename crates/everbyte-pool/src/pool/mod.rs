@@ -82,6 +82,9 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) states: BlockStates,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) read_only: Option<String>,
+    /// Why nobody knows which blocks are free, if so. Nothing is allocated then but what volumes
+    /// have given up since.
+    pub(crate) space_unknown: Option<String>,
     pub(crate) kick: timer::Kick,
 }
 
@@ -277,8 +280,8 @@ impl<M: Medium> Pool<M> {
     #[must_use]
     pub fn volume_info(&self, volume: &Volume<M>) -> VolumeInfo {
         let mut blocks = 0;
-        let used = self.visit(volume, &mut |run, _| {
-            blocks += run.len;
+        let used = self.visit(volume, &mut |claimed| {
+            blocks += claimed.run.len;
             Ok(())
         });
         let log_blocks = volume.descriptor().log_blocks();
@@ -337,6 +340,24 @@ impl<M: Medium> Pool<M> {
         self.shared.data_bounds()
     }
 
+    /// Why nobody knows which blocks are free, if so: some volume's blocks cannot be told. Nothing
+    /// is allocated then; what has blocks already can be written all the same.
+    #[must_use]
+    pub fn space_unknown(&self) -> Option<&str> {
+        self.shared.space_unknown.as_deref()
+    }
+
+    /// Calls `look` with the superblock while nobody changes it.
+    pub(crate) fn with_superblock<R>(&self, look: impl FnOnce(&Superblock) -> R) -> R {
+        look(&self.shared.superblock.lock())
+    }
+
+    /// The slot whose volume header is `block`, if it is one.
+    pub(crate) fn slot_of(&self, block: BlockNo) -> Option<u64> {
+        let sb = self.shared.superblock.lock();
+        (sb.table_start..sb.data_start).contains(&block.0).then(|| block.0 - sb.table_start)
+    }
+
     pub(crate) fn lock_admin(&self) -> MutexGuard<'_, ()> {
         self.admin.lock()
     }
@@ -377,7 +398,7 @@ impl<M: Medium> Pool<M> {
         if self.shared.read_only.is_some() {
             return Ok(());
         }
-        for volume in volumes.iter().filter(|v| v.read_only_reason().is_none()) {
+        for volume in volumes.iter().filter(|v| v.opened_read_only().is_none()) {
             drop(volume.close_gates());
             let guard = volume.lock_checkpoint();
             volume.begin_checkpoint(&guard)?.finish()?;
@@ -394,7 +415,10 @@ impl<M: Medium> Pool<M> {
         let blocks = self.shared.superblock.lock().size_blocks;
         let words = usize::try_from(blocks.div_ceil(64)).unwrap_or(usize::MAX);
         let bytes_len = words as u64 * 8;
-        let place = alloc.alloc_run(bytes_len.div_ceil(BLOCK_U64));
+        let place = match self.shared.space_unknown {
+            Some(_) => None,
+            None => alloc.alloc_run(bytes_len.div_ceil(BLOCK_U64)),
+        };
         let mut saved = (0, 0, 0);
         if let Some(run) = place {
             alloc.free_run(run).map_err(|error| {

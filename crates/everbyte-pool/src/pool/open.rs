@@ -10,6 +10,7 @@ use super::{
     Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock,
 };
 use crate::alloc::{Allocator, BlockRun};
+use crate::bad::sound;
 use crate::epoch::BlockStates;
 use crate::format::{
     Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState,
@@ -42,8 +43,10 @@ impl<M: Medium> Pool<M> {
     /// Opens the pool on `medium`, recovering every volume first. `owners` says what volumes'
     /// maps hold.
     ///
-    /// A pool in which something is damaged that allocation depends on opens read-only; `info`
-    /// and every refused write say why.
+    /// A volume that is damaged opens read-only, or not at all; every refused write says why. The
+    /// blocks that it owns are unknown then, so nothing can be allocated, but other volumes can
+    /// still write what they have blocks for. A pool of which only one superblock can be read, or
+    /// in which two volumes own a block, opens read-only.
     ///
     /// # Errors
     /// No superblock can be believed, or the medium fails.
@@ -53,9 +56,8 @@ impl<M: Medium> Pool<M> {
         options: &OpenOptions,
     ) -> Result<Self, PoolError> {
         let mut summary = RecoverySummary::default();
-        let sb = read_superblock(&*medium, &mut summary)?;
+        let (sb, mut read_only) = read_superblock(&*medium, &mut summary)?;
         summary.was_clean = sb.clean == 1;
-        let mut read_only = None;
         if sb.forbids_writing() {
             let reason =
                 format!("it has features {:#x} that this program cannot write", sb.ro_compat);
@@ -66,35 +68,30 @@ impl<M: Medium> Pool<M> {
             }
             read_only = Some(reason);
         }
-        let mut found = Vec::new();
-        for slot in 0..sb.table_slots {
-            match recover_slot(&*medium, &sb, slot, &mut summary) {
-                Ok(volume) => found.extend(volume),
-                Err(SlotError::Pool(error)) => return Err(error),
-                Err(SlotError::Unusable(corrupt)) => {
-                    summary.remarks.push(corrupt.to_string());
-                    read_only.get_or_insert(format!("{corrupt}"));
+        let (mut found, mut space_unknown) = recover_all(&*medium, &sb, &mut summary)?;
+        let mut alloc = Allocator::new(capacity(options, medium.len()));
+        alloc.set_total_blocks(sb.size_blocks - sb.data_start);
+        if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
+            space_unknown = None;
+        } else if space_unknown.is_none() {
+            match rebuild(&*medium, &sb, &mut found, &owners, &alloc, &mut summary) {
+                Ok(unknown) => space_unknown = unknown,
+                Err(clash) => {
+                    summary.remarks.push(clash.to_string());
+                    read_only.get_or_insert(clash.to_string());
                 }
             }
         }
-        for volume in &found {
-            if let Some(reason) = &volume.read_only {
-                let name = volume.descriptor.name();
-                read_only.get_or_insert(format!("volume {name}: {reason}"));
-            }
-        }
-        let mut alloc = Allocator::new(capacity(options, medium.len()));
-        if let Err(corrupt) =
-            fill_allocator(&*medium, &sb, &found, &owners, &mut alloc, &mut summary)
-        {
-            summary.remarks.push(corrupt.to_string());
-            read_only.get_or_insert(corrupt.to_string());
+        if space_unknown.is_some() {
+            alloc = Allocator::new(alloc.capacity());
+            alloc.set_total_blocks(sb.size_blocks - sb.data_start);
         }
         let shared = Arc::new(Shared {
             states: BlockStates::new(alloc.capacity()),
             alloc,
             superblock: Mutex::new(sb),
             read_only,
+            space_unknown,
             kick: timer::Kick::default(),
             medium,
         });
@@ -114,6 +111,33 @@ impl<M: Medium> Pool<M> {
             closed: AtomicBool::new(false),
         })
     }
+}
+
+/// Recovers every volume. Says also why it is unknown what volumes own, if it is.
+fn recover_all<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    summary: &mut RecoverySummary,
+) -> Result<(Vec<Found>, Option<String>), PoolError> {
+    let mut found = Vec::new();
+    let mut unknown = None;
+    for slot in 0..sb.table_slots {
+        match recover_slot(medium, sb, slot, summary) {
+            Ok(volume) => found.extend(volume),
+            Err(SlotError::Pool(error)) => return Err(error),
+            Err(SlotError::Unusable(corrupt)) => {
+                summary.remarks.push(corrupt.to_string());
+                unknown.get_or_insert(corrupt.to_string());
+            }
+        }
+    }
+    for volume in &found {
+        if let Some(reason) = &volume.read_only {
+            let name = volume.descriptor.name();
+            unknown.get_or_insert(format!("volume {name}: {reason}"));
+        }
+    }
+    Ok((found, unknown))
 }
 
 /// Blocks that are given state in DRAM, at least those that are there.
@@ -148,27 +172,33 @@ fn open_volumes<M: Medium>(
     Ok(volumes)
 }
 
-/// The newest superblock that can be believed. The other copy is put right if need be.
+/// The newest superblock that can be believed. The other copy is put right if need be; if its
+/// memory is bad the pool must stay as it is, and the reason comes along.
 fn read_superblock<M: Medium>(
     medium: &M,
     summary: &mut RecoverySummary,
-) -> Result<Superblock, PoolError> {
+) -> Result<(Superblock, Option<String>), PoolError> {
     let copies = SUPERBLOCK_COPIES.map(|at| {
         if at.0 + size_of::<Superblock>() as u64 > medium.len() {
             return Err(Corrupt::new("superblock", at, "the file is too short to hold it"));
         }
         let mut bytes = [0; size_of::<Superblock>()];
         medium.read(at, &mut bytes);
+        sound(medium, "superblock", at, bytes.len() as u64)?;
         Superblock::parse(&bytes, at, medium.len())
     });
     let newest = match copies {
-        [Ok(a), Ok(b)] if a == b => return Ok(a),
+        [Ok(a), Ok(b)] if a == b => return Ok((a, None)),
         [Ok(a), Ok(b)] => {
             if a.generation >= b.generation {
                 a
             } else {
                 b
             }
+        }
+        [Ok(good), Err(bad)] | [Err(bad), Ok(good)] if medium.has_bad() => {
+            summary.remarks.push(bad.to_string());
+            return Ok((good, Some(format!("only one superblock is left: {bad}"))));
         }
         [Ok(good), Err(bad)] | [Err(bad), Ok(good)] => {
             summary.remarks.push(format!("{bad}; it was rewritten from the other copy"));
@@ -179,7 +209,7 @@ fn read_superblock<M: Medium>(
     if !newest.forbids_writing() {
         write_superblock(medium, &newest)?;
     }
-    Ok(newest)
+    Ok((newest, None))
 }
 
 enum SlotError {
@@ -203,6 +233,7 @@ fn recover_slot<M: Medium>(
     let at = header_at(sb, slot);
     let state_at = at.plus(STATE_AT);
     let state = decode_word(medium.load_word(state_at)).and_then(VolumeState::from_code);
+    sound(medium, "volume state", state_at, 8).map_err(SlotError::Unusable)?;
     match state {
         Some(VolumeState::Free) => return Ok(None),
         Some(VolumeState::Deleting) if sb.forbids_writing() => return Ok(None),
@@ -240,42 +271,81 @@ fn read_descriptor<M: Medium>(
         let at = header_at(sb, slot).plus(offset);
         let mut bytes = [0; size_of::<Descriptor>()];
         medium.read(at, &mut bytes);
+        sound(medium, "volume descriptor", at, bytes.len() as u64)?;
         Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks)
     });
     let [first, second] = copies;
     first.or_else(|error| second.map_err(|_| error))
 }
 
-/// Makes `alloc` know what is free: from what a clean shutdown saved, else from the maps.
-fn fill_allocator<M: Medium>(
+/// Makes `alloc` know what is free from what a clean shutdown saved. Says whether it did.
+fn load_if_clean<M: Medium>(
     medium: &M,
     sb: &Superblock,
-    found: &[Found],
-    owners: &Owners<M>,
     alloc: &mut Allocator,
     summary: &mut RecoverySummary,
-) -> Result<(), Corrupt> {
-    alloc.set_total_blocks(sb.size_blocks - sb.data_start);
-    if sb.clean == 1 && sb.saved_start != 0 {
-        match load_saved(medium, sb, alloc) {
-            Ok(()) => return Ok(()),
-            Err(corrupt) => summary.remarks.push(format!("{corrupt}; rebuilt from the maps")),
-        }
+) -> bool {
+    if sb.clean != 1 || sb.saved_start == 0 {
+        return false;
     }
+    let loaded = load_saved(medium, sb, alloc);
+    if let Err(corrupt) = &loaded {
+        summary.remarks.push(format!("{corrupt}; rebuilt from the maps"));
+    }
+    loaded.is_ok()
+}
+
+/// Makes `alloc` know what is free from the maps. A volume whose map cannot be read is to be opened
+/// read-only; `alloc` is of no use then, and the reason is returned.
+///
+/// # Errors
+/// Two volumes own a block.
+fn rebuild<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    found: &mut [Found],
+    owners: &Owners<M>,
+    alloc: &Allocator,
+    summary: &mut RecoverySummary,
+) -> Result<Option<String>, Corrupt> {
     let all = BlockRun { start: BlockNo(sb.data_start), len: sb.size_blocks - sb.data_start };
     add(alloc, all)?;
+    let mut unknown = None;
     for volume in found {
-        let at = header_at(sb, volume.slot);
-        let view = VolumeView {
-            descriptor: &volume.descriptor,
-            root_at: at.plus(crate::format::ROOT_AT),
-            size_bytes: read_size(medium, at)?,
-            data_start: sb.data_start,
-            data_end: sb.size_blocks,
-        };
-        owners.visit(medium, &view, &mut take_from(alloc, volume.descriptor.name()))?;
+        let name = volume.descriptor.name();
+        let mut clash = None;
+        let walked = view(medium, sb, volume).and_then(|view| {
+            let mut take = take_from(alloc, name);
+            owners.visit(medium, &view, &mut |claimed| {
+                take(claimed).inspect_err(|corrupt| clash = Some(corrupt.clone()))
+            })
+        });
+        if let Some(clash) = clash {
+            return Err(clash);
+        }
+        if let Err(corrupt) = walked {
+            let reason = format!("volume {name}: its map cannot be read: {corrupt}");
+            summary.remarks.push(reason.clone());
+            unknown.get_or_insert(reason);
+            volume.read_only = Some(format!("its map cannot be read: {corrupt}"));
+        }
     }
-    Ok(())
+    Ok(unknown)
+}
+
+fn view<'v, M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    volume: &'v Found,
+) -> Result<VolumeView<'v>, Corrupt> {
+    let at = header_at(sb, volume.slot);
+    Ok(VolumeView {
+        descriptor: &volume.descriptor,
+        root_at: at.plus(crate::format::ROOT_AT),
+        size_bytes: read_size(medium, at)?,
+        data_start: sb.data_start,
+        data_end: sb.size_blocks,
+    })
 }
 
 fn add(alloc: &Allocator, run: BlockRun) -> Result<(), Corrupt> {

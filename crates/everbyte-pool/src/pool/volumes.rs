@@ -164,8 +164,10 @@ impl<M: Medium> Pool<M> {
         let sb = *self.shared.superblock.lock();
         (0..sb.table_slots)
             .find(|&slot| {
-                let state = self.shared.medium.load_word(header_at(&sb, slot).plus(STATE_AT));
+                let header = header_at(&sb, slot);
+                let state = self.shared.medium.load_word(header.plus(STATE_AT));
                 decode_word(state) == Some(VolumeState::Free.code())
+                    && self.shared.medium.check_range(header, BLOCK_U64).is_ok()
             })
             .ok_or_else(|| {
                 PoolError::Invalid(format!("the pool has its {} volumes already", sb.table_slots))
@@ -191,6 +193,13 @@ impl<M: Medium> Pool<M> {
     }
 
     fn give_back(&self, run: BlockRun) {
+        if self.shared.medium.has_bad() && run.len > 1 {
+            let blocks = run.start.0..run.start.0 + run.len;
+            return blocks.for_each(|b| self.give_back(BlockRun { start: BlockNo(b), len: 1 }));
+        }
+        if self.shared.medium.check_range(run.start.offset(), BLOCK_U64).is_err() {
+            return;
+        }
         if let Err(error) = self.shared.alloc.free_run(run) {
             tracing::error!(%error, "blocks were freed twice");
         }
@@ -272,8 +281,8 @@ impl<M: Medium> Pool<M> {
         }
         volume.return_spare_blocks();
         let mut runs = Vec::new();
-        self.visit(&volume, &mut |run, _| {
-            runs.push(run);
+        self.visit(&volume, &mut |claimed| {
+            runs.push(claimed.run);
             Ok(())
         })?;
         let medium = &*self.shared.medium;

@@ -10,12 +10,14 @@ mod writer;
 pub use group::{Group, GroupError};
 pub use writer::{Committed, WriteError, Writer};
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
+use crate::bad::sound;
 use crate::format::{Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word};
 use crate::log::{LaneLog, LogGeometry};
 use crate::plant::{Bug, planted};
@@ -65,7 +67,12 @@ pub struct Volume<M: Medium> {
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) gone: AtomicBool,
-    pub(crate) read_only: Option<String>,
+    /// Why the volume was opened read-only.
+    read_only: Option<String>,
+    /// What was found damaged since.
+    damage: OnceLock<String>,
+    /// Bad memory that was reported, so that each is reported once.
+    reported: Mutex<BTreeSet<PoolOffset>>,
     /// Checkpoints completed since the volume was opened.
     pub(crate) checkpoints: AtomicU64,
 }
@@ -112,6 +119,8 @@ impl<M: Medium> Volume<M> {
             wants_checkpoint: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             read_only,
+            damage: OnceLock::new(),
+            reported: Mutex::new(BTreeSet::new()),
             checkpoints: AtomicU64::new(0),
         }
     }
@@ -175,7 +184,29 @@ impl<M: Medium> Volume<M> {
     /// Why the volume cannot be written, if so.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<&str> {
+        self.opened_read_only().or(self.damage.get().map(String::as_str))
+    }
+
+    /// Why the volume was not even opened for writing, if so. What was written before damage was
+    /// found can still be made durable; nothing can in a volume that was opened like this.
+    pub(crate) fn opened_read_only(&self) -> Option<&str> {
         self.read_only.as_deref().or(self.shared.read_only.as_deref())
+    }
+
+    /// Refuses writes from now on, because something that says where the volume's bytes lie cannot
+    /// be read. Other volumes go on.
+    pub fn fail(&self, damage: &Corrupt) {
+        if self.damage.set(damage.to_string()).is_ok() {
+            tracing::error!(volume = self.name(), %damage, "the volume is read-only from now on");
+        }
+    }
+
+    /// Reports that the memory at `at`, which holds the volume's bytes from `offset` on, is bad.
+    pub fn report_bad(&self, offset: u64, at: PoolOffset) {
+        if self.reported.lock().insert(at) {
+            let volume = self.name();
+            tracing::error!(volume, offset, %at, "bad memory: these bytes of the volume are lost");
+        }
     }
 
     /// Whether the volume has been deleted or closed.
@@ -312,7 +343,9 @@ pub(crate) fn log_geometry(descriptor: &Descriptor) -> LogGeometry {
 /// The size in bytes that the header at `header_at` gives its volume.
 pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
     let at = header_at.plus(SIZE_AT);
-    decode_word(medium.load_word(at))
+    let word = medium.load_word(at);
+    sound(medium, "volume size", at, 8)?;
+    decode_word(word)
         .map(|sectors| sectors * 512)
         .ok_or_else(|| Corrupt::new("volume size", at, "its check bits are wrong"))
 }

@@ -1,0 +1,91 @@
+//! Bad memory under a volume's data: who is told, and what can still be written.
+//!
+//! Invariants: no byte that came from bad memory reaches a client or another block; a request that
+//! needs such a byte fails, and the requests beside it do not. What was bad once stays so until
+//! the pool is opened again, whatever is read there later.
+
+use everbyte_device::DeviceError;
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, Piece, PoolOffset};
+
+use crate::plan::BlockPiece;
+use crate::volume::{BlockVolume, RequestRange};
+
+impl<M: Medium> BlockVolume<M> {
+    /// Whether `block` is known to be in bad memory.
+    pub(crate) fn is_bad(&self, block: BlockNo) -> bool {
+        self.medium().check_range(block.offset(), BLOCK_U64).is_err()
+    }
+
+    /// The same after a look at what `piece` is about to overwrite in place: a record of zeroes
+    /// that stand for bytes nobody can read would be worse than none.
+    pub(crate) fn turns_out_bad(&self, block: BlockNo, piece: BlockPiece<'_>) -> bool {
+        let at = block.offset().plus(piece.start as u64);
+        self.medium().probe(at, piece.data.len() as u64);
+        self.is_bad(block)
+    }
+
+    /// Checks that nothing of `block` must be kept where `piece` is written, or that it can be read.
+    pub(crate) fn check_replaceable(
+        &self,
+        block: BlockNo,
+        piece: BlockPiece<'_>,
+    ) -> Result<(), MediaError> {
+        if piece.data.len() == BLOCK {
+            return Ok(());
+        }
+        self.medium().probe(block.offset(), BLOCK_U64);
+        let sound = self.medium().check_range(block.offset(), BLOCK_U64);
+        self.told(sound, piece.block * BLOCK_U64, block.offset())
+    }
+
+    /// Checks what was read from `at .. at + len`, which holds the volume's bytes from `offset` on.
+    #[inline]
+    pub(crate) fn check_data(
+        &self,
+        at: PoolOffset,
+        len: usize,
+        offset: u64,
+    ) -> Result<(), MediaError> {
+        let sound = self.medium().check_range(at, len as u64);
+        if sound.is_ok() { Ok(()) } else { self.told(sound, offset, at) }
+    }
+
+    /// Looks at what `pieces` are about to send of the volume's bytes from `offset` on; the first
+    /// `prefix_len` bytes of them are not the volume's.
+    pub(crate) fn check_pieces(
+        &self,
+        pieces: &[Piece<'_>],
+        prefix_len: usize,
+        offset: u64,
+    ) -> Result<(), MediaError> {
+        let mut passed = 0;
+        for piece in pieces {
+            if let Piece::Stored { at, len } = *piece {
+                self.medium().probe(at, len as u64);
+                self.check_data(at, len, offset + (passed - prefix_len) as u64)?;
+            }
+            passed += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Reports bad memory under the volume's bytes from `offset` on, which begin at `start`.
+    fn told(
+        &self,
+        sound: Result<(), MediaError>,
+        offset: u64,
+        start: PoolOffset,
+    ) -> Result<(), MediaError> {
+        if let Err(MediaError::BadMemory { at }) = sound {
+            self.volume().report_bad(offset + (at.0 - start.0), at);
+        }
+        sound
+    }
+}
+
+impl RequestRange {
+    /// For results of the checks above.
+    pub(crate) fn sound(self, checked: Result<(), MediaError>) -> Result<(), DeviceError> {
+        checked.map_err(|error| self.media(&error))
+    }
+}

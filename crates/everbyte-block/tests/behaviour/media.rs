@@ -1,0 +1,408 @@
+//! Bad memory: one bad line is one error, nobody is given the zeroes that bad memory reads as, and
+//! what can be survived is.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
+use everbyte_crash::SimMedium;
+use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
+use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, create_file};
+use everbyte_pool::format::{COMPLETED_A_AT, COMPLETED_B_AT, Entry};
+use everbyte_pool::plant::{Bug, plant};
+use everbyte_pool::{OpenOptions, Pool, PoolError};
+
+use crate::pattern;
+
+const BLOCKS: u64 = 16;
+const POOL_BLOCKS: u64 = 160;
+/// Where the header of the first volume lies.
+const HEADER: u64 = 2 * 4096;
+
+fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
+    BlockOptions { map, delta, threshold_percent, log_bytes: Some(2 * 16384), lanes: 1 }
+}
+
+fn plain() -> BlockOptions {
+    options(MapKind::Radix, Delta::On, 50)
+}
+
+fn open<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
+    let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
+    Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new)
+}
+
+fn content(block: u64) -> Vec<u8> {
+    pattern(block + 1, 4096)
+}
+
+fn fill<M: Medium>(volume: &BlockVolume<M>, blocks: std::ops::Range<u64>) {
+    for block in blocks {
+        volume.write(block * 4096, &content(block), Fua::No).unwrap();
+    }
+    volume.flush().unwrap();
+}
+
+/// A pool with the volumes `v` and `other`, both full and flushed.
+fn two_volumes(options: &BlockOptions) -> Arc<SimMedium> {
+    let medium = Arc::new(SimMedium::new(POOL_BLOCKS * 4096));
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let pool = open(&medium).unwrap();
+    for name in ["v", "other"] {
+        fill(&BlockVolume::create(&pool, name, BLOCKS * 4096, options).unwrap(), 0..BLOCKS);
+    }
+    medium
+}
+
+fn read<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, DeviceError> {
+    let mut bytes = vec![0; 4096];
+    volume.read(block * 4096, &mut bytes).map(|()| bytes)
+}
+
+/// What a client gets by `send`; a device's error only if nothing was sent.
+fn sent<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, DeviceError> {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let done = volume.send(block * 4096, 4096, b"ok", ours.as_fd());
+    drop(ours);
+    let mut got = Vec::new();
+    theirs.read_to_end(&mut got).unwrap();
+    match done {
+        Ok(()) => {
+            assert_eq!(got[..2], *b"ok");
+            Ok(got.split_off(2))
+        }
+        Err(SendError::Device(error)) => {
+            assert!(got.is_empty(), "bytes left before the error");
+            Err(error)
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Checks that exactly the blocks in `bad` cannot be read, and the others are right.
+fn only_bad_are_lost<M: Medium>(volume: &BlockVolume<M>, bad: &[u64]) {
+    for block in 0..volume.geometry().size_bytes / 4096 {
+        for found in [read(volume, block), sent(volume, block)] {
+            match found {
+                Ok(bytes) => {
+                    assert!(bytes == content(block), "block {block} reads wrong");
+                    assert!(!bad.contains(&block), "block {block} reads");
+                }
+                Err(DeviceError::Media { reason, .. }) => {
+                    assert!(bad.contains(&block), "block {block}: {reason}");
+                    assert!(reason.contains("memory error at 0x"), "{reason}");
+                }
+                Err(error) => panic!("block {block}: {error}"),
+            }
+        }
+    }
+}
+
+/// Where block `block` of the first volume lies; its map has one level.
+fn place_of<M: Medium>(medium: &M, block: u64) -> PoolOffset {
+    let entry = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
+    entry(entry(HEADER + 192).offset().0 + block * 8).offset()
+}
+
+#[test]
+fn one_bad_line_of_data_is_one_error() {
+    for map in [MapKind::Radix, MapKind::Direct] {
+        for delta in [Delta::On, Delta::Off] {
+            for threshold in [0, 50, 101] {
+                one_bad_line(&options(map, delta, threshold));
+            }
+        }
+    }
+}
+
+fn one_bad_line(options: &BlockOptions) {
+    let medium = two_volumes(options);
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let other = BlockVolume::open(&pool, "other").unwrap();
+    let line = place_of(&*medium, 5).plus(7 * 64);
+    medium.inject_bad(line, 1);
+    only_bad_are_lost(&volume, &[5]);
+    only_bad_are_lost(&other, &[]);
+    let report = pool.check().unwrap();
+    let expected = format!("bad memory at {line}, 64 bytes: it holds the data at byte 20480 of");
+    assert!(report.problems.len() == 1 && report.problems[0].starts_with(&expected), "{report:?}");
+
+    // What needs the bad bytes fails, alone of its batch; what does not, does not.
+    let piece = |offset| everbyte_device::WriteRequest { offset, data: &[7; 100], fua: Fua::No };
+    let outcomes = volume.write_batch(&[piece(4 * 4096), piece(5 * 4096 + 100), piece(6 * 4096)]);
+    let failed: Vec<bool> = outcomes.iter().map(Result::is_err).collect();
+    assert_eq!(failed, [false, true, false]);
+    assert!(volume.write(5 * 4096 + 7 * 64, &[0; 64], Fua::Yes).is_err());
+    for block in [4, 6] {
+        volume.write(block * 4096, &content(block)[..100], Fua::Yes).unwrap();
+    }
+    volume.flush().unwrap();
+    only_bad_are_lost(&volume, &[5]);
+    // Zeroes are not what was stored, although they compare equal.
+    for (round, fua) in [Fua::No, Fua::Yes].into_iter().enumerate() {
+        let line = place_of(&*medium, 5).plus(7 * 64);
+        medium.inject_bad(line, 1);
+        assert!(read(&volume, 5).is_err());
+        volume.write(5 * 4096, &[0; 4096], fua).unwrap();
+        assert_eq!(read(&volume, 5).unwrap(), [0; 4096], "round {round}");
+        volume.flush().unwrap();
+    }
+    volume.write(5 * 4096, &content(5), Fua::No).unwrap();
+    volume.flush().unwrap();
+    only_bad_are_lost(&volume, &[]);
+    for block in 0..BLOCKS {
+        volume.write(block * 4096, &pattern(900 + block, 4096), Fua::No).unwrap();
+        other.write(block * 4096, &pattern(700 + block, 4096), Fua::No).unwrap();
+    }
+    volume.flush().unwrap();
+    fill(&volume, 0..BLOCKS);
+    fill(&other, 0..BLOCKS);
+    // The replaced blocks were given to nobody.
+    let report = pool.check().unwrap();
+    assert_eq!(report.problems.len(), 2, "{report:?}");
+    assert!(report.problems.iter().all(|p| p.contains("nothing that any map leads to")));
+    drop((volume, other, pool));
+    let again = open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+    only_bad_are_lost(&BlockVolume::open(&again, "v").unwrap(), &[]);
+}
+
+#[test]
+fn a_discarded_bad_block_is_given_to_nobody() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    medium.inject_bad(place_of(&*medium, 3), 4096);
+    assert!(read(&volume, 3).is_err());
+    let free = pool.info().free_bytes;
+    volume.discard(2 * 4096, 8192, Fua::Yes).unwrap();
+    assert_eq!(read(&volume, 3).unwrap(), [0; 4096]);
+    assert_eq!(pool.info().free_bytes, free + 4096);
+    fill(&volume, 0..BLOCKS);
+    only_bad_are_lost(&volume, &[]);
+    pool.delete_volume("v", || volume.drain()).unwrap();
+    let report = pool.check().unwrap();
+    assert!(report.problems.iter().all(|p| p.starts_with("bad memory")), "{report:?}");
+}
+
+/// The image of a pool that crashed with two epochs of records in the log of `v`.
+fn crashed() -> Vec<u8> {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(100, &[1; 100], Fua::No).unwrap();
+    volume.write(4096, &[2; 4096], Fua::No).unwrap();
+    let inner = Arc::clone(volume.volume());
+    let guard = inner.lock_checkpoint();
+    let pending = inner.begin_checkpoint(&guard).unwrap();
+    volume.write(8192 + 100, &[3; 100], Fua::No).unwrap();
+    drop(pending);
+    medium.image()
+}
+
+/// Every line in which metadata of `v` lies, and the superblocks.
+fn metadata_lines(medium: &Arc<SimMedium>) -> Vec<u64> {
+    let pool = open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+    let descriptor = *pool.volume("v").unwrap().descriptor();
+    let log = descriptor.log_start * 4096;
+    let leaf = Entry::decode(medium.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap().block;
+    let mut lines: Vec<u64> = (0..3 * 4096).step_by(64).collect();
+    lines.extend((log..log + descriptor.log_blocks() * 4096).step_by(64));
+    lines.extend((leaf.offset().0..leaf.offset().0 + 4096).step_by(64));
+    lines
+}
+
+#[test]
+fn no_bad_line_of_metadata_is_taken_for_what_was_stored() {
+    let image = crashed();
+    let lines = metadata_lines(&Arc::new(SimMedium::from_image(image.clone())));
+    let (mut writable, mut damaged) = (0, 0);
+    for line in lines {
+        for len in [1, 4096 - line % 4096] {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            medium.inject_bad(PoolOffset(line), len);
+            let at = format!("{len} bytes at {line:#x}");
+            let pool = open(&medium).unwrap_or_else(|error| panic!("{at}: {error}"));
+            let other = BlockVolume::open(&pool, "other").unwrap();
+            only_bad_are_lost(&other, &[]);
+            let volume = BlockVolume::open(&pool, "v");
+            let sound = volume.is_ok_and(|volume| survives(&volume));
+            if line < HEADER && medium.has_bad() {
+                assert!(pool.read_only_reason().unwrap().contains("superblock"), "{at}");
+            } else {
+                other.write(50, &content(0)[50..99], Fua::No).unwrap();
+                other.write(4096, &content(1), Fua::Yes).unwrap();
+                other.flush().unwrap_or_else(|error| panic!("{at}: {error}"));
+                only_bad_are_lost(&other, &[]);
+            }
+            if medium.has_bad() {
+                let report = pool.check().unwrap();
+                let named = |p: &String| p.contains("0x") && p.contains("memory");
+                assert!(report.problems.iter().any(named), "{at}: {report:?}");
+            }
+            *(if sound { &mut writable } else { &mut damaged }) += 1;
+            medium.check().unwrap_or_else(|error| panic!("{at}: a store was lost: {error}"));
+        }
+    }
+    assert!(writable > 20 && damaged > 100, "{writable} writable, {damaged} damaged");
+}
+
+/// Checks a volume with damage somewhere: writable and right, or read-only with a reason. Says
+/// which.
+fn survives(volume: &BlockVolume<SimMedium>) -> bool {
+    if volume.volume().read_only_reason().is_none() {
+        for block in 0..BLOCKS {
+            match read(volume, block) {
+                Ok(bytes) => assert!(bytes == content(block), "block {block} reads wrong"),
+                Err(error) => assert!(error.to_string().contains("memory error"), "{error}"),
+            }
+        }
+    }
+    match volume.volume().read_only_reason() {
+        Some(reason) => {
+            assert!(reason.contains("memory error at 0x"), "{reason}");
+            assert!(matches!(volume.write(0, &[1], Fua::No), Err(DeviceError::ReadOnly { .. })));
+            false
+        }
+        None => {
+            fill(volume, 0..BLOCKS);
+            only_bad_are_lost(volume, &[]);
+            true
+        }
+    }
+}
+
+/// Two epochs written and completed, so that a completed mark of 0 would undo both.
+fn completed_twice() -> Vec<u8> {
+    let medium = Arc::new(SimMedium::new(POOL_BLOCKS * 4096));
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::create(&pool, "v", BLOCKS * 4096, &plain()).unwrap();
+    volume.write(64, &[9; 64], Fua::No).unwrap();
+    volume.flush().unwrap();
+    fill(&volume, 0..BLOCKS);
+    assert_eq!(volume.volume().completed_epoch(), 2);
+    medium.image()
+}
+
+fn damage_mark(medium: &SimMedium, copy: u64, torn: bool) {
+    let at = PoolOffset(HEADER + copy);
+    if torn {
+        let word = medium.load_word(at);
+        medium.store_word(at, word & !3);
+    } else {
+        medium.inject_bad(at, 8);
+    }
+}
+
+#[test]
+fn either_copy_of_the_completed_mark_is_enough() {
+    let image = completed_twice();
+    for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
+        for torn in [true, false] {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            damage_mark(&medium, copy, torn);
+            let pool = open(&medium).unwrap();
+            let volume = BlockVolume::open(&pool, "v").unwrap();
+            assert_eq!(volume.volume().read_only_reason(), None);
+            only_bad_are_lost(&volume, &[]);
+            volume.write(64, &[5; 64], Fua::No).unwrap();
+            volume.flush().unwrap();
+            fill(&volume, 0..BLOCKS);
+            // What was completed after that is there after a crash, with the copy as bad as ever.
+            let again = Arc::new(SimMedium::from_image(medium.image()));
+            if !torn {
+                damage_mark(&again, copy, torn);
+            }
+            let pool = open(&again).unwrap();
+            only_bad_are_lost(&BlockVolume::open(&pool, "v").unwrap(), &[]);
+        }
+    }
+}
+
+/// The mistake that rule 9 of the protocol is about.
+#[test]
+fn believing_the_first_copy_of_the_completed_mark_is_caught() {
+    let image = completed_twice();
+    for torn in [true, false] {
+        let loses = |bug| {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            damage_mark(&medium, COMPLETED_A_AT, torn);
+            plant(bug);
+            let pool = open(&medium).unwrap();
+            plant(None);
+            let volume = BlockVolume::open(&pool, "v").unwrap();
+            (0..BLOCKS).any(|block| read(&volume, block).unwrap() != content(block))
+        };
+        assert!(!loses(None), "the mistake is not planted yet");
+        assert!(loses(Some(Bug::FirstCompletedBelieved)), "torn: {torn}: it was not caught");
+    }
+}
+
+#[test]
+fn undo_leaves_bad_blocks_alone() {
+    let image = crashed();
+    let sound = Arc::new(SimMedium::from_image(image.clone()));
+    for block in [0, 2] {
+        let medium = Arc::new(SimMedium::from_image(image.clone()));
+        medium.inject_bad(place_of(&*sound, block).plus(64), 64);
+        let pool = open(&medium).unwrap();
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        only_bad_are_lost(&volume, &[block]);
+        volume.write(block * 4096, &content(block), Fua::Yes).unwrap();
+        only_bad_are_lost(&volume, &[]);
+    }
+}
+
+#[test]
+fn a_store_that_was_lost_ends_all_acknowledgements() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(100, &[1; 10], Fua::No).unwrap();
+    medium.inject_bad(place_of(&*medium, 0).plus(64), 64);
+    let error = volume.flush().unwrap_err().to_string();
+    assert!(error.contains("a store at 0x") && error.contains("was lost"), "{error}");
+    assert!(volume.write(8192, &[1; 10], Fua::No).is_err());
+    assert!(volume.flush().is_err());
+    assert_eq!(read(&volume, 9).unwrap(), content(9), "good data is read as before");
+    assert!(read(&volume, 0).is_err());
+}
+
+/// The same by real faults: pages beyond the end of a file.
+#[test]
+fn a_truncated_file_loses_what_lay_there_and_nothing_else() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let file = create_file(&path, POOL_BLOCKS * 4096).unwrap();
+    let medium = Arc::new(Mapped::open(&path, &MediaOptions::new()).unwrap());
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let pool = open(&medium).unwrap();
+    let size = POOL_BLOCKS * 4096;
+    let volume = BlockVolume::create(&pool, "v", size, &options(MapKind::Radix, Delta::Off, 50));
+    let volume = volume.unwrap();
+    let mut blocks = 0;
+    while volume.write(blocks * 4096, &content(blocks), Fua::No).is_ok() {
+        blocks += 1;
+    }
+    volume.flush().unwrap();
+    let last = PoolOffset(size - 4096);
+    let lost = (0..blocks).find(|&block| place_of(&*medium, block) == last).unwrap();
+    file.set_len(last.0).unwrap();
+    volume.resize(blocks * 4096).unwrap();
+    only_bad_are_lost(&volume, &[lost]);
+    assert!(volume.write(lost * 4096 + 9, &[1], Fua::No).is_err());
+    assert!(matches!(
+        volume.write(lost * 4096, &content(lost), Fua::No),
+        Err(DeviceError::NoSpace { .. })
+    ));
+    let other = (lost + 1) % blocks;
+    volume.discard(other * 4096, 4096, Fua::Yes).unwrap();
+    volume.write(lost * 4096, &content(lost), Fua::Yes).unwrap();
+    assert_eq!(read(&volume, lost).unwrap(), content(lost));
+    let report = pool.check().unwrap();
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    pool.close().unwrap();
+}
