@@ -15,6 +15,7 @@ mod owner;
 mod plan;
 mod read;
 mod resize;
+mod scrub;
 mod unmap;
 mod volume;
 mod write;

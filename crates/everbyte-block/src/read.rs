@@ -89,7 +89,7 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<(), SendError> {
         let request = RequestRange { offset, len: len as u64 };
         self.check_range(offset, request.len)?;
-        if len as u64 > BLOCKS_AT_ONCE * BLOCK_U64 {
+        if chunks(offset, len).nth(1).is_some() {
             // Later chunks are walked after bytes have gone out: look before saying yes.
             self.check_mapped(request)?;
         }

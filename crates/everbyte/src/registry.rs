@@ -216,6 +216,16 @@ impl Registry {
         Ok(Response::Check(status::check(report)))
     }
 
+    /// Holds no lock of the registry's while it reads, so that it delays nobody.
+    fn scrub(&self, volume: Option<&str>, from: u64) -> Result<Response, Refused> {
+        let Some(name) = volume else {
+            return Ok(Response::Scrub(status::scrub(self.pool.scrub(), None)));
+        };
+        let device = self.device(name).map_err(|error| refused(&error))?;
+        let (report, next) = device.scrub(from).map_err(|error| Refused(error.to_string()))?;
+        Ok(Response::Scrub(status::scrub(report, next)))
+    }
+
     fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
         let clients = self.serving().map(|_| self.clients(volume.name()));
         status::volume(&self.pool, volume, clients)
@@ -285,6 +295,7 @@ impl Handler for Registry {
         match request {
             Request::Info => Ok(Response::Pool(Box::new(self.pool_status()))),
             Request::Check => self.check(),
+            Request::Scrub { volume, from } => self.scrub(volume.as_deref(), from),
             Request::Grow { size_bytes } => self.grow(size_bytes),
             Request::VolumeCreate(new) => self.create(&new),
             Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),

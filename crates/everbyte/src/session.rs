@@ -29,9 +29,32 @@ pub(crate) enum Need {
 }
 
 /// A pool within reach.
-enum Session {
+pub(crate) enum Session {
+    /// By its server.
     Served(ControlClient),
+    /// Opened by this process.
     Local(Box<Registry>),
+}
+
+impl Session {
+    /// Reaches the pool at `path`, for looking only.
+    ///
+    /// # Errors
+    /// The pool cannot be opened or reached.
+    pub(crate) fn look(path: &Path) -> anyhow::Result<Self> {
+        open(path, Need::Look)
+    }
+
+    /// Carries out one request.
+    ///
+    /// # Errors
+    /// The request is refused, or the server gone.
+    pub(crate) fn ask(&mut self, request: Request) -> anyhow::Result<Response> {
+        match self {
+            Self::Served(client) => Ok(client.call(request)?),
+            Self::Local(registry) => Ok(registry.handle(request)?),
+        }
+    }
 }
 
 /// Carries out `request` on the pool at `path`, by its server if it has one.

@@ -3,9 +3,10 @@
 use everbyte_block::{Delta, MapKind};
 use everbyte_media::{Counters, Description, Mapped};
 use everbyte_pool::control::{
-    CheckStatus, CheckpointStats, MediumStats, MediumStatus, ServerStats, VolumeStatus,
+    CheckStatus, CheckpointStats, MediumStats, MediumStatus, ScrubPart, ScrubProblem, ServerStats,
+    VolumeStatus,
 };
-use everbyte_pool::{CheckReport, Pool, Volume};
+use everbyte_pool::{CheckReport, Pool, ScrubFinding, ScrubReport, Volume};
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
     [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
@@ -64,6 +65,22 @@ pub(crate) fn check(report: CheckReport) -> CheckStatus {
         free_blocks: report.free_blocks,
         problems: report.problems,
         remarks: report.remarks,
+    }
+}
+
+pub(crate) fn scrub(report: ScrubReport, next: Option<u64>) -> ScrubPart {
+    let problem = |finding: ScrubFinding| ScrubProblem {
+        volume: finding.volume,
+        structure: finding.structure,
+        offset: finding.offset,
+        pool_offset: finding.at.0,
+        what: finding.what,
+    };
+    ScrubPart {
+        read_bytes: report.read_bytes,
+        verified_blocks: report.verified_blocks,
+        next,
+        problems: report.findings.into_iter().map(problem).collect(),
     }
 }
 

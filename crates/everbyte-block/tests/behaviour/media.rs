@@ -12,7 +12,7 @@ use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, create_file};
 use everbyte_pool::format::{COMPLETED_A_AT, COMPLETED_B_AT, Entry};
 use everbyte_pool::plant::{Bug, plant};
-use everbyte_pool::{OpenOptions, Pool, PoolError};
+use everbyte_pool::{OpenOptions, Pool, PoolError, ScrubFinding};
 
 use crate::pattern;
 
@@ -369,6 +369,56 @@ fn a_store_that_was_lost_ends_all_acknowledgements() {
     assert!(volume.flush().is_err());
     assert_eq!(read(&volume, 9).unwrap(), content(9), "good data is read as before");
     assert!(read(&volume, 0).is_err());
+}
+
+/// Everything that a scrub of the pool and its volumes reports.
+fn scrub<M: Medium>(pool: &Pool<M>, volumes: &[&BlockVolume<M>]) -> Vec<ScrubFinding> {
+    let mut findings = pool.scrub().findings;
+    for volume in volumes {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let (report, then) = volume.scrub(from).unwrap();
+            findings.extend(report.findings);
+            next = then;
+        }
+    }
+    findings
+}
+
+#[test]
+fn a_scrub_finds_every_bad_line() {
+    for map in [MapKind::Radix, MapKind::Direct] {
+        let image = two_volumes(&options(map, Delta::On, 50)).image();
+        let sound = Arc::new(SimMedium::from_image(image.clone()));
+        let data = place_of(&*sound, 5).0;
+        let pool = open(&sound).unwrap();
+        let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
+        assert_eq!(scrub(&pool, &[&volumes[0], &volumes[1]]), []);
+        let log = pool.volume("v").unwrap().descriptor().log_start * 4096;
+        let leaf = Entry::decode(sound.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap();
+        let places = [
+            ("superblock", 3 * 64, None),
+            ("superblock", 4096, None),
+            ("volume header", HEADER + 64, None),
+            ("volume header", HEADER + 2 * 4096, None),
+            ("log", log + 9000, None),
+            ("map node", leaf.block.offset().0 + 63 * 64, None),
+            ("data", data + 64, Some(5 * 4096)),
+        ];
+        for (structure, at, offset) in places {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            let pool = open(&medium).unwrap();
+            let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
+            medium.inject_bad(PoolOffset(at), 1);
+            let found = scrub(&pool, &[&volumes[0], &volumes[1]]);
+            assert_eq!(found.len(), 1, "{structure} at {at:#x}: {found:?}");
+            assert_eq!((found[0].structure.as_str(), found[0].offset), (structure, offset));
+            assert_eq!(found[0].at.block(), PoolOffset(at).block());
+            assert!(
+                found[0].what.contains(&format!("memory error at {}", PoolOffset(at / 64 * 64)))
+            );
+        }
+    }
 }
 
 /// The same by real faults: pages beyond the end of a file.

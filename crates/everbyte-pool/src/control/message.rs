@@ -16,6 +16,14 @@ pub enum Request {
     Info,
     /// A check of the pool; answered with `Check`.
     Check,
+    /// A part of a scrub; answered with `Scrub`. Whoever scrubs a pool asks for what belongs to no
+    /// volume's bytes and then for each volume's, part by part.
+    Scrub {
+        /// The volume whose bytes are to be read; `None` for superblocks, headers and logs.
+        volume: Option<String>,
+        /// The byte to begin at.
+        from: u64,
+    },
     /// Growing the pool to `size_bytes`; answered with `Grown`.
     Grow {
         /// The size wanted, in bytes.
@@ -76,6 +84,8 @@ pub enum Response {
     Pool(Box<PoolStatus>),
     /// What a check found.
     Check(CheckStatus),
+    /// What a part of a scrub found.
+    Scrub(ScrubPart),
     /// The pool has grown.
     Grown {
         /// Its size now, in bytes.
@@ -194,6 +204,34 @@ pub struct CheckStatus {
     pub problems: Vec<String>,
     /// What opening had to mend, which is no problem any more.
     pub remarks: Vec<String>,
+}
+
+/// What a part of a scrub did.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ScrubPart {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Blocks of data whose checksum was compared.
+    pub verified_blocks: u64,
+    /// The byte of the volume to go on at; `None` at its end.
+    pub next: Option<u64>,
+    /// What is wrong.
+    pub problems: Vec<ScrubProblem>,
+}
+
+/// Something that a scrub found wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ScrubProblem {
+    /// The volume it belongs to, if to one.
+    pub volume: Option<String>,
+    /// What lies there.
+    pub structure: String,
+    /// For data: the first byte of the volume that is concerned.
+    pub offset: Option<u64>,
+    /// Where in the pool.
+    pub pool_offset: u64,
+    /// What is wrong with it.
+    pub what: String,
 }
 
 /// Who serves a pool and where.

@@ -15,8 +15,8 @@ mod server;
 pub use client::{ControlClient, ControlError};
 pub use message::{
     CheckStatus, CheckpointStats, ExportStatus, MediumStats, MediumStatus, NewVolume,
-    PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response, ServerStats, ServingStatus,
-    VolumeStatus,
+    PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem,
+    ServerStats, ServingStatus, VolumeStatus,
 };
 pub use server::{ControlServer, Handler, Refused, serve_stream};
 

@@ -7,6 +7,7 @@ pub(crate) mod pool_check;
 pub(crate) mod pool_create;
 pub(crate) mod pool_grow;
 pub(crate) mod pool_info;
+pub(crate) mod pool_scrub;
 pub(crate) mod serve;
 pub(crate) mod volume;
 pub(crate) mod volume_create;

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{pool_check, pool_create, pool_grow, pool_info};
+use super::{pool_check, pool_create, pool_grow, pool_info, pool_scrub};
 
-/// Make, inspect, check and grow pools.
+/// Make, inspect, check, scrub and grow pools.
 ///
 /// POOL is a file or a device. If a server has the pool, the command goes through the server's
 /// control socket, which lies beside the pool (POOL.sock); otherwise it opens the pool itself.
@@ -15,6 +15,7 @@ pub(crate) enum PoolCommand {
     Create(pool_create::Args),
     Info(pool_info::Args),
     Check(pool_check::Args),
+    Scrub(pool_scrub::Args),
     Grow(pool_grow::Args),
 }
 
@@ -23,6 +24,7 @@ pub(crate) fn run(command: &PoolCommand) -> anyhow::Result<ExitCode> {
         PoolCommand::Create(args) => pool_create::run(args),
         PoolCommand::Info(args) => pool_info::run(args),
         PoolCommand::Check(args) => pool_check::run(args),
+        PoolCommand::Scrub(args) => pool_scrub::run(args),
         PoolCommand::Grow(args) => pool_grow::run(args),
     }
 }

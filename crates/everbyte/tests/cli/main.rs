@@ -7,6 +7,7 @@
 
 mod demo;
 mod local;
+mod media;
 mod served;
 
 use std::fs;

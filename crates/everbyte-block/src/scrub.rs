@@ -1,0 +1,114 @@
+//! Scrubbing a volume: its map and every block of its data, a bounded piece at a time.
+//!
+//! Invariants: a piece is read under the shared locks of its blocks, at most 1 MiB of them at once,
+//! so that writers wait no longer than for any reader; neither the gate nor a lane is taken, so no
+//! checkpoint waits. The locks keep the nodes on the way where they are.
+
+use everbyte_device::DeviceError;
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, sound};
+
+use crate::locks::BlockRange;
+use crate::map::{self, ENTRIES, MapKind, Path};
+use crate::volume::BlockVolume;
+
+/// Blocks that are locked at once: 1 MiB. Divides the blocks of a leaf.
+const BLOCKS_AT_ONCE: u64 = 256;
+/// Bytes after which a part of a scrub ends.
+const PART_BYTES: u64 = 64 << 20;
+/// Pieces after which it ends although little was read, because most of the volume is holes.
+const PIECES_MAX: u64 = 1 << 14;
+
+impl<M: Medium> BlockVolume<M> {
+    /// Reads the volume from byte `from` on, until a good deal was read. Also returns where to go on,
+    /// or `None` at the end.
+    ///
+    /// # Errors
+    /// `Gone`.
+    pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), DeviceError> {
+        let mut report = ScrubReport::default();
+        let mut at = from / BLOCK_U64 / BLOCKS_AT_ONCE * BLOCKS_AT_ONCE;
+        for _ in 0..PIECES_MAX {
+            let end = self.size_blocks();
+            if at >= end {
+                return Ok((report, None));
+            }
+            let range = BlockRange { first: at, count: BLOCKS_AT_ONCE.min(end - at) };
+            at = self.scrub_piece(range, &mut report)?;
+            if report.read_bytes >= PART_BYTES {
+                break;
+            }
+        }
+        Ok((report, Some(at * BLOCK_U64)))
+    }
+
+    /// Reads the blocks of `range`; returns the next one worth reading.
+    fn scrub_piece(&self, range: BlockRange, report: &mut ScrubReport) -> Result<u64, DeviceError> {
+        let _blocks = self.locks.read(range);
+        if self.volume().is_gone() {
+            return Err(DeviceError::Gone);
+        }
+        let end = (range.first + range.count).min(self.size_blocks());
+        match self.scrub_way(range.first, report) {
+            Err(corrupt) => {
+                report.note(Some(self.volume().name()), Err(corrupt));
+            }
+            Ok(false) => return Ok((range.first / ENTRIES + 1) * ENTRIES),
+            Ok(true) => {
+                for block in range.first..end {
+                    self.scrub_block(block, report);
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    /// Reads the nodes that lead to `block`. Says whether they lead there.
+    fn scrub_way(&self, block: u64, report: &mut ScrubReport) -> Result<bool, Corrupt> {
+        let mut nodes: Vec<BlockNo> = Vec::new();
+        let path = self.walk_seeing(block, None, |node| nodes.push(node));
+        if let (MapKind::Direct, Ok(Path::Entry(at))) = (self.map_kind(), &path) {
+            nodes.push(at.block());
+        }
+        let first_of_leaf = block.is_multiple_of(ENTRIES);
+        for node in nodes.into_iter().filter(|_| first_of_leaf) {
+            let mut bytes = [0; BLOCK];
+            self.medium().read(node.offset(), &mut bytes);
+            report.read_bytes += BLOCK_U64;
+            sound(self.medium(), "map node", node.offset(), BLOCK_U64)?;
+        }
+        Ok(matches!(path?, Path::Entry(_)))
+    }
+
+    fn scrub_block(&self, block: u64, report: &mut ScrubReport) {
+        let name = Some(self.volume().name());
+        let entry = match self.walk(block, None) {
+            Ok(Path::Entry(at)) => map::load_entry(self.medium(), at),
+            Ok(Path::Missing(_)) => Ok(None),
+            Err(corrupt) => Err(corrupt),
+        };
+        match entry {
+            Err(corrupt) => report.note(name, Err(corrupt)),
+            Ok(Some(entry)) if !entry.flags.zero => {
+                self.scrub_data(block, entry.block.offset(), report);
+            }
+            Ok(_) => {}
+        }
+    }
+
+    fn scrub_data(&self, block: u64, at: PoolOffset, report: &mut ScrubReport) {
+        let offset = block * BLOCK_U64;
+        let mut bytes = [0; BLOCK];
+        self.medium().read(at, &mut bytes);
+        report.read_bytes += BLOCK_U64;
+        if let Err(error) = self.check_data(at, BLOCK, offset) {
+            report.findings.push(ScrubFinding {
+                volume: Some(self.volume().name().to_owned()),
+                structure: "data".to_owned(),
+                offset: Some(offset),
+                at,
+                what: error.to_string(),
+            });
+        }
+    }
+}

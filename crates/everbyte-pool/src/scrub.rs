@@ -1,0 +1,158 @@
+//! Scrubbing: reading everything that is in use, to find what has gone bad before somebody needs it.
+//!
+//! Owns what a finding is, and the reading of what the pool itself keeps: superblocks, headers and
+//! logs. Maps and data are read by the volume's kind, which has the locks for it. Works beside
+//! readers and writers: it holds no lock but the superblock's, and that one for two short copies.
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+
+use crate::bad::sound;
+use crate::format::{
+    COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, ROOT_AT, SIZE_AT, STATE_AT,
+    SUPERBLOCK_COPIES, Superblock, decode_word,
+};
+use crate::pool::Pool;
+use crate::volume::Volume;
+
+/// Something that a scrub found wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScrubFinding {
+    /// The volume it belongs to, if to one.
+    pub volume: Option<String>,
+    /// What lies there.
+    pub structure: String,
+    /// For data: the first byte of the volume that is concerned.
+    pub offset: Option<u64>,
+    /// Where in the pool.
+    pub at: PoolOffset,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl ScrubFinding {
+    /// For damage that the pool's own rules have found.
+    #[must_use]
+    pub fn of(volume: Option<&str>, corrupt: Corrupt) -> Self {
+        Self {
+            volume: volume.map(str::to_owned),
+            structure: corrupt.structure,
+            offset: None,
+            at: corrupt.at,
+            what: corrupt.what,
+        }
+    }
+}
+
+/// What a scrub, or a part of one, did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScrubReport {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Blocks of data whose checksum was compared.
+    pub verified_blocks: u64,
+    /// What is wrong.
+    pub findings: Vec<ScrubFinding>,
+}
+
+impl ScrubReport {
+    /// Notes the error, if `judged` is one.
+    pub fn note(&mut self, volume: Option<&str>, judged: Result<(), Corrupt>) {
+        self.findings.extend(judged.err().map(|corrupt| ScrubFinding::of(volume, corrupt)));
+    }
+
+    /// Reads `len` bytes at `at`, a multiple of a block, for nothing but whether that is possible.
+    pub fn read<M: Medium>(
+        &mut self,
+        medium: &M,
+        volume: Option<&str>,
+        structure: &str,
+        at: PoolOffset,
+        len: u64,
+    ) {
+        let mut bytes = [0; BLOCK];
+        for block in at.block().0..at.plus(len).block().0 {
+            let at = BlockNo(block).offset();
+            medium.read(at, &mut bytes);
+            self.read_bytes += BLOCK_U64;
+            self.note(volume, sound(medium, structure, at, BLOCK_U64));
+        }
+    }
+}
+
+impl<M: Medium> Pool<M> {
+    /// Scrubs what belongs to the pool as a whole and what every volume has: superblocks, volume
+    /// headers, logs.
+    #[must_use]
+    pub fn scrub(&self) -> ScrubReport {
+        let medium = &**self.medium();
+        let mut report = ScrubReport::default();
+        let sb = self.scrub_superblocks(&mut report);
+        for slot in 0..sb.table_slots {
+            let header = BlockNo(sb.table_start + slot).offset();
+            report.read(medium, None, "volume header", header, BLOCK_U64);
+        }
+        for volume in self.volumes() {
+            scrub_header(medium, &volume, &sb, &mut report);
+            let descriptor = volume.descriptor();
+            let log = BlockNo(descriptor.log_start).offset();
+            let len = descriptor.log_blocks() * BLOCK_U64;
+            report.read(medium, Some(volume.name()), "log", log, len);
+        }
+        report
+    }
+
+    fn scrub_superblocks(&self, report: &mut ScrubReport) -> Superblock {
+        let medium = &**self.medium();
+        self.with_superblock(|sb| {
+            for at in SUPERBLOCK_COPIES {
+                let before = report.findings.len();
+                report.read(medium, None, "superblock", at, BLOCK_U64);
+                let mut bytes = [0; size_of::<Superblock>()];
+                medium.read(at, &mut bytes);
+                let judged = Superblock::parse(&bytes, at, medium.len()).and_then(|copy| {
+                    let same = copy == *sb;
+                    let stale = || Corrupt::new("superblock", at, "it is not the newest");
+                    if same { Ok(()) } else { Err(stale()) }
+                });
+                if report.findings.len() == before {
+                    report.note(None, judged);
+                }
+            }
+            *sb
+        })
+    }
+}
+
+/// Judges the words and descriptors in a volume's header, unless its memory is bad.
+fn scrub_header<M: Medium>(
+    medium: &M,
+    volume: &Volume<M>,
+    sb: &Superblock,
+    report: &mut ScrubReport,
+) {
+    let header = volume.header_at;
+    let name = Some(volume.name());
+    let words = [
+        ("volume state", STATE_AT),
+        ("completed mark", COMPLETED_A_AT),
+        ("completed mark", COMPLETED_B_AT),
+        ("volume root", ROOT_AT),
+        ("volume size", SIZE_AT),
+    ];
+    for (structure, offset) in words {
+        let at = header.plus(offset);
+        let word = medium.load_word(at);
+        if medium.check_range(at, 8).is_ok() && decode_word(word).is_none() {
+            report.note(name, Err(Corrupt::new(structure, at, "its check bits are wrong")));
+        }
+    }
+    for offset in DESCRIPTOR_AT {
+        let at = header.plus(offset);
+        let mut bytes = [0; size_of::<Descriptor>()];
+        medium.read(at, &mut bytes);
+        if medium.check_range(at, bytes.len() as u64).is_ok() {
+            let judged = Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks);
+            report.note(name, judged.map(drop));
+        }
+    }
+}

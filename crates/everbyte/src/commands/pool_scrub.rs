@@ -1,0 +1,176 @@
+//! `everbyte pool scrub`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use everbyte_pool::PoolError;
+use everbyte_pool::control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
+use everbyte_pool::file::FileError;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use super::unexpected;
+use crate::output;
+use crate::session::Session;
+use crate::size::show_size;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte pool scrub /dev/shm/p && echo fine
+  everbyte pool scrub /dev/pmem0 --json | jq .problems
+  0 3 * * 0  root  everbyte pool scrub /dev/pmem0      in a crontab: every Sunday at three
+
+A scrub meets memory that fails when it is read, compares the checksums of volumes that have them
+(see 'everbyte volume create --checksum'), and judges check bits and checksums of superblocks,
+headers and maps. It corrects nothing. Each problem is a line
+  problem: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
+in which volume and byte are left out where there are none. A block of data whose memory is bad, or
+whose checksum is wrong, can be written as a whole or discarded; then it is no problem any more.
+
+A scrub does not look at free space, nor at who owns which block: 'everbyte pool check' does that.
+
+Exit status: 0 if nothing is wrong, 1 if there are problems or the scrub could not be done.";
+
+/// Read everything in a pool that is in use, and name what cannot be read or is not what was stored.
+///
+/// On a pool that nobody serves the scrub works on a private, recovered copy and changes nothing. On
+/// one that is served, the server reads, at most 1 MiB at a time under shared locks, while clients
+/// go on reading and writing. Volumes that are deleted meanwhile are left out. Ctrl-C ends it.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize, Default)]
+struct Scrubbed {
+    clean: bool,
+    volumes: u64,
+    read_bytes: u64,
+    verified_blocks: u64,
+    problems: Vec<ScrubProblem>,
+}
+
+impl Scrubbed {
+    fn add(&mut self, part: ScrubPart) {
+        self.read_bytes += part.read_bytes;
+        self.verified_blocks += part.verified_blocks;
+        self.problems.extend(part.problems);
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let scrubbed = scrub(&args.pool)?;
+    if args.json {
+        output::json(&scrubbed)?;
+    } else {
+        for problem in &scrubbed.problems {
+            output::line(format!("problem: {}", describe(problem)));
+        }
+        output::line(format!(
+            "{}: {} volumes, {} read, {} blocks verified by checksum",
+            if scrubbed.clean { "clean" } else { "NOT CLEAN" },
+            scrubbed.volumes,
+            show_size(scrubbed.read_bytes),
+            scrubbed.verified_blocks
+        ));
+    }
+    Ok(if scrubbed.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn describe(problem: &ScrubProblem) -> String {
+    let volume = problem.volume.as_ref().map(|name| format!("volume {name}, "));
+    let byte = problem.offset.map(|offset| format!(" at byte {offset}"));
+    format!(
+        "{}{}{} (pool offset {:#x}): {}",
+        volume.unwrap_or_default(),
+        problem.structure,
+        byte.unwrap_or_default(),
+        problem.pool_offset,
+        problem.what
+    )
+}
+
+/// Scrubs the pool at `path`. Damage that keeps it from being opened is a finding too.
+fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
+    let mut scrubbed = Scrubbed::default();
+    match Session::look(path) {
+        Ok(mut session) => scrub_all(&mut session, &mut scrubbed)?,
+        Err(error) => match error.downcast_ref::<FileError>() {
+            Some(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
+                scrubbed.problems.push(ScrubProblem {
+                    volume: None,
+                    structure: corrupt.structure.clone(),
+                    offset: None,
+                    pool_offset: corrupt.at.0,
+                    what: corrupt.what.clone(),
+                });
+            }
+            _ => return Err(error),
+        },
+    }
+    scrubbed.clean = scrubbed.problems.is_empty();
+    Ok(scrubbed)
+}
+
+fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<()> {
+    let volumes = match session.ask(Request::VolumeList)? {
+        Response::Volumes(volumes) => volumes,
+        other => return Err(unexpected(&other)),
+    };
+    let bar = progress(&volumes);
+    scrubbed.add(part(session, None, 0)?);
+    for volume in volumes {
+        let mut next = Some(0);
+        let mut done = 0;
+        while let Some(from) = next {
+            let part = match part(session, Some(&volume.name), from) {
+                Err(_) if is_gone(session, &volume.name)? => break,
+                part => part?,
+            };
+            next = part.next;
+            done += part.read_bytes;
+            bar.inc(part.read_bytes);
+            scrubbed.add(part);
+        }
+        // What was counted as used and turned out not to be there.
+        bar.inc(volume.used_bytes.unwrap_or(0).saturating_sub(done));
+        scrubbed.volumes += 1;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn part(session: &mut Session, volume: Option<&str>, from: u64) -> anyhow::Result<ScrubPart> {
+    match session.ask(Request::Scrub { volume: volume.map(str::to_owned), from })? {
+        Response::Scrub(part) => Ok(part),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn is_gone(session: &mut Session, name: &str) -> anyhow::Result<bool> {
+    match session.ask(Request::VolumeList)? {
+        Response::Volumes(volumes) => Ok(volumes.iter().all(|volume| volume.name != name)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A bar over the bytes that volumes use; none if nobody would see it.
+fn progress(volumes: &[VolumeStatus]) -> ProgressBar {
+    let target = match std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let total = volumes.iter().map(|volume| volume.used_bytes.unwrap_or(0)).sum();
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    let style = ProgressStyle::with_template(
+        "scrubbing {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    );
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}

@@ -1,0 +1,82 @@
+//! Bad memory under a pool that is served: what clients and commands see. The memory is bad because
+//! the file is cut short, which gives the same faults as memory that failed.
+
+use std::fs::OpenOptions;
+
+use everbyte_device::Fua;
+
+use crate::Place;
+
+const POOL_BYTES: u64 = 8 << 20;
+
+/// Fills `disk` until the pool is full, so that its last page holds data; returns the blocks.
+fn full(place: &Place) -> u64 {
+    let mut client = place.client("disk");
+    let mut blocks = 0;
+    while client.write(blocks * 4096, &content(blocks), Fua::No).is_ok() {
+        blocks += 1;
+    }
+    client.flush().unwrap();
+    assert!(blocks > 1000, "{blocks}");
+    blocks
+}
+
+fn content(block: u64) -> Vec<u8> {
+    (0..4096_u64).map(|i| (i.wrapping_mul(block + 3) >> 3).to_le_bytes()[0] | 1).collect()
+}
+
+fn with_full_disk(command: &str) -> Place {
+    let place = Place::empty();
+    place.run(&format!("pool create POOL --size {POOL_BYTES}")).good();
+    place.run(command).good();
+    place
+}
+
+fn cut_last_page(place: &Place) {
+    let file = OpenOptions::new().write(true).open(&place.pool).unwrap();
+    file.set_len(POOL_BYTES - 4096).unwrap();
+}
+
+#[test]
+fn a_bad_page_is_one_error_for_a_client() {
+    let place = with_full_disk("volume create POOL disk --size 16M");
+    let server = place.serve("POOL", "");
+    let blocks = full(&place);
+    assert_eq!(place.run("pool scrub POOL --json").json()["clean"], true);
+    cut_last_page(&place);
+    let mut client = place.client("disk");
+    let mut lost = Vec::new();
+    for block in 0..blocks {
+        match client.read(block * 4096, 4096) {
+            Ok(bytes) => assert!(bytes == content(block), "block {block} reads wrong"),
+            Err(error) => lost.push((block, error.to_string())),
+        }
+    }
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    let (block, error) = &lost[0];
+    assert!(error.contains("EIO") || error.contains("memory error"), "{error}");
+    // One request over everything fails as a whole, and the connection goes on.
+    let from = block.saturating_sub(200) * 4096;
+    assert!(client.read(from, 1 << 20).is_err());
+    let good = (block + 1) % blocks;
+    assert!(client.read(good * 4096, 4096).unwrap() == content(good));
+    client.write(0, &content(0), Fua::Yes).unwrap();
+
+    let offset = block * 4096;
+    let report = place.run("pool scrub POOL");
+    assert_eq!(report.status, 1, "{report:?}");
+    let line = format!(
+        "problem: volume disk, data at byte {offset} (pool offset {:#x}): memory error",
+        POOL_BYTES - 4096
+    );
+    assert_eq!(report.out.matches("problem: ").count(), 1, "{report:?}");
+    assert!(report.out.contains(&line), "{report:?}");
+    let check = place.run("pool check POOL");
+    assert_eq!(check.status, 1);
+    let named = format!("it holds the data at byte {offset} of volume disk");
+    assert!(check.out.contains(&named), "{check:?}");
+    client.trim(offset, 4096, Fua::Yes).unwrap();
+    assert_eq!(client.read(offset, 4096).unwrap(), [0; 4096]);
+    assert_eq!(place.run("pool scrub POOL --json").json()["clean"], true);
+    server.stop();
+}
