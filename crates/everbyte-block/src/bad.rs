@@ -7,6 +7,7 @@
 use everbyte_device::DeviceError;
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, Piece, PoolOffset};
 
+use crate::checksum::Unsound;
 use crate::plan::BlockPiece;
 use crate::volume::{BlockVolume, RequestRange};
 
@@ -29,7 +30,7 @@ impl<M: Medium> BlockVolume<M> {
         &self,
         block: BlockNo,
         piece: BlockPiece<'_>,
-    ) -> Result<(), MediaError> {
+    ) -> Result<(), Unsound> {
         if piece.data.len() == BLOCK {
             return Ok(());
         }
@@ -45,7 +46,7 @@ impl<M: Medium> BlockVolume<M> {
         at: PoolOffset,
         len: usize,
         offset: u64,
-    ) -> Result<(), MediaError> {
+    ) -> Result<(), Unsound> {
         let sound = self.medium().check_range(at, len as u64);
         if sound.is_ok() { Ok(()) } else { self.told(sound, offset, at) }
     }
@@ -57,14 +58,30 @@ impl<M: Medium> BlockVolume<M> {
         pieces: &[Piece<'_>],
         prefix_len: usize,
         offset: u64,
-    ) -> Result<(), MediaError> {
+    ) -> Result<(), Unsound> {
         let mut passed = 0;
         for piece in pieces {
             if let Piece::Stored { at, len } = *piece {
+                let offset = offset + (passed - prefix_len) as u64;
                 self.medium().probe(at, len as u64);
-                self.check_data(at, len, offset + (passed - prefix_len) as u64)?;
+                self.check_data(at, len, offset)?;
+                if self.has_checksums() {
+                    self.verify_all(at, len, offset)?;
+                }
             }
             passed += piece.len();
+        }
+        Ok(())
+    }
+
+    /// Verifies every block that `at .. at + len` touches, which holds the volume's bytes from
+    /// `offset` on.
+    fn verify_all(&self, at: PoolOffset, len: usize, offset: u64) -> Result<(), Unsound> {
+        let mut bytes = [0; BLOCK];
+        let first = at.block().0;
+        for block in first..at.plus(len as u64).0.div_ceil(BLOCK_U64) {
+            let offset = (offset - at.in_block() as u64) + (block - first) * BLOCK_U64;
+            self.read_verified(BlockNo(block), offset, &mut bytes)?;
         }
         Ok(())
     }
@@ -75,17 +92,19 @@ impl<M: Medium> BlockVolume<M> {
         sound: Result<(), MediaError>,
         offset: u64,
         start: PoolOffset,
-    ) -> Result<(), MediaError> {
+    ) -> Result<(), Unsound> {
         if let Err(MediaError::BadMemory { at }) = sound {
             self.volume().report_bad(offset + (at.0 - start.0), at);
         }
-        sound
+        Ok(sound?)
     }
-}
 
-impl RequestRange {
-    /// For results of the checks above.
-    pub(crate) fn sound(self, checked: Result<(), MediaError>) -> Result<(), DeviceError> {
-        checked.map_err(|error| self.media(&error))
+    /// The result of a request for those of the checks above.
+    pub(crate) fn sound(
+        &self,
+        request: RequestRange,
+        checked: Result<(), Unsound>,
+    ) -> Result<(), DeviceError> {
+        checked.map_err(|unsound| self.unsound(request, &unsound))
     }
 }

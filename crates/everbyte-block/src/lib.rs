@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bad;
+mod checksum;
 mod delta;
 mod device;
 mod group;
@@ -20,6 +21,7 @@ mod unmap;
 mod volume;
 mod write;
 
+pub use checksum::Checksum;
 pub use delta::Delta;
 pub use group::{BlockGroup, GroupWriteError};
 pub use map::MapKind;

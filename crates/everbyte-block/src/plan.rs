@@ -15,6 +15,7 @@ use everbyte_pool::sync::MutexGuard;
 use everbyte_pool::{Corrupt, WriteError, Writer};
 use smallvec::SmallVec;
 
+use crate::checksum::{self, Unsound};
 use crate::map::{self, MapKind, Path, Pending};
 use crate::volume::BlockVolume;
 
@@ -81,8 +82,8 @@ pub(crate) enum PlanError {
     NoSpace,
     /// The map cannot be right.
     Corrupt(Corrupt),
-    /// Bytes that the block must keep are in bad memory.
-    Lost(MediaError),
+    /// Bytes that the block must keep cannot be read, or are not what was stored.
+    Lost(Unsound),
     /// The volume cannot be written.
     Write(WriteError),
 }
@@ -141,6 +142,8 @@ pub(crate) struct Plan<'v, 'd> {
     logged_words: Few<WordItem>,
     logged_lines: Few<(BlockNo, LineMask)>,
     fills: Few<Fill<'d>>,
+    /// Checksums that are stored before the commit, because undo does not rely on their slots.
+    sums: Few<WordChange>,
     stores: SmallVec<[PlacedStore<'d>; 4]>,
     retired: Few<BlockNo>,
     allocated: Few<BlockNo>,
@@ -151,6 +154,15 @@ impl Pending for Few<WordChange> {
     fn value(&self, at: PoolOffset) -> Option<u64> {
         self.iter().rev().find(|change| change.at == at).map(|change| change.new)
     }
+}
+
+/// What the slot of a block's checksum is to those who undo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SlotUse {
+    /// Nothing: undo leaves nobody who would read it.
+    Meaningless,
+    /// A word to be put back with the block's bytes.
+    Undone,
 }
 
 /// What became of a plan.
@@ -165,7 +177,7 @@ pub(crate) enum Fate {
 
 /// Where a plan stood, so that a request that fails can be taken out again.
 #[derive(Clone, Copy)]
-struct Mark([usize; 8]);
+struct Mark([usize; 9]);
 
 impl<'v, 'd> Plan<'v, 'd> {
     pub(crate) fn new() -> Self {
@@ -175,6 +187,7 @@ impl<'v, 'd> Plan<'v, 'd> {
             logged_words: Few::new(),
             logged_lines: Few::new(),
             fills: Few::new(),
+            sums: Few::new(),
             stores: SmallVec::new(),
             retired: Few::new(),
             allocated: Few::new(),
@@ -207,6 +220,7 @@ impl<'v, 'd> Plan<'v, 'd> {
             self.logged_words.len(),
             self.logged_lines.len(),
             self.fills.len(),
+            self.sums.len(),
             self.stores.len(),
             self.retired.len(),
             self.allocated.len(),
@@ -214,12 +228,14 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     fn reset<M: Medium>(&mut self, mark: Mark, writer: &mut Writer<'_, M>) {
-        let Mark([words, links, logged_words, logged_lines, fills, stores, retired, taken]) = mark;
+        let Mark([words, links, logged_words, logged_lines, fills, sums, stores, retired, taken]) =
+            mark;
         self.words.truncate(words);
         self.links.truncate(links);
         self.logged_words.truncate(logged_words);
         self.logged_lines.truncate(logged_lines);
         self.fills.truncate(fills);
+        self.sums.truncate(sums);
         self.stores.truncate(stores);
         self.retired.truncate(retired);
         self.allocated.drain(taken..).for_each(|block| writer.unalloc(block));
@@ -300,7 +316,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         if !compare
             && piece.data.len() == BLOCK
             && volume.threshold_lines() <= LineMask::FULL.count()
-            && let Some(to) = self.alloc(writer)
+            && let Some(to) = self.alloc_data(volume, writer)?
         {
             return self.add_replacement(volume, writer, piece, to);
         }
@@ -308,12 +324,12 @@ impl<'v, 'd> Plan<'v, 'd> {
         let word = volume.medium().load_word(entry_at);
         match map::decode(volume.medium(), word, entry_at)? {
             None => {
-                let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
-                self.fills.push(Fill { to, around: None, piece });
+                let to = self.alloc_data(volume, writer)?.ok_or(PlanError::NoSpace)?;
+                self.add_fill(volume, writer, Fill { to, around: None, piece })?;
                 self.change_word(writer, entry_at, word, Entry::data(to).encode());
             }
             Some(entry) if entry.flags.zero => {
-                self.add_over_zero(volume, writer, piece, (entry_at, word), entry.block);
+                self.add_over_zero(volume, writer, piece, (entry_at, word), entry.block)?;
             }
             Some(entry) => {
                 self.add_over_data(volume, writer, piece, compare, (entry_at, word), entry.block)?;
@@ -332,6 +348,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         to: BlockNo,
     ) -> Result<(), PlanError> {
         writer.fill(to.offset(), piece.data);
+        self.add_sum(volume, writer, Fill { to, around: None, piece }, SlotUse::Meaningless)?;
         let entry_at = self.entry_for_write(volume, writer, piece.block)?;
         let word = volume.medium().load_word(entry_at);
         if let Some(old) = map::decode(volume.medium(), word, entry_at)? {
@@ -347,22 +364,24 @@ impl<'v, 'd> Plan<'v, 'd> {
     /// again.
     fn add_over_zero<M: Medium>(
         &mut self,
-        volume: &BlockVolume<M>,
+        volume: &'v BlockVolume<M>,
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
         (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
-    ) {
+    ) -> Result<(), PlanError> {
         let meaningless = writer.is_fresh(block) || !volume.volume().word_logged_in_open(entry_at);
-        let to =
-            if meaningless && !volume.is_bad(block) { Some(block) } else { self.alloc(writer) };
+        let to = match meaningless && !volume.is_bad(block) {
+            true => Some(block),
+            false => self.alloc_data(volume, writer)?,
+        };
         if let Some(to) = to {
-            self.fills.push(Fill { to, around: None, piece });
+            self.add_fill(volume, writer, Fill { to, around: None, piece })?;
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
             if to != block {
                 self.retire(block);
             }
-            return;
+            return Ok(());
         }
         let unlogged = LineMask::FULL.without(writer.logged(block));
         if !unlogged.is_empty() {
@@ -370,6 +389,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         }
         self.store_over_zeroes(piece, block);
         self.change_word(writer, entry_at, old, Entry::data(block).encode());
+        self.add_sum(volume, writer, Fill { to: block, around: None, piece }, SlotUse::Undone)
     }
 
     /// Stores zeroes and the piece over all of `block`, after the commit.
@@ -383,7 +403,7 @@ impl<'v, 'd> Plan<'v, 'd> {
 
     fn add_over_data<M: Medium>(
         &mut self,
-        volume: &BlockVolume<M>,
+        volume: &'v BlockVolume<M>,
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
         compare: bool,
@@ -399,12 +419,15 @@ impl<'v, 'd> Plan<'v, 'd> {
         if volume.is_bad(block) {
             return self.add_over_bad(volume, writer, piece, (entry_at, old), block);
         }
+        let changed = volume.changed_or_unsound(changed, block, piece);
         if changed.is_empty() {
             return Ok(());
         }
+        let in_place = Fill { to: block, around: Some(block), piece };
         if writer.is_fresh(block) {
+            self.add_sum(volume, writer, in_place, SlotUse::Meaningless)?;
             if piece.data.len() == BLOCK && changed == LineMask::FULL {
-                self.fills.push(Fill { to: block, around: Some(block), piece });
+                self.fills.push(in_place);
             } else {
                 self.store_lines(piece, block, changed);
             }
@@ -413,9 +436,9 @@ impl<'v, 'd> Plan<'v, 'd> {
         let threshold = volume.threshold_lines();
         let replace =
             changed.count() >= threshold || changed.or(writer.logged(block)).count() >= threshold;
-        if replace && let Some(to) = self.alloc(writer) {
+        if replace && let Some(to) = self.alloc_data(volume, writer)? {
             volume.check_replaceable(block, piece).map_err(PlanError::Lost)?;
-            self.fills.push(Fill { to, around: Some(block), piece });
+            self.add_fill(volume, writer, Fill { to, around: Some(block), piece })?;
             self.change_word(writer, entry_at, old, Entry::data(to).encode());
             self.retire(block);
             return Ok(());
@@ -428,24 +451,78 @@ impl<'v, 'd> Plan<'v, 'd> {
             self.logged_lines.push((block, to_log));
         }
         self.store_lines(piece, block, changed);
-        Ok(())
+        self.add_sum(volume, writer, in_place, SlotUse::Undone)
     }
 
     /// A write over a block in bad memory: the block is replaced if all of it is written. It goes to
     /// nobody else once it is retired, and undo brings back no more than an entry that leads to it.
     fn add_over_bad<M: Medium>(
         &mut self,
-        volume: &BlockVolume<M>,
+        volume: &'v BlockVolume<M>,
         writer: &mut Writer<'_, M>,
         piece: BlockPiece<'d>,
         (entry_at, old): (PoolOffset, u64),
         block: BlockNo,
     ) -> Result<(), PlanError> {
         volume.check_replaceable(block, piece).map_err(PlanError::Lost)?;
-        let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
-        self.fills.push(Fill { to, around: None, piece });
+        let to = self.alloc_data(volume, writer)?.ok_or(PlanError::NoSpace)?;
+        self.add_fill(volume, writer, Fill { to, around: None, piece })?;
         self.change_word(writer, entry_at, old, Entry::data(to).encode());
         self.retire(block);
+        Ok(())
+    }
+
+    /// A new block for data, with a slot for its checksum if it will have one. `None` if the pool
+    /// is full.
+    fn alloc_data<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+    ) -> Result<Option<BlockNo>, PlanError> {
+        let mark = volume.has_checksums().then(|| self.mark());
+        let Some(to) = self.alloc(writer) else { return Ok(None) };
+        if let Some(mark) = mark {
+            match self.slot_for_write(volume, writer, to) {
+                Ok(_) => {}
+                Err(PlanError::NoSpace) => {
+                    self.reset(mark, writer);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(to))
+    }
+
+    /// Plans to fill a block that undo does not rely on.
+    fn add_fill<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        fill: Fill<'d>,
+    ) -> Result<(), PlanError> {
+        self.fills.push(fill);
+        self.add_sum(volume, writer, fill, SlotUse::Meaningless)
+    }
+
+    /// Plans the checksum that a block has once `fill` is done.
+    fn add_sum<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        fill: Fill<'d>,
+        slot: SlotUse,
+    ) -> Result<(), PlanError> {
+        if !volume.has_checksums() {
+            return Ok(());
+        }
+        let crc = volume.checksum_over(fill.around, fill.piece).map_err(PlanError::Lost)?;
+        let at = self.slot_for_write(volume, writer, fill.to)?;
+        if slot == SlotUse::Meaningless || planted(Bug::ChecksumNotLogged) {
+            self.sums.push(WordChange { at, new: checksum::encode(crc) });
+        } else {
+            self.change_word(writer, at, volume.medium().load_word(at), checksum::encode(crc));
+        }
         Ok(())
     }
 
@@ -488,9 +565,11 @@ impl<'v, 'd> Plan<'v, 'd> {
     }
 
     fn walk<M: Medium>(&self, volume: &BlockVolume<M>, block: u64) -> Result<Path, Corrupt> {
-        let pending: Option<&dyn Pending> =
-            if self.links.is_empty() { None } else { Some(&self.links) };
-        volume.walk(block, pending)
+        volume.walk(block, self.pending())
+    }
+
+    fn pending(&self) -> Option<&dyn Pending> {
+        if self.links.is_empty() { None } else { Some(&self.links) }
     }
 
     /// The address of the entry for `block`, with the branch that leads to it planned if it is
@@ -501,8 +580,31 @@ impl<'v, 'd> Plan<'v, 'd> {
         writer: &mut Writer<'_, M>,
         block: u64,
     ) -> Result<PoolOffset, PlanError> {
+        self.word_for_write(volume, writer, block, Self::walk)
+    }
+
+    /// The same for the slot of the checksum of `block`.
+    fn slot_for_write<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        block: BlockNo,
+    ) -> Result<PoolOffset, PlanError> {
+        self.word_for_write(volume, writer, block.0, |plan, volume, block| {
+            volume.walk_slots(BlockNo(block), plan.pending(), |_| {})
+        })
+    }
+
+    /// The address of the word to which `walk` leads for `block`, in either tree.
+    fn word_for_write<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        block: u64,
+        walk: impl Fn(&Self, &BlockVolume<M>, u64) -> Result<Path, Corrupt>,
+    ) -> Result<PoolOffset, PlanError> {
         loop {
-            let attach = match self.walk(volume, block)? {
+            let attach = match walk(self, volume, block)? {
                 Path::Entry(at) => return Ok(at),
                 Path::Missing(attach) => attach,
             };
@@ -556,6 +658,9 @@ impl<'v, 'd> Plan<'v, 'd> {
         self.check_read(medium)?;
         for fill in self.fills.iter().filter(|fill| fill.is_in_place()) {
             fill_block(medium, writer, fill);
+        }
+        for sum in &self.sums {
+            writer.fill(sum.at, &sum.new.to_le_bytes());
         }
         let mut committed = writer.commit()?;
         for store in self.stores.iter().filter(|store| !store.data.is_empty()) {

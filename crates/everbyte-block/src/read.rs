@@ -68,10 +68,16 @@ impl<M: Medium> BlockVolume<M> {
             let len = (BLOCK - at.in_block()).min(out.len() - done);
             let piece = &mut out[done..done + len];
             match self.stored(at.block().0).map_err(|c| self.corrupt(request, &c))? {
+                Stored::Data(start) if self.has_checksums() => {
+                    let mut whole = [0; BLOCK];
+                    let (block, offset) = (start.block(), at.block().offset().0);
+                    self.sound(request, self.read_verified(block, offset, &mut whole))?;
+                    piece.copy_from_slice(&whole[at.in_block()..at.in_block() + len]);
+                }
                 Stored::Data(start) => {
                     let start = start.plus(at.in_block() as u64);
                     self.medium().read(start, piece);
-                    request.sound(self.check_data(start, len, at.0))?;
+                    self.sound(request, self.check_data(start, len, at.0))?;
                 }
                 Stored::Hole | Stored::Zero => piece.fill(0),
             }
@@ -118,7 +124,7 @@ impl<M: Medium> BlockVolume<M> {
             let _blocks = self.locks.read(range.blocks());
             self.check_range(range.offset, range.len as u64)?;
             let pieces = self.pieces(range, &[]).map_err(|c| self.corrupt(request, &c))?;
-            request.sound(self.check_pieces(&pieces, 0, range.offset))?;
+            self.sound(request, self.check_pieces(&pieces, 0, range.offset))?;
         }
         Ok(())
     }
@@ -135,12 +141,12 @@ impl<M: Medium> BlockVolume<M> {
         self.check_range(range.offset, range.len as u64)?;
         let pieces = self.pieces(range, prefix).map_err(|c| self.corrupt(request, &c))?;
         let check = || self.check_pieces(&pieces, prefix.len(), range.offset);
-        request.sound(check())?;
+        self.sound(request, check())?;
         let mut sent = match self.medium().send(socket, &pieces) {
             Ok(sent) => sent,
             // Nothing has left; if memory failed only now, it is no fault of the socket's.
             Err(error) => {
-                request.sound(check())?;
+                self.sound(request, check())?;
                 return Err(error.into());
             }
         };

@@ -28,6 +28,9 @@ impl<M: Medium> BlockVolume<M> {
     pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), DeviceError> {
         let mut report = ScrubReport::default();
         let mut at = from / BLOCK_U64 / BLOCKS_AT_ONCE * BLOCKS_AT_ONCE;
+        if at == 0 {
+            self.scrub_slots(&mut report)?;
+        }
         for _ in 0..PIECES_MAX {
             let end = self.size_blocks();
             if at >= end {
@@ -61,6 +64,26 @@ impl<M: Medium> BlockVolume<M> {
             }
         }
         Ok(end)
+    }
+
+    /// Reads the nodes of the checksums' tree, which stay where they are as long as anybody reads.
+    fn scrub_slots(&self, report: &mut ScrubReport) -> Result<(), DeviceError> {
+        let _blocks = self.locks.read(BlockRange { first: 0, count: 1 });
+        if self.volume().is_gone() {
+            return Err(DeviceError::Gone);
+        }
+        let name = Some(self.volume().name());
+        let mut nodes = Vec::new();
+        let root_at = self.volume().checksum_root_at();
+        let walked = map::each_slot_node(self.medium(), root_at, &mut |_, entry| {
+            nodes.push(entry.block);
+            Ok(())
+        });
+        report.note(name, walked);
+        for node in nodes {
+            report.read(self.medium(), name, "checksum node", node.offset(), BLOCK_U64);
+        }
+        Ok(())
     }
 
     /// Reads the nodes that lead to `block`. Says whether they lead there.
@@ -101,7 +124,12 @@ impl<M: Medium> BlockVolume<M> {
         let mut bytes = [0; BLOCK];
         self.medium().read(at, &mut bytes);
         report.read_bytes += BLOCK_U64;
-        if let Err(error) = self.check_data(at, BLOCK, offset) {
+        let mut checked = self.check_data(at, BLOCK, offset);
+        if self.has_checksums() {
+            checked = checked.and_then(|()| self.verify(at.block(), &bytes));
+            report.verified_blocks += 1;
+        }
+        if let Err(error) = checked {
             report.findings.push(ScrubFinding {
                 volume: Some(self.volume().name().to_owned()),
                 structure: "data".to_owned(),

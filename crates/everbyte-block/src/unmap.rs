@@ -6,9 +6,10 @@
 //! in one record. Bytes of blocks that are only touched partly are overwritten with zeroes.
 
 use everbyte_device::{DeviceError, Fua, Hole};
-use everbyte_media::{BLOCK, BLOCK_U64, MediaError, Medium};
+use everbyte_media::{BLOCK, BLOCK_U64, Medium};
 use everbyte_pool::{Corrupt, PoolError, WriteError};
 
+use crate::checksum::Unsound;
 use crate::locks::BlockRange;
 use crate::map::{self, ENTRIES, MapKind};
 use crate::plan::{Fate, Plan, PlanError};
@@ -29,7 +30,7 @@ enum Attempt {
 enum ZeroError {
     NoSpace,
     Corrupt(Corrupt),
-    Lost(MediaError),
+    Lost(Unsound),
     Write(WriteError),
 }
 
@@ -111,7 +112,7 @@ impl<M: Medium> BlockVolume<M> {
             epoch = done.map_err(|error| match error {
                 ZeroError::NoSpace => request.no_space(),
                 ZeroError::Corrupt(corrupt) => self.corrupt(request, &corrupt),
-                ZeroError::Lost(error) => request.media(&error),
+                ZeroError::Lost(unsound) => self.unsound(request, &unsound),
                 ZeroError::Write(error) => request.write_error(&error),
             })?;
         }
@@ -148,6 +149,7 @@ impl<M: Medium> BlockVolume<M> {
         match self.zero_part(part, false) {
             Ok(_) => Ok(()),
             Err(ZeroError::Corrupt(corrupt)) => Err(corrupt.into()),
+            Err(ZeroError::Lost(Unsound::Map(corrupt))) => Err(corrupt.into()),
             // Nothing can be read there, now or after a growth.
             Err(ZeroError::Lost(_)) => Ok(()),
             Err(ZeroError::Write(error)) => Err(error.into()),

@@ -14,6 +14,7 @@ use everbyte_pool::format::VolumeKind;
 use everbyte_pool::sync::{Mutex, MutexGuard};
 use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, VolumeView, WriteError};
 
+use crate::checksum::Checksum;
 use crate::delta::{Delta, DeltaState};
 use crate::locks::BlockLocks;
 use crate::map::{self, MapKind};
@@ -25,6 +26,8 @@ pub struct BlockOptions {
     pub map: MapKind,
     /// Whether writes are compared with what is stored.
     pub delta: Delta,
+    /// What is kept of every block, to notice when it is not what was stored.
+    pub checksum: Checksum,
     /// Share of a block, in percent, from which on a block is replaced instead of logged: 0
     /// always, 101 and more never.
     pub threshold_percent: u32,
@@ -39,6 +42,7 @@ impl Default for BlockOptions {
         Self {
             map: MapKind::default(),
             delta: Delta::default(),
+            checksum: Checksum::default(),
             threshold_percent: 50,
             log_bytes: None,
             lanes: everbyte_pool::LANES_DEFAULT,
@@ -58,6 +62,7 @@ pub struct BlockVolume<M: Medium> {
     volume: Arc<Volume<M>>,
     map: MapKind,
     delta: DeltaState,
+    checksums: bool,
     pub(crate) locks: BlockLocks,
     structure: Mutex<()>,
     size_bytes: AtomicU64,
@@ -79,6 +84,7 @@ impl<M: Medium> BlockVolume<M> {
         let mut spec = VolumeSpec::new(name, VolumeKind::Block, size_bytes);
         spec.map = options.map.code();
         spec.delta = options.delta.code();
+        spec.checksum = options.checksum.code();
         spec.threshold_lines = options.threshold_lines();
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
@@ -101,6 +107,8 @@ impl<M: Medium> BlockVolume<M> {
         let map = MapKind::from_code(descriptor.map).ok_or_else(|| unknown("unknown map"))?;
         let delta =
             Delta::from_code(descriptor.delta).ok_or_else(|| unknown("unknown translation"))?;
+        let checksum =
+            Checksum::from_code(descriptor.checksum).ok_or_else(|| unknown("unknown checksum"))?;
         let (read_ns, write_ns) = volume.medium().line_cost_ns();
         let size_bytes = volume.size_bytes()?;
         let bounds = pool.data_bounds();
@@ -116,6 +124,7 @@ impl<M: Medium> BlockVolume<M> {
             pool: Arc::clone(pool),
             map,
             delta: DeltaState::new(delta, read_ns, write_ns),
+            checksums: checksum == Checksum::Crc32c,
             locks: BlockLocks::new(),
             structure: Mutex::new(()),
             size_bytes: AtomicU64::new(size_bytes),
@@ -161,6 +170,11 @@ impl<M: Medium> BlockVolume<M> {
 
     pub(crate) fn medium(&self) -> &M {
         self.volume.medium()
+    }
+
+    #[inline]
+    pub(crate) fn has_checksums(&self) -> bool {
+        self.checksums
     }
 
     pub(crate) fn map_kind(&self) -> MapKind {

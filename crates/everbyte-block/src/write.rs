@@ -18,6 +18,7 @@ use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError, Writer};
 use smallvec::SmallVec;
 
+use crate::checksum;
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
 use crate::plan::{BlockPiece, Fate, Plan, PlanError, fill_block_from, pieces};
@@ -186,7 +187,7 @@ impl<M: Medium> BlockVolume<M> {
                 }
                 Err(PlanError::NoSpace) => Err(named.no_space()),
                 Err(PlanError::Corrupt(corrupt)) => Err(self.corrupt(named, &corrupt)),
-                Err(PlanError::Lost(error)) => Err(named.media(&error)),
+                Err(PlanError::Lost(unsound)) => Err(self.unsound(named, &unsound)),
                 Err(PlanError::Write(error)) => return Err(error),
             };
         }
@@ -234,7 +235,12 @@ impl<M: Medium> BlockVolume<M> {
         };
         let target = self.short_target(piece).map_err(|c| self.corrupt(named, &c))?;
         let Some((entry_at, old)) = target else { return Ok(Short::NotAllowed) };
-        self.write_durably(entry_at, old, piece).map_err(|error| named.write_error(&error))
+        self.write_durably(entry_at, old, piece).map_err(|error| match error {
+            PlanError::NoSpace => named.no_space(),
+            PlanError::Corrupt(corrupt) => self.corrupt(named, &corrupt),
+            PlanError::Lost(unsound) => self.unsound(named, &unsound),
+            PlanError::Write(error) => named.write_error(&error),
+        })
     }
 
     /// The entry for `piece` and its address, if it may be changed on the short path.
@@ -262,7 +268,7 @@ impl<M: Medium> BlockVolume<M> {
         entry_at: PoolOffset,
         old: Option<Entry>,
         piece: BlockPiece<'_>,
-    ) -> Result<Short, WriteError> {
+    ) -> Result<Short, PlanError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
         if let Some(block) = data {
             let changed = if self.delta().compares() {
@@ -270,28 +276,35 @@ impl<M: Medium> BlockVolume<M> {
             } else {
                 piece.lines()
             };
-            let bad = self.is_bad(block);
-            if changed.is_empty() && !bad {
+            let changed = self.changed_or_unsound(changed, block, piece);
+            if changed.is_empty() && !self.is_bad(block) {
                 // What is stored is durable, since no open epoch has a record of it.
-                self.medium().check()?;
+                self.medium().check().map_err(WriteError::from)?;
                 return Ok(Short::Done);
             }
-            if changed.count() < self.threshold_lines() && !self.turns_out_bad(block, piece) {
-                return self.change_durably(block, changed, piece);
+            // A record of lines could not redo the checksum of their block.
+            if changed.count() < self.threshold_lines()
+                && !self.has_checksums()
+                && !self.turns_out_bad(block, piece)
+            {
+                return Ok(self.change_durably(block, changed, piece)?);
             }
-            self.check_replaceable(block, piece)?;
+            self.check_replaceable(block, piece).map_err(PlanError::Lost)?;
         }
         let mut writer = self.volume().join()?;
         let Some(to) = writer.alloc() else { return Ok(Short::NotAllowed) };
-        fill_block_from(self.medium(), &mut writer, to, data, piece);
-        let mut committed = writer.commit()?;
+        if !self.fill_short(&mut writer, to, data, piece)? {
+            return Ok(Short::NotAllowed);
+        }
+        let mut committed = writer.commit().map_err(WriteError::from)?;
         committed.settle(to);
-        committed.store_word_durably(entry_at, Entry::data(to).encode())?;
+        let stored = committed.store_word_durably(entry_at, Entry::data(to).encode());
+        stored.map_err(WriteError::from)?;
         if let Some(old) = old {
             committed.retire(old.block);
         }
         drop(writer);
-        self.medium().check()?;
+        self.medium().check().map_err(WriteError::from)?;
         Ok(Short::Done)
     }
 
@@ -316,6 +329,42 @@ impl<M: Medium> BlockVolume<M> {
         drop(writer);
         self.medium().check()?;
         Ok(Short::Done)
+    }
+
+    /// Fills `to`, and its checksum if it has one, to be durable with the commit. Says whether that
+    /// is possible here; if not, or if the bytes around the piece are unsound, `to` is given back.
+    fn fill_short(
+        &self,
+        writer: &mut Writer<'_, M>,
+        to: BlockNo,
+        around: Option<BlockNo>,
+        piece: BlockPiece<'_>,
+    ) -> Result<bool, PlanError> {
+        let mut slot = None;
+        if self.has_checksums() {
+            let found = self.settled_slot(to).map_err(PlanError::Corrupt);
+            let sum = self.checksum_over(around, piece).map_err(PlanError::Lost);
+            match (found, sum) {
+                (Ok(Some(at)), Ok(crc)) => slot = Some((at, checksum::encode(crc))),
+                (found, sum) => {
+                    writer.unalloc(to);
+                    return found.and(sum).map(|_| false);
+                }
+            }
+        }
+        fill_block_from(self.medium(), writer, to, around, piece);
+        if let Some(block) = around
+            && let Err(unsound) = self.check_replaceable(block, piece)
+        {
+            // What was streamed must be fenced before the block is anyone's.
+            let _ = writer.commit();
+            writer.unalloc(to);
+            return Err(PlanError::Lost(unsound));
+        }
+        if let Some((at, word)) = slot {
+            writer.fill(at, &word.to_le_bytes());
+        }
+        Ok(true)
     }
 }
 

@@ -18,6 +18,8 @@ pub struct VolumeView<'a> {
     pub descriptor: &'a Descriptor,
     /// Address of its root word.
     pub root_at: PoolOffset,
+    /// Address of the root word of its checksums.
+    pub checksum_root_at: PoolOffset,
     /// Its size in bytes.
     pub size_bytes: u64,
     /// First block that a map may name.
@@ -41,6 +43,8 @@ pub enum Holds {
     Log,
     /// Nodes or a table of a map.
     Map,
+    /// Checksums of data.
+    Checksums,
     /// The volume's bytes from this offset on.
     Data {
         /// First byte of the volume that lies here.
@@ -58,6 +62,7 @@ impl std::fmt::Display for Holds {
         match self {
             Self::Log => f.write_str("the log"),
             Self::Map => f.write_str("the map"),
+            Self::Checksums => f.write_str("the checksums"),
             Self::Data { offset } => write!(f, "the data at byte {offset}"),
             Self::Reserved { offset } => write!(f, "the space kept for byte {offset}"),
         }

@@ -56,6 +56,10 @@ pub enum Bug {
     ReaderUnlocksEarly,
     /// Branches of a map are attached without keeping others from doing the same.
     BranchUnlocked,
+    /// A block is changed in place without a record of its checksum.
+    ChecksumNotLogged,
+    /// The short path stores a checksum in a node that undo takes away.
+    ChecksumUnsettled,
     /// Recovery takes the first copy of the completed mark as it is.
     FirstCompletedBelieved,
     /// A logged line is logged again in the same epoch, with bytes that are not the oldest.

@@ -8,8 +8,8 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use crate::bad::sound;
 use crate::format::{
-    COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, ROOT_AT, SIZE_AT, STATE_AT,
-    SUPERBLOCK_COPIES, Superblock, decode_word,
+    CHECKSUM_ROOT_AT, COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, ROOT_AT,
+    SIZE_AT, STATE_AT, SUPERBLOCK_COPIES, Superblock, decode_word,
 };
 use crate::pool::Pool;
 use crate::volume::Volume;
@@ -138,6 +138,7 @@ fn scrub_header<M: Medium>(
         ("completed mark", COMPLETED_B_AT),
         ("volume root", ROOT_AT),
         ("volume size", SIZE_AT),
+        ("checksum root", CHECKSUM_ROOT_AT),
     ];
     for (structure, offset) in words {
         let at = header.plus(offset);

@@ -21,7 +21,7 @@ use everbyte_pool::{Pool, PoolError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::size::show_size;
-use crate::status::{self, DELTA_WORDS, MAP_WORDS, meaning};
+use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
 
 type Device = BlockVolume<Mapped>;
 
@@ -168,6 +168,8 @@ impl Registry {
             map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
             delta: meaning(&DELTA_WORDS, &new.delta)
                 .ok_or_else(|| unknown("translation setting", &new.delta))?,
+            checksum: meaning(&CHECKSUM_WORDS, &new.checksum)
+                .ok_or_else(|| unknown("checksum", &new.checksum))?,
             threshold_percent: new.threshold_percent,
             log_bytes: new.log_bytes,
             lanes: new.lanes,

@@ -1,6 +1,6 @@
 //! Pools and volumes in the words of the control protocol, which are also those of the JSON output.
 
-use everbyte_block::{Delta, MapKind};
+use everbyte_block::{Checksum, Delta, MapKind};
 use everbyte_media::{Counters, Description, Mapped};
 use everbyte_pool::control::{
     CheckStatus, CheckpointStats, MediumStats, MediumStatus, ScrubPart, ScrubProblem, ServerStats,
@@ -12,6 +12,9 @@ pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
     [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
 pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
     [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];
+
+pub(crate) const CHECKSUM_WORDS: [(&str, Checksum); 2] =
+    [("none", Checksum::None), ("crc32c", Checksum::Crc32c)];
 
 /// What `word` stands for in one of the lists above.
 pub(crate) fn meaning<T: Copy>(words: &[(&str, T)], word: &str) -> Option<T> {
@@ -50,6 +53,7 @@ pub(crate) fn volume(
         lanes: descriptor.lanes,
         map: word(&MAP_WORDS, MapKind::from_code(descriptor.map)),
         delta: word(&DELTA_WORDS, Delta::from_code(descriptor.delta)),
+        checksum: word(&CHECKSUM_WORDS, Checksum::from_code(descriptor.checksum)),
         threshold_lines: descriptor.threshold_lines,
         epoch: info.completed_epoch,
         read_only: info.read_only,

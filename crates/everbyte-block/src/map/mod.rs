@@ -13,7 +13,9 @@ use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Claim, Corrupt, Holds, VolumeView, sound};
 
 pub(crate) use direct::{copy_table, table_blocks};
-pub(crate) use radix::{Path, Pending, build_branch, find_leaf_link, first_leaf_from, walk};
+pub(crate) use radix::{
+    Path, Pending, build_branch, each_slot_node, find_leaf_link, first_leaf_from, walk,
+};
 
 /// Entries in a block of the table.
 pub(crate) const ENTRIES: u64 = BLOCK_U64 / 8;
@@ -85,10 +87,11 @@ pub(crate) fn visit<M: Medium>(
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     match MapKind::from_code(view.descriptor.map) {
-        Some(MapKind::Radix) => radix::visit(medium, view, claim),
-        Some(MapKind::Direct) => direct::visit(medium, view, claim),
-        None => Err(Corrupt::new("volume descriptor", view.root_at, "unknown map")),
+        Some(MapKind::Radix) => radix::visit(medium, view, claim)?,
+        Some(MapKind::Direct) => direct::visit(medium, view, claim)?,
+        None => return Err(Corrupt::new("volume descriptor", view.root_at, "unknown map")),
     }
+    radix::visit_slots(medium, view, claim)
 }
 
 /// Checks what look-ups rely on and do not check themselves: that a table is as long as the volume.

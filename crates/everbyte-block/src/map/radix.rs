@@ -255,6 +255,51 @@ fn visit_node<M: Medium>(
     Ok(())
 }
 
+/// Claims the nodes of the tree of checksums.
+pub(super) fn visit_slots<M: Medium>(
+    medium: &M,
+    view: &VolumeView<'_>,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    each_slot_node(medium, view.checksum_root_at, &mut |named_at, entry| {
+        let run = BlockRun { start: in_bounds(view, entry, named_at)?.block, len: 1 };
+        claim(Claimed { run, named_at, holds: Holds::Checksums })
+    })
+}
+
+/// What is shown a node, and the address of the word that names it.
+type OnNode<'a> = dyn FnMut(PoolOffset, Entry) -> Result<(), Corrupt> + 'a;
+
+/// Shows every node of the tree of checksums below `root_at`. Its lowest level names nothing.
+pub(crate) fn each_slot_node<M: Medium>(
+    medium: &M,
+    root_at: PoolOffset,
+    on_node: &mut OnNode<'_>,
+) -> Result<(), Corrupt> {
+    let Some(root) = load_entry(medium, root_at)? else { return Ok(()) };
+    let height = root.flags.height;
+    if height == 0 || height > HEIGHT_MAX {
+        return Err(Corrupt::new("checksum root", root_at, format!("{height} levels cannot be")));
+    }
+    each_slot_node_below(medium, (root_at, root), height, on_node)
+}
+
+fn each_slot_node_below<M: Medium>(
+    medium: &M,
+    (named_at, node): (PoolOffset, Entry),
+    level: u8,
+    on_node: &mut OnNode<'_>,
+) -> Result<(), Corrupt> {
+    on_node(named_at, node)?;
+    for index in (0..ENTRIES).filter(|_| level > 1) {
+        let at = slot_at(node.block, index);
+        if let Some(entry) = load_entry(medium, at)? {
+            each_slot_node_below(medium, (at, entry), level - 1, on_node)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! What requests cost, exactly.
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta};
 use everbyte_device::{BlockDevice, Fua, Hole, WriteRequest};
 use everbyte_media::{Counters, Mapped, Medium};
 
@@ -9,6 +9,7 @@ use crate::{new_pool, new_volume, pattern};
 const ON: BlockOptions = BlockOptions {
     map: everbyte_block::MapKind::Radix,
     delta: Delta::On,
+    checksum: Checksum::None,
     threshold_percent: 50,
     log_bytes: None,
     lanes: 8,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
 use everbyte_pool::format::{
@@ -17,6 +17,7 @@ use crate::{new_pool, new_volume, pattern};
 const OPTIONS: BlockOptions = BlockOptions {
     map: MapKind::Radix,
     delta: Delta::On,
+    checksum: Checksum::None,
     threshold_percent: 50,
     log_bytes: Some(64 << 10),
     lanes: 1,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta, GroupWriteError, MapKind};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, MapKind};
 
 use everbyte_device::{BlockDevice, DeviceError, Fua, conformance};
 use everbyte_pool::{GroupError, PoolError};
@@ -17,12 +17,16 @@ fn read(volume: &BlockVolume<everbyte_media::Mapped>, offset: u64, len: usize) -
 
 #[test]
 fn the_device_contract_holds() {
-    for (map, delta) in
-        [(MapKind::Radix, Delta::Auto), (MapKind::Direct, Delta::On), (MapKind::Radix, Delta::Off)]
-    {
+    for (map, delta, checksum) in [
+        (MapKind::Radix, Delta::Auto, Checksum::None),
+        (MapKind::Direct, Delta::On, Checksum::None),
+        (MapKind::Radix, Delta::Off, Checksum::None),
+        (MapKind::Radix, Delta::On, Checksum::Crc32c),
+        (MapKind::Direct, Delta::Off, Checksum::Crc32c),
+    ] {
         conformance(&|size_bytes| {
             let pool = new_pool(size_bytes / 4096 * 2 + 4096);
-            let options = BlockOptions { map, delta, ..BlockOptions::default() };
+            let options = BlockOptions { map, delta, checksum, ..BlockOptions::default() };
             let volume: Arc<dyn BlockDevice> =
                 Arc::new(new_volume(&pool, "v", size_bytes, &options));
             volume

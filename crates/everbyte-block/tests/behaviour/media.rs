@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, create_file};
@@ -22,7 +22,8 @@ const POOL_BLOCKS: u64 = 160;
 const HEADER: u64 = 2 * 4096;
 
 fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
-    BlockOptions { map, delta, threshold_percent, log_bytes: Some(2 * 16384), lanes: 1 }
+    let checksum = Checksum::None;
+    BlockOptions { map, delta, checksum, threshold_percent, log_bytes: Some(2 * 16384), lanes: 1 }
 }
 
 fn plain() -> BlockOptions {

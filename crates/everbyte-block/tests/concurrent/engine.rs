@@ -225,6 +225,13 @@ fn short_path_passes() {
     passes(&short_path());
 }
 
+/// Slots of neighbouring blocks share lines, and readers verify.
+#[test]
+fn checksums_pass() {
+    passes(&same_blocks().checksummed().delayed_max(150));
+    passes(&short_path().checksummed().delayed_max(150));
+}
+
 #[test]
 fn short_overlaps_passes() {
     passes(&short_overlaps());

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
 use everbyte_crash::schedule::{self, Schedule, Task};
 use everbyte_crash::{Crash, Log, Scenario, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
@@ -91,6 +91,7 @@ pub(crate) struct Workload {
     pub(crate) pool_blocks: u64,
     /// See `BlockOptions`.
     pub(crate) threshold_percent: u32,
+    pub(crate) checksum: Checksum,
     /// Orders with so many delays, 1 or 2, are gone through.
     pub(crate) delays: u32,
     /// Places of the first delay that are tried at most, evenly spread.
@@ -124,6 +125,7 @@ impl Workload {
             lanes,
             pool_blocks,
             threshold_percent,
+            checksum: Checksum::None,
             delays,
             delayed_max,
             image,
@@ -140,6 +142,10 @@ impl Workload {
 
     pub(crate) fn never_replacing(self) -> Self {
         Self { threshold_percent: 101, ..self }
+    }
+
+    pub(crate) fn checksummed(self) -> Self {
+        Self { checksum: Checksum::Crc32c, ..self }
     }
 
     pub(crate) fn two_delays(self) -> Self {
@@ -177,6 +183,7 @@ impl Workload {
         let options = BlockOptions {
             map: MapKind::Radix,
             delta: Delta::On,
+            checksum: self.checksum,
             threshold_percent: self.threshold_percent,
             log_bytes: Some(u64::from(self.lanes) * 2 * 16384),
             lanes: self.lanes,

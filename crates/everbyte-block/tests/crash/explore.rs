@@ -28,10 +28,18 @@ pub(crate) fn deep() -> Explorer {
     }
 }
 
+/// One case in so many is explored once more with checksums of data: every block that is read after
+/// a crash is then verified.
+const CHECKSUMMED_EVERY: usize = 4;
+
 /// Explores every case; panics with the whole report of the first that fails.
 pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
     let (mut cases_done, mut images, mut nested) = (0, 0, 0);
-    for case in cases {
+    let twice = cases.into_iter().enumerate().flat_map(|(index, case)| {
+        let again = index.is_multiple_of(CHECKSUMMED_EVERY).then(|| case.clone().checksummed());
+        std::iter::once(case).chain(again)
+    });
+    for case in twice {
         let name = case.name.clone();
         let summary = one(explorer, &case).unwrap_or_else(|failure| panic!("{name}: {failure}"));
         assert!(summary.points > 10, "{name}: hardly anything was explored: {summary}");

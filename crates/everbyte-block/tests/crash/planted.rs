@@ -28,17 +28,26 @@ fn caught(bug: Bug, steps: Vec<Step>) {
 }
 
 fn caught_by(explorer: &Explorer, bug: Bug, steps: Vec<Step>) {
-    let case = Case::new(format!("{bug:?}"), steps);
-    if let Err(failure) = explore::one(explorer, &case) {
+    caught_case(explorer, bug, &Case::new(format!("{bug:?}"), steps));
+}
+
+fn caught_case(explorer: &Explorer, bug: Bug, case: &Case) {
+    if let Err(failure) = explore::one(explorer, case) {
         panic!("{bug:?} is not planted yet: {failure}");
     }
     let planted = Planted::new(bug);
-    let found = explore::one(explorer, &case);
+    let found = explore::one(explorer, case);
     drop(planted);
     match found {
         Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
         Err(failure) => println!("{bug:?} is caught: {failure}"),
     }
+}
+
+/// As `caught`, with checksums.
+fn caught_by_checksums(bug: Bug, steps: Vec<Step>) {
+    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
+    caught_case(&explorer, bug, &Case::new(format!("{bug:?}"), steps).checksummed());
 }
 
 fn write(at: u64, len: usize) -> Step {
@@ -158,6 +167,11 @@ fn delete_without_state() {
 #[test]
 fn short_path_ignores_records() {
     caught(Bug::ShortPathIgnoresRecords, vec![write(b(MAPPED), 4096), fua(b(MAPPED), 65)]);
+}
+
+#[test]
+fn checksum_not_logged() {
+    caught_by_checksums(Bug::ChecksumNotLogged, vec![in_place()]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a workload is made of.
 
-use everbyte_block::{BlockOptions, Delta, MapKind};
+use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
 
 use crate::content::{BLOCK, Content, pattern};
 
@@ -140,6 +140,7 @@ impl Default for Setup {
             options: BlockOptions {
                 map: MapKind::Radix,
                 delta: Delta::On,
+                checksum: Checksum::None,
                 threshold_percent: 50,
                 log_bytes: Some(2 * 16384),
                 lanes: 1,
@@ -175,6 +176,14 @@ impl Case {
 
     pub(crate) fn setup(mut self, change: impl FnOnce(&mut Setup)) -> Self {
         change(&mut self.setup);
+        self
+    }
+
+    /// The same with checksums, and with the space that they take.
+    pub(crate) fn checksummed(mut self) -> Self {
+        self.name.push_str(", with checksums");
+        self.setup.options.checksum = Checksum::Crc32c;
+        self.setup.pool_blocks += self.setup.others.len() as u64 + 1;
         self
     }
 

@@ -67,12 +67,25 @@ pub struct NewVolume {
     pub map: String,
     /// Whether writes are compared with what is stored.
     pub delta: String,
+    /// What is kept of every block of data: `none` or `crc32c`.
+    #[serde(default = "no_checksum", skip_serializing_if = "is_no_checksum")]
+    pub checksum: String,
     /// Share of a block in percent from which on it is replaced instead of logged.
     pub threshold_percent: u32,
     /// Bytes of its log; `None` for a size that suits the volume's.
     pub log_bytes: Option<u64>,
     /// Lanes of its log.
     pub lanes: u32,
+}
+
+/// What volumes have that clients of older versions ask for.
+fn no_checksum() -> String {
+    "none".to_owned()
+}
+
+/// Left out, so that servers of older versions understand.
+fn is_no_checksum(word: &str) -> bool {
+    word == "none"
 }
 
 /// What a server answers.
@@ -179,6 +192,9 @@ pub struct VolumeStatus {
     pub map: String,
     /// Whether writes are compared with what is stored.
     pub delta: String,
+    /// What is kept of every block of data: `none` or `crc32c`.
+    #[serde(default = "no_checksum")]
+    pub checksum: String,
     /// Lines to log from which on a block is replaced.
     pub threshold_lines: u32,
     /// Last durable epoch.

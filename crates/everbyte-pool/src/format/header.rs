@@ -20,6 +20,8 @@ pub const COMPLETED_B_AT: u64 = 128;
 pub const ROOT_AT: u64 = 192;
 /// Offset of the size word: the volume's size in sectors of 512 bytes.
 pub const SIZE_AT: u64 = 200;
+/// Offset of the root word of the checksums: an entry that names the top of their tree.
+pub const CHECKSUM_ROOT_AT: u64 = 208;
 /// Offsets of the two copies of the descriptor.
 pub const DESCRIPTOR_AT: [u64; 2] = [1024, 2048];
 /// Longest volume name in bytes.
@@ -105,8 +107,8 @@ pub struct Descriptor {
     /// Random number in every record of the log, so that no client can make bytes that pass for
     /// a record.
     pub log_key: u64,
-    /// Zero.
-    pub reserved: u32,
+    /// What is kept of every block of data: 0 nothing, 1 CRC-32C.
+    pub checksum: u32,
     /// CRC-32C of everything before this field.
     pub crc: u32,
 }
@@ -149,6 +151,9 @@ impl Descriptor {
         let end = d.log_start.checked_add(d.log_blocks());
         if d.log_start < data_start || end.is_none_or(|end| end > size_blocks) {
             return wrong("its log does not fit the pool");
+        }
+        if d.checksum > 1 {
+            return wrong("it has checksums that this program does not know");
         }
         if d.name().is_empty() {
             return wrong("it has no name");

@@ -10,12 +10,12 @@ mod superblock;
 mod word;
 
 pub use header::{
-    COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, NAME_BYTES_MAX, ROOT_AT, SIZE_AT,
-    STATE_AT, VolumeKind, VolumeState,
+    CHECKSUM_ROOT_AT, COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, NAME_BYTES_MAX,
+    ROOT_AT, SIZE_AT, STATE_AT, VolumeKind, VolumeState,
 };
 pub use record::{RecordHeader, RecordKind, WordItem};
 pub(crate) use record::{lines_record_bytes, words_record_bytes};
-pub use superblock::{SUPERBLOCK_COPIES, Superblock};
+pub use superblock::{RO_COMPAT_CHECKSUMS, SUPERBLOCK_COPIES, Superblock};
 pub use word::{Entry, EntryFlags, decode_word, encode_word};
 
 use everbyte_media::PoolOffset;

@@ -15,7 +15,9 @@ const VERSION: u32 = 1;
 /// Features a reader may ignore.
 const COMPAT_KNOWN: u64 = 0;
 /// Features that only a writer must know.
-const RO_COMPAT_KNOWN: u64 = 0;
+const RO_COMPAT_KNOWN: u64 = RO_COMPAT_CHECKSUMS;
+/// There are, or were, volumes with checksums of their data.
+pub const RO_COMPAT_CHECKSUMS: u64 = 1;
 /// Features that everyone must know.
 const INCOMPAT_KNOWN: u64 = 0;
 

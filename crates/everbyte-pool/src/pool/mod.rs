@@ -302,6 +302,7 @@ impl<M: Medium> Pool<M> {
         Ok(crate::owner::VolumeView {
             descriptor: volume.descriptor(),
             root_at: volume.root_at(),
+            checksum_root_at: volume.checksum_root_at(),
             size_bytes: volume.size_bytes()?,
             data_start: bounds.start,
             data_end: bounds.end,

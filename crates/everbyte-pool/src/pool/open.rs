@@ -342,6 +342,7 @@ fn view<'v, M: Medium>(
     Ok(VolumeView {
         descriptor: &volume.descriptor,
         root_at: at.plus(crate::format::ROOT_AT),
+        checksum_root_at: at.plus(crate::format::CHECKSUM_ROOT_AT),
         size_bytes: read_size(medium, at)?,
         data_start: sb.data_start,
         data_end: sb.size_blocks,

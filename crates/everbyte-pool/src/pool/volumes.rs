@@ -15,8 +15,8 @@ use super::{Pool, PoolError, header_at};
 use crate::alloc::BlockRun;
 use crate::epoch::write_completed;
 use crate::format::{
-    DESCRIPTOR_AT, Descriptor, Entry, NAME_BYTES_MAX, ROOT_AT, SIZE_AT, STATE_AT, VolumeKind,
-    VolumeState, decode_word, encode_word,
+    DESCRIPTOR_AT, Descriptor, Entry, NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT,
+    STATE_AT, VolumeKind, VolumeState, decode_word, encode_word,
 };
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
@@ -44,6 +44,8 @@ pub struct VolumeSpec {
     pub map: u32,
     /// The kind's choice of translation.
     pub delta: u32,
+    /// What is kept of every block of data: 0 nothing, 1 CRC-32C.
+    pub checksum: u32,
     /// Lines to log from which on a block is replaced: 0 always, 65 never.
     pub threshold_lines: u32,
     /// Lanes of the log: how many threads can write at once.
@@ -62,6 +64,7 @@ impl VolumeSpec {
             size_bytes,
             map: 0,
             delta: 0,
+            checksum: 0,
             threshold_lines: THRESHOLD_LINES_DEFAULT,
             lanes: LANES_DEFAULT,
             log_bytes: None,
@@ -214,7 +217,12 @@ impl<M: Medium> Pool<M> {
         table: Option<BlockRun>,
     ) -> Result<Descriptor, PoolError> {
         let medium = &*self.shared.medium;
-        let sb = self.shared.update_superblock(|sb| sb.next_volume_uid += 1)?;
+        let sb = self.shared.update_superblock(|sb| {
+            sb.next_volume_uid += 1;
+            if spec.checksum != 0 {
+                sb.ro_compat |= RO_COMPAT_CHECKSUMS;
+            }
+        })?;
         let at = header_at(&sb, slot);
         let mut name = [0; NAME_BYTES_MAX];
         name[..spec.name.len()].copy_from_slice(spec.name.as_bytes());
@@ -231,7 +239,7 @@ impl<M: Medium> Pool<M> {
             delta: spec.delta,
             created_s: now.map_or(0, |elapsed| elapsed.as_secs()),
             log_key: rand::random(),
-            reserved: 0,
+            checksum: spec.checksum,
             crc: 0,
         }
         .sealed();

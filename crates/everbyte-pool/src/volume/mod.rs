@@ -18,7 +18,9 @@ use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use crate::bad::sound;
-use crate::format::{Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word};
+use crate::format::{
+    CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word,
+};
 use crate::log::{LaneLog, LogGeometry};
 use crate::plant::{Bug, planted};
 use crate::pool::Shared;
@@ -71,7 +73,7 @@ pub struct Volume<M: Medium> {
     read_only: Option<String>,
     /// What was found damaged since.
     damage: OnceLock<String>,
-    /// Bad memory that was reported, so that each is reported once.
+    /// Bad memory and wrong blocks that were reported, so that each is reported once.
     reported: Mutex<BTreeSet<PoolOffset>>,
     /// Checkpoints completed since the volume was opened.
     pub(crate) checkpoints: AtomicU64,
@@ -155,6 +157,12 @@ impl<M: Medium> Volume<M> {
         self.header_at.plus(ROOT_AT)
     }
 
+    /// Address of the root word of the checksums.
+    #[must_use]
+    pub fn checksum_root_at(&self) -> PoolOffset {
+        self.header_at.plus(CHECKSUM_ROOT_AT)
+    }
+
     /// Address of the size word.
     #[must_use]
     pub fn size_at(&self) -> PoolOffset {
@@ -198,6 +206,23 @@ impl<M: Medium> Volume<M> {
     pub fn fail(&self, damage: &Corrupt) {
         if self.damage.set(damage.to_string()).is_ok() {
             tracing::error!(volume = self.name(), %damage, "the volume is read-only from now on");
+        }
+    }
+
+    /// Reports that the block at `at`, which holds the volume's bytes from `offset` on, is not what
+    /// was stored there.
+    pub fn report_mismatch(
+        &self,
+        offset: u64,
+        at: PoolOffset,
+        expected: impl std::fmt::Display,
+        found: u32,
+    ) {
+        if self.reported.lock().insert(at) {
+            tracing::error!(
+                volume = self.name(), offset, %at, %expected, found = format_args!("{found:#010x}"),
+                "checksum mismatch: these bytes of the volume are not what was stored"
+            );
         }
     }
 

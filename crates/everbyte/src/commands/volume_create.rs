@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte volume create /dev/shm/p disk --size 256M
   everbyte volume create /dev/shm/p database --size 10G --map direct --lanes 32
+  everbyte volume create /dev/pmem0 ledger --size 10G --checksum crc32c
   everbyte volume create /dev/shm/p scratch --size 1T        more than the pool has: thin
 
 A volume takes space as it is written, besides its log, which is there from the start. A volume
@@ -42,6 +43,10 @@ pub(crate) struct Args {
     /// where it pays, always, or never.
     #[arg(long, default_value = "auto", value_parser = ["auto", "on", "off"])]
     delta: String,
+    /// What is kept of every block, so that 'everbyte pool scrub' and every read notice bytes that
+    /// are not what was stored: nothing, or a CRC-32C. It cannot be changed later.
+    #[arg(long, default_value = "none", value_parser = ["none", "crc32c"])]
+    checksum: String,
     /// A write that changes at least this share of a block replaces the block instead of logging
     /// the old bytes: 0 always, 101 never.
     #[arg(long, default_value_t = 50, value_name = "PERCENT",
@@ -67,6 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         size_bytes: args.size,
         map: args.map.clone(),
         delta: args.delta.clone(),
+        checksum: args.checksum.clone(),
         threshold_percent: args.threshold,
         log_bytes: args.log_size,
         lanes: args.lanes,

@@ -16,7 +16,7 @@ Examples:
   everbyte volume list /dev/shm/p
   everbyte volume list /dev/shm/p --json
 
-PROMISED is the size that users see, USED what data and map take now, LOG what the log takes.
+PROMISED is the size that users see, USED what data, map and checksums take now, LOG what the log takes.
 EPOCH counts checkpoints: everything up to it survives a crash.";
 
 /// List the volumes of a pool.
@@ -46,8 +46,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Prints the volumes as a table.
 pub(crate) fn show(volumes: &[VolumeStatus]) {
-    let heading =
-        ["NAME", "KIND", "PROMISED", "USED", "LOG", "MAP", "DELTA", "EPOCH", "CLIENTS", "STATE"];
+    let heading = [
+        "NAME", "KIND", "PROMISED", "USED", "LOG", "MAP", "DELTA", "CHECKSUM", "EPOCH", "CLIENTS",
+        "STATE",
+    ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for volume in volumes {
         rows.push(vec![
@@ -58,10 +60,11 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
             show_size(volume.log_bytes),
             volume.map.clone(),
             volume.delta.clone(),
+            volume.checksum.clone(),
             volume.epoch.to_string(),
             volume.clients.map_or("-".into(), |clients| clients.to_string()),
             volume.read_only.as_ref().map_or("ok".into(), |why| format!("read-only: {why}")),
         ]);
     }
-    output::table(&rows, &[2, 3, 4, 7, 8]);
+    output::table(&rows, &[2, 3, 4, 8, 9]);
 }

@@ -141,6 +141,7 @@ impl Stage {
             size_bytes,
             map: "radix".to_owned(),
             delta: "auto".to_owned(),
+            checksum: "none".into(),
             threshold_percent: 50,
             log_bytes: Some(8 << 20),
             lanes: LANES_DEFAULT,

@@ -80,3 +80,50 @@ fn a_bad_page_is_one_error_for_a_client() {
     assert_eq!(place.run("pool scrub POOL --json").json()["clean"], true);
     server.stop();
 }
+
+#[test]
+fn flips_are_found_by_a_scrub() {
+    let place = with_full_disk("volume create POOL disk --size 2M --checksum crc32c");
+    let server = place.serve("POOL", "");
+    let mut client = place.client("disk");
+    for block in 0..100 {
+        client.write(block * 4096, &content(block), Fua::No).unwrap();
+    }
+    drop(client);
+    server.stop();
+    let list = place.run("volume list POOL --json").json();
+    assert_eq!(list["volumes"][0]["checksum"], "crc32c");
+    let clean = place.run("pool scrub POOL --json").json();
+    assert_eq!(clean["verified_blocks"], 100);
+    assert_eq!(clean["problems"].as_array().unwrap().len(), 0);
+
+    let mut bytes = place.bytes();
+    let flipped = [3, 50, 99];
+    for block in flipped {
+        let content = content(block);
+        let at = (0..bytes.len()).step_by(4096).find(|&at| bytes[at..at + 4096] == content);
+        bytes[at.unwrap() + 1234] ^= 0x10;
+    }
+    std::fs::write(&place.pool, &bytes).unwrap();
+    for served in [false, true] {
+        let server = served.then(|| place.serve("POOL", ""));
+        let outcome = place.run("pool scrub POOL");
+        assert_eq!(outcome.status, 1);
+        let lines: Vec<&str> = outcome.out.lines().collect();
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        for (block, line) in flipped.iter().zip(&lines) {
+            let expected = format!("problem: volume disk, data at byte {} (pool", block * 4096);
+            assert!(line.starts_with(&expected) && line.contains("checksum"), "{line}");
+        }
+        assert!(lines[3].starts_with("NOT CLEAN: 1 volumes, "), "{lines:?}");
+        if let Some(server) = server {
+            let mut client = place.client("disk");
+            assert!(client.read(50 * 4096 + 9, 10).is_err());
+            for block in flipped {
+                client.write(block * 4096, &content(block), Fua::Yes).unwrap();
+            }
+            place.run("pool scrub POOL").good();
+            server.stop();
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Data checksums: CRC-32C of every mapped block, by its place in the pool.
+//!
+//! Owns the checksums' tree (a radix tree like the map's, from a root of its own, whose lowest
+//! level holds checksums instead of entries) and what is done with a block that fails.
+//!
+//! Invariants: while a block's lock is free, the checksum in its slot is that of all its 4096
+//! bytes. A block that nothing durable names may get its checksum unlogged, before the commit that
+//! makes it reachable: no undo relies on the slot either. A block that is changed in place has
+//! its old checksum in the log, so undo restores both. Nodes of the tree are never unlinked. No
+//! byte leaves a block, for a client or into another block, before the block was verified as a
+//! whole.
+
+use everbyte_device::DeviceError;
+use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_pool::format::{decode_word, encode_word};
+use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::{Corrupt, sound};
+
+use crate::map::{self, Path, Pending};
+use crate::plan::BlockPiece;
+use crate::volume::{BlockVolume, RequestRange};
+
+/// What is kept of every block of data, to notice that it is not what was stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksum {
+    /// Nothing.
+    #[default]
+    None,
+    /// CRC-32C (Castagnoli).
+    Crc32c,
+}
+
+impl Checksum {
+    /// The number in a volume's descriptor.
+    #[must_use]
+    pub fn code(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Crc32c => 1,
+        }
+    }
+
+    /// The setting with this number.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        [Self::None, Self::Crc32c].into_iter().find(|checksum| checksum.code() == code)
+    }
+}
+
+/// Set in every slot that holds a checksum, so that no checksum is the word 0.
+const PRESENT: u64 = 1 << 32;
+
+/// The word for the slot of a block with checksum `crc`.
+pub(crate) fn encode(crc: u32) -> u64 {
+    encode_word(PRESENT | u64::from(crc))
+}
+
+fn decode(word: u64, at: PoolOffset) -> Result<Option<u32>, Corrupt> {
+    let wrong = |what| Err(Corrupt::new(SLOT, at, what));
+    match decode_word(word) {
+        Some(0) => Ok(None),
+        Some(value) => match u32::try_from(value ^ PRESENT) {
+            Ok(crc) => Ok(Some(crc)),
+            Err(_) => wrong("it is no checksum"),
+        },
+        None => wrong("its check bits are wrong"),
+    }
+}
+
+const SLOT: &str = "checksum slot";
+
+/// Why bytes of a block cannot be given to anyone.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Unsound {
+    /// Their memory is bad.
+    #[error(transparent)]
+    Memory(#[from] MediaError),
+    /// They are not what was stored.
+    #[error("the checksum of the block at {at} is wrong: expected {expected}, found {found:#010x}")]
+    Checksum {
+        /// The block.
+        at: PoolOffset,
+        /// What was stored with it.
+        expected: Expected,
+        /// That of what is there.
+        found: u32,
+    },
+    /// What was stored cannot be known.
+    #[error(transparent)]
+    Map(#[from] Corrupt),
+}
+
+/// The checksum stored for a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Expected(Option<u32>);
+
+impl std::fmt::Display for Expected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(crc) => write!(f, "{crc:#010x}"),
+            None => f.write_str("one, but none is stored"),
+        }
+    }
+}
+
+impl<M: Medium> BlockVolume<M> {
+    /// What is kept of every block.
+    #[must_use]
+    pub fn checksum(&self) -> Checksum {
+        if self.has_checksums() { Checksum::Crc32c } else { Checksum::None }
+    }
+
+    /// Walks to the slot of `block` in the checksums' tree. `on_node` sees every node passed.
+    pub(crate) fn walk_slots(
+        &self,
+        block: BlockNo,
+        pending: Option<&dyn Pending>,
+        on_node: impl FnMut(BlockNo),
+    ) -> Result<Path, Corrupt> {
+        let root_at = self.volume().checksum_root_at();
+        let blocks = self.medium().len() / everbyte_media::BLOCK_U64;
+        map::walk(self.medium(), root_at, block.0, blocks, pending, on_node)
+    }
+
+    /// The slot of `block` if it may be stored to without a record, durably, by the short path: no
+    /// node on the way could be undone.
+    pub(crate) fn settled_slot(&self, block: BlockNo) -> Result<Option<PoolOffset>, Corrupt> {
+        let mut settled = true;
+        let path =
+            self.walk_slots(block, None, |node| settled &= self.volume().is_settled(node))?;
+        Ok(match path {
+            Path::Entry(at) if settled || planted(Bug::ChecksumUnsettled) => Some(at),
+            _ => None,
+        })
+    }
+
+    /// Compares `bytes`, which were read from all of `block`, with its checksum.
+    pub(crate) fn verify(&self, block: BlockNo, bytes: &[u8]) -> Result<(), Unsound> {
+        let expected = match self.walk_slots(block, None, |_| {})? {
+            Path::Missing(_) => None,
+            Path::Entry(at) => {
+                let word = self.medium().load_word(at);
+                sound(self.medium(), SLOT, at, 8)?;
+                decode(word, at)?
+            }
+        };
+        let found = crc32c::crc32c(bytes);
+        if expected == Some(found) {
+            return Ok(());
+        }
+        Err(Unsound::Checksum { at: block.offset(), expected: Expected(expected), found })
+    }
+
+    /// Reads all of `block`, which holds the volume's bytes from `offset` on, and verifies it.
+    pub(crate) fn read_verified(
+        &self,
+        block: BlockNo,
+        offset: u64,
+        bytes: &mut [u8; BLOCK],
+    ) -> Result<(), Unsound> {
+        self.medium().read(block.offset(), bytes);
+        self.check_data(block.offset(), BLOCK, offset)?;
+        self.verify(block, bytes).inspect_err(|unsound| self.report(unsound, offset))
+    }
+
+    /// Whether `block` is what was stored there, or nobody can tell because nothing is kept of it.
+    pub(crate) fn is_verified(&self, block: BlockNo) -> bool {
+        let mut bytes = [0; BLOCK];
+        self.medium().read(block.offset(), &mut bytes);
+        !self.has_checksums() || self.verify(block, &bytes).is_ok()
+    }
+
+    /// The checksum of a block with `piece` written over what `around` holds, or over zeroes.
+    pub(crate) fn checksum_over(
+        &self,
+        around: Option<BlockNo>,
+        piece: BlockPiece<'_>,
+    ) -> Result<u32, Unsound> {
+        if piece.data.len() == BLOCK {
+            return Ok(crc32c::crc32c(piece.data));
+        }
+        let mut image = [0; BLOCK];
+        if let Some(block) = around {
+            self.read_verified(block, piece.block * everbyte_media::BLOCK_U64, &mut image)?;
+        }
+        image[piece.start..piece.start + piece.data.len()].copy_from_slice(piece.data);
+        Ok(crc32c::crc32c(&image))
+    }
+
+    /// Lines that a write which changes `changed` must treat as changed: all of them where a whole
+    /// block is written over one that is not what was stored, so that it is sound afterwards.
+    pub(crate) fn changed_or_unsound(
+        &self,
+        changed: LineMask,
+        block: BlockNo,
+        piece: BlockPiece<'_>,
+    ) -> LineMask {
+        let heals = self.has_checksums() && changed.is_empty() && piece.data.len() == BLOCK;
+        if heals && !self.is_verified(block) { LineMask::FULL } else { changed }
+    }
+
+    /// The error of a request that needs what is unsound.
+    pub(crate) fn unsound(&self, request: RequestRange, unsound: &Unsound) -> DeviceError {
+        if let Unsound::Map(damage) = unsound {
+            return self.corrupt(request, damage);
+        }
+        request.media(unsound)
+    }
+
+    fn report(&self, unsound: &Unsound, offset: u64) {
+        if let Unsound::Checksum { at, expected, found } = unsound {
+            self.volume().report_mismatch(offset, *at, expected, *found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_tell_checksums_from_nothing_and_from_rubbish() {
+        let at = PoolOffset(64);
+        for crc in [0, 1, u32::MAX, 0x1234_5678] {
+            assert_eq!(decode(encode(crc), at), Ok(Some(crc)));
+            assert!(decode(encode(crc) ^ 4, at).is_err());
+        }
+        assert_eq!(decode(0, at), Ok(None));
+        assert!(decode(encode_word(5), at).is_err(), "an entry is no checksum");
+    }
+}
