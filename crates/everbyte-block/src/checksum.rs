@@ -128,10 +128,19 @@ impl<M: Medium> BlockVolume<M> {
         let mut settled = true;
         let path =
             self.walk_slots(block, None, |node| settled &= self.volume().is_settled(node))?;
-        Ok(match path {
-            Path::Entry(at) if settled || planted(Bug::ChecksumUnsettled) => Some(at),
-            _ => None,
-        })
+        match path {
+            Path::Entry(at) if settled || planted(Bug::ChecksumUnsettled) => {
+                self.check_slot(at)?;
+                Ok(Some(at))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks that the slot at `at` can be stored to: a checksum in bad memory would be lost.
+    pub(crate) fn check_slot(&self, at: PoolOffset) -> Result<(), Corrupt> {
+        self.medium().probe(at, 8);
+        sound(self.medium(), SLOT, at, 8)
     }
 
     /// Compares `bytes`, which were read from all of `block`, with its checksum.
@@ -163,11 +172,11 @@ impl<M: Medium> BlockVolume<M> {
         self.verify(block, bytes).inspect_err(|unsound| self.report(unsound, offset))
     }
 
-    /// Whether `block` is what was stored there, or nobody can tell because nothing is kept of it.
-    pub(crate) fn is_verified(&self, block: BlockNo) -> bool {
+    /// Whether `block` is what was stored there.
+    fn is_verified(&self, block: BlockNo) -> bool {
         let mut bytes = [0; BLOCK];
         self.medium().read(block.offset(), &mut bytes);
-        !self.has_checksums() || self.verify(block, &bytes).is_ok()
+        self.verify(block, &bytes).is_ok()
     }
 
     /// The checksum of a block with `piece` written over what `around` holds, or over zeroes.

@@ -590,9 +590,11 @@ impl<'v, 'd> Plan<'v, 'd> {
         writer: &mut Writer<'_, M>,
         block: BlockNo,
     ) -> Result<PoolOffset, PlanError> {
-        self.word_for_write(volume, writer, block.0, |plan, volume, block| {
+        let at = self.word_for_write(volume, writer, block.0, |plan, volume, block| {
             volume.walk_slots(BlockNo(block), plan.pending(), |_| {})
-        })
+        })?;
+        volume.check_slot(at)?;
+        Ok(at)
     }
 
     /// The address of the word to which `walk` leads for `block`, in either tree.

@@ -124,6 +124,23 @@ fn a_flip_under_the_metadata_of_checksums_is_found_too() {
 }
 
 #[test]
+fn bad_memory_under_checksums_stops_the_volume_and_loses_no_store() {
+    let medium = full_volume(128, &plain());
+    let (pool, volume) = open(&medium);
+    let node = Entry::decode(medium.load_word(PoolOffset(2 * 4096 + 208))).unwrap().unwrap().block;
+    medium.inject_bad(node.offset(), 4096);
+    assert_eq!(scrub(&pool, &volume)[0].structure, "checksum node");
+    for fua in [Fua::No, Fua::Yes] {
+        assert!(volume.write(4096, &content(7), fua).is_err());
+    }
+    let reason = volume.volume().read_only_reason().unwrap();
+    assert!(reason.contains("checksum slot") && reason.contains("memory error"), "{reason}");
+    assert!(read(&volume, 1).is_err(), "nobody can tell what was stored");
+    volume.flush().unwrap();
+    medium.check().unwrap();
+}
+
+#[test]
 fn what_is_kept_of_a_wrong_block_is_not_made_right_and_a_whole_write_is_sound() {
     for delta in [Delta::On, Delta::Off] {
         for threshold in [0, 50, 101] {
