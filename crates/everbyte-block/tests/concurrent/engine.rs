@@ -228,8 +228,8 @@ fn short_path_passes() {
 /// Slots of neighbouring blocks share lines, and readers verify.
 #[test]
 fn checksums_pass() {
-    passes(&same_blocks().checksummed().delayed_max(150));
-    passes(&short_path().checksummed().delayed_max(150));
+    passes(&same_blocks().checksummed().delayed_max(60));
+    passes(&short_path().checksummed().delayed_max(60));
 }
 
 #[test]

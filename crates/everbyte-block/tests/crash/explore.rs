@@ -30,7 +30,7 @@ pub(crate) fn deep() -> Explorer {
 
 /// One case in so many is explored once more with checksums of data: every block that is read after
 /// a crash is then verified.
-const CHECKSUMMED_EVERY: usize = 4;
+const CHECKSUMMED_EVERY: usize = 8;
 
 /// Explores every case; panics with the whole report of the first that fails.
 pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
