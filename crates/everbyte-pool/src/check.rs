@@ -9,6 +9,7 @@ use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 use crate::alloc::{Allocator, BlockRun};
 use crate::owner::take_from;
 use crate::pool::{Pool, PoolError};
+use crate::volume::{Volume, WriteError};
 
 /// Problems of one sort that are listed before the rest is only counted.
 const LISTED_MAX: usize = 20;
@@ -36,6 +37,15 @@ impl CheckReport {
     }
 }
 
+/// Makes what the volume owns, and what the allocator believes it does, the same.
+fn settle<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
+    volume.flush()?;
+    let guard = volume.lock_checkpoint();
+    volume.begin_checkpoint(&guard)?.finish()?;
+    volume.return_spare_blocks();
+    Ok(())
+}
+
 impl<M: Medium> Pool<M> {
     /// Checks the pool while it is open. Writers wait; readers go on.
     ///
@@ -61,11 +71,12 @@ impl<M: Medium> Pool<M> {
                 report.problems.push(format!("volume {} is read-only: {reason}", volume.name()));
             }
         }
-        for volume in volumes.iter().filter(|v| v.read_only_reason().is_none()) {
-            volume.flush()?;
-            let guard = volume.lock_checkpoint();
-            volume.begin_checkpoint(&guard)?.finish()?;
-            volume.return_spare_blocks();
+        let mut walked = self.space_unknown().is_none();
+        for volume in volumes.iter().filter(|v| v.opened_read_only().is_none()) {
+            if let Err(error) = settle(volume) {
+                report.problems.push(format!("volume {}: {error}", volume.name()));
+                walked = false;
+            }
         }
         let bounds = self.data_bounds();
         let owned = Allocator::new(bounds.end);
@@ -73,7 +84,6 @@ impl<M: Medium> Pool<M> {
         if let Err(error) = owned.add(all) {
             report.problems.push(error.to_string());
         }
-        let mut walked = self.space_unknown().is_none();
         for volume in &volumes {
             if let Err(corrupt) = self.visit(volume, &mut take_from(&owned, volume.name())) {
                 report.problems.push(corrupt.to_string());

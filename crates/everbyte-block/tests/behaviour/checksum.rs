@@ -138,6 +138,10 @@ fn bad_memory_under_checksums_stops_the_volume_and_loses_no_store() {
     assert!(read(&volume, 1).is_err(), "nobody can tell what was stored");
     volume.flush().unwrap();
     medium.check().unwrap();
+    let problems = pool.check().unwrap().problems;
+    assert!(problems.iter().any(|p| p.starts_with("volume v is read-only")), "{problems:?}");
+    assert!(problems.iter().any(|p| p.contains("it holds the checksums of volume v")));
+    assert!(problems.iter().all(|p| !p.contains("leaked")), "{problems:?}");
 }
 
 #[test]
