@@ -115,6 +115,7 @@ impl<M: Medium> BlockVolume<M> {
         let view = VolumeView {
             descriptor,
             root_at: volume.root_at(),
+            checksum_root_at: volume.checksum_root_at(),
             size_bytes,
             data_start: bounds.start,
             data_end: bounds.end,

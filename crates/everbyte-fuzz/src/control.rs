@@ -60,6 +60,7 @@ fn requests(number: u8) -> Request {
             size_bytes: 512,
             map: "radix".to_owned(),
             delta: "auto".to_owned(),
+            checksum: "none".to_owned(),
             threshold_percent: 50,
             log_bytes: None,
             lanes: 1,

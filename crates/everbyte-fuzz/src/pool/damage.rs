@@ -29,7 +29,7 @@ const SUPERBLOCK: [Field; 15] = fields!(Superblock:
     saved_start 8, saved_bytes 8);
 const DESCRIPTOR: [Field; 11] = fields!(Descriptor:
     uid 8, kind 4, map 4, name 8, log_start 8, lanes 4, half_blocks 4, threshold_lines 4, delta 4,
-    log_key 8, reserved 4);
+    log_key 8, checksum 4);
 const RECORD: [Field; 11] = fields!(RecordHeader:
     log_key 8, epoch 8, seq 4, commit_start 4, position 4, lane 2, kind 2, count 4, order 4,
     target 8, old 8);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::Pool;
@@ -52,6 +52,7 @@ fn options(name: &str) -> BlockOptions {
     BlockOptions {
         map: if name == "a" { MapKind::Radix } else { MapKind::Direct },
         delta: Delta::On,
+        checksum: Checksum::None,
         threshold_percent: 50,
         log_bytes: Some(32 << 10),
         lanes: 1,
