@@ -244,7 +244,8 @@ fn counters_about_to_overflow_are_errors() {
         medium.store_word(HEADER.plus(at), encode_word((1 << 48) - 2));
     }
     let pool = open(&medium).unwrap();
-    assert!(pool.read_only_reason().unwrap().contains("completed mark"), "{:?}", pool.info());
+    let volume = pool.volume("v").unwrap();
+    assert!(volume.read_only_reason().unwrap().contains("completed mark"), "{:?}", pool.info());
     let changes: [fn(Superblock) -> Superblock; 2] = [
         |superblock| Superblock { generation: u64::MAX, ..superblock }.sealed(),
         |superblock| Superblock { next_volume_uid: u64::MAX, ..superblock }.sealed(),
