@@ -14,16 +14,18 @@
 //! Knows nothing of how lines persist.
 
 use std::collections::{BTreeSet, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use everbyte_media::PoolOffset;
 
-use crate::failure::{Failure, NestedCrash, Path, ReplayError, Step, Summary};
-use crate::medium::{Op, OpKind, SimMedium};
-use crate::memory::{CrashState, Memory, Rules, StoreOrder};
-use crate::scenario::{Crash, Log, Scenario, Stamped};
+use crate::boot::{Outcome, Recorded, capture, follow, recover_and_check};
+use crate::failure::{Failure, NestedCrash, Summary};
+use crate::memory::{CrashState, Rules, StoreOrder};
+use crate::replay::{Path, ReplayError, Step};
+use crate::scenario::{Crash, Scenario};
 use crate::tape::{Choice, Plan, mix};
+use crate::trace::{Left, Traced, trace};
+use crate::walk::Walk;
 
 /// Settings of an exploration. The default suits a workload of some hundred operations; set the
 /// limits to their types' greatest values for one that must be exhaustive.
@@ -53,7 +55,13 @@ pub struct Explorer {
     pub nested_points_max: usize,
     /// Like `runs_max`, for crashes of recoveries.
     pub nested_runs_max: usize,
-    /// Operations that a failure lists before each crash.
+    /// Recoveries run to make a failure smaller: without crashes of recoveries, then at an
+    /// earlier operation, then with fewer lines lost or kept. 0 reports it as it was found.
+    pub shrink_runs_max: usize,
+    /// Explorations run to drop steps of a failing workload. See [`Explorer::explore_steps`].
+    pub cuts_max: usize,
+    /// Operations that a failure lists before each crash; as many earlier ones at most whose fate
+    /// was open and matters.
     pub recent_max: usize,
 }
 
@@ -70,86 +78,77 @@ impl Default for Explorer {
             nested_images_max: 8,
             nested_points_max: 256,
             nested_runs_max: 64,
+            shrink_runs_max: 1000,
+            cuts_max: 100,
             recent_max: 12,
         }
     }
-}
-
-/// A workload that was run.
-struct Recorded<E> {
-    image: Vec<u8>,
-    ops: Vec<Op>,
-    events: Vec<Stamped<E>>,
-}
-
-impl<E> Recorded<E> {
-    fn crash(&self, point: u64) -> Crash<'_, E> {
-        let happened = self.events.partition_point(|event| event.op <= point);
-        let points = self.ops.len() as u64;
-        Crash { point, points, events: &self.events[..happened], nested: 0 }
-    }
-}
-
-fn record<S: Scenario>(scenario: &S) -> Recorded<S::Event> {
-    let image = scenario.image();
-    let medium = Arc::new(SimMedium::from_image(image.clone()));
-    medium.start_trace();
-    let log = Log::new(Arc::clone(&medium));
-    scenario.run(&medium, &log);
-    Recorded { image, ops: medium.take_trace(), events: log.take() }
 }
 
 impl Explorer {
     /// Crashes the scenario's workload before each of its operations and after the last, and
     /// recovers and checks every image within the limits.
     ///
+    /// The failure found is shrunk: see `shrink_runs_max`.
+    ///
     /// # Errors
-    /// The first crash that the code does not survive, or that shows it not to be deterministic.
+    /// A crash that the code does not survive, or that shows it not to be deterministic.
     ///
     /// # Panics
     /// If the scenario panics while preparing or running.
     pub fn explore<S: Scenario>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
-        let recorded = record(scenario);
-        let mut memory = Memory::new(recorded.image.clone(), self.rules());
+        let recorded = Recorded::new(scenario);
+        self.hunt(scenario, &recorded)
+            .map_err(|found| Box::new(self.shrunk(scenario, &recorded, *found, None)))
+    }
+
+    /// Explores until something fails.
+    pub(crate) fn hunt<S: Scenario>(
+        &self,
+        scenario: &S,
+        recorded: &Recorded<S::Event>,
+    ) -> Result<Summary, Box<Found>> {
         let mut summary = Summary::default();
-        let (mut changed, mut happened) = (true, 0);
-        let mut wanted = self.points(&recorded).into_iter().peekable();
-        for point in 0..=recorded.ops.len() {
-            let crash = recorded.crash(point as u64);
+        let mut wanted = self.points(recorded).into_iter().peekable();
+        let mut happened = None;
+        let mut walk = Walk::new(recorded, self.rules());
+        while let Some(point) = walk.point() {
+            let crash = recorded.crash(point, 0);
             if wanted.next_if_eq(&point).is_none() {
                 summary.points_left_out += 1;
-            } else if changed || crash.events.len() != happened {
-                (changed, happened) = (false, crash.events.len());
-                let state = memory.crash_state();
+            } else if walk.changed() || happened != Some(crash.events.len()) {
+                happened = Some(crash.events.len());
+                let state = walk.crash_state();
                 let mut search = Search::new(self, scenario, crash, &mut summary);
                 if let Err(found) = search.crash_state(&state, self.nested_depth) {
-                    return Err(Box::new(self.failure(scenario, &recorded, &state, found)));
+                    let complete = summary.is_exhaustive();
+                    return Err(Box::new(Found { complete, ..found }));
                 }
             } else {
                 summary.points_alike += 1;
             }
             summary.points += 1;
-            if let Some(op) = recorded.ops.get(point) {
-                changed |= op.apply(&mut memory);
-                if op.kind == OpKind::Fence {
-                    memory.fold();
-                }
-            }
+            walk.advance();
         }
         Ok(summary)
     }
 
-    /// The operations before which the workload is crashed, ascending.
-    fn points<E>(&self, recorded: &Recorded<E>) -> Vec<usize> {
+    /// The first operation before which the workload may be crashed.
+    pub(crate) fn first_point<E>(&self, recorded: &Recorded<E>) -> u64 {
         let first = recorded.events.first().filter(|_| self.from_first_event);
-        let start = first.map_or(0, |event| usize::try_from(event.op).unwrap_or(0));
-        let count = recorded.ops.len() + 1 - start;
-        let parts = count.min(self.points_max);
-        let bound = |part: usize| start + part * count / parts;
-        let point = |part: usize| {
+        first.map_or(0, |event| event.op)
+    }
+
+    /// The operations before which the workload is crashed, ascending.
+    fn points<E>(&self, recorded: &Recorded<E>) -> Vec<u64> {
+        let start = self.first_point(recorded);
+        let count = recorded.points() + 1 - start;
+        let parts = count.min(self.points_max as u64);
+        let bound = |part: u64| start + part * count / parts;
+        let point = |part: u64| {
             let (from, to) = (bound(part), bound(part + 1));
-            let random = mix(&[self.seed, part as u64]) % (to - from) as u64;
-            if part + 1 == parts { to - 1 } else { from + usize::try_from(random).unwrap_or(0) }
+            let random = mix(&[self.seed, part]) % (to - from);
+            if part + 1 == parts { to - 1 } else { from + random }
         };
         (0..parts).map(point).collect()
     }
@@ -163,90 +162,107 @@ impl Explorer {
     /// # Panics
     /// If the scenario panics while preparing or running.
     pub fn replay<S: Scenario>(&self, scenario: &S, replay: &str) -> Result<(), ReplayError> {
-        let Path { rules, point, points, steps, plan } = replay.parse()?;
+        let path: Path = replay.parse()?;
+        match path.kept {
+            Some(kept) => Err(ReplayError::Stale(format!("only the steps {kept:?} of it"))),
+            None => self.replay_path(scenario, path),
+        }
+    }
+
+    /// Runs one image of what is already the workload cut down as the path says.
+    pub(crate) fn replay_path<S: Scenario>(
+        &self,
+        scenario: &S,
+        path: Path,
+    ) -> Result<(), ReplayError> {
+        let Path { kept, rules, point, points, steps, plan } = path;
         let explorer = Self { seed: rules.seed, stores: rules.stores, ..self.clone() };
-        let recorded = record(scenario);
-        let found = recorded.ops.len() as u64;
-        if found != points {
+        let recorded = Recorded::new(scenario);
+        if recorded.points() != points {
+            let found = recorded.points();
             let text = format!("the workload made {found} operations, not {points}");
             return Err(ReplayError::Stale(text));
         }
-        let mut memory = Memory::new(recorded.image.clone(), rules);
-        for op in recorded.ops.iter().zip(0..point).map(|(op, _)| op) {
-            op.apply(&mut memory);
-        }
-        let origin = memory.crash_state();
-        let mut state = origin.clone();
-        for step in &steps {
-            (state, _) = explorer.step(scenario, &state, step).ok_or_else(|| {
-                ReplayError::Stale(format!("recovery did not reach its operation {}", step.at))
-            })?;
-        }
-        let mut summary = Summary::default();
-        let mut search = Search::new(&explorer, scenario, recorded.crash(point), &mut summary);
-        search.trail = steps;
-        match search.image(&state, plan) {
-            Ok(_) => Ok(()),
-            Err(found) => {
-                let failure = explorer.failure(scenario, &recorded, &origin, found);
-                Err(ReplayError::Failed(Box::new(failure)))
+        let origin = Walk::new(&recorded, rules).state_at(point);
+        let crash = recorded.crash(point, steps.len());
+        let (_, outcome) = follow(scenario, &crash, &origin, &steps, &plan);
+        let message = match outcome {
+            Outcome::Fine => return Ok(()),
+            Outcome::Unreached(at) => {
+                let text = format!("recovery did not reach its operation {at}");
+                return Err(ReplayError::Stale(text));
             }
-        }
+            Outcome::Failed(message) => message,
+            Outcome::Strayed => NOT_DETERMINISTIC.to_owned(),
+        };
+        let found = Found { point, steps, plan, message, complete: false };
+        Err(ReplayError::Failed(Box::new(explorer.failure(scenario, &recorded, found, kept))))
     }
 
-    /// The state that a crash of recovery at `step` leaves, and the last operations before it.
-    fn step<S: Scenario>(
-        &self,
-        scenario: &S,
-        state: &CrashState,
-        step: &Step,
-    ) -> Option<(CrashState, Vec<Op>)> {
-        let medium = Arc::new(state.boot(step.plan.clone()));
-        medium.start_trace();
-        let mut taken = capture(scenario, &medium, vec![step.at]);
-        let mut ops = medium.take_trace();
-        ops.truncate(usize::try_from(step.at).unwrap_or(usize::MAX));
-        taken.pop().map(|state| (state, self.recent(&ops)))
-    }
-
-    fn rules(&self) -> Rules {
+    pub(crate) fn rules(&self) -> Rules {
         Rules { stores: self.stores, seed: self.seed }
     }
 
-    fn recent(&self, ops: &[Op]) -> Vec<Op> {
-        ops[ops.len().saturating_sub(self.recent_max)..].to_vec()
-    }
-
-    fn failure<S: Scenario>(
+    /// The report of what was found.
+    pub(crate) fn failure<S: Scenario>(
         &self,
         scenario: &S,
         recorded: &Recorded<S::Event>,
-        state: &CrashState,
         found: Found,
+        kept: Option<Vec<usize>>,
     ) -> Failure {
-        let points = recorded.ops.len() as u64;
-        let before = usize::try_from(found.point).unwrap_or(usize::MAX).min(recorded.ops.len());
-        let mut state = state.clone();
-        let mut nested = Vec::new();
-        for step in &found.steps {
-            let Some((next, recent)) = self.step(scenario, &state, step) else { break };
-            nested.push(NestedCrash { plan: step.plan.clone(), at: step.at, recent });
-            state = next;
-        }
-        let Found { point, steps, plan, choices, message } = found;
-        let replay = Path { rules: self.rules(), point, points, steps, plan }.to_string();
-        let recent = self.recent(&recorded.ops[..before]);
-        Failure { replay, point, points, recent, nested, choices, message }
+        let Found { point, steps, plan, message, .. } = found;
+        let origin = Walk::new(recorded, self.rules()).state_at(point);
+        let crash = recorded.crash(point, steps.len());
+        let (boots, _) = follow(scenario, &crash, &origin, &steps, &plan);
+        let labels = scenario.labels();
+        let runs = std::iter::once(&recorded.ops).chain(boots.iter().map(|boot| &boot.ops));
+        let ends = std::iter::once(point).chain(steps.iter().map(|step| step.at));
+        let mut traces: Vec<Vec<Traced>> = runs
+            .zip(ends)
+            .zip(&boots)
+            .map(|((ops, end), boot)| {
+                let left = Left { state: &boot.state, learned: &boot.learned };
+                trace(ops, end, &left, &labels, self.recent_max)
+            })
+            .collect();
+        let mut traces = traces.drain(..);
+        let workload = traces.next().unwrap_or_default();
+        let nested = steps.iter().zip(traces).zip(&boots).map(|((step, trace), boot)| {
+            let (plan, choices) = (step.plan.clone(), boot.choices.clone());
+            NestedCrash { plan, choices, at: step.at, trace }
+        });
+        let nested = nested.collect();
+        let choices = boots.last().map(|boot| boot.choices.clone()).unwrap_or_default();
+        let points = recorded.points();
+        let rules = self.rules();
+        let path = Path { kept: kept.clone(), rules, point, points, steps, plan: plan.clone() };
+        let replay = path.to_string();
+        let trace = workload;
+        Failure { replay, point, points, kept, trace, nested, plan, choices, message, labels }
     }
 }
 
+/// What is wrong with code whose behaviour depends on more than the image.
+const NOT_DETERMINISTIC: &str =
+    "recovery or check is not deterministic: the same image made it read or store differently";
+
 /// A failing image.
-struct Found {
-    point: u64,
-    steps: Vec<Step>,
-    plan: Plan,
-    choices: Vec<Choice>,
-    message: String,
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) point: u64,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) plan: Plan,
+    pub(crate) message: String,
+    /// Whether nothing was left out before it.
+    pub(crate) complete: bool,
+}
+
+impl Found {
+    /// Whether it is about the explored code being deterministic, not about an image.
+    pub(crate) fn is_moody(&self) -> bool {
+        self.message == NOT_DETERMINISTIC
+    }
 }
 
 /// An image that was fine.
@@ -307,7 +323,7 @@ impl<'a, S: Scenario> Search<'a, S> {
             let run = self.image(state, plan.clone())?;
             let asked_alike = previous.iter().zip(&run.choices).take(script.len());
             if asked_alike.into_iter().any(|(a, b)| (a.at, a.of) != (b.at, b.of)) {
-                return Err(self.not_deterministic(plan, run.choices));
+                return Err(self.not_deterministic(plan));
             }
             lines.extend(run.choices.iter().map(|choice| choice.at.0));
             ran.push((plan, run.ops));
@@ -319,7 +335,7 @@ impl<'a, S: Scenario> Search<'a, S> {
             previous = run.choices;
         }
         self.summary.sampled += 1;
-        for plan in [Plan::Nothing, Plan::Everything] {
+        for plan in [Plan::nothing(), Plan::everything()] {
             let run = self.image(state, plan.clone())?;
             lines.extend(run.choices.iter().map(|choice| choice.at.0));
             ran.push((plan, run.ops));
@@ -336,8 +352,8 @@ impl<'a, S: Scenario> Search<'a, S> {
         let lines: Vec<u64> = lines.iter().copied().collect();
         let kept = spread(lines.len(), (runs_max / 2).max(1));
         let mut plans: Vec<Plan> = Vec::new();
-        plans.extend(kept.iter().map(|&i| Plan::Only(PoolOffset(lines[i]))));
-        plans.extend(kept.iter().map(|&i| Plan::Missing(PoolOffset(lines[i]))));
+        plans.extend(kept.iter().map(|&i| Plan::only(PoolOffset(lines[i]))));
+        plans.extend(kept.iter().map(|&i| Plan::missing(PoolOffset(lines[i]))));
         let seed = mix(&[self.explorer.seed, self.crash.point, self.trail.len() as u64]);
         plans.extend((0..self.explorer.samples).map(|i| Plan::Seeded(mix(&[seed, i]))));
         plans
@@ -347,17 +363,12 @@ impl<'a, S: Scenario> Search<'a, S> {
     fn image(&mut self, state: &CrashState, plan: Plan) -> Result<Ran, Found> {
         self.crash.nested = self.trail.len();
         let medium = Arc::new(state.boot(plan.clone()));
-        let result = quietly(|| {
-            let recovered = self.scenario.recover(Arc::clone(&medium))?;
-            let ops = medium.ops();
-            self.scenario.check(recovered, &self.crash)?;
-            Ok(ops)
-        });
-        let choices = medium.choices();
+        let result = recover_and_check(self.scenario, &medium, &self.crash);
         match result {
-            Err(message) => Err(self.found(plan, choices, message)),
-            Ok(_) if medium.strayed() => Err(self.not_deterministic(plan, choices)),
+            Err(message) => Err(self.found(plan, message)),
+            Ok(_) if medium.strayed() => Err(self.not_deterministic(plan)),
             Ok(ops) => {
+                let choices = medium.choices();
                 let nested = !self.trail.is_empty();
                 self.summary.images += u64::from(!nested);
                 self.summary.nested_images += u64::from(nested);
@@ -383,7 +394,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         let medium = Arc::new(state.boot(plan.clone()));
         let taken = capture(self.scenario, &medium, points.clone());
         if taken.len() != points.len() {
-            return Err(self.not_deterministic(plan.clone(), medium.choices()));
+            return Err(self.not_deterministic(plan.clone()));
         }
         for (at, crashed) in points.into_iter().zip(taken) {
             if self.seen.insert((crashed.fingerprint(), depth)) {
@@ -396,37 +407,14 @@ impl<'a, S: Scenario> Search<'a, S> {
         Ok(())
     }
 
-    fn found(&self, plan: Plan, choices: Vec<Choice>, message: String) -> Found {
-        Found { point: self.crash.point, steps: self.trail.clone(), plan, choices, message }
+    fn found(&self, plan: Plan, message: String) -> Found {
+        let (point, steps) = (self.crash.point, self.trail.clone());
+        Found { point, steps, plan, message, complete: false }
     }
 
-    fn not_deterministic(&self, plan: Plan, choices: Vec<Choice>) -> Found {
-        let message = "recovery or check is not deterministic: the same image made it read or \
-                       store differently";
-        self.found(plan, choices, message.to_owned())
+    fn not_deterministic(&self, plan: Plan) -> Found {
+        self.found(plan, NOT_DETERMINISTIC.to_owned())
     }
-}
-
-/// Runs recovery, taking the states that crashes before its operations `at` would leave. There
-/// are fewer if it did not reach them all.
-fn capture<S: Scenario>(scenario: &S, medium: &Arc<SimMedium>, at: Vec<u64>) -> Vec<CrashState> {
-    medium.start_capture(at);
-    let taken = quietly(|| {
-        let recovered = scenario.recover(Arc::clone(medium))?;
-        let taken = medium.take_captured();
-        drop(recovered);
-        Ok(taken)
-    });
-    taken.unwrap_or_else(|_| medium.take_captured())
-}
-
-/// Makes a panic of `run` an error.
-fn quietly<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(format!("panicked: {}", text.as_deref().unwrap_or("with something else than text")))
-    })
 }
 
 /// The script after the one that led to `choices`, depth first; none after the last.
@@ -468,7 +456,7 @@ mod tests {
 
     #[test]
     fn scripts_count_up_from_the_end() {
-        let choice = |taken, of| Choice { at: PoolOffset(0), taken, of };
+        let choice = |taken, of| Choice { at: PoolOffset(0), taken, of, all: of - 1 };
         assert_eq!(next_script(&[choice(0, 2), choice(0, 3)]), Some(vec![0, 1]));
         assert_eq!(next_script(&[choice(0, 2), choice(2, 3)]), Some(vec![1]));
         assert_eq!(next_script(&[choice(1, 2), choice(2, 3)]), None);

@@ -1,16 +1,14 @@
 //! What an exploration reports: sums of what was tried, or the crash that broke the code.
 //!
-//! Owns the replay string. Invariants: a replay string holds everything that the choice of an
-//! image depended on, besides the scenario itself. Its form is
-//! `SEED[up]:POINT/POINTS[:PLAN@OP]...:PLAN`: `up` stands for ascending stores, and every
-//! `PLAN@OP` is a recovery that crashed.
+//! Owns the text of the report. Invariants: the text depends on the failure alone, so the same
+//! failure reads the same.
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::medium::Op;
-use crate::memory::{Rules, StoreOrder};
-use crate::tape::{BadPlan, Choice, Plan};
+use crate::labels::Labels;
+use crate::medium::OpKind;
+use crate::tape::{Choice, Plan};
+use crate::trace::{Mark, Missing, Traced};
 
 /// What an exploration that found nothing has tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,13 +66,15 @@ impl fmt::Display for Summary {
 pub struct NestedCrash {
     /// Which image it started from.
     pub plan: Plan,
+    /// What that image held, line by line, in the order of first reads.
+    pub choices: Vec<Choice>,
     /// Its operation just before which the power failed again.
     pub at: u64,
-    /// Its last operations before that.
-    pub recent: Vec<Op>,
+    /// Its operations around that.
+    pub trace: Vec<Traced>,
 }
 
-/// A crash after which the code does not recover, or recovers wrongly.
+/// A crash after which the code does not recover, or recovers wrongly. Its text is a report.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Re-runs exactly this, given to `Explorer::replay` with the same scenario.
@@ -83,14 +83,19 @@ pub struct Failure {
     pub point: u64,
     /// Operations of the whole workload.
     pub points: u64,
-    /// The last operations before that.
-    pub recent: Vec<Op>,
+    /// The steps that the workload was cut down to, if it was. See [`Steps`](crate::Steps).
+    pub kept: Option<Vec<usize>>,
+    /// The workload's operations around the crash.
+    pub trace: Vec<Traced>,
     /// Recoveries that crashed in turn, outermost first.
     pub nested: Vec<NestedCrash>,
-    /// What the image that failed held, line by line, in the order of first reads.
+    /// Which image failed.
+    pub plan: Plan,
+    /// What it held, line by line, in the order of first reads.
     pub choices: Vec<Choice>,
     /// What the scenario said was wrong.
     pub message: String,
+    pub(crate) labels: Labels,
 }
 
 impl std::error::Error for Failure {}
@@ -98,143 +103,133 @@ impl std::error::Error for Failure {}
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "crash before operation {} of {}: {}", self.point, self.points, self.message)?;
-        writeln!(f, "  replay: {}", self.replay)?;
-        writeln!(f, "  last operations of the workload:")?;
-        write_ops(f, self.point, &self.recent)?;
+        if let Some(kept) = &self.kept {
+            writeln!(f, "  the workload was cut down to its steps {kept:?}, counted from 0")?;
+        }
+        writeln!(f, "  the workload, and what the crash left of it:")?;
+        write_trace(f, &self.trace, self.point)?;
         for nested in &self.nested {
-            let NestedCrash { plan, at, recent } = nested;
-            writeln!(f, "  recovery of image {plan} crashed before its operation {at}, after:")?;
-            write_ops(f, *at, recent)?;
+            let NestedCrash { plan, choices, at, trace } = nested;
+            self.write_image(f, "the image it left", plan, choices)?;
+            writeln!(f, "  recovery from it crashed before its operation {at}:")?;
+            write_trace(f, trace, *at)?;
         }
-        writeln!(f, "  the image that failed:")?;
-        for choice in &self.choices {
-            writeln!(f, "    {choice}")?;
-        }
-        if self.choices.is_empty() {
-            writeln!(f, "    no line that was read was in doubt")?;
-        }
-        Ok(())
+        self.write_image(f, "the image that failed", &self.plan, &self.choices)?;
+        let with = if self.kept.is_some() { "replay_steps" } else { "replay" };
+        writeln!(
+            f,
+            "  to see it again: Explorer::{with} with the same scenario and {:?}",
+            self.replay
+        )
     }
 }
 
-fn write_ops(f: &mut fmt::Formatter<'_>, end: u64, ops: &[Op]) -> fmt::Result {
-    let first = end - ops.len() as u64;
-    for (number, op) in (first..).zip(ops) {
-        writeln!(f, "    {number:>5}  {op}")?;
+impl Failure {
+    fn write_image(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        what: &str,
+        plan: &Plan,
+        choices: &[Choice],
+    ) -> fmt::Result {
+        if choices.is_empty() {
+            return writeln!(f, "  {what}: no line that was read was in doubt");
+        }
+        let name = |choice: &Choice| match self.labels.name(choice.at) {
+            Some(name) => format!("line {choice} ({name})"),
+            None => format!("line {choice}"),
+        };
+        let Plan::Lines(lines) = plan else {
+            writeln!(f, "  {what}:")?;
+            return choices.iter().try_for_each(|choice| writeln!(f, "    {}", name(choice)));
+        };
+        let rest = if lines.persisted { "everything" } else { "nothing" };
+        let but: Vec<&Choice> = choices.iter().filter(|c| lines.but.contains_key(&c.at)).collect();
+        let comma = if but.is_empty() { "" } else { ", but" };
+        writeln!(f, "  {what}: {rest} that was in doubt persisted{comma}")?;
+        but.into_iter().try_for_each(|choice| writeln!(f, "    {}", name(choice)))
     }
-    if ops.is_empty() {
-        writeln!(f, "    none")?;
+}
+
+/// Bytes of a store that are shown.
+const BYTES_SHOWN: usize = 8;
+
+/// What a reader is to see first of an operation.
+fn word(mark: Option<Mark>) -> &'static str {
+    match mark {
+        None => "",
+        Some(Mark::Durable) => "durable",
+        Some(Mark::Kept) => "kept",
+        Some(Mark::Lost) => "LOST",
+        Some(Mark::Torn) => "TORN",
+        Some(Mark::Overwritten) => "overwritten",
+        Some(Mark::Unread) => "unread",
+    }
+}
+
+/// Writes operations, one a line, with a rule where the power failed, before operation `end`.
+fn write_trace(f: &mut fmt::Formatter<'_>, trace: &[Traced], end: u64) -> fmt::Result {
+    let columns = Columns {
+        threads: trace.iter().any(|traced| traced.op.thread != trace[0].op.thread),
+        place: trace.iter().map(|traced| place(traced).len()).max().unwrap_or(0),
+    };
+    let rule =
+        |f: &mut fmt::Formatter<'_>| writeln!(f, "    ------------ power fails ------------");
+    let mut next = trace.first().map_or(end, |traced| traced.number);
+    if next > 0 && next <= end {
+        writeln!(f, "    ... {next} operations")?;
+    }
+    for traced in trace {
+        if traced.number > next {
+            writeln!(f, "    ... {} operations", traced.number - next)?;
+        }
+        if traced.number == end {
+            rule(f)?;
+        }
+        next = traced.number + 1;
+        writeln!(f, "    {}", row(traced, &columns).trim_end())?;
+    }
+    if trace.last().is_none_or(|traced| traced.number < end) {
+        rule(f)?;
     }
     Ok(())
 }
 
-/// Why a replay did not come out clean.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// The string is not a replay string.
-    #[error("{text:?} is not a replay string: {reason}")]
-    Unreadable {
-        /// The string.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The workload or the recovery is not the one that the string was made for.
-    #[error("the replay string is for other code: {0}")]
-    Stale(String),
-    /// The failure is there.
-    #[error(transparent)]
-    Failed(Box<Failure>),
+/// What the operations of one listing have in common.
+struct Columns {
+    /// Whether threads need telling apart.
+    threads: bool,
+    /// Characters of the longest place.
+    place: usize,
 }
 
-/// A recovery to crash: the image it starts from, and the operation it must not make.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Step {
-    pub(crate) plan: Plan,
-    pub(crate) at: u64,
-}
-
-/// The way to one image.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Path {
-    pub(crate) rules: Rules,
-    pub(crate) point: u64,
-    pub(crate) points: u64,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) plan: Plan,
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stores = match self.rules.stores {
-            StoreOrder::Any => "",
-            StoreOrder::Ascending => "up",
-        };
-        write!(f, "{:x}{stores}:{}/{}", self.rules.seed, self.point, self.points)?;
-        for step in &self.steps {
-            write!(f, ":{}@{}", step.plan, step.at)?;
-        }
-        write!(f, ":{}", self.plan)
+/// Where an operation was.
+fn place(traced: &Traced) -> String {
+    let Traced { op, label, .. } = traced;
+    match label {
+        _ if op.kind == OpKind::Fence => String::new(),
+        Some(label) => format!("{} bytes at {} ({label})", op.len, op.at),
+        None => format!("{} bytes at {}", op.len, op.at),
     }
 }
 
-impl FromStr for Path {
-    type Err = ReplayError;
-
-    fn from_str(text: &str) -> Result<Self, ReplayError> {
-        let bad = |reason: String| ReplayError::Unreadable { text: text.to_owned(), reason };
-        let number =
-            |part: &str| part.parse::<u64>().map_err(|_| bad(format!("{part:?} is not a number")));
-        let plan =
-            |part: &str| part.parse::<Plan>().map_err(|error: BadPlan| bad(error.to_string()));
-        let parts: Vec<&str> = text.trim().split(':').collect();
-        let [seed, place, steps @ .., last] = parts.as_slice() else {
-            return Err(bad("a seed, a crash point and a plan were expected".to_owned()));
-        };
-        let (seed, stores) = match seed.strip_suffix("up") {
-            Some(seed) => (seed, StoreOrder::Ascending),
-            None => (*seed, StoreOrder::Any),
-        };
-        let seed = u64::from_str_radix(seed, 16)
-            .map_err(|_| bad(format!("{seed:?} is not a hexadecimal seed")))?;
-        let (point, points) =
-            place.split_once('/').ok_or_else(|| bad(format!("{place:?} is not a crash point")))?;
-        let (point, points) = (number(point)?, number(points)?);
-        if point > points {
-            return Err(bad(format!("there is no crash point {point} of {points}")));
-        }
-        let step = |part: &&str| {
-            let (before, at) = part
-                .split_once('@')
-                .ok_or_else(|| bad(format!("{part:?} is not a crash of a recovery")))?;
-            Ok(Step { plan: plan(before)?, at: number(at)? })
-        };
-        let steps = steps.iter().map(step).collect::<Result<_, ReplayError>>()?;
-        Ok(Self { rules: Rules { stores, seed }, point, points, steps, plan: plan(last)? })
-    }
+/// The first bytes of what an operation stored.
+fn bytes(traced: &Traced) -> String {
+    let bytes = traced.op.bytes();
+    let shown = bytes.iter().take(BYTES_SHOWN).map(|byte| format!("{byte:02x}"));
+    let more = (bytes.len() > BYTES_SHOWN).then(|| "..".to_owned());
+    shown.chain(more).collect::<Vec<_>>().join(" ")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replay_strings_survive_printing() {
-        let mut path = Path {
-            rules: Rules { stores: StoreOrder::Any, seed: 0xab },
-            point: 3,
-            points: 9,
-            steps: vec![Step { plan: Plan::Script(vec![0, 2]), at: 5 }],
-            plan: Plan::Seeded(17),
-        };
-        assert_eq!(path.to_string(), "ab:3/9:c0.2@5:r11");
-        assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
-        path.rules.stores = StoreOrder::Ascending;
-        assert_eq!(path.to_string(), "abup:3/9:c0.2@5:r11");
-        assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
-        for bad in ["", "0:1/2", "0:3/2:n", "0:1/2:n:n", "0:1/2:n@x:n", "g:1/2:n", "0:12:n"] {
-            assert!(bad.parse::<Path>().is_err(), "{bad}");
-        }
-    }
+fn row(traced: &Traced, columns: &Columns) -> String {
+    let Traced { number, op, mark, missing, .. } = traced;
+    let thread = if columns.threads { format!("thread {} ", op.thread.0) } else { String::new() };
+    let missing = match missing {
+        None => "",
+        Some(Missing::Flush) => "not flushed",
+        Some(Missing::Fence) => "not fenced",
+    };
+    let (word, kind, width) = (word(*mark), op.kind, columns.place);
+    let (place, bytes) = (place(traced), bytes(traced));
+    format!("{word:<11} {number:>5}  {thread}{kind:<6} {place:<width$}  {bytes:<26} {missing}")
 }

@@ -64,18 +64,30 @@
 
 #![forbid(unsafe_code)]
 
+mod boot;
+mod closures;
 mod explorer;
 mod failure;
+mod labels;
 mod line;
 mod medium;
 mod memory;
+mod replay;
 mod scenario;
 pub mod schedule;
+mod shrink;
 mod tape;
+mod trace;
+mod walk;
 
+pub use closures::Closures;
+pub use everbyte_media::{Medium, PoolOffset};
 pub use explorer::Explorer;
-pub use failure::{Failure, NestedCrash, ReplayError, Summary};
+pub use failure::{Failure, NestedCrash, Summary};
+pub use labels::Labels;
 pub use medium::{Op, OpKind, SimMedium};
 pub use memory::{CrashState, StoreOrder, ThreadNo};
-pub use scenario::{Crash, Log, Scenario, Stamped};
-pub use tape::{BadPlan, Choice, Plan};
+pub use replay::ReplayError;
+pub use scenario::{Crash, Log, Scenario, Stamped, Steps};
+pub use tape::{BadPlan, Choice, Lines, Plan};
+pub use trace::{Mark, Missing, Traced};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use everbyte_media::LINE;
 
-use crate::tape::{Tape, mix};
+use crate::tape::{Learned, Tape, mix};
 
 /// The bytes of one line.
 pub(crate) type Image = [u8; LINE];
@@ -227,9 +227,11 @@ impl Line {
     /// The line's bytes, of which those of `mask` are right.
     pub(crate) fn read(&mut self, mask: u64, line: u64, tape: &mut Tape) -> &Image {
         if mask & self.open != 0 {
+            let before = self.durable.differ();
             self.durable = self.durable.narrow(mask & self.open, line, tape);
             self.current = self.durable.images()[0];
             self.open = self.durable.differ();
+            tape.learn(Learned { line, mask: before & !self.open, image: self.current });
             for piece in &self.pending {
                 piece.apply(&mut self.current);
                 self.open &= !piece.mask;

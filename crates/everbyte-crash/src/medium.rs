@@ -22,7 +22,7 @@ use rustix::net::SendFlags;
 
 use crate::memory::{CrashState, Memory, Rules, ThreadNo, lines_of};
 use crate::schedule;
-use crate::tape::{Choice, Tape};
+use crate::tape::{Choice, Learned, Tape};
 
 /// Bytes that one `send` gathers at most.
 const SEND_MAX: usize = 1 << 18;
@@ -40,6 +40,17 @@ pub enum OpKind {
     Fence,
 }
 
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Store => "store",
+            Self::Stream => "stream",
+            Self::Flush => "flush",
+            Self::Fence => "fence",
+        })
+    }
+}
+
 /// One numbered operation on a medium.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Op {
@@ -55,6 +66,12 @@ pub struct Op {
 }
 
 impl Op {
+    /// What was stored or streamed; empty for flushes and fences.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Does the operation to `memory`. Says whether a crash could now leave something new.
     pub(crate) fn apply(&self, memory: &mut Memory) -> bool {
         match self.kind {
@@ -70,24 +87,16 @@ impl Op {
     }
 }
 
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread {}: ", self.thread.0)?;
-        match self.kind {
-            OpKind::Store => write!(f, "store {} bytes at {}", self.len, self.at),
-            OpKind::Stream => write!(f, "stream {} bytes at {}", self.len, self.at),
-            OpKind::Flush => write!(f, "flush {} bytes at {}", self.len, self.at),
-            OpKind::Fence => f.write_str("fence"),
-        }
-    }
-}
-
 /// Crash states to take while operations pass by.
 #[derive(Default)]
 struct Capture {
     /// Operation numbers, ascending.
     at: Vec<u64>,
+    /// Which of them comes next.
+    next: usize,
     taken: Vec<CrashState>,
+    /// How much had been learned of the earlier crash when the last state was taken.
+    learned: usize,
 }
 
 struct State {
@@ -230,14 +239,24 @@ impl SimMedium {
 
     /// Takes crash states just before the operations numbered `at`, ascending.
     pub(crate) fn start_capture(&self, at: Vec<u64>) {
-        self.state.lock().capture = Capture { at, taken: Vec::new() };
+        self.state.lock().capture = Capture { at, ..Capture::default() };
     }
 
     /// The crash states taken. One asked for at the current operation number is taken now.
     pub(crate) fn take_captured(&self) -> Vec<CrashState> {
         let state = &mut *self.state.lock();
         state.pass();
-        std::mem::take(&mut state.capture).taken
+        state.capture.next = usize::MAX;
+        std::mem::take(&mut state.capture.taken)
+    }
+
+    /// What was found out about the lines that the crash left open: until the last crash state
+    /// was taken, or until now if none was.
+    pub(crate) fn learned(&self) -> Vec<Learned> {
+        let state = self.state.lock();
+        let all = state.tape.learned();
+        let known = if state.capture.at.is_empty() { all.len() } else { state.capture.learned };
+        all[..known].to_vec()
     }
 
     /// The number of the calling thread.
@@ -283,9 +302,11 @@ impl State {
 
     /// Takes the crash state of this operation number, if it was asked for.
     fn pass(&mut self) {
-        if self.capture.at.get(self.capture.taken.len()) == Some(&self.ops) {
+        if self.capture.at.get(self.capture.next) == Some(&self.ops) {
+            self.capture.next += 1;
             let taken = self.memory.crash_state();
             self.capture.taken.push(taken);
+            self.capture.learned = self.tape.learned().len();
         }
     }
 

@@ -61,6 +61,12 @@ impl CrashState {
         self.lines.values().filter(|fate| fate.differ() != 0).count()
     }
 
+    /// Whether a crash may leave more than one value in the byte at `at`.
+    pub(crate) fn in_doubt(&self, at: u64) -> bool {
+        let line = self.lines.get(&(at / LINE_U64));
+        line.is_some_and(|fate| fate.differ() >> (at % LINE_U64) & 1 != 0)
+    }
+
     /// A hash of what sets this state apart from others over the same base.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hash = 0;

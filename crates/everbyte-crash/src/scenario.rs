@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::labels::Labels;
 use crate::medium::SimMedium;
 use crate::memory::ThreadNo;
 
@@ -58,6 +59,24 @@ pub trait Scenario {
         recovered: Self::Recovered,
         crash: &Crash<'_, Self::Event>,
     ) -> Result<(), String>;
+
+    /// Names for ranges of the medium, for reports.
+    fn labels(&self) -> Labels {
+        Labels::default()
+    }
+}
+
+/// A scenario whose workload is a list of steps, some of which can be left out.
+/// [`Explorer::explore_steps`](crate::Explorer::explore_steps) leaves out those that a failure
+/// does not need.
+pub trait Steps: Scenario + Sized {
+    /// How many steps there are.
+    fn steps(&self) -> usize;
+
+    /// The same with only the steps of these indexes, ascending. If it then panics in `prepare`
+    /// or `run`, because a step needs another, it counts as one that does not fail.
+    #[must_use]
+    fn only(&self, kept: &[usize]) -> Self;
 }
 
 /// An event, with when it happened.

@@ -3,26 +3,70 @@
 //! Invariants: a tape's answers depend only on its plan and on the questions, so the same plan
 //! and the same recovery give the same image. Knows nothing of how contents come about.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use everbyte_media::{LINE_U64, PoolOffset};
+
+use crate::line::Image;
 
 /// Who decides which possible content a line turns out to hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Plan {
     /// These answers in order, then always the first: the content in which least persisted.
     Script(Vec<u32>),
-    /// No pending store persisted.
-    Nothing,
-    /// Every pending store persisted.
-    Everything,
-    /// Everything persisted in the line that starts here, nothing elsewhere.
-    Only(PoolOffset),
-    /// Nothing persisted in the line that starts here, everything elsewhere.
-    Missing(PoolOffset),
+    /// The same for every line, but for some.
+    Lines(Lines),
     /// A random content for every line, from this seed.
     Seeded(u64),
+}
+
+/// An image told line by line: everything persisted or nothing did, with exceptions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lines {
+    /// Whether every pending store persisted in the lines that are no exceptions, or none.
+    pub persisted: bool,
+    /// Starts of the lines that are exceptions, with their answers in order. Once these have
+    /// run out, and from the first if there are none, the line is the opposite of the others.
+    pub but: BTreeMap<PoolOffset, Vec<u32>>,
+}
+
+impl Plan {
+    /// No pending store persisted.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self::Lines(Lines { persisted: false, but: BTreeMap::new() })
+    }
+
+    /// Every pending store persisted.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::Lines(Lines { persisted: true, but: BTreeMap::new() })
+    }
+
+    /// Everything persisted in the line that starts at `at`, nothing elsewhere.
+    #[must_use]
+    pub fn only(at: PoolOffset) -> Self {
+        Self::Lines(Lines { persisted: false, but: BTreeMap::from([(at, Vec::new())]) })
+    }
+
+    /// Nothing persisted in the line that starts at `at`, everything elsewhere.
+    #[must_use]
+    pub fn missing(at: PoolOffset) -> Self {
+        Self::Lines(Lines { persisted: true, but: BTreeMap::from([(at, Vec::new())]) })
+    }
+}
+
+impl fmt::Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.persisted { "a" } else { "n" })?;
+        for (at, answers) in &self.but {
+            write!(f, "+{:x}", at.0)?;
+            answers.iter().try_for_each(|answer| write!(f, ".{answer}"))?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Plan {
@@ -36,10 +80,7 @@ impl fmt::Display for Plan {
                 }
                 Ok(())
             }
-            Self::Nothing => f.write_str("n"),
-            Self::Everything => f.write_str("a"),
-            Self::Only(at) => write!(f, "o{:x}", at.0),
-            Self::Missing(at) => write!(f, "m{:x}", at.0),
+            Self::Lines(lines) => write!(f, "{lines}"),
             Self::Seeded(seed) => write!(f, "r{seed:x}"),
         }
     }
@@ -47,7 +88,7 @@ impl fmt::Display for Plan {
 
 /// The text is not a plan.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0:?} is not a plan: c0.1.2, n, a, o40, m40 or r2a was expected")]
+#[error("{0:?} is not a plan: c0.1.2, n, a, n+40, a+40.1+80 or r2a was expected")]
 pub struct BadPlan(String);
 
 impl FromStr for Plan {
@@ -57,19 +98,27 @@ impl FromStr for Plan {
         let bad = || BadPlan(text.to_owned());
         let kind = text.chars().next().ok_or_else(bad)?;
         let rest = &text[kind.len_utf8()..];
-        let hex = || u64::from_str_radix(rest, 16).map_err(|_| bad());
+        let hex = |text: &str| u64::from_str_radix(text, 16).map_err(|_| bad());
+        let answers = |text: &str| -> Result<Vec<u32>, BadPlan> {
+            text.split('.').map(|answer| answer.parse().map_err(|_| bad())).collect()
+        };
+        let exception = |text: &str| {
+            let (at, rest) =
+                text.split_once('.').map_or((text, None), |(at, rest)| (at, Some(rest)));
+            Ok((PoolOffset(hex(at)?), rest.map_or(Ok(Vec::new()), answers)?))
+        };
         match kind {
             'c' if rest.is_empty() => Ok(Self::Script(Vec::new())),
-            'c' => rest
-                .split('.')
-                .map(|answer| answer.parse().map_err(|_| bad()))
-                .collect::<Result<_, _>>()
-                .map(Self::Script),
-            'n' if rest.is_empty() => Ok(Self::Nothing),
-            'a' if rest.is_empty() => Ok(Self::Everything),
-            'o' => hex().map(|at| Self::Only(PoolOffset(at))),
-            'm' => hex().map(|at| Self::Missing(PoolOffset(at))),
-            'r' => hex().map(Self::Seeded),
+            'c' => answers(rest).map(Self::Script),
+            'n' | 'a' => {
+                let mut parts = rest.split('+');
+                if parts.next() != Some("") {
+                    return Err(bad());
+                }
+                let but = parts.map(exception).collect::<Result<_, _>>()?;
+                Ok(Self::Lines(Lines { persisted: kind == 'a', but }))
+            }
+            'r' => hex(rest).map(Self::Seeded),
             _ => Err(bad()),
         }
     }
@@ -84,12 +133,26 @@ pub struct Choice {
     pub taken: u32,
     /// How many there were.
     pub of: u32,
+    /// The content in which everything persisted.
+    pub all: u32,
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: content {} of {}", self.at, self.taken, self.of)
+        match self.taken {
+            taken if taken == self.all => write!(f, "{}: everything persisted", self.at),
+            0 => write!(f, "{}: nothing persisted", self.at),
+            taken => write!(f, "{}: in part, content {taken} of {}", self.at, self.of),
+        }
     }
+}
+
+/// Bytes of a line as the crash left them, of which those of `mask` were found out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Learned {
+    pub(crate) line: u64,
+    pub(crate) mask: u64,
+    pub(crate) image: Image,
 }
 
 /// A plan being followed, and what came of it.
@@ -97,24 +160,35 @@ impl fmt::Display for Choice {
 pub(crate) struct Tape {
     plan: Plan,
     made: Vec<Choice>,
+    learned: Vec<Learned>,
     strayed: bool,
     thinned: bool,
 }
 
 impl Default for Tape {
     fn default() -> Self {
-        Self::new(Plan::Nothing)
+        Self::new(Plan::nothing())
     }
 }
 
 impl Tape {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, made: Vec::new(), strayed: false, thinned: false }
+        Self { plan, made: Vec::new(), learned: Vec::new(), strayed: false, thinned: false }
     }
 
     /// Everything decided so far.
     pub(crate) fn made(&self) -> &[Choice] {
         &self.made
+    }
+
+    /// What the decisions so far told.
+    pub(crate) fn learned(&self) -> &[Learned] {
+        &self.learned
+    }
+
+    /// Keeps what a decision told.
+    pub(crate) fn learn(&mut self, learned: Learned) {
+        self.learned.push(learned);
     }
 
     /// Whether a script's answer did not fit its question, or had none.
@@ -134,16 +208,20 @@ impl Tape {
             Plan::Script(answers) => {
                 answers.get(self.made.len()).map_or(0, |&answer| answer as usize)
             }
-            Plan::Nothing => 0,
-            Plan::Everything => all,
-            Plan::Only(only) => all * usize::from(*only == at),
-            Plan::Missing(missing) => all * usize::from(*missing != at),
+            Plan::Lines(lines) => match lines.but.get(&at) {
+                None => all * usize::from(lines.persisted),
+                Some(answers) => {
+                    let asked = self.made.iter().filter(|choice| choice.at == at).count();
+                    let opposite = all * usize::from(!lines.persisted);
+                    answers.get(asked).map_or(opposite, |&answer| answer as usize)
+                }
+            },
             Plan::Seeded(seed) => seeded(*seed, line, of, all),
         };
         self.strayed |= wanted >= of;
         self.thinned |= thinned;
         let taken = wanted.min(of - 1);
-        self.made.push(Choice { at, taken: narrow(taken), of: narrow(of) });
+        self.made.push(Choice { at, taken: narrow(taken), of: narrow(of), all: narrow(all) });
         taken
     }
 }
@@ -183,16 +261,17 @@ mod tests {
         for plan in [
             Plan::Script(vec![]),
             Plan::Script(vec![0, 3, 12]),
-            Plan::Nothing,
-            Plan::Everything,
-            Plan::Only(line),
-            Plan::Missing(line),
+            Plan::nothing(),
+            Plan::everything(),
+            Plan::only(line),
+            Plan::missing(line),
+            Plan::Lines(Lines { persisted: true, but: [(line, vec![1, 0])].into() }),
             Plan::Seeded(u64::MAX),
         ] {
             assert_eq!(plan.to_string().parse::<Plan>().unwrap(), plan);
         }
         assert_eq!(Plan::Script(vec![1, 0, 0]).to_string(), "c1");
-        for bad in ["", "x", "c1.", "n1", "oz", "é"] {
+        for bad in ["", "x", "c1.", "n1", "n+", "a+z", "a+40.", "é"] {
             assert!(bad.parse::<Plan>().is_err(), "{bad}");
         }
     }
@@ -207,6 +286,16 @@ mod tests {
         let mut tape = Tape::new(Plan::Script(vec![1]));
         tape.choose(0, 2, 1, false);
         tape.choose(1, 5, 4, false);
+        assert!(!tape.strayed());
+    }
+
+    #[test]
+    fn exceptions_answer_for_their_line_only() {
+        let plan = "a+40.2".parse().unwrap();
+        let mut tape = Tape::new(plan);
+        assert_eq!(tape.choose(0, 4, 3, false), 3);
+        assert_eq!(tape.choose(1, 4, 3, false), 2);
+        assert_eq!(tape.choose(1, 4, 3, false), 0, "then the opposite");
         assert!(!tape.strayed());
     }
 

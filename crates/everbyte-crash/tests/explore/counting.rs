@@ -115,10 +115,10 @@ fn crash_states_boot_by_plan() {
         let booted = state.boot(plan);
         (get(&booted, 0), get(&booted, 64))
     };
-    assert_eq!(found(Plan::Nothing), (0, 0));
-    assert_eq!(found(Plan::Everything), (1, 2));
-    assert_eq!(found(Plan::Only(PoolOffset(64))), (0, 2));
-    assert_eq!(found(Plan::Missing(PoolOffset(64))), (1, 0));
+    assert_eq!(found(Plan::nothing()), (0, 0));
+    assert_eq!(found(Plan::everything()), (1, 2));
+    assert_eq!(found(Plan::only(PoolOffset(64))), (0, 2));
+    assert_eq!(found(Plan::missing(PoolOffset(64))), (1, 0));
     assert_eq!(found(Plan::Script(vec![1])), (1, 0));
     assert_eq!(found(Plan::Seeded(3)), found(Plan::Seeded(3)));
     assert_eq!(get(&medium, 0), 1, "taking a crash state changes nothing");

@@ -81,7 +81,7 @@ fn booted_media_start_over_but_keep_what_was_durable() {
     medium.flush(at(128), 8);
     medium.fence().unwrap();
     medium.store_word(at(192), 1);
-    let booted = medium.crash_state().boot(Plan::Nothing);
+    let booted = medium.crash_state().boot(Plan::nothing());
     assert_eq!(booted.load_word(at(128)), 1);
     assert_eq!(booted.load_word(at(192)), 0x0303_0303_0303_0303);
     assert_eq!(booted.choices().len(), 1);
@@ -96,12 +96,12 @@ fn a_crash_state_of_a_booted_medium_builds_on_the_first() {
     let medium = SimMedium::new(4096);
     medium.store_word(at(0), 1);
     medium.store_word(at(64), 1);
-    let booted = medium.crash_state().boot(Plan::Everything);
+    let booted = medium.crash_state().boot(Plan::everything());
     assert_eq!(booted.load_word(at(0)), 1);
     booted.store_word(at(128), 1);
     let again = booted.crash_state();
     assert_eq!(again.open_lines(), 2, "line 0 is decided, 64 is not, 128 is new");
-    let last = again.boot(Plan::Nothing);
+    let last = again.boot(Plan::nothing());
     assert_eq!([0, 64, 128].map(|offset| last.load_word(at(offset))), [1, 0, 0]);
 }
 

@@ -159,7 +159,7 @@ fn explored(
     let seen: Rc<RefCell<Images>> = Rc::default();
     let (steps, found) = (steps.to_vec(), Rc::clone(&seen));
     let toy = Toy::new(
-        move |m: &SimMedium, _| make(m, &steps),
+        move |m, _| make(m, &steps),
         move |m| Ok(recover(m)),
         move |image, crash| {
             found.borrow_mut().entry(crash.point).or_default().extend(image);

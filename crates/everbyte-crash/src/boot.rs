@@ -1,0 +1,136 @@
+//! One image: booted, recovered, checked; and the way to it through recoveries that crash.
+//!
+//! Knows nothing of which images are worth trying.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::medium::{Op, SimMedium};
+use crate::memory::CrashState;
+use crate::replay::Step;
+use crate::scenario::{Crash, Log, Scenario, Stamped};
+use crate::tape::{Choice, Learned, Plan};
+
+/// A workload that was run.
+pub(crate) struct Recorded<E> {
+    pub(crate) image: Vec<u8>,
+    pub(crate) ops: Vec<Op>,
+    pub(crate) events: Vec<Stamped<E>>,
+}
+
+impl<E> Recorded<E> {
+    pub(crate) fn new<S: Scenario<Event = E>>(scenario: &S) -> Self {
+        let image = scenario.image();
+        let medium = Arc::new(SimMedium::from_image(image.clone()));
+        medium.start_trace();
+        let log = Log::new(Arc::clone(&medium));
+        scenario.run(&medium, &log);
+        Self { image, ops: medium.take_trace(), events: log.take() }
+    }
+
+    /// The workload's operations, as a crash point counts them.
+    pub(crate) fn points(&self) -> u64 {
+        self.ops.len() as u64
+    }
+
+    /// The crash before operation `point`, after `nested` recoveries that crashed.
+    pub(crate) fn crash(&self, point: u64, nested: usize) -> Crash<'_, E> {
+        let happened = self.events.partition_point(|event| event.op <= point);
+        Crash { point, points: self.points(), events: &self.events[..happened], nested }
+    }
+}
+
+/// Recovers and checks what `medium` was booted with. Gives the operations that recovery made.
+pub(crate) fn recover_and_check<S: Scenario>(
+    scenario: &S,
+    medium: &Arc<SimMedium>,
+    crash: &Crash<'_, S::Event>,
+) -> Result<u64, String> {
+    quietly(|| {
+        let recovered = scenario.recover(Arc::clone(medium))?;
+        let ops = medium.ops();
+        scenario.check(recovered, crash)?;
+        Ok(ops)
+    })
+}
+
+/// Runs recovery, taking the states that crashes before its operations `at` would leave. There
+/// are fewer if it did not reach them all.
+pub(crate) fn capture<S: Scenario>(
+    scenario: &S,
+    medium: &Arc<SimMedium>,
+    at: Vec<u64>,
+) -> Vec<CrashState> {
+    medium.start_capture(at);
+    let taken = quietly(|| {
+        let recovered = scenario.recover(Arc::clone(medium))?;
+        let taken = medium.take_captured();
+        drop(recovered);
+        Ok(taken)
+    });
+    taken.unwrap_or_else(|_| medium.take_captured())
+}
+
+/// Makes a panic of `run` an error.
+pub(crate) fn quietly<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(format!("panicked: {}", text.as_deref().unwrap_or("with something else than text")))
+    })
+}
+
+/// A crash on the way, and the recovery that followed it.
+pub(crate) struct Boot {
+    pub(crate) state: CrashState,
+    /// What recovery found out about the state before it crashed, if it did.
+    pub(crate) learned: Vec<Learned>,
+    pub(crate) choices: Vec<Choice>,
+    /// What recovery did, beyond its crash; empty for the last one.
+    pub(crate) ops: Vec<Op>,
+}
+
+/// How a way to an image ended.
+pub(crate) enum Outcome {
+    Fine,
+    Failed(String),
+    /// A script did not fit the questions.
+    Strayed,
+    /// A recovery did not come to this operation of its own.
+    Unreached(u64),
+}
+
+/// From the crash state `origin` of the workload, crashes recovery at each of `steps`, and
+/// recovers and checks the image that `plan` picks of what is left. There is a boot for each
+/// crash, the workload's first.
+pub(crate) fn follow<S: Scenario>(
+    scenario: &S,
+    crash: &Crash<'_, S::Event>,
+    origin: &CrashState,
+    steps: &[Step],
+    plan: &Plan,
+) -> (Vec<Boot>, Outcome) {
+    let mut state = origin.clone();
+    let mut boots = Vec::new();
+    let booted = |state, medium: &SimMedium| {
+        let (learned, choices) = (medium.learned(), medium.choices());
+        Boot { state, learned, choices, ops: medium.take_trace() }
+    };
+    for step in steps {
+        let medium = Arc::new(state.boot(step.plan.clone()));
+        medium.start_trace();
+        let next = capture(scenario, &medium, vec![step.at]).pop();
+        boots.push(booted(state, &medium));
+        let Some(next) = next else { return (boots, Outcome::Unreached(step.at)) };
+        state = next;
+    }
+    let medium = Arc::new(state.boot(plan.clone()));
+    let result = recover_and_check(scenario, &medium, crash);
+    boots.push(booted(state, &medium));
+    let outcome = match result {
+        Err(message) => Outcome::Failed(message),
+        Ok(_) if medium.strayed() => Outcome::Strayed,
+        Ok(_) => Outcome::Fine,
+    };
+    (boots, outcome)
+}

@@ -1,0 +1,89 @@
+//! A scenario made of closures, for storage code that needs no type of its own.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::labels::Labels;
+use crate::medium::SimMedium;
+use crate::scenario::{Crash, Log, Scenario};
+
+type Prepare<'a> = Box<dyn Fn(&Arc<SimMedium>) + 'a>;
+type Run<'a, E> = Box<dyn Fn(&Arc<SimMedium>, &Log<E>) + 'a>;
+type Recover<'a, R> = Box<dyn Fn(&Arc<SimMedium>) -> Result<R, String> + 'a>;
+type Check<'a, E, R> = Box<dyn Fn(R, &Crash<'_, E>) -> Result<(), String> + 'a>;
+
+/// Storage code on a small medium, as closures. `E` is what the workload notes, `R` what recovery
+/// finds. See [`Scenario`] for what each may do.
+pub struct Closures<'a, E, R> {
+    len: u64,
+    prepare: Prepare<'a>,
+    run: Run<'a, E>,
+    recover: Recover<'a, R>,
+    check: Check<'a, E, R>,
+    labels: Labels,
+}
+
+impl<'a, E, R> Closures<'a, E, R> {
+    /// A workload, recovery, and the check of what it gives, on a zeroed medium of 16 KiB.
+    pub fn new(
+        run: impl Fn(&Arc<SimMedium>, &Log<E>) + 'a,
+        recover: impl Fn(&Arc<SimMedium>) -> Result<R, String> + 'a,
+        check: impl Fn(R, &Crash<'_, E>) -> Result<(), String> + 'a,
+    ) -> Self {
+        Self {
+            len: 16384,
+            prepare: Box::new(|_| {}),
+            run: Box::new(run),
+            recover: Box::new(recover),
+            check: Box::new(check),
+            labels: Labels::default(),
+        }
+    }
+
+    /// The same on a medium of `len` bytes, a multiple of 4096.
+    #[must_use]
+    pub fn medium_len(self, len: u64) -> Self {
+        Self { len, ..self }
+    }
+
+    /// The same on a medium that `prepare` has filled.
+    #[must_use]
+    pub fn prepared(self, prepare: impl Fn(&Arc<SimMedium>) + 'a) -> Self {
+        Self { prepare: Box::new(prepare), ..self }
+    }
+
+    /// The same with a name for the bytes of `range` in reports.
+    #[must_use]
+    pub fn label(self, range: Range<u64>, name: &str) -> Self {
+        Self { labels: self.labels.with(range, name), ..self }
+    }
+}
+
+impl<E, R> Scenario for Closures<'_, E, R> {
+    type Event = E;
+    type Recovered = R;
+
+    fn medium_len(&self) -> u64 {
+        self.len
+    }
+
+    fn prepare(&self, medium: &Arc<SimMedium>) {
+        (self.prepare)(medium);
+    }
+
+    fn run(&self, medium: &Arc<SimMedium>, log: &Log<E>) {
+        (self.run)(medium, log);
+    }
+
+    fn recover(&self, medium: Arc<SimMedium>) -> Result<R, String> {
+        (self.recover)(&medium)
+    }
+
+    fn check(&self, recovered: R, crash: &Crash<'_, E>) -> Result<(), String> {
+        (self.check)(recovered, crash)
+    }
+
+    fn labels(&self) -> Labels {
+        self.labels.clone()
+    }
+}

@@ -1,0 +1,153 @@
+//! The replay string: the way to one image.
+//!
+//! Invariants: it holds everything that the choice of an image depended on, besides the scenario
+//! itself. Its form is `[sSTEPS:]SEED[up]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are those that
+//! a workload was cut down to, as in `s0.4`; `up` stands for ascending stores, and every
+//! `PLAN@OP` is a recovery that crashed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::failure::Failure;
+use crate::memory::{Rules, StoreOrder};
+use crate::tape::{BadPlan, Plan};
+
+/// Why a replay did not come out clean.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The string is not a replay string.
+    #[error("{text:?} is not a replay string: {reason}")]
+    Unreadable {
+        /// The string.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The workload or the recovery is not the one that the string was made for.
+    #[error("the replay string is for other code: {0}")]
+    Stale(String),
+    /// The failure is there.
+    #[error(transparent)]
+    Failed(Box<Failure>),
+}
+
+/// A recovery to crash: the image it starts from, and the operation it must not make.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Step {
+    pub(crate) plan: Plan,
+    pub(crate) at: u64,
+}
+
+/// The way to one image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Path {
+    /// The workload's steps that were kept, if it was cut.
+    pub(crate) kept: Option<Vec<usize>>,
+    pub(crate) rules: Rules,
+    pub(crate) point: u64,
+    pub(crate) points: u64,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) plan: Plan,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(kept) = &self.kept {
+            let kept: Vec<String> = kept.iter().map(usize::to_string).collect();
+            write!(f, "s{}:", kept.join("."))?;
+        }
+        let stores = match self.rules.stores {
+            StoreOrder::Any => "",
+            StoreOrder::Ascending => "up",
+        };
+        write!(f, "{:x}{stores}:{}/{}", self.rules.seed, self.point, self.points)?;
+        for step in &self.steps {
+            write!(f, ":{}@{}", step.plan, step.at)?;
+        }
+        write!(f, ":{}", self.plan)
+    }
+}
+
+impl FromStr for Path {
+    type Err = ReplayError;
+
+    fn from_str(text: &str) -> Result<Self, ReplayError> {
+        let bad = |reason: String| ReplayError::Unreadable { text: text.to_owned(), reason };
+        let number =
+            |part: &str| part.parse::<u64>().map_err(|_| bad(format!("{part:?} is not a number")));
+        let plan =
+            |part: &str| part.parse::<Plan>().map_err(|error: BadPlan| bad(error.to_string()));
+        let mut parts: Vec<&str> = text.trim().split(':').collect();
+        let kept = parts[0].strip_prefix('s').map(|kept| {
+            let kept = kept.split('.').filter(|part| !part.is_empty());
+            kept.map(|part| part.parse().map_err(|_| bad(format!("{part:?} is not a step"))))
+                .collect::<Result<Vec<usize>, _>>()
+        });
+        let kept = kept.transpose()?;
+        parts.drain(..usize::from(kept.is_some()));
+        let [seed, place, steps @ .., last] = parts.as_slice() else {
+            return Err(bad("a seed, a crash point and a plan were expected".to_owned()));
+        };
+        let (seed, stores) = match seed.strip_suffix("up") {
+            Some(seed) => (seed, StoreOrder::Ascending),
+            None => (*seed, StoreOrder::Any),
+        };
+        let seed = u64::from_str_radix(seed, 16)
+            .map_err(|_| bad(format!("{seed:?} is not a hexadecimal seed")))?;
+        let (point, points) =
+            place.split_once('/').ok_or_else(|| bad(format!("{place:?} is not a crash point")))?;
+        let (point, points) = (number(point)?, number(points)?);
+        if point > points {
+            return Err(bad(format!("there is no crash point {point} of {points}")));
+        }
+        let step = |part: &&str| {
+            let (before, at) = part
+                .split_once('@')
+                .ok_or_else(|| bad(format!("{part:?} is not a crash of a recovery")))?;
+            Ok(Step { plan: plan(before)?, at: number(at)? })
+        };
+        let steps = steps.iter().map(step).collect::<Result<_, ReplayError>>()?;
+        Ok(Self { kept, rules: Rules { stores, seed }, point, points, steps, plan: plan(last)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replay_strings_survive_printing() {
+        let mut path = Path {
+            kept: None,
+            rules: Rules { stores: StoreOrder::Any, seed: 0xab },
+            point: 3,
+            points: 9,
+            steps: vec![Step { plan: Plan::Script(vec![0, 2]), at: 5 }],
+            plan: Plan::Seeded(17),
+        };
+        assert_eq!(path.to_string(), "ab:3/9:c0.2@5:r11");
+        assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+        path.rules.stores = StoreOrder::Ascending;
+        assert_eq!(path.to_string(), "abup:3/9:c0.2@5:r11");
+        assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+        for (kept, text) in [(vec![], "s:"), (vec![0, 4], "s0.4:")] {
+            path.kept = Some(kept);
+            assert_eq!(path.to_string(), format!("{text}abup:3/9:c0.2@5:r11"));
+            assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+        }
+        for bad in [
+            "",
+            "0:1/2",
+            "0:3/2:n",
+            "0:1/2:n:n",
+            "0:1/2:n@x:n",
+            "g:1/2:n",
+            "0:12:n",
+            "sx:0:1/2:n",
+            "s1",
+        ] {
+            assert!(bad.parse::<Path>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Making a failure smaller, so that it says what matters and nothing else.
+//!
+//! Whatever the check or recovery says counts as the failure: a smaller one may read otherwise.
+//! Invariants: what is returned was run and failed; the same failure shrinks the same way; no
+//! more recoveries are run than `Explorer::shrink_runs_max`.
+
+use std::collections::BTreeMap;
+
+use everbyte_media::PoolOffset;
+
+use crate::boot::{Outcome, Recorded, follow, quietly};
+use crate::explorer::{Explorer, Found};
+use crate::failure::{Failure, Summary};
+use crate::memory::CrashState;
+use crate::replay::{Path, ReplayError, Step};
+use crate::scenario::{Scenario, Steps};
+use crate::tape::{Choice, Lines, Plan};
+use crate::walk::Walk;
+
+impl Explorer {
+    /// Makes what was found smaller and reports it.
+    pub(crate) fn shrunk<S: Scenario>(
+        &self,
+        scenario: &S,
+        recorded: &Recorded<S::Event>,
+        found: Found,
+        kept: Option<Vec<usize>>,
+    ) -> Failure {
+        let found = if found.is_moody() || self.shrink_runs_max == 0 {
+            found
+        } else {
+            Shrink::new(self, scenario, recorded, found).run()
+        };
+        self.failure(scenario, recorded, found, kept)
+    }
+
+    /// Like `explore`, and drops the steps of the workload that a failure does not need.
+    ///
+    /// # Errors
+    /// A crash that the code does not survive, of a workload with no step too many as far as
+    /// `cuts_max` went.
+    ///
+    /// # Panics
+    /// If the whole scenario panics while preparing or running.
+    pub fn explore_steps<S: Steps>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
+        let mut smallest = (None, Recorded::new(scenario));
+        let mut found = match self.hunt(scenario, &smallest.1) {
+            Ok(summary) => return Ok(summary),
+            Err(found) => found,
+        };
+        let mut cuts_left = self.cuts_max;
+        let kept = reduce((0..scenario.steps()).collect(), |kept| {
+            if cuts_left == 0 {
+                return false;
+            }
+            cuts_left -= 1;
+            let cut = scenario.only(kept);
+            let Ok(recorded) = quietly(|| Ok(Recorded::new(&cut))) else { return false };
+            let Err(again) = self.hunt(&cut, &recorded) else { return false };
+            (smallest, found) = ((Some(cut), recorded), again);
+            true
+        });
+        let (cut, recorded) = smallest;
+        let failure = match cut {
+            Some(cut) => self.shrunk(&cut, &recorded, *found, Some(kept)),
+            None => self.shrunk(scenario, &recorded, *found, None),
+        };
+        Err(Box::new(failure))
+    }
+
+    /// Like `replay`, for failures of [`Explorer::explore_steps`]: `scenario` is the whole one.
+    ///
+    /// # Errors
+    /// The failure, if it is still there; or that the string does not fit the scenario.
+    ///
+    /// # Panics
+    /// If the scenario panics while preparing or running.
+    pub fn replay_steps<S: Steps>(&self, scenario: &S, replay: &str) -> Result<(), ReplayError> {
+        let path: Path = replay.parse()?;
+        let Some(kept) = &path.kept else { return self.replay_path(scenario, path) };
+        let steps = scenario.steps();
+        if kept.iter().any(|&step| step >= steps) {
+            let text = format!("the workload has {steps} steps, not all of {kept:?}");
+            return Err(ReplayError::Stale(text));
+        }
+        self.replay_path(&scenario.only(kept), path)
+    }
+}
+
+/// Drops items while what is left still fails: halves first, then smaller runs, then single ones
+/// until none can go. (A plain form of delta debugging: Zeller, Hildebrandt, TSE 2002.)
+fn reduce<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
+    let mut run = items.len();
+    while run > 0 {
+        let (before, mut from) = (items.len(), 0);
+        while from < items.len() {
+            let mut fewer = items.clone();
+            fewer.drain(from..items.len().min(from + run));
+            if fails(&fewer) {
+                items = fewer;
+            } else {
+                from += run;
+            }
+        }
+        if run > 1 || items.len() == before {
+            run /= 2;
+        }
+    }
+    items
+}
+
+/// Exceptions of a plan by lines.
+type But = Vec<(PoolOffset, Vec<u32>)>;
+
+fn lines(persisted: bool, but: &[(PoolOffset, Vec<u32>)]) -> Plan {
+    Plan::Lines(Lines { persisted, but: but.iter().cloned().collect() })
+}
+
+/// The lines that `choices` did not find as a plan without exceptions would have it.
+fn exceptions(persisted: bool, choices: &[Choice]) -> But {
+    let mut answers: BTreeMap<PoolOffset, (Vec<u32>, bool)> = BTreeMap::new();
+    for choice in choices {
+        let (answers, differs) = answers.entry(choice.at).or_default();
+        answers.push(choice.taken);
+        *differs |= choice.taken != if persisted { choice.all } else { 0 };
+    }
+    let differing = answers.into_iter().filter(|(_, (_, differs))| *differs);
+    differing.map(|(at, (answers, _))| (at, answers)).collect()
+}
+
+struct Shrink<'a, S: Scenario> {
+    explorer: &'a Explorer,
+    scenario: &'a S,
+    recorded: &'a Recorded<S::Event>,
+    runs_left: usize,
+    best: Found,
+    /// What the crash of the workload in `best` could leave.
+    origin: CrashState,
+}
+
+impl<'a, S: Scenario> Shrink<'a, S> {
+    fn new(
+        explorer: &'a Explorer,
+        scenario: &'a S,
+        recorded: &'a Recorded<S::Event>,
+        best: Found,
+    ) -> Self {
+        let origin = Walk::new(recorded, explorer.rules()).state_at(best.point);
+        let runs_left = explorer.shrink_runs_max;
+        Self { explorer, scenario, recorded, runs_left, best, origin }
+    }
+
+    fn run(mut self) -> Found {
+        self.simplify_images();
+        let before = (self.best.point, self.best.steps.len());
+        self.drop_nested();
+        self.crash_recoveries_earlier();
+        if !self.best.complete {
+            self.crash_earlier();
+        }
+        if (self.best.point, self.best.steps.len()) != before {
+            self.simplify_images();
+        }
+        self.best
+    }
+
+    /// Whether this fails, too; then it is the best.
+    fn fails(&mut self, origin: &CrashState, point: u64, steps: Vec<Step>, plan: Plan) -> bool {
+        if self.runs_left == 0 {
+            return false;
+        }
+        self.runs_left -= 1;
+        let crash = self.recorded.crash(point, steps.len());
+        let (_, outcome) = follow(self.scenario, &crash, origin, &steps, &plan);
+        let Outcome::Failed(message) = outcome else { return false };
+        self.best = Found { point, steps, plan, message, complete: self.best.complete };
+        self.origin = origin.clone();
+        true
+    }
+
+    /// Whether the same crash fails with these steps and this plan.
+    fn fails_here(&mut self, steps: Vec<Step>, plan: Plan) -> bool {
+        self.fails(&self.origin.clone(), self.best.point, steps, plan)
+    }
+
+    /// Looks for the failure at other crashes of the workload, in order: those of `points`.
+    fn fails_at(&mut self, points: std::ops::Range<u64>, steps: &[Step], plans: &[Plan]) -> bool {
+        let mut walk = Walk::new(self.recorded, self.explorer.rules());
+        let (mut happened, mut done) = (None, false);
+        while let Some(point) = walk.point().filter(|&point| point < points.end && !done) {
+            let events = Some(self.recorded.crash(point, 0).events.len());
+            if point >= points.start && (walk.changed() || events != happened) {
+                happened = events;
+                let state = walk.crash_state();
+                let mut plans = plans.iter();
+                done = plans.any(|plan| self.fails(&state, point, steps.to_vec(), plan.clone()));
+            }
+            walk.advance();
+        }
+        done
+    }
+
+    /// Does without crashes of recoveries, or with fewer.
+    fn drop_nested(&mut self) {
+        if self.best.steps.is_empty() {
+            return;
+        }
+        let points = self.explorer.first_point(self.recorded)..self.recorded.points() + 1;
+        let plans = [Plan::everything(), Plan::nothing(), self.best.plan.clone()];
+        // Half of the runs are for what comes after, if this is in vain.
+        let reserved = self.runs_left / 2;
+        self.runs_left -= reserved;
+        let found = self.fails_at(points, &[], &plans);
+        self.runs_left += reserved;
+        let mut i = 0;
+        while !found && i < self.best.steps.len() {
+            let mut fewer = self.best.steps.clone();
+            fewer.remove(i);
+            if !plans.iter().any(|plan| self.fails_here(fewer.clone(), plan.clone())) {
+                i += 1;
+            }
+        }
+    }
+
+    /// Crashes recoveries as early as possible.
+    fn crash_recoveries_earlier(&mut self) {
+        for i in 0..self.best.steps.len() {
+            for at in 0..self.best.steps[i].at {
+                let mut steps = self.best.steps.clone();
+                steps[i].at = at;
+                if self.fails_here(steps, self.best.plan.clone()) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Crashes the workload as early as possible.
+    fn crash_earlier(&mut self) {
+        let points = self.explorer.first_point(self.recorded)..self.best.point;
+        let (steps, plan) = (self.best.steps.clone(), self.best.plan.clone());
+        self.fails_at(points, &steps, &[plan]);
+    }
+
+    /// Makes each image on the way one with few exceptions.
+    fn simplify_images(&mut self) {
+        for i in 0..=self.best.steps.len() {
+            self.simplify_image(i);
+        }
+    }
+
+    /// Whether it fails with another plan for the image that boot `i` of the way starts from.
+    fn fails_with(&mut self, i: usize, plan: Plan) -> bool {
+        let (mut steps, mut last) = (self.best.steps.clone(), self.best.plan.clone());
+        match steps.get_mut(i) {
+            Some(step) => step.plan = plan,
+            None => last = plan,
+        }
+        self.fails_here(steps, last)
+    }
+
+    fn simplify_image(&mut self, i: usize) {
+        let crash = self.recorded.crash(self.best.point, self.best.steps.len());
+        let Found { steps, plan, .. } = &self.best;
+        let (boots, _) = follow(self.scenario, &crash, &self.origin, steps, plan);
+        let Some(choices) = boots.get(i).map(|boot| boot.choices.clone()) else { return };
+        let before = self.best.clone();
+        let mut smallest: Option<(usize, Found)> = None;
+        for persisted in [true, false] {
+            self.best = before.clone();
+            let all = exceptions(persisted, &choices);
+            if !self.fails_with(i, lines(persisted, &all)) {
+                continue;
+            }
+            let but = self.fewer_exceptions(i, persisted, all);
+            if smallest.as_ref().is_none_or(|(count, _)| but.len() < *count) {
+                smallest = Some((but.len(), self.best.clone()));
+            }
+        }
+        self.best = smallest.map_or(before, |(_, found)| found);
+    }
+
+    /// Drops exceptions, then makes those that are left plain: a line kept or lost as a whole.
+    fn fewer_exceptions(&mut self, i: usize, persisted: bool, all: But) -> But {
+        let mut but = if self.fails_with(i, lines(persisted, &[])) {
+            Vec::new()
+        } else {
+            reduce(all, |but| self.fails_with(i, lines(persisted, but)))
+        };
+        for line in 0..but.len() {
+            let mut plain = but.clone();
+            plain[line].1.clear();
+            if self.fails_with(i, lines(persisted, &plain)) {
+                but = plain;
+            }
+        }
+        but
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reduction_leaves_what_is_needed() {
+        for needed in [vec![], vec![0], vec![19], vec![3, 4], vec![0, 7, 19]] {
+            let mut tries = 0;
+            let fails = |kept: &[i32]| {
+                tries += 1;
+                needed.iter().all(|item| kept.contains(item))
+            };
+            assert_eq!(reduce((0..20).collect(), fails), needed);
+            assert!(tries < 120, "{tries}");
+        }
+    }
+
+    #[test]
+    fn exceptions_are_whole_lines() {
+        let choice = |at, taken| Choice { at: PoolOffset(at), taken, of: 3, all: 2 };
+        let choices = [choice(0, 2), choice(64, 0), choice(128, 2), choice(128, 1)];
+        let but = |persisted| exceptions(persisted, &choices);
+        assert_eq!(but(true), [(PoolOffset(64), vec![0]), (PoolOffset(128), vec![2, 1])]);
+        assert_eq!(but(false), [(PoolOffset(0), vec![2]), (PoolOffset(128), vec![2, 1])]);
+    }
+}

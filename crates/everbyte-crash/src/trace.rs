@@ -1,0 +1,176 @@
+//! What became of each operation before a crash, for a reader of the report.
+//!
+//! Invariants: operations are only explained here, by the bytes that the failing image turned
+//! out to hold; nothing is decided. A store's bytes that no crash could have left otherwise
+//! explain nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use everbyte_media::LINE_U64;
+
+use crate::labels::Labels;
+use crate::medium::{Op, OpKind};
+use crate::memory::{CrashState, ThreadNo, lines_of};
+use crate::tape::Learned;
+
+/// Operations shown of what would have come after the crash.
+const AFTER_MAX: u64 = 3;
+
+/// What the failing image holds of a store or a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// It is there in every image: fenced, or it changed nothing.
+    Durable,
+    /// It could have been lost, and is there.
+    Kept,
+    /// It is lost.
+    Lost,
+    /// Some of it is there, some is lost.
+    Torn,
+    /// A later store to the same bytes is there.
+    Overwritten,
+    /// Nobody has read the lines that were in doubt.
+    Unread,
+}
+
+/// What a store or a flush still waited for when the power failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// A flush of its line or lines.
+    Flush,
+    /// A fence of the thread that flushed or streamed.
+    Fence,
+}
+
+/// An operation, explained.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// Its number among the operations of its run.
+    pub number: u64,
+    /// The operation.
+    pub op: Op,
+    /// Whose bytes it is about, if the scenario has a name for them.
+    pub label: Option<String>,
+    /// What the image holds of it. `None` for flushes, fences, and what the crash forestalled.
+    pub mark: Option<Mark>,
+    /// What it waited for. `None` if for nothing, or if it is forestalled.
+    pub missing: Option<Missing>,
+}
+
+/// A crash and what was found out about what it left.
+pub(crate) struct Left<'a> {
+    pub(crate) state: &'a CrashState,
+    pub(crate) learned: &'a [Learned],
+}
+
+impl Left<'_> {
+    /// The byte at `at` if it was in doubt and was found out.
+    fn byte(&self, at: u64) -> Option<u8> {
+        let (line, bit) = (at / LINE_U64, at % LINE_U64);
+        let found = self.learned.iter().rev().find(|l| l.line == line && l.mask >> bit & 1 != 0)?;
+        found.image.get(usize::try_from(bit).ok()?).copied()
+    }
+}
+
+/// Explains the operations around a crash before operation `end`: the last `recent_max` and the
+/// next few, and at most as many earlier ones whose fate was in doubt and was found out.
+pub(crate) fn trace(
+    ops: &[Op],
+    end: u64,
+    left: &Left<'_>,
+    labels: &Labels,
+    recent_max: usize,
+) -> Vec<Traced> {
+    let end = usize::try_from(end).unwrap_or(usize::MAX).min(ops.len());
+    let missing = all_missing(&ops[..end]);
+    let explain = |i: usize| {
+        let op = ops[i].clone();
+        let stored = matches!(op.kind, OpKind::Store | OpKind::Stream);
+        let label = (op.kind != OpKind::Fence).then(|| labels.name(op.at)).flatten();
+        let mark = (stored && i < end).then(|| mark(ops, i, end, left, missing[i]));
+        let missing = missing.get(i).copied().flatten();
+        let missing = missing.filter(|_| mark != Some(Mark::Durable));
+        Traced { number: i as u64, op, label, mark, missing }
+    };
+    let recent = end.saturating_sub(recent_max)..end;
+    let telling =
+        |traced: &Traced| matches!(traced.mark, Some(Mark::Kept | Mark::Lost | Mark::Torn));
+    let mut shown: Vec<Traced> =
+        (0..recent.start).rev().map(explain).filter(telling).take(recent_max).collect();
+    shown.reverse();
+    shown.extend(recent.map(explain));
+    let after = (ops.len() - end).min(usize::try_from(AFTER_MAX).unwrap_or(0));
+    shown.extend((end..end + after).map(explain));
+    shown
+}
+
+/// What each operation waits for at the end of `ops`.
+fn all_missing(ops: &[Op]) -> Vec<Option<Missing>> {
+    let mut fencing: BTreeSet<ThreadNo> = BTreeSet::new();
+    // Lines flushed later on, and whether a fence of the same thread followed.
+    let mut flushed: BTreeMap<u64, bool> = BTreeMap::new();
+    let mut missing = vec![None; ops.len()];
+    for (op, missing) in ops.iter().zip(&mut missing).rev() {
+        let fenced = fencing.contains(&op.thread);
+        *missing = match op.kind {
+            OpKind::Fence => {
+                fencing.insert(op.thread);
+                None
+            }
+            OpKind::Flush => {
+                for line in lines_of(op.at.0, op.len) {
+                    *flushed.entry(line).or_default() |= fenced;
+                }
+                (!fenced).then_some(Missing::Fence)
+            }
+            OpKind::Stream => (!fenced).then_some(Missing::Fence),
+            OpKind::Store => {
+                let lines = lines_of(op.at.0, op.len);
+                let flushes: Vec<_> = lines.map(|line| flushed.get(&line).copied()).collect();
+                if flushes.contains(&None) {
+                    Some(Missing::Flush)
+                } else {
+                    flushes.contains(&Some(false)).then_some(Missing::Fence)
+                }
+            }
+        };
+    }
+    missing
+}
+
+fn bytes_of(op: &Op) -> Range<u64> {
+    op.at.0..op.at.0 + op.bytes().len() as u64
+}
+
+/// The byte that `op` put at `at`, if any.
+fn byte_of(op: &Op, at: u64) -> Option<u8> {
+    bytes_of(op).contains(&at).then(|| op.bytes()[usize::try_from(at - op.at.0).unwrap_or(0)])
+}
+
+/// What the crash before operation `end` left of the store `i`.
+fn mark(ops: &[Op], i: usize, end: usize, left: &Left<'_>, missing: Option<Missing>) -> Mark {
+    if missing.is_none() {
+        return Mark::Durable;
+    }
+    let (mut doubtful, mut kept, mut lost, mut over) = (false, false, false, false);
+    for at in bytes_of(&ops[i]).filter(|&at| left.state.in_doubt(at)) {
+        doubtful = true;
+        let Some(byte) = left.byte(at) else { continue };
+        if byte_of(&ops[i], at) == Some(byte) {
+            kept = true;
+        } else if ops[i + 1..end].iter().any(|later| byte_of(later, at) == Some(byte)) {
+            over = true;
+        } else {
+            lost = true;
+        }
+    }
+    match (kept, lost) {
+        (true, true) => Mark::Torn,
+        (true, false) => Mark::Kept,
+        (false, true) => Mark::Lost,
+        (false, false) if over => Mark::Overwritten,
+        (false, false) if doubtful => Mark::Unread,
+        (false, false) => Mark::Durable,
+    }
+}

@@ -1,0 +1,55 @@
+//! A walk over a recorded workload: the crash state before each of its operations.
+
+use crate::boot::Recorded;
+use crate::medium::{Op, OpKind};
+use crate::memory::{CrashState, Memory, Rules};
+
+/// Stands before an operation of the workload, or at its end.
+pub(crate) struct Walk<'a> {
+    ops: &'a [Op],
+    memory: Memory,
+    done: usize,
+    changed: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new<E>(recorded: &'a Recorded<E>, rules: Rules) -> Self {
+        let memory = Memory::new(recorded.image.clone(), rules);
+        Self { ops: &recorded.ops, memory, done: 0, changed: true }
+    }
+
+    /// The number of the operation to come. `None` once the walk is beyond the end.
+    pub(crate) fn point(&self) -> Option<u64> {
+        (self.done <= self.ops.len()).then_some(self.done as u64)
+    }
+
+    /// Whether a crash here could leave something that it could not where a state was last taken.
+    pub(crate) fn changed(&self) -> bool {
+        self.changed
+    }
+
+    /// What a crash here could leave.
+    pub(crate) fn crash_state(&mut self) -> CrashState {
+        self.changed = false;
+        self.memory.crash_state()
+    }
+
+    /// Makes the operation to come.
+    pub(crate) fn advance(&mut self) {
+        if let Some(op) = self.ops.get(self.done) {
+            self.changed |= op.apply(&mut self.memory);
+            if op.kind == OpKind::Fence {
+                self.memory.fold();
+            }
+        }
+        self.done += 1;
+    }
+
+    /// What a crash before operation `point` could leave.
+    pub(crate) fn state_at(mut self, point: u64) -> CrashState {
+        while self.point().is_some_and(|here| here < point) {
+            self.advance();
+        }
+        self.crash_state()
+    }
+}
