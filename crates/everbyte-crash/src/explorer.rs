@@ -24,7 +24,7 @@ use crate::memory::{CrashState, Rules, StoreOrder};
 use crate::replay::{Path, ReplayError, Step};
 use crate::scenario::{Crash, Scenario};
 use crate::tape::{Choice, Plan, mix};
-use crate::trace::{Left, Traced, trace};
+use crate::trace::{Left, trace};
 use crate::walk::Walk;
 
 /// Settings of an exploration. The default suits a workload of some hundred operations; set the
@@ -218,15 +218,10 @@ impl Explorer {
         let labels = scenario.labels();
         let runs = std::iter::once(&recorded.ops).chain(boots.iter().map(|boot| &boot.ops));
         let ends = std::iter::once(point).chain(steps.iter().map(|step| step.at));
-        let mut traces: Vec<Vec<Traced>> = runs
-            .zip(ends)
-            .zip(&boots)
-            .map(|((ops, end), boot)| {
-                let left = Left { state: &boot.state, learned: &boot.learned };
-                trace(ops, end, &left, &labels, self.recent_max)
-            })
-            .collect();
-        let mut traces = traces.drain(..);
+        let mut traces = runs.zip(ends).enumerate().take(boots.len()).map(|(i, (ops, end))| {
+            let left = Left { boots: &boots[i..], steps: &steps[i..] };
+            trace(ops, end, &left, &labels, self.recent_max)
+        });
         let workload = traces.next().unwrap_or_default();
         let nested = steps.iter().zip(traces).zip(&boots).map(|((step, trace), boot)| {
             let (plan, choices) = (step.plan.clone(), boot.choices.clone());

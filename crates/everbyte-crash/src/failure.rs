@@ -3,7 +3,10 @@
 //! Owns the text of the report. Invariants: the text depends on the failure alone, so the same
 //! failure reads the same.
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+use everbyte_media::PoolOffset;
 
 use crate::labels::Labels;
 use crate::medium::OpKind;
@@ -133,22 +136,37 @@ impl Failure {
         choices: &[Choice],
     ) -> fmt::Result {
         if choices.is_empty() {
-            return writeln!(f, "  {what}: no line that was read was in doubt");
+            return writeln!(f, "  {what}: no line in doubt was read");
         }
-        let name = |choice: &Choice| match self.labels.name(choice.at) {
-            Some(name) => format!("line {choice} ({name})"),
-            None => format!("line {choice}"),
-        };
-        let Plan::Lines(lines) = plan else {
+        let mut found: BTreeMap<PoolOffset, Vec<Choice>> = BTreeMap::new();
+        choices.iter().for_each(|choice| found.entry(choice.at).or_default().push(*choice));
+        if let Plan::Lines(lines) = plan {
+            found.retain(|at, _| lines.but.contains_key(at));
+            let rest = if lines.persisted { "everything" } else { "nothing" };
+            let comma = if found.is_empty() { "" } else { ", but" };
+            writeln!(f, "  {what}: {rest} that was in doubt persisted{comma}")?;
+        } else {
             writeln!(f, "  {what}:")?;
-            return choices.iter().try_for_each(|choice| writeln!(f, "    {}", name(choice)));
-        };
-        let rest = if lines.persisted { "everything" } else { "nothing" };
-        let but: Vec<&Choice> = choices.iter().filter(|c| lines.but.contains_key(&c.at)).collect();
-        let comma = if but.is_empty() { "" } else { ", but" };
-        writeln!(f, "  {what}: {rest} that was in doubt persisted{comma}")?;
-        but.into_iter().try_for_each(|choice| writeln!(f, "    {}", name(choice)))
+        }
+        for (at, choices) in found {
+            let name = self.labels.name(at).map(|name| format!(" ({name})")).unwrap_or_default();
+            writeln!(f, "    of line {at}{name} {}", fate(&choices))?;
+        }
+        Ok(())
     }
+}
+
+/// What all decisions about one line come to.
+fn fate(choices: &[Choice]) -> String {
+    if choices.iter().all(|choice| choice.taken == 0) {
+        return "nothing".to_owned();
+    }
+    if choices.iter().all(|choice| choice.taken == choice.all) {
+        return "everything".to_owned();
+    }
+    let content = |choice: &Choice| format!("{} of {}", choice.taken, choice.of);
+    let contents: Vec<String> = choices.iter().map(content).collect();
+    format!("a part: content {}", contents.join(", then "))
 }
 
 /// Bytes of a store that are shown.

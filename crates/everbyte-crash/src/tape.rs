@@ -137,16 +137,6 @@ pub struct Choice {
     pub all: u32,
 }
 
-impl fmt::Display for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.taken {
-            taken if taken == self.all => write!(f, "{}: everything persisted", self.at),
-            0 => write!(f, "{}: nothing persisted", self.at),
-            taken => write!(f, "{}: in part, content {taken} of {}", self.at, self.of),
-        }
-    }
-}
-
 /// Bytes of a line as the crash left them, of which those of `mask` were found out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learned {

@@ -9,9 +9,11 @@ use std::ops::Range;
 
 use everbyte_media::LINE_U64;
 
+use crate::boot::Boot;
 use crate::labels::Labels;
 use crate::medium::{Op, OpKind};
-use crate::memory::{CrashState, ThreadNo, lines_of};
+use crate::memory::{ThreadNo, lines_of};
+use crate::replay::Step;
 use crate::tape::Learned;
 
 /// Operations shown of what would have come after the crash.
@@ -60,17 +62,37 @@ pub struct Traced {
 
 /// A crash and what was found out about what it left.
 pub(crate) struct Left<'a> {
-    pub(crate) state: &'a CrashState,
-    pub(crate) learned: &'a [Learned],
+    /// The recoveries that followed, at least one; the first one booted from what it left.
+    pub(crate) boots: &'a [Boot],
+    /// Where all but the last of them crashed.
+    pub(crate) steps: &'a [Step],
 }
 
 impl Left<'_> {
-    /// The byte at `at` if it was in doubt and was found out.
-    fn byte(&self, at: u64) -> Option<u8> {
-        let (line, bit) = (at / LINE_U64, at % LINE_U64);
-        let found = self.learned.iter().rev().find(|l| l.line == line && l.mask >> bit & 1 != 0)?;
-        found.image.get(usize::try_from(bit).ok()?).copied()
+    /// Whether the crash could leave more than one value in the byte at `at`.
+    fn in_doubt(&self, at: u64) -> bool {
+        self.boots[0].state.in_doubt(at)
     }
+
+    /// The byte at `at`, which was in doubt, if it was found out. A later recovery may be the
+    /// first to read it; then it tells, unless an earlier one could have stored what is there.
+    fn byte(&self, at: u64) -> Option<u8> {
+        let learned = self.boots.iter().map(|boot| learned(&boot.learned, at));
+        let (reader, byte) = learned.enumerate().find_map(|(i, byte)| Some((i, byte?)))?;
+        let mut between = self.boots[..reader].iter().zip(self.steps);
+        let stored = between.any(|(boot, step)| {
+            let mut before = boot.ops.iter().zip(0..step.at);
+            before.any(|(op, _)| byte_of(op, at) == Some(byte))
+        });
+        (!stored).then_some(byte)
+    }
+}
+
+/// What was learned of the byte at `at`.
+fn learned(learned: &[Learned], at: u64) -> Option<u8> {
+    let (line, bit) = (at / LINE_U64, at % LINE_U64);
+    let found = learned.iter().rev().find(|l| l.line == line && l.mask >> bit & 1 != 0)?;
+    found.image.get(usize::try_from(bit).ok()?).copied()
 }
 
 /// Explains the operations around a crash before operation `end`: the last `recent_max` and the
@@ -154,7 +176,7 @@ fn mark(ops: &[Op], i: usize, end: usize, left: &Left<'_>, missing: Option<Missi
         return Mark::Durable;
     }
     let (mut doubtful, mut kept, mut lost, mut over) = (false, false, false, false);
-    for at in bytes_of(&ops[i]).filter(|&at| left.state.in_doubt(at)) {
+    for at in bytes_of(&ops[i]).filter(|&at| left.in_doubt(at)) {
         doubtful = true;
         let Some(byte) = left.byte(at) else { continue };
         if byte_of(&ops[i], at) == Some(byte) {

@@ -7,4 +7,8 @@ mod counting;
 mod medium;
 mod protocols;
 mod reference;
+mod report;
+mod shrink;
+#[path = "../../examples/torn_counter.rs"]
+mod torn_counter;
 mod toy;
