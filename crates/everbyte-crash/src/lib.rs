@@ -1,66 +1,136 @@
-//! Crash exploration for storage code on byte-addressable memory.
+//! Crash exploration for storage code on byte-addressable persistent memory.
 //!
-//! Owns a [`SimMedium`] that knows what a loss of power would leave of it, and an [`Explorer`]
-//! that crashes a workload everywhere, recovers from every image that could be left, and crashes
-//! the recoveries too. Knows nothing of pools, logs or blocks: bring your own [`Scenario`].
+//! Bring your own storage code: a workload that runs on a [`SimMedium`], a recovery, and an
+//! oracle that says what recovery may find. The [`Explorer`] crashes the workload at each of its
+//! operations, recovers from every image that the loss of power could leave, and crashes the
+//! recoveries, too. What fails is made smaller and told as a [`Failure`]: which stores were lost,
+//! which were kept, and a string that brings it back.
+//!
+//! # Example
+//! A value at 0 counts if the flag at 64 is set. The flag must not persist first:
+//! ```
+//! use everbyte_crash::{Closures, Explorer, Medium, PoolOffset, ReplayError};
+//!
+//! const VALUE: PoolOffset = PoolOffset(0);
+//! const FLAG: PoolOffset = PoolOffset(64);
+//!
+//! fn publish(fenced: bool) -> Closures<'static, &'static str, Option<u64>> {
+//!     Closures::new(
+//!         // The workload, and what it promises when.
+//!         move |medium, log| {
+//!             medium.store_word(VALUE, 42);
+//!             medium.flush(VALUE, 8);
+//!             if fenced {
+//!                 medium.fence().unwrap();
+//!             }
+//!             medium.store_word(FLAG, 1);
+//!             medium.flush(FLAG, 8);
+//!             medium.fence().unwrap();
+//!             log.note("published");
+//!         },
+//!         // Recovery, on any image that a crash could leave.
+//!         |medium| Ok((medium.load_word(FLAG) == 1).then(|| medium.load_word(VALUE))),
+//!         // The oracle.
+//!         |value, crash| match value {
+//!             Some(42) => Ok(()),
+//!             None if crash.events.is_empty() => Ok(()),
+//!             other => Err(format!("found {other:?}")),
+//!         },
+//!     )
+//!     .label(0..8, "value")
+//!     .label(64..72, "flag")
+//! }
+//!
+//! let explorer = Explorer::default();
+//! assert!(explorer.explore(&publish(true)).unwrap().is_exhaustive());
+//!
+//! let failure = explorer.explore(&publish(false)).unwrap_err();
+//! println!("{failure}");
+//! assert_eq!(failure.message, "found Some(0)");
+//! assert_eq!(failure.replay, "0:3/5:a+0");
+//! let again = explorer.replay(&publish(false), &failure.replay);
+//! assert!(matches!(again, Err(ReplayError::Failed(_))));
+//! explorer.replay(&publish(false), "0:3/5:a").unwrap();
+//! ```
+//! It prints:
+//! ```text
+//! crash before operation 3 of 5: found Some(0)
+//!   the workload, and what the crash left of it:
+//!     LOST            0  store  8 bytes at 0x0 (value)  2a 00 00 00 00 00 00 00    not fenced
+//!                     1  flush  8 bytes at 0x0 (value)                             not fenced
+//!     kept            2  store  8 bytes at 0x40 (flag)  01 00 00 00 00 00 00 00    not flushed
+//!     ------------ power fails ------------
+//!                     3  flush  8 bytes at 0x40 (flag)
+//!                     4  fence
+//!   the image that failed: everything that was in doubt persisted, but
+//!     of line 0x0 (value) nothing
+//!   to see it again: Explorer::replay with the same scenario and "0:3/5:a+0"
+//! ```
+//! [`Closures`] suits small code. Larger code implements [`Scenario`], whose recovery may hand an
+//! opened store to the check; it takes the medium as an [`Arc`](std::sync::Arc), so engines that
+//! are generic over [`Medium`] run as they are. Workloads that are lists of steps implement
+//! [`Steps`] as well and lose, with [`Explorer::explore_steps`], the steps a failure does not need.
 //!
 //! # What a crash leaves
 //! - Stores of up to 8 bytes that are naturally aligned persist as a whole or not at all. Other
 //!   stores are copies in bulk, made of such pieces.
 //! - Ordinary stores to one line of 64 bytes persist in order, the pieces of one copy in any
 //!   ([`StoreOrder`]). A line may persist at any time, flushed or not, independently of others.
-//! - Streamed bytes persist in any subset of pieces until the thread that streamed them fences.
+//! - Streamed (non-temporal) bytes persist in any subset of pieces until the thread that streamed
+//!   them fences.
 //! - A flush counts after the next fence of the thread that flushed, for what the line held at
 //!   the flush.
 //!
-//! # Example
-//! A value at 0 is valid if the flag at 64 is set. The flag must not persist first:
-//! ```
-//! use std::sync::Arc;
-//! use everbyte_crash::{Crash, Explorer, Log, Scenario, SimMedium};
-//! use everbyte_media::{Medium, PoolOffset};
+//! # What is exhaustive, and what is sampled
+//! Lines whose content is in doubt are decided when recovery or the check first reads them, so
+//! only images that the code can tell apart are tried; lines that nobody reads cost nothing.
+//! Within the limits of the [`Explorer`] every such image of every crash point is tried, and
+//! [`Summary::is_exhaustive`] says so. Beyond them, the summary counts what was sampled:
+//! - More images at one crash than `runs_max`: besides the first ones nothing, everything, each
+//!   line alone, each line missing, and random ones.
+//! - More than three pieces of one line without an order: besides none and all, each alone, each
+//!   missing, and random sets.
+//! - More crash points than `points_max`, or crashes of recoveries than the `nested_` limits.
 //!
-//! struct Publish { fenced: bool }
+//! Everything follows from the scenario and [`Explorer::seed`]: the same seed explores the same,
+//! another one samples other images.
 //!
-//! impl Scenario for Publish {
-//!     type Event = &'static str;
-//!     type Recovered = Option<u64>;
-//!     fn medium_len(&self) -> u64 { 4096 }
-//!     fn prepare(&self, _: &Arc<SimMedium>) {}
-//!     fn run(&self, medium: &Arc<SimMedium>, log: &Log<&'static str>) {
-//!         medium.store_word(PoolOffset(0), 42);
-//!         medium.flush(PoolOffset(0), 8);
-//!         if self.fenced {
-//!             medium.fence().unwrap();
-//!         }
-//!         medium.store_word(PoolOffset(64), 1);
-//!         medium.flush(PoolOffset(64), 8);
-//!         medium.fence().unwrap();
-//!         log.note("published");
-//!     }
-//!     fn recover(&self, medium: Arc<SimMedium>) -> Result<Option<u64>, String> {
-//!         let flag = medium.load_word(PoolOffset(64));
-//!         Ok((flag == 1).then(|| medium.load_word(PoolOffset(0))))
-//!     }
-//!     fn check(&self, value: Option<u64>, crash: &Crash<&'static str>) -> Result<(), String> {
-//!         match value {
-//!             Some(42) => Ok(()),
-//!             None if crash.events.is_empty() => Ok(()),
-//!             other => Err(format!("found {other:?}")),
-//!         }
-//!     }
-//! }
+//! # How to write an oracle
+//! - Let the workload [note](Log::note) what it begins before the first store of it, and what it
+//!   has promised after the last fence of it. The oracle gets the events before the crash.
+//! - Accept exactly what these allow: after "put 3 begun" the old value or the new one, after
+//!   "put 3 answered" the new one. Demand the content; that recovery did not fail is too little.
+//! - Compare all that should be there, not only what was written last.
+//! - Use what was recovered, and write to it. What a crash left may look sound until then.
+//! - Plant a mistake and see it caught. An oracle that has never failed proves nothing.
 //!
-//! let explorer = Explorer::default();
-//! assert!(explorer.explore(&Publish { fenced: true }).unwrap().is_exhaustive());
-//! let failure = explorer.explore(&Publish { fenced: false }).unwrap_err();
-//! assert!(explorer.replay(&Publish { fenced: false }, &failure.replay).is_err());
-//! ```
+//! # Failures
+//! The first failure is made smaller, by at most [`Explorer::shrink_runs_max`] recoveries:
+//! without crashes of recoveries if it fails without, at an earlier operation, with as few lines
+//! as possible that differ from an image in which everything persisted, or nothing. What the
+//! oracle says may change on the way. The report lists, for each operation before the crash:
+//! - `durable`: a store that every image has;
+//! - `kept`, `LOST`, `TORN`: a store that could have been lost, and is there, is not, is in part;
+//! - `overwritten`: a later store to the same bytes is there;
+//! - `unread`: nobody looked, so it did not matter;
+//! - `not flushed`, `not fenced`: what it waited for.
+//!
+//! # Cost
+//! The workload runs once. Each image costs one recovery and one check, each image whose recovery
+//! is crashed one recovery more. An exploration copies the medium once or twice; all else depends
+//! on the lines touched, not on its size. So keep workloads small, and have many of them.
+//!
+//! # Threads
+//! Threads are told apart; a workload that starts some does so through [`schedule`], and each
+//! schedule is a workload of its own to the explorer.
 //!
 //! # Limits
-//! Code under test must be deterministic (see [`Scenario`]). Threads are told apart; a
-//! workload that starts some does so through [`schedule`], and each schedule is a workload of its
-//! own to the explorer.
+//! - Code under test must be deterministic (see [`Scenario`]), and reach the medium through
+//!   [`Medium`] alone.
+//! - Memory is sequentially consistent: no load sees an old value because of a weak order, and
+//!   threads switch only at calls of the medium and at locks that take part.
+//! - The medium does not fail but by losing power, unless [poisoned](SimMedium::poison).
+//! - Caches that are in the domain of persistence (eADR) leave fewer images than are tried here.
 
 #![forbid(unsafe_code)]
 

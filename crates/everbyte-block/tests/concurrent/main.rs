@@ -12,6 +12,8 @@
 
 mod engine;
 mod explore;
+#[path = "../crash/labels.rs"]
+mod labels;
 mod oracle;
 mod planted;
 mod workload;

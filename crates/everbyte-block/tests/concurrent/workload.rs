@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
 use everbyte_crash::schedule::{self, Schedule, Task};
-use everbyte_crash::{Crash, Log, Scenario, SimMedium};
+use everbyte_crash::{Crash, Labels, Log, Scenario, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_pool::plant::{Bug, plant};
 use everbyte_pool::sync::{Observer, observe};
 use everbyte_pool::{OpenOptions, Pool};
 
+use crate::labels;
 use crate::oracle::{self, Event};
 
 pub(crate) const BLOCK: u64 = 4096;
@@ -332,6 +333,10 @@ impl Scenario for Ordered<'_> {
 
     fn image(&self) -> Vec<u8> {
         self.workload.image.get_or_init(|| self.workload.make_image()).clone()
+    }
+
+    fn labels(&self) -> Labels {
+        labels::of(&self.image())
     }
 
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Event>) {

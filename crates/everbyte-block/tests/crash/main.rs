@@ -7,6 +7,7 @@
 mod content;
 mod explore;
 mod history;
+mod labels;
 mod probe;
 mod scenario;
 mod steps;

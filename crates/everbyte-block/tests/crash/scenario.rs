@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
-use everbyte_crash::{Crash, Log, Scenario, SimMedium};
+use everbyte_crash::{Crash, Labels, Log, Scenario, SimMedium, Steps};
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
 use everbyte_pool::Pool;
 
 use crate::content::{BLOCK, Content, pattern};
 use crate::history::{Expect, History, Open, open};
+use crate::labels;
 use crate::probe::{self, Generations};
 use crate::steps::{Case, MAPPED, PREPARED, Setup, ZERO, b};
 
@@ -95,6 +96,21 @@ impl Scenario for Case {
             check_ownership(&again)?;
         }
         Ok(())
+    }
+
+    fn labels(&self) -> Labels {
+        labels::of(&self.image())
+    }
+}
+
+impl Steps for Case {
+    fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    fn only(&self, kept: &[usize]) -> Self {
+        let steps = kept.iter().map(|&step| self.steps[step].clone()).collect();
+        Self { steps, ..self.clone() }
     }
 }
 

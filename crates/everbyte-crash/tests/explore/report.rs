@@ -33,6 +33,22 @@ fn the_examples_bug_is_found_and_told() {
 }
 
 #[test]
+fn the_documents_quote_reports_that_are() {
+    let report = failing(&Explorer::default(), &counter(false)).to_string();
+    let readme = include_str!("../../../../README.md");
+    let quoted = readme.split("```text\n").find(|block| block.starts_with("crash before")).unwrap();
+    let quoted = quoted.split("```").next().unwrap();
+    for line in quoted.lines().filter(|line| line.trim() != "...") {
+        assert!(report.lines().any(|told| told == line), "{line:?} is not in:\n{report}");
+    }
+
+    let publish = publish(2).label(0..8, "value").label(64..72, "flag");
+    let report = failing(&Explorer::default(), &publish).to_string();
+    let doc = include_str!("../../src/lib.rs").replace("//! ", "");
+    assert!(doc.contains(&report), "the crate's documentation has another report than\n{report}");
+}
+
+#[test]
 fn nested_crashes_are_told_in_order() {
     let report = failing(&Explorer::default(), &undo(false)).to_string();
     golden("nested", &report);
