@@ -55,8 +55,8 @@ pub struct Explorer {
     pub nested_points_max: usize,
     /// Like `runs_max`, for crashes of recoveries.
     pub nested_runs_max: usize,
-    /// Recoveries run to make a failure smaller: without crashes of recoveries, then at an
-    /// earlier operation, then with fewer lines lost or kept. 0 reports it as it was found.
+    /// Images tried to make a failure smaller: with fewer lines lost or kept, without crashes of
+    /// recoveries, at an earlier operation. 0 reports it as it was found.
     pub shrink_runs_max: usize,
     /// Explorations run to drop steps of a failing workload. See [`Explorer::explore_steps`].
     pub cuts_max: usize,
@@ -164,7 +164,10 @@ impl Explorer {
     pub fn replay<S: Scenario>(&self, scenario: &S, replay: &str) -> Result<(), ReplayError> {
         let path: Path = replay.parse()?;
         match path.kept {
-            Some(kept) => Err(ReplayError::Stale(format!("only the steps {kept:?} of it"))),
+            Some(kept) => {
+                let text = format!("the steps {kept:?} of a workload; replay_steps takes it");
+                Err(ReplayError::Stale(text))
+            }
             None => self.replay_path(scenario, path),
         }
     }

@@ -105,7 +105,7 @@
 //! - Plant a mistake and see it caught. An oracle that has never failed proves nothing.
 //!
 //! # Failures
-//! The first failure is made smaller, by at most [`Explorer::shrink_runs_max`] recoveries:
+//! The first failure is made smaller, in at most [`Explorer::shrink_runs_max`] tries:
 //! without crashes of recoveries if it fails without, at an earlier operation, with as few lines
 //! as possible that differ from an image in which everything persisted, or nothing. What the
 //! oracle says may change on the way. The report lists, for each operation before the crash:

@@ -2,7 +2,7 @@
 //!
 //! Whatever the check or recovery says counts as the failure: a smaller one may read otherwise.
 //! Invariants: what is returned was run and failed; the same failure shrinks the same way; no
-//! more recoveries are run than `Explorer::shrink_runs_max`.
+//! more images are tried than `Explorer::shrink_runs_max`.
 
 use std::collections::BTreeMap;
 
@@ -260,6 +260,10 @@ impl<'a, S: Scenario> Shrink<'a, S> {
     }
 
     fn simplify_image(&mut self, i: usize) {
+        if self.runs_left == 0 {
+            return;
+        }
+        self.runs_left -= 1;
         let crash = self.recorded.crash(self.best.point, self.best.steps.len());
         let Found { steps, plan, .. } = &self.best;
         let (boots, _) = follow(self.scenario, &crash, &self.origin, steps, plan);
