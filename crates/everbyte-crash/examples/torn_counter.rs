@@ -52,9 +52,10 @@ pub(crate) fn counter(fenced: bool) -> Closures<'static, u64, u64> {
 #[allow(dead_code, reason = "a test runs the counter without it")]
 fn main() {
     for fenced in [false, true] {
+        println!("with the fence: {fenced}");
         match Explorer::default().explore(&counter(fenced)) {
-            Ok(summary) => println!("fenced: {fenced}: {summary}"),
-            Err(failure) => println!("fenced: {fenced}: {failure}"),
+            Ok(summary) => println!("{summary}"),
+            Err(failure) => println!("{failure}"),
         }
     }
 }

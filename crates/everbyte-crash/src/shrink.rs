@@ -87,8 +87,8 @@ impl Explorer {
     }
 }
 
-/// Drops items while what is left still fails: halves first, then smaller runs, then single ones
-/// until none can go. (A plain form of delta debugging: Zeller, Hildebrandt, TSE 2002.)
+/// Drops items while what is left still fails: all, then halves, then smaller runs, then single
+/// ones until none can go. (A plain form of delta debugging: Zeller, Hildebrandt, TSE 2002.)
 fn reduce<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut run = items.len();
     while run > 0 {
@@ -222,10 +222,10 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         }
     }
 
-    /// Crashes recoveries as early as possible.
+    /// Crashes recoveries as early as possible, but after their first operation.
     fn crash_recoveries_earlier(&mut self) {
         for i in 0..self.best.steps.len() {
-            for at in 0..self.best.steps[i].at {
+            for at in 1..self.best.steps[i].at {
                 let mut steps = self.best.steps.clone();
                 steps[i].at = at;
                 if self.fails_here(steps, self.best.plan.clone()) {
@@ -286,11 +286,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
 
     /// Drops exceptions, then makes those that are left plain: a line kept or lost as a whole.
     fn fewer_exceptions(&mut self, i: usize, persisted: bool, all: But) -> But {
-        let mut but = if self.fails_with(i, lines(persisted, &[])) {
-            Vec::new()
-        } else {
-            reduce(all, |but| self.fails_with(i, lines(persisted, but)))
-        };
+        let mut but = reduce(all, |but| self.fails_with(i, lines(persisted, but)));
         for line in 0..but.len() {
             let mut plain = but.clone();
             plain[line].1.clear();
