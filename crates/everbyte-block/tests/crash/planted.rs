@@ -1,7 +1,7 @@
 //! Mistakes planted in the protocol, each with a workload in which it must be caught. The same
 //! workload passes without the mistake, so it is the mistake that is caught.
 
-use everbyte_crash::Explorer;
+use everbyte_crash::{Explorer, ReplayError};
 use everbyte_pool::plant::{Bug, plant};
 
 use crate::explore;
@@ -36,7 +36,7 @@ fn caught_case(explorer: &Explorer, bug: Bug, case: &Case) {
         panic!("{bug:?} is not planted yet: {failure}");
     }
     let planted = Planted::new(bug);
-    let found = explore::one(explorer, case);
+    let found = explorer.explore(case);
     drop(planted);
     match found {
         Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
@@ -61,6 +61,22 @@ fn fua(at: u64, len: usize) -> Step {
 /// Data logged in place.
 fn in_place() -> Step {
     write(b(MAPPED), 65)
+}
+
+/// What a random workload that fails is cut down to; here two of its steps have no part in it.
+#[test]
+fn failures_lose_the_steps_they_do_not_need() {
+    let steps = vec![write(b(HOLE), 9), Step::Flush, in_place()];
+    let case = Case::new("steps to drop", steps);
+    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
+    let planted = Planted::new(Bug::NoLogFence);
+    let failure = explore::one(&explorer, &case).expect_err("a planted bug");
+    let again = explorer.replay_steps(&case, &failure.replay);
+    drop(planted);
+    assert_eq!(failure.kept.as_deref(), Some(&[2][..]), "{failure}");
+    let Err(ReplayError::Failed(again)) = again else { panic!("{again:?}") };
+    assert_eq!((again.message, again.point), (failure.message, failure.point));
+    explorer.replay_steps(&case, &failure.replay).expect_err("the sound code fences");
 }
 
 #[test]
