@@ -24,7 +24,7 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 13] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -49,6 +49,13 @@ const ROWS: [Row; 12] = [
         &["everbyte-nbd", "everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
         &[],
     ),
+    // SQLite calls its file systems through tables of C functions.
+    Row {
+        name: "everbyte-sqlite",
+        uses: &["everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
+        tests_use: &["everbyte-crash"],
+        may_be_unsafe: true,
+    },
     row("everbyte-nbd", &["everbyte-device"], &[]),
     row(
         "everbyte-block",

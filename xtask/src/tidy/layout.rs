@@ -11,7 +11,8 @@ use syn::{Fields, Item, ItemStruct, Type};
 use super::{Finding, Tree};
 
 const DOCUMENT: &str = "docs/format.md";
-const FOLDERS: [&str; 1] = ["crates/everbyte-pool/src/format/"];
+const FOLDERS: [&str; 2] =
+    ["crates/everbyte-pool/src/format/", "crates/everbyte-sqlite/src/format/"];
 
 /// A type's bytes, as the code or the document has them.
 #[derive(Debug)]

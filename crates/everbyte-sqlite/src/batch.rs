@@ -1,0 +1,108 @@
+//! The writes of an atomic batch, until it is committed.
+//!
+//! Owns a copy of what was written. They are collected and not made at once because an open group
+//! keeps every other writer and the checkpoints out of its volume: so it is open only while
+//! nothing but memory is in the way.
+
+/// Bytes that a batch may have. A transaction that changes more goes through the journal.
+pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    /// Where in the volume.
+    at: u64,
+    /// Where in `Batch::bytes`.
+    start: usize,
+    len: usize,
+}
+
+/// An open batch.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// The database's length after it.
+    pub(crate) length: u64,
+    writes: Vec<Write>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// A batch on a database of `length` bytes.
+    pub(crate) fn new(length: u64) -> Self {
+        Self { length, writes: Vec::new(), bytes: Vec::new() }
+    }
+
+    /// Adds a write at `at` of the volume; false if there is no room for it.
+    pub(crate) fn write(&mut self, at: u64, data: &[u8]) -> bool {
+        let room = data.len() <= BATCH_BYTES_MAX - self.bytes.len();
+        if room {
+            self.writes.push(Write { at, start: self.bytes.len(), len: data.len() });
+            self.bytes.extend_from_slice(data);
+        }
+        room
+    }
+
+    /// Adds zeroes; false if there is no room for them.
+    pub(crate) fn zero(&mut self, at: u64, len: u64) -> bool {
+        match usize::try_from(len) {
+            Ok(0) => true,
+            Ok(len) if len <= BATCH_BYTES_MAX - self.bytes.len() => self.write(at, &vec![0; len]),
+            _ => false,
+        }
+    }
+
+    /// Its writes, in order.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.writes.iter().map(|w| (w.at, &self.bytes[w.start..w.start + w.len]))
+    }
+
+    /// Puts what it changes of the bytes from `at` on into `out`.
+    pub(crate) fn read_over(&self, at: u64, out: &mut [u8]) {
+        let end = at + out.len() as u64;
+        for (written_at, data) in self.writes() {
+            let from = at.max(written_at);
+            let to = end.min(written_at + data.len() as u64);
+            let (Ok(in_out), Ok(in_data), Ok(len)) = (
+                usize::try_from(from - at),
+                usize::try_from(from - written_at),
+                usize::try_from(to.saturating_sub(from)),
+            ) else {
+                continue;
+            };
+            if len > 0 {
+                out[in_out..in_out + len].copy_from_slice(&data[in_data..in_data + len]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_writes_cover_earlier_ones() {
+        let mut batch = Batch::new(0);
+        assert!(batch.write(10, b"abcdef"));
+        assert!(batch.write(12, b"XY"));
+        assert!(batch.zero(15, 1));
+        let mut out = *b"................";
+        batch.read_over(6, &mut out);
+        assert_eq!(&out, b"....abXYe\0......");
+        let mut inside = *b"..";
+        batch.read_over(11, &mut inside);
+        assert_eq!(&inside, b"bX");
+        let mut outside = *b"..";
+        batch.read_over(16, &mut outside);
+        assert_eq!(&outside, b"..");
+    }
+
+    #[test]
+    fn a_batch_is_bounded() {
+        let mut batch = Batch::new(0);
+        assert!(batch.zero(0, BATCH_BYTES_MAX as u64 - 1));
+        assert!(!batch.write(0, b"ab"));
+        assert!(!batch.zero(0, 2));
+        assert!(batch.write(0, b"a"));
+        assert!(!batch.zero(0, u64::MAX));
+    }
+}

@@ -1,0 +1,360 @@
+//! A database on a volume: its three files, and batches of writes that are atomic.
+//!
+//! Owns the header in memory and when it is written. Invariants: bytes are written before the
+//! length that covers them, so that whatever prefix of the writes a crash leaves, no file has bytes
+//! that were never written to it; a batch is in memory only until it is committed, and then in one
+//! group of the volume, header included. Knows nothing of SQLite but what its files are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_block::{BlockGroup, BlockVolume, GroupWriteError};
+use everbyte_device::{BlockDevice, DeviceError, Fua};
+use everbyte_media::Medium;
+use parking_lot::{RwLock, RwLockWriteGuard};
+
+use crate::batch::Batch;
+use crate::error::DatabaseError;
+use crate::format::{DatabaseHeader, FileKind};
+use crate::locks::LockTable;
+
+/// What was asked of a database since it was opened by the first of the connections that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Activity {
+    /// Writes to the database itself, those in batches included.
+    pub main_writes: u64,
+    /// Writes to the rollback journal.
+    pub journal_writes: u64,
+    /// Writes to the WAL.
+    pub wal_writes: u64,
+    /// Syncs of any of its files.
+    pub syncs: u64,
+    /// Batches that were committed.
+    pub batches_committed: u64,
+    /// Batches that could not be, so that SQLite had to use its journal.
+    pub batches_refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    writes: [AtomicU64; 3],
+    syncs: AtomicU64,
+    batches_committed: AtomicU64,
+    batches_refused: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+struct Files {
+    header: DatabaseHeader,
+    batch: Option<Batch>,
+    /// Why nothing may be done any more.
+    broken: Option<String>,
+}
+
+/// An open database.
+pub(crate) struct Database<M: Medium> {
+    name: String,
+    volume: BlockVolume<M>,
+    volume_bytes: u64,
+    files: RwLock<Files>,
+    counters: Counters,
+    pub(crate) locks: LockTable,
+}
+
+impl<M: Medium> Database<M> {
+    /// Opens the database on `volume`. A volume that nobody has written becomes an empty one.
+    pub(crate) fn open(name: &str, volume: BlockVolume<M>) -> Result<Self, DatabaseError> {
+        let geometry = volume.geometry();
+        let no_database = |what| DatabaseError::NoDatabase { name: name.to_owned(), what };
+        let failed = |source| DatabaseError::Device { name: name.to_owned(), source };
+        let volume_bytes = geometry.size_bytes;
+        let fresh = DatabaseHeader::new(volume_bytes).map_err(no_database)?;
+        let header = if is_unwritten(&volume).map_err(failed)? && !geometry.read_only {
+            volume.write(0, &fresh.encode(), Fua::No).map_err(failed)?;
+            volume.flush().map_err(failed)?;
+            fresh
+        } else {
+            let mut bytes = [0; DatabaseHeader::BYTES];
+            volume.read(0, &mut bytes).map_err(failed)?;
+            DatabaseHeader::parse(&bytes, volume_bytes).map_err(no_database)?
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            volume,
+            volume_bytes,
+            files: RwLock::new(Files { header, batch: None, broken: None }),
+            counters: Counters::default(),
+            locks: LockTable::default(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.volume.geometry().read_only
+    }
+
+    /// Bytes in a file, `None` if it does not exist. An open batch is seen.
+    pub(crate) fn length(&self, kind: FileKind) -> Option<u64> {
+        let files = self.files.read();
+        files.length(kind)
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let writes = |kind: FileKind| get(&self.counters.writes[kind.index()]);
+        Activity {
+            main_writes: writes(FileKind::Main),
+            journal_writes: writes(FileKind::Journal),
+            wal_writes: writes(FileKind::Wal),
+            syncs: get(&self.counters.syncs),
+            batches_committed: get(&self.counters.batches_committed),
+            batches_refused: get(&self.counters.batches_refused),
+        }
+    }
+
+    /// Fills the start of `out` with a file's bytes from `offset` on. Returns how many there were.
+    pub(crate) fn read(
+        &self,
+        kind: FileKind,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, DatabaseError> {
+        let files = self.files.read();
+        self.check(&files)?;
+        let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
+        let there = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let there = there.min(out.len());
+        let out = &mut out[..there];
+        if there > 0 {
+            let at = files.header.start(kind) + offset;
+            self.volume.read(at, out).map_err(|error| self.failed(error))?;
+            if let Some(batch) = files.batch.as_ref().filter(|_| kind == FileKind::Main) {
+                batch.read_over(at, out);
+            }
+        }
+        Ok(there)
+    }
+
+    /// Writes to a file, which grows if need be; what it grows over reads as zeroes.
+    pub(crate) fn write(
+        &self,
+        kind: FileKind,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), DatabaseError> {
+        let mut files = self.files.write();
+        self.check(&files)?;
+        count(&self.counters.writes[kind.index()]);
+        let end = offset.saturating_add(data.len() as u64);
+        self.check_capacity(&files, kind, end)?;
+        let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
+        let start = files.header.start(kind);
+        if let Some(batch) = files.batch.as_mut().filter(|_| kind == FileKind::Main) {
+            let room = batch.zero(start + length, offset.saturating_sub(length))
+                && batch.write(start + offset, data);
+            batch.length = length.max(end);
+            return if room { Ok(()) } else { Err(self.no_batch("it is too large for memory")) };
+        }
+        if offset > length {
+            self.zero(start + length, offset - length)?;
+        }
+        self.volume.write(start + offset, data, Fua::No).map_err(|error| self.failed(error))?;
+        if end > length { self.set_length(&mut files, kind, Some(end)) } else { Ok(()) }
+    }
+
+    /// Makes a file `length` bytes long.
+    pub(crate) fn truncate(&self, kind: FileKind, length: u64) -> Result<(), DatabaseError> {
+        let mut files = self.files.write();
+        self.check(&files)?;
+        self.check_capacity(&files, kind, length)?;
+        let before = files.length(kind).ok_or_else(|| self.no_file(kind))?;
+        let start = files.header.start(kind);
+        if let Some(batch) = files.batch.as_mut().filter(|_| kind == FileKind::Main) {
+            if length < before {
+                return Err(self.no_batch("the database shrinks in it"));
+            }
+            batch.length = length;
+            let room = batch.zero(start + before, length - before);
+            return if room { Ok(()) } else { Err(self.no_batch("it is too large for memory")) };
+        }
+        if length > before {
+            self.zero(start + before, length - before)?;
+        }
+        if length != before {
+            self.set_length(&mut files, kind, Some(length))?;
+        }
+        if length < before {
+            self.zero(start + length, before - length)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written to any of the files durable.
+    pub(crate) fn sync(&self) -> Result<(), DatabaseError> {
+        count(&self.counters.syncs);
+        self.check(&self.files.read())?;
+        self.volume.flush().map_err(|error| self.failed(error))
+    }
+
+    /// Makes an empty file, if there is none.
+    pub(crate) fn create(&self, kind: FileKind) -> Result<(), DatabaseError> {
+        let mut files = self.files.write();
+        self.check(&files)?;
+        match files.length(kind) {
+            Some(_) => Ok(()),
+            None => self.set_length(&mut files, kind, Some(0)),
+        }
+    }
+
+    /// Deletes a file durably: with the journal's deletion SQLite commits, and it does not sync
+    /// after it by itself.
+    pub(crate) fn delete(&self, kind: FileKind) -> Result<(), DatabaseError> {
+        let mut files = self.files.write();
+        self.check(&files)?;
+        let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
+        let start = files.header.start(kind);
+        self.set_length(&mut files, kind, None)?;
+        self.zero(start, length)?;
+        self.volume.flush().map_err(|error| self.failed(error))
+    }
+
+    /// Collects the writes to the database from now on.
+    pub(crate) fn begin_batch(&self) -> Result<(), DatabaseError> {
+        let mut files = self.files.write();
+        self.check(&files)?;
+        let length = files.length(FileKind::Main).ok_or_else(|| self.no_file(FileKind::Main))?;
+        if files.batch.is_some() {
+            return Err(self.no_batch("one is open already"));
+        }
+        files.batch = Some(Batch::new(length));
+        Ok(())
+    }
+
+    /// Makes the collected writes durable, all of them together. On an error other than `Broken`
+    /// nothing of them was done.
+    pub(crate) fn commit_batch(&self) -> Result<(), DatabaseError> {
+        let mut files = self.files.write();
+        self.check(&files)?;
+        let batch = files.batch.take().ok_or_else(|| self.no_batch("none is open"))?;
+        let mut header = files.header;
+        header.set_length(FileKind::Main, Some(batch.length));
+        let grown = (header != files.header).then_some(header);
+        let group = self.volume.begin_group().map_err(|error| self.no_batch(error))?;
+        match fill(&group, &batch, grown.as_ref()) {
+            Ok(()) => {
+                group.commit().map_err(|error| self.broken(&mut files, error))?;
+                files.header = header;
+                count(&self.counters.batches_committed);
+                Ok(())
+            }
+            Err(refusal) => {
+                count(&self.counters.batches_refused);
+                group.roll_back().map_err(|error| self.broken(&mut files, error))?;
+                Err(self.no_batch(refusal))
+            }
+        }
+    }
+
+    /// Forgets the collected writes, if there are any.
+    pub(crate) fn roll_back_batch(&self) {
+        self.files.write().batch = None;
+    }
+
+    fn set_length(
+        &self,
+        files: &mut RwLockWriteGuard<'_, Files>,
+        kind: FileKind,
+        length: Option<u64>,
+    ) -> Result<(), DatabaseError> {
+        let mut header = files.header;
+        header.set_length(kind, length);
+        self.volume.write(0, &header.encode(), Fua::No).map_err(|error| self.failed(error))?;
+        files.header = header;
+        Ok(())
+    }
+
+    /// Makes a range of the volume read as zeroes and gives its blocks back.
+    fn zero(&self, at: u64, len: u64) -> Result<(), DatabaseError> {
+        self.volume.discard(at, len, Fua::No).map_err(|error| self.failed(error))
+    }
+
+    fn check(&self, files: &Files) -> Result<(), DatabaseError> {
+        match &files.broken {
+            Some(reason) => {
+                Err(DatabaseError::Broken { name: self.name.clone(), reason: reason.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_capacity(
+        &self,
+        files: &Files,
+        kind: FileKind,
+        wanted_bytes: u64,
+    ) -> Result<(), DatabaseError> {
+        let capacity_bytes = files.header.capacity(kind, self.volume_bytes);
+        if wanted_bytes <= capacity_bytes {
+            return Ok(());
+        }
+        Err(DatabaseError::Full { name: self.name.clone(), kind, wanted_bytes, capacity_bytes })
+    }
+
+    fn no_file(&self, kind: FileKind) -> DatabaseError {
+        DatabaseError::NoFile { name: self.name.clone(), kind }
+    }
+
+    fn failed(&self, source: DeviceError) -> DatabaseError {
+        DatabaseError::Device { name: self.name.clone(), source }
+    }
+
+    fn no_batch(&self, reason: impl ToString) -> DatabaseError {
+        DatabaseError::Batch { name: self.name.clone(), reason: reason.to_string() }
+    }
+
+    fn broken(&self, files: &mut Files, reason: impl ToString) -> DatabaseError {
+        let reason = reason.to_string();
+        files.broken = Some(reason.clone());
+        DatabaseError::Broken { name: self.name.clone(), reason }
+    }
+}
+
+impl Files {
+    fn length(&self, kind: FileKind) -> Option<u64> {
+        match &self.batch {
+            Some(batch) if kind == FileKind::Main => Some(batch.length),
+            _ => self.header.length(kind),
+        }
+    }
+}
+
+fn fill<M: Medium>(
+    group: &BlockGroup<'_, M>,
+    batch: &Batch,
+    header: Option<&DatabaseHeader>,
+) -> Result<(), GroupWriteError> {
+    for (at, data) in batch.writes() {
+        group.write(at, data)?;
+    }
+    header.map_or(Ok(()), |header| group.write(0, &header.encode()))
+}
+
+/// Whether nothing was ever written to the volume, so that nothing is lost by using it.
+fn is_unwritten<M: Medium>(volume: &BlockVolume<M>) -> Result<bool, DeviceError> {
+    let size_bytes = volume.geometry().size_bytes;
+    let mut at = 0;
+    while at < size_bytes {
+        for extent in volume.status(at, size_bytes - at, 16)? {
+            if !extent.hole {
+                return Ok(false);
+            }
+            at += extent.len;
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,121 @@
+//! Why something could not be done with a database, and what SQLite is told.
+//!
+//! Owns the map from errors to SQLite's result codes; nothing else in the crate chooses one.
+
+use std::ffi::c_int;
+
+use everbyte_device::DeviceError;
+use everbyte_pool::PoolError;
+use libsqlite3_sys as ffi;
+
+use crate::format::FileKind;
+
+/// Why something could not be done with a database.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatabaseError {
+    /// The volume cannot be made or opened.
+    #[error("database {name}: {source}")]
+    Pool {
+        /// The database, that is the volume.
+        name: String,
+        /// The pool's error.
+        source: PoolError,
+    },
+    /// The name cannot be a database's.
+    #[error("{name:?} cannot be a database's name: SQLite's journals end in {suffix:?}")]
+    Name {
+        /// The name asked for.
+        name: String,
+        /// The end that it must not have.
+        suffix: &'static str,
+    },
+    /// The volume holds something else, or is too small.
+    #[error("volume {name} holds no database: database header at 0: {what}")]
+    NoDatabase {
+        /// The volume.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A journal or WAL that does not exist.
+    #[error("database {name} has no {kind:?} file")]
+    NoFile {
+        /// The database.
+        name: String,
+        /// Which file.
+        kind: FileKind,
+    },
+    /// A file would outgrow its part of the volume.
+    #[error(
+        "database {name}: the {kind:?} file would need {wanted_bytes} bytes, its part of the \
+         volume has {capacity_bytes}; a larger volume has more"
+    )]
+    Full {
+        /// The database.
+        name: String,
+        /// Which file.
+        kind: FileKind,
+        /// The length that it would have had.
+        wanted_bytes: u64,
+        /// The length that it may have.
+        capacity_bytes: u64,
+    },
+    /// The volume failed or refused.
+    #[error("database {name}: {source}")]
+    Device {
+        /// The database.
+        name: String,
+        /// The volume's error.
+        source: DeviceError,
+    },
+    /// A batch cannot be atomic, or not now. Nothing of it was done: SQLite turns to its journal.
+    #[error("database {name}: no atomic batch: {reason}")]
+    Batch {
+        /// The database.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A batch was neither committed nor undone; recovery will undo it.
+    #[error("database {name} must be closed and its pool opened again: {reason}")]
+    Broken {
+        /// The database.
+        name: String,
+        /// What happened.
+        reason: String,
+    },
+    /// What SQLite may ask of other file systems but not of this one.
+    #[error("{what} is not supported on Everbyte volumes")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The registration that the connection came through has ended.
+    #[error("this VFS has been unregistered")]
+    Unregistered,
+}
+
+impl DatabaseError {
+    /// SQLite's code for it, where `otherwise` says which kind of input or output it was.
+    pub(crate) fn code(&self, otherwise: c_int) -> c_int {
+        match self {
+            Self::Pool { .. }
+            | Self::Name { .. }
+            | Self::NoDatabase { .. }
+            | Self::Unsupported { .. }
+            | Self::Unregistered => ffi::SQLITE_CANTOPEN,
+            Self::Full { .. } | Self::Device { source: DeviceError::NoSpace { .. }, .. } => {
+                ffi::SQLITE_FULL
+            }
+            Self::Device { source: DeviceError::ReadOnly { .. }, .. } => ffi::SQLITE_READONLY,
+            Self::NoFile { .. } if otherwise == ffi::SQLITE_IOERR_DELETE => {
+                ffi::SQLITE_IOERR_DELETE_NOENT
+            }
+            Self::NoFile { .. }
+            | Self::Device { .. }
+            | Self::Batch { .. }
+            | Self::Broken { .. } => otherwise,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What a connection has open: one file of a database, and its lock.
+//!
+//! Owns the answers to SQLite's questions about a file, the device characteristics among them.
+//! Knows no C.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use everbyte_media::Medium;
+use libsqlite3_sys as ffi;
+
+use crate::database::Database;
+use crate::error::DatabaseError;
+use crate::format::FileKind;
+use crate::locks::Level;
+
+/// What may be relied on for every file of a database:
+///
+/// - ATOMIC512 to ATOMIC4K: a write within a block is never torn, and every file begins at a
+///   block. (Larger writes are whole as well where the log has room for them, which is not for
+///   certain.)
+/// - SAFE_APPEND: bytes are written before the length that covers them.
+/// - SEQUENTIAL: after a crash a volume is as it was at its last checkpoint, and a checkpoint has
+///   every write that was answered before it. All files of a database are in one volume, and none
+///   is written with FUA, which would let it overtake others. So SQLite need not sync the journal
+///   before it writes to the database.
+/// - POWERSAFE_OVERWRITE: a write changes no byte but those it is for, whenever power fails.
+///
+/// Not UNDELETABLE_WHEN_OPEN: an open journal can be deleted.
+const CHARACTERISTICS: c_int = ffi::SQLITE_IOCAP_ATOMIC512
+    | ffi::SQLITE_IOCAP_ATOMIC1K
+    | ffi::SQLITE_IOCAP_ATOMIC2K
+    | ffi::SQLITE_IOCAP_ATOMIC4K
+    | ffi::SQLITE_IOCAP_SAFE_APPEND
+    | ffi::SQLITE_IOCAP_SEQUENTIAL
+    | ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE;
+
+/// An open file.
+pub(crate) struct File<M: Medium> {
+    database: Arc<Database<M>>,
+    kind: FileKind,
+    level: Level,
+    batch_atomic: bool,
+    delete_on_close: bool,
+}
+
+impl<M: Medium> File<M> {
+    /// Opens a file of `database` as SQLite's `flags` say.
+    pub(crate) fn open(
+        database: Arc<Database<M>>,
+        kind: FileKind,
+        flags: c_int,
+        batch_atomic: bool,
+    ) -> Result<Self, DatabaseError> {
+        if database.length(kind).is_none() {
+            if flags & ffi::SQLITE_OPEN_CREATE == 0 {
+                return Err(DatabaseError::NoFile { name: database.name().to_owned(), kind });
+            }
+            database.create(kind)?;
+        }
+        let delete_on_close = flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
+        Ok(Self { database, kind, level: Level::None, batch_atomic, delete_on_close })
+    }
+
+    /// The flags that it was opened with after all.
+    pub(crate) fn flags(&self, asked: c_int) -> c_int {
+        if self.database.is_read_only() {
+            (asked & !ffi::SQLITE_OPEN_READWRITE) | ffi::SQLITE_OPEN_READONLY
+        } else {
+            asked
+        }
+    }
+
+    pub(crate) fn characteristics(&self) -> c_int {
+        let batch_atomic = if self.batch_atomic { ffi::SQLITE_IOCAP_BATCH_ATOMIC } else { 0 };
+        CHARACTERISTICS | batch_atomic
+    }
+
+    /// Fills the start of `out`; returns how many bytes there were.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize, DatabaseError> {
+        self.database.read(self.kind, offset, out)
+    }
+
+    pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatabaseError> {
+        self.database.write(self.kind, offset, data)
+    }
+
+    pub(crate) fn truncate(&self, length: u64) -> Result<(), DatabaseError> {
+        self.database.truncate(self.kind, length)
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), DatabaseError> {
+        self.database.sync()
+    }
+
+    /// Bytes in the file, 0 for one that was deleted while open.
+    pub(crate) fn length(&self) -> u64 {
+        self.database.length(self.kind).unwrap_or(0)
+    }
+
+    /// Raises its lock; false if others are in the way.
+    pub(crate) fn lock(&mut self, wanted: Level) -> bool {
+        self.level = self.database.locks.raise(self.level, wanted);
+        self.level >= wanted
+    }
+
+    pub(crate) fn unlock(&mut self, to: Level) {
+        self.level = self.database.locks.lower(self.level, to);
+    }
+
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.database.locks.is_reserved()
+    }
+
+    pub(crate) fn begin_batch(&self) -> Result<(), DatabaseError> {
+        if self.level < Level::Exclusive {
+            let name = self.database.name().to_owned();
+            let reason = "the connection holds no exclusive lock".to_owned();
+            return Err(DatabaseError::Batch { name, reason });
+        }
+        self.database.begin_batch()
+    }
+
+    pub(crate) fn commit_batch(&self) -> Result<(), DatabaseError> {
+        self.database.commit_batch()
+    }
+
+    pub(crate) fn roll_back_batch(&self) {
+        self.database.roll_back_batch();
+    }
+
+    /// Whether atomic batches are for this file.
+    pub(crate) fn has_batches(&self) -> bool {
+        self.batch_atomic && self.kind == FileKind::Main
+    }
+
+    /// Closes it.
+    pub(crate) fn close(mut self) -> Result<(), DatabaseError> {
+        if self.level == Level::Exclusive {
+            self.database.roll_back_batch();
+        }
+        self.unlock(Level::None);
+        if self.delete_on_close && self.database.length(self.kind).is_some() {
+            self.database.delete(self.kind)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! SQLite on Everbyte volumes.
+//!
+//! Owns a file system for SQLite (a "VFS") whose databases are volumes of a pool, in this process,
+//! with neither a kernel nor a socket in between. A commit is one group of the volume, atomic by
+//! the volume's own log: SQLite's journal is not written at all.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use everbyte_block::BlockOptions;
+//! use everbyte_media::{Mapped, MediaOptions};
+//! use everbyte_pool::{OpenOptions, Pool};
+//! use everbyte_sqlite::{Store, VfsOptions};
+//! use rusqlite::{Connection, OpenFlags};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let medium = Mapped::anonymous(64 << 20, &MediaOptions::new())?;
+//! Pool::format(&medium, 8, [1; 16])?;
+//! let pool = Arc::new(Pool::open(
+//!     Arc::new(medium),
+//!     everbyte_block::owners(),
+//!     &OpenOptions::default(),
+//! )?);
+//! let store = Store::new(pool);
+//! store.create_database("ledger", 16 << 20, &BlockOptions::default())?;
+//!
+//! let _vfs = everbyte_sqlite::register("everbyte", &store, VfsOptions::default())?;
+//! let db = Connection::open_with_flags_and_vfs("ledger", OpenFlags::default(), "everbyte")?;
+//! db.execute_batch("CREATE TABLE entry (amount INTEGER); INSERT INTO entry VALUES (42);")?;
+//! db.execute("UPDATE entry SET amount = 43", [])?;
+//! assert_eq!(store.activity("ledger")?.batches_committed, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Atomic batches
+//! SQLite uses them only if it was built with `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, which
+//! [`has_batch_atomic`] tells. The bundled one is built with what `LIBSQLITE3_FLAGS` says in the
+//! environment; this repository's `.cargo/config.toml` sets it, and a program elsewhere that uses
+//! this crate must do the same. Without it, or with `VfsOptions::batch_atomic` off, everything
+//! works through the rollback journal.
+//!
+//! A transaction uses the journal as well if it changes more than 64 MiB, more than the volume's
+//! log or the pool's free blocks can undo, or more pages than the connection's page cache holds
+//! (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous = OFF` turns
+//! batches off.
+//!
+//! # What is supported
+//! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY and OFF. WAL only with
+//!   `PRAGMA locking_mode = EXCLUSIVE` set before it, also when a database in WAL mode is opened
+//!   again: there is no shared memory between connections.
+//! - Any number of connections in this process, with SQLite's usual locks.
+//! - A database has the room that its volume was made for; beyond it, SQLite says `SQLITE_FULL`.
+//! - Temporary files are left to SQLite's default VFS.
+//! - Not: transactions over several attached databases, unless journals are off or in memory; they
+//!   fail as a whole. `VACUUM INTO` needs a database that exists.
+//!
+//! # Durability
+//! A commit with atomic batches is durable when it returns. So is one with a journal, with
+//! `synchronous` at `FULL`, SQLite's default; journals that are deleted are deleted durably.
+//! Errors go to SQLite's error log (`SQLITE_CONFIG_LOG`) in words; SQLite itself knows only codes.
+
+mod batch;
+mod database;
+mod error;
+mod file;
+mod format;
+mod locks;
+mod store;
+mod vfs;
+
+pub use database::Activity;
+pub use error::DatabaseError;
+pub use format::{FileKind, volume_bytes};
+pub use store::Store;
+pub use vfs::{RegisterError, Registration, VfsOptions, has_batch_atomic, register};

@@ -1,0 +1,583 @@
+//! The tables of C functions through which SQLite calls.
+//!
+//! Owns all `unsafe` of the crate: every function here turns C's arguments into Rust's, calls safe
+//! code, and turns its answer into a result code. No panic leaves: it becomes an error code.
+//! What SQLite promises, and every SAFETY comment here rests on: a `sqlite3_vfs` that it passes is
+//! one that was registered; a `sqlite3_file` that it passes to a method was filled by `xOpen` with
+//! that method's table, is used by one thread at a time, and not after `xClose`; pointers to
+//! results are valid for the write; strings end in NUL and live as long as the call.
+//!
+//! What is registered is never freed, because connections keep a pointer to it even after
+//! `sqlite3_vfs_unregister`; it lets go of the store then.
+
+#![allow(unsafe_code, reason = "SQLite calls through tables of C functions, with raw pointers")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, null, null_mut};
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK, Medium};
+use libsqlite3_sys::{self as ffi, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
+use parking_lot::Mutex;
+
+use crate::error::DatabaseError;
+use crate::file::File;
+use crate::format::FileKind;
+use crate::locks::Level;
+use crate::store::{Store, file_of};
+
+/// Bytes of the longest path, NUL included.
+const PATH_BYTES_MAX: c_int = 512;
+/// Files that SQLite wants somewhere, and not for long.
+const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
+    | ffi::SQLITE_OPEN_TRANSIENT_DB
+    | ffi::SQLITE_OPEN_TEMP_JOURNAL
+    | ffi::SQLITE_OPEN_SUBJOURNAL;
+
+/// Settings of a VFS.
+#[derive(Clone, Copy, Debug)]
+pub struct VfsOptions {
+    /// Whether SQLite may commit by atomic batches instead of its journal.
+    pub batch_atomic: bool,
+    /// Whether connections use this VFS that name none.
+    pub make_default: bool,
+}
+
+impl Default for VfsOptions {
+    fn default() -> Self {
+        Self { batch_atomic: true, make_default: false }
+    }
+}
+
+/// Why a VFS could not be registered.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// A name with a NUL byte in it.
+    #[error("{name:?} cannot be the name of a VFS")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// There is a VFS of this name.
+    #[error("a VFS named {name:?} is registered already")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// SQLite refused.
+    #[error("SQLite cannot {what}: result code {code}")]
+    Sqlite {
+        /// What it was to do.
+        what: &'static str,
+        /// Its result code.
+        code: c_int,
+    },
+}
+
+/// A registered VFS. Dropping it ends the registration: nothing is opened through it any more, not
+/// even a journal, so that connections which are open can do little but close.
+pub struct Registration {
+    vfs: *mut sqlite3_vfs,
+    release: Box<dyn Fn() + Send + Sync>,
+}
+
+// SAFETY: the pointer is only handed to `sqlite3_vfs_unregister`, which takes SQLite's own lock and
+// may be called on any thread; what it points to is never freed.
+unsafe impl Send for Registration {}
+// SAFETY: a shared reference gives access to nothing.
+unsafe impl Sync for Registration {}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: `register` registered it, and only here the registration ends.
+        unsafe { ffi::sqlite3_vfs_unregister(self.vfs) };
+        (self.release)();
+    }
+}
+
+/// What a registered VFS carries.
+struct App<M: Medium> {
+    /// Gone once the VFS is unregistered.
+    store: Mutex<Option<Arc<Store<M>>>>,
+    batch_atomic: bool,
+    /// SQLite's default, for temporary files, time, randomness and libraries.
+    parent: *mut sqlite3_vfs,
+}
+
+/// Whether the SQLite in this program was built to use atomic batches.
+#[must_use]
+pub fn has_batch_atomic() -> bool {
+    let option = c"ENABLE_BATCH_ATOMIC_WRITE".as_ptr();
+    // SAFETY: the option is a string that ends in NUL.
+    unsafe { ffi::sqlite3_compileoption_used(option) != 0 }
+}
+
+/// Makes the databases of `store` known to SQLite as files of the VFS `name`.
+///
+/// # Errors
+/// The name is taken or has a NUL byte; SQLite cannot be initialised.
+pub fn register<M: Medium>(
+    name: &str,
+    store: &Arc<Store<M>>,
+    options: VfsOptions,
+) -> Result<Registration, RegisterError> {
+    let c_name = CString::new(name).map_err(|_| RegisterError::Name { name: name.to_owned() })?;
+    // SAFETY: it takes nothing and may be called at any time.
+    let code = unsafe { ffi::sqlite3_initialize() };
+    check("be initialised", code)?;
+    // SAFETY: the name ends in NUL.
+    if !unsafe { ffi::sqlite3_vfs_find(c_name.as_ptr()) }.is_null() {
+        return Err(RegisterError::Taken { name: name.to_owned() });
+    }
+    // SAFETY: NULL asks for the default.
+    let parent = unsafe { ffi::sqlite3_vfs_find(null()) };
+    if parent.is_null() {
+        return Err(RegisterError::Sqlite { what: "name a default VFS", code: ffi::SQLITE_ERROR });
+    }
+    // Temporary files are the parent's in the same place, so it must be large enough for either.
+    // SAFETY: SQLite returned it, and its own VFSes are never freed.
+    let sqlite3_vfs { iVersion: parent_version, szOsFile: parent_bytes, .. } = unsafe { *parent };
+    let own_bytes = c_int::try_from(size_of::<OpenFile<M>>()).unwrap_or(c_int::MAX);
+    let store = Mutex::new(Some(Arc::clone(store)));
+    let app: &'static App<M> =
+        Box::leak(Box::new(App { store, batch_atomic: options.batch_atomic, parent }));
+    let held: &'static _ = &app.store;
+    let vfs = Box::into_raw(Box::new(sqlite3_vfs {
+        iVersion: parent_version.min(2),
+        szOsFile: own_bytes.max(parent_bytes),
+        mxPathname: PATH_BYTES_MAX,
+        pNext: null_mut(),
+        zName: c_name.into_raw(),
+        pAppData: ptr::from_ref(app).cast_mut().cast(),
+        xOpen: Some(open::<M>),
+        xDelete: Some(delete::<M>),
+        xAccess: Some(access::<M>),
+        xFullPathname: Some(full_pathname),
+        xDlOpen: Some(dl_open::<M>),
+        xDlError: Some(dl_error::<M>),
+        xDlSym: Some(dl_sym::<M>),
+        xDlClose: Some(dl_close::<M>),
+        xRandomness: Some(randomness::<M>),
+        xSleep: Some(sleep::<M>),
+        xCurrentTime: Some(current_time::<M>),
+        xGetLastError: Some(last_error),
+        xCurrentTimeInt64: Some(current_time_int64::<M>),
+        xSetSystemCall: None,
+        xGetSystemCall: None,
+        xNextSystemCall: None,
+    }));
+    // SAFETY: it is filled as SQLite wants it, and never freed.
+    let code = unsafe { ffi::sqlite3_vfs_register(vfs, c_int::from(options.make_default)) };
+    check("register it", code)?;
+    Ok(Registration { vfs, release: Box::new(|| *held.lock() = None) })
+}
+
+fn check(what: &'static str, code: c_int) -> Result<(), RegisterError> {
+    if code == ffi::SQLITE_OK { Ok(()) } else { Err(RegisterError::Sqlite { what, code }) }
+}
+
+/// What SQLite takes for a `sqlite3_file`.
+#[repr(C)]
+struct OpenFile<M: Medium> {
+    /// First, because SQLite reads the table of methods there.
+    base: sqlite3_file,
+    /// From `Box::into_raw`, until `xClose`.
+    file: *mut File<M>,
+}
+
+impl<M: Medium> OpenFile<M> {
+    /// The methods of its files. Version 1: neither shared memory nor mapped pages.
+    const METHODS: &'static sqlite3_io_methods = &sqlite3_io_methods {
+        iVersion: 1,
+        xClose: Some(close::<M>),
+        xRead: Some(read::<M>),
+        xWrite: Some(write::<M>),
+        xTruncate: Some(truncate::<M>),
+        xSync: Some(sync::<M>),
+        xFileSize: Some(file_size::<M>),
+        xLock: Some(lock::<M>),
+        xUnlock: Some(unlock::<M>),
+        xCheckReservedLock: Some(check_reserved_lock::<M>),
+        xFileControl: Some(file_control::<M>),
+        xSectorSize: Some(sector_size),
+        xDeviceCharacteristics: Some(device_characteristics::<M>),
+        xShmMap: None,
+        xShmLock: None,
+        xShmBarrier: None,
+        xShmUnmap: None,
+        xFetch: None,
+        xUnfetch: None,
+    };
+}
+
+/// Runs safe code for SQLite: errors are put into its log, panics become `otherwise`.
+fn guard(otherwise: c_int, body: impl FnOnce() -> Result<c_int, DatabaseError>) -> c_int {
+    let (code, message) = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(code)) => return code,
+        Ok(Err(error)) => (error.code(otherwise), error.to_string()),
+        Err(_) => (otherwise, "everbyte-sqlite panicked; this is a bug in it".to_owned()),
+    };
+    if let Ok(message) = CString::new(message) {
+        // SAFETY: the format has one argument, a string that ends in NUL.
+        unsafe { ffi::sqlite3_log(code, c"%s".as_ptr(), message.as_ptr()) };
+    }
+    code
+}
+
+/// An open file.
+///
+/// # Safety
+/// `file` is one that `open::<M>` filled and `close::<M>` has not had, in use by this thread alone,
+/// which keeps no other reference to it for `'a`.
+unsafe fn opened<'a, M: Medium>(file: *mut sqlite3_file) -> &'a mut File<M> {
+    // SAFETY: by this function's contract it is the `base` of an `OpenFile<M>`.
+    let file = unsafe { (*file.cast::<OpenFile<M>>()).file };
+    // SAFETY: `open` put a box there, which lives until `close`.
+    unsafe { &mut *file }
+}
+
+/// What a VFS carries.
+///
+/// # Safety
+/// `vfs` is one that `register::<M>` made.
+unsafe fn app<M: Medium>(vfs: *mut sqlite3_vfs) -> &'static App<M> {
+    // SAFETY: by this function's contract; nobody changes the field.
+    let app = unsafe { (*vfs).pAppData };
+    // SAFETY: `register` leaked an `App<M>` and put it there.
+    unsafe { &*app.cast::<App<M>>() }
+}
+
+impl<M: Medium> App<M> {
+    fn store(&self) -> Result<Arc<Store<M>>, DatabaseError> {
+        self.store.lock().clone().ok_or(DatabaseError::Unregistered)
+    }
+}
+
+/// A string of SQLite's.
+///
+/// # Safety
+/// `path` ends in NUL and lives as long as `'a`.
+unsafe fn text<'a>(path: *const c_char) -> Result<&'a str, DatabaseError> {
+    // SAFETY: by this function's contract.
+    let path = unsafe { CStr::from_ptr(path) };
+    path.to_str().map_err(|_| DatabaseError::Unsupported { what: "a name that is not UTF-8" })
+}
+
+unsafe extern "C" fn open<M: Medium>(
+    vfs: *mut sqlite3_vfs,
+    path: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite passes a place for a file of this VFS. Without methods, it is not closed.
+    unsafe { (*file).pMethods = null() };
+    // SAFETY: SQLite passes the VFS that was registered.
+    let app = unsafe { app::<M>(vfs) };
+    if path.is_null() || flags & TEMPORARY != 0 {
+        // SAFETY: the parent is never freed, and the place is large enough for its files; it fills
+        // in its own methods, so that the file never comes back here.
+        return match unsafe { (*app.parent).xOpen } {
+            // SAFETY: as before.
+            Some(open) => unsafe { open(app.parent, path, file, flags, out_flags) },
+            None => ffi::SQLITE_CANTOPEN,
+        };
+    }
+    guard(ffi::SQLITE_CANTOPEN, || {
+        if flags & ffi::SQLITE_OPEN_SUPER_JOURNAL != 0 {
+            let what = "a transaction over several attached databases";
+            return Err(DatabaseError::Unsupported { what });
+        }
+        // SAFETY: SQLite's string, not NULL.
+        let (name, kind) = file_of(unsafe { text(path) }?);
+        let opened = File::open(app.store()?.database(name)?, kind, flags, app.batch_atomic)?;
+        if !out_flags.is_null() {
+            // SAFETY: SQLite's place for the result.
+            unsafe { *out_flags = opened.flags(flags) };
+        }
+        let base = sqlite3_file { pMethods: OpenFile::<M>::METHODS };
+        let open_file = OpenFile { base, file: Box::into_raw(Box::new(opened)) };
+        // SAFETY: `szOsFile` makes the place large enough, and SQLite aligns it for any type.
+        unsafe { file.cast::<OpenFile<M>>().write(open_file) };
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn close<M: Medium>(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: SQLite closes what `open` filled, once.
+    let open_file = unsafe { file.cast::<OpenFile<M>>().read() };
+    guard(ffi::SQLITE_IOERR_CLOSE, || {
+        // SAFETY: `open` made the box, and SQLite uses no file after it closed it.
+        let file = unsafe { Box::from_raw(open_file.file) };
+        file.close()?;
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn read<M: Medium>(
+    file: *mut sqlite3_file,
+    out: *mut c_void,
+    len: c_int,
+    offset: i64,
+) -> c_int {
+    let (out, len) = (out.cast::<u8>(), usize::try_from(len).unwrap_or(0));
+    // What the file does not have must be zero; and Rust may only see bytes that are set.
+    // SAFETY: SQLite passes a buffer of `len` bytes.
+    unsafe { out.write_bytes(0, len) };
+    // SAFETY: the same buffer, now set, and nobody else's during the call.
+    let out = unsafe { std::slice::from_raw_parts_mut(out, len) };
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_READ, || {
+        let short = file.read(offset.unsigned_abs(), out)? < len;
+        Ok(if short { ffi::SQLITE_IOERR_SHORT_READ } else { ffi::SQLITE_OK })
+    })
+}
+
+unsafe extern "C" fn write<M: Medium>(
+    file: *mut sqlite3_file,
+    data: *const c_void,
+    len: c_int,
+    offset: i64,
+) -> c_int {
+    let len = usize::try_from(len).unwrap_or(0);
+    // SAFETY: SQLite passes a buffer of `len` bytes that nobody changes during the call.
+    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) };
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_WRITE, || {
+        file.write(offset.unsigned_abs(), data)?;
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn truncate<M: Medium>(file: *mut sqlite3_file, length: i64) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_TRUNCATE, || {
+        file.truncate(length.unsigned_abs())?;
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn sync<M: Medium>(file: *mut sqlite3_file, _flags: c_int) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_FSYNC, || {
+        file.sync()?;
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn file_size<M: Medium>(file: *mut sqlite3_file, out: *mut i64) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_FSTAT, || {
+        let length = i64::try_from(file.length()).unwrap_or(i64::MAX);
+        // SAFETY: SQLite's place for the result.
+        unsafe { *out = length };
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+fn level(code: c_int) -> Level {
+    match code {
+        ffi::SQLITE_LOCK_NONE => Level::None,
+        ffi::SQLITE_LOCK_SHARED => Level::Shared,
+        ffi::SQLITE_LOCK_RESERVED => Level::Reserved,
+        ffi::SQLITE_LOCK_PENDING => Level::Pending,
+        _ => Level::Exclusive,
+    }
+}
+
+unsafe extern "C" fn lock<M: Medium>(file: *mut sqlite3_file, wanted: c_int) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_LOCK, || {
+        Ok(if file.lock(level(wanted)) { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY })
+    })
+}
+
+unsafe extern "C" fn unlock<M: Medium>(file: *mut sqlite3_file, to: c_int) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_UNLOCK, || {
+        file.unlock(level(to));
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn check_reserved_lock<M: Medium>(
+    file: *mut sqlite3_file,
+    out: *mut c_int,
+) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(ffi::SQLITE_IOERR_CHECKRESERVEDLOCK, || {
+        let reserved = c_int::from(file.is_reserved());
+        // SAFETY: SQLite's place for the result.
+        unsafe { *out = reserved };
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn file_control<M: Medium>(
+    file: *mut sqlite3_file,
+    op: c_int,
+    _argument: *mut c_void,
+) -> c_int {
+    // SQLite turns to its journal if a batch fails with a code of the IOERR family.
+    let otherwise = match op {
+        ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => ffi::SQLITE_IOERR_BEGIN_ATOMIC,
+        ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => ffi::SQLITE_IOERR_COMMIT_ATOMIC,
+        ffi::SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE => ffi::SQLITE_IOERR_ROLLBACK_ATOMIC,
+        _ => return ffi::SQLITE_NOTFOUND,
+    };
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(otherwise, || {
+        if !file.has_batches() {
+            return Ok(ffi::SQLITE_NOTFOUND);
+        }
+        match op {
+            ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => file.begin_batch()?,
+            ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => file.commit_batch()?,
+            _ => file.roll_back_batch(),
+        }
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn sector_size(_file: *mut sqlite3_file) -> c_int {
+    c_int::try_from(BLOCK).unwrap_or(c_int::MAX)
+}
+
+unsafe extern "C" fn device_characteristics<M: Medium>(file: *mut sqlite3_file) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened::<M>(file) };
+    guard(0, || Ok(file.characteristics()))
+}
+
+unsafe extern "C" fn delete<M: Medium>(
+    vfs: *mut sqlite3_vfs,
+    path: *const c_char,
+    _sync_directory: c_int,
+) -> c_int {
+    guard(ffi::SQLITE_IOERR_DELETE, || {
+        // SAFETY: the VFS that was registered.
+        let app = unsafe { app::<M>(vfs) };
+        // SAFETY: SQLite's string, not NULL.
+        let (name, kind) = file_of(unsafe { text(path) }?);
+        if kind == FileKind::Main {
+            return Err(DatabaseError::Unsupported { what: "deleting a database through SQLite" });
+        }
+        app.store()?.database(name)?.delete(kind)?;
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+unsafe extern "C" fn access<M: Medium>(
+    vfs: *mut sqlite3_vfs,
+    path: *const c_char,
+    _how: c_int,
+    out: *mut c_int,
+) -> c_int {
+    guard(ffi::SQLITE_IOERR_ACCESS, || {
+        // SAFETY: the VFS that was registered.
+        let app = unsafe { app::<M>(vfs) };
+        // SAFETY: SQLite's string, not NULL.
+        let (name, kind) = file_of(unsafe { text(path) }?);
+        let store = app.store()?;
+        let there = match store.pool().volume(name) {
+            Ok(_) => store.database(name)?.length(kind).is_some(),
+            Err(_) => false,
+        };
+        // SAFETY: SQLite's place for the result.
+        unsafe { *out = c_int::from(there) };
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+/// The path without the slashes that a URI's path begins with: volumes are in no directory.
+unsafe extern "C" fn full_pathname(
+    _vfs: *mut sqlite3_vfs,
+    path: *const c_char,
+    out_bytes: c_int,
+    out: *mut c_char,
+) -> c_int {
+    // SAFETY: SQLite's string, not NULL.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
+    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+    let name = &path[slashes..];
+    if usize::try_from(out_bytes).is_ok_and(|room| name.len() <= room) {
+        // SAFETY: the buffer has `out_bytes` bytes, no fewer than the name, and is not SQLite's
+        // string.
+        unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), out, name.len()) };
+        ffi::SQLITE_OK
+    } else {
+        ffi::SQLITE_CANTOPEN
+    }
+}
+
+/// No error here has a number of the system's.
+unsafe extern "C" fn last_error(_: *mut sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
+    0
+}
+
+/// Hands a call on to the parent, or answers `$otherwise` if it has no such function.
+macro_rules! parents {
+    ($vfs:ident, $function:ident, $otherwise:expr $(, $argument:ident)*) => {{
+        // SAFETY: the VFS that was registered.
+        let parent = unsafe { app::<M>($vfs) }.parent;
+        // SAFETY: the parent was SQLite's default VFS, which is never freed.
+        match unsafe { (*parent).$function } {
+            // SAFETY: the arguments are those that SQLite passes to any VFS.
+            Some(function) => unsafe { function(parent $(, $argument)*) },
+            None => $otherwise,
+        }
+    }};
+}
+
+unsafe extern "C" fn dl_open<M: Medium>(vfs: *mut sqlite3_vfs, path: *const c_char) -> *mut c_void {
+    parents!(vfs, xDlOpen, null_mut(), path)
+}
+
+unsafe extern "C" fn dl_error<M: Medium>(vfs: *mut sqlite3_vfs, bytes: c_int, out: *mut c_char) {
+    parents!(vfs, xDlError, (), bytes, out);
+}
+
+type Symbol = unsafe extern "C" fn(*mut sqlite3_vfs, *mut c_void, *const c_char);
+
+unsafe extern "C" fn dl_sym<M: Medium>(
+    vfs: *mut sqlite3_vfs,
+    library: *mut c_void,
+    symbol: *const c_char,
+) -> Option<Symbol> {
+    parents!(vfs, xDlSym, None, library, symbol)
+}
+
+unsafe extern "C" fn dl_close<M: Medium>(vfs: *mut sqlite3_vfs, library: *mut c_void) {
+    parents!(vfs, xDlClose, (), library);
+}
+
+unsafe extern "C" fn randomness<M: Medium>(
+    vfs: *mut sqlite3_vfs,
+    bytes: c_int,
+    out: *mut c_char,
+) -> c_int {
+    parents!(vfs, xRandomness, 0, bytes, out)
+}
+
+unsafe extern "C" fn sleep<M: Medium>(vfs: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
+    parents!(vfs, xSleep, 0, microseconds)
+}
+
+unsafe extern "C" fn current_time<M: Medium>(vfs: *mut sqlite3_vfs, out: *mut f64) -> c_int {
+    parents!(vfs, xCurrentTime, ffi::SQLITE_ERROR, out)
+}
+
+unsafe extern "C" fn current_time_int64<M: Medium>(vfs: *mut sqlite3_vfs, out: *mut i64) -> c_int {
+    parents!(vfs, xCurrentTimeInt64, ffi::SQLITE_ERROR, out)
+}

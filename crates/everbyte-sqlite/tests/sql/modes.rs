@@ -1,0 +1,161 @@
+//! The same SQL in every journal mode, and what each mode leaves of journals.
+
+use everbyte_media::Mapped;
+use rusqlite::Connection;
+
+use crate::{Bench, number, pragma, usual_bench};
+
+/// Rows that the workload leaves in `item`.
+const ROWS_LEFT: i64 = 300;
+
+/// Connects and sets the journal mode, with WAL's exclusive locking.
+fn connect(bench: &Bench<Mapped>, mode: &str) -> Connection {
+    let db = bench.connect();
+    if mode == "wal" {
+        assert_eq!(pragma(&db, "locking_mode = EXCLUSIVE"), "exclusive");
+    }
+    assert_eq!(pragma(&db, &format!("journal_mode = {mode}")), mode);
+    db
+}
+
+/// Everything that ordinary programs do. `rolls_back` is off for the mode that cannot.
+fn workload(db: &Connection, rolls_back: bool) {
+    db.execute_batch(
+        "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, stock INTEGER);
+         CREATE INDEX by_name ON item (name);
+         CREATE TABLE file (content BLOB);",
+    )
+    .unwrap();
+    db.execute_batch("BEGIN").unwrap();
+    for id in 0..500 {
+        let name = format!("item {:05}", id * 7919 % 1000);
+        db.execute("INSERT INTO item VALUES (?1, ?2, 10)", (id, name)).unwrap();
+    }
+    db.execute_batch("COMMIT").unwrap();
+    if rolls_back {
+        db.execute_batch(
+            "BEGIN; UPDATE item SET stock = 0; DELETE FROM item WHERE id < 400; ROLLBACK",
+        )
+        .unwrap();
+        db.execute_batch(
+            "BEGIN; SAVEPOINT inner; UPDATE item SET stock = 99; ROLLBACK TO inner; RELEASE inner;
+             SAVEPOINT other; UPDATE item SET stock = 11 WHERE id < 100; RELEASE other; COMMIT",
+        )
+        .unwrap();
+    } else {
+        db.execute_batch("UPDATE item SET stock = 11 WHERE id < 100").unwrap();
+    }
+    assert_eq!(number(db, "SELECT sum(stock) FROM item"), 5100);
+    let large: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 4]).collect();
+    db.execute("INSERT INTO file VALUES (?1)", [&large]).unwrap();
+    let found: Vec<u8> = db.query_row("SELECT content FROM file", [], |row| row.get(0)).unwrap();
+    assert!(found == large);
+    db.execute_batch("DELETE FROM file; DELETE FROM item WHERE id >= 300; VACUUM").unwrap();
+    verify(db);
+}
+
+fn verify(db: &Connection) {
+    assert_eq!(pragma(db, "integrity_check"), "ok");
+    assert_eq!(number(db, "SELECT count(*) FROM item"), ROWS_LEFT);
+    let indexed = "SELECT count(*) FROM item INDEXED BY by_name WHERE name >= 'item '";
+    assert_eq!(number(db, indexed), ROWS_LEFT);
+    assert_eq!(number(db, "SELECT sum(stock) FROM item"), 100 * 11 + 200 * 10);
+    let pages = number(db, "PRAGMA page_count");
+    assert!(pages < 40, "{pages} pages are left after VACUUM");
+}
+
+/// Runs the workload in a mode, then looks at the result through another connection.
+fn run(mode: &str, batch_atomic: bool) -> Bench<Mapped> {
+    let bench = usual_bench(batch_atomic);
+    let db = connect(&bench, mode);
+    workload(&db, mode != "off");
+    db.close().unwrap();
+    verify(&connect(&bench, mode));
+    bench
+}
+
+#[test]
+fn delete() {
+    run("delete", false);
+}
+
+#[test]
+fn truncate() {
+    run("truncate", false);
+}
+
+#[test]
+fn persist() {
+    run("persist", false);
+}
+
+#[test]
+fn memory() {
+    run("memory", false);
+}
+
+#[test]
+fn off() {
+    run("off", false);
+}
+
+#[test]
+fn wal_with_exclusive_locking() {
+    run("wal", false);
+    run("wal", true);
+}
+
+#[test]
+fn wal_without_exclusive_locking_is_not_entered() {
+    let bench = usual_bench(true);
+    assert_eq!(pragma(&bench.connect(), "journal_mode = wal"), "delete");
+}
+
+#[test]
+fn batches_in_every_mode_that_has_them() {
+    for mode in ["delete", "truncate", "persist", "memory"] {
+        run(mode, true);
+    }
+}
+
+#[test]
+fn each_mode_uses_the_files_that_it_should() {
+    for (mode, journal, wal) in [
+        ("delete", true, false),
+        ("truncate", true, false),
+        ("persist", true, false),
+        ("memory", false, false),
+        ("off", false, false),
+        ("wal", false, true),
+    ] {
+        let bench = usual_bench(false);
+        let db = connect(&bench, mode);
+        let before = bench.store.activity(crate::NAME).unwrap();
+        db.execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (1);").unwrap();
+        let activity = bench.store.activity(crate::NAME).unwrap();
+        assert_eq!(
+            activity.journal_writes > before.journal_writes,
+            journal,
+            "{mode}: {activity:?}"
+        );
+        assert_eq!(activity.wal_writes > before.wal_writes, wal, "{mode}: {activity:?}");
+        assert_eq!(activity.batches_committed, 0, "{mode}: {activity:?}");
+    }
+}
+
+#[test]
+fn page_sizes() {
+    for page_bytes in [512, 1024, 65536] {
+        for batch_atomic in [false, true] {
+            let bench = usual_bench(batch_atomic);
+            let db = bench.connect();
+            db.execute_batch(&format!("PRAGMA page_size = {page_bytes}; CREATE TABLE t (b);"))
+                .unwrap();
+            db.execute("INSERT INTO t VALUES (randomblob(200000))", []).unwrap();
+            db.execute_batch("BEGIN; DELETE FROM t; ROLLBACK;").unwrap();
+            assert_eq!(number(&db, "PRAGMA page_size"), page_bytes);
+            assert_eq!(number(&bench.connect(), "SELECT length(b) FROM t"), 200_000);
+            assert_eq!(pragma(&db, "integrity_check"), "ok");
+        }
+    }
+}
