@@ -25,6 +25,8 @@ const ROUNDS_VARIABLE: &str = "EVERBYTE_SQLITE_KILL_ROUNDS";
 const ROUNDS: u64 = 10;
 /// Rows that every transaction changes, on several pages.
 const ROWS: i64 = 60;
+/// Newest transactions that are kept in the list of them, so that the database does not grow.
+const KEPT: i64 = 1000;
 /// The longest time that a child lives after its first commit.
 const LIFE_MS_MAX: u64 = 60;
 
@@ -68,9 +70,10 @@ fn child(pool: &Path, mode: &str) {
     let journal = if mode == BATCH { "delete" } else { mode };
     assert_eq!(set(&db, &format!("journal_mode = {journal}")), journal);
     let mut out = std::io::stdout().lock();
-    for n in number(&db, "SELECT count(*) FROM done") + 1.. {
+    for n in number(&db, "SELECT max(n) FROM done") + 1.. {
         db.execute_batch(&format!(
-            "BEGIN; UPDATE t SET last = {n}; INSERT INTO done VALUES ({n}, randomblob(700)); COMMIT;"
+            "BEGIN; UPDATE t SET last = {n}; INSERT INTO done VALUES ({n}, randomblob(700));
+             DELETE FROM done WHERE n <= {n} - {KEPT}; COMMIT;"
         ))
         .unwrap();
         writeln!(out, "{n}").unwrap();
@@ -96,22 +99,25 @@ fn kill_a_child(pool: &Path, mode: &str, life: Duration) -> i64 {
 }
 
 /// Checks that every transaction is there as a whole or not at all, and those up to `answered`
-/// are. Returns how many there are.
+/// are. Returns the newest.
 fn judge(pool: &Path, mode: &str, answered: i64) -> i64 {
     let Open { db, _vfs, .. } = open(pool, mode);
     assert_eq!(set(&db, "integrity_check"), "ok");
-    let (rows, least) =
-        (number(&db, "SELECT count(*) FROM t"), number(&db, "SELECT min(last) FROM t"));
-    let (most, done) =
-        (number(&db, "SELECT max(last) FROM t"), number(&db, "SELECT count(*) FROM done"));
-    let newest = number(&db, "SELECT coalesce(max(n), 0) FROM done");
-    let whole = least == most && most == done && done == newest && rows == ROWS;
-    assert!(whole, "{mode}: {rows} rows of {least} to {most}, {done} done up to {newest}");
+    let rows = number(&db, "SELECT count(*) FROM t");
+    let (least, most) =
+        (number(&db, "SELECT min(last) FROM t"), number(&db, "SELECT max(last) FROM t"));
+    let (kept, newest) =
+        (number(&db, "SELECT count(*) FROM done"), number(&db, "SELECT max(n) FROM done"));
+    let whole = least == most && most == newest && rows == ROWS && kept == KEPT.min(newest + 1);
+    assert!(whole, "{mode}: {rows} rows of {least} to {most}, {kept} kept up to {newest}");
     let expected = answered..=answered + 1;
-    assert!(expected.contains(&done), "{mode}: {done} transactions are there, {answered} answered");
+    assert!(
+        expected.contains(&newest),
+        "{mode}: transaction {newest} is there, {answered} answered"
+    );
     // The next child has another mode, which a database in WAL mode would not let it have.
     assert_eq!(set(&db, "journal_mode = delete"), "delete");
-    done
+    newest
 }
 
 fn prepare(pool: &Path) {
@@ -119,7 +125,9 @@ fn prepare(pool: &Path) {
     create(pool, &options, &mut |_, _| ()).unwrap();
     let Open { db, _vfs, pool } = open(pool, BATCH);
     db.execute_batch(
-        "CREATE TABLE t (id INTEGER PRIMARY KEY, last, filler); CREATE TABLE done (n, f);",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, last, filler);
+         CREATE TABLE done (n INTEGER PRIMARY KEY, filler);
+         INSERT INTO done VALUES (0, 0);",
     )
     .unwrap();
     for id in 0..ROWS {

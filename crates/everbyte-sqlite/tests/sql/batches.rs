@@ -82,12 +82,13 @@ fn what_the_page_cache_cannot_hold_goes_through_the_journal() {
 }
 
 #[test]
-fn a_timer_of_checkpoints_is_no_hindrance() {
+fn no_timer_makes_a_checkpoint_within_a_batch() {
     let bench = usual_bench(true);
-    let timer = bench.store.pool().start_timer(std::time::Duration::from_micros(50)).unwrap();
     let db = bench.connect();
     db.execute_batch("CREATE TABLE t (n, b)").unwrap();
-    let before = activity(&bench);
+    let volume = bench.store.pool().volume(NAME).unwrap();
+    let (before, checkpoints) = (activity(&bench), volume.checkpoints());
+    let timer = bench.store.pool().start_timer(std::time::Duration::from_micros(50)).unwrap();
     for n in 0..200 {
         db.execute("INSERT INTO t VALUES (?1, randomblob(9000))", [n]).unwrap();
     }
@@ -95,5 +96,6 @@ fn a_timer_of_checkpoints_is_no_hindrance() {
     let after = activity(&bench);
     assert_eq!(after.journal_writes, before.journal_writes, "{after:?}");
     assert_eq!(after.batches_committed - before.batches_committed, 200, "{after:?}");
+    assert_eq!(volume.checkpoints() - checkpoints, 200, "those of the commits and no others");
     assert_eq!(pragma(&db, "integrity_check"), "ok");
 }
