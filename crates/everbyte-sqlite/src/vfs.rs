@@ -137,7 +137,7 @@ pub fn register<M: Medium>(
         return Err(RegisterError::Sqlite { what: "name a default VFS", code: ffi::SQLITE_ERROR });
     }
     // Temporary files are the parent's in the same place, so it must be large enough for either.
-    // SAFETY: SQLite returned it, and its own VFSes are never freed.
+    // SAFETY: SQLite returned it, and a VFS that is the default must stay as long as connections.
     let sqlite3_vfs { iVersion: parent_version, szOsFile: parent_bytes, .. } = unsafe { *parent };
     let own_bytes = c_int::try_from(size_of::<OpenFile<M>>()).unwrap_or(c_int::MAX);
     let store = Mutex::new(Some(Arc::clone(store)));
@@ -212,14 +212,17 @@ impl<M: Medium> OpenFile<M> {
     };
 }
 
-/// Runs safe code for SQLite: errors are put into its log, panics become `otherwise`.
+/// Runs safe code for SQLite: errors are put into its log, but for the absence of a file that it
+/// meant to delete, which it expects; panics become `otherwise`.
 fn guard(otherwise: c_int, body: impl FnOnce() -> Result<c_int, DatabaseError>) -> c_int {
     let (code, message) = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(code)) => return code,
         Ok(Err(error)) => (error.code(otherwise), error.to_string()),
         Err(_) => (otherwise, "everbyte-sqlite panicked; this is a bug in it".to_owned()),
     };
-    if let Ok(message) = CString::new(message) {
+    if code != ffi::SQLITE_IOERR_DELETE_NOENT
+        && let Ok(message) = CString::new(message)
+    {
         // SAFETY: the format has one argument, a string that ends in NUL.
         unsafe { ffi::sqlite3_log(code, c"%s".as_ptr(), message.as_ptr()) };
     }
@@ -277,8 +280,9 @@ unsafe extern "C" fn open<M: Medium>(
     // SAFETY: SQLite passes the VFS that was registered.
     let app = unsafe { app::<M>(vfs) };
     if path.is_null() || flags & TEMPORARY != 0 {
-        // SAFETY: the parent is never freed, and the place is large enough for its files; it fills
-        // in its own methods, so that the file never comes back here.
+        // SAFETY: the parent was SQLite's default VFS, which stays as long as connections; the place
+        // is large enough for its files; it fills in its own methods, so that the file never comes
+        // back here.
         return match unsafe { (*app.parent).xOpen } {
             // SAFETY: as before.
             Some(open) => unsafe { open(app.parent, path, file, flags, out_flags) },
@@ -531,7 +535,7 @@ macro_rules! parents {
     ($vfs:ident, $function:ident, $otherwise:expr $(, $argument:ident)*) => {{
         // SAFETY: the VFS that was registered.
         let parent = unsafe { app::<M>($vfs) }.parent;
-        // SAFETY: the parent was SQLite's default VFS, which is never freed.
+        // SAFETY: the parent was SQLite's default VFS, which stays as long as connections.
         match unsafe { (*parent).$function } {
             // SAFETY: the arguments are those that SQLite passes to any VFS.
             Some(function) => unsafe { function(parent $(, $argument)*) },
