@@ -11,7 +11,9 @@ of them makes of it. `judge` demands:
 - requests without FUA vanish from the end only: if one is there, every request answered before it
   was issued is there as well.
 
-Where two prefixes give the same bytes, the doubt is decided in the server's favour.
+Where two prefixes give the same bytes, the doubt is decided in the server's favour. A request that
+changes nothing in a block is not proved by what that block holds: zeroes over zeroes, with a durable
+write on top, may be undone elsewhere while the durable write stays.
 """
 
 import struct
@@ -181,8 +183,8 @@ def judge_requests(ledger, lowest, highest):
     """Whole requests, and their order; see the module's head."""
     faults, present, missing = [], set(), set()
     for block, lo in lowest.items():
-        requests = ledger.on_block[block]
-        present.update(requests[:lo])
+        requests, versions = ledger.on_block[block], list(ledger.versions(block))
+        present.update(r for k, r in enumerate(requests[:lo]) if versions[k] != versions[k + 1])
         missing.update(requests[highest[block] :])
     for request in sorted(present & missing, key=lambda r: r.number):
         faults.append(f"half of a request is there: {request}")
@@ -236,7 +238,8 @@ def shows(ledger, request, but_for):
         if block != but_for:
             versions = list(ledger.versions(block))
             before = ledger.on_block[block].index(request) + 1
-            if versions[-1] not in versions[:before]:
+            changed = versions[before] != versions[before - 1]
+            if changed and versions[-1] not in versions[:before]:
                 return True
     return False
 
