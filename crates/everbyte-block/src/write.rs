@@ -256,7 +256,10 @@ impl<M: Medium> BlockVolume<M> {
         let entry = map::load_entry(self.medium(), at)?;
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
-            self.volume().expect(block.offset().plus(piece.start as u64), piece.data.len());
+            // What replaces the block leaves its bytes alone.
+            let in_place = piece.lines().count() < self.threshold_lines();
+            let len = if in_place { piece.data.len() } else { 0 };
+            self.volume().expect(block.offset().plus(piece.start as u64), len);
         }
         let allowed = settled && self.volume().short_path_allowed(at, named);
         Ok(allowed.then_some((at, entry)))
