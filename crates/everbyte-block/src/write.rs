@@ -323,9 +323,11 @@ impl<M: Medium> BlockVolume<M> {
             return Ok(Short::NotAllowed);
         }
         writer.log_redo(block, lines, piece.start, piece.data);
-        // What the lines hold beside the piece was read for the record.
-        self.medium().check_range(block.offset(), BLOCK_U64)?;
+        // What the lines hold beside the piece was read for the record. The record is fenced even if
+        // that failed: torn, it would hide later records of the lane from recovery.
+        let read = self.medium().check_range(block.offset(), BLOCK_U64);
         let mut committed = writer.commit()?;
+        read?;
         for (at, data) in piece.parts_in(block, lines) {
             committed.store(at, data);
         }
