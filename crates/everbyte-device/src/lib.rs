@@ -4,12 +4,14 @@
 //! Knows nothing of pools or protocols.
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod conformance;
 mod device;
 mod memory;
 mod range;
 mod socket;
 
+pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
 pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
 pub use memory::MemoryDevice;
