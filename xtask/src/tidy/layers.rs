@@ -24,7 +24,7 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 14] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -65,6 +65,7 @@ const ROWS: [Row; 13] = [
     row("everbyte-pool", &["everbyte-media", "everbyte-slots"], &["everbyte-crash"]),
     row("everbyte-crash", &["everbyte-media"], &[]),
     row("everbyte-device", &[], &[]),
+    row("everbyte-policy", &[], &[]),
     row("everbyte-slots", &[], &[]),
     Row { name: "everbyte-media", uses: &[], tests_use: &[], may_be_unsafe: true },
     row("xtask", &[], &[]),

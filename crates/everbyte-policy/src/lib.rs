@@ -1,0 +1,13 @@
+//! Replacement policies for a cache of DRAM and storage-class memory before slow storage, readers
+//! of traces, and the simulator that judges the one by the other.
+//!
+//! Owns nothing outside the process's memory: policies take accesses and give actions, the
+//! simulator counts them. Knows no pool, no device and no clock.
+#![forbid(unsafe_code)]
+
+mod access;
+pub mod policy;
+pub mod sim;
+pub mod trace;
+
+pub use access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};

@@ -1,0 +1,1 @@
+//! Traces: readers of the usual formats, our own format, and generators.
