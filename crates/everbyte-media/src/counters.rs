@@ -23,8 +23,18 @@ static OWNED: AtomicU64 = AtomicU64::new(1 << SHARED);
 /// A thread's claim on a shard.
 struct Claim(usize);
 
+#[cfg(test)]
+thread_local! {
+    /// Whether this thread is to own no shard, as if it came after too many others.
+    pub(crate) static OWNS_NONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 impl Claim {
     fn new() -> Self {
+        #[cfg(test)]
+        if OWNS_NONE.get() {
+            return Self(SHARED);
+        }
         let mut owned = OWNED.load(Relaxed);
         while owned != u64::MAX {
             let free = owned.trailing_ones();

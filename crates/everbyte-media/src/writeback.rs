@@ -128,11 +128,11 @@ fn merge(ranges: &mut Vec<Range<u64>>, gap_max: u64) {
 mod tests {
     use std::cell::RefCell;
     use std::ptr;
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::*;
+    use crate::counters::OWNS_NONE;
 
     thread_local! {
         static SYNCED: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
@@ -178,12 +178,8 @@ mod tests {
         assert_eq!(synced(), expected);
     }
 
-    /// Held by tests that need shards to be free, or to be taken.
-    static SHARDS_IN_USE: Mutex<()> = Mutex::new(());
-
     #[test]
     fn a_fence_leaves_other_shards_alone() {
-        let _free = SHARDS_IN_USE.lock();
         let write_back = WriteBack::with_sync(record);
         write_back.note(PoolOffset(0), 1);
         let mine = shard();
@@ -210,24 +206,15 @@ mod tests {
             FINISHED.store(true, Ordering::SeqCst);
             Ok(())
         });
-        let _taken = SHARDS_IN_USE.lock();
-        let (taken, done) = (Barrier::new(SHARDS + 1), Barrier::new(SHARDS + 1));
         std::thread::scope(|scope| {
-            // Whoever comes after these shares a shard.
-            for _ in 0..SHARDS {
-                scope.spawn(|| {
-                    shard();
-                    taken.wait();
-                    done.wait();
-                });
-            }
-            taken.wait();
-            let shared = scope.spawn(|| {
+            let one = scope.spawn(|| {
+                OWNS_NONE.set(true);
                 write_back.note(PoolOffset(0), 1);
                 write_back.fence(ptr::null_mut(), |_| {}).unwrap();
                 shard()
             });
             let other = scope.spawn(|| {
+                OWNS_NONE.set(true);
                 while !STARTED.load(Ordering::SeqCst) {
                     std::thread::yield_now();
                 }
@@ -235,9 +222,7 @@ mod tests {
                 assert!(FINISHED.load(Ordering::SeqCst), "the fence returned too early");
                 shard()
             });
-            let shards = (shared.join(), other.join());
-            done.wait();
-            assert_eq!(shards.0.unwrap(), shards.1.unwrap());
+            assert_eq!(one.join().unwrap(), other.join().unwrap(), "they share a shard");
         });
     }
 

@@ -7,6 +7,7 @@
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 
 use crate::alloc::{Allocator, BlockRun};
+use crate::format::Corrupt;
 use crate::owner::take_from;
 use crate::pool::{Pool, PoolError};
 use crate::volume::{Volume, WriteError};
@@ -63,6 +64,7 @@ impl<M: Medium> Pool<M> {
         if let Some(reason) = self.read_only_reason() {
             report.problems.push(format!("the pool is read-only: {reason}"));
         }
+        report.problems.extend(self.lost_headers().iter().map(Corrupt::to_string));
         if let Some(reason) = self.space_unknown() {
             report.problems.push(format!("which blocks are free is unknown: {reason}"));
         }

@@ -126,6 +126,20 @@ fn a_damaged_entry_is_an_error_for_its_block_alone() {
 }
 
 #[test]
+fn a_header_that_cannot_be_read_is_a_problem_also_after_a_clean_shutdown() {
+    let medium = pool_with_data(0);
+    let pool = open(&medium).unwrap();
+    pool.close().unwrap();
+    drop(pool);
+    // The state of the third header, which no volume uses.
+    flip(&medium, 4 * 4096);
+    let pool = open(&medium).unwrap();
+    assert_eq!(pool.space_unknown(), None, "what is free was saved");
+    let problems = pool.check().unwrap().problems;
+    assert!(problems[0].contains("volume state at 0x4000"), "{problems:?}");
+}
+
+#[test]
 fn two_owners_of_a_block_are_found() {
     let medium = pool_with_data(0);
     let pool = open(&medium).unwrap();

@@ -85,6 +85,8 @@ pub(crate) struct Shared<M: Medium> {
     /// Why nobody knows which blocks are free, if so. Nothing is allocated then but what volumes
     /// have given up since.
     pub(crate) space_unknown: Option<String>,
+    /// Volume headers that cannot be read; there may have been volumes.
+    pub(crate) lost_headers: Vec<Corrupt>,
     pub(crate) kick: timer::Kick,
 }
 
@@ -346,6 +348,11 @@ impl<M: Medium> Pool<M> {
     #[must_use]
     pub fn space_unknown(&self) -> Option<&str> {
         self.shared.space_unknown.as_deref()
+    }
+
+    /// Volume headers that could not be read when the pool was opened.
+    pub(crate) fn lost_headers(&self) -> &[Corrupt] {
+        &self.shared.lost_headers
     }
 
     /// Calls `look` with the superblock while nobody changes it.

@@ -68,7 +68,8 @@ impl<M: Medium> Pool<M> {
             }
             read_only = Some(reason);
         }
-        let (mut found, mut space_unknown) = recover_all(&*medium, &sb, &mut summary)?;
+        let Recovered { mut found, lost_headers } = recover_all(&*medium, &sb, &mut summary)?;
+        let mut space_unknown = why_unknown(&found, &lost_headers);
         let mut alloc = Allocator::new(capacity(options, medium.len()));
         alloc.set_total_blocks(sb.size_blocks - sb.data_start);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
@@ -92,6 +93,7 @@ impl<M: Medium> Pool<M> {
             superblock: Mutex::new(sb),
             read_only,
             space_unknown,
+            lost_headers,
             kick: timer::Kick::default(),
             medium,
         });
@@ -113,31 +115,40 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// Recovers every volume. Says also why it is unknown what volumes own, if it is.
+/// What the volume table holds.
+#[derive(Default)]
+struct Recovered {
+    found: Vec<Found>,
+    lost_headers: Vec<Corrupt>,
+}
+
+/// Recovers every volume.
 fn recover_all<M: Medium>(
     medium: &M,
     sb: &Superblock,
     summary: &mut RecoverySummary,
-) -> Result<(Vec<Found>, Option<String>), PoolError> {
-    let mut found = Vec::new();
-    let mut unknown = None;
+) -> Result<Recovered, PoolError> {
+    let mut recovered = Recovered::default();
     for slot in 0..sb.table_slots {
         match recover_slot(medium, sb, slot, summary) {
-            Ok(volume) => found.extend(volume),
+            Ok(volume) => recovered.found.extend(volume),
             Err(SlotError::Pool(error)) => return Err(error),
             Err(SlotError::Unusable(corrupt)) => {
                 summary.remarks.push(corrupt.to_string());
-                unknown.get_or_insert(corrupt.to_string());
+                recovered.lost_headers.push(corrupt);
             }
         }
     }
-    for volume in &found {
-        if let Some(reason) = &volume.read_only {
-            let name = volume.descriptor.name();
-            unknown.get_or_insert(format!("volume {name}: {reason}"));
-        }
-    }
-    Ok((found, unknown))
+    Ok(recovered)
+}
+
+/// Why nobody can tell from the volumes' maps which blocks are free, if so.
+fn why_unknown(found: &[Found], lost_headers: &[Corrupt]) -> Option<String> {
+    let damaged = found.iter().find_map(|volume| {
+        let reason = volume.read_only.as_ref()?;
+        Some(format!("volume {}: {reason}", volume.descriptor.name()))
+    });
+    lost_headers.first().map(Corrupt::to_string).or(damaged)
 }
 
 /// Blocks that are given state in DRAM, at least those that are there.
