@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod bad;
 mod checksum;
 mod delta;

@@ -53,11 +53,11 @@ enum Short {
     NotAllowed,
 }
 
-fn range_of(request: &WriteRequest<'_>) -> BlockRange {
+pub(crate) fn range_of(request: &WriteRequest<'_>) -> BlockRange {
     BlockRange::of_bytes(request.offset, request.data.len() as u64)
 }
 
-fn named(request: &WriteRequest<'_>) -> RequestRange {
+pub(crate) fn named(request: &WriteRequest<'_>) -> RequestRange {
     RequestRange { offset: request.offset, len: request.data.len() as u64 }
 }
 
@@ -374,7 +374,7 @@ impl<M: Medium> BlockVolume<M> {
 }
 
 /// How many of `requests`, from the first on, share no block with each other.
-fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
+pub(crate) fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
     // Those seen so far, ascending.
     let mut ranges: SmallVec<[BlockRange; 16]> = SmallVec::new();
     for (count, request) in requests.iter().enumerate() {

@@ -62,6 +62,8 @@ pub enum Bug {
     ChecksumUnsettled,
     /// Recovery takes the first copy of the completed mark as it is.
     FirstCompletedBelieved,
+    /// Writes that are to be one are made one by one.
+    AtomicInParts,
     /// A logged line is logged again in the same epoch, with bytes that are not the oldest.
     LoggedTwice,
 }

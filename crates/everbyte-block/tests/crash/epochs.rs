@@ -194,6 +194,43 @@ fn short_path() {
 }
 
 #[test]
+fn several_writes_as_one() {
+    let mixed = vec![w(b(MAPPED), 65), w2(b(MAPPED + 1) + 9, 4096), w(b(HOLE), 8200), w(b(600), 9)];
+    let over: Vec<W> = vec![w(b(MAPPED), 65), w2(b(MAPPED) + 9, 4096), w(b(MAPPED), 9)];
+    let mut cases = Vec::new();
+    for (name, writes) in [("apart", &mixed), ("over each other", &over)] {
+        for durable in [false, true] {
+            let mut writes = writes.clone();
+            writes[0].fua = durable;
+            let steps = vec![
+                write(b(MAPPED + 2), 9),
+                Step::Atomic(writes),
+                Step::Write(w2(b(MAPPED), 65)),
+                fua(b(HOLE), 9),
+            ];
+            cases.push(
+                Case::new(format!("{name}, durable {durable}"), steps)
+                    .setup(|setup| setup.volume_blocks = 1536),
+            );
+        }
+    }
+    let touches = |block| touch(b(MAPPED + block), 4096, 128);
+    // The log has room for seven of these at once.
+    for (name, blocks) in [("beyond a full log", 0..5), ("too large", 0..8)] {
+        let steps = vec![
+            Step::Batch((5..8).map(touches).collect()),
+            Step::Atomic(blocks.map(touches).collect()),
+            write(b(MAPPED), 9),
+            Step::Flush,
+        ];
+        let mut case = Case::new(name, steps).setup(|setup| setup.options.threshold_percent = 101);
+        case.may_fill = true;
+        cases.push(case);
+    }
+    explore::all(&explore::broad(), cases);
+}
+
+#[test]
 fn groups() {
     let mixed: Vec<W> = vec![w(b(MAPPED), 65), w(b(MAPPED + 1), 4096), w(b(HOLE), 4097)];
     let twice: Vec<W> = vec![w(b(MAPPED), 65), w2(b(MAPPED), 4096), w(b(MAPPED), 9)];

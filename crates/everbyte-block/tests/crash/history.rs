@@ -11,7 +11,9 @@ use std::sync::{Arc, OnceLock};
 
 use everbyte_block::{BlockOptions, BlockVolume, GroupWriteError, owners};
 use everbyte_crash::{Log, SimMedium};
-use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, Hole, WriteRequest,
+};
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::{GroupError, OpenOptions, Pool};
 
@@ -213,6 +215,7 @@ impl<'a> History<'a> {
         match step {
             Step::Write(write) => self.write(name, std::slice::from_ref(write)),
             Step::Batch(writes) => self.write(name, writes),
+            Step::Atomic(writes) => self.write_atomic(name, writes),
             Step::Discard { at, len, fua } => self.zero(name, *at, *len, *fua, false),
             Step::Reserve { at, len, fua } => self.zero(name, *at, *len, *fua, true),
             Step::Flush => self.flush(name),
@@ -280,6 +283,31 @@ impl<'a> History<'a> {
             let sealed = apply(sealed, true, usize::MAX);
             self.track(name).sealed = Some(sealed);
         }
+        self.end(name, &begun, inside, durable, after);
+    }
+
+    /// Writes to more than one block.
+    fn write_atomic(&mut self, name: &'static str, writes: &[W]) {
+        let begun = self.note(&format!("as one: {writes:?}"));
+        let now = self.tracks[name].now.clone();
+        let bytes: Vec<Vec<u8>> = writes.iter().map(|write| write.bytes(&now)).collect();
+        let fua = if writes[0].fua { Fua::Yes } else { Fua::No };
+        let requests: Vec<WriteRequest<'_>> = writes
+            .iter()
+            .zip(&bytes)
+            .map(|(write, data)| WriteRequest { offset: write.at, data, fua })
+            .collect();
+        let (outcome, completed) = self.watch(name, |volume| volume.write_atomic(&requests));
+        let after = match outcome {
+            Ok(()) => requests.iter().fold(now.clone(), |all, r| all.with(r.offset, r.data)),
+            Err(AtomicWriteError::TooLarge { .. }) if self.case.may_fill => now.clone(),
+            Err(error) => panic!("{}: {error}", self.case.name),
+        };
+        let (inside, durable) = match (fua, completed) {
+            (Fua::Yes, _) => (vec![now], vec![after.clone()]),
+            (Fua::No, true) => (vec![now.clone()], vec![now, after.clone()]),
+            (Fua::No, false) => (Vec::new(), self.tracks[name].durable.clone()),
+        };
         self.end(name, &begun, inside, durable, after);
     }
 

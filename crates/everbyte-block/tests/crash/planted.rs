@@ -191,6 +191,12 @@ fn checksum_not_logged() {
 }
 
 #[test]
+fn atomic_in_parts() {
+    let writes = vec![w(b(MAPPED), 65).fua(), w(b(MAPPED + 1), 65)];
+    caught(Bug::AtomicInParts, vec![Step::Atomic(writes)]);
+}
+
+#[test]
 fn logged_twice() {
     caught(Bug::LoggedTwice, vec![in_place(), Step::Write(w2(b(MAPPED), 9))]);
 }

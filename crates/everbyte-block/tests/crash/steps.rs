@@ -78,6 +78,8 @@ pub(crate) enum End {
 pub(crate) enum Step {
     Write(W),
     Batch(Vec<W>),
+    /// Writes that are one; durable if the first of them is.
+    Atomic(Vec<W>),
     Discard {
         at: u64,
         len: u64,
