@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind};
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, WriteRequest};
 use everbyte_media::{BLOCK_U64, Mapped};
 use everbyte_pool::{Pool, PoolError};
@@ -107,9 +107,10 @@ impl Life {
         life
     }
 
-    /// A pool of which only `check` can say whether it is sound, but for records that are `forged`.
+    /// A pool of which only `check` and the checksums of its data can say whether it is sound, but
+    /// for records that are `forged`.
     pub(crate) fn stranger(pool: &Arc<Pool<Mapped>>, forged: bool) -> Self {
-        let clean = pool.check().is_ok_and(|report| report.is_clean());
+        let clean = pool.check().is_ok_and(|report| report.is_clean()) && has_its_checksums(pool);
         let mut life = Self {
             pool: Arc::clone(pool),
             volumes: BTreeMap::new(),
@@ -374,6 +375,25 @@ impl Actor<'_> {
 
 fn fua(wanted: bool) -> Fua {
     if wanted { Fua::Yes } else { Fua::No }
+}
+
+/// Whether the data of all volumes that can be opened are what their checksums say: a forged
+/// descriptor may ask for checksums that were never stored.
+fn has_its_checksums(pool: &Arc<Pool<Mapped>>) -> bool {
+    let volumes = pool.volumes().into_iter();
+    let opened = volumes.filter_map(|volume| BlockVolume::open(pool, volume.name()).ok());
+    let mut checked = opened.filter(|volume| volume.checksum() == Checksum::Crc32c);
+    checked.all(|volume| {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let Ok((report, more)) = volume.scrub(from) else { return false };
+            if !report.findings.is_empty() {
+                return false;
+            }
+            next = more;
+        }
+        true
+    })
 }
 
 /// Reads all runs. Whatever lies in a sound volume can be read.

@@ -2,10 +2,10 @@
 //!
 //! Oracle. Never a panic. Without damage: the image opens, is clean, and holds what a crash may
 //! leave by `docs/semantics.md`. With damage: opening may fail; but a pool that opens and that
-//! `check` calls clean is sound, and from then on every byte reads as it did and as it was
-//! written since, and `check` stays content. Unless the damage gave it another past, it does so
-//! across a second opening, too, and a recovery that crashed and ran again leaves what the first
-//! one left.
+//! `check` calls clean is sound, if its data fit their checksums, and from then on every byte reads
+//! as it did and as it was written since, and `check` stays content. Unless the damage gave it
+//! another past, it does so across a second opening, too, and a recovery that crashed and ran again
+//! leaves what the first one left.
 
 mod damage;
 mod life;
