@@ -653,11 +653,11 @@ impl<'v, 'd> Plan<'v, 'd> {
         for fill in self.fills.iter().filter(|fill| !fill.is_in_place()) {
             fill_block(medium, writer, fill);
         }
-        for &(block, lines) in &self.logged_lines {
-            writer.log_lines(block, lines);
+        if let Err(error) = self.log(medium, writer) {
+            // Torn, the records made so far would hide later ones of the lane from recovery.
+            writer.commit()?;
+            return Err(error.into());
         }
-        writer.log_words(&self.logged_words);
-        self.check_read(medium)?;
         for fill in self.fills.iter().filter(|fill| fill.is_in_place()) {
             fill_block(medium, writer, fill);
         }
@@ -681,14 +681,17 @@ impl<'v, 'd> Plan<'v, 'd> {
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl Plan<'_, '_> {
-    /// Checks that what fills and records took from old blocks is what was stored there.
-    fn check_read<M: Medium>(&self, medium: &M) -> Result<(), MediaError> {
+    /// Makes the records, and checks that what fills took from old blocks is what was stored there.
+    fn log<M: Medium>(&self, medium: &M, writer: &mut Writer<'_, M>) -> Result<(), MediaError> {
+        for &(block, lines) in &self.logged_lines {
+            writer.log_lines(block, lines)?;
+        }
+        writer.log_words(&self.logged_words);
         if !medium.has_bad() {
             return Ok(());
         }
-        let around = self.fills.iter().filter_map(|fill| fill.around);
-        let logged = self.logged_lines.iter().map(|&(block, _)| block);
-        around.chain(logged).try_for_each(|block| medium.check_range(block.offset(), BLOCK_U64))
+        let mut around = self.fills.iter().filter_map(|fill| fill.around);
+        around.try_for_each(|block| medium.check_range(block.offset(), BLOCK_U64))
     }
 }
 

@@ -12,7 +12,7 @@
 //! or the new ones.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
-use everbyte_media::{BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError, Writer};
@@ -322,12 +322,10 @@ impl<M: Medium> BlockVolume<M> {
         if Writer::<M>::lines_bytes(lines) > writer.room_bytes() {
             return Ok(Short::NotAllowed);
         }
-        writer.log_redo(block, lines, piece.start, piece.data);
-        // What the lines hold beside the piece was read for the record. The record is fenced even if
-        // that failed: torn, it would hide later records of the lane from recovery.
-        let read = self.medium().check_range(block.offset(), BLOCK_U64);
+        // What the lines hold beside the piece is read for the record. If that fails there is none:
+        // torn, it would hide later records of the lane, and whole, it would redo zeroes.
+        writer.log_redo(block, lines, piece.start, piece.data)?;
         let mut committed = writer.commit()?;
-        read?;
         for (at, data) in piece.parts_in(block, lines) {
             committed.store(at, data);
         }

@@ -7,6 +7,7 @@ mod atomic;
 mod checksum;
 mod counters;
 mod damage;
+mod fading;
 mod lifecycle;
 mod media;
 mod space;

@@ -5,7 +5,9 @@
 //! whose records are dead. A record is whole lines and streamed, so that the fence of the commit
 //! is all that it still needs.
 
-use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
+use everbyte_media::{
+    BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset,
+};
 use zerocopy::IntoBytes;
 
 use crate::format::{RecordHeader, RecordKind, WordItem};
@@ -112,12 +114,16 @@ impl LaneLog {
     /// Appends the bytes that `lines` of `block` have now. Returns the bytes taken, in flight.
     ///
     /// The caller has made sure that there is room.
+    ///
+    /// # Errors
+    /// `block` has turned out to be bad; nothing is appended then, because putting back the zeroes
+    /// that stand for its bytes would make them what was stored.
     pub(crate) fn append_lines<M: Medium>(
         &mut self,
         medium: &M,
         block: BlockNo,
         lines: LineMask,
-    ) -> InFlight<u64> {
+    ) -> Result<InFlight<u64>, MediaError> {
         self.scratch.clear();
         self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
         let mut filled = LINE;
@@ -126,15 +132,19 @@ impl LaneLog {
             medium.read(from, &mut self.scratch[filled..filled + len]);
             filled += len;
         }
+        medium.check_range(block.offset(), BLOCK_U64)?;
         let record =
             Record { kind: RecordKind::Lines, order: 0, target: block.offset().0, old: lines.0 };
-        self.append(medium, record, lines.count() as usize)
+        Ok(self.append(medium, record, lines.count() as usize))
     }
 
     /// Appends the bytes that `lines` of `block` will have once `data` lies at byte `start` of it,
     /// as number `order` of the epoch's. Returns the bytes taken, in flight.
     ///
     /// The caller has made sure that there is room.
+    ///
+    /// # Errors
+    /// As [`Self::append_lines`].
     pub(crate) fn append_redo<M: Medium>(
         &mut self,
         medium: &M,
@@ -142,7 +152,7 @@ impl LaneLog {
         block: BlockNo,
         lines: LineMask,
         (start, data): (usize, &[u8]),
-    ) -> InFlight<u64> {
+    ) -> Result<InFlight<u64>, MediaError> {
         self.scratch.clear();
         self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
         let end = start + data.len();
@@ -158,9 +168,10 @@ impl LaneLog {
             }
             filled += len;
         }
+        medium.check_range(block.offset(), BLOCK_U64)?;
         let record =
             Record { kind: RecordKind::Redo, order, target: block.offset().0, old: lines.0 };
-        self.append(medium, record, lines.count() as usize)
+        Ok(self.append(medium, record, lines.count() as usize))
     }
 
     fn append<M: Medium>(&mut self, medium: &M, record: Record, count: usize) -> InFlight<u64> {

@@ -141,36 +141,55 @@ impl<'v, M: Medium> Writer<'v, M> {
         if items.is_empty() {
             return;
         }
-        let _durable_at_commit = self.append(|lane, medium| lane.log.append_words(medium, items));
+        let appended = self.append(|lane, medium| Ok(lane.log.append_words(medium, items)));
+        debug_assert!(appended.is_ok(), "words are given, not read");
         self.lane.words_to_note.extend(items.iter().map(|item| PoolOffset(item.target)));
     }
 
     /// Saves the bytes that `lines` of `block` have now. The room was checked by the caller.
-    pub fn log_lines(&mut self, block: BlockNo, lines: LineMask) {
+    ///
+    /// # Errors
+    /// `block` has turned out to be bad; nothing of it is logged then. What was logged before needs
+    /// a commit all the same: torn, it would hide later records of the lane from recovery.
+    pub fn log_lines(&mut self, block: BlockNo, lines: LineMask) -> Result<(), MediaError> {
         if lines.is_empty() {
-            return;
+            return Ok(());
         }
         let _durable_at_commit =
-            self.append(|lane, medium| lane.log.append_lines(medium, block, lines));
+            self.append(|lane, medium| lane.log.append_lines(medium, block, lines))?;
         self.lane.lines_to_note.push((block, lines));
+        Ok(())
     }
 
     /// Saves the bytes that `lines` of `block` will have with `data` at byte `start`, so that a
     /// crash from the commit on leaves these. The room was checked by the caller, who has also asked
     /// [`Volume::short_path_allowed`] under the block's lock.
-    pub fn log_redo(&mut self, block: BlockNo, lines: LineMask, start: usize, data: &[u8]) {
+    ///
+    /// # Errors
+    /// `block` has turned out to be bad; nothing is logged then.
+    pub fn log_redo(
+        &mut self,
+        block: BlockNo,
+        lines: LineMask,
+        start: usize,
+        data: &[u8],
+    ) -> Result<(), MediaError> {
         let order = self.volume.redo_order.fetch_add(1, Ordering::Relaxed);
         let _durable_at_commit = self.append(|lane, medium| {
             lane.log.append_redo(medium, order, block, lines, (start, data))
-        });
+        })?;
         if planted(Bug::RedoNotFenced) {
             self.unfenced = false;
         }
+        Ok(())
     }
 
-    fn append(&mut self, record: impl FnOnce(&mut Lane, &M) -> InFlight<u64>) -> InFlight<u64> {
+    fn append(
+        &mut self,
+        record: impl FnOnce(&mut Lane, &M) -> Result<InFlight<u64>, MediaError>,
+    ) -> Result<InFlight<u64>, MediaError> {
         let before = self.lane.log.used_bytes();
-        let in_flight = record(&mut self.lane, &self.volume.shared.medium);
+        let in_flight = record(&mut self.lane, &self.volume.shared.medium)?;
         self.lane.log_bytes += self.lane.log.used_bytes() - before;
         if self.lane.log.used_bytes() * 2 >= self.volume.log_half_bytes()
             && !self.volume.wants_checkpoint.swap(true, Ordering::Relaxed)
@@ -179,7 +198,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         }
         self.lane.touched = true;
         self.unfenced = true;
-        in_flight
+        Ok(in_flight)
     }
 
     /// Streams `bytes` into a block that is fresh, or that nothing durable reads. Durable with

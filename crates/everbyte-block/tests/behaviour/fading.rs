@@ -1,0 +1,176 @@
+//! Memory that goes bad in the midst of a request, after it was looked at.
+//!
+//! Owns a medium that does so at a given moment. What can be lost then is what a crash leaves, so
+//! each test ends with one.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_crash::{CrashState, Plan, SimMedium};
+use everbyte_device::{BlockDevice, DeviceError, Fua};
+use everbyte_media::{
+    BadRange, BlockNo, Counters, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
+};
+use everbyte_pool::format::Entry;
+use everbyte_pool::{OpenOptions, Pool};
+
+use crate::pattern;
+
+const POOL_BLOCKS: u64 = 128;
+const HEADER: u64 = 2 * 4096;
+
+/// A simulated medium of which one line fails right after it was probed.
+struct Fading {
+    inner: SimMedium,
+    /// The line's address; 0 for none.
+    line: AtomicU64,
+}
+
+impl Medium for Fading {
+    fn probe(&self, at: PoolOffset, len: u64) {
+        self.inner.probe(at, len);
+        let line = self.line.load(Ordering::Relaxed);
+        if line != 0 && (at.0..at.0 + len).contains(&line) {
+            self.inner.inject_bad(PoolOffset(line), 1);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn survives(&self) -> Survives {
+        self.inner.survives()
+    }
+    fn load_word(&self, at: PoolOffset) -> u64 {
+        self.inner.load_word(at)
+    }
+    fn read(&self, at: PoolOffset, out: &mut [u8]) {
+        self.inner.read(at, out);
+    }
+    fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask {
+        self.inner.changed_lines(block, start, new)
+    }
+    fn store_word(&self, at: PoolOffset, value: u64) {
+        self.inner.store_word(at, value);
+    }
+    fn store(&self, at: PoolOffset, bytes: &[u8]) {
+        self.inner.store(at, bytes);
+    }
+    fn stream(&self, at: PoolOffset, bytes: &[u8]) {
+        self.inner.stream(at, bytes);
+    }
+    fn flush(&self, at: PoolOffset, len: u64) {
+        self.inner.flush(at, len);
+    }
+    fn fence(&self) -> Result<(), MediaError> {
+        self.inner.fence()
+    }
+    fn check(&self) -> Result<(), MediaError> {
+        self.inner.check()
+    }
+    fn has_bad(&self) -> bool {
+        self.inner.has_bad()
+    }
+    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.inner.bad_in(at, len)
+    }
+    fn bad_ranges(&self) -> Vec<BadRange> {
+        self.inner.bad_ranges()
+    }
+    fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
+        self.inner.send(socket, pieces)
+    }
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+    fn line_cost_ns(&self) -> (u32, u32) {
+        self.inner.line_cost_ns()
+    }
+}
+
+fn open<M: Medium>(medium: &Arc<M>) -> Arc<Pool<M>> {
+    let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
+    Arc::new(Pool::open(Arc::clone(medium), owners(), &options).unwrap())
+}
+
+/// A pool with the volume `v` of 8 blocks, all flushed, whose log has one lane.
+fn medium() -> Arc<Fading> {
+    let inner = SimMedium::new(POOL_BLOCKS * 4096);
+    let medium = Arc::new(Fading { inner, line: AtomicU64::new(0) });
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let options = BlockOptions {
+        map: MapKind::Radix,
+        delta: Delta::On,
+        checksum: Checksum::None,
+        threshold_percent: 50,
+        log_bytes: Some(2 * 16384),
+        lanes: 1,
+    };
+    let volume = BlockVolume::create(&open(&medium), "v", 8 * 4096, &options).unwrap();
+    volume.write(0, &pattern(1, 8 * 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    medium
+}
+
+/// The bytes of the request that fails; without FUA it begins a block earlier.
+const FAILED: std::ops::Range<usize> = 3 * 4096 + 5 * 64..3 * 4096 + 5 * 64 + 60;
+/// Those of the request after it.
+const LATER: std::ops::Range<usize> = 6 * 4096 + 64..6 * 4096 + 128;
+
+/// Lets a request fail when its last block's old bytes are read, with FUA its only one, and then
+/// another thread make another one: a fence completes only what its own thread streamed, and the volume has
+/// one lane. Returns what a crash leaves, and where the log begins.
+fn fail_then_write(fua: Fua) -> (CrashState, PoolOffset) {
+    let medium = medium();
+    let pool = open(&medium);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let named = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
+    let line = named(named(HEADER + 192).offset().0 + 3 * 8).offset().plus(5 * 64);
+    medium.line.store(line.0, Ordering::Relaxed);
+    let start = if fua == Fua::Yes { FAILED.start } else { 3 * 4096 - 64 };
+    let error = volume.write(start as u64, &vec![7; FAILED.end - start], fua);
+    assert!(matches!(error, Err(DeviceError::Media { .. })), "{error:?}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| volume.write(LATER.start as u64, &[9; 64], fua).unwrap());
+    });
+    let log = BlockNo(volume.volume().descriptor().log_start).offset();
+    (medium.inner.crash_state(), log)
+}
+
+/// What the volume holds after a crash that left what `plan` says.
+fn recovered(left: &CrashState, plan: Plan) -> Vec<u8> {
+    let pool = open(&Arc::new(left.boot(plan)));
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    assert_eq!(volume.volume().read_only_reason(), None);
+    let mut found = vec![0; 8 * 4096];
+    volume.read(0, &mut found).unwrap();
+    found
+}
+
+#[test]
+fn a_durable_write_that_fails_in_its_record_hides_no_later_one() {
+    let (left, _) = fail_then_write(Fua::Yes);
+    let mut expected = pattern(1, 8 * 4096);
+    expected[LATER].fill(9);
+    for plan in [Plan::nothing(), Plan::everything()] {
+        let found = recovered(&left, plan.clone());
+        assert!(found[LATER] == expected[LATER], "{plan}: an answered durable write is lost");
+        // The memory is sound again: its last four bytes must not have been redone as zeroes.
+        assert!(found == expected, "{plan}: something else has changed");
+    }
+}
+
+#[test]
+fn a_write_that_fails_in_its_record_hides_no_later_one() {
+    let (left, log) = fail_then_write(Fua::No);
+    let expected = pattern(1, 8 * 4096);
+    // Epochs are even or odd, and so are halves: the records begin in one of the two.
+    for half in [0, 16384] {
+        let found = recovered(&left, Plan::missing(log.plus(half)));
+        assert!(found[LATER] == expected[LATER], "a write that was not flushed was not undone");
+        assert!(found == expected, "something else has changed");
+    }
+}
