@@ -208,7 +208,8 @@ impl<'v, 'd> Plan<'v, 'd> {
     /// Gives back every block that the plan took.
     pub(crate) fn abandon<M: Medium>(&mut self, writer: &mut Writer<'_, M>) {
         // New nodes were streamed, and their blocks may go to other threads now, which cannot
-        // fence our streams. A medium that fails here fails whatever comes next.
+        // fence our streams. Nor can they fence our records, which would hide theirs if torn. A
+        // medium that fails here fails whatever comes next.
         let _ = writer.commit();
         self.allocated.drain(..).for_each(|block| writer.unalloc(block));
     }
@@ -653,11 +654,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         for fill in self.fills.iter().filter(|fill| !fill.is_in_place()) {
             fill_block(medium, writer, fill);
         }
-        if let Err(error) = self.log(medium, writer) {
-            // Torn, the records made so far would hide later ones of the lane from recovery.
-            writer.commit()?;
-            return Err(error.into());
-        }
+        self.log(medium, writer)?;
         for fill in self.fills.iter().filter(|fill| fill.is_in_place()) {
             fill_block(medium, writer, fill);
         }
