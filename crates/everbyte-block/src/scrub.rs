@@ -53,9 +53,7 @@ impl<M: Medium> BlockVolume<M> {
         }
         let end = (range.first + range.count).min(self.size_blocks());
         match self.scrub_way(range.first, report) {
-            Err(corrupt) => {
-                report.note(Some(self.volume().name()), Err(corrupt));
-            }
+            Err(corrupt) => self.note_map(range.first, corrupt, report),
             Ok(false) => return Ok((range.first / ENTRIES + 1) * ENTRIES),
             Ok(true) => {
                 for block in range.first..end {
@@ -104,18 +102,25 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     fn scrub_block(&self, block: u64, report: &mut ScrubReport) {
-        let name = Some(self.volume().name());
         let entry = match self.walk(block, None) {
             Ok(Path::Entry(at)) => map::load_entry(self.medium(), at),
             Ok(Path::Missing(_)) => Ok(None),
             Err(corrupt) => Err(corrupt),
         };
         match entry {
-            Err(corrupt) => report.note(name, Err(corrupt)),
+            Err(corrupt) => self.note_map(block, corrupt, report),
             Ok(Some(entry)) if !entry.flags.zero => {
                 self.scrub_data(block, entry.block.offset(), report);
             }
             Ok(_) => {}
+        }
+    }
+
+    /// Notes damage of the map on the way to `block`, once for all that lies behind it.
+    fn note_map(&self, block: u64, corrupt: Corrupt, report: &mut ScrubReport) {
+        if report.findings.last().is_none_or(|last| last.at != corrupt.at) {
+            let finding = ScrubFinding::of(Some(self.volume().name()), corrupt);
+            report.findings.push(ScrubFinding { offset: Some(block * BLOCK_U64), ..finding });
         }
     }
 

@@ -307,6 +307,42 @@ pub fn inspect(
     Ok(Inspected { pool, medium: description })
 }
 
+/// A pool that was repaired.
+pub struct Repaired {
+    /// What was mended, or would be.
+    pub mended: Vec<String>,
+    /// The pool as it is after that.
+    pub inspected: Inspected,
+}
+
+/// Mends what can be mended without guessing in the pool at `path`, which nobody else may have.
+/// With `dry_run` this happens to a private copy alone. A pool in which nothing is to be mended
+/// is not changed.
+///
+/// # Errors
+/// As [`open_locked`], and those of [`crate::repair`].
+pub fn repair(
+    path: &Path,
+    dry_run: bool,
+    owners: impl Fn() -> Owners<Mapped>,
+) -> Result<Repaired, FileError> {
+    let file = FileOptions::new().read(true).write(!dry_run).open(path);
+    let file = file.map_err(FileError::io("open", path))?;
+    lock(path, &file)?;
+    let media = MediaOptions::new();
+    let private = Arc::new(Mapped::from_file(&file, &media.clone().private(true))?);
+    let failed = || FileError::pool(path);
+    let mended = crate::repair::repair(&*private, &owners()).map_err(failed())?;
+    let real = Mapped::from_file(&file, &media.read_only(dry_run || mended.is_empty()))?;
+    let medium = real.describe();
+    if !dry_run && !mended.is_empty() {
+        crate::repair::repair(&real, &owners()).map_err(failed())?;
+    }
+    drop(real);
+    let pool = Pool::open(private, owners(), &OpenOptions::default()).map_err(failed())?;
+    Ok(Repaired { mended, inspected: Inspected { pool, medium } })
+}
+
 fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     locked(path, file, file.try_lock())
 }

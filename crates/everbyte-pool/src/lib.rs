@@ -19,6 +19,7 @@ mod persist;
 pub mod plant;
 mod pool;
 mod recover;
+mod repair;
 mod scrub;
 pub mod sync;
 mod volume;
@@ -33,5 +34,6 @@ pub use pool::{
     CheckpointTimer, LANES_DEFAULT, OpenOptions, Pool, PoolError, PoolInfo, RecoverySummary,
     THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
 };
+pub use repair::repair;
 pub use scrub::{ScrubFinding, ScrubReport};
 pub use volume::{Committed, Group, GroupError, Volume, WriteError, Writer};

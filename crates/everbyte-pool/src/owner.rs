@@ -9,7 +9,7 @@ use std::sync::Arc;
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 
 use crate::alloc::{Allocator, BlockRun};
-use crate::format::{Corrupt, Descriptor, VolumeKind};
+use crate::format::{CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT, VolumeKind};
 
 /// A volume as its kind's walker sees it: on the medium, not open.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,25 @@ pub struct VolumeView<'a> {
     pub data_end: u64,
 }
 
-impl VolumeView<'_> {
+impl<'a> VolumeView<'a> {
+    /// The volume with this descriptor and size, whose header is at `header_at`, in a pool whose
+    /// data blocks are `data`.
+    pub(crate) fn new(
+        descriptor: &'a Descriptor,
+        header_at: PoolOffset,
+        size_bytes: u64,
+        data: std::ops::Range<u64>,
+    ) -> Self {
+        Self {
+            descriptor,
+            root_at: header_at.plus(ROOT_AT),
+            checksum_root_at: header_at.plus(CHECKSUM_ROOT_AT),
+            size_bytes,
+            data_start: data.start,
+            data_end: data.end,
+        }
+    }
+
     /// Whether a map may name `block`.
     #[must_use]
     pub fn may_name(&self, block: BlockNo) -> bool {

@@ -246,7 +246,7 @@ pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Re
     Ok(newest)
 }
 
-const COMPLETED: &str = "completed mark";
+pub(crate) const COMPLETED: &str = "completed mark";
 
 /// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A
 /// volume whose log is damaged is left untouched and is to be opened read-only.

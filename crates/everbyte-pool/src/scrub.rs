@@ -21,7 +21,7 @@ pub struct ScrubFinding {
     pub volume: Option<String>,
     /// What lies there.
     pub structure: String,
-    /// For data: the first byte of the volume that is concerned.
+    /// The first byte of the volume that is concerned, if any is.
     pub offset: Option<u64>,
     /// Where in the pool.
     pub at: PoolOffset,

@@ -10,6 +10,7 @@ mod damage;
 mod fading;
 mod lifecycle;
 mod media;
+mod repair;
 mod space;
 
 use std::sync::Arc;

@@ -403,7 +403,7 @@ fn a_scrub_finds_every_bad_line() {
             ("volume header", HEADER + 64, None),
             ("volume header", HEADER + 2 * 4096, None),
             ("log", log + 9000, None),
-            ("map node", leaf.block.offset().0 + 63 * 64, None),
+            ("map node", leaf.block.offset().0 + 63 * 64, Some(0)),
             ("data", data + 64, Some(5 * 4096)),
         ];
         for (structure, at, offset) in places {

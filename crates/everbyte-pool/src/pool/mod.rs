@@ -9,6 +9,7 @@ mod timer;
 mod volumes;
 
 pub use open::OpenOptions;
+pub(crate) use open::{load_saved, read_descriptor, read_superblock_copy};
 pub use timer::CheckpointTimer;
 pub use volumes::{LANES_DEFAULT, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 
@@ -22,7 +23,7 @@ use zerocopy::IntoBytes;
 use crate::alloc::{Allocator, BlockRun};
 use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock, VolumeKind};
-use crate::owner::Owners;
+use crate::owner::{Owners, VolumeView};
 use crate::persist::{Dirty, InFlight};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, WriteError};
@@ -114,7 +115,7 @@ impl<M: Medium> Shared<M> {
 }
 
 /// Stores both copies, the second after the first is durable.
-fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result<(), MediaError> {
+pub(crate) fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result<(), MediaError> {
     for at in SUPERBLOCK_COPIES {
         medium.store(at, sb.as_bytes());
         let len = size_of::<Superblock>() as u64;
@@ -299,16 +300,10 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    fn view<'v>(&self, volume: &'v Volume<M>) -> Result<crate::owner::VolumeView<'v>, Corrupt> {
+    fn view<'v>(&self, volume: &'v Volume<M>) -> Result<VolumeView<'v>, Corrupt> {
+        let (descriptor, size_bytes) = (volume.descriptor(), volume.size_bytes()?);
         let bounds = self.shared.data_bounds();
-        Ok(crate::owner::VolumeView {
-            descriptor: volume.descriptor(),
-            root_at: volume.root_at(),
-            checksum_root_at: volume.checksum_root_at(),
-            size_bytes: volume.size_bytes()?,
-            data_start: bounds.start,
-            data_end: bounds.end,
-        })
+        Ok(VolumeView::new(descriptor, volume.header_at, size_bytes, bounds))
     }
 
     /// Takes into use what the medium has grown by since the pool was made or grown last.
@@ -463,7 +458,7 @@ impl<M: Medium> Volume<M> {
 }
 
 /// Address of the header in `slot` of the volume table.
-fn header_at(sb: &Superblock, slot: u64) -> PoolOffset {
+pub(crate) fn header_at(sb: &Superblock, slot: u64) -> PoolOffset {
     BlockNo(sb.table_start + slot).offset()
 }
 

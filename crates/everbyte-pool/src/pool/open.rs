@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use super::{
     Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock,
@@ -189,15 +189,7 @@ fn read_superblock<M: Medium>(
     medium: &M,
     summary: &mut RecoverySummary,
 ) -> Result<(Superblock, Option<String>), PoolError> {
-    let copies = SUPERBLOCK_COPIES.map(|at| {
-        if at.0 + size_of::<Superblock>() as u64 > medium.len() {
-            return Err(Corrupt::new("superblock", at, "the file is too short to hold it"));
-        }
-        let mut bytes = [0; size_of::<Superblock>()];
-        medium.read(at, &mut bytes);
-        sound(medium, "superblock", at, bytes.len() as u64)?;
-        Superblock::parse(&bytes, at, medium.len())
-    });
+    let copies = SUPERBLOCK_COPIES.map(|at| read_superblock_copy(medium, at));
     let newest = match copies {
         [Ok(a), Ok(b)] if a == b => return Ok((a, None)),
         [Ok(a), Ok(b)] => {
@@ -221,6 +213,23 @@ fn read_superblock<M: Medium>(
         write_superblock(medium, &newest)?;
     }
     Ok((newest, None))
+}
+
+/// The copy of the superblock at `at`.
+///
+/// # Errors
+/// Why it cannot be believed.
+pub(crate) fn read_superblock_copy<M: Medium>(
+    medium: &M,
+    at: PoolOffset,
+) -> Result<Superblock, Corrupt> {
+    if at.0 + size_of::<Superblock>() as u64 > medium.len() {
+        return Err(Corrupt::new("superblock", at, "the file is too short to hold it"));
+    }
+    let mut bytes = [0; size_of::<Superblock>()];
+    medium.read(at, &mut bytes);
+    sound(medium, "superblock", at, bytes.len() as u64)?;
+    Superblock::parse(&bytes, at, medium.len())
 }
 
 enum SlotError {
@@ -258,7 +267,7 @@ fn recover_slot<M: Medium>(
             return Err(SlotError::Unusable(Corrupt::new("volume state", state_at, what)));
         }
     }
-    let descriptor = read_descriptor(medium, sb, slot).map_err(SlotError::Unusable)?;
+    let descriptor = read_descriptor(medium, sb, at).map_err(SlotError::Unusable)?;
     if sb.forbids_writing() {
         let completed = read_completed(medium, at).map_err(SlotError::Unusable)?;
         return Ok(Some(Found { slot, descriptor, completed, read_only: None }));
@@ -273,13 +282,17 @@ fn recover_slot<M: Medium>(
     Ok(Some(Found { slot, descriptor, completed, read_only }))
 }
 
-fn read_descriptor<M: Medium>(
+/// The descriptor in the header at `header_at`: the first copy that can be believed.
+///
+/// # Errors
+/// Why the first copy cannot be believed, if neither can.
+pub(crate) fn read_descriptor<M: Medium>(
     medium: &M,
     sb: &Superblock,
-    slot: u64,
+    header_at: PoolOffset,
 ) -> Result<Descriptor, Corrupt> {
     let copies = DESCRIPTOR_AT.map(|offset| {
-        let at = header_at(sb, slot).plus(offset);
+        let at = header_at.plus(offset);
         let mut bytes = [0; size_of::<Descriptor>()];
         medium.read(at, &mut bytes);
         sound(medium, "volume descriptor", at, bytes.len() as u64)?;
@@ -350,14 +363,8 @@ fn view<'v, M: Medium>(
     volume: &'v Found,
 ) -> Result<VolumeView<'v>, Corrupt> {
     let at = header_at(sb, volume.slot);
-    Ok(VolumeView {
-        descriptor: &volume.descriptor,
-        root_at: at.plus(crate::format::ROOT_AT),
-        checksum_root_at: at.plus(crate::format::CHECKSUM_ROOT_AT),
-        size_bytes: read_size(medium, at)?,
-        data_start: sb.data_start,
-        data_end: sb.size_blocks,
-    })
+    let data = sb.data_start..sb.size_blocks;
+    Ok(VolumeView::new(&volume.descriptor, at, read_size(medium, at)?, data))
 }
 
 fn add(alloc: &Allocator, run: BlockRun) -> Result<(), Corrupt> {
@@ -367,7 +374,10 @@ fn add(alloc: &Allocator, run: BlockRun) -> Result<(), Corrupt> {
 }
 
 /// Loads the free map of a clean shutdown. Nothing is added unless all of it is right.
-fn load_saved<M: Medium>(
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn load_saved<M: Medium>(
     medium: &M,
     sb: &Superblock,
     alloc: &mut Allocator,

@@ -3,56 +3,173 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use everbyte_block::owners;
 use everbyte_pool::PoolError;
-use everbyte_pool::control::{CheckStatus, Request, Response};
-use everbyte_pool::file::FileError;
+use everbyte_pool::control::{CheckStatus, Request, Response, ScrubProblem};
+use everbyte_pool::file::{FileError, Repaired, repair};
+use serde::Serialize;
 
+use super::pool_scrub::{describe, part};
 use super::unexpected;
 use crate::output;
-use crate::session::{Need, ask};
+use crate::registry::Registry;
+use crate::session::{Need, Session, ask, wait_for};
 
 const EXAMPLES: &str = "\
 Examples:
   everbyte pool check /dev/shm/p && echo fine
   everbyte pool check /dev/shm/p --json
 
-Exit status: 0 if nothing is wrong, 1 if there are problems, each named with structure and offset.
-Remarks tell what opening the pool had to mend, and are no problems.";
+  everbyte pool check --repair --dry-run /dev/pmem0     says what a repair would do
+  everbyte pool check --repair /dev/pmem0 && everbyte serve /dev/pmem0
 
-/// Check that every block of a pool is free or has exactly one owner.
+Remarks tell what opening the pool had to mend, and are no problems.
+
+--repair mends what can be mended without guessing: a damaged copy of a superblock, of a volume's
+completed mark or of its descriptor is rewritten from the other copy; a saved list of free blocks
+that is damaged, or that the maps contradict, is dropped, so that blocks which leaked are free
+again. Nothing else is changed, and a pool in which nothing is to be mended keeps every byte. Then
+everything in use is read, and what is lost is told, each on a line
+  lost: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
+Lost data is never replaced by zeroes. Copy what can be read elsewhere ('everbyte serve
+--read-only'), and restore the ranges that are named. A block of data whose checksum is wrong is sound
+again once it was written as a whole or discarded; a damaged map or log makes its volume read-only
+for good. A repair that is interrupted can be run again. docs/repair.md lists all damage.
+
+Exit status: 0 if nothing is wrong, or with --repair nothing any more; 1 if there are problems, each
+named with structure and offset, or with --dry-run there is something to mend, or the pool cannot be
+reached; 2 for a wrong command line.";
+
+/// Check that every block of a pool is free or has exactly one owner, and mend what can be mended.
 ///
-/// On a pool that nobody serves the check works on a private, recovered copy and changes nothing.
-/// On one that is served, writes wait while it runs and reads go on.
+/// On a pool that nobody serves the check works on a private, recovered copy and changes nothing. On
+/// one that is served, writes wait while it runs and reads go on. With --repair nobody may use the
+/// pool.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The pool's file or device.
     pool: PathBuf,
+    /// Mend what can be mended without guessing, read everything, and name what is lost.
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: say what would be mended, and change nothing.
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
+/// What a repair did, and what is wrong after it.
+#[derive(Serialize)]
+struct RepairStatus {
+    dry_run: bool,
+    /// What was mended, or would be, each naming structure and offset.
+    mended: Vec<String>,
+    /// What cannot be read or is not what was stored.
+    lost: Vec<ScrubProblem>,
+    #[serde(flatten)]
+    check: CheckStatus,
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.repair {
+        return run_repair(args);
+    }
     let status = check(&args.pool)?;
     if args.json {
         output::json(&status)?;
     } else {
-        for problem in &status.problems {
-            output::line(format!("problem: {problem}"));
-        }
-        for remark in &status.remarks {
-            output::line(format!("remark: {remark}"));
-        }
-        output::line(format!(
-            "{}: {} volumes, {} blocks in use, {} free",
-            if status.clean { "clean" } else { "NOT CLEAN" },
-            status.volumes,
-            status.used_blocks,
-            status.free_blocks
-        ));
+        tell(&status);
     }
     Ok(if status.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tell(status: &CheckStatus) {
+    for problem in &status.problems {
+        output::line(format!("problem: {problem}"));
+    }
+    for remark in &status.remarks {
+        output::line(format!("remark: {remark}"));
+    }
+    output::line(format!(
+        "{}: {} volumes, {} blocks in use, {} free",
+        if status.clean { "clean" } else { "NOT CLEAN" },
+        status.volumes,
+        status.used_blocks,
+        status.free_blocks
+    ));
+}
+
+fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
+    let status = repair_and_check(&args.pool, args.dry_run)?;
+    if args.json {
+        output::json(&status)?;
+    } else {
+        let done = if args.dry_run { "would mend" } else { "mended" };
+        for mended in &status.mended {
+            output::line(format!("{done}: {mended}"));
+        }
+        for lost in &status.lost {
+            output::line(format!("lost: {}", describe(lost)));
+        }
+        tell(&status.check);
+    }
+    let is_well = status.check.clean && !(args.dry_run && !status.mended.is_empty());
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Repairs the pool at `path`, then checks and reads all of it. A pool without a superblock that
+/// can be believed is a finding.
+fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> {
+    let repaired = match wait_for(|| repair(path, dry_run, owners)) {
+        Ok(repaired) => repaired,
+        Err(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
+            let problems = vec![corrupt.to_string()];
+            let check = CheckStatus { problems, ..CheckStatus::default() };
+            return Ok(RepairStatus { dry_run, mended: Vec::new(), lost: Vec::new(), check });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let Repaired { mended, inspected } = repaired;
+    let registry = Registry::new(inspected.pool, path, inspected.medium, None, true);
+    let mut session = Session::Local(Box::new(registry));
+    let mut check = match session.ask(Request::Check)? {
+        Response::Check(status) => status,
+        other => return Err(unexpected(&other)),
+    };
+    let lost = read_all(&mut session, &mut check.problems)?;
+    check.clean = check.problems.is_empty() && lost.is_empty();
+    Ok(RepairStatus { dry_run, mended, lost, check })
+}
+
+/// Reads everything in use. A volume that cannot be opened at all becomes a problem.
+fn read_all(
+    session: &mut Session,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<Vec<ScrubProblem>> {
+    let volumes = match session.ask(Request::VolumeList)? {
+        Response::Volumes(volumes) => volumes,
+        other => return Err(unexpected(&other)),
+    };
+    let mut lost = part(session, None, 0)?.problems;
+    for volume in volumes {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            match part(session, Some(&volume.name), from) {
+                Ok(part) => {
+                    lost.extend(part.problems);
+                    next = part.next;
+                }
+                Err(error) => {
+                    problems.push(format!("volume {} cannot be opened: {error}", volume.name));
+                    break;
+                }
+            }
+        }
+    }
+    Ok(lost)
 }
 
 /// Checks the pool at `path`. Damage that keeps it from being opened is a finding too.

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if scrubbed.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn describe(problem: &ScrubProblem) -> String {
+pub(super) fn describe(problem: &ScrubProblem) -> String {
     let volume = problem.volume.as_ref().map(|name| format!("volume {name}, "));
     let byte = problem.offset.map(|offset| format!(" at byte {offset}"));
     format!(
@@ -146,7 +146,15 @@ fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<(
     Ok(())
 }
 
-fn part(session: &mut Session, volume: Option<&str>, from: u64) -> anyhow::Result<ScrubPart> {
+/// One part of the scrub of `volume`, or of what is no volume's.
+///
+/// # Errors
+/// The request is refused, or the server gone.
+pub(super) fn part(
+    session: &mut Session,
+    volume: Option<&str>,
+    from: u64,
+) -> anyhow::Result<ScrubPart> {
     match session.ask(Request::Scrub { volume: volume.map(str::to_owned), from })? {
         Response::Scrub(part) => Ok(part),
         other => Err(unexpected(&other)),

@@ -8,6 +8,7 @@
 mod demo;
 mod local;
 mod media;
+mod repair;
 mod served;
 
 use std::fs;

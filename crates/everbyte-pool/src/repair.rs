@@ -1,0 +1,230 @@
+//! Repair: mending what the pool itself says twice, or what follows from its maps.
+//!
+//! Owns which damage can be mended and the stores that do it. Invariants: nothing is guessed: each
+//! store puts back what another copy says, or takes back a claim that the maps contradict; what
+//! is whole is not touched, so a pool that needs nothing keeps every byte, the records of a
+//! crash among them. Each mending is one copy of something said twice, or an update of the
+//! superblock in its usual order, and is fenced before the next begins: a crash in between leaves
+//! a pool with less damage and nothing new, and repair can start over.
+//!
+//! Does not undo or redo anything, and does not look at data. `docs/repair.md` has the table of
+//! all damage.
+
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use zerocopy::IntoBytes;
+
+use crate::alloc::{Allocator, BlockRun};
+use crate::bad::sound;
+use crate::format::{
+    COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
+    SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word, encode_word,
+};
+use crate::owner::{Owners, VolumeView, take_from};
+use crate::persist::Dirty;
+use crate::pool::{
+    PoolError, header_at, load_saved, read_descriptor, read_superblock_copy, write_superblock,
+};
+use crate::recover::{COMPLETED, read_completed};
+use crate::volume::read_size;
+
+/// Mends what can be mended without guessing in the pool on `medium`, which nobody has open.
+/// Returns a line for each thing that was done, each naming structure and offset. Done again, it
+/// finds nothing left to do.
+///
+/// # Errors
+/// No superblock can be believed, the pool needs a newer program to be written, or the medium
+/// fails. What was mended before stays so.
+pub fn repair<M: Medium>(medium: &M, owners: &Owners<M>) -> Result<Vec<String>, PoolError> {
+    let mut mended = Vec::new();
+    let mut sb = mend_superblock(medium, &mut mended)?;
+    for slot in 0..sb.table_slots {
+        mend_header(medium, &sb, header_at(&sb, slot), &mut mended)?;
+    }
+    let whole = |at: &PoolOffset| read_superblock_copy(medium, *at).is_ok();
+    if SUPERBLOCK_COPIES.iter().all(whole)
+        && let Some(reason) = saved_state_is_wrong(medium, &sb, owners)
+    {
+        // The copy that is torn by a crash must not be the only one that is up to date.
+        write_superblock(medium, &sb)?;
+        (sb.saved_start, sb.saved_bytes, sb.saved_crc) = (0, 0, 0);
+        sb.generation += 1;
+        write_superblock(medium, &sb.sealed())?;
+        mended.push(format!("{reason}; the maps decide which blocks are free"));
+    }
+    medium.check()?;
+    Ok(mended)
+}
+
+/// The superblock that counts. A copy that cannot be believed becomes like the other one.
+fn mend_superblock<M: Medium>(
+    medium: &M,
+    mended: &mut Vec<String>,
+) -> Result<Superblock, PoolError> {
+    let copies = SUPERBLOCK_COPIES.map(|at| read_superblock_copy(medium, at));
+    let (good, bad) = match copies {
+        [Ok(first), Ok(second)] => {
+            let newest = if first.generation >= second.generation { first } else { second };
+            writable(&newest)?;
+            return Ok(newest);
+        }
+        [Ok(good), Err(bad)] | [Err(bad), Ok(good)] => (good, bad),
+        [Err(first), Err(_)] => return Err(first.into()),
+    };
+    writable(&good)?;
+    if medium.check_range(bad.at, size_of::<Superblock>() as u64).is_ok() {
+        put(medium, bad.at, good.as_bytes())?;
+        mended.push(format!("{bad}; rewritten from the other copy"));
+    }
+    Ok(good)
+}
+
+fn writable(sb: &Superblock) -> Result<(), PoolError> {
+    if sb.forbids_writing() {
+        return Err(PoolError::ReadOnly(format!(
+            "it has features {:#x} that this program cannot write; repair it with a newer one",
+            sb.ro_compat
+        )));
+    }
+    Ok(())
+}
+
+/// Stores `bytes` durably.
+fn put<M: Medium>(medium: &M, at: PoolOffset, bytes: &[u8]) -> Result<(), PoolError> {
+    medium.store(at, bytes);
+    Dirty::new(()).flush(|()| medium.flush(at, bytes.len() as u64)).fence(medium)?;
+    Ok(())
+}
+
+/// Mends the header of an active volume, and the state of a slot that never had one.
+fn mend_header<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    header: PoolOffset,
+    mended: &mut Vec<String>,
+) -> Result<(), PoolError> {
+    let state_at = header.plus(STATE_AT);
+    let word = medium.load_word(state_at);
+    if sound(medium, "volume state", state_at, 8).is_err() {
+        return Ok(());
+    }
+    match decode_word(word).and_then(VolumeState::from_code) {
+        Some(VolumeState::Active) => {
+            mend_completed(medium, header, mended)?;
+            mend_descriptor(medium, sb, header, mended)
+        }
+        Some(VolumeState::Free | VolumeState::Deleting) => Ok(()),
+        None if never_used(medium, header) => {
+            put(medium, state_at, &encode_word(VolumeState::Free.code()).to_le_bytes())?;
+            let bad = Corrupt::new("volume state", state_at, "its check bits are wrong");
+            mended.push(format!("{bad}; no volume was ever there, so it is free"));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether nothing but the state was ever stored in the header: a volume's descriptors stay when
+/// it is deleted.
+fn never_used<M: Medium>(medium: &M, header: PoolOffset) -> bool {
+    let mut bytes = [0; BLOCK];
+    medium.read(header, &mut bytes);
+    let rest = &bytes[size_of::<u64>()..];
+    sound(medium, "volume header", header, bytes.len() as u64).is_ok()
+        && rest.iter().all(|&byte| byte == 0)
+}
+
+/// Makes a completed mark that cannot be read like the other one. If that one was the older of the
+/// two, the checkpoint that stored the newer had not ended, and nobody was told of it.
+fn mend_completed<M: Medium>(
+    medium: &M,
+    header: PoolOffset,
+    mended: &mut Vec<String>,
+) -> Result<(), PoolError> {
+    let Ok(completed) = read_completed(medium, header) else { return Ok(()) };
+    for at in [COMPLETED_A_AT, COMPLETED_B_AT].map(|at| header.plus(at)) {
+        let word = medium.load_word(at);
+        if decode_word(word).is_none() && medium.check_range(at, 8).is_ok() {
+            put(medium, at, &encode_word(completed).to_le_bytes())?;
+            let bad = Corrupt::new(COMPLETED, at, "its check bits are wrong");
+            mended.push(format!("{bad}; rewritten from the other copy"));
+        }
+    }
+    Ok(())
+}
+
+fn mend_descriptor<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    header: PoolOffset,
+    mended: &mut Vec<String>,
+) -> Result<(), PoolError> {
+    let Ok(good) = read_descriptor(medium, sb, header) else { return Ok(()) };
+    for at in DESCRIPTOR_AT.map(|at| header.plus(at)) {
+        let mut bytes = [0; size_of::<Descriptor>()];
+        medium.read(at, &mut bytes);
+        let judged = Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks);
+        if let Err(bad) = judged
+            && medium.check_range(at, bytes.len() as u64).is_ok()
+        {
+            put(medium, at, good.as_bytes())?;
+            mended.push(format!("{bad}; rewritten from the other copy"));
+        }
+    }
+    Ok(())
+}
+
+/// Why what a clean shutdown saved of the allocator is not true, if it is not. It is believed only
+/// after a clean shutdown, and then no volume has anything to undo: its map is what it is.
+fn saved_state_is_wrong<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    owners: &Owners<M>,
+) -> Option<Corrupt> {
+    if sb.clean != 1 || sb.saved_start == 0 {
+        return None;
+    }
+    let mut saved = Allocator::new(sb.size_blocks);
+    if let Err(wrong) = load_saved(medium, sb, &mut saved) {
+        return Some(wrong);
+    }
+    // Maps that cannot be read, or that contradict each other, prove nothing.
+    let owned = free_by_maps(medium, sb, owners).ok()?;
+    let wrong = (sb.data_start..sb.size_blocks)
+        .map(BlockNo)
+        .find(|&block| owned.is_free(block) != saved.is_free(block))?;
+    let what = if owned.is_free(wrong) {
+        format!("it calls {wrong} used, which nobody owns")
+    } else {
+        format!("it calls {wrong} free, which has an owner")
+    };
+    let at = BlockNo(sb.saved_start).offset();
+    Some(Corrupt::new("saved allocator state", at, what))
+}
+
+/// What the maps leave free, of volumes that need no recovery.
+fn free_by_maps<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    owners: &Owners<M>,
+) -> Result<Allocator, Corrupt> {
+    let start = BlockNo(sb.data_start);
+    let free = Allocator::new(sb.size_blocks);
+    free.add(BlockRun { start, len: sb.size_blocks - sb.data_start })
+        .map_err(|error| Corrupt::new("free blocks", start.offset(), error.to_string()))?;
+    for slot in 0..sb.table_slots {
+        let header = header_at(sb, slot);
+        let at = header.plus(STATE_AT);
+        let state = decode_word(medium.load_word(at)).and_then(VolumeState::from_code);
+        sound(medium, "volume state", at, 8)?;
+        match state {
+            Some(VolumeState::Active) => {}
+            Some(VolumeState::Free | VolumeState::Deleting) => continue,
+            None => return Err(Corrupt::new("volume state", at, "its check bits are wrong")),
+        }
+        let descriptor = read_descriptor(medium, sb, header)?;
+        let size_bytes = read_size(medium, header)?;
+        let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
+        owners.visit(medium, &view, &mut take_from(&free, descriptor.name()))?;
+    }
+    Ok(free)
+}
