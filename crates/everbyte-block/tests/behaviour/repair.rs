@@ -35,7 +35,7 @@ fn content(block: u64) -> Vec<u8> {
 /// A pool with `v`, a radix tree and checksums, and `other`, a direct table without. Cleanly shut
 /// down if `closed`, else with records of two epochs.
 fn image(closed: bool) -> Vec<u8> {
-    let medium = Arc::new(mapped(&vec![0; POOL_BLOCKS as usize * 4096]));
+    let medium = Arc::new(mapped(&vec![0; index(POOL_BLOCKS) * 4096]));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let pool = open(&medium).unwrap();
     for (name, map, checksum) in
@@ -77,6 +77,10 @@ fn bytes_of<M: Medium>(medium: &M) -> Vec<u8> {
     bytes
 }
 
+fn index(value: u64) -> usize {
+    usize::try_from(value).unwrap()
+}
+
 /// Where the structures of an image lie.
 struct Places {
     leaf: u64,
@@ -87,7 +91,7 @@ struct Places {
 }
 
 fn places(image: &[u8]) -> Places {
-    let word = |at: u64| u64::from_le_bytes(image[at as usize..][..8].try_into().unwrap());
+    let word = |at: u64| u64::from_le_bytes(image[index(at)..][..8].try_into().unwrap());
     let named = |at| Entry::decode(word(at)).unwrap().unwrap().block.offset().0;
     let leaf = named(HEADER + ROOT_AT);
     let (sb, _) = Superblock::read_from_prefix(image).unwrap();
@@ -149,7 +153,7 @@ fn repaired(image: &[u8]) -> Result<Found, PoolError> {
 }
 
 fn flip(image: &mut [u8], at: u64, bit: u32) {
-    image[at as usize + bit as usize / 8] ^= 1 << (bit % 8);
+    image[index(at) + bit as usize / 8] ^= 1 << (bit % 8);
 }
 
 #[test]
@@ -193,7 +197,9 @@ fn what_is_said_once_is_named_and_left_alone() {
     let (v, other) = (HEADER, HEADER + 4096);
     let all = |name| (0..BLOCKS).map(|block| (name, block)).collect::<Vec<_>>();
     let slot = places.slots + places.data[5] / 4096 * 8;
-    let cases: Vec<(&str, Vec<u64>, Vec<(&str, u64)>)> = vec![
+    // Text that names it, bytes to flip, blocks that are lost.
+    type Case = (&'static str, Vec<u64>, Vec<(&'static str, u64)>);
+    let cases: Vec<Case> = vec![
         ("volume state at 0x2000", vec![v + STATE_AT], all("v")),
         ("completed mark at 0x2040", vec![v + COMPLETED_A_AT, v + COMPLETED_B_AT], vec![]),
         ("volume descriptor at", vec![v + DESCRIPTOR_AT[0], v + DESCRIPTOR_AT[1]], all("v")),
@@ -227,13 +233,13 @@ fn what_is_said_once_is_named_and_left_alone() {
 fn with_saved(image: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut image = image.to_vec();
     let at = places(&image).saved;
-    let saved = &mut image[at.start as usize..at.end as usize];
+    let saved = &mut image[index(at.start)..index(at.end)];
     change(saved);
     let crc = crc32c::crc32c(saved);
     let (mut sb, _) = Superblock::read_from_prefix(&image).unwrap();
     sb.saved_crc = crc;
     for at in SUPERBLOCK_COPIES {
-        let bytes = &mut image[at.0 as usize..][..size_of::<Superblock>()];
+        let bytes = &mut image[index(at.0)..][..size_of::<Superblock>()];
         bytes.copy_from_slice(sb.sealed().as_bytes());
     }
     image
@@ -242,8 +248,8 @@ fn with_saved(image: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
 #[test]
 fn leaked_blocks_become_free_and_owned_ones_used() {
     let sound = image(true);
-    let last = POOL_BLOCKS as usize / 8 - 1;
-    let data = places(&sound).data[0] as usize / 4096;
+    let last = index(POOL_BLOCKS) / 8 - 1;
+    let data = index(places(&sound).data[0]) / 4096;
     let leak = with_saved(&sound, |saved| saved[last] &= 0x7F);
     let twice = with_saved(&sound, |saved| saved[data / 8] |= 1 << (data % 8));
     for (image, what) in [(leak, "which nobody owns"), (twice, "which has an owner")] {
@@ -258,8 +264,8 @@ fn leaked_blocks_become_free_and_owned_ones_used() {
 fn a_block_with_two_owners_is_named_and_stays() {
     let mut image = image(true);
     let Places { leaf, table, .. } = places(&image);
-    let entry = image[leaf as usize..][..8].to_vec();
-    image[table as usize + 8..][..8].copy_from_slice(&entry);
+    let entry = image[index(leaf)..][..8].to_vec();
+    image[index(table) + 8..][..8].copy_from_slice(&entry);
     let medium = Arc::new(mapped(&image));
     assert_eq!(repair(&*medium, &owners()).unwrap(), Vec::<String>::new());
     let report = open(&medium).unwrap().check().unwrap();
