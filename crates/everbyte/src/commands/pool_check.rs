@@ -116,8 +116,8 @@ fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
         }
         tell(&status.check);
     }
-    let is_well = status.check.clean && !(args.dry_run && !status.mended.is_empty());
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_done = !args.dry_run || status.mended.is_empty();
+    Ok(if is_done && status.check.clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Repairs the pool at `path`, then checks and reads all of it. A pool without a superblock that
