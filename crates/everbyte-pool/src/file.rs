@@ -320,7 +320,7 @@ pub struct Repaired {
 /// is not changed.
 ///
 /// # Errors
-/// As [`open_locked`], and those of [`crate::repair`].
+/// As [`open_locked`], and those of [`crate::repair()`].
 pub fn repair(
     path: &Path,
     dry_run: bool,
