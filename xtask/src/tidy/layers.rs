@@ -34,7 +34,7 @@ const ROWS: [Row; 14] = [
             "everbyte-pool",
             "everbyte-media",
         ],
-        tests_use: &[],
+        tests_use: &["everbyte-crash"],
         may_be_unsafe: true,
     },
     row(

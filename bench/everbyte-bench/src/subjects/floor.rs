@@ -106,7 +106,7 @@ pub(crate) fn touch(medium: &Mapped, from: u64, to: u64) -> Result<()> {
 }
 
 /// What a medium counted.
-pub(crate) fn medium_counts(medium: &Mapped, log_bytes: u64) -> Counts {
+pub(crate) fn medium_counts<M: Medium>(medium: &M, log_bytes: u64) -> Counts {
     let sums = medium.counters();
     Counts {
         bytes_stored: sums.bytes_stored,

@@ -145,7 +145,7 @@ impl Subject for VolumeSubject {
     }
 
     fn counts(&self) -> Option<Counts> {
-        Some(medium_counts(self.volume.pool().medium(), self.volume.volume().log_bytes()))
+        Some(medium_counts(&**self.volume.pool().medium(), self.volume.volume().log_bytes()))
     }
 }
 

@@ -1,0 +1,146 @@
+//! The consistency schemes that rollback is compared with, and rollback itself: what does
+//! consistency cost?
+//!
+//! Owns the one face of all of them, [`Scheme`], and how they are made and opened. Each scheme is a
+//! file, which says at its head what it promises after a crash and where it comes from. All work on
+//! any [`Medium`], with the pool's allocator, in blocks of 4 KiB and behind one table of a word for
+//! each block (`shadow` has a tree, `rollback` its volume's map).
+//!
+//! Two modes of durability, by the device contract: a request with `Fua::Yes` is durable when it is
+//! answered, any other at the next `flush`. A flush makes durable in whatever way is cheapest for
+//! the scheme: those with a log of new data write the log and leave the copying in place to the next
+//! checkpoint. Each checkpoints by itself when its log fills.
+//!
+//! Knows nothing of workloads and of how results are shown.
+
+mod block_journal;
+mod front;
+mod none;
+mod overlay;
+mod plant;
+mod redo;
+mod rollback;
+mod shadow;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use everbyte_device::{AtomicWrites, DeviceError};
+use everbyte_media::Medium;
+
+use self::block_journal::{BlockJournal, Mode};
+use self::front::Front;
+use self::none::NoConsistency;
+use self::redo::{Improved, Published};
+use self::rollback::Rollback;
+use self::shadow::Shadow;
+use self::space::{Layout, Space};
+use crate::subject::Counts;
+
+/// A consistency scheme as a device.
+pub(crate) trait Scheme: AtomicWrites {
+    /// Its name in results.
+    fn name(&self) -> &'static str;
+
+    /// Makes everything durable, puts it in place and empties the log.
+    ///
+    /// # Errors
+    /// `Media`.
+    fn checkpoint(&self) -> Result<(), DeviceError>;
+
+    /// What it did to its medium since it was opened. Log bytes are what is written for recovery to
+    /// read. That includes whole blocks that the redo schemes write to the journal and then keep as
+    /// data, as their papers count them. Copies that shadow paging makes are no log, and the old
+    /// blocks that rollback keeps were there before.
+    fn counts(&self) -> Counts;
+}
+
+/// Which scheme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// No consistency.
+    None,
+    /// Redo logging of differences as published.
+    RedoPublished,
+    /// The same as well as we can.
+    RedoImproved,
+    /// A journal of blocks of metadata, data in place before.
+    JournalOrdered,
+    /// A journal of all blocks.
+    JournalData,
+    /// Short-circuit shadow paging.
+    Shadow,
+    /// Ours.
+    Rollback,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::None,
+        Self::RedoPublished,
+        Self::RedoImproved,
+        Self::JournalOrdered,
+        Self::JournalData,
+        Self::Shadow,
+        Self::Rollback,
+    ];
+
+    /// Code in the superblock; of rollback, which has a pool's, it is not used.
+    fn code(self) -> u64 {
+        match self {
+            Self::None => none::CODE,
+            Self::RedoPublished => redo::PUBLISHED_CODE,
+            Self::RedoImproved => redo::IMPROVED_CODE,
+            Self::JournalOrdered => Mode::Ordered.code(),
+            Self::JournalData => Mode::Data.code(),
+            Self::Shadow => shadow::CODE,
+            Self::Rollback => 0,
+        }
+    }
+
+    /// Bytes that a medium must have for a device of `device_bytes` and a log of `log_bytes`.
+    ///
+    /// # Errors
+    /// Sizes that are no whole blocks, or too small: a log has at least 64 KiB.
+    pub(crate) fn medium_bytes(self, device_bytes: u64, log_bytes: u64) -> Result<u64> {
+        let layout = Layout::new(self.code(), device_bytes, log_bytes)?;
+        Ok(layout.medium_bytes().max(rollback::medium_bytes(device_bytes, log_bytes)))
+    }
+}
+
+/// Makes an empty device of `device_bytes` with a log of `log_bytes` on `medium`, and opens it.
+///
+/// # Errors
+/// The medium is too small or fails.
+pub(crate) fn build<M: Medium>(
+    kind: Kind,
+    medium: Arc<M>,
+    device_bytes: u64,
+    log_bytes: u64,
+) -> Result<Arc<dyn Scheme>> {
+    match kind {
+        Kind::Rollback => Rollback::format(&medium, device_bytes, log_bytes)?,
+        _ => Space::format(&*medium, Layout::new(kind.code(), device_bytes, log_bytes)?)?,
+    }
+    open(kind, medium)
+}
+
+/// Opens the device that `build` has made on `medium`, and recovers it.
+///
+/// # Errors
+/// There is none, or something of it cannot be right.
+pub(crate) fn open<M: Medium>(kind: Kind, medium: Arc<M>) -> Result<Arc<dyn Scheme>> {
+    Ok(match kind {
+        Kind::None => Arc::new(Front::new(NoConsistency::open(medium)?)),
+        Kind::RedoPublished => Arc::new(Front::new(Published::open(medium)?)),
+        Kind::RedoImproved => Arc::new(Front::new(Improved::open(medium)?)),
+        Kind::JournalOrdered => Arc::new(Front::new(BlockJournal::open(medium, Mode::Ordered)?)),
+        Kind::JournalData => Arc::new(Front::new(BlockJournal::open(medium, Mode::Data)?)),
+        Kind::Shadow => Arc::new(Front::new(Shadow::open(medium)?)),
+        Kind::Rollback => Arc::new(Rollback::open(&medium)?),
+    })
+}

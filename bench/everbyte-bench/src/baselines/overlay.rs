@@ -1,0 +1,177 @@
+//! The page cache of the schemes that log new data: lines in DRAM that go over what is in place.
+//!
+//! Why a cache, and not an index into the log: this is what a file system over a journal has, it
+//! makes reads as cheap as they can be, and a checkpoint takes each line once from DRAM, however
+//! often it was logged. A page costs 4 KiB of DRAM whatever part of it is used, so its users
+//! checkpoint when there are `PAGES_MAX`; buffers are kept and used again.
+//!
+//! Invariants: a page's buffer holds the newest bytes of its `lines`; its other bytes mean
+//! nothing. `running` is the part of `lines` that no commit has made durable yet. Pages are
+//! visited in the order in which they were made, so that runs repeat exactly.
+
+use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium};
+
+use super::space::Space;
+
+/// Pages at which users checkpoint: 64 MiB.
+pub(crate) const PAGES_MAX: usize = 16384;
+
+/// Lines of one block.
+pub(crate) struct Page {
+    pub(crate) lines: LineMask,
+    pub(crate) running: LineMask,
+    pub(crate) bytes: Box<[u8; BLOCK]>,
+}
+
+impl Page {
+    /// Puts `data` over bytes `start ..`, whose partial lines the page has; of them, the lines of
+    /// `mask` count as changed.
+    pub(crate) fn put(&mut self, start: usize, data: &[u8], mask: LineMask) {
+        self.bytes[start..start + data.len()].copy_from_slice(data);
+        self.lines = self.lines.or(mask);
+        self.running = self.running.or(mask);
+    }
+
+    /// Whether bytes of the range of one line differ from `new`.
+    fn differs(&self, start: usize, new: &[u8]) -> bool {
+        self.bytes[start..start + new.len()] != *new
+    }
+
+    /// Corrects `changed`, which says in what the block below differs from `new` at `start`.
+    fn changed(&self, changed: LineMask, start: usize, new: &[u8]) -> LineMask {
+        let mut changed = changed;
+        for line in lines_of(self.lines.and(LineMask::covering(start, new.len()))) {
+            let (from, to) = part_of(line, start, new.len());
+            let mask = LineMask::covering(line, LINE);
+            changed = match self.differs(from, &new[from - start..to - start]) {
+                true => changed.or(mask),
+                false => changed.without(mask),
+            };
+        }
+        changed
+    }
+}
+
+/// The lines of a set, by their first bytes.
+pub(crate) fn lines_of(mask: LineMask) -> impl Iterator<Item = usize> {
+    mask.runs().flat_map(|(start, len)| (start..start + len).step_by(LINE))
+}
+
+/// The bytes `from .. to` that the line at `line` and `len` bytes from `start` have in common.
+pub(crate) fn part_of(line: usize, start: usize, len: usize) -> (usize, usize) {
+    (line.max(start), (line + LINE).min(start + len))
+}
+
+/// The pages of a device.
+pub(crate) struct Overlay {
+    /// For each block, one more than the index of its page; 0 if it has none.
+    slots: Vec<u32>,
+    pages: Vec<Page>,
+    free: Vec<u32>,
+    /// Blocks that have pages, or had one.
+    order: Vec<usize>,
+}
+
+impl Overlay {
+    pub(crate) fn new(blocks: usize) -> Self {
+        Self { slots: vec![0; blocks], pages: Vec::new(), free: Vec::new(), order: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, block: usize) -> Option<&Page> {
+        let slot = self.slots[block].checked_sub(1)?;
+        Some(&self.pages[slot as usize])
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, block: usize) -> Option<&mut Page> {
+        let slot = self.slots[block].checked_sub(1)?;
+        Some(&mut self.pages[slot as usize])
+    }
+
+    /// Fills `out` from byte `start` of a block that lies at `place`, and from its page.
+    ///
+    /// # Errors
+    /// Bad memory.
+    #[inline]
+    pub(crate) fn read<M: Medium>(
+        &self,
+        space: &Space<M>,
+        place: u64,
+        block: usize,
+        start: usize,
+        out: &mut [u8],
+    ) -> Result<(), MediaError> {
+        let Some(page) = self.get(block) else { return space.load(place, start, out) };
+        let lines = page.lines.and(LineMask::covering(start, out.len()));
+        if lines != LineMask::covering(start, out.len()) {
+            space.load(place, start, out)?;
+        }
+        for (run, run_len) in lines.runs() {
+            let (from, to) = (run.max(start), (run + run_len).min(start + out.len()));
+            out[from - start..to - start].copy_from_slice(&page.bytes[from..to]);
+        }
+        Ok(())
+    }
+
+    /// The lines of a block at `place` in which bytes `start ..` differ from `new`.
+    ///
+    /// # Errors
+    /// Bad memory.
+    #[inline]
+    pub(crate) fn changed<M: Medium>(
+        &self,
+        space: &Space<M>,
+        place: u64,
+        block: usize,
+        start: usize,
+        new: &[u8],
+    ) -> Result<LineMask, MediaError> {
+        let changed = space.medium().changed_lines(BlockNo(place), start, new);
+        let at = BlockNo(place).offset().plus(start as u64);
+        space.medium().check_range(at, new.len() as u64)?;
+        Ok(match self.get(block) {
+            Some(page) => page.changed(changed, start, new),
+            None => changed,
+        })
+    }
+
+    /// The page of a block; a new one has no lines.
+    pub(crate) fn page(&mut self, block: usize) -> &mut Page {
+        if self.slots[block] == 0 {
+            let slot = self.free.pop().unwrap_or_else(|| {
+                let bytes = Box::new([0; BLOCK]);
+                self.pages.push(Page { lines: LineMask::EMPTY, running: LineMask::EMPTY, bytes });
+                u32::try_from(self.pages.len() - 1).unwrap_or(u32::MAX)
+            });
+            self.slots[block] = slot + 1;
+            self.order.push(block);
+        }
+        &mut self.pages[self.slots[block] as usize - 1]
+    }
+
+    /// Forgets the page of a block.
+    pub(crate) fn remove(&mut self, block: usize) {
+        if let Some(slot) = self.slots[block].checked_sub(1) {
+            let page = &mut self.pages[slot as usize];
+            (page.lines, page.running) = (LineMask::EMPTY, LineMask::EMPTY);
+            self.slots[block] = 0;
+            self.free.push(slot);
+        }
+    }
+
+    /// Whether there are as many pages as there should be.
+    pub(crate) fn is_full(&self, more: usize) -> bool {
+        self.order.len() + more > PAGES_MAX
+    }
+
+    /// Shows every page, and forgets it.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(usize, &Page)) {
+        for block in std::mem::take(&mut self.order) {
+            if let Some(page) = self.get(block) {
+                each(block, page);
+                self.remove(block);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Ours beside the others: a block volume, with its rollback log.
+//!
+//! After a crash: what was written before the last checkpoint is there, and so are requests that
+//! were durable when answered; each request is there as a whole or not at all, within the limits
+//! of the block volume. `docs/crash-model.md` has the argument, and `everbyte-block` the crash
+//! tests.
+//!
+//! A flush is a checkpoint here: the log of old bytes cannot make new ones durable. A checkpoint
+//! by itself comes when the log fills.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use everbyte_block::{BlockOptions, BlockVolume, GroupWriteError, owners};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
+    SendError, WriteRequest,
+};
+use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_pool::{GroupError, OpenOptions, Pool, PoolError, WriteError};
+
+use super::Scheme;
+use crate::subject::Counts;
+use crate::subjects::floor::medium_counts;
+
+const NAME: &str = "device";
+const VOLUMES: u64 = 1;
+const POOL_UID: [u8; 16] = [4; 16];
+/// Blocks of the pool and of the map's pages besides those of a device of any size.
+const EXTRA_BLOCKS: u64 = 128;
+
+/// Bytes that the medium must have.
+pub(crate) fn medium_bytes(device_bytes: u64, log_bytes: u64) -> u64 {
+    let for_moves = (device_bytes / 8).next_multiple_of(BLOCK_U64);
+    device_bytes + for_moves + log_bytes + EXTRA_BLOCKS * BLOCK_U64
+}
+
+/// See the module's head.
+pub(crate) struct Rollback<M: Medium> {
+    pool: Arc<Pool<M>>,
+    volume: BlockVolume<M>,
+}
+
+impl<M: Medium> Rollback<M> {
+    /// Makes an empty device.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub(crate) fn format(
+        medium: &Arc<M>,
+        device_bytes: u64,
+        log_bytes: u64,
+    ) -> Result<(), PoolError> {
+        Pool::format(&**medium, VOLUMES, POOL_UID)?;
+        let pool = Self::pool(medium)?;
+        // One lane: one thread writes at a time, as with the others.
+        let options =
+            BlockOptions { log_bytes: Some(log_bytes), lanes: 1, ..BlockOptions::default() };
+        BlockVolume::create(&pool, NAME, device_bytes, &options)?;
+        pool.close()
+    }
+
+    /// Opens a device, and recovers it.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub(crate) fn open(medium: &Arc<M>) -> Result<Self, PoolError> {
+        let pool = Self::pool(medium)?;
+        let volume = BlockVolume::open(&pool, NAME)?;
+        Ok(Self { pool, volume })
+    }
+
+    fn pool(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
+        Ok(Arc::new(Pool::open(Arc::clone(medium), owners(), &OpenOptions::default())?))
+    }
+
+    fn write_group(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        let first = requests.first().map_or(0, |request| request.offset);
+        let len = requests.iter().map(|request| request.data.len() as u64).sum();
+        let failed = |error: &dyn std::error::Error| DeviceError::Media {
+            offset: first,
+            len,
+            reason: error.to_string(),
+        };
+        let stopped = |error: WriteError| AtomicWriteError::Device(failed(&error));
+        let group = self.volume.begin_group().map_err(stopped)?;
+        for request in requests {
+            let Err(error) = group.write(request.offset, request.data) else { continue };
+            group.roll_back().map_err(|error| failed(&error))?;
+            return Err(match error {
+                GroupWriteError::Group(GroupError::TooLarge { what }) => {
+                    AtomicWriteError::TooLarge { what }
+                }
+                GroupWriteError::Device(error) => error.into(),
+                error => failed(&error).into(),
+            });
+        }
+        group.commit().map_err(stopped)
+    }
+}
+
+impl<M: Medium> BlockDevice for Rollback<M> {
+    fn geometry(&self) -> Geometry {
+        self.volume.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.volume.read(offset, out)
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        self.volume.send(offset, len, prefix, socket)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.volume.write(offset, data, fua)
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        self.volume.write_batch(requests)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.volume.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.volume.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.volume.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        self.volume.status(offset, len, extents_max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.volume.cache(offset, len)
+    }
+}
+
+impl<M: Medium> AtomicWrites for Rollback<M> {
+    fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        self.write_group(requests)
+    }
+}
+
+impl<M: Medium> Scheme for Rollback<M> {
+    fn name(&self) -> &'static str {
+        "rollback"
+    }
+
+    fn checkpoint(&self) -> Result<(), DeviceError> {
+        self.volume.flush()
+    }
+
+    fn counts(&self) -> Counts {
+        medium_counts(&**self.pool.medium(), self.volume.volume().log_bytes())
+    }
+}

@@ -1,0 +1,355 @@
+//! Short-circuit shadow paging: BPFS.
+//!
+//! Source: Condit et al., "Better I/O through byte-addressable, persistent memory", SOSP 2009.
+//! Blocks hang in a tree of pages of 512 pointers. A write within one aligned 8-byte word is made
+//! in place. Any other copies what it changes, and then the pages above, but only up to the lowest
+//! page above all changes, whose one pointer is stored in place: that commits the request.
+//!
+//! BPFS orders its commits by epoch barriers in the hardware. There is none here, so a commit waits
+//! for a fence that makes its copies durable, and the pointer before it: one fence and one
+//! flushed line per request. A request that is durable when answered pays a second fence.
+//!
+//! After a crash: the device is as after some number of requests, in both modes; after all that
+//! were answered if each is committed, and else at least those before the last flush. There is no
+//! log: the cost is in copies, which count as bytes stored.
+//!
+//! Invariants: `pending` is the one pointer that may not be durable yet; every store of a pointer
+//! or word comes after a fence that covers the one before, unless both lie in one line, where
+//! stores keep their order. What a pointer replaced is free once the pointer is durable.
+
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK, BlockNo, LINE_U64, MediaError, Medium, PoolOffset};
+
+use super::front::{Edit, Engine, Refused};
+use super::plant::{Bug, planted};
+use super::space::{HEAD, HOLE, Space, SpaceError, WORDS};
+
+/// Code in the superblock.
+pub(crate) const CODE: u64 = 6;
+/// Edits in one go: 4 MiB.
+const EDITS_MAX: usize = 1024;
+const WORD: usize = 8;
+
+/// See the module's head.
+pub(crate) struct Shadow<M> {
+    space: Space<M>,
+    /// Where everything is, as the tree on the medium says: data blocks first, then the pages of
+    /// each level, at last the root alone.
+    levels: Vec<Vec<u64>>,
+    pending: Option<PoolOffset>,
+    /// New places of the request at hand: index in its level, place.
+    changes: Vec<(usize, u64)>,
+    parents: Vec<(usize, u64)>,
+    /// For each block, one more than the index of its change; 0 if it has none.
+    change_of: Vec<u32>,
+    /// What the changes of the request replace.
+    replaced: Vec<u64>,
+    scratch: Box<[u8; BLOCK]>,
+}
+
+/// Pages of each level of the tree over so many blocks, and the blocks first.
+fn level_lens(blocks: usize) -> Vec<usize> {
+    let mut lens = vec![blocks];
+    let mut len = blocks;
+    loop {
+        len = len.div_ceil(WORDS);
+        lens.push(len);
+        if len == 1 {
+            return lens;
+        }
+    }
+}
+
+impl<M: Medium> Shadow<M> {
+    /// Opens a device: walks the tree, which is whole at any moment.
+    ///
+    /// # Errors
+    /// There is no device, or the tree cannot be right.
+    pub(crate) fn open(medium: Arc<M>) -> Result<Self, SpaceError> {
+        let space = Space::open(medium, CODE)?;
+        let lens = level_lens(space.layout.device_blocks());
+        let mut levels: Vec<Vec<u64>> = lens.into_iter().map(|len| vec![HOLE; len]).collect();
+        let root = space.medium().load_word(HEAD);
+        space.medium().check_range(HEAD, 8)?;
+        space.check_place(root, "root", HEAD)?;
+        let top = levels.len() - 1;
+        levels[top][0] = root;
+        for level in (0..top).rev() {
+            let (below, above) = levels.split_at_mut(level + 1);
+            for (page, pointers) in above[0].iter().zip(below[level].chunks_mut(WORDS)) {
+                if *page != HOLE {
+                    load_page(&space, *page, pointers)?;
+                }
+            }
+        }
+        space.claim(levels.iter().flatten().copied())?;
+        Ok(Self {
+            change_of: vec![0; levels[0].len()],
+            replaced: Vec::new(),
+            space,
+            levels,
+            pending: None,
+            changes: Vec::new(),
+            parents: Vec::new(),
+            scratch: Box::new([0; BLOCK]),
+        })
+    }
+
+    /// Makes the last commit durable, and what was streamed.
+    fn settle(&mut self) -> Result<(), MediaError> {
+        if let Some(at) = self.pending.take() {
+            self.space.medium().flush(at, WORD as u64);
+        }
+        self.space.medium().fence()?;
+        self.space.release();
+        Ok(())
+    }
+
+    /// Stores the word that commits a request.
+    fn commit_word(&mut self, at: PoolOffset, value: u64) {
+        self.space.medium().store_word(at, value);
+        self.pending = Some(at);
+    }
+
+    /// Where the pointer to a place of a level is, if there is a page for it.
+    fn pointer_at(&self, level: usize, number: usize) -> Option<PoolOffset> {
+        let Some(parents) = self.levels.get(level + 1) else { return Some(HEAD) };
+        let page = parents[number / WORDS];
+        let at = |page| BlockNo(page).offset().plus((number % WORDS * WORD) as u64);
+        (page != HOLE).then_some(page).map(at)
+    }
+
+    /// Writes within one word of a block that exists.
+    fn write_word(&mut self, block: usize, start: usize, data: &[u8]) -> Result<(), MediaError> {
+        let place = self.levels[0][block];
+        let at = BlockNo(place).offset().plus((start / WORD * WORD) as u64);
+        if planted(Bug::ShadowTwoWords) {
+            self.settle()?;
+            self.space.medium().store(BlockNo(place).offset().plus(start as u64), data);
+            self.pending = Some(at);
+            return Ok(());
+        }
+        let mut word = self.space.medium().load_word(at).to_le_bytes();
+        self.space.medium().check_range(at, WORD as u64)?;
+        word[start % WORD..start % WORD + data.len()].copy_from_slice(data);
+        // A line's own stores keep their order.
+        let same_line = |pending: PoolOffset| pending.0 / LINE_U64 == at.0 / LINE_U64;
+        if self.pending.is_some_and(|pending| !same_line(pending)) {
+            self.settle()?;
+        }
+        self.commit_word(at, u64::from_le_bytes(word));
+        Ok(())
+    }
+
+    /// Puts what an edit makes of its block into a new block, or into the one that this request
+    /// has made already.
+    fn copy(&mut self, edit: Edit<'_>) -> Result<(), MediaError> {
+        let (Edit::Write { block, .. } | Edit::Unmap { block }) = edit;
+        let again = self.change_of[block].checked_sub(1).map(|at| at as usize);
+        let old = again.map_or(self.levels[0][block], |at| self.changes[at].1);
+        let new = match edit {
+            Edit::Write { start, data, .. } => {
+                let fresh = again.is_some() && old != HOLE;
+                let new = if fresh { BlockNo(old) } else { self.space.take() };
+                let whole = self.space.merged(old, start, data, &mut self.scratch)?;
+                self.space.medium().stream(new.offset(), whole);
+                new.0
+            }
+            Edit::Unmap { .. } if old == HOLE => return Ok(()),
+            Edit::Unmap { .. } => HOLE,
+        };
+        if let Some(at) = again {
+            if new == HOLE {
+                self.space.give_back(old);
+            }
+            self.changes[at].1 = new;
+        } else {
+            self.changes.push((block, new));
+            self.change_of[block] = u32::try_from(self.changes.len()).unwrap_or(u32::MAX);
+        }
+        Ok(())
+    }
+
+    /// Commits the changed blocks: copies pages until one pointer is left to be stored.
+    fn commit_changes(&mut self) -> Result<(), MediaError> {
+        self.changes.sort_unstable();
+        for &(block, _) in &self.changes {
+            self.change_of[block] = 0;
+        }
+        for level in 0.. {
+            if let [(number, place)] = self.changes[..]
+                && let Some(at) = self.pointer_at(level, number)
+            {
+                self.replace(level, number, place);
+                return self.commit_pointer(at, place);
+            }
+            if planted(Bug::ShadowNoCommonRoot) && level == 0 && self.all_have_pages() {
+                return self.commit_one_by_one();
+            }
+            self.copy_pages(level);
+            std::mem::swap(&mut self.changes, &mut self.parents);
+        }
+        Ok(())
+    }
+
+    /// Stores the pointer that commits a request, once its copies are durable and the pointer
+    /// before is.
+    fn commit_pointer(&mut self, at: PoolOffset, place: u64) -> Result<(), MediaError> {
+        if planted(Bug::ShadowFreedEarly) {
+            self.replaced.drain(..).for_each(|place| self.space.retire(place));
+        }
+        if planted(Bug::ShadowPointerEarly) {
+            self.commit_word(at, place);
+            self.space.medium().fence()?;
+        } else {
+            self.settle()?;
+            self.commit_word(at, place);
+        }
+        // Only now: `settle` has freed what earlier pointers replaced.
+        self.replaced.drain(..).for_each(|place| self.space.retire(place));
+        Ok(())
+    }
+
+    fn replace(&mut self, level: usize, number: usize, place: u64) {
+        let old = std::mem::replace(&mut self.levels[level][number], place);
+        self.replaced.push(old);
+    }
+
+    /// Copies the pages above the changes of a level, which become changes of the next.
+    fn copy_pages(&mut self, level: usize) {
+        self.parents.clear();
+        let changes = std::mem::take(&mut self.changes);
+        for page_changes in changes.chunk_by(|(a, _), (b, _)| a / WORDS == b / WORDS) {
+            for &(number, place) in page_changes {
+                self.replace(level, number, place);
+            }
+            let parent = page_changes[0].0 / WORDS;
+            let end = ((parent + 1) * WORDS).min(self.levels[level].len());
+            self.scratch.fill(0);
+            let pointers = &self.levels[level][parent * WORDS..end];
+            for (bytes, pointer) in self.scratch.chunks_exact_mut(WORD).zip(pointers) {
+                bytes.copy_from_slice(&pointer.to_le_bytes());
+            }
+            let page = self.space.take();
+            self.space.medium().stream(page.offset(), &self.scratch[..]);
+            self.parents.push((parent, page.0));
+        }
+        self.changes = changes;
+    }
+
+    fn all_have_pages(&self) -> bool {
+        self.changes.iter().all(|&(number, _)| self.pointer_at(0, number).is_some())
+    }
+
+    /// The mistake of `ShadowNoCommonRoot`.
+    fn commit_one_by_one(&mut self) -> Result<(), MediaError> {
+        for (number, place) in std::mem::take(&mut self.changes) {
+            self.replace(0, number, place);
+            if let Some(at) = self.pointer_at(0, number) {
+                self.commit_pointer(at, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks that edits may need: their own, and every page above them.
+    fn blocks_needed(&self, edits: usize) -> usize {
+        self.levels.iter().map(|level| level.len().min(edits)).sum()
+    }
+
+    fn is_one_word(&self, edit: Edit<'_>) -> bool {
+        match edit {
+            Edit::Write { block, start, data } => {
+                let last = start + data.len() - 1;
+                let words = last / WORD - start / WORD;
+                let words_max = usize::from(planted(Bug::ShadowTwoWords));
+                self.levels[0][block] != HOLE && words <= words_max
+            }
+            Edit::Unmap { .. } => false,
+        }
+    }
+}
+
+impl<M: Medium> Engine for Shadow<M> {
+    type Medium = M;
+
+    fn name(&self) -> &'static str {
+        "shadow"
+    }
+
+    fn medium(&self) -> &M {
+        self.space.medium()
+    }
+
+    fn blocks(&self) -> usize {
+        self.levels[0].len()
+    }
+
+    fn edits_max(&self) -> usize {
+        EDITS_MAX
+    }
+
+    fn is_mapped(&self, block: usize) -> bool {
+        self.levels[0][block] != HOLE
+    }
+
+    fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError> {
+        self.space.load(self.levels[0][block], start, out)
+    }
+
+    fn apply(&mut self, edits: &[Edit<'_>]) -> Result<(), Refused> {
+        if let &[edit] = edits
+            && let Edit::Write { block, start, data } = edit
+            && self.is_one_word(edit)
+        {
+            return Ok(self.write_word(block, start, data)?);
+        }
+        let needed = self.blocks_needed(edits.len());
+        if !self.space.reserve(needed) {
+            self.commit()?;
+            if !self.space.reserve(needed) {
+                return Err(Refused::NoSpace);
+            }
+        }
+        self.changes.clear();
+        for &edit in edits {
+            self.copy(edit)?;
+        }
+        match self.changes.is_empty() {
+            true => Ok(()),
+            false => Ok(self.commit_changes()?),
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), SpaceError> {
+        match self.pending {
+            Some(_) => Ok(self.settle()?),
+            None => Ok(()),
+        }
+    }
+
+    fn checkpoint(&mut self) -> Result<(), SpaceError> {
+        self.commit()
+    }
+
+    fn log_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Fills `pointers` from a page.
+fn load_page<M: Medium>(
+    space: &Space<M>,
+    page: u64,
+    pointers: &mut [u64],
+) -> Result<(), SpaceError> {
+    let at = BlockNo(page).offset();
+    for (slot, pointer) in pointers.iter_mut().enumerate() {
+        let at = at.plus((slot * WORD) as u64);
+        *pointer = space.medium().load_word(at);
+        space.medium().check_range(at, WORD as u64)?;
+        space.check_place(*pointer, "page of pointers", at)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,388 @@
+//! What the schemes share on the medium: the superblock, the table of blocks, the log's place, and
+//! the blocks for data.
+//!
+//! Blocks of the medium, in this order: the superblock; the head, in which each scheme keeps its
+//! words; the table, one word for each block of the device (the number of the block that holds it,
+//! or 0 for none); the log; data. All is little-endian.
+//!
+//! Invariants: free space is not kept on the medium but follows from the table at opening, so that
+//! it costs no scheme anything to be consistent about it. Blocks wait in `spare` before they are
+//! used, so that a request has all that it needs before its first store. A retired block is free
+//! again only when its scheme says that nothing durable names it any more.
+//!
+//! Knows nothing of what a scheme writes when.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
+use everbyte_pool::BlockRun;
+use everbyte_pool::alloc::Allocator;
+
+/// In the table: the block was never written, or was discarded.
+pub(crate) const HOLE: u64 = 0;
+/// Words in a block.
+pub(crate) const WORDS: usize = BLOCK / 8;
+
+/// Where the head is: the words of a scheme's own.
+pub(crate) const HEAD: PoolOffset = PoolOffset(BLOCK_U64);
+const TABLE_START: u64 = 2;
+const MAGIC: u64 = u64::from_le_bytes(*b"evbschem");
+/// Words of the superblock: magic, code of the scheme, blocks of the device, of the log, CRC-32C.
+const SUPERBLOCK_BYTES: usize = 40;
+/// Bytes that are cleared at once.
+const ZEROES: [u8; BLOCK] = [0; BLOCK];
+/// The smallest log, in blocks.
+const LOG_BLOCKS_MIN: u64 = 16;
+/// Blocks that a device of any size has besides those of its own size.
+const EXTRA_BLOCKS_MIN: u64 = 64;
+/// Blocks taken from the allocator at once.
+const SPARE_BLOCKS: usize = 64;
+
+/// Why a scheme cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum SpaceError {
+    /// The medium has no room for it.
+    #[error("the medium has {found_bytes} bytes, {needed_bytes} are needed")]
+    TooSmall {
+        /// Bytes of the medium.
+        found_bytes: u64,
+        /// Bytes needed.
+        needed_bytes: u64,
+    },
+    /// A size that no scheme has.
+    #[error("{what} of {bytes} bytes: {wanted}")]
+    Size {
+        /// Of what.
+        what: &'static str,
+        /// The size asked for.
+        bytes: u64,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// Something on the medium cannot be right.
+    #[error("{structure} at {at}: {what}")]
+    Corrupt {
+        /// Which structure.
+        structure: &'static str,
+        /// Where it is.
+        at: PoolOffset,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The medium failed.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+}
+
+impl SpaceError {
+    pub(crate) fn corrupt(structure: &'static str, at: PoolOffset, what: &'static str) -> Self {
+        Self::Corrupt { structure, at, what }
+    }
+}
+
+/// A number as an index; those that are none are beyond every index.
+#[inline]
+pub(crate) fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The CRC-32C of `bytes` as a word.
+fn check_word(bytes: &[u8]) -> u64 {
+    u64::from(crc32c::crc32c(bytes))
+}
+
+/// Where everything is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    code: u64,
+    device_blocks: u64,
+    log_blocks: u64,
+}
+
+impl Layout {
+    /// The layout of a device of `device_bytes` with a log of `log_bytes`, for the scheme of a code.
+    ///
+    /// # Errors
+    /// Sizes that are no whole blocks, or too small.
+    pub(crate) fn new(code: u64, device_bytes: u64, log_bytes: u64) -> Result<Self, SpaceError> {
+        let size = |what, bytes, wanted| Err(SpaceError::Size { what, bytes, wanted });
+        if device_bytes == 0 || !device_bytes.is_multiple_of(BLOCK_U64) || device_bytes >> 44 != 0 {
+            return size("device", device_bytes, "some blocks of 4096, less than 16 TiB");
+        }
+        let log_bytes_min = LOG_BLOCKS_MIN * BLOCK_U64;
+        if log_bytes < log_bytes_min || !log_bytes.is_multiple_of(BLOCK_U64) || log_bytes >> 31 != 0
+        {
+            return size("log", log_bytes, "at least 16 blocks of 4096, less than 2 GiB");
+        }
+        let (device_blocks, log_blocks) = (device_bytes / BLOCK_U64, log_bytes / BLOCK_U64);
+        Ok(Self { code, device_blocks, log_blocks })
+    }
+
+    /// Bytes that the medium must have: the device once more by an eighth, at least 64 blocks, for
+    /// what is not in its place yet.
+    pub(crate) fn medium_bytes(&self) -> u64 {
+        let extra = (self.device_blocks / 8).max(EXTRA_BLOCKS_MIN) + self.table_blocks();
+        (self.data_start() + self.device_blocks + extra) * BLOCK_U64
+    }
+
+    /// Blocks of the device.
+    pub(crate) fn device_blocks(&self) -> usize {
+        index(self.device_blocks)
+    }
+
+    /// Where the entry of a block is.
+    pub(crate) fn entry_at(&self, block: usize) -> PoolOffset {
+        PoolOffset(TABLE_START * BLOCK_U64 + 8 * block as u64)
+    }
+
+    /// Blocks of the table.
+    pub(crate) fn table_blocks(&self) -> u64 {
+        self.device_blocks.div_ceil(WORDS as u64)
+    }
+
+    /// A block of the table.
+    pub(crate) fn table_block(&self, number: usize) -> BlockNo {
+        BlockNo(TABLE_START + number as u64)
+    }
+
+    /// Where the log starts.
+    pub(crate) fn log_at(&self) -> PoolOffset {
+        BlockNo(self.log_start()).offset()
+    }
+
+    /// Bytes of the log.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_blocks * BLOCK_U64
+    }
+
+    fn log_start(&self) -> u64 {
+        TABLE_START + self.table_blocks()
+    }
+
+    fn data_start(&self) -> u64 {
+        self.log_start() + self.log_blocks
+    }
+
+    fn words(&self) -> [u64; 4] {
+        [MAGIC, self.code, self.device_blocks, self.log_blocks]
+    }
+}
+
+/// The medium, with what is known of its blocks.
+pub(crate) struct Space<M> {
+    medium: Arc<M>,
+    pub(crate) layout: Layout,
+    allocator: Allocator,
+    spare: Vec<u64>,
+    retired: Vec<u64>,
+}
+
+impl<M: Medium> Space<M> {
+    /// Makes an empty device on `medium`.
+    ///
+    /// # Errors
+    /// The medium is too small, or fails.
+    pub(crate) fn format(medium: &M, layout: Layout) -> Result<(), SpaceError> {
+        check_room(medium, layout)?;
+        // The log too: what an earlier one left there might pass for this one's.
+        for block in 0..layout.data_start() {
+            medium.stream(BlockNo(block).offset(), &ZEROES);
+        }
+        medium.fence()?;
+        let mut superblock = [0; SUPERBLOCK_BYTES];
+        for (bytes, word) in superblock.chunks_exact_mut(8).zip(layout.words()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let (words, check) = superblock.split_at_mut(SUPERBLOCK_BYTES - 8);
+        check.copy_from_slice(&check_word(words).to_le_bytes());
+        medium.stream(PoolOffset(0), &superblock);
+        Ok(medium.fence()?)
+    }
+
+    /// Opens what the scheme of a code has made. No block is free yet.
+    ///
+    /// # Errors
+    /// There is no such device, or the medium fails.
+    pub(crate) fn open(medium: Arc<M>, code: u64) -> Result<Self, SpaceError> {
+        let wrong = |what| SpaceError::corrupt("superblock", PoolOffset(0), what);
+        let mut superblock = [0; SUPERBLOCK_BYTES];
+        medium.read(PoolOffset(0), &mut superblock);
+        medium.check_range(PoolOffset(0), SUPERBLOCK_BYTES as u64)?;
+        let word = |at| medium.load_word(PoolOffset(at));
+        if word(0) != MAGIC {
+            return Err(wrong("this is not the device of a scheme"));
+        }
+        if word(32) != check_word(&superblock[..SUPERBLOCK_BYTES - 8]) {
+            return Err(wrong("its checksum is wrong"));
+        }
+        if word(8) != code {
+            return Err(wrong("this is another scheme's device"));
+        }
+        let bytes = |blocks: u64| blocks.checked_mul(BLOCK_U64).unwrap_or(u64::MAX);
+        let layout = Layout::new(code, bytes(word(16)), bytes(word(24)))?;
+        check_room(&*medium, layout)?;
+        let allocator = Allocator::new(medium.len() / BLOCK_U64);
+        Ok(Self { medium, layout, allocator, spare: Vec::new(), retired: Vec::new() })
+    }
+
+    /// The medium.
+    #[inline]
+    pub(crate) fn medium(&self) -> &M {
+        &self.medium
+    }
+
+    /// The table as it is on the medium.
+    ///
+    /// # Errors
+    /// An entry that cannot be right; bad memory.
+    pub(crate) fn load_table(&self) -> Result<Vec<u64>, SpaceError> {
+        let at = self.layout.entry_at(0);
+        let mut bytes = vec![0; 8 * self.layout.device_blocks()];
+        self.medium.read(at, &mut bytes);
+        self.medium.check_range(at, bytes.len() as u64)?;
+        let words = bytes.chunks_exact(8).map(|word| {
+            word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+        });
+        let table: Vec<u64> = words.collect();
+        for (block, &place) in table.iter().enumerate() {
+            self.check_place(place, "table", self.layout.entry_at(block))?;
+        }
+        Ok(table)
+    }
+
+    /// Checks that `place`, found in a `structure` at `at`, can hold data.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(crate) fn check_place(
+        &self,
+        place: u64,
+        structure: &'static str,
+        at: PoolOffset,
+    ) -> Result<(), SpaceError> {
+        match place == HOLE || self.data().contains(&place) {
+            true => Ok(()),
+            false => Err(SpaceError::corrupt(structure, at, "it names no block for data")),
+        }
+    }
+
+    /// Whether a block of the medium is one of the table.
+    pub(crate) fn is_table(&self, block: u64) -> bool {
+        (TABLE_START..self.layout.log_start()).contains(&block)
+    }
+
+    /// Makes every block free but those of `used`, holes among them.
+    ///
+    /// # Errors
+    /// A block that is used twice.
+    pub(crate) fn claim(
+        &self,
+        used: impl IntoIterator<Item = u64>,
+    ) -> Result<(), SpaceError> {
+        let twice = |_| {
+            SpaceError::corrupt("table", self.layout.entry_at(0), "two entries name one block")
+        };
+        let Range { start, end } = self.data();
+        let all = BlockRun { start: BlockNo(start), len: end - start };
+        self.allocator.add(all).map_err(twice)?;
+        for place in used.into_iter().filter(|&place| place != HOLE) {
+            self.allocator.take(BlockRun { start: BlockNo(place), len: 1 }).map_err(twice)?;
+        }
+        Ok(())
+    }
+
+    fn data(&self) -> Range<u64> {
+        self.layout.data_start()..self.medium.len() / BLOCK_U64
+    }
+
+    /// Gets `count` blocks ready to be taken; false if there are not so many.
+    pub(crate) fn reserve(&mut self, count: usize) -> bool {
+        if self.spare.len() < count {
+            let want = count.max(SPARE_BLOCKS) - self.spare.len();
+            self.allocator.alloc_batch(0, want, &mut self.spare);
+        }
+        self.spare.len() >= count
+    }
+
+    /// Takes a block that was reserved.
+    pub(crate) fn take(&mut self) -> BlockNo {
+        BlockNo(self.spare.pop().expect("a request reserves what it takes"))
+    }
+
+    /// Gives back a block that nothing durable has ever named.
+    pub(crate) fn give_back(&mut self, place: u64) {
+        self.spare.push(place);
+    }
+
+    /// Says that `place` is no longer used; it is not free before `release`.
+    pub(crate) fn retire(&mut self, place: u64) {
+        if place != HOLE {
+            self.retired.push(place);
+        }
+    }
+
+    /// Says that nothing durable names the retired blocks any more.
+    pub(crate) fn release(&mut self) {
+        for place in self.retired.drain(..) {
+            let freed = self.allocator.free(BlockNo(place));
+            debug_assert!(freed.is_ok(), "block {place} was retired twice");
+        }
+    }
+
+    /// Fills `out` from byte `start` of the block at `place`, which may be a hole.
+    ///
+    /// # Errors
+    /// Bad memory.
+    #[inline]
+    pub(crate) fn load(&self, place: u64, start: usize, out: &mut [u8]) -> Result<(), MediaError> {
+        if place == HOLE {
+            out.fill(0);
+            return Ok(());
+        }
+        let at = BlockNo(place).offset().plus(start as u64);
+        self.medium.read(at, out);
+        self.medium.check_range(at, out.len() as u64)
+    }
+
+    /// The whole contents of `place` with `data` from `start` on, put together in `scratch` if need
+    /// be.
+    ///
+    /// # Errors
+    /// Bad memory.
+    pub(crate) fn merged<'a>(
+        &self,
+        place: u64,
+        start: usize,
+        data: &'a [u8],
+        scratch: &'a mut [u8; BLOCK],
+    ) -> Result<&'a [u8], MediaError> {
+        if data.len() == BLOCK {
+            return Ok(data);
+        }
+        let end = start + data.len();
+        self.load(place, 0, &mut scratch[..start])?;
+        self.load(place, end, &mut scratch[end..])?;
+        scratch[start..end].copy_from_slice(data);
+        Ok(scratch)
+    }
+
+    /// Stores a word of the head and makes it and all that was flushed before durable.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn persist_head(&self, value: u64) -> Result<(), MediaError> {
+        self.medium.store_word(HEAD, value);
+        self.medium.flush(HEAD, 8);
+        self.medium.fence()
+    }
+}
+
+fn check_room<M: Medium>(medium: &M, layout: Layout) -> Result<(), SpaceError> {
+    let (found_bytes, needed_bytes) = (medium.len(), layout.medium_bytes());
+    match found_bytes >= needed_bytes {
+        true => Ok(()),
+        false => Err(SpaceError::TooSmall { found_bytes, needed_bytes }),
+    }
+}

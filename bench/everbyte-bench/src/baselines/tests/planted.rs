@@ -1,0 +1,102 @@
+//! Mistakes planted in the schemes, each with a workload in which it must be caught. The same
+//! workload passes without the mistake, so it is the mistake that is caught.
+
+use everbyte_crash::Explorer;
+use everbyte_device::Fua;
+
+use super::crash::{b, broad, rewrite, write};
+use super::scenario::{BLOCK, Case, Step, W};
+use crate::baselines::Kind;
+use crate::baselines::plant::{Bug, plant};
+
+/// Switches a bug on until dropped, also by a panic.
+struct Planted;
+
+impl Planted {
+    fn new(bug: Bug) -> Self {
+        plant(Some(bug));
+        Self
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        plant(None);
+    }
+}
+
+fn caught(kind: Kind, bug: Bug, steps: Vec<Step>) {
+    let explorer = Explorer { shrink_runs_max: 20, cuts_max: 5, ..broad() };
+    let case = Case::new(kind, steps);
+    if let Err(failure) = explorer.explore(&case) {
+        panic!("{bug:?} is not planted yet: {failure}");
+    }
+    let planted = Planted::new(bug);
+    let found = explorer.explore(&case);
+    drop(planted);
+    match found {
+        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
+        Err(failure) => println!("{bug:?} is caught: {}", failure.message),
+    }
+}
+
+fn two_blocks() -> Step {
+    Step::Atomic(vec![W(b(0), 200, 5), W(b(1), 200, 6)], Fua::Yes)
+}
+
+#[test]
+fn none() {
+    caught(Kind::None, Bug::NoneNotFlushed, vec![write(b(0), 64, Fua::Yes)]);
+    caught(Kind::None, Bug::NoneNotFenced, vec![write(b(0), BLOCK, Fua::Yes)]);
+}
+
+#[test]
+fn redo_published() {
+    let kind = Kind::RedoPublished;
+    let small = || write(b(0) + 5, 300, Fua::Yes);
+    caught(kind, Bug::PublishedCommitEarly, vec![small()]);
+    caught(kind, Bug::PublishedEmptiedEarly, vec![small(), Step::Checkpoint]);
+    caught(kind, Bug::PublishedRecoveryNotFlushed, vec![small()]);
+    let replaced = vec![small(), rewrite(b(0), BLOCK, Fua::Yes)];
+    caught(kind, Bug::PublishedOldOverNew, replaced);
+}
+
+#[test]
+fn redo_improved() {
+    let kind = Kind::RedoImproved;
+    let small = || write(b(0) + 5, 300, Fua::Yes);
+    caught(kind, Bug::ImprovedUnchecked, vec![small()]);
+    caught(kind, Bug::ImprovedPointerEarly, vec![write(b(0), BLOCK, Fua::Yes)]);
+    caught(kind, Bug::ImprovedNotFenced, vec![small()]);
+    let again = vec![small(), Step::Checkpoint, rewrite(b(0) + 5, 300, Fua::Yes), small()];
+    let generations = [again.clone(), vec![Step::Checkpoint], again].concat();
+    caught(kind, Bug::ImprovedGenerationLate, generations);
+    let in_place = vec![write(b(0), BLOCK, Fua::Yes), rewrite(b(0), BLOCK, Fua::Yes)];
+    caught(kind, Bug::ImprovedInPlace, in_place);
+}
+
+#[test]
+fn block_journal() {
+    let small = || write(b(0) + 5, 300, Fua::Yes);
+    caught(Kind::JournalData, Bug::JournalUnchecked, vec![small()]);
+    caught(Kind::JournalData, Bug::JournalEmptiedEarly, vec![small(), Step::Checkpoint]);
+    caught(Kind::JournalOrdered, Bug::JournalEmptiedEarly, vec![write(b(6), 9, Fua::Yes)]);
+    caught(Kind::JournalOrdered, Bug::JournalMetadataFirst, vec![write(b(6), BLOCK, Fua::Yes)]);
+    let freed = vec![
+        Step::Discard { at: b(0), len: b(1), fua: Fua::No },
+        write(b(6), BLOCK, Fua::No),
+        Step::Flush,
+    ];
+    caught(Kind::JournalOrdered, Bug::JournalFreedEarly, freed);
+}
+
+#[test]
+fn shadow() {
+    let kind = Kind::Shadow;
+    caught(kind, Bug::ShadowPointerEarly, vec![write(b(0), BLOCK, Fua::No)]);
+    caught(kind, Bug::ShadowNoCommonRoot, vec![two_blocks()]);
+    caught(kind, Bug::ShadowTwoWords, vec![write(b(0) + 4, 8, Fua::Yes)]);
+    // The freed block is the next to be taken.
+    let reused = (0..70).map(|n| Step::Write(W(b(n % 2), BLOCK, n as u64), Fua::No)).collect();
+    caught(kind, Bug::ShadowFreedEarly, reused);
+}
