@@ -4,8 +4,9 @@
 //! the lines that are dirty. There is no log.
 //!
 //! After a crash: in both modes, what was written before the last commit is there. Of what was
-//! written since, each aligned 8-byte word is old or new, whatever the request; in a block that
-//! was a hole then, there may be anything. Several writes as one are several writes.
+//! written since, each aligned 8-byte word is old or new, or each byte of one that a request wrote
+//! in part; in a block that was a hole then, there may be anything. Several writes as one are
+//! several writes.
 
 use std::sync::Arc;
 

@@ -197,7 +197,8 @@ impl<M: Medium> Shadow<M> {
     /// before is.
     fn commit_pointer(&mut self, at: PoolOffset, place: u64) -> Result<(), MediaError> {
         if planted(Bug::ShadowFreedEarly) {
-            self.replaced.drain(..).for_each(|place| self.space.retire(place));
+            let old = self.replaced.drain(..).filter(|&place| place != HOLE);
+            old.for_each(|place| self.space.give_back(place));
         }
         if planted(Bug::ShadowPointerEarly) {
             self.commit_word(at, place);

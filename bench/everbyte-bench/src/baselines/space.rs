@@ -37,7 +37,7 @@ const LOG_BLOCKS_MIN: u64 = 16;
 /// Blocks that a device of any size has besides those of its own size.
 const EXTRA_BLOCKS_MIN: u64 = 64;
 /// Blocks taken from the allocator at once.
-const SPARE_BLOCKS: usize = 64;
+const SPARE_BLOCKS: usize = 8;
 
 /// Why a scheme cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
@@ -301,7 +301,10 @@ impl<M: Medium> Space<M> {
     pub(crate) fn reserve(&mut self, count: usize) -> bool {
         if self.spare.len() < count {
             let want = count.max(SPARE_BLOCKS) - self.spare.len();
+            let before = self.spare.len();
             self.allocator.alloc_batch(0, want, &mut self.spare);
+            // They are taken from the end: in ascending order.
+            self.spare[before..].reverse();
         }
         self.spare.len() >= count
     }

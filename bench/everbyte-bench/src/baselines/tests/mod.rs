@@ -1,5 +1,6 @@
 //! Tests of the schemes: the device contract here, crashes and costs in the modules.
 
+mod costs;
 mod crash;
 mod planted;
 mod scenario;
