@@ -97,6 +97,22 @@ impl Tables {
     }
 }
 
+/// Writes one block of a transaction after the other.
+struct LogWriter {
+    at: PoolOffset,
+    blocks: u64,
+    /// CRC-32C so far.
+    check: u32,
+}
+
+impl LogWriter {
+    fn put<M: Medium>(&mut self, medium: &M, block: &[u8]) {
+        self.check = crc32c::crc32c_append(self.check, block);
+        medium.stream(self.at.plus(self.blocks * BLOCK_U64), block);
+        self.blocks += 1;
+    }
+}
+
 impl<M: Medium> BlockJournal<M> {
     /// Opens a device: copies in place what the journal says, and begins a new generation.
     ///
@@ -289,28 +305,28 @@ impl<M: Medium> BlockJournal<M> {
         if self.homes.is_empty() {
             return Ok(());
         }
-        let (mut check, mut number) = (0, 0);
+        let mut writer = LogWriter { at: self.log_at(0), blocks: 0, check: 0 };
         for first in (0..self.homes.len()).step_by(PLACES_PER_DESCRIPTOR) {
             self.build_descriptor(first);
-            self.put_log(&mut number, &mut check);
+            writer.put(self.space.medium(), &self.scratch);
         }
         for block in std::mem::take(&mut self.running) {
             let Some(page) = self.cache.get_mut(block) else { continue };
             page.running = LineMask::EMPTY;
-            self.scratch.copy_from_slice(&page.bytes[..]);
-            self.put_log(&mut number, &mut check);
+            writer.put(self.space.medium(), &page.bytes[..]);
         }
         for table in std::mem::take(&mut self.running_tables.list) {
             self.running_tables.member[table] = false;
             self.journaled_tables.insert(table);
             self.build_table(table);
-            self.put_log(&mut number, &mut check);
+            writer.put(self.space.medium(), &self.scratch);
         }
         self.scratch.fill(0);
-        self.put_words(&[self.generation, self.transactions, u64::from(check)]);
-        self.put_log(&mut number, &mut check);
+        self.put_words(&[self.generation, self.transactions, u64::from(writer.check)]);
+        writer.put(self.space.medium(), &self.scratch);
         self.space.medium().fence()?;
-        self.tail += number;
+        self.tail += writer.blocks;
+        self.log_bytes += writer.blocks * BLOCK_U64;
         self.transactions += 1;
         Ok(())
     }
@@ -330,14 +346,6 @@ impl<M: Medium> BlockJournal<M> {
         for (bytes, word) in self.scratch.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-    }
-
-    /// Streams `scratch` to block `number` of the journal, counted from the tail.
-    fn put_log(&mut self, number: &mut u64, check: &mut u32) {
-        *check = crc32c::crc32c_append(*check, &self.scratch);
-        self.space.medium().stream(self.log_at(*number), &self.scratch);
-        *number += 1;
-        self.log_bytes += BLOCK_U64;
     }
 
     /// Makes room for edits in the journal, in the cache and among the blocks.

@@ -46,6 +46,16 @@ pub(crate) enum Bug {
     ShadowTwoWords,
 }
 
+/// Whether `bug` is switched on: never, in this build.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(crate) use active::{plant, planted};
+
 #[cfg(test)]
 mod active {
     use std::cell::Cell;
@@ -65,14 +75,4 @@ mod active {
     pub(crate) fn planted(bug: Bug) -> bool {
         ACTIVE.get() == Some(bug)
     }
-}
-
-#[cfg(test)]
-pub(crate) use active::{plant, planted};
-
-/// Whether `bug` is switched on: never, in this build.
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) const fn planted(_bug: Bug) -> bool {
-    false
 }

@@ -11,13 +11,13 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, GroupWriteError, owners};
+use everbyte_block::{BlockOptions, BlockVolume, owners};
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
     SendError, WriteRequest,
 };
 use everbyte_media::{BLOCK_U64, Medium};
-use everbyte_pool::{GroupError, OpenOptions, Pool, PoolError, WriteError};
+use everbyte_pool::{OpenOptions, Pool, PoolError};
 
 use super::Scheme;
 use crate::subject::Counts;
@@ -37,7 +37,6 @@ pub(crate) fn medium_bytes(device_bytes: u64, log_bytes: u64) -> u64 {
 
 /// See the module's head.
 pub(crate) struct Rollback<M: Medium> {
-    pool: Arc<Pool<M>>,
     volume: BlockVolume<M>,
 }
 
@@ -67,35 +66,11 @@ impl<M: Medium> Rollback<M> {
     pub(crate) fn open(medium: &Arc<M>) -> Result<Self, PoolError> {
         let pool = Self::pool(medium)?;
         let volume = BlockVolume::open(&pool, NAME)?;
-        Ok(Self { pool, volume })
+        Ok(Self { volume })
     }
 
     fn pool(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
         Ok(Arc::new(Pool::open(Arc::clone(medium), owners(), &OpenOptions::default())?))
-    }
-
-    fn write_group(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
-        let first = requests.first().map_or(0, |request| request.offset);
-        let len = requests.iter().map(|request| request.data.len() as u64).sum();
-        let failed = |error: &dyn std::error::Error| DeviceError::Media {
-            offset: first,
-            len,
-            reason: error.to_string(),
-        };
-        let stopped = |error: WriteError| AtomicWriteError::Device(failed(&error));
-        let group = self.volume.begin_group().map_err(stopped)?;
-        for request in requests {
-            let Err(error) = group.write(request.offset, request.data) else { continue };
-            group.roll_back().map_err(|error| failed(&error))?;
-            return Err(match error {
-                GroupWriteError::Group(GroupError::TooLarge { what }) => {
-                    AtomicWriteError::TooLarge { what }
-                }
-                GroupWriteError::Device(error) => error.into(),
-                error => failed(&error).into(),
-            });
-        }
-        group.commit().map_err(stopped)
     }
 }
 
@@ -161,7 +136,7 @@ impl<M: Medium> BlockDevice for Rollback<M> {
 
 impl<M: Medium> AtomicWrites for Rollback<M> {
     fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
-        self.write_group(requests)
+        self.volume.write_atomic(requests)
     }
 }
 
@@ -175,6 +150,6 @@ impl<M: Medium> Scheme for Rollback<M> {
     }
 
     fn counts(&self) -> Counts {
-        medium_counts(&**self.pool.medium(), self.volume.volume().log_bytes())
+        medium_counts(&**self.volume.pool().medium(), self.volume.volume().log_bytes())
     }
 }

@@ -220,7 +220,7 @@ impl<M: Medium> Space<M> {
         if word(8) != code {
             return Err(wrong("this is another scheme's device"));
         }
-        let bytes = |blocks: u64| blocks.checked_mul(BLOCK_U64).unwrap_or(u64::MAX);
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_U64);
         let layout = Layout::new(code, bytes(word(16)), bytes(word(24)))?;
         check_room(&*medium, layout)?;
         let allocator = Allocator::new(medium.len() / BLOCK_U64);
@@ -242,9 +242,9 @@ impl<M: Medium> Space<M> {
         let mut bytes = vec![0; 8 * self.layout.device_blocks()];
         self.medium.read(at, &mut bytes);
         self.medium.check_range(at, bytes.len() as u64)?;
-        let words = bytes.chunks_exact(8).map(|word| {
-            word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
-        });
+        let words = bytes
+            .chunks_exact(8)
+            .map(|word| word.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)));
         let table: Vec<u64> = words.collect();
         for (block, &place) in table.iter().enumerate() {
             self.check_place(place, "table", self.layout.entry_at(block))?;
@@ -277,13 +277,9 @@ impl<M: Medium> Space<M> {
     ///
     /// # Errors
     /// A block that is used twice.
-    pub(crate) fn claim(
-        &self,
-        used: impl IntoIterator<Item = u64>,
-    ) -> Result<(), SpaceError> {
-        let twice = |_| {
-            SpaceError::corrupt("table", self.layout.entry_at(0), "two entries name one block")
-        };
+    pub(crate) fn claim(&self, used: impl IntoIterator<Item = u64>) -> Result<(), SpaceError> {
+        let twice =
+            |_| SpaceError::corrupt("table", self.layout.entry_at(0), "two entries name one block");
         let Range { start, end } = self.data();
         let all = BlockRun { start: BlockNo(start), len: end - start };
         self.allocator.add(all).map_err(twice)?;

@@ -400,7 +400,9 @@ impl<M: Medium> Engine for Improved<M> {
         self.build_group();
         let len = self.group.len().next_multiple_of(LINE);
         self.group.resize(len, 0);
-        for (at, value) in [(0, (len as u64) << 32), (8, self.generation), (16, self.groups), (24, entries)] {
+        for (at, value) in
+            [(0, (len as u64) << 32), (8, self.generation), (16, self.groups), (24, entries)]
+        {
             self.group[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         let check = check_of(&self.group);

@@ -19,9 +19,7 @@
 
 use std::sync::Arc;
 
-use everbyte_media::{
-    BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset,
-};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
 use crate::baselines::front::{Edit, Engine, Refused};
 use crate::baselines::overlay::{Overlay, lines_of, part_of};

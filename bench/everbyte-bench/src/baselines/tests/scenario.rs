@@ -173,9 +173,8 @@ impl Case {
             return Ok(());
         }
         if promise(self.kind) == Promise::Prefix {
-            let differ = |state: &State| {
-                watched.iter().copied().find(|&b| state.bytes(b) != found.bytes(b))
-            };
+            let differ =
+                |state: &State| watched.iter().copied().find(|&b| state.bytes(b) != found.bytes(b));
             let blocks: Vec<_> = window.iter().map(differ).collect();
             return Err(format!("none of the states: first differences in blocks {blocks:?}"));
         }
@@ -222,7 +221,11 @@ fn make(step: &Step, scheme: &dyn Scheme) -> Result<(), String> {
     }
 }
 
-fn contents(scheme: &dyn Scheme, watched: &BTreeSet<usize>, blocks: usize) -> Result<State, String> {
+fn contents(
+    scheme: &dyn Scheme,
+    watched: &BTreeSet<usize>,
+    blocks: usize,
+) -> Result<State, String> {
     let mut state = State(vec![None; blocks]);
     for &block in watched {
         let mut bytes = vec![0; BLOCK];
