@@ -10,7 +10,11 @@
 //!
 //! Invariants: an engine gets edits that lie in the device and are not empty, at most `edits_max`
 //! of them at once; a longer write is divided, and then it is not one after a crash. Whatever an
-//! engine streamed is fenced when `apply` returns, as another thread may come next.
+//! engine streamed is fenced when `apply` returns, as another thread may come next. When the medium
+//! fails amid several edits, some may be made in DRAM: nothing is written or committed after that
+//! until the device is opened again, so that a crash, or the opening, leaves all or none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
@@ -107,6 +111,8 @@ type Edits<'a> = SmallVec<[Edit<'a>; 4]>;
 /// A block device over an engine.
 pub(crate) struct Front<E> {
     engine: RwLock<E>,
+    /// Whether the medium failed amid several edits.
+    stopped: AtomicBool,
     size_bytes: u64,
     edits_max: usize,
 }
@@ -115,18 +121,31 @@ impl<E: Engine> Front<E> {
     pub(crate) fn new(engine: E) -> Self {
         let size_bytes = engine.blocks() as u64 * BLOCK_U64;
         let edits_max = engine.edits_max();
-        Self { engine: RwLock::new(engine), size_bytes, edits_max }
+        let stopped = AtomicBool::new(false);
+        Self { engine: RwLock::new(engine), stopped, size_bytes, edits_max }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_range(offset, len, self.size_bytes)
     }
 
+    fn check_going(&self) -> Result<(), SpaceError> {
+        match self.stopped.load(Ordering::Acquire) {
+            true => Err(SpaceError::Stopped),
+            false => Ok(()),
+        }
+    }
+
     /// Makes `edits`, divided if there are too many, and commits with [`Fua::Yes`].
     fn edit(&self, edits: &[Edit<'_>], fua: Fua) -> Result<(), Refused> {
         let mut engine = self.engine.write();
+        self.check_going()?;
         for part in edits.chunks(self.edits_max) {
-            engine.apply(part)?;
+            let done = engine.apply(part);
+            if part.len() > 1 && matches!(done, Err(Refused::Failed(_))) {
+                self.stopped.store(true, Ordering::Release);
+            }
+            done?;
         }
         if fua == Fua::Yes {
             engine.commit()?;
@@ -243,7 +262,8 @@ impl<E: Engine> BlockDevice for Front<E> {
 
     fn flush(&self) -> Result<(), DeviceError> {
         let mut engine = self.engine.write();
-        let done = engine.commit().and_then(|()| Ok(engine.medium().check()?));
+        let done = self.check_going().and_then(|()| engine.commit());
+        let done = done.and_then(|()| Ok(engine.medium().check()?));
         done.map_err(|error| media_error(0, self.size_bytes, &error))
     }
 
@@ -322,7 +342,8 @@ impl<E: Engine> Scheme for Front<E> {
     }
 
     fn checkpoint(&self) -> Result<(), DeviceError> {
-        let done = self.engine.write().checkpoint();
+        let mut engine = self.engine.write();
+        let done = self.check_going().and_then(|()| engine.checkpoint());
         done.map_err(|error| media_error(0, self.size_bytes, &error))
     }
 

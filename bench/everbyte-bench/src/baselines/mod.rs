@@ -37,7 +37,7 @@ use self::none::NoConsistency;
 use self::redo::{Improved, Published};
 use self::rollback::Rollback;
 use self::shadow::Shadow;
-use self::space::{Layout, Space};
+use self::space::{Layout, Space, check_room};
 use crate::subject::Counts;
 
 /// A consistency scheme as a device.
@@ -122,9 +122,12 @@ pub(crate) fn build<M: Medium>(
     device_bytes: u64,
     log_bytes: u64,
 ) -> Result<Arc<dyn Scheme>> {
+    let layout = Layout::new(kind.code(), device_bytes, log_bytes)?;
+    let needed_bytes = kind.medium_bytes(device_bytes, log_bytes)?;
+    check_room(&*medium, needed_bytes)?;
     match kind {
         Kind::Rollback => Rollback::format(&medium, device_bytes, log_bytes)?,
-        _ => Space::format(&*medium, Layout::new(kind.code(), device_bytes, log_bytes)?)?,
+        _ => Space::format(&*medium, layout)?,
     }
     open(kind, medium)
 }

@@ -171,6 +171,16 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
+    /// Forgets the copies of a request that failed.
+    fn abandon(&mut self) {
+        for (block, place) in self.changes.drain(..) {
+            self.change_of[block] = 0;
+            if place != HOLE {
+                self.space.give_back(place);
+            }
+        }
+    }
+
     /// Commits the changed blocks: copies pages until one pointer is left to be stored.
     fn commit_changes(&mut self) -> Result<(), MediaError> {
         self.changes.sort_unstable();
@@ -314,8 +324,9 @@ impl<M: Medium> Engine for Shadow<M> {
             }
         }
         self.changes.clear();
-        for &edit in edits {
-            self.copy(edit)?;
+        if let Err(error) = edits.iter().try_for_each(|&edit| self.copy(edit)) {
+            self.abandon();
+            return Err(error.into());
         }
         match self.changes.is_empty() {
             true => Ok(()),

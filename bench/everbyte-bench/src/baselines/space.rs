@@ -71,6 +71,9 @@ pub(crate) enum SpaceError {
         /// What is wrong.
         what: &'static str,
     },
+    /// The medium failed before, amid a request.
+    #[error("the medium failed amid a request; the device must be opened again")]
+    Stopped,
     /// The medium failed.
     #[error(transparent)]
     Media(#[from] MediaError),
@@ -180,12 +183,11 @@ pub(crate) struct Space<M> {
 }
 
 impl<M: Medium> Space<M> {
-    /// Makes an empty device on `medium`.
+    /// Makes an empty device on `medium`, which is large enough.
     ///
     /// # Errors
-    /// The medium is too small, or fails.
+    /// The medium's.
     pub(crate) fn format(medium: &M, layout: Layout) -> Result<(), SpaceError> {
-        check_room(medium, layout)?;
         // The log too: what an earlier one left there might pass for this one's.
         for block in 0..layout.data_start() {
             medium.stream(BlockNo(block).offset(), &ZEROES);
@@ -222,7 +224,7 @@ impl<M: Medium> Space<M> {
         }
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_U64);
         let layout = Layout::new(code, bytes(word(16)), bytes(word(24)))?;
-        check_room(&*medium, layout)?;
+        check_room(&*medium, layout.medium_bytes())?;
         let allocator = Allocator::new(medium.len() / BLOCK_U64);
         Ok(Self { medium, layout, allocator, spare: Vec::new(), retired: Vec::new() })
     }
@@ -378,8 +380,12 @@ impl<M: Medium> Space<M> {
     }
 }
 
-fn check_room<M: Medium>(medium: &M, layout: Layout) -> Result<(), SpaceError> {
-    let (found_bytes, needed_bytes) = (medium.len(), layout.medium_bytes());
+/// Checks that a medium is large enough.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn check_room<M: Medium>(medium: &M, needed_bytes: u64) -> Result<(), SpaceError> {
+    let found_bytes = medium.len();
     match found_bytes >= needed_bytes {
         true => Ok(()),
         false => Err(SpaceError::TooSmall { found_bytes, needed_bytes }),

@@ -228,17 +228,15 @@ impl<M: Medium> Improved<M> {
                 return Ok(false);
             }
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
         let whole = if data.len() < BLOCK {
-            self.read(block, 0, &mut scratch)?;
-            scratch[start..start + data.len()].copy_from_slice(data);
-            &scratch[..]
+            self.overlay.read(&self.space, place, block, 0, &mut self.scratch)?;
+            self.scratch[start..start + data.len()].copy_from_slice(data);
+            &self.scratch[..]
         } else {
             data
         };
         let new = self.space.take();
         self.space.medium().stream(new.offset(), whole);
-        self.scratch = scratch;
         self.log_bytes += BLOCK_U64;
         self.replace(block, new.0);
         Ok(true)
@@ -253,8 +251,11 @@ impl<M: Medium> Improved<M> {
         changed: LineMask,
     ) -> Result<(), MediaError> {
         let place = self.places[block];
+        let running = self.overlay.page(block).running;
+        let new = changed.without(running).count();
+        // Before the lines, so that a failure leaves none that no group has.
+        self.run(block, new);
         let page = self.overlay.page(block);
-        let new = changed.without(page.running).count();
         for line in lines_of(changed) {
             let (from, to) = part_of(line, start, data.len());
             let mask = LineMask::covering(line, LINE);
@@ -263,7 +264,6 @@ impl<M: Medium> Improved<M> {
             }
             page.put(from, &data[from - start..to - start], mask);
         }
-        self.run(block, new);
         Ok(())
     }
 

@@ -252,7 +252,8 @@ impl<M: Medium> Published<M> {
     }
 
     fn write(&mut self, block: usize, start: usize, data: &[u8]) -> Result<(), MediaError> {
-        if self.places[block] != HOLE {
+        let place = self.places[block];
+        if place != HOLE {
             let Some((first, len)) = self.span_of_change(block, start, data)? else {
                 return Ok(());
             };
@@ -261,17 +262,15 @@ impl<M: Medium> Published<M> {
                 return self.write_bytes(block, start + first, data);
             }
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
         let whole = if data.len() < BLOCK {
-            self.read(block, 0, &mut scratch)?;
-            scratch[start..start + data.len()].copy_from_slice(data);
-            &scratch[..]
+            self.overlay.read(&self.space, place, block, 0, &mut self.scratch)?;
+            self.scratch[start..start + data.len()].copy_from_slice(data);
+            &self.scratch[..]
         } else {
             data
         };
         let new = self.space.take();
         self.space.medium().stream(new.offset(), whole);
-        self.scratch = scratch;
         self.log_bytes += BLOCK_U64;
         self.replace(block, new.0);
         Ok(())

@@ -135,7 +135,7 @@ fn discarded_blocks() {
 #[test]
 fn full_logs() {
     let explorer = Explorer {
-        points_max: 100,
+        points_max: 60,
         runs_max: 6,
         samples: 2,
         nested_images_max: 1,

@@ -3,18 +3,29 @@
 
 use everbyte_crash::Explorer;
 use everbyte_device::Fua;
+use everbyte_pool::plant as pool;
 
 use super::crash::{b, broad, rewrite, write};
 use super::scenario::{BLOCK, Case, Step, W};
 use crate::baselines::Kind;
 use crate::baselines::plant::{Bug, plant};
 
+/// A bug of a scheme, or of the pool below rollback.
+#[derive(Clone, Copy, Debug)]
+enum Mistake {
+    Scheme(Bug),
+    Pool(pool::Bug),
+}
+
 /// Switches a bug on until dropped, also by a panic.
 struct Planted;
 
 impl Planted {
-    fn new(bug: Bug) -> Self {
-        plant(Some(bug));
+    fn new(mistake: Mistake) -> Self {
+        match mistake {
+            Mistake::Scheme(bug) => plant(Some(bug)),
+            Mistake::Pool(bug) => pool::plant(Some(bug)),
+        }
         Self
     }
 }
@@ -22,10 +33,15 @@ impl Planted {
 impl Drop for Planted {
     fn drop(&mut self) {
         plant(None);
+        pool::plant(None);
     }
 }
 
 fn caught(kind: Kind, bug: Bug, steps: Vec<Step>) {
+    caught_by(kind, Mistake::Scheme(bug), steps);
+}
+
+fn caught_by(kind: Kind, bug: Mistake, steps: Vec<Step>) {
     let explorer = Explorer { shrink_runs_max: 20, cuts_max: 5, ..broad() };
     let case = Case::new(kind, steps);
     if let Err(failure) = explorer.explore(&case) {
@@ -91,6 +107,14 @@ fn block_journal() {
         Step::Flush,
     ];
     caught(Kind::JournalOrdered, Bug::JournalFreedEarly, freed);
+}
+
+/// `everbyte-block` has the others.
+#[test]
+fn rollback() {
+    let write = || vec![write(b(0), 64, Fua::No), Step::Flush];
+    caught_by(Kind::Rollback, Mistake::Pool(pool::Bug::NoLogFence), write());
+    caught_by(Kind::Rollback, Mistake::Pool(pool::Bug::CompletedBeforeData), write());
 }
 
 #[test]
