@@ -228,7 +228,7 @@ impl<M: Medium> Published<M> {
         self.space.release();
     }
 
-    /// Adds a record.
+    /// Adds a record, which is not flushed yet.
     fn log(&mut self, record: &Record, bytes: &[u8]) {
         let at = self.log_at(self.tail);
         let medium = self.space.medium();
@@ -236,7 +236,6 @@ impl<M: Medium> Published<M> {
             medium.store_word(at, word);
         }
         medium.store(at.plus(RECORD_BYTES), bytes);
-        medium.flush(at, RECORD_BYTES + bytes.len() as u64);
         self.tail += record.bytes();
         self.log_bytes += record.bytes();
     }
@@ -375,6 +374,8 @@ impl<M: Medium> Engine for Published<M> {
             if planted(Bug::PublishedCommitEarly) {
                 self.space.medium().store_word(HEAD, self.tail);
             }
+            // Records of one request share lines.
+            self.space.medium().flush(self.log_at(before), self.tail - before);
             self.space.medium().fence()?;
         }
         Ok(())
