@@ -1,8 +1,7 @@
 //! The writes of an atomic batch, until it is committed.
 //!
-//! Owns a copy of what was written. They are collected and not made at once because an open group
-//! keeps every other writer and the checkpoints out of its volume: so it is open only while
-//! nothing but memory is in the way.
+//! Owns a copy of what was written. They are collected because a device is given all of them in one
+//! call, which is all that it needs to know of batches.
 
 /// Bytes that a batch may have. A transaction that changes more goes through the journal.
 pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;

@@ -1,21 +1,22 @@
-//! A database on a volume: its three files, and batches of writes that are atomic.
+//! A database on a device: its three files, and batches of writes that are atomic.
 //!
 //! Owns the header in memory and when it is written. Invariants: bytes are written before the
 //! length that covers them, so that whatever prefix of the writes a crash leaves, no file has bytes
 //! that were never written to it; a batch is in memory only until it is committed, and then in one
-//! group of the volume, header included. Knows nothing of SQLite but what its files are.
+//! atomic write, header included, which is durable only with everything before it. Knows nothing of
+//! SQLite but what its files are, and nothing of the device but its contract.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_block::{BlockGroup, BlockVolume, GroupWriteError};
-use everbyte_device::{BlockDevice, DeviceError, Fua};
-use everbyte_media::Medium;
+use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, WriteRequest};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::batch::Batch;
 use crate::error::DatabaseError;
 use crate::format::{DatabaseHeader, FileKind};
 use crate::locks::LockTable;
+use crate::vfs::Durability;
 
 /// What was asked of a database since it was opened by the first of the connections that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,37 +55,42 @@ struct Files {
 }
 
 /// An open database.
-pub(crate) struct Database<M: Medium> {
+pub(crate) struct Database {
     name: String,
-    volume: BlockVolume<M>,
-    volume_bytes: u64,
+    device: Arc<dyn AtomicWrites>,
+    device_bytes: u64,
     files: RwLock<Files>,
+    /// Whether there may be writes that no flush has made durable yet. Set under the files' lock
+    /// for writing and cleared under it, so that no write comes between a flush and the clearing.
+    unflushed: AtomicBool,
     counters: Counters,
     pub(crate) locks: LockTable,
 }
 
-impl<M: Medium> Database<M> {
-    /// Opens the database on `volume`. A volume that nobody has written becomes an empty one.
-    pub(crate) fn open(name: &str, volume: BlockVolume<M>) -> Result<Self, DatabaseError> {
-        let geometry = volume.geometry();
+impl Database {
+    /// Opens the database on `device`. A device that nobody has written becomes an empty one.
+    pub(crate) fn open(name: &str, device: Arc<dyn AtomicWrites>) -> Result<Self, DatabaseError> {
+        let geometry = device.geometry();
         let no_database = |what| DatabaseError::NoDatabase { name: name.to_owned(), what };
         let failed = |source| DatabaseError::Device { name: name.to_owned(), source };
-        let volume_bytes = geometry.size_bytes;
-        let fresh = DatabaseHeader::new(volume_bytes).map_err(no_database)?;
-        let header = if is_unwritten(&volume).map_err(failed)? && !geometry.read_only {
-            volume.write(0, &fresh.encode(), Fua::No).map_err(failed)?;
-            volume.flush().map_err(failed)?;
+        let device_bytes = geometry.size_bytes;
+        let fresh = DatabaseHeader::new(device_bytes).map_err(no_database)?;
+        let header = if is_unwritten(&*device).map_err(failed)? && !geometry.read_only {
+            device.write(0, &fresh.encode(), Fua::No).map_err(failed)?;
+            device.flush().map_err(failed)?;
             fresh
         } else {
             let mut bytes = [0; DatabaseHeader::BYTES];
-            volume.read(0, &mut bytes).map_err(failed)?;
-            DatabaseHeader::parse(&bytes, volume_bytes).map_err(no_database)?
+            device.read(0, &mut bytes).map_err(failed)?;
+            DatabaseHeader::parse(&bytes, device_bytes).map_err(no_database)?
         };
         Ok(Self {
             name: name.to_owned(),
-            volume,
-            volume_bytes,
+            device,
+            device_bytes,
             files: RwLock::new(Files { header, batch: None, broken: None }),
+            // Whoever had it open before need not have flushed.
+            unflushed: AtomicBool::new(true),
             counters: Counters::default(),
             locks: LockTable::default(),
         })
@@ -95,7 +101,7 @@ impl<M: Medium> Database<M> {
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.volume.geometry().read_only
+        self.device.geometry().read_only
     }
 
     /// Bytes in a file, `None` if it does not exist. An open batch is seen.
@@ -132,7 +138,7 @@ impl<M: Medium> Database<M> {
         let out = &mut out[..there];
         if there > 0 {
             let at = files.header.start(kind) + offset;
-            self.volume.read(at, out).map_err(|error| self.failed(error))?;
+            self.device.read(at, out).map_err(|error| self.failed(error))?;
             if let Some(batch) = files.batch.as_ref().filter(|_| kind == FileKind::Main) {
                 batch.read_over(at, out);
             }
@@ -163,7 +169,8 @@ impl<M: Medium> Database<M> {
         if offset > length {
             self.zero(start + length, offset - length)?;
         }
-        self.volume.write(start + offset, data, Fua::No).map_err(|error| self.failed(error))?;
+        self.unflushed.store(true, Ordering::Relaxed);
+        self.device.write(start + offset, data, Fua::No).map_err(|error| self.failed(error))?;
         if end > length { self.set_length(&mut files, kind, Some(end)) } else { Ok(()) }
     }
 
@@ -194,11 +201,12 @@ impl<M: Medium> Database<M> {
         Ok(())
     }
 
-    /// Makes everything written to any of the files durable.
-    pub(crate) fn sync(&self) -> Result<(), DatabaseError> {
+    /// Makes everything written to any of the files durable, now or with the next checkpoint.
+    pub(crate) fn sync(&self, durability: Durability) -> Result<(), DatabaseError> {
         count(&self.counters.syncs);
-        self.check(&self.files.read())?;
-        self.volume.flush().map_err(|error| self.failed(error))
+        let files = self.files.read();
+        self.check(&files)?;
+        self.flush(&files, durability)
     }
 
     /// Makes an empty file, if there is none.
@@ -211,16 +219,20 @@ impl<M: Medium> Database<M> {
         }
     }
 
-    /// Deletes a file durably: with the journal's deletion SQLite commits, and it does not sync
-    /// after it by itself.
-    pub(crate) fn delete(&self, kind: FileKind) -> Result<(), DatabaseError> {
+    /// Deletes a file as durably as a commit: with the journal's deletion SQLite commits, and it
+    /// does not sync after it by itself.
+    pub(crate) fn delete(
+        &self,
+        kind: FileKind,
+        durability: Durability,
+    ) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
         let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
         let start = files.header.start(kind);
         self.set_length(&mut files, kind, None)?;
         self.zero(start, length)?;
-        self.volume.flush().map_err(|error| self.failed(error))
+        self.flush(&files, durability)
     }
 
     /// Collects the writes to the database from now on.
@@ -235,26 +247,37 @@ impl<M: Medium> Database<M> {
         Ok(())
     }
 
-    /// Makes the collected writes durable, all of them together. On an error other than `Broken`
-    /// nothing of them was done.
-    pub(crate) fn commit_batch(&self) -> Result<(), DatabaseError> {
+    /// Makes the collected writes as one. On an error other than `Broken` nothing of them was done.
+    pub(crate) fn commit_batch(&self, durability: Durability) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
         let batch = files.batch.take().ok_or_else(|| self.no_batch("none is open"))?;
+        let fua = match durability {
+            Durability::AtCommit => Fua::Yes,
+            Durability::AtCheckpoint => Fua::No,
+        };
+        self.flush(&files, durability).map_err(|error| self.no_batch(error))?;
         let mut header = files.header;
         header.set_length(FileKind::Main, Some(batch.length));
-        let grown = (header != files.header).then_some(header);
-        let group = self.volume.begin_group().map_err(|error| self.no_batch(error))?;
-        match fill(&group, &batch, grown.as_ref()) {
+        let encoded = header.encode();
+        let grown = (header != files.header).then_some((0, encoded.as_slice()));
+        let requests: Vec<WriteRequest<'_>> = batch
+            .writes()
+            .chain(grown)
+            .map(|(offset, data)| WriteRequest { offset, data, fua })
+            .collect();
+        match self.device.write_atomic(&requests) {
             Ok(()) => {
-                group.commit().map_err(|error| self.broken(&mut files, error))?;
                 files.header = header;
+                self.unflushed.store(fua == Fua::No, Ordering::Relaxed);
                 count(&self.counters.batches_committed);
                 Ok(())
             }
+            Err(AtomicWriteError::Device(error @ DeviceError::Media { .. })) => {
+                Err(self.broken(&mut files, error))
+            }
             Err(refusal) => {
                 count(&self.counters.batches_refused);
-                group.roll_back().map_err(|error| self.broken(&mut files, error))?;
                 Err(self.no_batch(refusal))
             }
         }
@@ -265,6 +288,16 @@ impl<M: Medium> Database<M> {
         self.files.write().batch = None;
     }
 
+    /// Makes what was written durable, unless that may wait for a checkpoint. Asks for the files
+    /// to show that they are locked.
+    fn flush(&self, _files: &Files, durability: Durability) -> Result<(), DatabaseError> {
+        if durability == Durability::AtCommit && self.unflushed.load(Ordering::Relaxed) {
+            self.device.flush().map_err(|error| self.failed(error))?;
+            self.unflushed.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     fn set_length(
         &self,
         files: &mut RwLockWriteGuard<'_, Files>,
@@ -273,14 +306,16 @@ impl<M: Medium> Database<M> {
     ) -> Result<(), DatabaseError> {
         let mut header = files.header;
         header.set_length(kind, length);
-        self.volume.write(0, &header.encode(), Fua::No).map_err(|error| self.failed(error))?;
+        self.unflushed.store(true, Ordering::Relaxed);
+        self.device.write(0, &header.encode(), Fua::No).map_err(|error| self.failed(error))?;
         files.header = header;
         Ok(())
     }
 
-    /// Makes a range of the volume read as zeroes and gives its blocks back.
+    /// Makes a range of the device read as zeroes and gives its blocks back.
     fn zero(&self, at: u64, len: u64) -> Result<(), DatabaseError> {
-        self.volume.discard(at, len, Fua::No).map_err(|error| self.failed(error))
+        self.unflushed.store(true, Ordering::Relaxed);
+        self.device.discard(at, len, Fua::No).map_err(|error| self.failed(error))
     }
 
     fn check(&self, files: &Files) -> Result<(), DatabaseError> {
@@ -298,7 +333,7 @@ impl<M: Medium> Database<M> {
         kind: FileKind,
         wanted_bytes: u64,
     ) -> Result<(), DatabaseError> {
-        let capacity_bytes = files.header.capacity(kind, self.volume_bytes);
+        let capacity_bytes = files.header.capacity(kind, self.device_bytes);
         if wanted_bytes <= capacity_bytes {
             return Ok(());
         }
@@ -333,23 +368,12 @@ impl Files {
     }
 }
 
-fn fill<M: Medium>(
-    group: &BlockGroup<'_, M>,
-    batch: &Batch,
-    header: Option<&DatabaseHeader>,
-) -> Result<(), GroupWriteError> {
-    for (at, data) in batch.writes() {
-        group.write(at, data)?;
-    }
-    header.map_or(Ok(()), |header| group.write(0, &header.encode()))
-}
-
-/// Whether nothing was ever written to the volume, so that nothing is lost by using it.
-fn is_unwritten<M: Medium>(volume: &BlockVolume<M>) -> Result<bool, DeviceError> {
-    let size_bytes = volume.geometry().size_bytes;
+/// Whether nothing was ever written to the device, so that nothing is lost by using it.
+fn is_unwritten(device: &dyn AtomicWrites) -> Result<bool, DeviceError> {
+    let size_bytes = device.geometry().size_bytes;
     let mut at = 0;
     while at < size_bytes {
-        for extent in volume.status(at, size_bytes - at, 16)? {
+        for extent in device.status(at, size_bytes - at, 16)? {
             if !extent.hole {
                 return Ok(false);
             }

@@ -30,10 +30,22 @@ pub enum DatabaseError {
         /// The end that it must not have.
         suffix: &'static str,
     },
-    /// The volume holds something else, or is too small.
+    /// A volume or device of this name is there already.
+    #[error("there is a database {name} already")]
+    Taken {
+        /// The database.
+        name: String,
+    },
+    /// The store has no pool, and no device of this name was attached.
+    #[error("there is no database {name}: no such device was attached, and the store has no pool")]
+    NoDevice {
+        /// The database.
+        name: String,
+    },
+    /// The volume or device holds something else, or is too small.
     #[error("volume {name} holds no database: database header at 0: {what}")]
     NoDatabase {
-        /// The volume.
+        /// The volume or device.
         name: String,
         /// What is wrong with it.
         what: String,
@@ -61,12 +73,12 @@ pub enum DatabaseError {
         /// The length that it may have.
         capacity_bytes: u64,
     },
-    /// The volume failed or refused.
+    /// The device failed or refused.
     #[error("database {name}: {source}")]
     Device {
         /// The database.
         name: String,
-        /// The volume's error.
+        /// Its error.
         source: DeviceError,
     },
     /// A batch cannot be atomic, or not now. Nothing of it was done: SQLite turns to its journal.
@@ -101,6 +113,8 @@ impl DatabaseError {
     pub(crate) fn code(&self, otherwise: c_int) -> c_int {
         match self {
             Self::Pool { .. }
+            | Self::Taken { .. }
+            | Self::NoDevice { .. }
             | Self::Name { .. }
             | Self::NoDatabase { .. }
             | Self::Unsupported { .. }

@@ -6,13 +6,13 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use everbyte_media::Medium;
 use libsqlite3_sys as ffi;
 
 use crate::database::Database;
 use crate::error::DatabaseError;
 use crate::format::FileKind;
 use crate::locks::Level;
+use crate::vfs::Durability;
 
 /// What may be relied on for every file of a database:
 ///
@@ -20,10 +20,11 @@ use crate::locks::Level;
 ///   block. (Larger writes are whole as well where the log has room for them, which is not for
 ///   certain.)
 /// - SAFE_APPEND: bytes are written before the length that covers them.
-/// - SEQUENTIAL: after a crash a volume is as it was at its last checkpoint, and a checkpoint has
-///   every write that was answered before it. All files of a database are in one volume, and none
-///   is written with FUA, which would let it overtake others. So SQLite need not sync the journal
-///   before it writes to the database.
+/// - SEQUENTIAL: a device of a store keeps the order of its writes, see `Store::attach`. A volume
+///   does: after a crash it is as it was at its last checkpoint, and a checkpoint has every write
+///   that was answered before it. All files of a database are in one device, and none is written
+///   with FUA before what precedes it is durable, so that none overtakes others. So SQLite need not
+///   sync the journal before it writes to the database.
 /// - POWERSAFE_OVERWRITE: a write changes no byte but those it is for, whenever power fails.
 ///
 /// Not UNDELETABLE_WHEN_OPEN: an open journal can be deleted.
@@ -36,21 +37,23 @@ const CHARACTERISTICS: c_int = ffi::SQLITE_IOCAP_ATOMIC512
     | ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE;
 
 /// An open file.
-pub(crate) struct File<M: Medium> {
-    database: Arc<Database<M>>,
+pub(crate) struct File {
+    database: Arc<Database>,
     kind: FileKind,
     level: Level,
     batch_atomic: bool,
+    durability: Durability,
     delete_on_close: bool,
 }
 
-impl<M: Medium> File<M> {
+impl File {
     /// Opens a file of `database` as SQLite's `flags` say.
     pub(crate) fn open(
-        database: Arc<Database<M>>,
+        database: Arc<Database>,
         kind: FileKind,
         flags: c_int,
         batch_atomic: bool,
+        durability: Durability,
     ) -> Result<Self, DatabaseError> {
         if database.length(kind).is_none() {
             if flags & ffi::SQLITE_OPEN_CREATE == 0 {
@@ -59,7 +62,8 @@ impl<M: Medium> File<M> {
             database.create(kind)?;
         }
         let delete_on_close = flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
-        Ok(Self { database, kind, level: Level::None, batch_atomic, delete_on_close })
+        let level = Level::None;
+        Ok(Self { database, kind, level, batch_atomic, durability, delete_on_close })
     }
 
     /// The flags that it was opened with after all.
@@ -90,7 +94,7 @@ impl<M: Medium> File<M> {
     }
 
     pub(crate) fn sync(&self) -> Result<(), DatabaseError> {
-        self.database.sync()
+        self.database.sync(self.durability)
     }
 
     /// Bytes in the file, 0 for one that was deleted while open.
@@ -122,7 +126,7 @@ impl<M: Medium> File<M> {
     }
 
     pub(crate) fn commit_batch(&self) -> Result<(), DatabaseError> {
-        self.database.commit_batch()
+        self.database.commit_batch(self.durability)
     }
 
     pub(crate) fn roll_back_batch(&self) {
@@ -141,7 +145,7 @@ impl<M: Medium> File<M> {
         }
         self.unlock(Level::None);
         if self.delete_on_close && self.database.length(self.kind).is_some() {
-            self.database.delete(self.kind)?;
+            self.database.delete(self.kind, self.durability)?;
         }
         Ok(())
     }

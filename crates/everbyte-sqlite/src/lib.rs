@@ -1,8 +1,9 @@
 //! SQLite on Everbyte volumes.
 //!
-//! Owns a file system for SQLite (a "VFS") whose databases are volumes of a pool, in this process,
-//! with neither a kernel nor a socket in between. A commit is one group of the volume, atomic by
-//! the volume's own log: SQLite's journal is not written at all.
+//! Owns a file system for SQLite (a "VFS") whose databases are volumes of a pool, or any other
+//! devices with atomic writes, in this process, with neither a kernel nor a socket in between. A
+//! commit is one atomic write of the device, by its own log: SQLite's journal is not written at
+//! all.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,6 +59,22 @@
 //! # Durability
 //! A commit with atomic batches is durable when it returns. So is one with a journal, with
 //! `synchronous` at `FULL`, SQLite's default; journals that are deleted are deleted durably.
+//!
+//! With [`Durability::AtCheckpoint`] commits do not wait for that. A volume makes its own checkpoints
+//! when its pool's timer says so (`Pool::start_timer`) or its log fills, and with every flush; a
+//! crash takes the transactions that were committed since the last one, at most a few seconds of
+//! them with the usual timer, and without a timer as many as the log holds. What it leaves is the
+//! database as it was after some commit, with every commit before that one:
+//! - with atomic batches because a batch is undone as a whole or not at all;
+//! - with a journal or a WAL because all files of a database are on one device, which keeps the
+//!   order of its writes. The crash cuts their sequence at one point, as the end of the process
+//!   would have, and from there SQLite recovers: a journal that is there at that point was there
+//!   before the pages that it can restore were changed, a frame of the WAL before the commit that
+//!   it belongs to. Syncs would only say how far along the sequence the cut must be. (Not with
+//!   journal modes MEMORY and OFF, where the end of a process spoils the database as well.)
+//!
+//! The end of a connection flushes nothing either; `Pool::close` does.
+//!
 //! Errors go to SQLite's error log (`SQLITE_CONFIG_LOG`) in words; SQLite itself knows only codes.
 
 mod batch;
@@ -73,4 +90,4 @@ pub use database::Activity;
 pub use error::DatabaseError;
 pub use format::{FileKind, volume_bytes};
 pub use store::Store;
-pub use vfs::{RegisterError, Registration, VfsOptions, has_batch_atomic, register};
+pub use vfs::{Durability, RegisterError, Registration, VfsOptions, has_batch_atomic, register};

@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, null, null_mut};
 use std::sync::Arc;
 
-use everbyte_media::{BLOCK, Medium};
+use everbyte_media::BLOCK;
 use libsqlite3_sys::{self as ffi, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 use parking_lot::Mutex;
 
@@ -35,18 +35,31 @@ const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
     | ffi::SQLITE_OPEN_TEMP_JOURNAL
     | ffi::SQLITE_OPEN_SUBJOURNAL;
 
+/// When a commit is durable. That it is there as a whole or not at all holds either way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// When it returns.
+    #[default]
+    AtCommit,
+    /// With the device's next checkpoint: syncs and commits flush nothing. The crate's head says
+    /// what a crash may take.
+    AtCheckpoint,
+}
+
 /// Settings of a VFS.
 #[derive(Clone, Copy, Debug)]
 pub struct VfsOptions {
     /// Whether SQLite may commit by atomic batches instead of its journal.
     pub batch_atomic: bool,
+    /// When commits are durable.
+    pub durability: Durability,
     /// Whether connections use this VFS that name none.
     pub make_default: bool,
 }
 
 impl Default for VfsOptions {
     fn default() -> Self {
-        Self { batch_atomic: true, make_default: false }
+        Self { batch_atomic: true, durability: Durability::default(), make_default: false }
     }
 }
 
@@ -98,10 +111,11 @@ impl Drop for Registration {
 }
 
 /// What a registered VFS carries.
-struct App<M: Medium> {
+struct App {
     /// Gone once the VFS is unregistered.
-    store: Mutex<Option<Arc<Store<M>>>>,
+    store: Mutex<Option<Arc<Store>>>,
     batch_atomic: bool,
+    durability: Durability,
     /// SQLite's default, for temporary files, time, randomness and libraries.
     parent: *mut sqlite3_vfs,
 }
@@ -118,9 +132,9 @@ pub fn has_batch_atomic() -> bool {
 ///
 /// # Errors
 /// The name is taken or has a NUL byte; SQLite cannot be initialised.
-pub fn register<M: Medium>(
+pub fn register(
     name: &str,
-    store: &Arc<Store<M>>,
+    store: &Arc<Store>,
     options: VfsOptions,
 ) -> Result<Registration, RegisterError> {
     let c_name = CString::new(name).map_err(|_| RegisterError::Name { name: name.to_owned() })?;
@@ -139,10 +153,10 @@ pub fn register<M: Medium>(
     // Temporary files are the parent's in the same place, so it must be large enough for either.
     // SAFETY: SQLite returned it, and a VFS that is the default must stay as long as connections.
     let sqlite3_vfs { iVersion: parent_version, szOsFile: parent_bytes, .. } = unsafe { *parent };
-    let own_bytes = c_int::try_from(size_of::<OpenFile<M>>()).unwrap_or(c_int::MAX);
+    let own_bytes = c_int::try_from(size_of::<OpenFile>()).unwrap_or(c_int::MAX);
     let store = Mutex::new(Some(Arc::clone(store)));
-    let app: &'static App<M> =
-        Box::leak(Box::new(App { store, batch_atomic: options.batch_atomic, parent }));
+    let VfsOptions { batch_atomic, durability, .. } = options;
+    let app: &'static App = Box::leak(Box::new(App { store, batch_atomic, durability, parent }));
     let held: &'static _ = &app.store;
     let vfs = Box::into_raw(Box::new(sqlite3_vfs {
         iVersion: parent_version.min(2),
@@ -151,19 +165,19 @@ pub fn register<M: Medium>(
         pNext: null_mut(),
         zName: c_name.into_raw(),
         pAppData: ptr::from_ref(app).cast_mut().cast(),
-        xOpen: Some(open::<M>),
-        xDelete: Some(delete::<M>),
-        xAccess: Some(access::<M>),
+        xOpen: Some(open),
+        xDelete: Some(delete),
+        xAccess: Some(access),
         xFullPathname: Some(full_pathname),
-        xDlOpen: Some(dl_open::<M>),
-        xDlError: Some(dl_error::<M>),
-        xDlSym: Some(dl_sym::<M>),
-        xDlClose: Some(dl_close::<M>),
-        xRandomness: Some(randomness::<M>),
-        xSleep: Some(sleep::<M>),
-        xCurrentTime: Some(current_time::<M>),
+        xDlOpen: Some(dl_open),
+        xDlError: Some(dl_error),
+        xDlSym: Some(dl_sym),
+        xDlClose: Some(dl_close),
+        xRandomness: Some(randomness),
+        xSleep: Some(sleep),
+        xCurrentTime: Some(current_time),
         xGetLastError: Some(last_error),
-        xCurrentTimeInt64: Some(current_time_int64::<M>),
+        xCurrentTimeInt64: Some(current_time_int64),
         xSetSystemCall: None,
         xGetSystemCall: None,
         xNextSystemCall: None,
@@ -180,29 +194,29 @@ fn check(what: &'static str, code: c_int) -> Result<(), RegisterError> {
 
 /// What SQLite takes for a `sqlite3_file`.
 #[repr(C)]
-struct OpenFile<M: Medium> {
+struct OpenFile {
     /// First, because SQLite reads the table of methods there.
     base: sqlite3_file,
     /// From `Box::into_raw`, until `xClose`.
-    file: *mut File<M>,
+    file: *mut File,
 }
 
-impl<M: Medium> OpenFile<M> {
+impl OpenFile {
     /// The methods of its files. Version 1: neither shared memory nor mapped pages.
     const METHODS: &'static sqlite3_io_methods = &sqlite3_io_methods {
         iVersion: 1,
-        xClose: Some(close::<M>),
-        xRead: Some(read::<M>),
-        xWrite: Some(write::<M>),
-        xTruncate: Some(truncate::<M>),
-        xSync: Some(sync::<M>),
-        xFileSize: Some(file_size::<M>),
-        xLock: Some(lock::<M>),
-        xUnlock: Some(unlock::<M>),
-        xCheckReservedLock: Some(check_reserved_lock::<M>),
-        xFileControl: Some(file_control::<M>),
+        xClose: Some(close),
+        xRead: Some(read),
+        xWrite: Some(write),
+        xTruncate: Some(truncate),
+        xSync: Some(sync),
+        xFileSize: Some(file_size),
+        xLock: Some(lock),
+        xUnlock: Some(unlock),
+        xCheckReservedLock: Some(check_reserved_lock),
+        xFileControl: Some(file_control),
         xSectorSize: Some(sector_size),
-        xDeviceCharacteristics: Some(device_characteristics::<M>),
+        xDeviceCharacteristics: Some(device_characteristics),
         xShmMap: None,
         xShmLock: None,
         xShmBarrier: None,
@@ -232,11 +246,11 @@ fn guard(otherwise: c_int, body: impl FnOnce() -> Result<c_int, DatabaseError>) 
 /// An open file.
 ///
 /// # Safety
-/// `file` is one that `open::<M>` filled and `close::<M>` has not had, in use by this thread alone,
+/// `file` is one that `open` filled and `close` has not had, in use by this thread alone,
 /// which keeps no other reference to it for `'a`.
-unsafe fn opened<'a, M: Medium>(file: *mut sqlite3_file) -> &'a mut File<M> {
-    // SAFETY: by this function's contract it is the `base` of an `OpenFile<M>`.
-    let file = unsafe { (*file.cast::<OpenFile<M>>()).file };
+unsafe fn opened<'a>(file: *mut sqlite3_file) -> &'a mut File {
+    // SAFETY: by this function's contract it is the `base` of an `OpenFile`.
+    let file = unsafe { (*file.cast::<OpenFile>()).file };
     // SAFETY: `open` put a box there, which lives until `close`.
     unsafe { &mut *file }
 }
@@ -244,16 +258,16 @@ unsafe fn opened<'a, M: Medium>(file: *mut sqlite3_file) -> &'a mut File<M> {
 /// What a VFS carries.
 ///
 /// # Safety
-/// `vfs` is one that `register::<M>` made.
-unsafe fn app<M: Medium>(vfs: *mut sqlite3_vfs) -> &'static App<M> {
+/// `vfs` is one that `register` made.
+unsafe fn app(vfs: *mut sqlite3_vfs) -> &'static App {
     // SAFETY: by this function's contract; nobody changes the field.
     let app = unsafe { (*vfs).pAppData };
-    // SAFETY: `register` leaked an `App<M>` and put it there.
-    unsafe { &*app.cast::<App<M>>() }
+    // SAFETY: `register` leaked an `App` and put it there.
+    unsafe { &*app.cast::<App>() }
 }
 
-impl<M: Medium> App<M> {
-    fn store(&self) -> Result<Arc<Store<M>>, DatabaseError> {
+impl App {
+    fn store(&self) -> Result<Arc<Store>, DatabaseError> {
         self.store.lock().clone().ok_or(DatabaseError::Unregistered)
     }
 }
@@ -268,7 +282,7 @@ unsafe fn text<'a>(path: *const c_char) -> Result<&'a str, DatabaseError> {
     path.to_str().map_err(|_| DatabaseError::Unsupported { what: "a name that is not UTF-8" })
 }
 
-unsafe extern "C" fn open<M: Medium>(
+unsafe extern "C" fn open(
     vfs: *mut sqlite3_vfs,
     path: *const c_char,
     file: *mut sqlite3_file,
@@ -278,7 +292,7 @@ unsafe extern "C" fn open<M: Medium>(
     // SAFETY: SQLite passes a place for a file of this VFS. Without methods, it is not closed.
     unsafe { (*file).pMethods = null() };
     // SAFETY: SQLite passes the VFS that was registered.
-    let app = unsafe { app::<M>(vfs) };
+    let app = unsafe { app(vfs) };
     if path.is_null() || flags & TEMPORARY != 0 {
         // SAFETY: the parent was SQLite's default VFS, which stays as long as connections; the place
         // is large enough for its files; it fills in its own methods, so that the file never comes
@@ -296,22 +310,23 @@ unsafe extern "C" fn open<M: Medium>(
         }
         // SAFETY: SQLite's string, not NULL.
         let (name, kind) = file_of(unsafe { text(path) }?);
-        let opened = File::open(app.store()?.database(name)?, kind, flags, app.batch_atomic)?;
+        let database = app.store()?.database(name)?;
+        let opened = File::open(database, kind, flags, app.batch_atomic, app.durability)?;
         if !out_flags.is_null() {
             // SAFETY: SQLite's place for the result.
             unsafe { *out_flags = opened.flags(flags) };
         }
-        let base = sqlite3_file { pMethods: OpenFile::<M>::METHODS };
+        let base = sqlite3_file { pMethods: OpenFile::METHODS };
         let open_file = OpenFile { base, file: Box::into_raw(Box::new(opened)) };
         // SAFETY: `szOsFile` makes the place large enough, and SQLite aligns it for any type.
-        unsafe { file.cast::<OpenFile<M>>().write(open_file) };
+        unsafe { file.cast::<OpenFile>().write(open_file) };
         Ok(ffi::SQLITE_OK)
     })
 }
 
-unsafe extern "C" fn close<M: Medium>(file: *mut sqlite3_file) -> c_int {
+unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     // SAFETY: SQLite closes what `open` filled, once.
-    let open_file = unsafe { file.cast::<OpenFile<M>>().read() };
+    let open_file = unsafe { file.cast::<OpenFile>().read() };
     guard(ffi::SQLITE_IOERR_CLOSE, || {
         // SAFETY: `open` made the box, and SQLite uses no file after it closed it.
         let file = unsafe { Box::from_raw(open_file.file) };
@@ -320,7 +335,7 @@ unsafe extern "C" fn close<M: Medium>(file: *mut sqlite3_file) -> c_int {
     })
 }
 
-unsafe extern "C" fn read<M: Medium>(
+unsafe extern "C" fn read(
     file: *mut sqlite3_file,
     out: *mut c_void,
     len: c_int,
@@ -333,14 +348,14 @@ unsafe extern "C" fn read<M: Medium>(
     // SAFETY: the same buffer, now set, and nobody else's during the call.
     let out = unsafe { std::slice::from_raw_parts_mut(out, len) };
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_READ, || {
         let short = file.read(offset.unsigned_abs(), out)? < len;
         Ok(if short { ffi::SQLITE_IOERR_SHORT_READ } else { ffi::SQLITE_OK })
     })
 }
 
-unsafe extern "C" fn write<M: Medium>(
+unsafe extern "C" fn write(
     file: *mut sqlite3_file,
     data: *const c_void,
     len: c_int,
@@ -350,34 +365,34 @@ unsafe extern "C" fn write<M: Medium>(
     // SAFETY: SQLite passes a buffer of `len` bytes that nobody changes during the call.
     let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) };
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_WRITE, || {
         file.write(offset.unsigned_abs(), data)?;
         Ok(ffi::SQLITE_OK)
     })
 }
 
-unsafe extern "C" fn truncate<M: Medium>(file: *mut sqlite3_file, length: i64) -> c_int {
+unsafe extern "C" fn truncate(file: *mut sqlite3_file, length: i64) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_TRUNCATE, || {
         file.truncate(length.unsigned_abs())?;
         Ok(ffi::SQLITE_OK)
     })
 }
 
-unsafe extern "C" fn sync<M: Medium>(file: *mut sqlite3_file, _flags: c_int) -> c_int {
+unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_FSYNC, || {
         file.sync()?;
         Ok(ffi::SQLITE_OK)
     })
 }
 
-unsafe extern "C" fn file_size<M: Medium>(file: *mut sqlite3_file, out: *mut i64) -> c_int {
+unsafe extern "C" fn file_size(file: *mut sqlite3_file, out: *mut i64) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_FSTAT, || {
         let length = i64::try_from(file.length()).unwrap_or(i64::MAX);
         // SAFETY: SQLite's place for the result.
@@ -396,29 +411,26 @@ fn level(code: c_int) -> Level {
     }
 }
 
-unsafe extern "C" fn lock<M: Medium>(file: *mut sqlite3_file, wanted: c_int) -> c_int {
+unsafe extern "C" fn lock(file: *mut sqlite3_file, wanted: c_int) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_LOCK, || {
         Ok(if file.lock(level(wanted)) { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY })
     })
 }
 
-unsafe extern "C" fn unlock<M: Medium>(file: *mut sqlite3_file, to: c_int) -> c_int {
+unsafe extern "C" fn unlock(file: *mut sqlite3_file, to: c_int) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_UNLOCK, || {
         file.unlock(level(to));
         Ok(ffi::SQLITE_OK)
     })
 }
 
-unsafe extern "C" fn check_reserved_lock<M: Medium>(
-    file: *mut sqlite3_file,
-    out: *mut c_int,
-) -> c_int {
+unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, out: *mut c_int) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_CHECKRESERVEDLOCK, || {
         let reserved = c_int::from(file.is_reserved());
         // SAFETY: SQLite's place for the result.
@@ -427,7 +439,7 @@ unsafe extern "C" fn check_reserved_lock<M: Medium>(
     })
 }
 
-unsafe extern "C" fn file_control<M: Medium>(
+unsafe extern "C" fn file_control(
     file: *mut sqlite3_file,
     op: c_int,
     _argument: *mut c_void,
@@ -440,7 +452,7 @@ unsafe extern "C" fn file_control<M: Medium>(
         _ => return ffi::SQLITE_NOTFOUND,
     };
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(otherwise, || {
         if !file.has_batches() {
             return Ok(ffi::SQLITE_NOTFOUND);
@@ -458,31 +470,31 @@ unsafe extern "C" fn sector_size(_file: *mut sqlite3_file) -> c_int {
     c_int::try_from(BLOCK).unwrap_or(c_int::MAX)
 }
 
-unsafe extern "C" fn device_characteristics<M: Medium>(file: *mut sqlite3_file) -> c_int {
+unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
     // SAFETY: an open file of SQLite's.
-    let file = unsafe { opened::<M>(file) };
+    let file = unsafe { opened(file) };
     guard(0, || Ok(file.characteristics()))
 }
 
-unsafe extern "C" fn delete<M: Medium>(
+unsafe extern "C" fn delete(
     vfs: *mut sqlite3_vfs,
     path: *const c_char,
     _sync_directory: c_int,
 ) -> c_int {
     guard(ffi::SQLITE_IOERR_DELETE, || {
         // SAFETY: the VFS that was registered.
-        let app = unsafe { app::<M>(vfs) };
+        let app = unsafe { app(vfs) };
         // SAFETY: SQLite's string, not NULL.
         let (name, kind) = file_of(unsafe { text(path) }?);
         if kind == FileKind::Main {
             return Err(DatabaseError::Unsupported { what: "deleting a database through SQLite" });
         }
-        app.store()?.database(name)?.delete(kind)?;
+        app.store()?.database(name)?.delete(kind, app.durability)?;
         Ok(ffi::SQLITE_OK)
     })
 }
 
-unsafe extern "C" fn access<M: Medium>(
+unsafe extern "C" fn access(
     vfs: *mut sqlite3_vfs,
     path: *const c_char,
     _how: c_int,
@@ -490,14 +502,11 @@ unsafe extern "C" fn access<M: Medium>(
 ) -> c_int {
     guard(ffi::SQLITE_IOERR_ACCESS, || {
         // SAFETY: the VFS that was registered.
-        let app = unsafe { app::<M>(vfs) };
+        let app = unsafe { app(vfs) };
         // SAFETY: SQLite's string, not NULL.
         let (name, kind) = file_of(unsafe { text(path) }?);
         let store = app.store()?;
-        let there = match store.pool().volume(name) {
-            Ok(_) => store.database(name)?.length(kind).is_some(),
-            Err(_) => false,
-        };
+        let there = store.has(name) && store.database(name)?.length(kind).is_some();
         // SAFETY: SQLite's place for the result.
         unsafe { *out = c_int::from(there) };
         Ok(ffi::SQLITE_OK)
@@ -534,7 +543,7 @@ unsafe extern "C" fn last_error(_: *mut sqlite3_vfs, _: c_int, _: *mut c_char) -
 macro_rules! parents {
     ($vfs:ident, $function:ident, $otherwise:expr $(, $argument:ident)*) => {{
         // SAFETY: the VFS that was registered.
-        let parent = unsafe { app::<M>($vfs) }.parent;
+        let parent = unsafe { app($vfs) }.parent;
         // SAFETY: the parent was SQLite's default VFS, which stays as long as connections.
         match unsafe { (*parent).$function } {
             // SAFETY: the arguments are those that SQLite passes to any VFS.
@@ -544,17 +553,17 @@ macro_rules! parents {
     }};
 }
 
-unsafe extern "C" fn dl_open<M: Medium>(vfs: *mut sqlite3_vfs, path: *const c_char) -> *mut c_void {
+unsafe extern "C" fn dl_open(vfs: *mut sqlite3_vfs, path: *const c_char) -> *mut c_void {
     parents!(vfs, xDlOpen, null_mut(), path)
 }
 
-unsafe extern "C" fn dl_error<M: Medium>(vfs: *mut sqlite3_vfs, bytes: c_int, out: *mut c_char) {
+unsafe extern "C" fn dl_error(vfs: *mut sqlite3_vfs, bytes: c_int, out: *mut c_char) {
     parents!(vfs, xDlError, (), bytes, out);
 }
 
 type Symbol = unsafe extern "C" fn(*mut sqlite3_vfs, *mut c_void, *const c_char);
 
-unsafe extern "C" fn dl_sym<M: Medium>(
+unsafe extern "C" fn dl_sym(
     vfs: *mut sqlite3_vfs,
     library: *mut c_void,
     symbol: *const c_char,
@@ -562,26 +571,22 @@ unsafe extern "C" fn dl_sym<M: Medium>(
     parents!(vfs, xDlSym, None, library, symbol)
 }
 
-unsafe extern "C" fn dl_close<M: Medium>(vfs: *mut sqlite3_vfs, library: *mut c_void) {
+unsafe extern "C" fn dl_close(vfs: *mut sqlite3_vfs, library: *mut c_void) {
     parents!(vfs, xDlClose, (), library);
 }
 
-unsafe extern "C" fn randomness<M: Medium>(
-    vfs: *mut sqlite3_vfs,
-    bytes: c_int,
-    out: *mut c_char,
-) -> c_int {
+unsafe extern "C" fn randomness(vfs: *mut sqlite3_vfs, bytes: c_int, out: *mut c_char) -> c_int {
     parents!(vfs, xRandomness, 0, bytes, out)
 }
 
-unsafe extern "C" fn sleep<M: Medium>(vfs: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
+unsafe extern "C" fn sleep(vfs: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
     parents!(vfs, xSleep, 0, microseconds)
 }
 
-unsafe extern "C" fn current_time<M: Medium>(vfs: *mut sqlite3_vfs, out: *mut f64) -> c_int {
+unsafe extern "C" fn current_time(vfs: *mut sqlite3_vfs, out: *mut f64) -> c_int {
     parents!(vfs, xCurrentTime, ffi::SQLITE_ERROR, out)
 }
 
-unsafe extern "C" fn current_time_int64<M: Medium>(vfs: *mut sqlite3_vfs, out: *mut i64) -> c_int {
+unsafe extern "C" fn current_time_int64(vfs: *mut sqlite3_vfs, out: *mut i64) -> c_int {
     parents!(vfs, xCurrentTimeInt64, ffi::SQLITE_ERROR, out)
 }

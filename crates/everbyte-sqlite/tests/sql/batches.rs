@@ -1,11 +1,13 @@
 //! Atomic batches: no journal, one checkpoint a commit, and the journal where a batch cannot be.
 
+use std::sync::Arc;
+
 use everbyte_block::BlockOptions;
-use everbyte_sqlite::{Activity, Store};
+use everbyte_sqlite::{Activity, Durability, Store, VfsOptions};
 
-use crate::{Bench, NAME, number, open_pool, pragma, usual_bench};
+use crate::{Bench, NAME, bench_in, new_pool, number, pragma, usual_bench};
 
-fn activity(bench: &Bench<everbyte_media::Mapped>) -> Activity {
+fn activity(bench: &Bench) -> Activity {
     bench.store.activity(NAME).unwrap()
 }
 
@@ -29,10 +31,11 @@ fn no_journal_is_ever_written() {
 
 #[test]
 fn a_commit_is_one_checkpoint() {
-    let bench = usual_bench(true);
+    let pool = new_pool(64);
+    let bench = bench_in(Arc::clone(&pool), 16 << 20, true);
     let db = bench.connect();
     db.execute_batch("CREATE TABLE t (n)").unwrap();
-    let volume = bench.store.pool().volume(NAME).unwrap();
+    let volume = pool.volume(NAME).unwrap();
     let before = volume.checkpoints();
     for n in 0..10 {
         db.execute("INSERT INTO t VALUES (?1)", [n]).unwrap();
@@ -40,12 +43,52 @@ fn a_commit_is_one_checkpoint() {
     assert_eq!(volume.checkpoints() - before, 10);
 }
 
+/// Checkpoints that ten commits make in a journal mode, where they need not be durable.
+fn checkpoints_of_commits(mode: &str, batch_atomic: bool) -> u64 {
+    let pool = new_pool(64);
+    let store = Store::new(Arc::clone(&pool));
+    store.create_database(NAME, 16 << 20, &BlockOptions::default()).unwrap();
+    let durability = Durability::AtCheckpoint;
+    let bench =
+        Bench::with(store, VfsOptions { batch_atomic, durability, ..VfsOptions::default() });
+    let db = bench.connect();
+    pragma(&db, "locking_mode = EXCLUSIVE");
+    assert_eq!(pragma(&db, &format!("journal_mode = {mode}")), mode);
+    db.execute_batch("CREATE TABLE t (n)").unwrap();
+    let volume = pool.volume(NAME).unwrap();
+    let before = volume.checkpoints();
+    for n in 0..10 {
+        db.execute("INSERT INTO t VALUES (?1)", [n]).unwrap();
+    }
+    assert_eq!(pragma(&db, "integrity_check"), "ok");
+    volume.checkpoints() - before
+}
+
+#[test]
+fn a_commit_that_need_not_be_durable_makes_no_checkpoint() {
+    for mode in ["delete", "truncate", "persist", "wal"] {
+        assert_eq!(checkpoints_of_commits(mode, false), 0, "{mode}");
+    }
+    assert_eq!(checkpoints_of_commits("delete", true), 0, "batches");
+}
+
+#[test]
+fn a_durable_commit_makes_those_before_it_durable() {
+    let pool = new_pool(64);
+    let bench = bench_in(Arc::clone(&pool), 16 << 20, false);
+    let durability = Durability::AtCheckpoint;
+    let options = VfsOptions { batch_atomic: false, durability, ..VfsOptions::default() };
+    let lazy = Bench::with(Arc::clone(&bench.store), options);
+    lazy.connect().execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (1);").unwrap();
+    let volume = pool.volume(NAME).unwrap();
+    assert!(volume.is_touched(), "nothing was made durable yet");
+    bench.connect().execute_batch("INSERT INTO t VALUES (2)").unwrap();
+    assert!(!volume.is_touched());
+}
+
 #[test]
 fn what_a_log_cannot_undo_goes_through_the_journal() {
-    let medium = everbyte_media::Mapped::anonymous(64 << 20, &everbyte_media::MediaOptions::new());
-    let medium = std::sync::Arc::new(medium.unwrap());
-    everbyte_pool::Pool::format(&*medium, 8, [1; 16]).unwrap();
-    let store = Store::new(open_pool(medium));
+    let store = Store::new(new_pool(64));
     let options = BlockOptions {
         log_bytes: Some(8 * 4096),
         lanes: 1,
@@ -83,12 +126,13 @@ fn what_the_page_cache_cannot_hold_goes_through_the_journal() {
 
 #[test]
 fn no_timer_makes_a_checkpoint_within_a_batch() {
-    let bench = usual_bench(true);
+    let pool = new_pool(64);
+    let bench = bench_in(Arc::clone(&pool), 16 << 20, true);
     let db = bench.connect();
     db.execute_batch("CREATE TABLE t (n, b)").unwrap();
-    let volume = bench.store.pool().volume(NAME).unwrap();
+    let volume = pool.volume(NAME).unwrap();
     let (before, checkpoints) = (activity(&bench), volume.checkpoints());
-    let timer = bench.store.pool().start_timer(std::time::Duration::from_micros(50)).unwrap();
+    let timer = pool.start_timer(std::time::Duration::from_micros(50)).unwrap();
     for n in 0..200 {
         db.execute("INSERT INTO t VALUES (?1, randomblob(9000))", [n]).unwrap();
     }

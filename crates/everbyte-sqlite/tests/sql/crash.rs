@@ -1,12 +1,12 @@
 //! Simulated crashes: whatever a loss of power leaves, every transaction is there as a whole or not
-//! at all, and those that were answered are there.
+//! at all, and those that were answered are there, unless they need not be durable yet.
 
 use std::sync::Arc;
 
 use everbyte_block::BlockOptions;
 use everbyte_crash::{Crash, Explorer, Log, Scenario, SimMedium};
 use everbyte_pool::Pool;
-use everbyte_sqlite::Store;
+use everbyte_sqlite::{Durability, Store, VfsOptions};
 use rusqlite::Connection;
 
 use crate::{Bench, NAME, number, open_pool, pragma};
@@ -21,6 +21,7 @@ struct Transactions {
     batch_atomic: bool,
     page_bytes: u32,
     synchronous: &'static str,
+    durability: Durability,
 }
 
 #[derive(Debug)]
@@ -32,12 +33,17 @@ enum Event {
 /// What recovery leaves open. The connection goes before the VFS that it came through.
 struct Recovered {
     db: Connection,
-    _bench: Bench<SimMedium>,
+    _bench: Bench,
 }
 
 impl Transactions {
     fn open(&self, medium: &Arc<SimMedium>) -> Result<Recovered, String> {
-        let bench = Bench::new(Store::new(open_pool(Arc::clone(medium))), self.batch_atomic);
+        let options = VfsOptions {
+            batch_atomic: self.batch_atomic,
+            durability: self.durability,
+            ..VfsOptions::default()
+        };
+        let bench = Bench::with(Store::new(open_pool(Arc::clone(medium))), options);
         let db = bench.connect_to(NAME).map_err(|error| error.to_string())?;
         if self.mode == "wal" {
             pragma(&db, "locking_mode = EXCLUSIVE");
@@ -126,6 +132,9 @@ impl Scenario for Transactions {
                 Event::Answered(n) => answered = n,
             }
         }
+        if self.durability == Durability::AtCheckpoint {
+            answered = 0;
+        }
         if !(answered..=begun).contains(&found) {
             return Err(format!("{found} transactions; {begun} begun, {answered} answered"));
         }
@@ -155,9 +164,10 @@ fn explorer() -> Explorer {
 }
 
 /// Explores a mode with pages of the block's size, and with smaller ones.
-fn explore(mode: &'static str, batch_atomic: bool) {
+fn explore(mode: &'static str, batch_atomic: bool, durability: Durability) {
     for page_bytes in [512, 4096] {
-        let scenario = Transactions { mode, batch_atomic, page_bytes, synchronous: "FULL" };
+        let synchronous = "FULL";
+        let scenario = Transactions { mode, batch_atomic, page_bytes, synchronous, durability };
         let summary = explorer()
             .explore(&scenario)
             .unwrap_or_else(|failure| panic!("{mode}, pages of {page_bytes}: {failure}"));
@@ -172,6 +182,7 @@ fn lost_transactions_are_noticed() {
         batch_atomic: false,
         page_bytes: 4096,
         synchronous: "OFF",
+        durability: Durability::AtCommit,
     };
     let failure = explorer().explore(&scenario).unwrap_err().to_string();
     assert!(failure.contains("answered"), "{failure}");
@@ -179,25 +190,78 @@ fn lost_transactions_are_noticed() {
 
 #[test]
 fn atomic_batches() {
-    explore("delete", true);
+    explore("delete", true, Durability::AtCommit);
 }
 
 #[test]
 fn journal_deleted() {
-    explore("delete", false);
+    explore("delete", false, Durability::AtCommit);
 }
 
 #[test]
 fn journal_truncated() {
-    explore("truncate", false);
+    explore("truncate", false, Durability::AtCommit);
 }
 
 #[test]
 fn journal_kept() {
-    explore("persist", false);
+    explore("persist", false, Durability::AtCommit);
 }
 
 #[test]
 fn wal() {
-    explore("wal", false);
+    explore("wal", false, Durability::AtCommit);
+}
+
+#[test]
+fn lazy_commits_are_noticed_where_they_must_be_durable() {
+    struct Strict(Transactions);
+    impl Scenario for Strict {
+        type Event = Event;
+        type Recovered = Recovered;
+
+        fn medium_len(&self) -> u64 {
+            self.0.medium_len()
+        }
+
+        fn prepare(&self, medium: &Arc<SimMedium>) {
+            self.0.prepare(medium);
+        }
+
+        fn run(&self, medium: &Arc<SimMedium>, log: &Log<Event>) {
+            self.0.run(medium, log);
+        }
+
+        fn recover(&self, medium: Arc<SimMedium>) -> Result<Recovered, String> {
+            self.0.recover(medium)
+        }
+
+        fn check(&self, recovered: Recovered, crash: &Crash<'_, Event>) -> Result<(), String> {
+            Transactions { durability: Durability::AtCommit, ..self.0 }.check(recovered, crash)
+        }
+    }
+    let lazy = Transactions {
+        mode: "delete",
+        batch_atomic: false,
+        page_bytes: 4096,
+        synchronous: "FULL",
+        durability: Durability::AtCheckpoint,
+    };
+    let failure = explorer().explore(&Strict(lazy)).unwrap_err().to_string();
+    assert!(failure.contains("answered"), "{failure}");
+}
+
+#[test]
+fn lazy_atomic_batches() {
+    explore("delete", true, Durability::AtCheckpoint);
+}
+
+#[test]
+fn lazy_journal() {
+    explore("delete", false, Durability::AtCheckpoint);
+}
+
+#[test]
+fn lazy_wal() {
+    explore("wal", false, Durability::AtCheckpoint);
 }

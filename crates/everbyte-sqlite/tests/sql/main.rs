@@ -6,6 +6,7 @@
 mod batches;
 mod connections;
 mod crash;
+mod devices;
 mod modes;
 mod refusals;
 
@@ -22,18 +23,22 @@ use rusqlite::{Connection, OpenFlags};
 pub(crate) const NAME: &str = "test.db";
 
 /// A store and the VFS through which SQLite reaches it.
-pub(crate) struct Bench<M: Medium> {
-    pub(crate) store: Arc<Store<M>>,
+pub(crate) struct Bench {
+    pub(crate) store: Arc<Store>,
     pub(crate) vfs: String,
     registration: Option<Registration>,
 }
 
-impl<M: Medium> Bench<M> {
+impl Bench {
     /// Registers a VFS of its own for `store`.
-    pub(crate) fn new(store: Arc<Store<M>>, batch_atomic: bool) -> Self {
+    pub(crate) fn new(store: Arc<Store>, batch_atomic: bool) -> Self {
+        Self::with(store, VfsOptions { batch_atomic, ..VfsOptions::default() })
+    }
+
+    /// The same with any options.
+    pub(crate) fn with(store: Arc<Store>, options: VfsOptions) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let vfs = format!("everbyte-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let options = VfsOptions { batch_atomic, ..VfsOptions::default() };
         let registration = Some(register(&vfs, &store, options).unwrap());
         Self { store, vfs, registration }
     }
@@ -60,17 +65,27 @@ pub(crate) fn open_pool<M: Medium>(medium: Arc<M>) -> Arc<Pool<M>> {
     Arc::new(Pool::open(medium, owners(), &options).unwrap())
 }
 
-/// A new pool of `pool_mib` MiB, and in it an empty database with room for `database_bytes`.
-pub(crate) fn new_bench(pool_mib: u64, database_bytes: u64, batch_atomic: bool) -> Bench<Mapped> {
+/// A new pool of `pool_mib` MiB.
+pub(crate) fn new_pool(pool_mib: u64) -> Arc<Pool<Mapped>> {
     let medium = Mapped::anonymous(pool_mib << 20, &MediaOptions::new()).unwrap();
     Pool::format(&medium, 8, [1; 16]).unwrap();
-    let store = Store::new(open_pool(Arc::new(medium)));
+    open_pool(Arc::new(medium))
+}
+
+/// A new pool of `pool_mib` MiB, and in it an empty database with room for `database_bytes`.
+pub(crate) fn new_bench(pool_mib: u64, database_bytes: u64, batch_atomic: bool) -> Bench {
+    bench_in(new_pool(pool_mib), database_bytes, batch_atomic)
+}
+
+/// The same in a pool that is there.
+pub(crate) fn bench_in(pool: Arc<Pool<Mapped>>, database_bytes: u64, batch_atomic: bool) -> Bench {
+    let store = Store::new(pool);
     store.create_database(NAME, database_bytes, &BlockOptions::default()).unwrap();
     Bench::new(store, batch_atomic)
 }
 
 /// What a test of everyday use takes.
-pub(crate) fn usual_bench(batch_atomic: bool) -> Bench<Mapped> {
+pub(crate) fn usual_bench(batch_atomic: bool) -> Bench {
     new_bench(64, 16 << 20, batch_atomic)
 }
 
@@ -109,9 +124,7 @@ fn sqlite_is_built_for_batches() {
 
 #[test]
 fn a_volume_that_was_never_written_becomes_a_database() {
-    let medium = Mapped::anonymous(16 << 20, &MediaOptions::new()).unwrap();
-    Pool::format(&medium, 8, [1; 16]).unwrap();
-    let pool = open_pool(Arc::new(medium));
+    let pool = new_pool(16);
     drop(
         BlockVolume::create(&pool, NAME, volume_bytes(1 << 20), &BlockOptions::default()).unwrap(),
     );

@@ -1,6 +1,5 @@
 //! The same SQL in every journal mode, and what each mode leaves of journals.
 
-use everbyte_media::Mapped;
 use rusqlite::Connection;
 
 use crate::{Bench, number, pragma, usual_bench};
@@ -9,7 +8,7 @@ use crate::{Bench, number, pragma, usual_bench};
 const ROWS_LEFT: i64 = 300;
 
 /// Connects and sets the journal mode, with WAL's exclusive locking.
-fn connect(bench: &Bench<Mapped>, mode: &str) -> Connection {
+fn connect(bench: &Bench, mode: &str) -> Connection {
     let db = bench.connect();
     if mode == "wal" {
         assert_eq!(pragma(&db, "locking_mode = EXCLUSIVE"), "exclusive");
@@ -65,7 +64,7 @@ fn verify(db: &Connection) {
 }
 
 /// Runs the workload in a mode, then looks at the result through another connection.
-fn run(mode: &str, batch_atomic: bool) -> Bench<Mapped> {
+fn run(mode: &str, batch_atomic: bool) -> Bench {
     let bench = usual_bench(batch_atomic);
     let db = connect(&bench, mode);
     workload(&db, mode != "off");

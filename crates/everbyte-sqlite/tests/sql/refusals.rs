@@ -7,7 +7,7 @@ use everbyte_device::{BlockDevice, Fua};
 use everbyte_sqlite::{VfsOptions, register};
 use rusqlite::ffi;
 
-use crate::{Bench, NAME, failure, new_bench, number, pragma, usual_bench};
+use crate::{Bench, NAME, bench_in, failure, new_bench, new_pool, number, pragma, usual_bench};
 
 #[test]
 fn a_database_that_outgrows_its_volume_is_full() {
@@ -39,9 +39,9 @@ fn a_pool_without_room_is_full() {
 
 #[test]
 fn what_is_no_database_is_not_touched() {
-    let bench = usual_bench(true);
-    let pool = bench.store.pool();
-    let volume = BlockVolume::create(pool, "disk", 1 << 20, &BlockOptions::default()).unwrap();
+    let pool = new_pool(64);
+    let bench = bench_in(Arc::clone(&pool), 16 << 20, true);
+    let volume = BlockVolume::create(&pool, "disk", 1 << 20, &BlockOptions::default()).unwrap();
     volume.write(500_000, b"something", Fua::No).unwrap();
     let error = bench.store.activity("disk").unwrap_err().to_string();
     assert!(error.contains("volume disk holds no database"), "{error}");

@@ -1,0 +1,201 @@
+//! The standard's random inputs: NURand, strings, last names.
+//!
+//! Invariant: the same seed gives the same inputs.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+
+/// Constants of NURand (clause 2.1.6). That of last names differs between loading and running, by
+/// an amount that clause 2.1.6.1 allows.
+const C_CUSTOMER: u32 = 259;
+const C_ITEM: u32 = 7911;
+const C_LAST_LOADING: u32 = 157;
+const C_LAST_RUNNING: u32 = 71;
+
+const SYLLABLES: [&str; 10] =
+    ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
+
+/// A source of random inputs.
+#[derive(Debug)]
+pub(super) struct Dice {
+    rng: SmallRng,
+    c_last: u32,
+}
+
+impl Dice {
+    pub(super) fn for_loading(seed: u64) -> Self {
+        Self { rng: SmallRng::seed_from_u64(seed), c_last: C_LAST_LOADING }
+    }
+
+    pub(super) fn for_running(seed: u64) -> Self {
+        Self { rng: SmallRng::seed_from_u64(!seed), c_last: C_LAST_RUNNING }
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub(super) fn uniform(&mut self, low: u32, high: u32) -> u32 {
+        self.rng.random_range(low..=high)
+    }
+
+    /// True in so many cases of a hundred.
+    pub(super) fn percent(&mut self, percent: u32) -> bool {
+        self.uniform(1, 100) <= percent
+    }
+
+    /// A number of `low` to `high` but not `other`, if there is one.
+    pub(super) fn other_than(&mut self, other: u32, low: u32, high: u32) -> u32 {
+        if low == high {
+            return low;
+        }
+        let drawn = self.uniform(low, high - 1);
+        if drawn >= other { drawn + 1 } else { drawn }
+    }
+
+    /// The non-uniform number of clause 2.1.6.
+    fn nurand(&mut self, a: u32, c: u32, low: u32, high: u32) -> u32 {
+        ((self.uniform(0, a) | self.uniform(low, high)) + c) % (high - low + 1) + low
+    }
+
+    /// A customer of `count`.
+    pub(super) fn customer(&mut self, count: u32) -> u32 {
+        self.nurand(1023, C_CUSTOMER, 1, count)
+    }
+
+    /// An item of `count`.
+    pub(super) fn item(&mut self, count: u32) -> u32 {
+        self.nurand(8191, C_ITEM, 1, count)
+    }
+
+    /// The number of a last name, of `count`.
+    pub(super) fn last_name_of(&mut self, count: u32) -> u32 {
+        self.nurand(255, self.c_last, 0, count - 1)
+    }
+
+    /// A string of `min` to `max` letters and digits.
+    pub(super) fn text(&mut self, min: u32, max: u32) -> String {
+        let len = self.uniform(min, max);
+        self.characters(len, 6, |bits| char::from(LETTERS[usize::from(bits)]))
+    }
+
+    /// A string of `len` digits.
+    pub(super) fn digits(&mut self, len: u32) -> String {
+        self.characters(len, 8, |bits| char::from(b'0' + bits % 10))
+    }
+
+    /// A string of `min` to `max` letters, in one case of ten with ORIGINAL in it (clause 4.3.3.1).
+    pub(super) fn data(&mut self, min: u32, max: u32) -> String {
+        let mut data = self.text(min, max);
+        if self.percent(10) {
+            let at = self.rng.random_range(0..=data.len() - 8);
+            data.replace_range(at..at + 8, "ORIGINAL");
+        }
+        data
+    }
+
+    /// Four digits and 11111 (clause 4.3.2.7).
+    pub(super) fn zip(&mut self) -> String {
+        self.digits(4) + "11111"
+    }
+
+    /// The numbers 1 to `count` in some order.
+    pub(super) fn permutation(&mut self, count: u32) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (1..=count).collect();
+        self.shuffle(&mut numbers);
+        numbers
+    }
+
+    pub(super) fn shuffle<T>(&mut self, values: &mut [T]) {
+        rand::seq::SliceRandom::shuffle(values, &mut self.rng);
+    }
+
+    /// `len` characters, each made of so many random bits.
+    fn characters(&mut self, len: u32, bits: u32, character: impl Fn(u8) -> char) -> String {
+        let mut drawn = 0;
+        let mut left = 0;
+        (0..len)
+            .map(|_| {
+                if left < bits {
+                    (drawn, left) = (self.rng.next_u64(), u64::BITS);
+                }
+                let [low, ..] = (drawn & ((1 << bits) - 1)).to_le_bytes();
+                drawn >>= bits;
+                left -= bits;
+                character(low)
+            })
+            .collect()
+    }
+}
+
+/// The last name of a number below 1000 (clause 4.3.2.3).
+pub(super) fn last_name(number: u32) -> String {
+    [number / 100, number / 10, number]
+        .into_iter()
+        .filter_map(|digit| usize::try_from(digit % 10).ok())
+        .map(|digit| SYLLABLES[digit])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nurand_stays_in_its_range_and_prefers_some() {
+        let mut dice = Dice::for_running(1);
+        let mut counts = vec![0_u32; 3001];
+        for _ in 0..300_000 {
+            let drawn = dice.customer(3000);
+            assert!((1..=3000).contains(&drawn));
+            counts[usize::try_from(drawn).unwrap()] += 1;
+        }
+        counts.sort_unstable();
+        // Uniform, the upper tenth would have about a tenth of the draws.
+        let upper: u32 = counts[2701..].iter().sum();
+        assert!(upper > 60_000, "{upper}");
+        for count in [1, 2, 99, 100_000] {
+            assert!((1..=count).contains(&dice.item(count)));
+            assert!((0..count).contains(&dice.last_name_of(count)));
+        }
+    }
+
+    #[test]
+    fn the_constants_are_as_far_apart_as_the_standard_wants() {
+        let delta = C_LAST_LOADING.abs_diff(C_LAST_RUNNING);
+        assert!((65..=119).contains(&delta) && delta != 96 && delta != 112);
+    }
+
+    #[test]
+    fn last_names_are_those_of_the_standard() {
+        assert_eq!(last_name(371), "PRICALLYOUGHT");
+        assert_eq!(last_name(40), "BARPRESBAR");
+        assert_eq!(last_name(999), "EINGEINGEING");
+    }
+
+    #[test]
+    fn strings_have_their_lengths_and_letters() {
+        let mut dice = Dice::for_loading(2);
+        let mut originals = 0;
+        for _ in 0..2000 {
+            let text = dice.text(8, 16);
+            assert!((8..=16).contains(&text.len()) && text.is_ascii());
+            let digits = dice.digits(9);
+            assert!(digits.len() == 9 && digits.bytes().all(|byte| byte.is_ascii_digit()));
+            let data = dice.data(26, 50);
+            assert!((26..=50).contains(&data.len()));
+            originals += u32::from(data.contains("ORIGINAL"));
+        }
+        assert!((120..=280).contains(&originals), "{originals}");
+    }
+
+    #[test]
+    fn another_is_never_the_same_unless_there_is_one_only() {
+        let mut dice = Dice::for_running(3);
+        for other in 1..=4 {
+            for _ in 0..100 {
+                let drawn = dice.other_than(other, 1, 4);
+                assert!(drawn != other && (1..=4).contains(&drawn));
+            }
+        }
+        assert_eq!(dice.other_than(1, 1, 1), 1);
+    }
+}

@@ -1,0 +1,192 @@
+//! Databases on devices that were handed in, whatever they are.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use everbyte_block::{BlockOptions, BlockVolume};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
+    MemoryDevice, SendError, WriteRequest,
+};
+use everbyte_sqlite::{Store, volume_bytes};
+
+use crate::{Bench, NAME, new_pool, number, pragma};
+
+/// How a [`Scripted`] device answers to atomic writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Done,
+    TooLarge,
+    Media,
+}
+
+/// A device in memory.
+struct Scripted {
+    below: MemoryDevice,
+    answer: Answer,
+    atomic_writes: AtomicUsize,
+    flushes: AtomicUsize,
+}
+
+impl Scripted {
+    fn new(answer: Answer) -> Arc<Self> {
+        let size_bytes = volume_bytes(4 << 20);
+        let (atomic_writes, flushes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { below: MemoryDevice::new(size_bytes), answer, atomic_writes, flushes })
+    }
+}
+
+impl BlockDevice for Scripted {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.below.read(offset, out)
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        self.below.send(offset, len, prefix, socket)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.below.write(offset, data, fua)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.below.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.below.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.below.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.below.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.cache(offset, len)
+    }
+}
+
+impl AtomicWrites for Scripted {
+    fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        self.atomic_writes.fetch_add(1, Ordering::Relaxed);
+        match self.answer {
+            Answer::Done => {
+                for outcome in self.write_batch(requests) {
+                    outcome?;
+                }
+                Ok(())
+            }
+            Answer::TooLarge => Err(AtomicWriteError::TooLarge { what: "the script" }),
+            Answer::Media => {
+                let reason = "scripted".to_owned();
+                Err(DeviceError::Media { offset: 0, len: 1, reason }.into())
+            }
+        }
+    }
+}
+
+fn bench_on(device: &Arc<Scripted>) -> Bench {
+    let store = Store::of_devices();
+    store.attach(NAME, Arc::clone(device) as Arc<dyn AtomicWrites>).unwrap();
+    Bench::new(store, true)
+}
+
+#[test]
+fn a_commit_is_one_atomic_write() {
+    let device = Scripted::new(Answer::Done);
+    let bench = bench_on(&device);
+    let db = bench.connect();
+    db.execute_batch("CREATE TABLE t (b)").unwrap();
+    let flushes = device.flushes.load(Ordering::Relaxed);
+    let before = device.atomic_writes.load(Ordering::Relaxed);
+    for _ in 0..10 {
+        db.execute("INSERT INTO t VALUES (randomblob(9000))", []).unwrap();
+    }
+    assert_eq!(device.atomic_writes.load(Ordering::Relaxed) - before, 10);
+    assert_eq!(device.flushes.load(Ordering::Relaxed), flushes, "the writes are durable as such");
+    drop(db);
+    drop(bench);
+    assert_eq!(number(&bench_on(&device).connect(), "SELECT count(*) FROM t"), 10);
+}
+
+#[test]
+fn a_refusal_sends_sqlite_to_its_journal() {
+    let device = Scripted::new(Answer::TooLarge);
+    let bench = bench_on(&device);
+    let db = bench.connect();
+    db.execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (1); UPDATE t SET n = 2;").unwrap();
+    let activity = bench.store.activity(NAME).unwrap();
+    assert!(activity.batches_refused >= 2 && activity.journal_writes > 0, "{activity:?}");
+    assert_eq!(number(&db, "SELECT n FROM t"), 2);
+    assert_eq!(pragma(&db, "integrity_check"), "ok");
+}
+
+#[test]
+fn a_medium_that_fails_in_a_batch_ends_all_work() {
+    let device = Scripted::new(Answer::Media);
+    let bench = bench_on(&device);
+    let db = bench.connect();
+    db.execute_batch("CREATE TABLE t (n)").unwrap();
+    for _ in 0..2 {
+        db.execute_batch("INSERT INTO t VALUES (1)").unwrap_err();
+    }
+    assert_eq!(device.atomic_writes.load(Ordering::Relaxed), 1, "it was not asked again");
+}
+
+#[test]
+fn attached_devices_have_names_of_their_own() {
+    let pool = new_pool(64);
+    let bytes = volume_bytes(1 << 20);
+    let spare = BlockVolume::create(&pool, "spare", bytes, &BlockOptions::default()).unwrap();
+    let store = Store::new(pool);
+    let device: Arc<dyn AtomicWrites> = Arc::new(spare);
+    assert!(store.attach("spare", Arc::clone(&device)).is_err(), "a volume of the pool has it");
+    assert!(store.attach("a-wal", Arc::clone(&device)).is_err());
+    store.attach("mine", Arc::clone(&device)).unwrap();
+    assert!(store.attach("mine", device).is_err());
+    assert!(store.create_database("mine", 1 << 20, &BlockOptions::default()).is_err());
+    store.create_database(NAME, 1 << 20, &BlockOptions::default()).unwrap();
+    let bench = Bench::new(store, true);
+    for name in ["mine", NAME] {
+        let db = bench.connect_to(name).unwrap();
+        db.execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (1);").unwrap();
+        assert_eq!(number(&db, "SELECT count(*) FROM t"), 1);
+    }
+    let error = Store::of_devices().activity("nowhere").unwrap_err().to_string();
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+#[test]
+fn what_an_attached_device_holds_is_not_touched() {
+    let device = Scripted::new(Answer::Done);
+    device.write(70_000, b"something", Fua::No).unwrap();
+    let store = Store::of_devices();
+    let error = store.attach(NAME, Arc::clone(&device) as Arc<dyn AtomicWrites>).unwrap_err();
+    assert!(error.to_string().contains("holds no database"), "{error}");
+    let mut found = [0; 9];
+    device.read(70_000, &mut found).unwrap();
+    assert_eq!(&found, b"something");
+}
