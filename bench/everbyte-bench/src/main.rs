@@ -15,6 +15,7 @@ mod subject;
 mod subjects;
 mod suite;
 mod table;
+mod tpcc;
 mod workload;
 
 use std::fs;
@@ -34,6 +35,8 @@ use crate::rows::Results;
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
 use crate::suite::Settings;
+use crate::tpcc::command::{TpccArgs, tpcc};
+use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 
 /// Rounds and seconds of a smoke test.
 const QUICK_ROUNDS: usize = 2;
@@ -52,6 +55,12 @@ struct Cli {
 enum Suite {
     /// The block volume, in process and over NBD.
     Block(BlockArgs),
+    /// TPC-C on SQLite, in one place and journal mode.
+    Tpcc(TpccArgs),
+    /// Kills TPC-C in the midst of transactions and judges what is there.
+    TpccKill(KillArgs),
+    #[command(hide = true)]
+    TpccChild(ChildArgs),
     #[command(hide = true)]
     ServeDevice(ServeArgs),
 }
@@ -109,6 +118,9 @@ fn main() -> ExitCode {
     pmemblk_library::set_environment();
     let done = match Cli::parse().suite {
         Suite::Block(args) => block(&args),
+        Suite::Tpcc(args) => tpcc(&args),
+        Suite::TpccKill(args) => kill::rounds(&args),
+        Suite::TpccChild(args) => kill::child(&args),
         Suite::ServeDevice(args) => served::serve(&args),
     };
     match done {

@@ -29,6 +29,7 @@ const ROWS: [Row; 14] = [
         name: "everbyte-bench",
         uses: &[
             "everbyte-nbd",
+            "everbyte-sqlite",
             "everbyte-block",
             "everbyte-device",
             "everbyte-pool",

@@ -1,0 +1,214 @@
+//! The mix, what transactions leave, and that a seed determines everything.
+
+use std::sync::Arc;
+
+use everbyte_block::BlockOptions;
+use everbyte_sqlite::Durability;
+use rusqlite::Connection;
+
+use super::command::TpccPool;
+use super::place::{JournalMode, Place, Setting, database_bytes, new_source};
+use super::*;
+
+const SCALE: Scale = Scale { warehouses: 2, shrink: 100 };
+
+fn loaded() -> Connection {
+    let db = new_source(None).unwrap();
+    load(&db, &SCALE, 1).unwrap();
+    db
+}
+
+fn count(db: &Connection, what: &str) -> u64 {
+    let count: i64 = db.query_row(&format!("SELECT {what}"), [], |row| row.get(0)).unwrap();
+    u64::try_from(count).unwrap()
+}
+
+/// All rows of all tables, as text.
+fn contents(db: &Connection) -> Vec<String> {
+    let tables = ["warehouse", "district", "customer", "history", "orders", "new_order"];
+    let mut rows = Vec::new();
+    for table in tables.into_iter().chain(["order_line", "item", "stock"]) {
+        let mut statement = db.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        let columns = statement.column_count();
+        let texts = statement.query_map([], |row| {
+            (0..columns).map(|column| Ok(format!("{:?}|", row.get_ref(column)?))).collect()
+        });
+        rows.extend(texts.unwrap().map(Result::<String, _>::unwrap));
+    }
+    rows
+}
+
+#[test]
+fn a_loaded_database_has_the_cardinalities_and_is_consistent() {
+    let db = loaded();
+    let (districts, customers) = (2 * 10, 30);
+    for (table, rows) in [
+        ("warehouse", 2),
+        ("district", districts),
+        ("customer", districts * customers),
+        ("history", districts * customers),
+        ("orders", districts * customers),
+        ("new_order", districts * 9),
+        ("item", 1000),
+        ("stock", 2000),
+    ] {
+        assert_eq!(count(&db, &format!("count(*) FROM {table}")), rows, "{table}");
+    }
+    let lines = count(&db, "count(*) FROM order_line");
+    assert!((districts * customers * 9..districts * customers * 11).contains(&lines), "{lines}");
+    consistency::check(&db).unwrap();
+}
+
+#[test]
+fn the_standards_scale_is_the_standards() {
+    let scale = Scale { warehouses: 1, shrink: 1 };
+    let found = [scale.items(), scale.customers(), scale.delivered(), scale.last_names()];
+    assert_eq!(found, [100_000, 3000, 2100, 1000]);
+}
+
+#[test]
+fn the_mix_is_the_standards_and_the_database_stays_consistent() {
+    let mut db = loaded();
+    let [orders, payments] = ["count(*) FROM orders", "count(*) FROM history"];
+    let before = [count(&db, orders), count(&db, payments)];
+    let outcome = run(&mut db, &SCALE, 5, Until::Transactions(2000)).unwrap();
+    let [new_orders, rest @ ..] = outcome.by_kind;
+    assert_eq!(rest, [860, 80, 80, 80]);
+    assert_eq!(new_orders + outcome.aborted, 900);
+    assert_eq!(outcome.new_orders, new_orders);
+    assert_eq!(outcome.transactions, 2000 - outcome.aborted);
+    assert!((1..=25).contains(&outcome.aborted), "{outcome:?}");
+    assert_eq!(count(&db, orders) - before[0], new_orders);
+    assert_eq!(count(&db, payments) - before[1], 860);
+    let remote = count(&db, "count(*) FROM history WHERE h_c_w_id <> h_w_id");
+    assert!((90..=170).contains(&remote), "15 % of 860 payments: {remote}");
+    let remote_lines = count(&db, "count(*) FROM order_line WHERE ol_supply_w_id <> ol_w_id");
+    assert!((50..=140).contains(&remote_lines), "1 % of about 9000 lines: {remote_lines}");
+    assert!(count(&db, "count(*) FROM orders WHERE o_carrier_id IS NULL") > 0);
+    consistency::check(&db).unwrap();
+}
+
+#[test]
+fn what_is_rolled_back_leaves_nothing() {
+    let mut db = loaded();
+    let mut before = contents(&db);
+    let (mut seen, mut seed) = (0, 0);
+    while seen < 3 {
+        seed += 1;
+        let mut rolled_back = false;
+        let mut watch = |moment, done: &Done| {
+            rolled_back |= moment == Moment::Ended && *done == Done::RolledBack;
+            Ok(())
+        };
+        run_watched(&mut db, &SCALE, seed, Until::Transactions(1), &mut watch).unwrap();
+        if rolled_back {
+            assert_eq!(contents(&db), before, "seed {seed}");
+            seen += 1;
+        } else {
+            before = contents(&db);
+        }
+        assert!(seed < 3000, "{seen} were rolled back");
+    }
+}
+
+#[test]
+fn a_failure_rolls_back() {
+    let mut db = loaded();
+    let before = contents(&db);
+    let mut fail = |_, _: &Done| anyhow::bail!("as planned");
+    let failed = run_watched(&mut db, &SCALE, 3, Until::Transactions(1), &mut fail);
+    assert!(format!("{:#}", failed.unwrap_err()).contains("as planned"));
+    assert!(db.is_autocommit());
+    assert_eq!(contents(&db), before);
+}
+
+#[test]
+fn a_seed_determines_everything() {
+    let outcomes_and_contents = |seed| {
+        let mut db = loaded();
+        let mut done = Vec::new();
+        let mut watch = |moment, what: &Done| {
+            done.extend((moment == Moment::Ended).then(|| what.clone()));
+            Ok(())
+        };
+        run_watched(&mut db, &SCALE, seed, Until::Transactions(300), &mut watch).unwrap();
+        (done, contents(&db))
+    };
+    let first = outcomes_and_contents(7);
+    assert!(first == outcomes_and_contents(7));
+    assert!(first != outcomes_and_contents(8));
+}
+
+#[test]
+fn every_consistency_condition_can_be_violated() {
+    let db = loaded();
+    for (violation, condition) in [
+        ("UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 2", "1:"),
+        ("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 3", "2:"),
+        ("DELETE FROM new_order WHERE no_o_id = 25 AND no_d_id = 1", "3:"),
+        ("DELETE FROM order_line WHERE ol_o_id = 4 AND ol_d_id = 1 AND ol_number = 1", "4:"),
+        ("UPDATE orders SET o_carrier_id = 1 WHERE o_id = 30 AND o_d_id = 2", "5:"),
+        (
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt + (CASE o_id WHEN 1 THEN 1 ELSE -1 END)
+             WHERE o_id < 3",
+            "6:",
+        ),
+        ("UPDATE order_line SET ol_delivery_d = NULL WHERE ol_o_id = 1 AND ol_number = 1", "7:"),
+        (
+            "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1;
+             UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1;",
+            "8:",
+        ),
+        (
+            "UPDATE district SET d_ytd = d_ytd + d_id * 2 - 3 WHERE d_w_id = 1 AND d_id < 3",
+            "9:",
+        ),
+        ("UPDATE customer SET c_balance = c_balance + 1 WHERE c_id = 7", "10:"),
+        ("UPDATE customer SET c_ytd_payment = 0 WHERE c_id = 7", "12:"),
+    ] {
+        db.execute_batch("BEGIN").unwrap();
+        db.execute_batch(violation).unwrap();
+        let error = consistency::check(&db).unwrap_err().to_string();
+        assert!(error.contains(&format!("condition {condition}")), "{violation}: {error}");
+        db.execute_batch("ROLLBACK").unwrap();
+    }
+    consistency::check(&db).unwrap();
+}
+
+#[test]
+fn every_place_and_mode_does_the_same() {
+    let source = loaded();
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = database_bytes(&source).unwrap();
+    let pool = TpccPool::new(folder.path(), bytes, &BlockOptions::default()).unwrap();
+    let device = Place::Device(Arc::clone(&pool.volume) as _);
+    let directory = Place::Directory(folder.path().to_owned());
+    let mut expected = None;
+    for (place, journal) in [
+        (&device, JournalMode::Batch),
+        (&device, JournalMode::Delete),
+        (&device, JournalMode::Wal),
+        (&directory, JournalMode::Delete),
+        (&directory, JournalMode::Wal),
+    ] {
+        for durability in [Durability::AtCommit, Durability::AtCheckpoint] {
+            place.fill(&source).unwrap();
+            let mut opened = place.open(&Setting { journal, durability, cache_mib: 8 }).unwrap();
+            let outcome = run(&mut opened.db, &SCALE, 9, Until::Transactions(100)).unwrap();
+            place.settle().unwrap();
+            consistency::check(&opened.db).unwrap();
+            let found = (outcome.by_kind, contents(&opened.db));
+            assert!(*expected.get_or_insert_with(|| found.clone()) == found, "{journal:?}");
+            let activity = opened.activity().unwrap();
+            assert_eq!(activity.is_some(), matches!(place, Place::Device(_)));
+            let batches = activity.map_or(0, |activity| activity.batches_committed);
+            assert_eq!(batches > 0, journal == JournalMode::Batch, "{activity:?}");
+        }
+    }
+    let none = directory.open(&Setting {
+        journal: JournalMode::Batch,
+        durability: Durability::AtCommit,
+        cache_mib: 8,
+    });
+    assert!(none.is_err(), "files have no atomic writes");
+}
