@@ -80,3 +80,49 @@ fn exact_counters_tell_what_a_write_costs() {
     assert!(count("everbyte-on", edit, "media_bytes_per_byte") < 0.5);
     assert!(count("everbyte-off", edit, "media_bytes_per_byte") > 0.9);
 }
+
+/// Runs a subcommand and returns whether it succeeded, and what it wrote.
+fn call(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_everbyte-bench")).args(arguments).output();
+    let output = output.unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (output.status.success(), text.concat())
+}
+
+#[test]
+fn tpcc_counts_what_it_did() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let directory = folder.path().to_str().unwrap();
+    for place in [["pool", "batch"], [directory, "wal"]] {
+        let (success, text) = call(
+            &[
+                &["tpcc", "--json", "--check", "--scale", "100", "--transactions", "200"],
+                &["--warm-up", "0", "--place", place[0], "--journal", place[1]][..],
+            ]
+            .concat(),
+        );
+        assert!(success, "{text}");
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(report["scale"]["shrink"], 100);
+        let outcome = &report["outcome"];
+        let [done, aborted] = ["transactions", "aborted"].map(|key| outcome[key].as_u64().unwrap());
+        assert_eq!(done + aborted, 200);
+        assert_eq!(outcome["new_orders"].as_u64().unwrap() + aborted, 90);
+        assert!(report["tpmc"].as_f64().unwrap() > 0.0);
+        assert_eq!(report["batches_refused"].as_u64().unwrap_or(0), 0);
+    }
+}
+
+#[test]
+fn tpcc_survives_kills() {
+    let (success, text) = call(&["tpcc-kill", "--rounds", "6"]);
+    assert!(success && text.contains("6 rounds of kill -9"), "{text}");
+}
+
+#[test]
+fn planted_faults_are_noticed() {
+    for (fault, words) in [("lost", "is missing"), ("torn", "consistency condition")] {
+        let (success, text) = call(&["tpcc-kill", "--rounds", "6", "--plant", fault]);
+        assert!(success && text.contains(words), "{fault}: {text}");
+    }
+}

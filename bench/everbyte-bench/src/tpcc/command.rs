@@ -155,25 +155,29 @@ pub(crate) fn tpcc(args: &TpccArgs) -> Result<()> {
     }
     let activity = opened.activity()?;
     let count = |of: fn(Activity) -> u64| activity.map(of);
-    report(args, &Report {
-        suite: "tpcc",
-        scale,
-        place: args.place.clone(),
-        journal: args.journal,
-        durability: args.durability,
-        cache_mib: args.cache,
-        seed: args.seed,
-        database_bytes,
-        load_s,
-        copy_s,
-        settle_s: settled.as_secs_f64(),
-        tpmc: outcome.tpmc(),
-        transactions_per_s: as_f64(outcome.transactions) * 1e9 / as_f64(outcome.elapsed_ns.max(1)),
-        outcome,
-        batches_committed: count(|activity| activity.batches_committed),
-        batches_refused: count(|activity| activity.batches_refused),
-        debug_build: cfg!(debug_assertions),
-    })
+    report(
+        args,
+        &Report {
+            suite: "tpcc",
+            scale,
+            place: args.place.clone(),
+            journal: args.journal,
+            durability: args.durability,
+            cache_mib: args.cache,
+            seed: args.seed,
+            database_bytes,
+            load_s,
+            copy_s,
+            settle_s: settled.as_secs_f64(),
+            tpmc: outcome.tpmc(),
+            transactions_per_s: as_f64(outcome.transactions) * 1e9
+                / as_f64(outcome.elapsed_ns.max(1)),
+            outcome,
+            batches_committed: count(|activity| activity.batches_committed),
+            batches_refused: count(|activity| activity.batches_refused),
+            debug_build: cfg!(debug_assertions),
+        },
+    )
 }
 
 fn report(args: &TpccArgs, report: &Report) -> Result<()> {
@@ -208,7 +212,8 @@ fn report(args: &TpccArgs, report: &Report) -> Result<()> {
 fn source(args: &TpccArgs, scale: &Scale) -> Result<Connection> {
     if let Some(path) = args.template.as_deref().filter(|path| path.exists()) {
         let db = Connection::open(path)?;
-        let count = |table| db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0));
+        let count =
+            |table| db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0));
         let found: [u32; 2] = [count("warehouse")?, count("item")?];
         if found != [scale.warehouses, scale.items()] {
             bail!("{} has {} warehouses and {} items", path.display(), found[0], found[1]);
@@ -229,15 +234,11 @@ pub(crate) struct TpccPool {
 }
 
 impl TpccPool {
-    /// Makes one for a database of `database_bytes` to begin with, in a file without a name.
+    /// Makes one of `len` bytes in a file without a name.
     ///
     /// # Errors
     /// The pool's, the system's.
-    pub(crate) fn new(
-        folder: &Path,
-        database_bytes: u64,
-        options: &BlockOptions,
-    ) -> Result<Self> {
+    pub(crate) fn new(folder: &Path, database_bytes: u64, options: &BlockOptions) -> Result<Self> {
         let len = 2 * database_bytes + POOL_EXTRA_BYTES;
         let file = nameless_file(folder, len)?;
         let medium = Mapped::from_file(&file, &MediaOptions::new().force_flush(true))?;
@@ -261,6 +262,6 @@ impl TpccPool {
         }
         let log_bytes = log_mib.map(|mib| mib << 20);
         let options = BlockOptions { log_bytes, ..BlockOptions::default() };
-        Self::new(folder, database_bytes, &options).map(Some)
+        Self::new(folder, 2 * database_bytes + POOL_EXTRA_BYTES, &options).map(Some)
     }
 }

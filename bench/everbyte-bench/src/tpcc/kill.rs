@@ -181,9 +181,9 @@ pub(crate) fn rounds(args: &KillArgs) -> Result<()> {
         let index = usize::try_from(round)? % MODES.len();
         let (journal, durability) = MODES[index];
         // Only those that are durable at once can be too early.
-        let plant = args.plant.filter(|plant| {
-            durability == Durability::AtCommit || matches!(plant, Plant::Torn)
-        });
+        let plant = args
+            .plant
+            .filter(|plant| durability == Durability::AtCommit || matches!(plant, Plant::Torn));
         if round % ROUNDS_PER_POOL == 0 {
             fs::copy(&prepared, &pool)?;
             let opened = open_pool(&pool)?;

@@ -131,8 +131,7 @@ impl Loader<'_> {
         let names = self.scale.last_names();
         let dice = &mut self.dice;
         for customer in 1..=self.scale.customers() {
-            let name =
-                if customer <= names { customer - 1 } else { dice.last_name_of(names) };
+            let name = if customer <= names { customer - 1 } else { dice.last_name_of(names) };
             insert.execute(params![
                 warehouse,
                 district,
@@ -162,7 +161,8 @@ impl Loader<'_> {
     }
 
     fn orders(&mut self, warehouse: u32, district: u32) -> rusqlite::Result<()> {
-        let mut insert = self.db.prepare("INSERT INTO orders VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, 1)")?;
+        let mut insert =
+            self.db.prepare("INSERT INTO orders VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, 1)")?;
         let mut new_order = self.db.prepare("INSERT INTO new_order VALUES (?1, ?2, ?3)")?;
         let mut line = self
             .db

@@ -3,6 +3,7 @@
 //! Knows nothing of TPC-C. Invariant: whatever the place, pages have 4 KiB and the page cache the
 //! same size.
 
+use std::ffi::c_int;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,10 +114,12 @@ impl Place {
             }
         }
         let mut opened = self.connect(false, Durability::AtCheckpoint)?;
+        // A database in WAL mode may be there.
+        set(&opened.db, "locking_mode = exclusive", "exclusive")?;
         set(&opened.db, "journal_mode = off", "off")?;
         opened.db.execute_batch("PRAGMA synchronous = OFF")?;
         Backup::new(source, &mut opened.db)?
-            .run_to_completion(-1, Duration::ZERO, None)
+            .run_to_completion(c_int::MAX, Duration::ZERO, None)
             .context("cannot copy the database")?;
         drop(opened);
         self.settle()
@@ -161,7 +164,8 @@ impl Place {
     }
 }
 
-/// A new database in memory, or in a new file, to be loaded and then copied to its places.
+/// A new database in memory, or in a new file, to be loaded and then copied to its places. It has
+/// no journal, so that no transaction can be rolled back.
 ///
 /// # Errors
 /// SQLite's.

@@ -54,6 +54,7 @@ pub(super) struct Terminal<'c> {
 
 #[derive(Clone, Copy, Debug)]
 struct Line {
+    number: u32,
     item: u32,
     supplier: u32,
     quantity: u32,
@@ -129,7 +130,7 @@ impl<'c> Terminal<'c> {
         statements.insert_new_order.execute(params![warehouse, district, number])?;
         let mut total = 0;
         for at in 0..self.lines.len() {
-            match self.order_line(order, at)? {
+            match self.order_line(order, self.lines[at])? {
                 Some(amount) => total += amount,
                 None => return Ok(Done::RolledBack),
             }
@@ -145,19 +146,20 @@ impl<'c> Terminal<'c> {
         let count = dice.uniform(5, 15);
         let rolls_back = dice.percent(1);
         self.lines.clear();
-        for line in 1..=count {
-            let unknown = rolls_back && line == count;
+        for number in 1..=count {
+            let unknown = rolls_back && number == count;
             let item = if unknown { items + 1 } else { dice.item(items) };
             let remote = dice.percent(1);
             let supplier =
                 if remote { dice.other_than(warehouse, 1, warehouses) } else { warehouse };
-            self.lines.push(Line { item, supplier, quantity: dice.uniform(1, 10) });
+            let quantity = dice.uniform(1, 10);
+            self.lines.push(Line { number, item, supplier, quantity });
         }
     }
 
     /// Takes a line's stock and notes it. Returns its amount, `None` if there is no such item.
-    fn order_line(&mut self, order: Order, at: usize) -> Result<Option<i64>> {
-        let Line { item, supplier, quantity } = self.lines[at];
+    fn order_line(&mut self, order: Order, line: Line) -> Result<Option<i64>> {
+        let Line { number: line, item, supplier, quantity } = line;
         let statements = &mut self.statements;
         let price = statements.item.query_row([item], shown::<i64, 3>);
         let price = match price {
@@ -179,7 +181,6 @@ impl<'c> Terminal<'c> {
         statements.take_stock.execute(params![stock, rest, quantity, remote])?;
         let amount = price * quantity;
         let Order { warehouse, district, number } = order;
-        let line = at + 1;
         statements.insert_order_line.execute(params![
             warehouse, district, number, line, item, supplier, quantity, amount, info
         ])?;
@@ -208,7 +209,8 @@ impl<'c> Terminal<'c> {
             Ok((shown::<i64, 15>(row)?, bad))
         })?;
         if bad_credit {
-            let note = format!("{id} {of_district} {of_warehouse} {district} {warehouse} {amount}|");
+            let note =
+                format!("{id} {of_district} {of_warehouse} {district} {warehouse} {amount}|");
             statements.pay_with_bad_credit.execute(params![customer, amount, note])?;
         } else {
             statements.pay.execute(params![customer, amount])?;
@@ -281,8 +283,7 @@ impl<'c> Terminal<'c> {
     }
 
     fn stock_level(&mut self, warehouse: u32) -> Result<Done> {
-        let (district, threshold) =
-            (self.dice.uniform(1, DISTRICTS), self.dice.uniform(10, 20));
+        let (district, threshold) = (self.dice.uniform(1, DISTRICTS), self.dice.uniform(10, 20));
         let statements = &mut self.statements;
         let key = [warehouse, district];
         let next: i64 = statements.next_order_number.query_row(key, |row| row.get(0))?;
