@@ -128,7 +128,7 @@ pub(crate) fn measure(
 }
 
 /// Processor time of this thread so far.
-fn thread_cpu() -> Duration {
+pub(crate) fn thread_cpu() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     spent.try_into().unwrap_or_default()
 }

@@ -15,8 +15,10 @@ use everbyte_sqlite::{Activity, Durability, volume_bytes};
 use rusqlite::Connection;
 use serde::Serialize;
 
+use super::driver::as_ns;
 use super::place::{JournalMode, Place, Setting, database_bytes, new_source};
 use super::{Outcome, Scale, Until, consistency, load, run};
+use crate::measure::thread_cpu;
 use crate::stats::as_f64;
 use crate::subjects::floor::{nameless_file, touch};
 
@@ -106,6 +108,7 @@ struct Report {
     /// Making the last transactions durable, which is part of the time measured.
     settle_s: f64,
     tpmc: f64,
+    tpmc_of_cpu: f64,
     transactions_per_s: f64,
     outcome: Outcome,
     batches_committed: Option<u64>,
@@ -146,10 +149,11 @@ pub(crate) fn tpcc(args: &TpccArgs) -> Result<()> {
     };
     place.settle()?;
     let mut outcome = run(&mut opened.db, &scale, args.seed, until)?;
-    let started = Instant::now();
+    let (started, cpu_before) = (Instant::now(), thread_cpu());
     place.settle()?;
     let settled = started.elapsed();
-    outcome.elapsed_ns += u64::try_from(settled.as_nanos()).unwrap_or(u64::MAX);
+    outcome.elapsed_ns += as_ns(settled);
+    outcome.cpu_ns += as_ns(thread_cpu().saturating_sub(cpu_before));
     if args.check {
         consistency::check(&opened.db)?;
     }
@@ -170,6 +174,7 @@ pub(crate) fn tpcc(args: &TpccArgs) -> Result<()> {
             copy_s,
             settle_s: settled.as_secs_f64(),
             tpmc: outcome.tpmc(),
+            tpmc_of_cpu: outcome.tpmc_of_cpu(),
             transactions_per_s: as_f64(outcome.transactions) * 1e9
                 / as_f64(outcome.elapsed_ns.max(1)),
             outcome,
@@ -187,12 +192,13 @@ fn report(args: &TpccArgs, report: &Report) -> Result<()> {
     }
     writeln!(
         out,
-        "{} {:?} {:?}: {:.0} tpmC, {:.0} transactions/s, {} new orders, {} rolled back\n\
+        "{} {:?} {:?}: {:.0} tpmC ({:.0} of processor time), {:.0} transactions/s, {} new orders, {} rolled back\n\
          {} warehouses / {}, {} MiB, loaded in {:.1} s, copied in {:.1} s",
         report.place.display(),
         report.journal,
         report.durability,
         report.tpmc,
+        report.tpmc_of_cpu,
         report.transactions_per_s,
         report.outcome.new_orders,
         report.outcome.aborted,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Scale;
 use super::dice::Dice;
 use super::transactions::{Done, Kind, Terminal};
+use crate::measure::thread_cpu;
 use crate::stats::as_f64;
 
 /// Transactions of each kind in a hundred.
@@ -42,12 +43,20 @@ pub(crate) struct Outcome {
     /// Committed ones by kind: new orders, payments, order statuses, deliveries, stock levels.
     pub(crate) by_kind: [u64; 5],
     pub(crate) elapsed_ns: u64,
+    /// Processor time of the connection's thread: what `elapsed_ns` would be with the machine to
+    /// ourselves, where nothing waits and no other thread does the work.
+    pub(crate) cpu_ns: u64,
 }
 
 impl Outcome {
     /// Committed new orders a minute.
     pub(crate) fn tpmc(&self) -> f64 {
         as_f64(self.new_orders) * 60e9 / as_f64(self.elapsed_ns.max(1))
+    }
+
+    /// The same for a minute of processor time.
+    pub(crate) fn tpmc_of_cpu(&self) -> f64 {
+        as_f64(self.new_orders) * 60e9 / as_f64(self.cpu_ns.max(1))
     }
 }
 
@@ -82,7 +91,7 @@ pub(crate) fn run_watched(
     let mut terminal = Terminal::new(db, *scale, Dice::for_running(seed))?;
     let mut deck: Vec<Kind> = Vec::new();
     let mut outcome = Outcome::default();
-    let started = Instant::now();
+    let (started, cpu_before) = (Instant::now(), thread_cpu());
     loop {
         let over = match until {
             Until::Transactions(count) => outcome.transactions + outcome.aborted >= count,
@@ -100,8 +109,14 @@ pub(crate) fn run_watched(
             .with_context(|| format!("transaction {kind:?} failed"))?;
         outcome.count(kind, &done);
     }
-    outcome.elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    outcome.elapsed_ns = as_ns(started.elapsed());
+    outcome.cpu_ns = as_ns(thread_cpu().saturating_sub(cpu_before));
     Ok(outcome)
+}
+
+/// Nanoseconds of a time.
+pub(super) fn as_ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn full_deck() -> Vec<Kind> {
