@@ -6,6 +6,10 @@
 /// Bytes that a batch may have. A transaction that changes more goes through the journal.
 pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of memory that the next batch may take over from the last one. Without that, every batch
+/// would pay for fresh pages from the system.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+
 #[derive(Clone, Copy, Debug)]
 struct Write {
     /// Where in the volume.
@@ -16,7 +20,7 @@ struct Write {
 }
 
 /// An open batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// The database's length after it.
     pub(crate) length: u64,
@@ -25,9 +29,14 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// A batch on a database of `length` bytes.
-    pub(crate) fn new(length: u64) -> Self {
-        Self { length, writes: Vec::new(), bytes: Vec::new() }
+    /// An empty batch on a database of `length` bytes, in the memory of this one.
+    pub(crate) fn begin_again(mut self, length: u64) -> Self {
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self = Self::default();
+        }
+        self.writes.clear();
+        self.bytes.clear();
+        Self { length, ..self }
     }
 
     /// Adds a write at `at` of the volume; false if there is no room for it.
@@ -80,7 +89,7 @@ mod tests {
 
     #[test]
     fn later_writes_cover_earlier_ones() {
-        let mut batch = Batch::new(0);
+        let mut batch = Batch::default();
         assert!(batch.write(10, b"abcdef"));
         assert!(batch.write(12, b"XY"));
         assert!(batch.zero(15, 1));
@@ -96,8 +105,22 @@ mod tests {
     }
 
     #[test]
+    fn the_next_batch_has_nothing_of_the_last() {
+        for len in [3, KEPT_BYTES_MAX + 1] {
+            let mut batch = Batch::default();
+            assert!(batch.write(10, &vec![7; len]));
+            let batch = batch.begin_again(4096);
+            assert_eq!((batch.length, batch.writes().count()), (4096, 0));
+            assert!(batch.bytes.capacity() <= KEPT_BYTES_MAX);
+            let mut out = *b"..";
+            batch.read_over(10, &mut out);
+            assert_eq!(&out, b"..");
+        }
+    }
+
+    #[test]
     fn a_batch_is_bounded() {
-        let mut batch = Batch::new(0);
+        let mut batch = Batch::default();
         assert!(batch.zero(0, BATCH_BYTES_MAX as u64 - 1));
         assert!(!batch.write(0, b"ab"));
         assert!(!batch.zero(0, 2));

@@ -50,6 +50,8 @@ fn count(counter: &AtomicU64) {
 struct Files {
     header: DatabaseHeader,
     batch: Option<Batch>,
+    /// The last batch, for its memory.
+    spare: Batch,
     /// Why nothing may be done any more.
     broken: Option<String>,
 }
@@ -88,7 +90,12 @@ impl Database {
             name: name.to_owned(),
             device,
             device_bytes,
-            files: RwLock::new(Files { header, batch: None, broken: None }),
+            files: RwLock::new(Files {
+                header,
+                batch: None,
+                spare: Batch::default(),
+                broken: None,
+            }),
             // Whoever had it open before need not have flushed.
             unflushed: AtomicBool::new(true),
             counters: Counters::default(),
@@ -243,7 +250,7 @@ impl Database {
         if files.batch.is_some() {
             return Err(self.no_batch("one is open already"));
         }
-        files.batch = Some(Batch::new(length));
+        files.batch = Some(std::mem::take(&mut files.spare).begin_again(length));
         Ok(())
     }
 
@@ -266,7 +273,10 @@ impl Database {
             .chain(grown)
             .map(|(offset, data)| WriteRequest { offset, data, fua })
             .collect();
-        match self.device.write_atomic(&requests) {
+        let written = self.device.write_atomic(&requests);
+        drop(requests);
+        files.spare = batch;
+        match written {
             Ok(()) => {
                 files.header = header;
                 self.unflushed.store(fua == Fua::No, Ordering::Relaxed);
@@ -285,7 +295,10 @@ impl Database {
 
     /// Forgets the collected writes, if there are any.
     pub(crate) fn roll_back_batch(&self) {
-        self.files.write().batch = None;
+        let mut files = self.files.write();
+        if let Some(batch) = files.batch.take() {
+            files.spare = batch;
+        }
     }
 
     /// Makes what was written durable, unless that may wait for a checkpoint. Asks for the files

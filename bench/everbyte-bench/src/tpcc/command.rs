@@ -31,7 +31,7 @@ const POOL: &str = "pool";
 /// TPC-C on SQLite in one place.
 #[derive(clap::Args)]
 pub(crate) struct TpccArgs {
-    /// Warehouses; each takes about 100 MiB.
+    /// Warehouses; each takes about 70 MiB.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     warehouses: u32,
     /// Divide the number of items, stocks, customers and orders by this; only 1 is TPC-C.

@@ -97,11 +97,13 @@ pub(crate) struct ChildArgs {
 /// All but death.
 pub(crate) fn child(args: &ChildArgs) -> Result<()> {
     let (journal, mut durability) = *MODES.get(args.mode).context("there is no such mode")?;
-    if args.plant == Some(Plant::Lazy) {
+    let lazy = args.plant == Some(Plant::Lazy);
+    if lazy {
         durability = Durability::AtCheckpoint;
     }
     let pool = open_pool(&args.pool)?;
-    let _timer = pool.start_timer(CHECKPOINT_INTERVAL)?;
+    // A checkpoint could make durable in time what the child took for durable.
+    let _timer = (!lazy).then(|| pool.start_timer(CHECKPOINT_INTERVAL)).transpose()?;
     let mut opened = open(&pool, journal, durability)?;
     let early = args.plant == Some(Plant::Early);
     let mut out = io::stdout().lock();
