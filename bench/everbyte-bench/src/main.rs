@@ -3,10 +3,11 @@
 //! Owns the command line. A program of its own, so that rivals stay out of the everyday build.
 //! `unsafe` is confined to two modules, which opt in: raw memory and the C library.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "no suite measures the schemes yet"))]
 mod baselines;
+mod consistency;
 mod environment;
 mod measure;
+mod publish;
 mod replay;
 mod report;
 mod rows;
@@ -18,19 +19,17 @@ mod table;
 mod tpcc;
 mod workload;
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
+use crate::publish::Output;
 use crate::rows::Results;
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
@@ -55,6 +54,7 @@ struct Cli {
 enum Suite {
     /// The block volume, in process and over NBD.
     Block(BlockArgs),
+    Consistency(ConsistencyArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
     /// Kills TPC-C in the midst of transactions and judges what is there.
@@ -72,15 +72,8 @@ struct BlockArgs {
     /// needs no root. Its figures mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Write the results as JSON to standard output, and nothing else.
-    #[arg(long)]
-    json: bool,
-    /// Write the results as JSON to a file.
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Write a page with figures and a table of all results.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
     /// Measure only where subject and workload, as they are named in the results, contain these
     /// words; the reference is measured besides.
     #[arg(long, value_name = "WORDS", default_value = "")]
@@ -118,6 +111,7 @@ fn main() -> ExitCode {
     pmemblk_library::set_environment();
     let done = match Cli::parse().suite {
         Suite::Block(args) => block(&args),
+        Suite::Consistency(args) => consistency(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
@@ -134,15 +128,10 @@ fn main() -> ExitCode {
 }
 
 fn block(args: &BlockArgs) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = publish::stop_flag()?;
     let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
     let folder = folder.with_context(|| format!("cannot use {}", args.folder.display()))?;
-    let progress = ProgressBar::new(0);
-    progress.set_style(ProgressStyle::with_template("{elapsed} [{wide_bar}] {eta} {msg}")?);
+    let progress = publish::progress_bar()?;
     let (rounds, slice_s, size_mib) = match args.quick {
         true => (QUICK_ROUNDS, QUICK_SLICE_S, QUICK_SIZE_MIB),
         false => (usize::from(args.repeats), args.seconds, args.size),
@@ -176,23 +165,5 @@ fn block(args: &BlockArgs) -> Result<()> {
         results.rows.extend(replay::run(&settings)?);
     }
     progress.finish_and_clear();
-    publish(args, &results)
-}
-
-fn publish(args: &BlockArgs, results: &Results) -> Result<()> {
-    let json = serde_json::to_string_pretty(results)?;
-    if let Some(path) = &args.output {
-        fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if let Some(path) = &args.report {
-        let page = report::page(results)?;
-        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let mut out = io::stdout().lock();
-    if args.json {
-        writeln!(out, "{json}")?;
-    } else {
-        table::write(results, &mut out)?;
-    }
-    Ok(())
+    args.output.publish("Everbyte: block benchmarks", &results, &report::block::figures())
 }

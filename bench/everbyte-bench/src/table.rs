@@ -52,11 +52,23 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
         (metric::SERVER_CPU, "ns server"),
         ("fences", "fences"),
         ("log_bytes", "B log"),
+        ("time_to_none", "x none"),
+        ("time_to_rollback", "x rollback"),
+        ("time_to_rollback_min", "x rollback at least"),
+        ("time_to_rollback_mean", "x on average"),
+        ("time_to_rollback_max", "x at most"),
+        ("tpmc", "tpmC"),
+        ("tpmc_to_none", "of none"),
+        ("tpmc_of_cpu_to_none", "of none by CPU time"),
+        ("best_threshold", "% is best; 50% takes"),
+        ("time_at_50_to_best", "x as long"),
     ];
     for (name, words) in shown {
         if let Some(value) = find(name).and_then(|row: &Row| row.value) {
             text += &match name {
-                metric::SERVER_CPU | "log_bytes" => format!("  {value:.0} {words}"),
+                metric::SERVER_CPU | "log_bytes" | "tpmc" | "best_threshold" => {
+                    format!("  {value:.0} {words}")
+                }
                 _ => format!("  {value:.2} {words}"),
             };
         }

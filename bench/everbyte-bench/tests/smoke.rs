@@ -7,8 +7,12 @@ use std::process::Command;
 use serde_json::Value;
 
 fn results(arguments: &[&str]) -> Value {
+    results_of("block", arguments)
+}
+
+fn results_of(suite: &str, arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_everbyte-bench"))
-        .args(["block", "--quick", "--json"])
+        .args([suite, "--quick", "--json"])
         .args(arguments)
         .output()
         .unwrap();
@@ -61,6 +65,48 @@ fn a_quick_run_has_rows_that_make_sense() {
     assert!(!page.contains("<script") && !page.contains("href="), "the page needs nothing else");
     let copy: Value = serde_json::from_slice(&std::fs::read(copy).unwrap()).unwrap();
     assert_eq!(copy, results);
+}
+
+#[test]
+fn schemes_are_compared_in_every_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let results = results_of("consistency", &["--report", page.to_str().unwrap()]);
+    assert_eq!(results["suite"], "consistency");
+    let schemes = [
+        "none",
+        "redo-published",
+        "redo-improved",
+        "block-journal-ordered",
+        "block-journal-data",
+        "shadow",
+        "rollback",
+    ];
+    for medium in ["dram", "pcm"] {
+        for scheme in schemes {
+            let written = format!("{medium}: random write 4K in 1M, request");
+            assert!(value(&results, scheme, &written, "throughput") > 0.0);
+            // Whatever the scheme, what was asked for is stored.
+            assert!(value(&results, scheme, &written, "media_bytes_per_byte") > 0.99);
+            assert!(value(&results, scheme, &written, "fences") >= 0.99);
+            let tpcc = format!("{medium}: TPC-C, 1 warehouse, atomic batches, commit");
+            assert!(value(&results, scheme, &tpcc, "tpmc") > 0.0);
+            assert!(value(&results, scheme, &tpcc, "fences") > 0.0);
+        }
+        let all = format!("{medium}: all IOzone-like writes, checkpoint");
+        assert!(value(&results, "redo-published", &all, "time_to_rollback_mean") > 0.0);
+        let best = format!("{medium}: best threshold");
+        assert!(value(&results, "change 256 B of 4K", &best, "time_at_50_to_best") >= 1.0);
+    }
+    // On memory whose writes cost more than anything else, what is logged by pointers is cheaper
+    // than what is journaled in blocks.
+    let cost = |scheme| {
+        let written = "pcm: random write 4K in 1M, request";
+        value(&results, scheme, written, "modelled_time")
+    };
+    assert!(cost("rollback") < cost("block-journal-data"));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("0.97, 0.89 and 0.78"));
 }
 
 #[test]

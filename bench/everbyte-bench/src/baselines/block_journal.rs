@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
+use super::Kind;
 use super::front::{Edit, Engine, Refused};
 use super::overlay::Overlay;
 use super::plant::{Bug, planted};
@@ -386,8 +387,8 @@ impl<M: Medium> Engine for BlockJournal<M> {
 
     fn name(&self) -> &'static str {
         match self.mode {
-            Mode::Ordered => "block-journal-ordered",
-            Mode::Data => "block-journal-data",
+            Mode::Ordered => Kind::JournalOrdered.name(),
+            Mode::Data => Kind::JournalData.name(),
         }
     }
 

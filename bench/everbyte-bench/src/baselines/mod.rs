@@ -89,6 +89,19 @@ impl Kind {
         Self::Rollback,
     ];
 
+    /// Its name in results.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::RedoPublished => "redo-published",
+            Self::RedoImproved => "redo-improved",
+            Self::JournalOrdered => "block-journal-ordered",
+            Self::JournalData => "block-journal-data",
+            Self::Shadow => "shadow",
+            Self::Rollback => "rollback",
+        }
+    }
+
     /// Code in the superblock; of rollback, which has a pool's, it is not used.
     fn code(self) -> u64 {
         match self {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium};
 
+use super::Kind;
 use super::front::{Edit, Engine, Refused};
 use super::plant::{Bug, planted};
 use super::space::{HOLE, Layout, Space, SpaceError};
@@ -102,7 +103,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
     type Medium = M;
 
     fn name(&self) -> &'static str {
-        "none"
+        Kind::None.name()
     }
 
     fn medium(&self) -> &M {

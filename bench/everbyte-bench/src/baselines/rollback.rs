@@ -19,7 +19,7 @@ use everbyte_device::{
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
-use super::Scheme;
+use super::{Kind, Scheme};
 use crate::subject::Counts;
 use crate::subjects::floor::medium_counts;
 
@@ -142,7 +142,7 @@ impl<M: Medium> AtomicWrites for Rollback<M> {
 
 impl<M: Medium> Scheme for Rollback<M> {
     fn name(&self) -> &'static str {
-        "rollback"
+        Kind::Rollback.name()
     }
 
     fn checkpoint(&self) -> Result<(), DeviceError> {

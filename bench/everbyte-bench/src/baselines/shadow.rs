@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BlockNo, LINE_U64, MediaError, Medium, PoolOffset};
 
+use super::Kind;
 use super::front::{Edit, Engine, Refused};
 use super::plant::{Bug, planted};
 use super::space::{HEAD, HOLE, Space, SpaceError, WORDS};
@@ -286,7 +287,7 @@ impl<M: Medium> Engine for Shadow<M> {
     type Medium = M;
 
     fn name(&self) -> &'static str {
-        "shadow"
+        Kind::Shadow.name()
     }
 
     fn medium(&self) -> &M {

@@ -1,4 +1,5 @@
-//! One figure: groups of bars, a group for each workload and a bar for each subject.
+//! One figure: a group for each workload, with a bar for each subject, or a line for each subject
+//! over all groups.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
@@ -12,7 +13,7 @@ const SIZE: (u32, u32) = (960, 400);
 /// Share of a group's width that its bars take.
 const GROUP_SHARE: f64 = 0.86;
 /// Colours that stay apart for most people with weak colour vision.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(31, 78, 121),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -21,17 +22,28 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(120, 120, 120),
     RGBColor(160, 140, 20),
+    RGBColor(0, 0, 0),
+    RGBColor(140, 86, 75),
 ];
 
+/// How values are drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    Bars,
+    Lines,
+}
+
 /// What a figure shows.
-pub(super) struct Figure {
-    pub(super) title: &'static str,
-    pub(super) explanation: &'static str,
-    pub(super) subjects: Vec<&'static str>,
+pub(crate) struct Figure {
+    pub(crate) title: String,
+    /// Shown as it is: words of ours.
+    pub(crate) explanation: String,
+    pub(crate) subjects: Vec<String>,
     /// Workloads, with the words that stand under their groups.
-    pub(super) workloads: Vec<(String, String)>,
-    pub(super) metric: &'static str,
-    pub(super) logarithmic: bool,
+    pub(crate) workloads: Vec<(String, String)>,
+    pub(crate) metric: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) logarithmic: bool,
 }
 
 /// A bar in its place: group, subject, value.
@@ -43,7 +55,7 @@ struct Bar {
 
 impl Figure {
     /// The figure as SVG; `None` if there is nothing to show.
-    pub(super) fn draw(&self, results: &Results) -> Result<Option<String>> {
+    pub(crate) fn draw(&self, results: &Results) -> Result<Option<String>> {
         let bars = self.bars(results);
         let largest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
         let smallest = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);
@@ -116,11 +128,17 @@ impl Figure {
         for (subject, name) in self.subjects.iter().enumerate() {
             let colour = COLOURS[subject % COLOURS.len()];
             let own = bars.iter().filter(|bar| bar.subject == subject);
-            let boxes = own.map(|bar| {
-                let (left, right) = self.place(bar);
-                Rectangle::new([(left, bottom), (right, bar.value)], colour.filled())
-            });
-            chart.draw_series(boxes).map_err(failed)?.label(*name).legend(move |(x, y)| {
+            let drawn = match self.shape {
+                Shape::Bars => chart.draw_series(own.map(|bar| {
+                    let (left, right) = self.place(bar);
+                    Rectangle::new([(left, bottom), (right, bar.value)], colour.filled())
+                })),
+                Shape::Lines => {
+                    let points = own.map(|bar| (as_f64(bar.group as u64) + 0.5, bar.value));
+                    chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))
+                }
+            };
+            drawn.map_err(failed)?.label(name).legend(move |(x, y)| {
                 Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
             });
         }

@@ -27,6 +27,7 @@ use everbyte_media::{
     BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset,
 };
 
+use crate::baselines::Kind;
 use crate::baselines::front::{Edit, Engine, Refused};
 use crate::baselines::overlay::{Overlay, lines_of, part_of};
 use crate::baselines::plant::{Bug, planted};
@@ -353,7 +354,7 @@ impl<M: Medium> Engine for Improved<M> {
     type Medium = M;
 
     fn name(&self) -> &'static str {
-        "redo-improved"
+        Kind::RedoImproved.name()
     }
 
     fn medium(&self) -> &M {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
+use crate::baselines::Kind;
 use crate::baselines::front::{Edit, Engine, Refused};
 use crate::baselines::overlay::{Overlay, lines_of, part_of};
 use crate::baselines::plant::{Bug, planted};
@@ -337,7 +338,7 @@ impl<M: Medium> Engine for Published<M> {
     type Medium = M;
 
     fn name(&self) -> &'static str {
-        "redo-published"
+        Kind::RedoPublished.name()
     }
 
     fn medium(&self) -> &M {

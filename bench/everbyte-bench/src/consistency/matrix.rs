@@ -1,0 +1,245 @@
+//! IOzone-like writes, appends and metadata on every scheme and on ext4, and what follows from them:
+//! how much faster than each of the others rollback recovery is.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use everbyte_media::Technology;
+
+use super::run::{self, Bench, Cells, Durability, Sample, Workload};
+use super::target::{FileTarget, SchemeTarget, Target};
+use super::task::{Access, Task};
+use super::{DEVICE_BYTES, MEDIA, NONE, OURS, Settings, exact, timed};
+use crate::baselines::Kind;
+use crate::rows::{Row, metric};
+use crate::stats::as_f64;
+use crate::subjects::ext4::call;
+
+/// Bytes of every scheme's log.
+const LOG_BYTES: u64 = 32 << 20;
+/// Bytes of the image that ext4 lies in.
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// The real thing beside our models of it.
+const EXT4: [(&str, &str); 2] =
+    [("ext4-journal", "data=journal"), ("ext4-ordered", "data=ordered")];
+
+/// Their names in the results.
+pub(super) const EXT4_NAMES: [&str; 2] = [EXT4[0].0, EXT4[1].0];
+
+/// Every workload of the matrix.
+fn workloads(quick: bool) -> Vec<Workload> {
+    let mut all = Vec::new();
+    let mut tasks = Task::iozone();
+    if quick {
+        tasks.retain(|task| matches!(task, Task::Iozone { record: 4096, file: 1_048_576, .. }));
+    }
+    tasks.extend([Task::Append, Task::Metadata]);
+    for durability in [Durability::Checkpoint, Durability::Request] {
+        all.extend(tasks.iter().map(|&task| Workload { task, durability }));
+    }
+    let synced = |task: &&Task| {
+        matches!(task, Task::Iozone { access: Access::Random, file: 4_194_304, .. })
+            || matches!(task, Task::Append | Task::Metadata)
+    };
+    let durability = Durability::SyncEvery(16);
+    all.extend(tasks.iter().filter(synced).map(|&task| Workload { task, durability }));
+    all
+}
+
+/// Measures the matrix on every medium.
+///
+/// # Errors
+/// No memory, or it is to stop.
+pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let mut workloads = workloads(settings.quick);
+    workloads.retain(|workload| {
+        let name = workload.to_string();
+        settings.filter.iter().all(|word| name.contains(word.as_str()))
+    });
+    let mut rows = Vec::new();
+    for medium in MEDIA {
+        settings.progress.set_message(format!("making the schemes' devices on {medium}"));
+        let schemes: Vec<SchemeTarget> = Kind::ALL
+            .into_iter()
+            .map(|kind| SchemeTarget::new(kind, medium, DEVICE_BYTES, LOG_BYTES))
+            .collect::<Result<_>>()?;
+        // ext4 knows no emulated medium.
+        let (files, absent) = match medium {
+            Technology::Dram if !settings.quick => ext4_files(settings.folder),
+            _ => (Vec::new(), Vec::new()),
+        };
+        rows.extend(absent);
+        let targets: Vec<&dyn Target> = (schemes.iter().map(|scheme| scheme as &dyn Target))
+            .chain(files.iter().map(|file| file as &dyn Target))
+            .collect();
+        let benches: Vec<Bench<'_>> = targets.iter().map(|&target| Bench::new(target)).collect();
+        let cells = run::run(&benches, &workloads, settings)?;
+        let names: Vec<&str> = targets.iter().map(|target| target.name()).collect();
+        for (workload, cells) in workloads.iter().zip(&cells) {
+            rows.extend(rows_of(medium, workload, &names, cells));
+        }
+        rows.extend(summary(medium, &workloads, &names, &cells));
+    }
+    Ok(rows)
+}
+
+/// Figures of one workload.
+fn rows_of(medium: Technology, workload: &Workload, names: &[&str], cells: &Cells) -> Vec<Row> {
+    let title = format!("{medium}: {workload}");
+    let samples_of = |wanted: &str| {
+        let at = names.iter().position(|name| *name == wanted)?;
+        cells[at].as_ref().ok()
+    };
+    let mut rows = Vec::new();
+    for (name, cell) in names.iter().zip(cells) {
+        let samples = match cell {
+            Ok(samples) => samples,
+            Err(why) => {
+                rows.push(Row::skipped(name, &title, why.clone()));
+                continue;
+            }
+        };
+        let of = |figure: fn(&Sample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
+        rows.extend(timed(name, &title, metric::TIME, "ns", &of(Sample::ns_per_request)));
+        let throughput = of(|sample| sample.bytes_per_s() / f64::from(1 << 20));
+        rows.extend(timed(name, &title, "throughput", "MiB/s", &throughput));
+        for (base, metric) in [(NONE, "time_to_none"), (OURS, "time_to_rollback")] {
+            if let Some(base) = samples_of(base).filter(|_| *name != base) {
+                rows.extend(timed(name, &title, metric, "ratio", &ratios(samples, base)));
+            }
+        }
+        rows.extend(counted(name, &title, samples));
+    }
+    rows
+}
+
+/// Times of one as multiples of the other's, round by round.
+fn ratios(own: &[Sample], base: &[Sample]) -> Vec<f64> {
+    let pairs = own.iter().zip(base);
+    pairs.map(|(own, base)| own.ns_per_request() / base.ns_per_request()).collect()
+}
+
+/// Means over all rounds of what was counted.
+fn counted(name: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
+    let all: Vec<_> = samples.iter().filter_map(|sample| sample.sums).collect();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let requests = as_f64(samples.iter().map(|sample| sample.requests).sum());
+    let asked = as_f64(samples.iter().map(|sample| sample.bytes).sum());
+    let sum = |of: fn(&super::target::Sums) -> u64| as_f64(all.iter().map(of).sum());
+    vec![
+        exact(name, title, metric::MEDIA_BYTES, "ratio", sum(|s| s.counts.bytes_stored) / asked),
+        exact(name, title, "log_bytes", "B/request", sum(|s| s.counts.log_bytes) / requests),
+        exact(name, title, "log_bytes_per_byte", "ratio", sum(|s| s.counts.log_bytes) / asked),
+        exact(name, title, "lines_stored", "1/request", sum(|s| s.counts.lines_stored) / requests),
+        exact(
+            name,
+            title,
+            "lines_flushed",
+            "1/request",
+            sum(|s| s.counts.lines_flushed) / requests,
+        ),
+        exact(name, title, "fences", "1/request", sum(|s| s.counts.fences) / requests),
+        exact(name, title, "modelled_time", "ns", sum(|s| s.modelled_ns) / requests),
+    ]
+}
+
+/// How much longer than rollback recovery each of the others takes, over all IOzone-like writes
+/// of one durability: the least, the mean and the most of the medians.
+fn summary(
+    medium: Technology,
+    workloads: &[Workload],
+    names: &[&str],
+    cells: &[Cells],
+) -> Vec<Row> {
+    let Some(ours) = names.iter().position(|name| *name == OURS) else { return Vec::new() };
+    let mut rows = Vec::new();
+    for durability in [Durability::Checkpoint, Durability::Request] {
+        let title = format!("{medium}: all IOzone-like writes, {durability}");
+        for (at, name) in names.iter().enumerate().filter(|(at, _)| *at != ours) {
+            let mut medians = Vec::new();
+            for (workload, cells) in workloads.iter().zip(cells) {
+                let is_counted = workload.durability == durability
+                    && matches!(workload.task, Task::Iozone { .. });
+                if let (true, Ok(own), Ok(base)) = (is_counted, &cells[at], &cells[ours])
+                    && let Some((median, _)) = crate::stats::summarise(&ratios(own, base))
+                {
+                    medians.push((median, workload.task));
+                }
+            }
+            let by_median = |a: &&(f64, Task), b: &&(f64, Task)| a.0.total_cmp(&b.0);
+            let Some(least) = medians.iter().min_by(by_median) else { continue };
+            let Some(most) = medians.iter().max_by(by_median) else { continue };
+            let mean = medians.iter().map(|m| m.0).sum::<f64>() / as_f64(medians.len() as u64);
+            let noted = |metric, (value, task): (f64, Task)| Row {
+                note: Some(task.to_string()),
+                ..exact(name, &title, metric, "ratio", value)
+            };
+            rows.push(noted("time_to_rollback_min", *least));
+            rows.push(exact(name, &title, "time_to_rollback_mean", "ratio", mean));
+            rows.push(noted("time_to_rollback_max", *most));
+        }
+    }
+    rows
+}
+
+/// A file in each of the ext4s, and rows that say why one is absent.
+fn ext4_files(folder: &Path) -> (Vec<FileTarget>, Vec<Row>) {
+    let (mut files, mut absent) = (Vec::new(), Vec::new());
+    for (name, option) in EXT4 {
+        match ext4_file(folder, name, option) {
+            Ok(file) => files.push(FileTarget::new(name, file)),
+            Err(error) => {
+                absent.push(Row::skipped(name, "all of them", format!("{error:#}")));
+            }
+        }
+    }
+    (files, absent)
+}
+
+/// A file on a new ext4, on a loop device over a file in `folder`. Only the open file keeps it.
+fn ext4_file(folder: &Path, name: &str, option: &str) -> Result<File> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("needs root, to mount a loop device");
+    }
+    let at = mount_ext4(folder, name, option, IMAGE_BYTES)?;
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(at.join("file"));
+    unmount(&at)?;
+    file.context("cannot make a file on ext4")
+}
+
+/// Mounts a new ext4 of `bytes` below `folder`; its image has no name any more.
+///
+/// # Errors
+/// Tools are missing, or one of them fails.
+pub(super) fn mount_ext4(
+    folder: &Path,
+    name: &str,
+    option: &str,
+    bytes: u64,
+) -> Result<std::path::PathBuf> {
+    let image = folder.join(format!("{name}.img"));
+    File::create_new(&image).context("cannot make the image")?.set_len(bytes)?;
+    let at = folder.join(name);
+    let mounted = call(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image))
+        .and_then(|()| Ok(fs::create_dir(&at)?))
+        .and_then(|()| {
+            let options = format!("loop,noatime,{option}");
+            call(Command::new("mount").args(["-o", &options]).arg(&image).arg(&at))
+        });
+    fs::remove_file(&image)?;
+    mounted.map(|()| at)
+}
+
+/// Takes a mount away; open files keep the file system until they are closed.
+///
+/// # Errors
+/// The tool's.
+pub(super) fn unmount(at: &Path) -> Result<()> {
+    call(Command::new("umount").arg("-l").arg(at))?;
+    Ok(fs::remove_dir(at)?)
+}

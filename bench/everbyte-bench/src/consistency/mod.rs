@@ -1,0 +1,121 @@
+//! The suite that compares consistency schemes: what rollback recovery costs beside none at all,
+//! and beside redo journals, block journals, shadow paging and ext4's own.
+//!
+//! Remakes the experiments of Lee et al., "Data Consistency-Control Scheme Using a
+//! Rollback-Recovery Mechanism for Storage Class Memory" (2015), and answers what they left open:
+//! the threshold of pointer logging, and BPFS's scheme.
+
+pub(crate) mod command;
+mod matrix;
+mod report;
+mod run;
+mod sqlite;
+mod target;
+mod task;
+mod threshold;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use everbyte_media::Technology;
+use indicatif::ProgressBar;
+
+use crate::rows::Row;
+use crate::stats::summarise;
+
+/// What the media are: DRAM with its flushes made, and phase-change memory, which writes cost most.
+const MEDIA: [Technology; 2] = [Technology::Dram, Technology::Pcm];
+
+/// Bytes of every scheme's device but for SQLite: the largest file, and some room.
+const DEVICE_BYTES: u64 = 24 << 20;
+
+/// The scheme that others are held against in speed, and the one that has no cost of consistency.
+const OURS: &str = "rollback";
+const NONE: &str = "none";
+
+/// The parts of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// IOzone-like writes, appends and metadata.
+    Matrix,
+    /// The threshold between data and pointer logging.
+    Threshold,
+    /// TPC-C on SQLite.
+    Tpcc,
+}
+
+/// How to run.
+pub(crate) struct Settings<'a> {
+    /// A folder on tmpfs.
+    pub(crate) folder: &'a Path,
+    pub(crate) rounds: usize,
+    pub(crate) slice: Duration,
+    /// Measured time of TPC-C for each scheme in each round.
+    pub(crate) tpcc_slice: Duration,
+    pub(crate) warehouses: u32,
+    /// Words that the names of the matrix's workloads must contain.
+    pub(crate) filter: Vec<String>,
+    pub(crate) quick: bool,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) progress: &'a ProgressBar,
+}
+
+/// Measures what `wants` names.
+///
+/// # Errors
+/// No memory, or it is to stop.
+pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    if wants(Part::Matrix) {
+        rows.extend(matrix::run(settings)?);
+    }
+    if wants(Part::Threshold) {
+        rows.extend(threshold::run(settings)?);
+    }
+    if wants(Part::Tpcc) {
+        rows.extend(sqlite::run(settings)?);
+    }
+    Ok(rows)
+}
+
+/// The row of a figure that was measured in every round, if it was.
+fn timed(
+    subject: &str,
+    workload: &str,
+    metric: &'static str,
+    unit: &'static str,
+    figures: &[f64],
+) -> Option<Row> {
+    let (median, spread) = summarise(figures)?;
+    Some(Row {
+        subject: subject.to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        value: Some(median),
+        unit,
+        spread: Some(spread),
+        note: None,
+    })
+}
+
+/// The row of an exact figure.
+fn exact(
+    subject: &str,
+    workload: &str,
+    metric: &'static str,
+    unit: &'static str,
+    value: f64,
+) -> Row {
+    Row {
+        subject: subject.to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        value: Some(value),
+        unit,
+        spread: None,
+        note: None,
+    }
+}

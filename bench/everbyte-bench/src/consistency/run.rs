@@ -1,0 +1,239 @@
+//! Measuring tasks on targets.
+//!
+//! Invariants: a round does every task once on every target, one target right after the other, so
+//! that noise which lasts longer than a slice meets all alike; ratios are of the same task in the
+//! same round. A pass that is not durable request by request ends with a sync, and every slice with
+//! a checkpoint; the time of both counts, so that no scheme leaves work to others' slices.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use everbyte_device::Fua;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::Settings;
+use super::target::{Sums, Target};
+use super::task::Task;
+use crate::stats::as_f64;
+
+/// Bytes that payloads are taken from.
+const PAYLOAD_BYTES: usize = 1 << 20;
+/// Requests between looks at the clock.
+const STRIDE: usize = 16;
+/// Bytes that a file is filled by.
+const FILL_BYTES: u64 = 64 << 10;
+
+/// When a write is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Durability {
+    /// With the sync that ends a pass.
+    Checkpoint,
+    /// With a sync after every so many.
+    SyncEvery(usize),
+    /// When it is answered.
+    Request,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checkpoint => f.write_str("checkpoint"),
+            Self::SyncEvery(count) => write!(f, "sync{count}"),
+            Self::Request => f.write_str("request"),
+        }
+    }
+}
+
+/// A task, and when its writes are durable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Workload {
+    pub(crate) task: Task,
+    pub(crate) durability: Durability,
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.task, self.durability)
+    }
+}
+
+/// What one slice showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) sums: Option<Sums>,
+}
+
+impl Sample {
+    pub(crate) fn ns_per_request(&self) -> f64 {
+        self.elapsed.as_secs_f64() * 1e9 / as_f64(self.requests)
+    }
+
+    pub(crate) fn bytes_per_s(&self) -> f64 {
+        as_f64(self.bytes) / self.elapsed.as_secs_f64()
+    }
+}
+
+/// The samples of all rounds of one workload, by target, or why there are none.
+pub(crate) type Cells = Vec<Result<Vec<Sample>, String>>;
+
+/// A target with what is known of its file.
+pub(crate) struct Bench<'t> {
+    pub(crate) target: &'t dyn Target,
+    /// Bytes from the start that hold something.
+    filled: Cell<u64>,
+}
+
+impl<'t> Bench<'t> {
+    pub(crate) fn new(target: &'t dyn Target) -> Self {
+        Self { target, filled: Cell::new(0) }
+    }
+
+    fn clear(&self, bytes: u64) -> Result<()> {
+        self.filled.set(0);
+        self.target.clear(bytes)
+    }
+
+    fn fill(&self, bytes: u64, payload: &Payload) -> Result<()> {
+        while self.filled.get() < bytes {
+            let at = self.filled.get();
+            let len = usize::try_from(FILL_BYTES.min(bytes - at))?;
+            self.target.write(at, payload.part(at, len), Fua::No)?;
+            self.filled.set(at + len as u64);
+        }
+        self.target.checkpoint()
+    }
+}
+
+/// Random bytes, the same in every run.
+pub(crate) struct Payload(Vec<u8>);
+
+impl Payload {
+    pub(crate) fn new() -> Self {
+        let mut bytes = vec![0; PAYLOAD_BYTES];
+        SmallRng::seed_from_u64(1).fill_bytes(&mut bytes);
+        Self(bytes)
+    }
+
+    /// `len` bytes that differ from those of other values of `which` nearby.
+    fn part(&self, which: u64, len: usize) -> &[u8] {
+        let room = self.0.len() - len;
+        let start = which.wrapping_mul(4097 * 64 + 64) % (room as u64 + 1);
+        let start = usize::try_from(start).unwrap_or(0);
+        &self.0[start..start + len]
+    }
+}
+
+/// Measures each of `workloads` on all of `benches`.
+///
+/// # Errors
+/// Only if it is to stop.
+pub(crate) fn run(
+    benches: &[Bench<'_>],
+    workloads: &[Workload],
+    settings: &Settings<'_>,
+) -> Result<Vec<Cells>> {
+    let payload = Payload::new();
+    let mut all = vec![vec![Ok(Vec::new()); benches.len()]; workloads.len()];
+    settings.progress.inc_length((workloads.len() * benches.len() * settings.rounds) as u64);
+    for round in 0..settings.rounds {
+        for (workload, cells) in workloads.iter().zip(&mut all) {
+            for (bench, cell) in benches.iter().zip(cells) {
+                if settings.stop.load(Ordering::Relaxed) {
+                    bail!("stopped");
+                }
+                settings.progress.set_message(format!("{}: {workload}", bench.target.name()));
+                if let Ok(samples) = cell {
+                    match measure(bench, *workload, &payload, settings.slice, round as u64) {
+                        Ok(sample) => samples.push(sample),
+                        Err(error) => *cell = Err(format!("{error:#}")),
+                    }
+                }
+                settings.progress.inc(1);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Does passes of `workload` until `slice` is over.
+fn measure(
+    bench: &Bench<'_>,
+    workload: Workload,
+    payload: &Payload,
+    slice: Duration,
+    round: u64,
+) -> Result<Sample> {
+    let Workload { task, durability } = workload;
+    if !task.begins_empty() {
+        bench.fill(task.file_bytes(), payload)?;
+    }
+    let mut sample = Sample::default();
+    let mut pass = round << 32;
+    while sample.elapsed < slice {
+        if task.begins_empty() {
+            bench.clear(task.file_bytes())?;
+        }
+        let before = bench.target.sums();
+        let done = one_pass(bench.target, workload, payload, slice - sample.elapsed, pass)
+            .with_context(|| format!("{workload} with {durability}"))?;
+        sample.requests += done.requests;
+        sample.bytes += done.bytes;
+        sample.elapsed += done.elapsed;
+        if let Some((before, after)) = before.zip(bench.target.sums()) {
+            sample.sums.get_or_insert_default().add(&after.since(&before));
+        }
+        pass += 1;
+    }
+    let before = bench.target.sums();
+    let start = Instant::now();
+    bench.target.checkpoint()?;
+    sample.elapsed += start.elapsed();
+    if let Some((before, after)) = before.zip(bench.target.sums()) {
+        sample.sums.get_or_insert_default().add(&after.since(&before));
+    }
+    Ok(sample)
+}
+
+fn one_pass(
+    target: &dyn Target,
+    Workload { task, durability }: Workload,
+    payload: &Payload,
+    time_left: Duration,
+    pass: u64,
+) -> Result<Sample> {
+    let requests = task.requests(pass);
+    let fua = if durability == Durability::Request { Fua::Yes } else { Fua::No };
+    let sync_every = match durability {
+        Durability::SyncEvery(count) => count,
+        Durability::Checkpoint | Durability::Request => usize::MAX,
+    };
+    let mut sample = Sample::default();
+    let mut unsynced = 0;
+    let start = Instant::now();
+    for (i, request) in requests.iter().enumerate() {
+        if i % STRIDE == 0 && start.elapsed() > time_left {
+            break;
+        }
+        let data = payload.part(pass.wrapping_mul(31) + i as u64, request.bytes);
+        target.write(request.offset, data, fua)?;
+        sample.requests += 1;
+        sample.bytes += request.bytes as u64;
+        unsynced += 1;
+        if unsynced == sync_every {
+            target.sync()?;
+            unsynced = 0;
+        }
+    }
+    if fua == Fua::No && unsynced > 0 {
+        target.sync()?;
+    }
+    sample.elapsed = start.elapsed();
+    Ok(sample)
+}

@@ -1,0 +1,276 @@
+//! TPC-C on SQLite on every scheme, and on files of tmpfs and ext4.
+//!
+//! Invariants: all places begin with copies of one database; a round runs every place once, one
+//! right after the other. What is measured ends with a checkpoint, whose time counts.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use everbyte_device::AtomicWrites;
+use everbyte_media::Technology;
+use everbyte_sqlite::{Durability, volume_bytes};
+use rusqlite::Connection;
+
+use super::matrix::{mount_ext4, unmount};
+use super::target::{SchemeTarget, Sums, Target};
+use super::{MEDIA, NONE, OURS, Settings, exact, timed};
+use crate::baselines::Kind;
+use crate::measure::thread_cpu;
+use crate::rows::Row;
+use crate::stats::as_f64;
+use crate::tpcc::place::{JournalMode, Place, Setting, database_bytes, new_source};
+use crate::tpcc::{self, Outcome, Scale, Until};
+
+const SEED: u64 = 1;
+const LOG_BYTES: u64 = 64 << 20;
+/// By how much a database may grow, beyond a quarter of what it was.
+const GROWTH_BYTES: u64 = 128 << 20;
+/// SQLite's page cache.
+const CACHE_MIB: u32 = 64;
+/// By what a smoke test shrinks the database.
+const QUICK_SHRINK: u32 = 100;
+
+/// How SQLite commits, with the schemes that are measured so.
+struct Mode {
+    journal: JournalMode,
+    durability: Durability,
+    /// Only without consistency and with ours: SQLite brings its own.
+    few: bool,
+}
+
+const MODES: [Mode; 6] = [
+    Mode { journal: JournalMode::Batch, durability: Durability::AtCheckpoint, few: false },
+    Mode { journal: JournalMode::Batch, durability: Durability::AtCommit, few: false },
+    Mode { journal: JournalMode::Delete, durability: Durability::AtCheckpoint, few: true },
+    Mode { journal: JournalMode::Delete, durability: Durability::AtCommit, few: true },
+    Mode { journal: JournalMode::Wal, durability: Durability::AtCheckpoint, few: true },
+    Mode { journal: JournalMode::Wal, durability: Durability::AtCommit, few: true },
+];
+
+/// A place, and its medium if it has one of its own.
+struct Bed {
+    name: String,
+    place: Place,
+    target: Option<SchemeTarget>,
+}
+
+impl Bed {
+    /// Makes everything durable, and does what a log puts off.
+    fn settle(&self) -> Result<()> {
+        self.place.settle()?;
+        self.target.as_ref().map_or(Ok(()), Target::checkpoint)
+    }
+}
+
+/// One slice.
+struct Sample {
+    outcome: Outcome,
+    sums: Option<Sums>,
+}
+
+/// The slices of all rounds.
+#[derive(Default)]
+struct Samples(Vec<Sample>);
+
+impl Samples {
+    fn tpmc(&self) -> Vec<f64> {
+        self.0.iter().map(|sample| sample.outcome.tpmc()).collect()
+    }
+
+    fn tpmc_of_cpu(&self) -> Vec<f64> {
+        self.0.iter().map(|sample| sample.outcome.tpmc_of_cpu()).collect()
+    }
+}
+
+/// The workload's name in the results.
+pub(super) fn title(
+    medium: Technology,
+    warehouses: u32,
+    journal: JournalMode,
+    durability: Durability,
+) -> String {
+    let journal = match journal {
+        JournalMode::Batch => "atomic batches",
+        JournalMode::Delete => "journal",
+        JournalMode::Wal => "WAL",
+    };
+    let durability = match durability {
+        Durability::AtCommit => "commit",
+        Durability::AtCheckpoint => "checkpoint",
+    };
+    let noun = if warehouses == 1 { "warehouse" } else { "warehouses" };
+    format!("{medium}: TPC-C, {warehouses} {noun}, {journal}, {durability}")
+}
+
+/// Measures every mode on every scheme and medium, and on files.
+///
+/// # Errors
+/// No memory; SQLite's; or it is to stop.
+pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let shrink = if settings.quick { QUICK_SHRINK } else { 1 };
+    let scale = Scale { warehouses: settings.warehouses, shrink };
+    settings.progress.set_message(format!("loading {} warehouses", scale.warehouses));
+    let source = new_source(None)?;
+    tpcc::load(&source, &scale, SEED)?;
+    let bytes = database_bytes(&source)?;
+    let bytes = bytes + bytes / 4 + GROWTH_BYTES;
+    let mut rows = Vec::new();
+    for medium in MEDIA {
+        settings.progress.set_message(format!("copying the database to all schemes on {medium}"));
+        let beds: Vec<Bed> = Kind::ALL
+            .into_iter()
+            .map(|kind| scheme_bed(kind, medium, bytes, &source))
+            .collect::<Result<_>>()?;
+        for mode in &MODES {
+            let is_meant = |bed: &&Bed| !mode.few || [NONE, OURS].contains(&bed.name.as_str());
+            let meant: Vec<&Bed> = beds.iter().filter(is_meant).collect();
+            rows.extend(measure(&meant, mode, medium, &scale, settings)?);
+        }
+    }
+    if !settings.quick {
+        rows.extend(files(&source, bytes, &scale, settings)?);
+    }
+    Ok(rows)
+}
+
+fn scheme_bed(kind: Kind, medium: Technology, bytes: u64, source: &Connection) -> Result<Bed> {
+    let target = SchemeTarget::new(kind, medium, volume_bytes(bytes), LOG_BYTES)?;
+    let device: Arc<dyn AtomicWrites> = Arc::clone(target.scheme()) as _;
+    let place = Place::Device(device);
+    place.fill(source)?;
+    Ok(Bed { name: target.name().to_owned(), place, target: Some(target) })
+}
+
+/// Files of tmpfs and of ext4 with and without a journal of data, through SQLite's own file system.
+fn files(
+    source: &Connection,
+    bytes: u64,
+    scale: &Scale,
+    settings: &Settings<'_>,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let on_tmpfs = settings.folder.join("sqlite");
+    fs::create_dir(&on_tmpfs)?;
+    let mut folders = vec![("tmpfs", on_tmpfs)];
+    let mut mounted = Vec::new();
+    for (name, option) in [("ext4-ordered", "data=ordered"), ("ext4-journal", "data=journal")] {
+        match mount_ext4(settings.folder, name, option, 2 * bytes + (256 << 20)) {
+            Ok(at) => {
+                mounted.push(at.clone());
+                folders.push((name, at));
+            }
+            Err(error) => rows.push(Row::skipped(name, "TPC-C", format!("{error:#}"))),
+        }
+    }
+    let measured = (|| {
+        let mut beds = Vec::new();
+        for (name, folder) in folders {
+            let place = Place::Directory(folder);
+            place.fill(source)?;
+            beds.push(Bed { name: name.to_owned(), place, target: None });
+        }
+        let beds: Vec<&Bed> = beds.iter().collect();
+        let mut rows = Vec::new();
+        for mode in MODES.iter().filter(|mode| mode.journal != JournalMode::Batch) {
+            rows.extend(measure(&beds, mode, Technology::Dram, scale, settings)?);
+        }
+        Ok(rows)
+    })();
+    for at in &mounted {
+        unmount(at)?;
+    }
+    measured.map(|measured: Vec<Row>| rows.into_iter().chain(measured).collect())
+}
+
+/// Measures one mode on `beds`.
+fn measure(
+    beds: &[&Bed],
+    mode: &Mode,
+    medium: Technology,
+    scale: &Scale,
+    settings: &Settings<'_>,
+) -> Result<Vec<Row>> {
+    let title = title(medium, scale.warehouses, mode.journal, mode.durability);
+    let setting =
+        Setting { journal: mode.journal, durability: mode.durability, cache_mib: CACHE_MIB };
+    let mut samples: Vec<Samples> = beds.iter().map(|_| Samples::default()).collect();
+    settings.progress.inc_length((settings.rounds * beds.len()) as u64);
+    for round in 0..settings.rounds {
+        for (bed, samples) in beds.iter().zip(&mut samples) {
+            if settings.stop.load(Ordering::Relaxed) {
+                bail!("stopped");
+            }
+            settings.progress.set_message(format!("{}: {title}", bed.name));
+            samples.0.push(sample(bed, &setting, scale, settings, round as u64)?);
+            settings.progress.inc(1);
+        }
+    }
+    let mut rows = Vec::new();
+    for (bed, own) in beds.iter().zip(&samples) {
+        let (name, elapsed, cpu) = (&bed.name, own.tpmc(), own.tpmc_of_cpu());
+        rows.extend(timed(name, &title, "tpmc", "1/min", &elapsed));
+        rows.extend(timed(name, &title, "tpmc_of_cpu", "1/min of CPU", &cpu));
+        let bases = [(NONE, "tpmc_to_none", "tpmc_of_cpu_to_none"), (OURS, "tpmc_to_rollback", "")];
+        for (base, of_elapsed, of_cpu) in bases {
+            let Some(at) = beds.iter().position(|other| other.name == base && *name != base) else {
+                continue;
+            };
+            let ratios = |own: &[f64], base: &[f64]| -> Vec<f64> {
+                own.iter().zip(base).map(|(own, base)| own / base).collect()
+            };
+            let base = &samples[at];
+            rows.extend(timed(name, &title, of_elapsed, "ratio", &ratios(&elapsed, &base.tpmc())));
+            if !of_cpu.is_empty() {
+                let ratios = ratios(&cpu, &base.tpmc_of_cpu());
+                rows.extend(timed(name, &title, of_cpu, "ratio", &ratios));
+            }
+        }
+        rows.extend(counted(name, &title, own));
+    }
+    Ok(rows)
+}
+
+fn sample(
+    bed: &Bed,
+    setting: &Setting,
+    scale: &Scale,
+    settings: &Settings<'_>,
+    round: u64,
+) -> Result<Sample> {
+    let mut opened = bed.place.open(setting)?;
+    let seed = SEED + 2 * round;
+    tpcc::run(&mut opened.db, scale, seed + 1, Until::Duration(settings.tpcc_slice / 5))?;
+    bed.settle()?;
+    let before = bed.target.as_ref().and_then(Target::sums);
+    let mut outcome =
+        tpcc::run(&mut opened.db, scale, seed + 2, Until::Duration(settings.tpcc_slice))?;
+    let (settling, cpu_before) = (Instant::now(), thread_cpu());
+    bed.settle()?;
+    let as_ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    outcome.elapsed_ns += as_ns(settling.elapsed());
+    outcome.cpu_ns += as_ns(thread_cpu().saturating_sub(cpu_before));
+    let after = bed.target.as_ref().and_then(Target::sums);
+    Ok(Sample { outcome, sums: before.zip(after).map(|(before, after)| after.since(&before)) })
+}
+
+/// Means over all rounds of what was counted for a transaction.
+fn counted(name: &str, title: &str, Samples(samples): &Samples) -> Vec<Row> {
+    let sums: Vec<Sums> = samples.iter().filter_map(|sample| sample.sums).collect();
+    if sums.is_empty() {
+        return Vec::new();
+    }
+    let transactions = as_f64(samples.iter().map(|sample| sample.outcome.transactions).sum());
+    let mean = |of: fn(&Sums) -> u64| as_f64(sums.iter().map(of).sum()) / transactions;
+    [
+        ("bytes_stored", "B/transaction", mean(|s| s.counts.bytes_stored)),
+        ("log_bytes", "B/transaction", mean(|s| s.counts.log_bytes)),
+        ("lines_flushed", "1/transaction", mean(|s| s.counts.lines_flushed)),
+        ("fences", "1/transaction", mean(|s| s.counts.fences)),
+        ("modelled_time", "ns", mean(|s| s.modelled_ns)),
+    ]
+    .map(|(metric, unit, value)| exact(name, title, metric, unit, value))
+    .to_vec()
+}

@@ -1,0 +1,233 @@
+//! What is written to: a scheme on a medium of its own, or a file of a file system.
+//!
+//! Owns the medium's memory, which was touched before anything is measured.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_device::{BlockDevice, Fua};
+use everbyte_media::{Mapped, MediaOptions, Medium, Technology};
+use everbyte_pool::{OpenOptions, Pool};
+
+use crate::baselines::{self, Kind, Scheme};
+use crate::subject::Counts;
+use crate::subjects::floor::medium_counts;
+
+/// `len` bytes of memory, all of it mapped, that cost what `technology` does.
+fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
+    let options = MediaOptions::new().emulate(Some(technology)).populate(true);
+    let medium = Mapped::anonymous(len, &options);
+    Ok(Arc::new(medium.with_context(|| format!("no memory for {len} bytes"))?))
+}
+
+/// Exact sums of what was done to a medium.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Sums {
+    pub(crate) counts: Counts,
+    /// Cost by the emulated technology's model, in nanoseconds.
+    pub(crate) modelled_ns: u64,
+}
+
+impl Sums {
+    /// What happened between `earlier` and `self`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            counts: self.counts.since(&earlier.counts),
+            modelled_ns: self.modelled_ns - earlier.modelled_ns,
+        }
+    }
+
+    /// Adds what `more` says.
+    pub(crate) fn add(&mut self, more: &Self) {
+        let (sum, more_counts) = (&mut self.counts, &more.counts);
+        sum.bytes_stored += more_counts.bytes_stored;
+        sum.lines_stored += more_counts.lines_stored;
+        sum.lines_flushed += more_counts.lines_flushed;
+        sum.fences += more_counts.fences;
+        sum.log_bytes += more_counts.log_bytes;
+        sum.modelled |= more_counts.modelled;
+        self.modelled_ns += more.modelled_ns;
+    }
+}
+
+/// Something that records are written to, by one thread.
+pub(crate) trait Target {
+    /// Its name in the results.
+    fn name(&self) -> &str;
+
+    /// Makes the first `bytes` as if nothing was ever written to them. Not measured.
+    ///
+    /// # Errors
+    /// The target's.
+    fn clear(&self, bytes: u64) -> Result<()>;
+
+    /// Writes; durable when it returns with [`Fua::Yes`].
+    ///
+    /// # Errors
+    /// The target's.
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()>;
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// The target's.
+    fn sync(&self) -> Result<()>;
+
+    /// Does also what a log puts off: everything is durable and in its place.
+    ///
+    /// # Errors
+    /// The target's.
+    fn checkpoint(&self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Sums so far, if it can tell.
+    fn sums(&self) -> Option<Sums> {
+        None
+    }
+}
+
+/// A scheme, on memory of its own.
+pub(crate) struct SchemeTarget {
+    scheme: Arc<dyn Scheme>,
+    medium: Arc<Mapped>,
+}
+
+impl SchemeTarget {
+    /// A device of `device_bytes` with a log of `log_bytes` on `technology`.
+    ///
+    /// # Errors
+    /// No memory; the scheme's.
+    pub(crate) fn new(
+        kind: Kind,
+        technology: Technology,
+        device_bytes: u64,
+        log_bytes: u64,
+    ) -> Result<Self> {
+        let len = kind.medium_bytes(device_bytes, log_bytes)?;
+        let medium = memory(len, technology)?;
+        let scheme = baselines::build(kind, Arc::clone(&medium), device_bytes, log_bytes)?;
+        Ok(Self { scheme, medium })
+    }
+
+    /// The device.
+    pub(crate) fn scheme(&self) -> &Arc<dyn Scheme> {
+        &self.scheme
+    }
+}
+
+impl Target for SchemeTarget {
+    fn name(&self) -> &str {
+        self.scheme.name()
+    }
+
+    fn clear(&self, bytes: u64) -> Result<()> {
+        self.scheme.discard(0, bytes, Fua::No)?;
+        Ok(self.scheme.flush()?)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
+        Ok(self.scheme.write(offset, data, fua)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.scheme.flush()?)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        Ok(self.scheme.checkpoint()?)
+    }
+
+    fn sums(&self) -> Option<Sums> {
+        let modelled_ns = self.medium.counters().modelled_ns;
+        Some(Sums { counts: self.scheme.counts(), modelled_ns })
+    }
+}
+
+/// A block volume with settings of its own.
+pub(crate) struct VolumeTarget {
+    name: String,
+    volume: BlockVolume<Mapped>,
+    medium: Arc<Mapped>,
+}
+
+impl VolumeTarget {
+    /// A volume of `device_bytes` on `technology`.
+    ///
+    /// # Errors
+    /// No memory; the pool's.
+    pub(crate) fn new(
+        name: String,
+        technology: Technology,
+        device_bytes: u64,
+        options: &BlockOptions,
+    ) -> Result<Self> {
+        let len = 2 * device_bytes + options.log_bytes.unwrap_or(0) + (16 << 20);
+        let medium = memory(len, technology)?;
+        Pool::format(&*medium, 1, [5; 16])?;
+        let open = OpenOptions { capacity_blocks: len / 4096 };
+        let pool = Arc::new(Pool::open(Arc::clone(&medium), owners(), &open)?);
+        let volume = BlockVolume::create(&pool, "device", device_bytes, options)?;
+        Ok(Self { name, volume, medium })
+    }
+}
+
+impl Target for VolumeTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn clear(&self, bytes: u64) -> Result<()> {
+        self.volume.discard(0, bytes, Fua::No)?;
+        Ok(self.volume.flush()?)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
+        Ok(self.volume.write(offset, data, fua)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.volume.flush()?)
+    }
+
+    fn sums(&self) -> Option<Sums> {
+        let counts = medium_counts(&*self.medium, self.volume.volume().log_bytes());
+        Some(Sums { counts, modelled_ns: self.medium.counters().modelled_ns })
+    }
+}
+
+/// A file, through the kernel.
+pub(crate) struct FileTarget {
+    name: &'static str,
+    file: File,
+}
+
+impl FileTarget {
+    pub(crate) fn new(name: &'static str, file: File) -> Self {
+        Self { name, file }
+    }
+}
+
+impl Target for FileTarget {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn clear(&self, bytes: u64) -> Result<()> {
+        self.file.set_len(0)?;
+        self.file.set_len(bytes)?;
+        Ok(self.file.sync_all()?)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
+        self.file.write_all_at(data, offset)?;
+        if fua == Fua::Yes { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.file.sync_data()?)
+    }
+}

@@ -1,0 +1,75 @@
+//! Where results go, and what a run can be stopped by.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::{self, figure::Figure};
+use crate::rows::Results;
+use crate::table;
+
+/// Where results go.
+#[derive(clap::Args)]
+pub(crate) struct Output {
+    /// Write the results as JSON to standard output, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Write the results as JSON to a file.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write a page with figures and a table of all results.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl Output {
+    /// Writes the results to wherever they are wanted.
+    ///
+    /// # Errors
+    /// A file's; a figure cannot be drawn.
+    pub(crate) fn publish(&self, title: &str, results: &Results, figures: &[Figure]) -> Result<()> {
+        let json = serde_json::to_string_pretty(results)?;
+        if let Some(path) = &self.output {
+            fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(path) = &self.report {
+            let page = report::page(title, results, figures)?;
+            fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let mut out = io::stdout().lock();
+        if self.json {
+            writeln!(out, "{json}")?;
+        } else {
+            table::write(results, &mut out)?;
+        }
+        Ok(())
+    }
+}
+
+/// A flag that the usual signals set; the second one ends the process.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// A bar for a run whose length is not known yet.
+///
+/// # Errors
+/// None: the template is right.
+pub(crate) fn progress_bar() -> Result<ProgressBar> {
+    let progress = ProgressBar::new(0);
+    progress.set_style(ProgressStyle::with_template("{elapsed} [{wide_bar}] {eta} {msg}")?);
+    Ok(progress)
+}
