@@ -54,7 +54,7 @@ impl<M: Medium> BlockVolume<M> {
         let end = (range.first + range.count).min(self.size_blocks());
         match self.scrub_way(range.first, report) {
             Err(corrupt) => self.note_map(range.first, corrupt, report),
-            Ok(false) => return Ok((range.first / ENTRIES + 1) * ENTRIES),
+            Ok(false) => return Ok(self.next_leaf(range.first)),
             Ok(true) => {
                 for block in range.first..end {
                     self.scrub_block(block, report);
@@ -62,6 +62,20 @@ impl<M: Medium> BlockVolume<M> {
             }
         }
         Ok(end)
+    }
+
+    /// The first block of the next leaf of the map that is there, or beyond the last one. Where the
+    /// map cannot tell, the leaf that would come next.
+    fn next_leaf(&self, block: u64) -> u64 {
+        let next = (block / ENTRIES + 1) * ENTRIES;
+        if self.map_kind() == MapKind::Direct {
+            return next;
+        }
+        match map::first_leaf_from(self.medium(), self.volume().root_at(), next) {
+            Ok(Some(leaf)) => leaf.max(next),
+            Ok(None) => u64::MAX / BLOCK_U64,
+            Err(_) => next,
+        }
     }
 
     /// Reads the nodes of the checksums' tree, which stay where they are as long as anybody reads.
