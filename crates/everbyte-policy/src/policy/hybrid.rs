@@ -1,0 +1,260 @@
+//! The paper's policy: pages that get small writes live in PRAM, pages that get large writes in
+//! DRAM, each tier a CLOCK whose pages are in the order of their sectors.
+//!
+//! Source: "A buffer cache over DRAM + PRAM", the paper on the hybrid cache. What comes goes to
+//! DRAM. In DRAM reads and large writes set the reference bit, in PRAM reads and small writes do,
+//! so each tier keeps what suits it. Hands go round in the order of sectors, so that what is
+//! written back is written in that order; a hand is the next number in a set.
+//!
+//! The text of the paper and its pseudo-code differ; [`HybridConfig::dirty_victims`] chooses:
+//! - text (default): a dirty page that leaves DRAM always moves to PRAM. In DRAM a page comes
+//!   referenced if a write brought it.
+//! - pseudo-code: any page that leaves DRAM moves only if PRAM has a free frame or a clean page,
+//!   and an access sets the reference bit if the page is clean or the update is large (DRAM),
+//!   small (PRAM), at the arrival in DRAM as at a hit; a read is an update of no bytes. A page
+//!   that arrives in PRAM comes with no update, so there the text holds: referenced if dirty.
+//!
+//! Left open by both, and how we filled it: "unreferenced clean pages go first" takes the next one
+//! after the hand and moves the hand there, without clearing bits on the way; if there is none,
+//! the hand goes round as in CLOCK. An update of exactly the threshold is small. In the
+//! pseudo-code's form "a clean page exists" means one that is unreferenced, else the CLOCK would
+//! take a dirty page.
+//!
+//! Not for read-mostly work: each page that passes through DRAM costs PRAM a page while PRAM has
+//! room or unreferenced clean pages, used again or not.
+
+use super::Policy;
+use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::residents::{Capacity, Residents, State};
+use super::space::{PageSet, Space};
+use crate::access::{Access, Op, PageNo};
+
+/// What becomes of dirty pages that leave DRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DirtyVictims {
+    /// They always move to PRAM: the paper's text.
+    AlwaysMove,
+    /// They move under the same conditions as clean ones: the paper's pseudo-code.
+    MoveLikeClean,
+}
+
+/// Settings of [`Hybrid`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HybridConfig {
+    /// Writes of at most this many bytes are small. The paper's figures use 512.
+    pub small_write_bytes: u16,
+    /// Which form of the paper.
+    pub dirty_victims: DirtyVictims,
+}
+
+impl Default for HybridConfig {
+    fn default() -> Self {
+        Self { small_write_bytes: 512, dirty_victims: DirtyVictims::AlwaysMove }
+    }
+}
+
+/// The sector-ordered dual CLOCK.
+pub struct Hybrid<S: Space> {
+    pages: Residents<S>,
+    dram: S::Set,
+    pram: S::Set,
+    /// Pages of PRAM that are clean and unreferenced.
+    spare: S::Set,
+    dram_hand: u32,
+    pram_hand: u32,
+    config: HybridConfig,
+}
+
+impl<S: Space> Hybrid<S> {
+    /// An empty cache of two tiers.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity, config: HybridConfig) -> Self {
+        Self {
+            pages: Residents::new(space, capacity),
+            dram: space.set(),
+            pram: space.set(),
+            spare: space.set(),
+            dram_hand: 0,
+            pram_hand: 0,
+            config,
+        }
+    }
+
+    /// Whether an access that finds the page in `state` sets its reference bit in `tier`.
+    #[inline]
+    fn references(&self, access: Access, state: State, tier: Tier) -> bool {
+        let small = access.len <= self.config.small_write_bytes;
+        let update_suits = match tier {
+            Tier::Dram => !small,
+            Tier::Pram => small,
+        };
+        match (self.config.dirty_victims, access.op) {
+            (DirtyVictims::AlwaysMove, Op::Read) => true,
+            (DirtyVictims::AlwaysMove, Op::Write) => update_suits,
+            (DirtyVictims::MoveLikeClean, Op::Read) => !state.is_dirty() || tier == Tier::Pram,
+            (DirtyVictims::MoveLikeClean, Op::Write) => !state.is_dirty() || update_suits,
+        }
+    }
+
+    fn hit(&mut self, access: Access, state: State, tier: Tier) {
+        let page = access.page.0;
+        let references = self.references(access, state, tier);
+        let mut bits = state.with_if(references, State::REFERENCED);
+        if access.op == Op::Write {
+            bits = self.pages.soil(page, bits);
+        }
+        if bits != state {
+            self.pages.set_state(page, bits);
+            if tier == Tier::Pram && is_spare(state) {
+                self.spare.remove(page);
+            }
+        }
+    }
+
+    fn enters_referenced(&self, access: Access) -> bool {
+        match self.config.dirty_victims {
+            DirtyVictims::AlwaysMove => access.op == Op::Write,
+            DirtyVictims::MoveLikeClean => {
+                access.op == Op::Read || access.len > self.config.small_write_bytes
+            }
+        }
+    }
+
+    /// The next page of DRAM without a reference bit.
+    fn dram_victim(&mut self) -> u32 {
+        loop {
+            let page = self.dram.next_around(self.dram_hand).expect("a full tier has a page");
+            self.dram_hand = page + 1;
+            let state = self.pages.state(page);
+            if !state.has(State::REFERENCED) {
+                return page;
+            }
+            self.pages.set_state(page, state.without(State::REFERENCED));
+        }
+    }
+
+    fn pram_victim(&mut self) -> u32 {
+        if let Some(page) = self.spare.next_around(self.pram_hand) {
+            self.pram_hand = page + 1;
+            return page;
+        }
+        loop {
+            let page = self.pram.next_around(self.pram_hand).expect("a full tier has a page");
+            self.pram_hand = page + 1;
+            let state = self.pages.state(page);
+            if !state.has(State::REFERENCED) {
+                return page;
+            }
+            let state = state.without(State::REFERENCED);
+            self.pages.set_state(page, state);
+            if !state.is_dirty() {
+                self.spare.insert(page);
+            }
+        }
+    }
+
+    fn evict_from_pram(&mut self, actions: &mut impl Actions) {
+        let victim = self.pram_victim();
+        self.pram.remove(victim);
+        self.spare.remove(victim);
+        self.pages.expel(victim, Reason::Victim, actions);
+    }
+
+    /// Why a page that leaves DRAM should move to PRAM, if it should.
+    fn reason_to_move(&self, dirty: bool) -> Option<Reason> {
+        if dirty && self.config.dirty_victims == DirtyVictims::AlwaysMove {
+            Some(Reason::DirtyVictim)
+        } else if !self.pages.is_full(Tier::Pram) {
+            Some(Reason::FreeFrame)
+        } else if self.spare.next(0).is_some() {
+            Some(Reason::ColderPage)
+        } else {
+            None
+        }
+    }
+
+    fn make_room_in_dram(&mut self, actions: &mut impl Actions) {
+        let page = self.dram_victim();
+        self.dram.remove(page);
+        let dirty = self.pages.state(page).is_dirty();
+        let Some(why) = self.reason_to_move(dirty) else {
+            self.pages.expel(page, Reason::NoRoomBelow, actions);
+            return;
+        };
+        if self.pages.is_full(Tier::Pram) {
+            self.evict_from_pram(actions);
+        }
+        self.pages.leave(page);
+        let bits = State::default().with_if(dirty, State::DIRTY.with(State::REFERENCED));
+        self.pages.enter(page, Tier::Pram, bits);
+        self.pram.insert(page);
+        if !dirty {
+            self.spare.insert(page);
+        }
+        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
+        actions.act(Action::Move { page, to, lines, dirty, why });
+    }
+}
+
+fn is_spare(state: State) -> bool {
+    !state.has(State::DIRTY.with(State::REFERENCED))
+}
+
+impl<S: Space> Policy for Hybrid<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    #[inline]
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        if let Some(tier) = state.tier() {
+            self.hit(access, state, tier);
+            actions.act(Action::Hit { found: tier, served: tier });
+            return;
+        }
+        if self.pages.is_full(Tier::Dram) {
+            self.make_room_in_dram(actions);
+        }
+        let bits = State::default()
+            .with_if(access.op == Op::Write, State::DIRTY)
+            .with_if(self.enters_referenced(access), State::REFERENCED);
+        self.pages.enter(page, Tier::Dram, bits);
+        self.dram.insert(page);
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        match self.pages.leave(page.0).tier() {
+            Some(Tier::Dram) => self.dram.remove(page.0),
+            Some(Tier::Pram) => {
+                self.pram.remove(page.0);
+                self.spare.remove(page.0);
+            }
+            None => {}
+        }
+    }
+
+    fn cleaned(&mut self, page: PageNo) {
+        self.pages.clean(page.0);
+        let state = self.pages.state(page.0);
+        if state.has(State::PRAM) && is_spare(state) {
+            self.spare.insert(page.0);
+        }
+    }
+
+    fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
+        match tier {
+            Tier::Dram => self.make_room_in_dram(actions),
+            Tier::Pram => self.evict_from_pram(actions),
+        }
+    }
+}

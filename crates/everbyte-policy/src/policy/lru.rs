@@ -1,0 +1,74 @@
+//! LRU: the page that has not been used for longest goes.
+//!
+//! The yardstick of every paper on caches; one tier. Not for use on block storage: every hit
+//! writes to shared lists, and one scan longer than the cache empties it.
+
+use super::Policy;
+use super::action::{Action, Actions, Reason, Tier};
+use super::lists::Lists;
+use super::residents::{Capacity, Residents, State};
+use super::space::Space;
+use crate::access::{Access, Op, PageNo};
+
+/// Least recently used.
+pub struct Lru<S: Space> {
+    pages: Residents<S>,
+    order: Lists<S, 1>,
+}
+
+impl<S: Space> Lru<S> {
+    /// An empty cache of one tier.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        let pages = Residents::new(space, capacity.in_one_tier());
+        Self { pages, order: Lists::new(space) }
+    }
+}
+
+impl<S: Space> Policy for Lru<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    #[inline]
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        if state.has(State::DRAM) {
+            self.order.touch(0, page);
+            if access.op == Op::Write {
+                let state = self.pages.soil(page, state);
+                self.pages.set_state(page, state);
+            }
+            actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            return;
+        }
+        if self.pages.is_full(Tier::Dram) {
+            self.reclaim(Tier::Dram, actions);
+        }
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.pages.enter(page, Tier::Dram, bits);
+        self.order.push_front(0, page);
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        if self.pages.tier(page).is_some() {
+            self.pages.leave(page.0);
+            self.order.remove(0, page.0);
+        }
+    }
+
+    fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        if let Some(victim) = self.order.pop_back(0) {
+            self.pages.expel(victim, Reason::Victim, actions);
+        }
+    }
+}

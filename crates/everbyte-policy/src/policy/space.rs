@@ -1,0 +1,194 @@
+//! Where policies keep what they know of pages.
+//!
+//! A policy is written once, over tables and sets that are keyed by page number, and is given one
+//! of two kinds of them:
+//!
+//! - [`Dense`], for a simulator: the pages of a trace are `0 .. n` without a gap, so a table is a
+//!   flat array, and a set that is walked in the order of sectors is a bitmap with bitmaps above.
+//! - [`Sparse`], for a cache in use: page numbers are places on a device, of which few are cached
+//!   (1 TiB has 2^28 pages; flat arrays would cost more memory than the cache has). A table is a
+//!   hash map without the pages that have the default value, and a set is a B-tree. Memory grows
+//!   with what is cached or remembered, not with the device. Page numbers are 32 bits wide, which
+//!   bounds a cached device to 16 TiB.
+//!
+//! Handing out dense numbers to cached pages instead would lose the order of sectors; tables by
+//! frame with a map from page to frame would cost the simulator a dependent load an access.
+//!
+//! Invariant: what a policy does is the same in both.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::bitmap::Bitmap;
+
+/// What a table can hold.
+pub trait Value: Copy + Default + PartialEq {}
+impl<T: Copy + Default + PartialEq> Value for T {}
+
+/// A value for every page, the default one until another is set.
+pub trait Table<T: Value> {
+    /// The value of the page.
+    fn get(&self, page: u32) -> T;
+    /// Replaces the value of the page.
+    fn set(&mut self, page: u32, value: T);
+}
+
+/// A set of pages in the order of their numbers.
+pub trait PageSet {
+    /// Whether the page is in the set.
+    fn contains(&self, page: u32) -> bool;
+    /// Puts the page in, if it is not.
+    fn insert(&mut self, page: u32);
+    /// Takes the page out, if it is there.
+    fn remove(&mut self, page: u32);
+    /// The first page that is not before `from`.
+    fn next(&self, from: u32) -> Option<u32>;
+
+    /// The first page that is not before `from`, else the first of all.
+    fn next_around(&self, from: u32) -> Option<u32> {
+        self.next(from).or_else(|| self.next(0))
+    }
+}
+
+/// A kind of tables and sets.
+pub trait Space: Copy {
+    /// A value a page.
+    type Table<T: Value>: Table<T>;
+    /// An ordered set of pages.
+    type Set: PageSet;
+
+    /// An empty table.
+    fn table<T: Value>(self) -> Self::Table<T>;
+    /// An empty set.
+    fn set(self) -> Self::Set;
+}
+
+/// Pages `0 .. pages`, in flat arrays.
+#[derive(Clone, Copy, Debug)]
+pub struct Dense {
+    /// Limit of page numbers.
+    pub pages: u32,
+}
+
+impl Space for Dense {
+    type Table<T: Value> = Vec<T>;
+    type Set = Bitmap;
+
+    fn table<T: Value>(self) -> Vec<T> {
+        vec![T::default(); self.pages as usize]
+    }
+
+    fn set(self) -> Bitmap {
+        Bitmap::new(self.pages)
+    }
+}
+
+impl<T: Value> Table<T> for Vec<T> {
+    #[inline]
+    fn get(&self, page: u32) -> T {
+        self[page as usize]
+    }
+
+    #[inline]
+    fn set(&mut self, page: u32, value: T) {
+        self[page as usize] = value;
+    }
+}
+
+impl PageSet for Bitmap {
+    #[inline]
+    fn contains(&self, page: u32) -> bool {
+        Self::contains(self, page)
+    }
+
+    #[inline]
+    fn insert(&mut self, page: u32) {
+        Self::insert(self, page);
+    }
+
+    #[inline]
+    fn remove(&mut self, page: u32) {
+        Self::remove(self, page);
+    }
+
+    #[inline]
+    fn next(&self, from: u32) -> Option<u32> {
+        Self::next(self, from)
+    }
+}
+
+/// Any pages, in hash maps and B-trees.
+#[derive(Clone, Copy, Debug)]
+pub struct Sparse;
+
+impl Space for Sparse {
+    type Table<T: Value> = HashMap<u32, T, BuildHasherDefault<PageHasher>>;
+    type Set = BTreeSet<u32>;
+
+    fn table<T: Value>(self) -> Self::Table<T> {
+        HashMap::default()
+    }
+
+    fn set(self) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
+}
+
+impl<T: Value> Table<T> for HashMap<u32, T, BuildHasherDefault<PageHasher>> {
+    fn get(&self, page: u32) -> T {
+        Self::get(self, &page).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, page: u32, value: T) {
+        if value == T::default() {
+            self.remove(&page);
+        } else {
+            self.insert(page, value);
+        }
+    }
+}
+
+impl PageSet for BTreeSet<u32> {
+    fn contains(&self, page: u32) -> bool {
+        Self::contains(self, &page)
+    }
+
+    fn insert(&mut self, page: u32) {
+        Self::insert(self, page);
+    }
+
+    fn remove(&mut self, page: u32) {
+        Self::remove(self, &page);
+    }
+
+    fn next(&self, from: u32) -> Option<u32> {
+        self.range(from..).next().copied()
+    }
+}
+
+/// Spreads page numbers over a hash map: a multiplication by the golden ratio and a fold. A client
+/// who wants collisions can make them, and slows down nobody but the volume it writes to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, page: u32) {
+        self.0 = spread(self.0 ^ u64::from(page));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A number whose every bit depends on the bits of `key`.
+pub(super) fn spread(key: u64) -> u64 {
+    let product = key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (product ^ (product >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ (product >> 29)
+}
