@@ -1,1 +1,33 @@
-//! The simulator: a policy, a trace, and what storage would have had to do.
+//! The simulator: a policy, a trace, and what memory and storage would have had to do.
+//!
+//! Owns the counting. Everything counted is exact: bytes as the trace has them, each action of the
+//! policy with its reason, each step of storage with whether it followed the one before. Time is
+//! derived from the counts by a model of costs, see [`Costs`].
+//!
+//! ```
+//! use everbyte_policy::sim::{Kind, Spec, run};
+//! use everbyte_policy::{Access, Op, PageAddress, PageNo, PageTrace};
+//!
+//! let access = |page| Access { page: PageNo(page), start: 0, len: 100, op: Op::Write };
+//! let trace = PageTrace {
+//!     accesses: vec![access(0), access(1), access(0)],
+//!     addresses: (0..2).map(|page| PageAddress { device: 0, page }).collect(),
+//!     requests: 3,
+//! };
+//! let outcome = run(Kind::Hybrid, &Spec::new(2)?, &trace);
+//! assert_eq!(outcome.hits(), 1);
+//! # Ok::<(), everbyte_policy::sim::SpecError>(())
+//! ```
+
+mod costs;
+mod kind;
+mod outcome;
+mod recorder;
+mod run;
+mod spec;
+
+pub use costs::{Costs, MemoryCosts, StorageCosts};
+pub use kind::{Kind, UnknownPolicy};
+pub use outcome::{ActionCount, Hits, Outcome, PramWrites, StorageSteps, Wear};
+pub use run::{run, sweep};
+pub use spec::{Spec, SpecError};

@@ -1,0 +1,64 @@
+//! Names of the policies that can be simulated.
+
+use serde::{Deserialize, Serialize};
+
+/// A policy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The paper's sector-ordered dual CLOCK.
+    Hybrid,
+    /// The paper's baseline.
+    ClockMigration,
+    /// Least recently used, one tier.
+    Lru,
+    /// CLOCK, one tier.
+    Clock,
+}
+
+/// A name that is no policy's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("there is no policy {name:?}; there are {}", Kind::ALL.map(Kind::name).join(", "))]
+pub struct UnknownPolicy {
+    /// The name.
+    pub name: String,
+}
+
+impl Kind {
+    /// All policies.
+    pub const ALL: [Self; 4] = [Self::Hybrid, Self::ClockMigration, Self::Lru, Self::Clock];
+
+    /// Its name on the command line and in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hybrid => "hybrid",
+            Self::ClockMigration => "clock-migration",
+            Self::Lru => "lru",
+            Self::Clock => "clock",
+        }
+    }
+
+    /// Whether it knows DRAM and PRAM; the others are given one tier, DRAM, of the whole size.
+    #[must_use]
+    pub const fn has_two_tiers(self) -> bool {
+        !matches!(self, Self::Lru | Self::Clock)
+    }
+}
+
+impl std::str::FromStr for Kind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| UnknownPolicy { name: name.to_owned() })
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}

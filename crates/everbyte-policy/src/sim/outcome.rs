@@ -1,0 +1,138 @@
+//! The counts of one simulation, as they are written to files.
+
+use serde::{Deserialize, Serialize};
+
+use super::kind::Kind;
+use super::spec::Spec;
+
+/// What a policy made of a trace.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Version of this structure: [`Outcome::VERSION`].
+    pub version: u32,
+    /// The policy.
+    pub policy: Kind,
+    /// What it was given.
+    pub spec: Spec,
+    /// Requests of the trace.
+    pub requests: u64,
+    /// Distinct pages of the trace.
+    pub footprint_pages: u64,
+    /// Where reads were served.
+    pub reads: Hits,
+    /// Where writes were served.
+    pub writes: Hits,
+    /// What reached PRAM.
+    pub pram: PramWrites,
+    /// Bytes read from DRAM, for requests, moves and write-backs.
+    pub dram_bytes_read: u64,
+    /// Bytes written to DRAM, by requests, fills and moves.
+    pub dram_bytes_written: u64,
+    /// What storage did.
+    pub storage: StorageSteps,
+    /// Fills, moves, copies, drops and evictions by reason; those that did not occur are left out.
+    pub actions: Vec<ActionCount>,
+    /// How evenly PRAM wore.
+    pub wear: Wear,
+    /// The time of all steps under the costs of `spec`, in nanoseconds.
+    pub elapsed_ns: f64,
+}
+
+impl Outcome {
+    /// The version that this code writes.
+    pub const VERSION: u32 = 1;
+
+    /// Accesses whose page was in the cache.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.reads.dram + self.reads.pram + self.writes.dram + self.writes.pram
+    }
+
+    /// Accesses.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        self.hits() + self.reads.missed + self.writes.missed
+    }
+
+    /// The share of accesses whose page was in the cache, `0.0 ..= 1.0`; 0 without accesses.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a ratio")]
+    pub fn hit_ratio(&self) -> f64 {
+        self.hits() as f64 / self.accesses().max(1) as f64
+    }
+}
+
+/// Accesses of one kind, by where their page was found.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Hits {
+    /// In DRAM.
+    pub dram: u64,
+    /// In PRAM only.
+    pub pram: u64,
+    /// In storage only.
+    pub missed: u64,
+}
+
+/// Reads and writes of PRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct PramWrites {
+    /// Writes: in place, by filling, and by moving.
+    pub writes: u64,
+    /// Those of at most 512 bytes.
+    pub writes_up_to_512_bytes: u64,
+    /// Bytes of all writes.
+    pub bytes: u64,
+    /// Bytes written in place by requests.
+    pub bytes_in_place: u64,
+    /// Bytes written because a page came from storage straight to PRAM.
+    pub bytes_filled: u64,
+    /// Bytes written because a page moved from DRAM.
+    pub bytes_moved: u64,
+    /// Reads: by requests, moves and write-backs.
+    pub reads: u64,
+    /// Bytes of all reads.
+    pub bytes_read: u64,
+}
+
+/// Pages read and written by storage.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct StorageSteps {
+    /// Pages read.
+    pub pages_read: u64,
+    /// Pages read that did not follow the one read before.
+    pub read_jumps: u64,
+    /// Pages written.
+    pub pages_written: u64,
+    /// Pages written that did not follow the one written before.
+    pub write_jumps: u64,
+    /// Misses that needed no reading, because a write replaced the whole page.
+    pub fetches_saved: u64,
+    /// Dirty pages in the cache at the end; they are in no other count.
+    pub dirty_at_end: u64,
+}
+
+/// How often something was done for a reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ActionCount {
+    /// `fill_dram`, `fill_pram`, `to_pram`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_pram`,
+    /// `evict_dram`, `evict_pram`.
+    pub action: String,
+    /// The name of a [`crate::policy::Reason`].
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Bytes written to each frame of PRAM.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Wear {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes written to the frame that was written most.
+    pub bytes_max: u64,
+    /// Bytes written to a frame on average.
+    pub bytes_mean: f64,
+    /// Frames by bytes written: the first has those that were written nothing, number `i` those
+    /// that were written `2^(i-1) .. 2^i` bytes.
+    pub histogram: Vec<u64>,
+}

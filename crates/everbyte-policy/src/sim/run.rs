@@ -1,0 +1,94 @@
+//! Runs policies over traces, one after the other or side by side.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::kind::Kind;
+use super::outcome::Outcome;
+use super::recorder::Recorder;
+use super::spec::Spec;
+use crate::access::{PageNo, PageTrace};
+use crate::policy::{Clock, ClockMigration, Dense, Hybrid, Lru, Policy};
+
+/// Runs one policy over a trace.
+///
+/// # Panics
+/// If the trace breaks its invariants (a page number that is not below `trace.pages()`), or the
+/// spec is out of its ranges; [`Spec::check`] tells.
+#[must_use]
+pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
+    let pages = u32::try_from(trace.pages()).expect("page numbers are 32 bits wide");
+    let (space, capacity) = (Dense { pages }, spec.capacity());
+    let drive = Drive { kind, spec, trace };
+    match kind {
+        Kind::Hybrid => drive.with(Hybrid::new(space, capacity, spec.hybrid())),
+        Kind::ClockMigration => drive.with(ClockMigration::new(space, capacity)),
+        Kind::Lru => drive.with(Lru::new(space, capacity)),
+        Kind::Clock => drive.with(Clock::new(space, capacity)),
+    }
+}
+
+struct Drive<'a> {
+    kind: Kind,
+    spec: &'a Spec,
+    trace: &'a PageTrace,
+}
+
+impl Drive<'_> {
+    fn with(&self, mut policy: impl Policy) -> Outcome {
+        let mut recorder = Recorder::new(self.trace, self.spec.capacity().pram);
+        for &access in &self.trace.accesses {
+            recorder.begin(access);
+            policy.access(access, &mut recorder);
+        }
+        recorder.finish(self.kind, self.spec, self.trace, dirty_pages(&policy))
+    }
+}
+
+fn dirty_pages(policy: &impl Policy) -> u64 {
+    let mut count = 0;
+    let mut from = PageNo(0);
+    while let Some(page) = policy.residents().next_dirty(from) {
+        count += 1;
+        from = PageNo(page.0 + 1);
+    }
+    count
+}
+
+/// Runs every policy with every spec, on up to `threads` threads, each of which holds the tables
+/// of one run. Calls `progress(done, all)` after each run, from any thread. The outcomes are in
+/// the order of `kinds`, and within a kind of `specs`, whatever the threads did.
+///
+/// # Panics
+/// As [`run`].
+pub fn sweep(
+    kinds: &[Kind],
+    specs: &[Spec],
+    trace: &PageTrace,
+    threads: usize,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Vec<Outcome> {
+    let all = kinds.len() * specs.len();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let outcomes = Mutex::new(Vec::with_capacity(all));
+    let work = || {
+        loop {
+            let task = next.fetch_add(1, Ordering::Relaxed);
+            if task >= all {
+                return;
+            }
+            let outcome = run(kinds[task / specs.len()], &specs[task % specs.len()], trace);
+            outcomes.lock().expect("a run that panicked ends the sweep").push((task, outcome));
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, all.max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut outcomes = outcomes.into_inner().expect("a run that panicked ended the sweep");
+    outcomes.sort_by_key(|(task, _)| *task);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
