@@ -15,6 +15,7 @@ mod action;
 mod bitmap;
 mod clock;
 mod clock_migration;
+mod everbyte;
 mod hybrid;
 mod lists;
 mod lru;
@@ -26,6 +27,7 @@ pub use action::{Action, Actions, LineMask, Reason, Tier};
 pub use bitmap::Bitmap;
 pub use clock::Clock;
 pub use clock_migration::ClockMigration;
+pub use everbyte::Everbyte;
 pub use hybrid::{DirtyVictims, Hybrid, HybridConfig};
 pub use lru::Lru;
 pub use residents::{Capacity, Residents};
@@ -71,11 +73,16 @@ pub trait Policy {
     /// Makes the cache larger or smaller. Both tiers keep at least one frame; a policy of one
     /// tier has [`Capacity::in_one_tier`].
     fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
-        self.residents_mut().capacity = capacity;
-        for tier in [Tier::Pram, Tier::Dram] {
-            while self.residents().used().of(tier) > capacity.of(tier) {
-                self.reclaim(tier, actions);
-            }
+        resize(self, capacity, actions);
+    }
+}
+
+/// Reclaims frames until both tiers fit.
+fn resize<P: Policy + ?Sized>(policy: &mut P, capacity: Capacity, actions: &mut impl Actions) {
+    policy.residents_mut().capacity = capacity;
+    for tier in [Tier::Pram, Tier::Dram] {
+        while policy.residents().used().of(tier) > capacity.of(tier) {
+            policy.reclaim(tier, actions);
         }
     }
 }

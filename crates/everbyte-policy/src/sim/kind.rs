@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// Our own.
+    Everbyte,
     /// The paper's sector-ordered dual CLOCK.
     Hybrid,
     /// The paper's baseline.
@@ -26,12 +28,14 @@ pub struct UnknownPolicy {
 
 impl Kind {
     /// All policies.
-    pub const ALL: [Self; 4] = [Self::Hybrid, Self::ClockMigration, Self::Lru, Self::Clock];
+    pub const ALL: [Self; 5] =
+        [Self::Everbyte, Self::Hybrid, Self::ClockMigration, Self::Lru, Self::Clock];
 
     /// Its name on the command line and in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Everbyte => "everbyte",
             Self::Hybrid => "hybrid",
             Self::ClockMigration => "clock-migration",
             Self::Lru => "lru",

@@ -8,7 +8,7 @@ use super::outcome::Outcome;
 use super::recorder::Recorder;
 use super::spec::Spec;
 use crate::access::{PageNo, PageTrace};
-use crate::policy::{Clock, ClockMigration, Dense, Hybrid, Lru, Policy};
+use crate::policy::{Clock, ClockMigration, Dense, Everbyte, Hybrid, Lru, Policy};
 
 /// Runs one policy over a trace.
 ///
@@ -21,6 +21,7 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
     let (space, capacity) = (Dense { pages }, spec.capacity());
     let drive = Drive { kind, spec, trace };
     match kind {
+        Kind::Everbyte => drive.with(Everbyte::new(space, capacity, spec.hybrid())),
         Kind::Hybrid => drive.with(Hybrid::new(space, capacity, spec.hybrid())),
         Kind::ClockMigration => drive.with(ClockMigration::new(space, capacity)),
         Kind::Lru => drive.with(Lru::new(space, capacity)),
