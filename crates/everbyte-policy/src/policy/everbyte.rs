@@ -139,21 +139,20 @@ impl<S: Space> Everbyte<S> {
         if !state.has(COUNTED) {
             self.odds.saw_reuse(history.class);
         }
-        let mut bits = state.with(State::REFERENCED).with(COUNTED);
         self.spare.remove(page);
-        if access.op == Op::Write {
-            bits = self.pages.soil(page, bits);
-            history.lines = history.lines.saturating_add(lines(access));
-            self.history.set(page, history);
-        }
+        let bits = state.with(State::REFERENCED).with(COUNTED);
         self.pages.set_state(page, bits);
         if access.op == Op::Read {
             return Tier::Pram;
         }
+        history.lines = history.lines.saturating_add(lines(access));
         if self.should_move_up(access, history) {
             self.move_up(page, actions);
             return Tier::Dram;
         }
+        self.history.set(page, history);
+        let bits = self.pages.soil(page, bits);
+        self.pages.set_state(page, bits);
         self.shadow.ours.pram_bytes += u64::from(access.len);
         Tier::Pram
     }
@@ -168,6 +167,7 @@ impl<S: Space> Everbyte<S> {
         u32::from(history.lines) >= self.up_lines * reluctance
     }
 
+    /// Takes a page of PRAM up for the write that it is about to get.
     fn move_up(&mut self, page: u32, actions: &mut impl Actions) {
         self.pram.remove(page);
         let dirty = self.pages.leave(page).is_dirty();
@@ -176,7 +176,7 @@ impl<S: Space> Everbyte<S> {
         if self.pages.is_full(Tier::Dram) {
             self.make_room_in_dram(actions);
         }
-        let bits = State::REFERENCED.with(RETURNED).with_if(dirty, State::DIRTY);
+        let bits = State::REFERENCED.with(RETURNED).with(State::DIRTY);
         self.pages.enter(page, Tier::Dram, bits);
         self.dram.insert(page);
         let (hits, heat) = (u8::MAX, HEAT_MAX);

@@ -5,32 +5,55 @@
 //! code. Each file says where its policy comes from, when not to use it, and what its source left
 //! open.
 //!
-//! Two tiers: [`Hybrid`], [`ClockMigration`]. One tier, for reference, which is given the sum of
-//! both capacities: [`Lru`], [`Clock`].
+//! Two tiers: [`Everbyte`], our own; [`Hybrid`], the paper's; [`ClockMigration`], its baseline;
+//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with. One tier, for
+//! reference, which is given the sum of both capacities: [`Lru`], [`Clock`], [`Sieve`],
+//! [`S3Fifo`], [`Arc`] and [`Belady`].
 //!
 //! Where a policy keeps its tables is the choice of whoever makes it: see [`Dense`] and
 //! [`Sparse`].
 
 mod action;
+mod arc;
+mod belady;
 mod bitmap;
 mod clock;
+mod clock_dwf;
 mod clock_migration;
 mod everbyte;
+mod four_queue;
 mod hybrid;
 mod lists;
 mod lru;
+mod m_clock;
+mod pdram;
 mod residents;
 mod ring;
+mod s3_fifo;
+mod sieve;
 mod space;
 
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
 pub use action::{Action, Actions, LineMask, Reason, Tier};
+pub use arc::Arc;
+pub use belady::Belady;
 pub use bitmap::Bitmap;
 pub use clock::Clock;
+pub use clock_dwf::ClockDwf;
 pub use clock_migration::ClockMigration;
 pub use everbyte::Everbyte;
+pub use four_queue::FourQueue;
 pub use hybrid::{DirtyVictims, Hybrid, HybridConfig};
 pub use lru::Lru;
+pub use m_clock::MClock;
+pub use pdram::Pdram;
 pub use residents::{Capacity, Residents};
+pub use s3_fifo::S3Fifo;
+pub use sieve::Sieve;
 pub use space::{Dense, PageHasher, PageSet, Space, Sparse, Table, Value};
 
 use crate::access::{Access, PageNo};

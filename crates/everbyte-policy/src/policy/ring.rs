@@ -1,56 +1,74 @@
 //! The ring of a CLOCK: pages in the order in which they came, and a hand.
 //!
-//! Invariant: a page of the ring is in exactly one slot; a freed slot is the next to be filled, so
-//! that a new page takes its victim's place, just behind the hand.
+//! A circular list, so that a page comes in just behind the hand wherever others left.
+//!
+//! Invariant: the hand is on a page of the ring, if there is one.
 
 use super::lists::NONE;
 use super::residents::{Residents, State};
 use super::space::{Space, Table};
 
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Neighbours {
+    before: u32,
+    after: u32,
+}
+
 /// Pages in a ring.
 pub(super) struct Ring<S: Space> {
-    slots: Vec<u32>,
-    free: Vec<u32>,
-    /// The slot of each page, plus 1.
-    places: S::Table<u32>,
+    neighbours: S::Table<Neighbours>,
     hand: u32,
 }
 
 impl<S: Space> Ring<S> {
     pub(super) fn new(space: S) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), places: space.table(), hand: 0 }
+        Self { neighbours: space.table(), hand: NONE }
     }
 
-    /// Puts a page in that is not in the ring.
+    /// Puts a page in, just behind the hand. It must not be in the ring.
     pub(super) fn insert(&mut self, page: u32) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(NONE);
-            u32::try_from(self.slots.len() - 1).expect("a ring has no more slots than pages")
-        });
-        self.slots[slot as usize] = page;
-        self.places.set(page, slot + 1);
+        if self.hand == NONE {
+            self.neighbours.set(page, Neighbours { before: page, after: page });
+            self.hand = page;
+            return;
+        }
+        let after = self.hand;
+        let before = self.neighbours.get(after).before;
+        self.neighbours.set(page, Neighbours { before, after });
+        self.set_after(before, page);
+        self.set_before(after, page);
     }
 
     /// Takes out a page of the ring.
     pub(super) fn remove(&mut self, page: u32) {
-        let slot = self.places.get(page) - 1;
-        self.places.set(page, 0);
-        self.slots[slot as usize] = NONE;
-        self.free.push(slot);
+        let Neighbours { before, after } = self.neighbours.get(page);
+        self.neighbours.set(page, Neighbours::default());
+        if after == page {
+            self.hand = NONE;
+            return;
+        }
+        self.set_after(before, after);
+        self.set_before(after, before);
+        if self.hand == page {
+            self.hand = after;
+        }
     }
 
     /// The page under the hand, which moves on. The ring must not be empty.
     pub(super) fn advance(&mut self) -> u32 {
-        loop {
-            if self.hand as usize >= self.slots.len() {
-                self.hand = 0;
-            }
-            let page = self.slots[self.hand as usize];
-            self.hand += 1;
-            if page != NONE {
-                return page;
-            }
-        }
+        let page = self.hand;
+        self.hand = self.neighbours.get(page).after;
+        page
+    }
+
+    fn set_after(&mut self, page: u32, after: u32) {
+        let neighbours = self.neighbours.get(page);
+        self.neighbours.set(page, Neighbours { after, ..neighbours });
+    }
+
+    fn set_before(&mut self, page: u32, before: u32) {
+        let neighbours = self.neighbours.get(page);
+        self.neighbours.set(page, Neighbours { before, ..neighbours });
     }
 }
 

@@ -12,10 +12,27 @@ pub enum Kind {
     Hybrid,
     /// The paper's baseline.
     ClockMigration,
+    /// CLOCK-DWF.
+    ClockDwf,
+    /// M-CLOCK-like.
+    MClock,
+    /// Four-queue-LRU-like.
+    FourQueue,
+    /// PDRAM-like.
+    Pdram,
     /// Least recently used, one tier.
     Lru,
     /// CLOCK, one tier.
     Clock,
+    /// SIEVE, one tier.
+    Sieve,
+    /// S3-FIFO, one tier.
+    #[serde(rename = "s3-fifo")]
+    S3Fifo,
+    /// ARC, one tier.
+    Arc,
+    /// Belady's MIN, one tier, which knows the future.
+    Belady,
 }
 
 /// A name that is no policy's.
@@ -28,8 +45,21 @@ pub struct UnknownPolicy {
 
 impl Kind {
     /// All policies.
-    pub const ALL: [Self; 5] =
-        [Self::Everbyte, Self::Hybrid, Self::ClockMigration, Self::Lru, Self::Clock];
+    pub const ALL: [Self; 13] = [
+        Self::Everbyte,
+        Self::Hybrid,
+        Self::ClockMigration,
+        Self::ClockDwf,
+        Self::MClock,
+        Self::FourQueue,
+        Self::Pdram,
+        Self::Lru,
+        Self::Clock,
+        Self::Sieve,
+        Self::S3Fifo,
+        Self::Arc,
+        Self::Belady,
+    ];
 
     /// Its name on the command line and in files.
     #[must_use]
@@ -38,15 +68,26 @@ impl Kind {
             Self::Everbyte => "everbyte",
             Self::Hybrid => "hybrid",
             Self::ClockMigration => "clock-migration",
+            Self::ClockDwf => "clock-dwf",
+            Self::MClock => "m-clock",
+            Self::FourQueue => "four-queue",
+            Self::Pdram => "pdram",
             Self::Lru => "lru",
             Self::Clock => "clock",
+            Self::Sieve => "sieve",
+            Self::S3Fifo => "s3-fifo",
+            Self::Arc => "arc",
+            Self::Belady => "belady",
         }
     }
 
     /// Whether it knows DRAM and PRAM; the others are given one tier, DRAM, of the whole size.
     #[must_use]
     pub const fn has_two_tiers(self) -> bool {
-        !matches!(self, Self::Lru | Self::Clock)
+        !matches!(
+            self,
+            Self::Lru | Self::Clock | Self::Sieve | Self::S3Fifo | Self::Arc | Self::Belady
+        )
     }
 }
 

@@ -8,7 +8,10 @@ use super::outcome::Outcome;
 use super::recorder::Recorder;
 use super::spec::Spec;
 use crate::access::{PageNo, PageTrace};
-use crate::policy::{Clock, ClockMigration, Dense, Everbyte, Hybrid, Lru, Policy};
+use crate::policy::{
+    Arc, Belady, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Hybrid, Lru, MClock,
+    Pdram, Policy, S3Fifo, Sieve,
+};
 
 /// Runs one policy over a trace.
 ///
@@ -23,9 +26,17 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
     match kind {
         Kind::Everbyte => drive.with(Everbyte::new(space, capacity, spec.hybrid())),
         Kind::Hybrid => drive.with(Hybrid::new(space, capacity, spec.hybrid())),
+        Kind::Belady => drive.with(Belady::new(space, capacity, &trace.accesses)),
         Kind::ClockMigration => drive.with(ClockMigration::new(space, capacity)),
+        Kind::ClockDwf => drive.with(ClockDwf::new(space, capacity)),
+        Kind::MClock => drive.with(MClock::new(space, capacity)),
+        Kind::FourQueue => drive.with(FourQueue::new(space, capacity)),
+        Kind::Pdram => drive.with(Pdram::new(space, capacity)),
         Kind::Lru => drive.with(Lru::new(space, capacity)),
         Kind::Clock => drive.with(Clock::new(space, capacity)),
+        Kind::Sieve => drive.with(Sieve::new(space, capacity)),
+        Kind::S3Fifo => drive.with(S3Fifo::new(space, capacity)),
+        Kind::Arc => drive.with(Arc::new(space, capacity)),
     }
 }
 

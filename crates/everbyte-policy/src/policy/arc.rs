@@ -1,0 +1,161 @@
+//! ARC: one LRU of pages used once and one of pages used again, with ghosts of both that move the
+//! border between them.
+//!
+//! Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. One tier.
+//! Not for many threads: every hit moves a page between lists.
+
+use super::Policy;
+use super::action::{Action, Actions, Reason, Tier};
+use super::lists::Lists;
+use super::residents::{Capacity, Residents, State};
+use super::space::{Space, Table};
+use crate::access::{Access, Op, PageNo};
+
+const T1: usize = 0;
+const T2: usize = 1;
+const B1: usize = 2;
+const B2: usize = 3;
+
+/// The adaptive replacement cache.
+pub struct Arc<S: Space> {
+    pages: Residents<S>,
+    lists: Lists<S, 4>,
+    /// The list of a page, plus 1.
+    places: S::Table<u8>,
+    /// The size that the list of pages used once should have.
+    target: u32,
+}
+
+impl<S: Space> Arc<S> {
+    /// An empty cache of one tier.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        let pages = Residents::new(space, capacity.in_one_tier());
+        Self { pages, lists: Lists::new(space), places: space.table(), target: 0 }
+    }
+
+    fn place(&self, page: u32) -> Option<usize> {
+        usize::from(self.places.get(page)).checked_sub(1)
+    }
+
+    fn take(&mut self, page: u32) {
+        if let Some(list) = self.place(page) {
+            self.lists.remove(list, page);
+            self.places.set(page, 0);
+        }
+    }
+
+    fn put(&mut self, list: usize, page: u32) {
+        self.lists.push_front(list, page);
+        self.places.set(page, [1, 2, 3, 4][list]);
+    }
+
+    /// The paper's REPLACE: the oldest page of one of the lists becomes a ghost.
+    fn replace(&mut self, came_from_b2: bool, actions: &mut impl Actions) {
+        let once = self.lists.len(T1);
+        let over = once > self.target || (came_from_b2 && once == self.target);
+        let (from, to) =
+            if once > 0 && (over || self.lists.len(T2) == 0) { (T1, B1) } else { (T2, B2) };
+        if let Some(page) = self.lists.back(from) {
+            self.take(page);
+            self.put(to, page);
+            self.pages.expel(page, Reason::Victim, actions);
+        }
+    }
+
+    /// Moves the border towards the list whose ghost came back.
+    fn adapt(&mut self, ghost_of: usize) {
+        let (ones, twos) = (self.lists.len(B1).max(1), self.lists.len(B2).max(1));
+        self.target = if ghost_of == B1 {
+            (self.target + (twos / ones).max(1)).min(self.pages.capacity.dram)
+        } else {
+            self.target.saturating_sub((ones / twos).max(1))
+        };
+    }
+
+    /// Makes room for a page that is in no list.
+    fn admit_stranger(&mut self, actions: &mut impl Actions) {
+        let size = self.pages.capacity.dram;
+        let (once, ghosts_once) = (self.lists.len(T1), self.lists.len(B1));
+        let known = once + ghosts_once + self.lists.len(T2) + self.lists.len(B2);
+        if once + ghosts_once >= size {
+            if once < size {
+                self.drop_ghost(B1);
+                self.replace(false, actions);
+            } else if let Some(page) = self.lists.back(T1) {
+                self.take(page);
+                self.pages.expel(page, Reason::NoEvidence, actions);
+            }
+        } else if known >= size {
+            if known >= size.saturating_mul(2) {
+                self.drop_ghost(B2);
+            }
+            if self.pages.is_full(Tier::Dram) {
+                self.replace(false, actions);
+            }
+        }
+    }
+
+    fn drop_ghost(&mut self, list: usize) {
+        if let Some(page) = self.lists.back(list) {
+            self.take(page);
+        }
+    }
+}
+
+impl<S: Space> Policy for Arc<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        if state.has(State::DRAM) {
+            self.take(page);
+            self.put(T2, page);
+            if access.op == Op::Write {
+                let state = self.pages.soil(page, state);
+                self.pages.set_state(page, state);
+            }
+            actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            return;
+        }
+        let ghost = self.place(page);
+        if let Some(list) = ghost {
+            self.adapt(list);
+            if self.pages.is_full(Tier::Dram) {
+                self.replace(list == B2, actions);
+            }
+            self.take(page);
+        } else {
+            self.admit_stranger(actions);
+        }
+        self.put(if ghost.is_some() { T2 } else { T1 }, page);
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.pages.enter(page, Tier::Dram, bits);
+        let why = if ghost.is_some() { Reason::GhostHit } else { Reason::of_miss(access.op) };
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        self.pages.leave(page.0);
+        self.take(page.0);
+    }
+
+    fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        self.target = self.target.min(self.pages.capacity.dram);
+        self.replace(false, actions);
+        while self.lists.len(T1) + self.lists.len(B1) > self.pages.capacity.dram
+            && self.lists.len(B1) > 0
+        {
+            self.drop_ghost(B1);
+        }
+    }
+}

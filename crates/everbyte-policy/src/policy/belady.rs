@@ -1,0 +1,109 @@
+//! Belady's MIN: the page goes that is used again last. The bound that no policy can beat in hits.
+//!
+//! L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
+//! Journal 5(2), 1966. One tier; knows the future, so it is for simulations only. It takes every
+//! page that misses, and does not weigh writes to storage.
+
+use std::collections::BinaryHeap;
+
+use super::Policy;
+use super::action::{Action, Actions, Reason, Tier};
+use super::residents::{Capacity, Residents, State};
+use super::space::{Space, Table};
+use crate::access::{Access, Op, PageNo};
+
+/// No further use.
+const NEVER: u32 = u32::MAX;
+
+/// The offline optimum.
+pub struct Belady<S: Space> {
+    pages: Residents<S>,
+    /// For each access the number of the next access to its page.
+    future: Vec<u32>,
+    now: usize,
+    next_use: S::Table<u32>,
+    /// Pages by next use; entries whose use has passed are skipped.
+    farthest: BinaryHeap<(u32, u32)>,
+}
+
+impl<S: Space> Belady<S> {
+    /// An empty cache of one tier, for exactly these accesses in this order.
+    ///
+    /// # Panics
+    /// With 2^32 accesses or more.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity, accesses: &[Access]) -> Self {
+        let mut latest = space.table::<u32>();
+        let mut future = vec![NEVER; accesses.len()];
+        for (number, access) in accesses.iter().enumerate().rev() {
+            let later = latest.get(access.page.0);
+            if later != 0 {
+                future[number] = later;
+            }
+            let number = u32::try_from(number).expect("access numbers are 32 bits wide");
+            // Number 0 is nobody's next use, so 0 can stand for none.
+            latest.set(access.page.0, number);
+        }
+        Self {
+            pages: Residents::new(space, capacity.in_one_tier()),
+            future,
+            now: 0,
+            next_use: space.table(),
+            farthest: BinaryHeap::new(),
+        }
+    }
+
+    fn note_use(&mut self, page: u32) {
+        let next = self.future.as_slice().get(self.now).copied().unwrap_or(NEVER);
+        self.now += 1;
+        self.next_use.set(page, next);
+        self.farthest.push((next, page));
+    }
+}
+
+impl<S: Space> Policy for Belady<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        if state.has(State::DRAM) {
+            if access.op == Op::Write {
+                let state = self.pages.soil(page, state);
+                self.pages.set_state(page, state);
+            }
+            self.note_use(page);
+            actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            return;
+        }
+        if self.pages.is_full(Tier::Dram) {
+            self.reclaim(Tier::Dram, actions);
+        }
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.pages.enter(page, Tier::Dram, bits);
+        self.note_use(page);
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        self.pages.leave(page.0);
+    }
+
+    fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        while let Some((next, page)) = self.farthest.pop() {
+            if self.pages.state(page).has(State::DRAM) && self.next_use.get(page) == next {
+                self.pages.expel(page, Reason::Victim, actions);
+                return;
+            }
+        }
+    }
+}

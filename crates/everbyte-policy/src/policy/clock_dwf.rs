@@ -1,0 +1,187 @@
+//! CLOCK-DWF: what is read goes to PRAM, what is written to DRAM; a write to a page of PRAM moves it
+//! up at once, and DRAM keeps the pages that are written most often.
+//!
+//! Lee, Bahn and Noh, "CLOCK-DWF: A Write-History-Aware Page Replacement Algorithm for Hybrid PCM
+//! and DRAM Memory Architectures", IEEE Trans. Computers 63(9), 2014. The hand over DRAM: a page
+//! written since it last came by has its frequency counted up and stays; else a page whose
+//! frequency is above the mean stays up to 8 rounds; else it moves to PRAM. A page that moves up
+//! leaves its frame to the one that goes down. Open in our source, and filled: counts start at 0
+//! with each stay in DRAM; the mean is over the pages in DRAM.
+//!
+//! Not for small writes: each moves a whole page up and another down.
+
+use super::Policy;
+use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::residents::{Capacity, Residents, State};
+use super::ring::{Ring, sweep};
+use super::space::{Space, Table};
+use crate::access::{Access, Op, PageNo};
+
+/// The page was written since the hand last came by.
+const WRITTEN: State = State::MARK_A;
+const ROUNDS_MAX: u8 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct WriteHistory {
+    frequency: u32,
+    rounds: u8,
+}
+
+/// CLOCK with dirty bits and write frequency.
+pub struct ClockDwf<S: Space> {
+    pages: Residents<S>,
+    dram: Ring<S>,
+    pram: Ring<S>,
+    history: S::Table<WriteHistory>,
+    /// Sum of the frequencies of the pages in DRAM.
+    frequencies: u64,
+}
+
+impl<S: Space> ClockDwf<S> {
+    /// An empty cache of two tiers.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        Self {
+            pages: Residents::new(space, capacity),
+            dram: Ring::new(space),
+            pram: Ring::new(space),
+            history: space.table(),
+            frequencies: 0,
+        }
+    }
+
+    fn is_hot(&self, frequency: u32) -> bool {
+        u64::from(frequency) * u64::from(self.pages.used().dram) > self.frequencies
+    }
+
+    fn forget_history(&mut self, page: u32) {
+        self.frequencies -= u64::from(self.history.get(page).frequency);
+        self.history.set(page, WriteHistory::default());
+    }
+
+    fn dram_victim(&mut self) -> u32 {
+        loop {
+            let page = self.dram.advance();
+            let state = self.pages.state(page);
+            let history = self.history.get(page);
+            if state.has(WRITTEN) {
+                self.pages.set_state(page, state.without(WRITTEN));
+                let frequency = history.frequency + 1;
+                self.frequencies += 1;
+                self.history.set(page, WriteHistory { frequency, rounds: 0 });
+            } else if self.is_hot(history.frequency) && history.rounds < ROUNDS_MAX {
+                self.history.set(page, WriteHistory { rounds: history.rounds + 1, ..history });
+            } else {
+                return page;
+            }
+        }
+    }
+
+    fn evict(&mut self, actions: &mut impl Actions) {
+        let victim = sweep(&mut self.pram, &mut self.pages);
+        self.pram.remove(victim);
+        self.pages.expel(victim, Reason::Victim, actions);
+    }
+
+    fn demote(&mut self, why: Reason, actions: &mut impl Actions) {
+        if self.pages.is_full(Tier::Pram) {
+            self.evict(actions);
+        }
+        let page = self.dram_victim();
+        self.dram.remove(page);
+        self.forget_history(page);
+        let dirty = self.pages.leave(page).is_dirty();
+        self.pages.enter(page, Tier::Pram, State::default().with_if(dirty, State::DIRTY));
+        self.pram.insert(page);
+        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
+        actions.act(Action::Move { page, to, lines, dirty, why });
+    }
+
+    fn promote(&mut self, page: u32, actions: &mut impl Actions) {
+        self.pram.remove(page);
+        let dirty = self.pages.leave(page).is_dirty();
+        let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
+        actions.act(Action::Move { page: PageNo(page), to, lines, dirty, why });
+        if self.pages.is_full(Tier::Dram) {
+            self.demote(Reason::Swapped, actions);
+        }
+        self.pages.enter(page, Tier::Dram, WRITTEN.with(State::DIRTY));
+        self.dram.insert(page);
+    }
+
+    fn miss(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let tier = match access.op {
+            Op::Read => Tier::Pram,
+            Op::Write => Tier::Dram,
+        };
+        if self.pages.is_full(tier) {
+            match tier {
+                Tier::Dram => self.demote(Reason::Victim, actions),
+                Tier::Pram => self.evict(actions),
+            }
+        }
+        if tier == Tier::Dram {
+            self.pages.enter(page, tier, WRITTEN.with(State::DIRTY));
+            self.dram.insert(page);
+        } else {
+            self.pages.enter(page, tier, State::default());
+            self.pram.insert(page);
+        }
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier, why });
+    }
+}
+
+impl<S: Space> Policy for ClockDwf<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        match (state.tier(), access.op) {
+            (None, _) => self.miss(access, actions),
+            (Some(Tier::Dram), op) => {
+                if op == Op::Write {
+                    let bits = self.pages.soil(page, state.with(WRITTEN));
+                    self.pages.set_state(page, bits);
+                }
+                actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            }
+            (Some(Tier::Pram), Op::Read) => {
+                self.pages.set_state(page, state.with(State::REFERENCED));
+                actions.act(Action::Hit { found: Tier::Pram, served: Tier::Pram });
+            }
+            (Some(Tier::Pram), Op::Write) => {
+                self.promote(page, actions);
+                actions.act(Action::Hit { found: Tier::Pram, served: Tier::Dram });
+            }
+        }
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        match self.pages.leave(page.0).tier() {
+            Some(Tier::Dram) => {
+                self.dram.remove(page.0);
+                self.forget_history(page.0);
+            }
+            Some(Tier::Pram) => self.pram.remove(page.0),
+            None => {}
+        }
+    }
+
+    fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
+        match tier {
+            Tier::Dram => self.demote(Reason::Shrunk, actions),
+            Tier::Pram => self.evict(actions),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Four-queue-LRU-like: one LRU chooses what goes; four more watch what is read and written in
+//! either memory, and a page that is in the wrong one moves.
+//!
+//! After Seok, Park, Park and Park, "Efficient Page Caching Algorithm with Prediction and
+//! Migration for a Hybrid Main Memory", 2011, of which we had no full text, hence "-like". From what
+//! is told of it: the LRU, the four queues, a weighted history of reads and writes for each page,
+//! a threshold. Ours: the history is the share of writes among uses, each use weighing a quarter;
+//! a page of PRAM with a share of three quarters or more moves up when it is written; it changes
+//! places with the oldest of DRAM's pages that are mostly read, else with the oldest of DRAM; what
+//! is written comes to DRAM and what is read to PRAM if there is a free frame, else to the frame of
+//! what goes.
+//!
+//! Not for small writes: it counts uses, not bytes.
+
+use super::Policy;
+use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::lists::Lists;
+use super::residents::{Capacity, Residents, State};
+use super::space::{Space, Table};
+use crate::access::{Access, Op, PageNo};
+
+const DRAM_READ: u8 = 0;
+const DRAM_WRITE: u8 = 1;
+const PRAM_READ: u8 = 2;
+const PRAM_WRITE: u8 = 3;
+const SHARE_MAX: u8 = 255;
+const MOVES_UP_FROM: u8 = 192;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Watched {
+    /// Writes among uses, in 255ths.
+    write_share: u8,
+    queue: u8,
+}
+
+/// One LRU and four queues.
+pub struct FourQueue<S: Space> {
+    pages: Residents<S>,
+    all: Lists<S, 1>,
+    queues: Lists<S, 4>,
+    watched: S::Table<Watched>,
+}
+
+impl<S: Space> FourQueue<S> {
+    /// An empty cache of two tiers.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        Self {
+            pages: Residents::new(space, capacity),
+            all: Lists::new(space),
+            queues: Lists::new(space),
+            watched: space.table(),
+        }
+    }
+
+    fn watch(&mut self, page: u32, tier: Tier, write_share: u8) {
+        let queue = match (tier, write_share > SHARE_MAX / 2) {
+            (Tier::Dram, false) => DRAM_READ,
+            (Tier::Dram, true) => DRAM_WRITE,
+            (Tier::Pram, false) => PRAM_READ,
+            (Tier::Pram, true) => PRAM_WRITE,
+        };
+        self.queues.push_front(usize::from(queue), page);
+        self.watched.set(page, Watched { write_share, queue });
+    }
+
+    /// Takes a page off its queue. Returns its share of writes.
+    fn unwatch(&mut self, page: u32) -> u8 {
+        let watched = self.watched.get(page);
+        self.queues.remove(usize::from(watched.queue), page);
+        self.watched.set(page, Watched::default());
+        watched.write_share
+    }
+
+    /// The oldest page of a tier, of those that are mostly read if there are any.
+    fn oldest(&self, tier: Tier) -> Option<u32> {
+        let (read, write) = match tier {
+            Tier::Dram => (DRAM_READ, DRAM_WRITE),
+            Tier::Pram => (PRAM_READ, PRAM_WRITE),
+        };
+        self.queues.back(usize::from(read)).or_else(|| self.queues.back(usize::from(write)))
+    }
+
+    fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> Tier {
+        self.all.remove(0, page);
+        self.unwatch(page);
+        let was_in_dram = self.pages.expel(page, why, actions).has(State::DRAM);
+        if was_in_dram { Tier::Dram } else { Tier::Pram }
+    }
+
+    fn tier_for(&mut self, op: Op, actions: &mut impl Actions) -> Tier {
+        let (wanted, other) = match op {
+            Op::Read => (Tier::Pram, Tier::Dram),
+            Op::Write => (Tier::Dram, Tier::Pram),
+        };
+        if !self.pages.is_full(wanted) {
+            wanted
+        } else if !self.pages.is_full(other) {
+            other
+        } else {
+            let oldest = self.all.back(0).expect("a full cache has a page");
+            self.expel(oldest, Reason::Victim, actions)
+        }
+    }
+
+    fn move_page(&mut self, page: u32, to: Tier, why: Reason, actions: &mut impl Actions) {
+        let share = self.unwatch(page);
+        let dirty = self.pages.leave(page).is_dirty();
+        self.pages.enter(page, to, State::default().with_if(dirty, State::DIRTY));
+        self.watch(page, to, share);
+        let (page, lines) = (PageNo(page), LineMask::ALL);
+        actions.act(Action::Move { page, to, lines, dirty, why });
+    }
+
+    fn move_up(&mut self, page: u32, actions: &mut impl Actions) {
+        let makes_room = self.pages.is_full(Tier::Dram);
+        let oldest = self.oldest(Tier::Dram);
+        self.move_page(page, Tier::Dram, Reason::WriteHot, actions);
+        if let (true, Some(oldest)) = (makes_room, oldest) {
+            self.move_page(oldest, Tier::Pram, Reason::Swapped, actions);
+        }
+    }
+}
+
+/// The share of writes after one more use.
+fn share_after(share: u8, op: Op) -> u8 {
+    match op {
+        Op::Read => share - share.div_ceil(4),
+        Op::Write => share + (SHARE_MAX - share).div_ceil(4),
+    }
+}
+
+impl<S: Space> Policy for FourQueue<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        let written = access.op == Op::Write;
+        let Some(found) = state.tier() else {
+            let tier = self.tier_for(access.op, actions);
+            self.pages.enter(page, tier, State::default().with_if(written, State::DIRTY));
+            self.all.push_front(0, page);
+            self.watch(page, tier, if written { SHARE_MAX } else { 0 });
+            let why = Reason::of_miss(access.op);
+            actions.act(Action::Fill { page: access.page, tier, why });
+            return;
+        };
+        self.all.touch(0, page);
+        let share = share_after(self.unwatch(page), access.op);
+        self.watch(page, found, share);
+        let mut served = found;
+        if written {
+            if found == Tier::Pram && share >= MOVES_UP_FROM {
+                self.move_up(page, actions);
+                served = Tier::Dram;
+            }
+            let bits = self.pages.soil(page, self.pages.state(page));
+            self.pages.set_state(page, bits);
+        }
+        actions.act(Action::Hit { found, served });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        if self.pages.tier(page).is_some() {
+            self.pages.leave(page.0);
+            self.all.remove(0, page.0);
+            self.unwatch(page.0);
+        }
+    }
+
+    fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
+        if let Some(page) = self.oldest(tier) {
+            self.expel(page, Reason::Shrunk, actions);
+        }
+    }
+}

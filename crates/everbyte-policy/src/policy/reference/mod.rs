@@ -1,0 +1,8 @@
+//! Slow, obvious implementations of the policies, from the same descriptions and nothing else:
+//! plain vectors, searched from end to end. Tests demand the same actions of both.
+
+mod one_tier;
+mod two_tiers;
+
+pub(super) use one_tier::{arc, belady, clock, lru, s3_fifo, sieve};
+pub(super) use two_tiers::{clock_dwf, clock_migration, four_queue, hybrid, m_clock, pdram};

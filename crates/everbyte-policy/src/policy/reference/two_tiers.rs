@@ -1,0 +1,403 @@
+//! Policies of two tiers. Each keeps one vector of pages, in the order in which its hands and
+//! queues want them.
+
+use super::super::action::{Action, LineMask, Reason, Tier};
+use super::super::residents::Capacity;
+use crate::access::{Access, Op, PageNo};
+
+#[derive(Clone, Copy)]
+struct Page {
+    page: u32,
+    dirty: bool,
+    referenced: bool,
+    /// Written since the hand came by; written once in PRAM.
+    marked: bool,
+    count: u32,
+    rounds: u32,
+}
+
+fn new(access: &Access) -> Page {
+    let dirty = access.op == Op::Write;
+    Page { page: access.page.0, dirty, referenced: false, marked: false, count: 0, rounds: 0 }
+}
+
+fn hit(found: Tier, served: Tier) -> Action {
+    Action::Hit { found, served }
+}
+
+fn fill(access: &Access, tier: Tier) -> Action {
+    Action::Fill { page: access.page, tier, why: Reason::of_miss(access.op) }
+}
+
+fn gone(page: Page, from: Tier, why: Reason) -> Action {
+    if page.dirty {
+        Action::Evict { page: PageNo(page.page), from, why }
+    } else {
+        Action::Drop { page: PageNo(page.page), from, why }
+    }
+}
+
+fn moved(page: Page, to: Tier, why: Reason) -> Action {
+    let (dirty, page) = (page.dirty, PageNo(page.page));
+    Action::Move { page, to, lines: LineMask::ALL, dirty, why }
+}
+
+fn find(pages: &[Page], page: u32) -> Option<usize> {
+    pages.iter().position(|its| its.page == page)
+}
+
+fn each(accesses: &[Access], mut serve: impl FnMut(&Access, &mut Vec<Action>)) -> Vec<Vec<Action>> {
+    let of_one = |access| {
+        let mut actions = Vec::new();
+        serve(access, &mut actions);
+        actions
+    };
+    accesses.iter().map(of_one).collect()
+}
+
+/// Takes the page that a CLOCK would: a queue, oldest first, in which spared pages go to the end.
+fn take_clock_victim(pages: &mut Vec<Page>) -> Page {
+    loop {
+        let page = pages.remove(0);
+        if !page.referenced {
+            return page;
+        }
+        pages.push(Page { referenced: false, ..page });
+    }
+}
+
+/// An arrival that knows nothing but whether it is dirty.
+fn plain(page: Page) -> Page {
+    Page { referenced: false, marked: false, count: 0, rounds: 0, ..page }
+}
+
+pub(in super::super) fn clock_migration(
+    capacity: Capacity,
+    accesses: &[Access],
+) -> Vec<Vec<Action>> {
+    let (mut dram, mut pram) = (Vec::new(), Vec::new());
+    each(accesses, |access, actions| {
+        for (tier, pages) in [(Tier::Dram, &mut dram), (Tier::Pram, &mut pram)] {
+            if let Some(at) = find(pages, access.page.0) {
+                pages[at].referenced = true;
+                pages[at].dirty |= access.op == Op::Write;
+                actions.push(hit(tier, tier));
+                return;
+            }
+        }
+        if dram.len() == capacity.dram as usize {
+            if pram.len() == capacity.pram as usize {
+                let victim = take_clock_victim(&mut pram);
+                actions.push(gone(victim, Tier::Pram, Reason::Victim));
+            }
+            let page = plain(take_clock_victim(&mut dram));
+            pram.push(page);
+            actions.push(moved(page, Tier::Pram, Reason::Victim));
+        }
+        dram.push(new(access));
+        actions.push(fill(access, Tier::Dram));
+    })
+}
+
+/// The place of the first page from the hand on, around, that is as wanted.
+fn from_hand(pages: &[Page], hand: u32, wanted: impl Fn(&Page) -> bool) -> Option<usize> {
+    let after = pages.iter().position(|page| page.page >= hand && wanted(page));
+    after.or_else(|| pages.iter().position(wanted))
+}
+
+/// Takes the page at which a hand over sorted pages stops, and moves the hand behind it.
+fn take_sorted_victim(pages: &mut Vec<Page>, hand: &mut u32) -> Page {
+    loop {
+        let at = from_hand(pages, *hand, |_| true).expect("a full tier has a page");
+        *hand = pages[at].page + 1;
+        if !pages[at].referenced {
+            return pages.remove(at);
+        }
+        pages[at].referenced = false;
+    }
+}
+
+fn insert_sorted(pages: &mut Vec<Page>, page: Page) {
+    pages.push(page);
+    pages.sort_by_key(|page| page.page);
+}
+
+pub(in super::super) fn hybrid(
+    capacity: Capacity,
+    accesses: &[Access],
+    pseudo_code: bool,
+) -> Vec<Vec<Action>> {
+    let (mut dram, mut pram) = (Vec::<Page>::new(), Vec::<Page>::new());
+    let (mut dram_hand, mut pram_hand) = (0, 0);
+    let is_spare = |page: &Page| !page.dirty && !page.referenced;
+    each(accesses, |access, actions| {
+        let write = access.op == Op::Write;
+        let large = write && access.len > 512;
+        if let Some(at) = find(&dram, access.page.0) {
+            let page = &mut dram[at];
+            let reason = if pseudo_code { !page.dirty || large } else { !write || large };
+            page.referenced |= reason;
+            page.dirty |= write;
+            actions.push(hit(Tier::Dram, Tier::Dram));
+            return;
+        }
+        if let Some(at) = find(&pram, access.page.0) {
+            let page = &mut pram[at];
+            page.referenced |= !large || (pseudo_code && !page.dirty);
+            page.dirty |= write;
+            actions.push(hit(Tier::Pram, Tier::Pram));
+            return;
+        }
+        if dram.len() == capacity.dram as usize {
+            let mut page = take_sorted_victim(&mut dram, &mut dram_hand);
+            let pram_is_full = pram.len() == capacity.pram as usize;
+            let why = if page.dirty && !pseudo_code {
+                Some(Reason::DirtyVictim)
+            } else if !pram_is_full {
+                Some(Reason::FreeFrame)
+            } else {
+                pram.iter().any(is_spare).then_some(Reason::ColderPage)
+            };
+            if why.is_some() && pram_is_full {
+                let victim = match from_hand(&pram, pram_hand, is_spare) {
+                    Some(at) => pram.remove(at),
+                    None => take_sorted_victim(&mut pram, &mut pram_hand),
+                };
+                pram_hand = victim.page + 1;
+                actions.push(gone(victim, Tier::Pram, Reason::Victim));
+            }
+            match why {
+                None => actions.push(gone(page, Tier::Dram, Reason::NoRoomBelow)),
+                Some(why) => {
+                    page.referenced = page.dirty;
+                    insert_sorted(&mut pram, page);
+                    actions.push(moved(page, Tier::Pram, why));
+                }
+            }
+        }
+        let referenced = if pseudo_code { !write || large } else { write };
+        insert_sorted(&mut dram, Page { referenced, ..new(access) });
+        actions.push(fill(access, Tier::Dram));
+    })
+}
+
+/// Takes the page at which CLOCK-DWF's hand over DRAM stops. Oldest first.
+fn take_dwf_victim(dram: &mut Vec<Page>) -> Page {
+    loop {
+        let sum: u32 = dram.iter().map(|page| page.count).sum();
+        let hot = dram[0].count as usize * dram.len() > sum as usize;
+        let mut page = dram.remove(0);
+        if page.marked {
+            page.marked = false;
+            page.count += 1;
+            page.rounds = 0;
+        } else if hot && page.rounds < 8 {
+            page.rounds += 1;
+        } else {
+            return page;
+        }
+        dram.push(page);
+    }
+}
+
+pub(in super::super) fn clock_dwf(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let (mut dram, mut pram) = (Vec::<Page>::new(), Vec::<Page>::new());
+    each(accesses, |access, actions| {
+        let write = access.op == Op::Write;
+        if let Some(at) = find(&dram, access.page.0) {
+            dram[at].marked |= write;
+            dram[at].dirty |= write;
+            actions.push(hit(Tier::Dram, Tier::Dram));
+            return;
+        }
+        let in_pram = find(&pram, access.page.0);
+        if let (Some(at), false) = (in_pram, write) {
+            pram[at].referenced = true;
+            actions.push(hit(Tier::Pram, Tier::Pram));
+            return;
+        }
+        if let Some(at) = in_pram {
+            actions.push(moved(pram.remove(at), Tier::Dram, Reason::WriteHot));
+        }
+        let why = if in_pram.is_some() { Reason::Swapped } else { Reason::Victim };
+        let demotes = write && dram.len() == capacity.dram as usize;
+        if (demotes || !write) && pram.len() == capacity.pram as usize {
+            let victim = take_clock_victim(&mut pram);
+            actions.push(gone(victim, Tier::Pram, Reason::Victim));
+        }
+        if demotes {
+            let page = plain(take_dwf_victim(&mut dram));
+            pram.push(page);
+            actions.push(moved(page, Tier::Pram, why));
+        }
+        let (pages, tier) = if write { (&mut dram, Tier::Dram) } else { (&mut pram, Tier::Pram) };
+        pages.push(Page { marked: write, ..new(access) });
+        actions.push(match in_pram {
+            Some(_) => hit(Tier::Pram, Tier::Dram),
+            None => fill(access, tier),
+        });
+    })
+}
+
+fn take_m_clock_victim(dram: &mut Vec<Page>) -> Page {
+    for _ in 0..dram.len() {
+        let page = dram.remove(0);
+        if !page.dirty && !page.referenced {
+            return page;
+        }
+        dram.push(Page { referenced: false, ..page });
+    }
+    take_clock_victim(dram)
+}
+
+pub(in super::super) fn m_clock(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let (mut dram, mut pram) = (Vec::<Page>::new(), Vec::<Page>::new());
+    each(accesses, |access, actions| {
+        let write = access.op == Op::Write;
+        if let Some(at) = find(&dram, access.page.0) {
+            dram[at].referenced = true;
+            dram[at].dirty |= write;
+            actions.push(hit(Tier::Dram, Tier::Dram));
+            return;
+        }
+        let in_pram = find(&pram, access.page.0);
+        let moves_up = in_pram.is_some_and(|at| write && pram[at].marked);
+        if let (Some(at), false) = (in_pram, moves_up) {
+            pram[at].referenced = true;
+            pram[at].marked |= write;
+            pram[at].dirty |= write;
+            actions.push(hit(Tier::Pram, Tier::Pram));
+            return;
+        }
+        if let Some(at) = in_pram {
+            actions.push(moved(pram.remove(at), Tier::Dram, Reason::WriteHot));
+        }
+        let why = if moves_up { Reason::Swapped } else { Reason::Victim };
+        let demotes = write && dram.len() == capacity.dram as usize;
+        if (demotes || !write) && pram.len() == capacity.pram as usize {
+            let victim = take_clock_victim(&mut pram);
+            actions.push(gone(victim, Tier::Pram, Reason::Victim));
+        }
+        if demotes {
+            let page = plain(take_m_clock_victim(&mut dram));
+            pram.push(page);
+            actions.push(moved(page, Tier::Pram, why));
+        }
+        let (pages, tier) = if write { (&mut dram, Tier::Dram) } else { (&mut pram, Tier::Pram) };
+        pages.push(Page { referenced: moves_up, ..new(access) });
+        let in_place = if moves_up { hit(Tier::Pram, Tier::Dram) } else { fill(access, tier) };
+        actions.push(in_place);
+    })
+}
+
+#[derive(Clone, Copy)]
+struct Tracked {
+    page: Page,
+    tier: Tier,
+    /// Writes in PRAM; the share of writes among uses.
+    weight: u8,
+    /// When its queue was last joined.
+    joined: usize,
+}
+
+fn count(pages: &[Tracked], tier: Tier) -> u32 {
+    pages.iter().map(|its| u32::from(its.tier == tier)).sum()
+}
+
+/// A tier with a free frame, the first that has one of those in `order`; else the oldest page goes.
+fn make_room(
+    pages: &mut Vec<Tracked>,
+    capacity: Capacity,
+    order: [Tier; 2],
+    actions: &mut Vec<Action>,
+) -> Tier {
+    for tier in order {
+        if count(pages, tier) < capacity.of(tier) {
+            return tier;
+        }
+    }
+    let oldest = pages.remove(0);
+    actions.push(gone(oldest.page, oldest.tier, Reason::Victim));
+    oldest.tier
+}
+
+/// All pages, the one not used for longest first.
+pub(in super::super) fn pdram(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let mut pages: Vec<Tracked> = Vec::new();
+    let mut now = 0;
+    each(accesses, |access, actions| {
+        now += 1;
+        let write = access.op == Op::Write;
+        let Some(at) = pages.iter().position(|its| its.page.page == access.page.0) else {
+            let tier = make_room(&mut pages, capacity, [Tier::Dram, Tier::Pram], actions);
+            pages.push(Tracked { page: new(access), tier, weight: 0, joined: now });
+            actions.push(fill(access, tier));
+            return;
+        };
+        let mut its = pages.remove(at);
+        let found = its.tier;
+        its.joined = now;
+        its.weight += u8::from(write && found == Tier::Pram);
+        if its.weight == 8 {
+            its.weight = 0;
+            its.tier = Tier::Dram;
+            actions.push(moved(its.page, Tier::Dram, Reason::WriteHot));
+            if count(&pages, Tier::Dram) == capacity.dram {
+                // DRAM's pages are in the order of their last use there, or of their coming.
+                let oldest = pages
+                    .iter_mut()
+                    .filter(|other| other.tier == Tier::Dram)
+                    .min_by_key(|other| other.joined)
+                    .expect("a full tier has a page");
+                oldest.tier = Tier::Pram;
+                actions.push(moved(oldest.page, Tier::Pram, Reason::Swapped));
+            }
+        }
+        actions.push(hit(found, its.tier));
+        its.page.dirty |= write;
+        pages.push(its);
+    })
+}
+
+/// All pages, the one not used for longest first; queues by when a page joined its own.
+pub(in super::super) fn four_queue(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let mut pages: Vec<Tracked> = Vec::new();
+    let mut now = 0;
+    each(accesses, |access, actions| {
+        now += 10;
+        let write = access.op == Op::Write;
+        let Some(at) = pages.iter().position(|its| its.page.page == access.page.0) else {
+            let order = if write { [Tier::Dram, Tier::Pram] } else { [Tier::Pram, Tier::Dram] };
+            let tier = make_room(&mut pages, capacity, order, actions);
+            let weight = if write { 255 } else { 0 };
+            pages.push(Tracked { page: new(access), tier, weight, joined: now });
+            actions.push(fill(access, tier));
+            return;
+        };
+        let mut its = pages.remove(at);
+        let found = its.tier;
+        its.joined = now;
+        its.weight = if write {
+            its.weight + (255 - its.weight).div_ceil(4)
+        } else {
+            its.weight - its.weight.div_ceil(4)
+        };
+        if write && found == Tier::Pram && its.weight >= 192 {
+            its.tier = Tier::Dram;
+            actions.push(moved(its.page, Tier::Dram, Reason::WriteHot));
+            if count(&pages, Tier::Dram) == capacity.dram {
+                let oldest = pages
+                    .iter_mut()
+                    .filter(|other| other.tier == Tier::Dram)
+                    .min_by_key(|other| (other.weight > 127, other.joined))
+                    .expect("a full tier has a page");
+                oldest.tier = Tier::Pram;
+                oldest.joined = now + 1;
+                actions.push(moved(oldest.page, Tier::Pram, Reason::Swapped));
+            }
+        }
+        actions.push(hit(found, its.tier));
+        its.page.dirty |= write;
+        pages.push(its);
+    })
+}

@@ -1,0 +1,170 @@
+//! S3-FIFO: a small queue for what is new, a main queue for what was used there, and a queue of
+//! ghosts that takes what comes back straight to the main queue.
+//!
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction", SOSP 2023: a tenth of the
+//! cache is the small queue; counters go to 3; a page moves to the main queue if it was used twice
+//! in the small one; as many ghosts as the main queue has frames. One tier. Not for pages that are
+//! used again after just longer than the small queue lasts, and never after: it fetches them twice.
+
+use std::collections::VecDeque;
+
+use super::Policy;
+use super::action::{Action, Actions, Reason, Tier};
+use super::lists::Lists;
+use super::residents::{Capacity, Residents, State};
+use super::space::{Space, Table};
+use crate::access::{Access, Op, PageNo};
+
+const SMALL: usize = 0;
+const MAIN: usize = 1;
+const USES_MAX: u8 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Uses {
+    count: u8,
+    in_main: bool,
+}
+
+/// S3-FIFO.
+pub struct S3Fifo<S: Space> {
+    pages: Residents<S>,
+    queues: Lists<S, 2>,
+    uses: S::Table<Uses>,
+    /// The number of a page's departure from the small queue; 0 for pages that are no ghosts.
+    ghosts: S::Table<u32>,
+    ghost_order: VecDeque<(u32, u32)>,
+    departures: u32,
+}
+
+impl<S: Space> S3Fifo<S> {
+    /// An empty cache of one tier.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        Self {
+            pages: Residents::new(space, capacity.in_one_tier()),
+            queues: Lists::new(space),
+            uses: space.table(),
+            ghosts: space.table(),
+            ghost_order: VecDeque::new(),
+            departures: 0,
+        }
+    }
+
+    fn small_max(&self) -> u32 {
+        (self.pages.capacity.dram / 10).max(1)
+    }
+
+    fn haunt(&mut self, page: u32) {
+        self.departures = self.departures.wrapping_add(1).max(1);
+        self.ghosts.set(page, self.departures);
+        self.ghost_order.push_back((page, self.departures));
+        let ghosts_max = self.pages.capacity.dram - self.small_max().min(self.pages.capacity.dram);
+        while self.ghost_order.len() > ghosts_max as usize {
+            if let Some((page, departure)) = self.ghost_order.pop_front()
+                && self.ghosts.get(page) == departure
+            {
+                self.ghosts.set(page, 0);
+            }
+        }
+    }
+
+    fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
+        self.uses.set(page, Uses::default());
+        self.pages.expel(page, why, actions);
+    }
+
+    /// Sorts the oldest pages of the small queue until one goes. Returns whether one did.
+    fn evict_small(&mut self, actions: &mut impl Actions) -> bool {
+        while let Some(page) = self.queues.pop_back(SMALL) {
+            if self.uses.get(page).count < 2 {
+                self.expel(page, Reason::NoEvidence, actions);
+                self.haunt(page);
+                return true;
+            }
+            self.uses.set(page, Uses { count: 0, in_main: true });
+            self.queues.push_front(MAIN, page);
+        }
+        false
+    }
+
+    fn evict_main(&mut self, actions: &mut impl Actions) {
+        while let Some(page) = self.queues.pop_back(MAIN) {
+            let uses = self.uses.get(page);
+            if uses.count == 0 {
+                self.expel(page, Reason::Victim, actions);
+                return;
+            }
+            self.uses.set(page, Uses { count: uses.count - 1, in_main: true });
+            self.queues.push_front(MAIN, page);
+        }
+    }
+}
+
+impl<S: Space> Policy for S3Fifo<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        if state.has(State::DRAM) {
+            let uses = self.uses.get(page);
+            if uses.count < USES_MAX {
+                self.uses.set(page, Uses { count: uses.count + 1, ..uses });
+            }
+            if access.op == Op::Write {
+                let state = self.pages.soil(page, state);
+                self.pages.set_state(page, state);
+            }
+            actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            return;
+        }
+        let returned = self.ghosts.get(page) != 0;
+        if self.pages.is_full(Tier::Dram) {
+            self.reclaim(Tier::Dram, actions);
+        }
+        self.ghosts.set(page, 0);
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.pages.enter(page, Tier::Dram, bits);
+        self.uses.set(page, Uses { count: 0, in_main: returned });
+        self.queues.push_front(if returned { MAIN } else { SMALL }, page);
+        let why = if returned { Reason::GhostHit } else { Reason::of_miss(access.op) };
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        if self.pages.tier(page).is_some() {
+            self.pages.leave(page.0);
+            let queue = if self.uses.get(page.0).in_main { MAIN } else { SMALL };
+            self.queues.remove(queue, page.0);
+            self.uses.set(page.0, Uses::default());
+        }
+    }
+
+    fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        let small_is_full = self.queues.len(SMALL) >= self.small_max();
+        if !(small_is_full && self.evict_small(actions)) {
+            if self.queues.len(MAIN) == 0 {
+                self.queues_move_all();
+            }
+            self.evict_main(actions);
+        }
+    }
+}
+
+impl<S: Space> S3Fifo<S> {
+    /// With an empty main queue the oldest new page has to go, used or not.
+    fn queues_move_all(&mut self) {
+        if let Some(page) = self.queues.pop_back(SMALL) {
+            self.uses.set(page, Uses { count: 0, in_main: true });
+            self.queues.push_front(MAIN, page);
+        }
+    }
+}

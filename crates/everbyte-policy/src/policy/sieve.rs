@@ -1,0 +1,93 @@
+//! SIEVE: a queue in the order of arrival with a bit for pages that were used, and a hand that goes
+//! from old to new, takes the first page without the bit and clears bits on its way.
+//!
+//! Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024. Unlike CLOCK's, a page that is spared
+//! keeps its place, so new pages are tried soon. One tier. Not for loops longer than the cache, and
+//! no scan resistance to speak of on blocks, as its authors say.
+
+use super::Policy;
+use super::action::{Action, Actions, Reason, Tier};
+use super::lists::Lists;
+use super::residents::{Capacity, Residents, State};
+use super::space::Space;
+use crate::access::{Access, Op, PageNo};
+
+/// SIEVE.
+pub struct Sieve<S: Space> {
+    pages: Residents<S>,
+    queue: Lists<S, 1>,
+    /// The page that the hand looks at next; the oldest if there is none.
+    hand: Option<u32>,
+}
+
+impl<S: Space> Sieve<S> {
+    /// An empty cache of one tier.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        let pages = Residents::new(space, capacity.in_one_tier());
+        Self { pages, queue: Lists::new(space), hand: None }
+    }
+
+    fn take(&mut self, page: u32) {
+        if self.hand == Some(page) {
+            self.hand = self.queue.newer(page);
+        }
+        self.queue.remove(0, page);
+    }
+}
+
+impl<S: Space> Policy for Sieve<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let state = self.pages.state(page);
+        if state.has(State::DRAM) {
+            let mut bits = state.with(State::REFERENCED);
+            if access.op == Op::Write {
+                bits = self.pages.soil(page, bits);
+            }
+            self.pages.set_state(page, bits);
+            actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            return;
+        }
+        if self.pages.is_full(Tier::Dram) {
+            self.reclaim(Tier::Dram, actions);
+        }
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.pages.enter(page, Tier::Dram, bits);
+        self.queue.push_front(0, page);
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        if self.pages.tier(page).is_some() {
+            self.pages.leave(page.0);
+            self.take(page.0);
+        }
+    }
+
+    fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        loop {
+            let page = self.hand.or_else(|| self.queue.back(0)).expect("a full tier has a page");
+            let state = self.pages.state(page);
+            if !state.has(State::REFERENCED) {
+                self.hand = Some(page);
+                self.take(page);
+                self.pages.expel(page, Reason::Victim, actions);
+                return;
+            }
+            self.pages.set_state(page, state.without(State::REFERENCED));
+            self.hand = self.queue.newer(page);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The conformance suite of policies, run against each of them, and each against a slow, obvious
+//! implementation of itself.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::reference;
+use super::*;
+use crate::access::{Op, PAGE_BYTES};
+
+const PAGES: u32 = 40;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Access(Access),
+    Remove(u32),
+    Clean(u32),
+    Resize(Capacity),
+}
+
+fn access() -> impl Strategy<Value = Access> {
+    let length = prop_oneof![Just(4096_u16), 1..600_u16, 1..4096_u16];
+    let page = prop_oneof![0..PAGES, 0..PAGES / 4];
+    (page, length, any::<u16>(), any::<bool>()).prop_map(|(page, len, start, write)| Access {
+        page: PageNo(page),
+        start: start % (4097 - len),
+        len,
+        op: if write { Op::Write } else { Op::Read },
+    })
+}
+
+fn capacity() -> impl Strategy<Value = Capacity> {
+    (1..8_u32, 1..16_u32).prop_map(|(dram, pram)| Capacity { dram, pram })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        40 => access().prop_map(Step::Access),
+        2 => (0..PAGES).prop_map(Step::Remove),
+        2 => (0..PAGES).prop_map(Step::Clean),
+        1 => capacity().prop_map(Step::Resize),
+    ];
+    proptest::collection::vec(step, 1..400)
+}
+
+/// Believes nothing but the actions, and objects to those that cannot be.
+struct Judge {
+    /// Where pages are, and whether they are dirty.
+    pages: BTreeMap<u32, (Tier, bool)>,
+    capacity: Capacity,
+    access: Option<Access>,
+    served: u32,
+}
+
+impl Judge {
+    fn new(capacity: Capacity) -> Self {
+        Self { pages: BTreeMap::new(), capacity, access: None, served: 0 }
+    }
+
+    fn used(&self, tier: Tier) -> usize {
+        self.pages.values().filter(|(its, _)| *its == tier).count()
+    }
+
+    fn serve(&mut self, page: PageNo, tier: Tier) {
+        let access = self.access.expect("pages are served during an access only");
+        assert_eq!(access.page, page);
+        let place = self.pages.get_mut(&page.0).expect("a page is there when it is served");
+        assert_eq!(place.0, tier, "served where the page is not");
+        place.1 |= access.op == Op::Write;
+        self.served += 1;
+    }
+
+    fn leave(&mut self, page: PageNo, from: Tier, dirty: bool) {
+        let place = self.pages.remove(&page.0);
+        assert_eq!(place, Some((from, dirty)), "{page:?} left as what it was not");
+    }
+}
+
+impl Actions for Judge {
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Hit { found, served } => {
+                let page = self.access.expect("a hit belongs to an access").page;
+                assert!(found == served || (found, served) == (Tier::Pram, Tier::Dram));
+                self.serve(page, served);
+            }
+            Action::Fill { page, tier, .. } => {
+                assert_eq!(self.pages.insert(page.0, (tier, false)), None, "filled twice");
+                self.serve(page, tier);
+            }
+            Action::Move { page, to, lines, dirty, .. } => {
+                let from = if to == Tier::Dram { Tier::Pram } else { Tier::Dram };
+                self.leave(page, from, dirty);
+                self.pages.insert(page.0, (to, dirty));
+                assert_eq!(lines.bytes(), PAGE_BYTES);
+            }
+            Action::Copy { .. } => panic!("the tiers of this policy are exclusive"),
+            Action::Drop { page, from, .. } => self.leave(page, from, false),
+            Action::Evict { page, from, .. } => self.leave(page, from, true),
+        }
+        assert!(self.used(Tier::Pram) <= self.capacity.pram as usize, "PRAM is over its capacity");
+        assert!(self.used(Tier::Dram) <= self.capacity.dram as usize + 1, "DRAM is far too full");
+    }
+}
+
+fn agree<P: Policy>(policy: &P, judge: &Judge) {
+    for page in 0..PAGES {
+        let place = judge.pages.get(&page);
+        assert_eq!(policy.residents().tier(PageNo(page)), place.map(|place| place.0));
+        let dirty = place.is_some_and(|place| place.1);
+        assert_eq!(policy.residents().is_dirty(PageNo(page)), dirty);
+        let mut dirty = judge.pages.range(page..).filter(|(_, place)| place.1);
+        let next = policy.residents().next_dirty(PageNo(page)).map(|page| page.0);
+        assert_eq!(next, dirty.next().map(|(page, _)| *page));
+    }
+    for tier in [Tier::Dram, Tier::Pram] {
+        assert_eq!(policy.residents().used().of(tier) as usize, judge.used(tier));
+        assert!(judge.used(tier) <= judge.capacity.of(tier) as usize, "{tier:?} is too full");
+    }
+}
+
+fn conform<P: Policy>(mut policy: P, steps: &[Step], two_tiers: bool) {
+    let mut judge = Judge::new(policy.residents().capacity());
+    for step in steps {
+        match step {
+            Step::Access(access) => {
+                judge.access = Some(*access);
+                judge.served = 0;
+                policy.access(*access, &mut judge);
+                assert_eq!(judge.served, 1, "an access is served once");
+                judge.access = None;
+            }
+            Step::Remove(page) => {
+                policy.remove(PageNo(*page));
+                judge.pages.remove(page);
+            }
+            Step::Clean(page) => {
+                policy.cleaned(PageNo(*page));
+                if let Some(place) = judge.pages.get_mut(page) {
+                    place.1 = false;
+                }
+            }
+            Step::Resize(capacity) => {
+                let capacity = if two_tiers { *capacity } else { capacity.in_one_tier() };
+                // Until the resize is over, the old pages are there.
+                judge.capacity = Capacity { dram: u32::MAX - 1, pram: u32::MAX };
+                policy.resize(capacity, &mut judge);
+                judge.capacity = capacity;
+            }
+        }
+        agree(&policy, &judge);
+    }
+}
+
+fn actions_of<P: Policy>(mut policy: P, steps: &[Step]) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for step in steps {
+        match step {
+            Step::Access(access) => policy.access(*access, &mut actions),
+            Step::Remove(page) => policy.remove(PageNo(*page)),
+            Step::Clean(page) => policy.cleaned(PageNo(*page)),
+            Step::Resize(capacity) => policy.resize(*capacity, &mut actions),
+        }
+    }
+    actions
+}
+
+/// Both spaces do the same, and what they do conforms.
+macro_rules! conformance {
+    ($($test:ident: $policy:ident($($config:expr),*), $two_tiers:expr;)*) => {
+        proptest! {
+            $(#[test]
+            fn $test(capacity in capacity(), steps in steps()) {
+                let space = Dense { pages: PAGES };
+                conform($policy::new(space, capacity $(, $config)*), &steps, $two_tiers);
+                let dense = actions_of($policy::new(space, capacity $(, $config)*), &steps);
+                let sparse = actions_of($policy::new(Sparse, capacity $(, $config)*), &steps);
+                prop_assert_eq!(dense, sparse);
+            })*
+        }
+    };
+}
+
+const PSEUDO_CODE: HybridConfig =
+    HybridConfig { small_write_bytes: 512, dirty_victims: DirtyVictims::MoveLikeClean };
+
+conformance! {
+    everbyte_conforms: Everbyte(HybridConfig::default()), true;
+    hybrid_conforms: Hybrid(HybridConfig::default()), true;
+    hybrid_of_the_pseudo_code_conforms: Hybrid(PSEUDO_CODE), true;
+    clock_migration_conforms: ClockMigration(), true;
+    clock_dwf_conforms: ClockDwf(), true;
+    m_clock_conforms: MClock(), true;
+    four_queue_conforms: FourQueue(), true;
+    pdram_conforms: Pdram(), true;
+    lru_conforms: Lru(), false;
+    clock_conforms: Clock(), false;
+    sieve_conforms: Sieve(), false;
+    s3_fifo_conforms: S3Fifo(), false;
+    arc_conforms: Arc(), false;
+}
+
+fn accesses() -> impl Strategy<Value = Vec<Access>> {
+    proptest::collection::vec(access(), 1..500)
+}
+
+/// The actions of a policy, by access.
+fn by_access(mut policy: impl Policy, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let each = accesses.iter().map(|&access| {
+        let mut actions = Vec::new();
+        policy.access(access, &mut actions);
+        actions
+    });
+    each.collect()
+}
+
+macro_rules! same_as_reference {
+    ($($test:ident: $policy:expr, $reference:expr;)*) => {
+        proptest! {
+            $(#[test]
+            fn $test(capacity in capacity(), accesses in accesses()) {
+                let policy: fn(Dense, Capacity, &[Access]) -> _ = $policy;
+                let reference: fn(Capacity, &[Access]) -> Vec<Vec<Action>> = $reference;
+                let space = Dense { pages: PAGES };
+                let ours = by_access(policy(space, capacity, &accesses), &accesses);
+                let theirs = reference(capacity, &accesses);
+                for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+                    prop_assert_eq!(ours, theirs, "at access {} of {:?}", number, accesses);
+                }
+                prop_assert_eq!(ours.len(), theirs.len());
+            })*
+        }
+    };
+}
+
+same_as_reference! {
+    lru_is_lru: |s, c, _| Lru::new(s, c), reference::lru;
+    clock_is_clock: |s, c, _| Clock::new(s, c), reference::clock;
+    sieve_is_sieve: |s, c, _| Sieve::new(s, c), reference::sieve;
+    s3_fifo_is_s3_fifo: |s, c, _| S3Fifo::new(s, c), reference::s3_fifo;
+    arc_is_arc: |s, c, _| Arc::new(s, c), reference::arc;
+    belady_is_belady: |s, c, a| Belady::new(s, c, a), reference::belady;
+    clock_migration_is_clock_migration: |s, c, _| ClockMigration::new(s, c),
+        reference::clock_migration;
+    hybrid_is_the_papers_text: |s, c, _| Hybrid::new(s, c, HybridConfig::default()),
+        |c, a| reference::hybrid(c, a, false);
+    hybrid_is_the_papers_pseudo_code: |s, c, _| Hybrid::new(s, c, PSEUDO_CODE),
+        |c, a| reference::hybrid(c, a, true);
+    clock_dwf_is_clock_dwf: |s, c, _| ClockDwf::new(s, c), reference::clock_dwf;
+    m_clock_is_m_clock: |s, c, _| MClock::new(s, c), reference::m_clock;
+    pdram_is_pdram: |s, c, _| Pdram::new(s, c), reference::pdram;
+    four_queue_is_four_queue: |s, c, _| FourQueue::new(s, c), reference::four_queue;
+}
+
+#[test]
+fn hybrid_writes_back_in_the_order_of_sectors() {
+    let pages = 4000;
+    let capacity = Capacity { dram: 100, pram: 300 };
+    let mut policy = Hybrid::new(Dense { pages }, capacity, HybridConfig::default());
+    let mut actions = Vec::new();
+    for number in 0..pages {
+        // A walk over all pages that jumps about.
+        let page = PageNo(number * 1201 % pages);
+        policy.access(Access { page, start: 0, len: 4096, op: Op::Write }, &mut actions);
+    }
+    let evicted: Vec<u32> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Evict { page, .. } => Some(page.0),
+            _ => None,
+        })
+        .collect();
+    let descents = evicted.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert!(evicted.len() > 3000);
+    assert!(descents * 100 < evicted.len(), "{descents} descents in {}", evicted.len());
+}
