@@ -4,7 +4,7 @@
 //! After M-CLOCK by Lee, Yoo, Kim and Bahn, of which we had no full text, hence "-like". From what is
 //! told of it: two CLOCKs, the lazy move (the first write sets a bit, the next moves the page),
 //! and clean cold victims first. Ours: what is read comes to PRAM, what is written to DRAM; the
-//! hand looks for a clean unreferenced page for one round of DRAM at most, during which it clears
+//! hand looks at up to 64 pages for one that is clean and unreferenced, clearing reference
 //! bits, then takes the first unreferenced one; what leaves DRAM moves to PRAM.
 //!
 //! Not for small writes that repeat: every second one moves two pages.
@@ -18,6 +18,8 @@ use crate::access::{Access, Op, PageNo};
 
 /// The page was written once since it came to PRAM.
 const WRITTEN_ONCE: State = State::MARK_A;
+/// Pages of DRAM that the hand looks at for a clean one.
+const LOOK_MAX: u32 = 64;
 
 /// Two CLOCKs with lazy moves.
 pub struct MClock<S: Space> {
@@ -35,7 +37,7 @@ impl<S: Space> MClock<S> {
     }
 
     fn dram_victim(&mut self) -> u32 {
-        for _ in 0..self.pages.used().dram {
+        for _ in 0..self.pages.used().dram.min(LOOK_MAX) {
             let page = self.dram.advance();
             let state = self.pages.state(page);
             if !state.has(State::REFERENCED.with(State::DIRTY)) {

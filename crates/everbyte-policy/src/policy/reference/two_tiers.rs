@@ -240,7 +240,7 @@ pub(in super::super) fn clock_dwf(capacity: Capacity, accesses: &[Access]) -> Ve
 }
 
 fn take_m_clock_victim(dram: &mut Vec<Page>) -> Page {
-    for _ in 0..dram.len() {
+    for _ in 0..dram.len().min(64) {
         let page = dram.remove(0);
         if !page.dirty && !page.referenced {
             return page;
