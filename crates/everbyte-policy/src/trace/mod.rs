@@ -1,1 +1,78 @@
 //! Traces: readers of the usual formats, our own format, and generators.
+//!
+//! A trace is a stream of [`Request`]s. [`TraceReader`] reads one from a file, standard input or
+//! any other source, compressed with zstd or not, in one of the [`Format`]s; [`PageTraceBuilder`]
+//! cuts requests into pages; [`Summary`] counts them; [`CsvWriter`] writes our own format;
+//! [`generate`] makes traces up.
+//!
+//! Invariants: readers stream, so their memory is bounded whatever a trace says, but for the calls
+//! of a Mobibench trace, which have to be sorted and are counted; every request that comes out of a
+//! reader ends at [`OFFSET_MAX`] or before it; whatever is wrong with a trace is a [`TraceError`]
+//! that names the trace, the line or record, and what was found there.
+//!
+//! Knows nothing of policies and costs.
+
+mod blkparse;
+mod csv;
+mod detect;
+mod disksim;
+mod error;
+mod fields;
+mod files;
+mod fio;
+pub mod generate;
+mod input;
+mod mobibench;
+mod msr;
+mod oracle_general;
+mod pages;
+mod reader;
+mod spc;
+mod summary;
+mod vscsi;
+
+#[cfg(test)]
+mod tests;
+
+pub use csv::CsvWriter;
+pub use error::{Place, Problem, TraceError};
+pub use files::FileNames;
+pub use pages::{PageLimits, PageTraceBuilder};
+pub use reader::{Format, ReadOptions, TraceReader, read_pages, summarise};
+pub use summary::Summary;
+
+/// No request ends beyond this byte: offsets are signed in every system that traces come from.
+pub const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// Bytes of a sector, the unit of places in most block traces.
+const SECTOR_BYTES: u64 = 512;
+
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RequestOp {
+    /// Read bytes.
+    Read,
+    /// Write bytes.
+    Write,
+    /// Make what was written durable; offset and length say nothing.
+    Flush,
+    /// Forget the bytes.
+    Trim,
+    /// Make the bytes zero.
+    Zero,
+}
+
+/// One request of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// When, in ns. From which moment on is the trace's affair.
+    pub time_ns: u64,
+    /// What is asked for.
+    pub op: RequestOp,
+    /// Number of the file or device, from 0 on; [`TraceReader::files`] has the names.
+    pub file: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}

@@ -1,0 +1,101 @@
+//! Our own format: lines of `time_ns,op,file,offset,len`.
+//!
+//! `op` is one letter: R read, W write, F flush, T trim, Z zero. `file` is any text without commas
+//! and control characters; offset and length are bytes, and say nothing in a flush. A first line
+//! with the names of the fields may be there. The writer escapes names as URIs do, with `%`.
+
+use std::io::{self, Write};
+
+use super::error::Problem;
+use super::fields::{next, number};
+use super::files::FileNames;
+use super::reader::{Item, LineFormat};
+use super::{Request, RequestOp};
+
+const HEADER: &str = "time_ns,op,file,offset,len";
+
+/// The reader's side.
+#[derive(Default)]
+pub(crate) struct Csv {
+    has_begun: bool,
+}
+
+impl LineFormat for Csv {
+    fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
+        if !std::mem::replace(&mut self.has_begun, true) && line.trim() == HEADER {
+            return Ok(Item::Nothing);
+        }
+        let mut fields = line.split(',');
+        let time_ns = number(next(&mut fields, "time")?, "time")?;
+        let op = operation(next(&mut fields, "operation")?)?;
+        let file = files.number(next(&mut fields, "file")?)?;
+        let offset = number(next(&mut fields, "offset")?, "offset")?;
+        let len = number(next(&mut fields, "length")?, "length")?;
+        if let Some(more) = fields.next() {
+            return Err(Problem::field("end of the line", more, "five fields in all"));
+        }
+        Ok(Item::Request(Request { time_ns, op, file, offset, len }))
+    }
+}
+
+fn operation(text: &str) -> Result<RequestOp, Problem> {
+    Ok(match text {
+        "R" => RequestOp::Read,
+        "W" => RequestOp::Write,
+        "F" => RequestOp::Flush,
+        "T" => RequestOp::Trim,
+        "Z" => RequestOp::Zero,
+        other => return Err(Problem::field("operation", other, "R, W, F, T or Z")),
+    })
+}
+
+/// Writes requests in our format.
+#[derive(Debug)]
+pub struct CsvWriter<W: Write> {
+    out: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> CsvWriter<W> {
+    /// Writes the names of the fields.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        writeln!(out, "{HEADER}")?;
+        Ok(Self { out, line: Vec::new() })
+    }
+
+    /// Writes a request to the file `name`; [`Request::file`] says nothing here.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write(&mut self, request: &Request, name: &str) -> io::Result<()> {
+        let letter = match request.op {
+            RequestOp::Read => 'R',
+            RequestOp::Write => 'W',
+            RequestOp::Flush => 'F',
+            RequestOp::Trim => 'T',
+            RequestOp::Zero => 'Z',
+        };
+        self.line.clear();
+        write!(self.line, "{},{letter},", request.time_ns)?;
+        for byte in name.bytes() {
+            match byte {
+                b',' | b'%' | 0..=b' ' | 0x7F => write!(self.line, "%{byte:02X}")?,
+                plain => self.line.push(plain),
+            }
+        }
+        writeln!(self.line, ",{},{}", request.offset, request.len)?;
+        self.out.write_all(&self.line)
+    }
+
+    /// Hands everything on that was written, and gives the output back.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}

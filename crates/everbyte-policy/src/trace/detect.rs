@@ -1,0 +1,88 @@
+//! Which format a trace has, told from its beginning.
+//!
+//! A beginning that several formats could have does not exist among those that are told apart here,
+//! but one that is none of them may look like one: the readers find that out.
+
+use super::blkparse::is_device;
+use super::mobibench::is_call;
+use super::oracle_general::RECORD_BYTES;
+use super::reader::Format;
+use super::vscsi::{V1_BYTES, V2_BYTES, Vscsi, little_endian};
+
+/// Records by which a binary format is known.
+const RECORDS: usize = 16;
+/// Seconds that lie between two requests of an oracleGeneral trace, at most.
+const PAUSE_S_MAX: u64 = 30 * 24 * 3600;
+
+/// The format of the trace that begins with `head`, if it is known.
+pub(crate) fn format_of(head: &[u8]) -> Option<Format> {
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
+    if head.iter().take(V2_BYTES).all(is_text) {
+        let head = String::from_utf8_lossy(head);
+        return head.lines().map(str::trim).find(|line| !line.is_empty()).and_then(of_line);
+    }
+    of_records(head)
+}
+
+fn of_line(line: &str) -> Option<Format> {
+    if line.starts_with("fio version") {
+        return Some(Format::Fio);
+    }
+    let names = ["time_ns,op,", "Timestamp,Hostname,"];
+    let named = [Format::Csv, Format::Msr].into_iter().zip(names);
+    if let Some((format, _)) = named.into_iter().find(|(_, names)| line.starts_with(names)) {
+        return Some(format);
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    if words.len() >= 6 && is_device(words[0]) {
+        return Some(Format::Blkparse);
+    }
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    match fields.as_slice() {
+        [_, "R" | "W" | "F" | "T" | "Z", _, _, _] => Some(Format::Csv),
+        [_, _, _, kind, _, _, ..] if ["read", "write"].contains(&&*kind.to_lowercase()) => {
+            Some(Format::Msr)
+        }
+        [_, _, _, "R" | "r" | "W" | "w", _, ..] => Some(Format::Spc),
+        _ => of_words(&words),
+    }
+}
+
+fn of_words(words: &[&str]) -> Option<Format> {
+    let is_number = |word: &&str| word.parse::<f64>().is_ok();
+    match words {
+        [thread, time, call, ..] if is_number(thread) && is_number(time) && is_call(call) => {
+            Some(Format::Mobibench)
+        }
+        [time, device, block, blocks, _]
+            if [time, device, block, blocks].into_iter().all(is_number) =>
+        {
+            Some(Format::Disksim)
+        }
+        _ => None,
+    }
+}
+
+fn of_records(head: &[u8]) -> Option<Format> {
+    let is_vscsi = |version: Vscsi, bytes: usize| {
+        let (at, number) = version.version_at();
+        let mut records = head.chunks_exact(bytes).take(RECORDS).peekable();
+        records.peek().is_some() && records.all(|record| record[at] == number)
+    };
+    if is_vscsi(Vscsi::V2, V2_BYTES) {
+        return Some(Format::VscsiV2);
+    }
+    if is_vscsi(Vscsi::V1, V1_BYTES) {
+        return Some(Format::VscsiV1);
+    }
+    let mut records = head.chunks_exact(RECORD_BYTES).take(RECORDS).peekable();
+    let mut before = None;
+    let is_oracle = records.peek().is_some()
+        && records.all(|record| {
+            let time = little_endian(&record[..4]);
+            let pause = time.checked_sub(before.replace(time).unwrap_or(time));
+            let next = little_endian(&record[16..24]).cast_signed();
+            pause.is_some_and(|pause| pause <= PAUSE_S_MAX) && next >= -1
+        });
+    is_oracle.then_some(Format::OracleGeneral)
+}

@@ -1,0 +1,173 @@
+//! What can be wrong with a trace, and where.
+
+use std::fmt;
+use std::io;
+
+use super::Format;
+
+/// Bytes of a wrong value that an error shows at most.
+const SHOWN_BYTES: usize = 40;
+
+/// A place in a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The trace's path, or what stands for it.
+    pub trace: String,
+    /// Number of the line or record, from 1 on; 0 before the first one.
+    pub number: u64,
+    /// Whether the trace has records of bytes, not lines of text.
+    pub is_binary: bool,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.is_binary { "record" } else { "line" };
+        match self.number {
+            0 => write!(f, "{}", self.trace),
+            number => write!(f, "{}, {unit} {number}", self.trace),
+        }
+    }
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The source failed, is missing, or ends within compressed data.
+    #[error("{place}: cannot be read: {source}")]
+    Read {
+        /// How far it was read.
+        place: Place,
+        /// The source's error.
+        source: io::Error,
+    },
+    /// The beginning looks like none of the formats.
+    #[error(
+        "{trace}: looks like none of the known formats; name the format if it is one of: {}",
+        Format::names()
+    )]
+    UnknownFormat {
+        /// The trace.
+        trace: String,
+    },
+    /// The format says nothing of reads and writes.
+    #[error(
+        "{trace}: the format {format} does not say what is read and what is written; ask for all \
+         requests to be taken as reads, if that is what you want"
+    )]
+    NoOperations {
+        /// The trace.
+        trace: String,
+        /// Its format.
+        format: Format,
+    },
+    /// A line or record is wrong.
+    #[error("{place}: {problem}")]
+    Wrong {
+        /// Which.
+        place: Place,
+        /// How.
+        problem: Problem,
+    },
+}
+
+/// What is wrong with a line or record.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A field is not there.
+    #[error("the {field} is missing")]
+    Missing {
+        /// Its name.
+        field: &'static str,
+    },
+    /// A field holds something else than it should.
+    #[error("the {field} is {value:?}, not {wanted}")]
+    Field {
+        /// Its name.
+        field: &'static str,
+        /// What it holds, shortened.
+        value: String,
+        /// What it should hold.
+        wanted: &'static str,
+    },
+    /// A number is below 0.
+    #[error("the {field} is negative: {value}")]
+    Negative {
+        /// The field's name.
+        field: &'static str,
+        /// The number.
+        value: String,
+    },
+    /// A number does not fit.
+    #[error("the {field} is too large: {value}")]
+    TooLarge {
+        /// The field's name.
+        field: &'static str,
+        /// The number.
+        value: String,
+    },
+    /// The request leaves the range of offsets.
+    #[error("{len} bytes at {offset} end beyond the largest offset, 2^63 - 1")]
+    BeyondEnd {
+        /// First byte of the request.
+        offset: u64,
+        /// Bytes of it.
+        len: u64,
+    },
+    /// The request is larger than requests may be.
+    #[error("a request of {len} bytes is larger than the limit of {max} bytes")]
+    RequestTooLarge {
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes that requests may have.
+        max: u64,
+    },
+    /// The trace ends within a record.
+    #[error("the trace ends after {have} of {want} bytes: it was cut off")]
+    CutOff {
+        /// Bytes that are there.
+        have: usize,
+        /// Bytes of a record.
+        want: usize,
+    },
+    /// A line goes on and on.
+    #[error("the line is longer than {max} bytes: is this text?")]
+    LineTooLong {
+        /// Bytes that a line may have.
+        max: usize,
+    },
+    /// A line is no text.
+    #[error("the line is no UTF-8 text")]
+    NotText,
+    /// The record is not of the format that was expected.
+    #[error("{found} where {wanted} should be: not this format")]
+    WrongFormat {
+        /// What was found, shortened.
+        found: String,
+        /// What should be there.
+        wanted: &'static str,
+    },
+    /// There is more of something than there may be.
+    #[error("there are more than {max} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        max: u64,
+    },
+}
+
+impl Problem {
+    pub(crate) fn field(field: &'static str, value: &str, wanted: &'static str) -> Self {
+        Self::Field { field, value: shortened(value), wanted }
+    }
+}
+
+/// `text`, cut to what an error may show of it.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_BYTES) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,55 @@
+//! Names of the files and devices of a trace, numbered in the order of their first request.
+
+use rustc_hash::FxHashMap;
+
+use super::Problem;
+
+/// Names that a trace may have. A table of them must fit into memory whatever a trace says.
+const NAMES_MAX: u32 = 1 << 20;
+
+/// See the module's head.
+#[derive(Default, Debug)]
+pub struct FileNames {
+    names: Vec<Box<str>>,
+    numbers: FxHashMap<Box<str>, u32>,
+    /// The number asked for last: traces stay with a file for a while.
+    last: u32,
+}
+
+impl FileNames {
+    /// The name of file `number`.
+    #[must_use]
+    pub fn name(&self, number: u32) -> Option<&str> {
+        self.names.get(number as usize).map(AsRef::as_ref)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The number of `name`, a new one if it was never seen.
+    pub(crate) fn number(&mut self, name: &str) -> Result<u32, Problem> {
+        if self.names.get(self.last as usize).is_some_and(|last| **last == *name) {
+            return Ok(self.last);
+        }
+        if let Some(&number) = self.numbers.get(name) {
+            self.last = number;
+            return Ok(number);
+        }
+        let number = u32::try_from(self.names.len()).ok().filter(|&number| number < NAMES_MAX);
+        let too_many = Problem::TooMany { what: "files", max: u64::from(NAMES_MAX) };
+        let number = number.ok_or(too_many)?;
+        self.names.push(name.into());
+        self.numbers.insert(name.into(), number);
+        self.last = number;
+        Ok(number)
+    }
+}

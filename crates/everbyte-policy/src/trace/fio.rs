@@ -1,0 +1,77 @@
+//! fio's I/O logs, versions 2 and 3.
+//!
+//! A first line `fio version N iolog`, then lines of `file action [offset length]`, which have the
+//! time in us before them in version 3. Files are added, opened and closed; requests are read,
+//! write, trim, sync, datasync and sync_file_range. In version 2 time passes in `wait`, whose offset
+//! is the time in us. Source: fio's documentation, "Trace file format v2" and "v3", and `iolog.c`
+//! for the unit of time.
+
+use super::error::Problem;
+use super::fields::{next, number, scaled};
+use super::files::FileNames;
+use super::reader::{Item, LineFormat};
+use super::{Request, RequestOp};
+
+/// Before the first line, which has the version.
+const NO_VERSION: u8 = 0;
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Fio {
+    version: u8,
+    /// In version 2, how long was waited, in us.
+    waited_us: u64,
+}
+
+impl LineFormat for Fio {
+    fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
+        if self.version == NO_VERSION {
+            self.version = match line.trim() {
+                "fio version 2 iolog" => 2,
+                "fio version 3 iolog" => 3,
+                other => {
+                    let wanted = "\"fio version 2 iolog\" or \"fio version 3 iolog\"";
+                    return Err(Problem::field("first line", other, wanted));
+                }
+            };
+            return Ok(Item::Nothing);
+        }
+        let mut fields = line.split_whitespace();
+        let time_us = match self.version {
+            2 => self.waited_us,
+            _ => number(next(&mut fields, "time")?, "time")?,
+        };
+        let name = next(&mut fields, "file")?;
+        let op = match next(&mut fields, "action")? {
+            "read" => RequestOp::Read,
+            "write" => RequestOp::Write,
+            "trim" => RequestOp::Trim,
+            "sync" | "datasync" | "sync_file_range" => RequestOp::Flush,
+            "wait" => {
+                self.wait(number(next(&mut fields, "time to wait")?, "time to wait")?)?;
+                return Ok(Item::Nothing);
+            }
+            "add" | "open" | "close" => return Ok(Item::Nothing),
+            other => {
+                let wanted = "add, open, close, wait, read, write, trim, sync or datasync";
+                return Err(Problem::field("action", other, wanted));
+            }
+        };
+        let mut bytes = |field| match (fields.next(), op) {
+            (None, RequestOp::Flush) => Ok(0),
+            (None, _) => Err(Problem::Missing { field }),
+            (Some(text), _) => number(text, field),
+        };
+        let (offset, len) = (bytes("offset")?, bytes("length")?);
+        let time_ns = scaled(time_us, 1000, "time")?;
+        Ok(Item::Request(Request { time_ns, op, file: files.number(name)?, offset, len }))
+    }
+}
+
+impl Fio {
+    fn wait(&mut self, us: u64) -> Result<(), Problem> {
+        let too_large = Problem::TooLarge { field: "time", value: us.to_string() };
+        self.waited_us = self.waited_us.checked_add(us).ok_or(too_large)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! The system calls of Android applications, as Mobibench replays them: lines of
+//! `thread time_us call arguments`.
+//!
+//! `read fd len` and `write fd len` go on where the descriptor stands; `pread fd offset len` and
+//! `pwrite` say where; `fsync fd result`; `open path flags fd` puts the descriptor to the beginning.
+//! A length of -1 is a call that failed, and is passed over. Lines are grouped by thread, so all
+//! are read and sorted by time first, those of one time in the order of the trace.
+//!
+//! Paths are mostly made unreadable in these traces, and many descriptors are sockets and pipes. So
+//! a file is a descriptor, and only those count that are read or written at a place of their own
+//! choice somewhere in the trace. Source: Jeong, Lee, Hwang, Lee, Won, "AndroStep: Android Storage
+//! Performance Analysis Tool" (Software Engineering Workshops, 2013), whose published traces show the form.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::error::Problem;
+use super::fields::{next, number, scaled};
+use super::files::FileNames;
+use super::reader::{Item, LineFormat};
+use super::{OFFSET_MAX, Request, RequestOp};
+
+/// Calls that are kept to be sorted, at most.
+const CALLS_MAX: usize = 1 << 24;
+
+/// What a call does to a descriptor.
+#[derive(Clone, Copy)]
+enum Action {
+    Open,
+    /// With a place, unless it goes on where the descriptor stands.
+    Transfer(RequestOp, Option<u64>, u64),
+    Sync,
+}
+
+struct Call {
+    time_ns: u64,
+    descriptor: u32,
+    action: Action,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Mobibench {
+    calls: Vec<Call>,
+    /// Descriptors that are files for sure.
+    places: FxHashSet<u32>,
+}
+
+/// Whether `text` may be the name of a call.
+pub(crate) fn is_call(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+impl LineFormat for Mobibench {
+    fn item(&mut self, line: &str, _: &mut FileNames) -> Result<Item, Problem> {
+        let mut fields = line.split_whitespace();
+        number(next(&mut fields, "thread")?, "thread")?;
+        let time_us = number(next(&mut fields, "time")?, "time")?;
+        let time_ns = scaled(time_us, 1000, "time")?;
+        let call = next(&mut fields, "call")?;
+        let op = match call {
+            "read" | "pread" | "pread64" => RequestOp::Read,
+            "write" | "pwrite" | "pwrite64" => RequestOp::Write,
+            "fsync" | "fdatasync" => RequestOp::Flush,
+            "open" => {
+                let descriptor = fields.last().ok_or(Problem::Missing { field: "descriptor" })?;
+                if let Ok(descriptor) = descriptor.parse() {
+                    self.keep(Call { time_ns, descriptor, action: Action::Open })?;
+                }
+                return Ok(Item::Nothing);
+            }
+            other if is_call(other) => return Ok(Item::Nothing),
+            other => return Err(Problem::field("call", other, "the name of a system call")),
+        };
+        let descriptor = number(next(&mut fields, "descriptor")?, "descriptor")?;
+        let too_large = Problem::TooLarge { field: "descriptor", value: descriptor.to_string() };
+        let descriptor = u32::try_from(descriptor).map_err(|_| too_large)?;
+        let action = match op {
+            RequestOp::Flush => Action::Sync,
+            _ => {
+                let place = match call.starts_with('p') {
+                    true => Some(number(next(&mut fields, "offset")?, "offset")?),
+                    false => None,
+                };
+                let len = next(&mut fields, "length")?;
+                if len == "-1" {
+                    return Ok(Item::Nothing);
+                }
+                if place.is_some() {
+                    self.places.insert(descriptor);
+                }
+                Action::Transfer(op, place, number(len, "length")?)
+            }
+        };
+        self.keep(Call { time_ns, descriptor, action })?;
+        Ok(Item::Requests(Vec::new()))
+    }
+
+    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
+        let mut calls = std::mem::take(&mut self.calls);
+        calls.sort_by_key(|call| call.time_ns);
+        let mut positions = FxHashMap::default();
+        let mut requests = Vec::new();
+        for Call { time_ns, descriptor, action } in calls {
+            if !self.places.contains(&descriptor) {
+                continue;
+            }
+            let file = files.number(&descriptor.to_string())?;
+            let position: &mut u64 = positions.entry(descriptor).or_default();
+            let (op, offset, len) = match action {
+                Action::Open => {
+                    *position = 0;
+                    continue;
+                }
+                Action::Sync => (RequestOp::Flush, 0, 0),
+                Action::Transfer(op, Some(place), len) => (op, place, len),
+                Action::Transfer(op, None, len) => {
+                    let offset = *position;
+                    let end = offset.checked_add(len).filter(|end| *end <= OFFSET_MAX);
+                    *position = end.ok_or(Problem::BeyondEnd { offset, len })?;
+                    (op, offset, len)
+                }
+            };
+            requests.push(Request { time_ns, op, file, offset, len });
+        }
+        Ok(requests)
+    }
+}
+
+impl Mobibench {
+    fn keep(&mut self, call: Call) -> Result<(), Problem> {
+        if self.calls.len() == CALLS_MAX {
+            return Err(Problem::TooMany { what: "calls to be sorted", max: CALLS_MAX as u64 });
+        }
+        self.calls.push(call);
+        Ok(())
+    }
+}

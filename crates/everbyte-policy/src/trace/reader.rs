@@ -1,0 +1,340 @@
+//! [`TraceReader`]: requests from a trace of any format.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::str::FromStr;
+
+use super::error::{Problem, TraceError};
+use super::files::FileNames;
+use super::input::Input;
+use super::pages::{PageLimits, PageTraceBuilder};
+use super::summary::Summary;
+use super::{
+    OFFSET_MAX, Request, RequestOp, blkparse, csv, detect, disksim, fio, mobibench, msr,
+    oracle_general, spc, vscsi,
+};
+use crate::access::PageTrace;
+
+/// The largest request that is taken for one, in bytes, unless options say otherwise.
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
+
+/// A format of traces.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Format {
+    /// Our own: lines of `time_ns,op,file,offset,len`.
+    Csv,
+    /// VMware's vscsiStats records, version 1.
+    VscsiV1,
+    /// The same, version 2.
+    VscsiV2,
+    /// The servers of Microsoft Research Cambridge.
+    Msr,
+    /// The text that `blkparse` makes of `blktrace` recordings.
+    Blkparse,
+    /// fio's I/O logs, versions 2 and 3.
+    Fio,
+    /// The Storage Performance Council's, as in the UMass repository.
+    Spc,
+    /// DiskSim's ASCII traces, and MQSim's, which are like them.
+    Disksim,
+    /// libCacheSim's binary records, which do not say what is read and what written.
+    OracleGeneral,
+    /// The system calls of Mobibench.
+    Mobibench,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Csv,
+        Self::VscsiV1,
+        Self::VscsiV2,
+        Self::Msr,
+        Self::Blkparse,
+        Self::Fio,
+        Self::Spc,
+        Self::Disksim,
+        Self::OracleGeneral,
+        Self::Mobibench,
+    ];
+
+    /// Its name, as it is displayed and parsed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::VscsiV1 => "vscsi-v1",
+            Self::VscsiV2 => "vscsi-v2",
+            Self::Msr => "msr",
+            Self::Blkparse => "blkparse",
+            Self::Fio => "fio",
+            Self::Spc => "spc",
+            Self::Disksim => "disksim",
+            Self::OracleGeneral => "oracle-general",
+            Self::Mobibench => "mobibench",
+        }
+    }
+
+    /// All names, for a person.
+    pub(crate) fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.name() == text);
+        found.ok_or_else(|| format!("{text:?} is none of the formats {}", Self::names()))
+    }
+}
+
+/// How a trace is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadOptions {
+    /// The format; without one it is told from the content.
+    pub format: Option<Format>,
+    /// Whether requests of a format that does not say what they do are taken as reads.
+    pub assume_reads: bool,
+    /// Reads, writes and zeroes of more bytes than this are an error.
+    pub request_bytes_max: u64,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { format: None, assume_reads: false, request_bytes_max: REQUEST_BYTES_MAX }
+    }
+}
+
+/// What a line or record turned out to be.
+pub(crate) enum Item {
+    /// A request.
+    Request(Request),
+    /// Requests, none if they are told at the end.
+    Requests(Vec<Request>),
+    /// Something that asks for nothing, such as a header.
+    Nothing,
+    /// The end of what is to be read.
+    End,
+}
+
+/// A format made of lines.
+pub(crate) trait LineFormat {
+    /// What `line` says. Lines are never empty.
+    fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem>;
+
+    /// After the last line: requests that had to wait for it.
+    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
+        let _ = files;
+        Ok(Vec::new())
+    }
+}
+
+/// A format made of records of one length.
+pub(crate) trait RecordFormat {
+    /// What `record` says; it has the length that the format has.
+    fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem>;
+}
+
+enum Decoder {
+    Lines(Box<dyn LineFormat + Send>),
+    Records(Box<dyn RecordFormat + Send>, Vec<u8>),
+    /// All was read.
+    Ended,
+}
+
+impl Decoder {
+    fn new(format: Format, head: &[u8]) -> Self {
+        let records = |decoder, bytes: usize| Self::Records(decoder, vec![0; bytes]);
+        match format {
+            Format::Csv => Self::Lines(Box::<csv::Csv>::default()),
+            Format::VscsiV1 => records(Box::new(vscsi::Vscsi::V1), vscsi::V1_BYTES),
+            Format::VscsiV2 => records(Box::new(vscsi::Vscsi::V2), vscsi::V2_BYTES),
+            Format::Msr => Self::Lines(Box::<msr::Msr>::default()),
+            Format::Blkparse => Self::Lines(Box::new(blkparse::Blkparse::new(head))),
+            Format::Fio => Self::Lines(Box::<fio::Fio>::default()),
+            Format::Spc => Self::Lines(Box::new(spc::Spc)),
+            Format::Disksim => Self::Lines(Box::new(disksim::Disksim)),
+            Format::OracleGeneral => {
+                records(Box::new(oracle_general::OracleGeneral), oracle_general::RECORD_BYTES)
+            }
+            Format::Mobibench => Self::Lines(Box::<mobibench::Mobibench>::default()),
+        }
+    }
+}
+
+/// A trace that is being read. An iterator over its requests, in the order of the trace, that ends
+/// after the first error.
+pub struct TraceReader {
+    input: Input,
+    decoder: Decoder,
+    /// Requests that were read and not handed out yet.
+    waiting: std::vec::IntoIter<Request>,
+    files: FileNames,
+    format: Format,
+    request_bytes_max: u64,
+    skipped: u64,
+    ended: bool,
+}
+
+impl TraceReader {
+    /// Opens the trace at `path`; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, its format is not known or is not enough.
+    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, TraceError> {
+        Self::over(Input::open(path)?, options)
+    }
+
+    /// Reads what `source` yields; errors call it `name`.
+    ///
+    /// # Errors
+    /// As [`TraceReader::open`].
+    pub fn new(
+        name: &str,
+        source: impl Read + Send + 'static,
+        options: &ReadOptions,
+    ) -> Result<Self, TraceError> {
+        Self::over(Input::new(name, source)?, options)
+    }
+
+    fn over(mut input: Input, options: &ReadOptions) -> Result<Self, TraceError> {
+        let head = input.head()?;
+        let trace = || input.place().trace.clone();
+        let unknown = || TraceError::UnknownFormat { trace: trace() };
+        let format = options.format.or_else(|| detect::format_of(&head)).ok_or_else(unknown)?;
+        if format == Format::OracleGeneral && !options.assume_reads {
+            return Err(TraceError::NoOperations { trace: trace(), format });
+        }
+        Ok(Self {
+            decoder: Decoder::new(format, &head),
+            input,
+            waiting: Vec::new().into_iter(),
+            files: FileNames::default(),
+            format,
+            request_bytes_max: options.request_bytes_max,
+            skipped: 0,
+            ended: false,
+        })
+    }
+
+    /// Its format, given or found.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Names of the files and devices that were met so far.
+    #[must_use]
+    pub fn files(&self) -> &FileNames {
+        &self.files
+    }
+
+    /// Lines or records so far that hold no request: headers, commands without data, calls that
+    /// failed.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn advance(&mut self) -> Result<Option<Request>, TraceError> {
+        loop {
+            if let Some(request) = self.waiting.next() {
+                let checked = self.checked(request);
+                return checked.map(Some).map_err(|problem| self.input.wrong(problem));
+            }
+            let item = match &mut self.decoder {
+                Decoder::Ended => return Ok(None),
+                Decoder::Records(format, record) => match self.input.record(record)? {
+                    true => format.item(record, &mut self.files),
+                    false => return Ok(None),
+                },
+                Decoder::Lines(format) => match self.input.line()? {
+                    Some("") => Ok(Item::Nothing),
+                    Some(line) => format.item(line, &mut self.files),
+                    None => Ok(Item::End),
+                },
+            };
+            match item.map_err(|problem| self.input.wrong(problem))? {
+                Item::Request(request) => {
+                    let checked = self.checked(request);
+                    return checked.map(Some).map_err(|problem| self.input.wrong(problem));
+                }
+                Item::Requests(requests) => self.waiting = requests.into_iter(),
+                Item::Nothing => self.skipped += 1,
+                Item::End => self.read_rest()?,
+            }
+        }
+    }
+
+    fn read_rest(&mut self) -> Result<(), TraceError> {
+        if let Decoder::Lines(format) = &mut self.decoder {
+            let rest = format.rest(&mut self.files);
+            let rest = rest.map_err(|problem| self.input.wrong(problem))?;
+            self.waiting = rest.into_iter();
+        }
+        self.decoder = Decoder::Ended;
+        Ok(())
+    }
+
+    /// The request, if it is not too large and does not leave the range of offsets.
+    fn checked(&self, request: Request) -> Result<Request, Problem> {
+        let Request { op, offset, len, .. } = request;
+        if op == RequestOp::Flush {
+            return Ok(request);
+        }
+        if offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX) {
+            return Err(Problem::BeyondEnd { offset, len });
+        }
+        let max = self.request_bytes_max;
+        if len > max && op != RequestOp::Trim {
+            return Err(Problem::RequestTooLarge { len, max });
+        }
+        Ok(request)
+    }
+}
+
+impl Iterator for TraceReader {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.advance();
+        self.ended = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
+}
+
+/// Reads all of a trace and counts what is in it.
+///
+/// # Errors
+/// The trace's, and [`Problem::TooMany`] pages.
+pub fn summarise(reader: &mut TraceReader) -> Result<Summary, TraceError> {
+    let mut summary = Summary::default();
+    while let Some(request) = reader.advance()? {
+        summary.add(&request).map_err(|problem| reader.input.wrong(problem))?;
+    }
+    Ok(summary)
+}
+
+/// Reads all of a trace and cuts it into pages.
+///
+/// # Errors
+/// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.
+pub fn read_pages(reader: &mut TraceReader, limits: PageLimits) -> Result<PageTrace, TraceError> {
+    let mut builder = PageTraceBuilder::new(limits);
+    while let Some(request) = reader.advance()? {
+        builder.push(&request).map_err(|problem| reader.input.wrong(problem))?;
+    }
+    Ok(builder.finish())
+}

@@ -1,0 +1,34 @@
+//! The Storage Performance Council's format, in which the UMass repository keeps its Financial and
+//! WebSearch traces: lines of `ASU,LBA,Size,Opcode,Timestamp`.
+//!
+//! The unit of storage (ASU) is a number; the address counts blocks, which are sectors of 512 bytes
+//! in those traces; the size is bytes; the opcode is R or W in either case; the time is seconds with
+//! a fraction. White space around fields and more fields after these are allowed. Source: "SPC Trace
+//! File Format Specification", revision 1.0.1.
+
+use super::error::Problem;
+use super::fields::{decimal, next, number, scaled};
+use super::files::FileNames;
+use super::reader::{Item, LineFormat};
+use super::{Request, RequestOp, SECTOR_BYTES};
+
+/// See the module's head.
+pub(crate) struct Spc;
+
+impl LineFormat for Spc {
+    fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
+        let mut fields = line.split(',');
+        let unit = next(&mut fields, "ASU")?;
+        number(unit, "ASU")?;
+        let block = number(next(&mut fields, "address")?, "address")?;
+        let len = number(next(&mut fields, "size")?, "size")?;
+        let op = match next(&mut fields, "opcode")? {
+            "R" | "r" => RequestOp::Read,
+            "W" | "w" => RequestOp::Write,
+            other => return Err(Problem::field("opcode", other, "R or W")),
+        };
+        let time_ns = decimal(next(&mut fields, "timestamp")?, 1_000_000_000, "timestamp")?;
+        let offset = scaled(block, SECTOR_BYTES, "address")?;
+        Ok(Item::Request(Request { time_ns, op, file: files.number(unit)?, offset, len }))
+    }
+}
