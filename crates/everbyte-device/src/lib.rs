@@ -1,5 +1,5 @@
 //! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it: a reference
-//! device in memory and the conformance suite.
+//! device in memory, the conformance suite, and a recorder of requests.
 //!
 //! Knows nothing of pools or protocols.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod conformance;
 mod device;
 mod memory;
 mod range;
+pub mod record;
 mod socket;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};

@@ -9,10 +9,12 @@
 mod commands;
 mod demo;
 mod output;
+mod recording;
 mod registry;
 mod session;
 mod size;
 mod status;
+mod traces;
 
 use std::process::ExitCode;
 

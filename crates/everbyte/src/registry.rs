@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::BlockDevice;
+use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped, Medium};
 use everbyte_nbd::{ExportInfo, Exports, Server};
 use everbyte_pool::control::{
@@ -38,6 +39,8 @@ pub(crate) struct Registry {
     /// Whether the pool is closed.
     admin: Mutex<bool>,
     servers: RwLock<Vec<Weak<Server>>>,
+    /// Who writes down what clients ask for.
+    recorder: Mutex<Option<Recorder>>,
 }
 
 fn refused(error: &PoolError) -> Refused {
@@ -63,6 +66,7 @@ impl Registry {
             volumes: RwLock::default(),
             admin: Mutex::new(false),
             servers: RwLock::default(),
+            recorder: Mutex::default(),
         }
     }
 
@@ -73,6 +77,16 @@ impl Registry {
     /// Tells the registry who serves it.
     pub(crate) fn set_servers(&self, servers: &[Arc<Server>]) {
         *self.servers.write() = servers.iter().map(Arc::downgrade).collect();
+    }
+
+    /// Writes down what clients that come from now on ask for.
+    pub(crate) fn set_recorder(&self, recorder: Recorder) {
+        *self.recorder.lock() = Some(recorder);
+    }
+
+    /// Ends the recording, if there is one, and says how many requests are in it.
+    pub(crate) fn end_recording(&self) -> Option<u64> {
+        self.recorder.lock().take().map(Recorder::finish)
     }
 
     /// Closes the pool cleanly, unless it is a private copy. Nothing is changed afterwards.
@@ -329,7 +343,10 @@ impl Exports for Registry {
             _ => exported.iter().find(|known| *known == name)?,
         };
         match self.device(name) {
-            Ok(device) => Some(device),
+            Ok(device) => match &*self.recorder.lock() {
+                Some(recorder) => Some(recorder.record(name, device)),
+                None => Some(device),
+            },
             Err(error) => {
                 tracing::error!(volume = name, %error, "the volume cannot be opened");
                 None

@@ -40,14 +40,28 @@ const ROWS: [Row; 14] = [
     },
     row(
         "everbyte",
-        &["everbyte-nbd", "everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
+        &[
+            "everbyte-nbd",
+            "everbyte-block",
+            "everbyte-device",
+            "everbyte-policy",
+            "everbyte-pool",
+            "everbyte-media",
+        ],
         &[],
     ),
     // The fuzzer's entry point is a symbol with a fixed name, which counts as unsafe.
     Row { name: "fuzz", uses: &["everbyte-fuzz"], tests_use: &[], may_be_unsafe: true },
     row(
         "everbyte-fuzz",
-        &["everbyte-nbd", "everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
+        &[
+            "everbyte-nbd",
+            "everbyte-block",
+            "everbyte-device",
+            "everbyte-policy",
+            "everbyte-pool",
+            "everbyte-media",
+        ],
         &[],
     ),
     // SQLite calls its file systems through tables of C functions.

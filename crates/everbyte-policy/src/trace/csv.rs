@@ -90,6 +90,14 @@ impl<W: Write> CsvWriter<W> {
         self.out.write_all(&self.line)
     }
 
+    /// Hands on what was written.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Hands everything on that was written, and gives the output back.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ use crate::access::PAGE_BYTES;
 pub(crate) const RECORD_BYTES: usize = 24;
 /// Bits of an object's number that fit into a place on a disk.
 const PLACE_BITS: u32 = 50;
+/// Bytes of an object, at most: each of its pages is a request of its own.
+const OBJECT_BYTES_MAX: u64 = 16 << 20;
 
 /// See the module's head.
 pub(crate) struct OracleGeneral;
@@ -33,6 +35,9 @@ impl RecordFormat for OracleGeneral {
         let size = little_endian(&record[12..16]);
         if size == 0 {
             return Ok(Item::Nothing);
+        }
+        if size > OBJECT_BYTES_MAX {
+            return Err(Problem::RequestTooLarge { len: size, max: OBJECT_BYTES_MAX });
         }
         let (disk, place) = (object >> PLACE_BITS, object & ((1 << PLACE_BITS) - 1));
         let page_bytes = u64::from(PAGE_BYTES);

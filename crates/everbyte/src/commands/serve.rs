@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::output;
+use crate::recording;
 use crate::registry::Registry;
 use crate::session::wait_for;
 use crate::size::parse_duration;
@@ -34,6 +35,7 @@ Examples:
   everbyte serve /dev/shm/p/disk --nbd tcp:127.0.0.1:10809           one volume
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --nbd tcp:10809   two addresses
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --emulate pcm     as slow as phase-change memory
+  everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   and what clients ask
 
 For each export a line 'ready: URI' is printed once the server listens, or one with the server's
 own URI if there is no volume yet; other NBD programs take the URI as it is, for example
@@ -78,6 +80,12 @@ pub(crate) struct Args {
     /// crash, such as 5s or 500ms.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
+    /// Write down what clients ask for, as a trace for 'everbyte sim': lines of
+    /// time_ns,op,file,offset,len, where the time counts from the start, op is R, W, F (flush),
+    /// T (trim) or Z (zero), and file is the export. Compressed if the name ends in .zst. A file that
+    /// is there is replaced. If it cannot be written any more, serving goes on without it.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// NBD connections at once, for each address.
     #[arg(long, default_value_t = 128, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=16384))]
@@ -172,6 +180,9 @@ impl Serving {
         registry: &Arc<Registry>,
     ) -> anyhow::Result<Self> {
         open_devices(registry, only)?;
+        if let Some(record) = &args.record {
+            registry.set_recorder(recording::start(record, path)?);
+        }
         let timer = if args.read_only {
             None
         } else {
@@ -205,6 +216,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         announce(&registry, &serving.servers);
         stop.wait();
     });
+    if let Some(requests) = registry.end_recording() {
+        tracing::info!(requests, "the record is complete");
+    }
     // Whether it was served or not: it is in order now, and is to be found so.
     let closed = registry.close();
     served?;

@@ -6,8 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use everbyte_device::Fua;
+use everbyte_device::{Fua, Hole};
 use everbyte_nbd::{Address, Client};
+use everbyte_policy::trace::{ReadOptions, RequestOp, TraceReader};
 use rustix::process::Signal;
 
 use crate::Place;
@@ -160,6 +161,59 @@ fn emulation_is_shown() {
     assert_eq!(place.info()["medium"]["emulates"], "pcm");
     let stats = place.run("pool info POOL --stats --json").json();
     assert!(stats["medium"]["modelled_ns"].as_u64().unwrap() > 0);
+    server.stop();
+}
+
+/// Everything that a client did to `disk`, read back from the record as a trace.
+fn recorded(path: &std::path::Path) -> Vec<(RequestOp, u64, u64)> {
+    let mut reader = TraceReader::open(path, &ReadOptions::default()).unwrap();
+    let requests: Vec<_> = reader.by_ref().map(|request| request.unwrap()).collect();
+    assert!(requests.iter().map(|request| request.time_ns).is_sorted());
+    assert_eq!(reader.files().name(0), Some("disk"));
+    requests.iter().map(|request| (request.op, request.offset, request.len)).collect()
+}
+
+#[test]
+fn requests_are_recorded_as_a_trace() {
+    let place = Place::with_disk();
+    for name in ["trace.csv", "trace.csv.zst"] {
+        let path = place.folder.path().join(name);
+        let server = place.serve("POOL", &format!("--record {}", path.display()));
+        let mut client = place.client("disk");
+        client.write(4096, &[1; 700], Fua::Yes).unwrap();
+        client.read(0, 8192).unwrap();
+        client.trim(8192, 4096, Fua::No).unwrap();
+        client.write_zeroes(12288, 512, Hole::Allowed, false).unwrap();
+        client.flush().unwrap();
+        drop(client);
+        server.stop();
+        let wanted = [
+            (RequestOp::Write, 4096, 700),
+            (RequestOp::Read, 0, 8192),
+            (RequestOp::Trim, 8192, 4096),
+            (RequestOp::Zero, 12288, 512),
+            (RequestOp::Flush, 0, 0),
+        ];
+        assert_eq!(recorded(&path), wanted, "{name}");
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_written_stops_no_server() {
+    let place = Place::with_disk();
+    place
+        .run("serve POOL --nbd unix:FOLDER/nbd.sock --record FOLDER/no/trace.csv")
+        .failed(1, &["cannot write to", "no/trace.csv"]);
+    let before = place.bytes();
+    place.run("serve POOL --nbd unix:FOLDER/nbd.sock --record POOL").failed(1, &["is the pool"]);
+    assert_eq!(place.bytes().len(), before.len());
+    let server = place.serve("POOL", "--record /dev/full");
+    let mut client = place.client("disk");
+    for number in 0..20_000 {
+        client.write(number % 8 * 4096, &[1; 64], Fua::No).unwrap();
+    }
+    client.flush().unwrap();
+    assert_eq!(client.read(0, 64).unwrap(), [1; 64]);
     server.stop();
 }
 

@@ -1,0 +1,501 @@
+//! Recording what is asked of devices.
+//!
+//! A [`Recorder`] puts a device in front of others that notes each request that succeeded; a thread
+//! of its own writes the notes to a [`RequestLog`]. Invariants: the log has the requests in the order
+//! in which they were answered, of all recorded devices, without a gap from the first on, and its
+//! times never go back; a request waits for another one's note at most, never for the log. A log
+//! that fails, or that falls too far behind, ends the recording and nothing else.
+//!
+//! Knows no form in which requests are written down.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::device::{
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
+};
+
+/// Notes that may wait for the log: 40 MiB, or some seconds of the fastest clients.
+const WAITING_MAX: usize = 1 << 20;
+/// How long notes wait before they are written. Nobody wakes the writing thread, because that
+/// would cost the request that does it more than the request itself.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How often the log is asked to hand on what it has.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a recorded request asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordedOp {
+    /// Bytes were read, or sent to a client.
+    Read,
+    /// Bytes were written.
+    Write,
+    /// Everything was made durable.
+    Flush,
+    /// Space was given back.
+    Discard,
+    /// A range was made zero.
+    WriteZeroes,
+}
+
+/// A request that a device answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordedRequest {
+    /// When it was answered, in ns since the recorder started.
+    pub time_ns: u64,
+    /// What was asked for.
+    pub op: RecordedOp,
+    /// First byte; 0 for a flush.
+    pub offset: u64,
+    /// Bytes; 0 for a flush, else at least 1.
+    pub len: u64,
+}
+
+/// Where requests are written down.
+pub trait RequestLog: Send {
+    /// Writes a request to the device `name`.
+    ///
+    /// # Errors
+    /// The log's own. It is not used again.
+    fn write(&mut self, name: &str, request: &RecordedRequest) -> io::Result<()>;
+
+    /// Hands on what was written.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Ends the log. Nothing is written afterwards.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// Why a recording ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The log failed.
+    #[error("the record cannot be written: {0}")]
+    Log(#[from] io::Error),
+    /// Requests came faster than they could be written down.
+    #[error("the record cannot be written as fast as requests come: it ends before {after} ms")]
+    Behind {
+        /// ms since the start after which nothing is in the record.
+        after: u128,
+    },
+}
+
+/// A note: the device's number and the request.
+type Note = (usize, RecordedRequest);
+
+struct Shared {
+    started: Instant,
+    /// Whether requests are still noted.
+    is_on: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    notes: Vec<Note>,
+    names: Vec<Arc<str>>,
+    notes_max: usize,
+    is_behind: bool,
+    is_finished: bool,
+}
+
+/// See the module's head. Dropping it ends the recording as [`Recorder::finish`] does.
+pub struct Recorder {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<u64>>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Starts the thread that writes to `log`. `on_error` is called at most once, from that
+    /// thread, if the recording ends early.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn start(
+        log: Box<dyn RequestLog>,
+        on_error: impl FnOnce(RecordError) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::with_room(log, on_error, WAITING_MAX)
+    }
+
+    fn with_room(
+        log: Box<dyn RequestLog>,
+        on_error: impl FnOnce(RecordError) + Send + 'static,
+        notes_max: usize,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            started: Instant::now(),
+            is_on: AtomicBool::new(true),
+            waiting: Mutex::new(Waiting { notes_max, ..Waiting::default() }),
+        });
+        let writer = Writer { shared: Arc::clone(&shared), log, names: Vec::new(), written: 0 };
+        let run = move || writer.run(on_error);
+        let writer = std::thread::Builder::new().name("record".to_owned()).spawn(run)?;
+        Ok(Self { shared, writer: Some(writer) })
+    }
+
+    /// `device`, whose requests are recorded as those of `name` from now on.
+    #[must_use]
+    pub fn record(&self, name: &str, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        let mut waiting = self.shared.waiting.lock();
+        let known = waiting.names.iter().position(|known| **known == *name);
+        let number = known.unwrap_or_else(|| {
+            waiting.names.push(name.into());
+            waiting.names.len() - 1
+        });
+        Arc::new(Recorded { device, number, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Writes down everything that was answered so far, ends the log, and returns how many
+    /// requests are in it. Whatever is answered later is not recorded.
+    #[must_use]
+    pub fn finish(mut self) -> u64 {
+        self.end()
+    }
+
+    fn end(&mut self) -> u64 {
+        self.shared.is_on.store(false, Ordering::Relaxed);
+        self.shared.waiting.lock().is_finished = true;
+        let Some(writer) = self.writer.take() else { return 0 };
+        writer.thread().unpark();
+        // A log that panicked has written nothing that could be counted.
+        writer.join().unwrap_or(0)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    log: Box<dyn RequestLog>,
+    names: Vec<Arc<str>>,
+    written: u64,
+}
+
+impl Writer {
+    fn run(mut self, on_error: impl FnOnce(RecordError)) -> u64 {
+        if let Err(error) = self.write_all() {
+            self.shared.is_on.store(false, Ordering::Relaxed);
+            self.shared.waiting.lock().notes = Vec::new();
+            on_error(error);
+        }
+        self.written
+    }
+
+    fn write_all(&mut self) -> Result<(), RecordError> {
+        let mut notes = Vec::new();
+        let mut flushed = Instant::now();
+        loop {
+            std::thread::park_timeout(PAUSE);
+            let (is_behind, is_finished) = {
+                let mut waiting = self.shared.waiting.lock();
+                std::mem::swap(&mut waiting.notes, &mut notes);
+                if waiting.names.len() > self.names.len() {
+                    self.names.clone_from(&waiting.names);
+                }
+                (waiting.is_behind, waiting.is_finished)
+            };
+            for (number, request) in notes.drain(..) {
+                self.log.write(&self.names[number], &request)?;
+                self.written += 1;
+            }
+            if is_behind || is_finished {
+                self.log.finish()?;
+                let after = self.shared.started.elapsed().as_millis();
+                return if is_behind { Err(RecordError::Behind { after }) } else { Ok(()) };
+            }
+            if flushed.elapsed() > FLUSH_INTERVAL {
+                self.log.flush()?;
+                flushed = Instant::now();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Notes requests that were answered.
+    fn note(&self, number: usize, requests: impl Iterator<Item = (RecordedOp, u64, u64)>) {
+        if !self.is_on.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        // Taken under the lock, so that times never go back.
+        let time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        for (op, offset, len) in
+            requests.filter(|(op, _, len)| *len > 0 || *op == RecordedOp::Flush)
+        {
+            // What is answered after the recording ended is not part of it.
+            if waiting.is_finished || waiting.is_behind {
+                return;
+            }
+            if waiting.notes.len() >= waiting.notes_max {
+                waiting.is_behind = true;
+                self.is_on.store(false, Ordering::Relaxed);
+                return;
+            }
+            waiting.notes.push((number, RecordedRequest { time_ns, op, offset, len }));
+        }
+    }
+}
+
+/// A device whose requests are noted.
+struct Recorded {
+    device: Arc<dyn BlockDevice>,
+    number: usize,
+    shared: Arc<Shared>,
+}
+
+impl Recorded {
+    fn note(&self, op: RecordedOp, offset: u64, len: u64) {
+        self.shared.note(self.number, std::iter::once((op, offset, len)));
+    }
+}
+
+impl BlockDevice for Recorded {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read(offset, out)?;
+        self.note(RecordedOp::Read, offset, out.len() as u64);
+        Ok(())
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        self.device.send(offset, len, prefix, socket)?;
+        self.note(RecordedOp::Read, offset, len as u64);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.device.write(offset, data, fua)?;
+        self.note(RecordedOp::Write, offset, data.len() as u64);
+        Ok(())
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        let results = self.device.write_batch(requests);
+        let answered = requests.iter().zip(&results).filter(|(_, result)| result.is_ok());
+        let writes = answered.map(|(r, _)| (RecordedOp::Write, r.offset, r.data.len() as u64));
+        self.shared.note(self.number, writes);
+        results
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.device.flush()?;
+        self.note(RecordedOp::Flush, 0, 0);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.device.discard(offset, len, fua)?;
+        self.note(RecordedOp::Discard, offset, len);
+        Ok(())
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.device.write_zeroes(offset, len, hole, fast, fua)?;
+        self.note(RecordedOp::WriteZeroes, offset, len);
+        Ok(())
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.device.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.device.cache(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{MemoryDevice, conformance};
+
+    /// Keeps what it is given; fails after so many requests.
+    #[derive(Clone, Default)]
+    struct Kept {
+        lines: Arc<Mutex<Vec<(String, RecordedRequest)>>>,
+        room: Option<usize>,
+        is_finished: Arc<AtomicBool>,
+        /// Held by a test that wants the log to be slow.
+        gate: Arc<Mutex<()>>,
+    }
+
+    impl RequestLog for Kept {
+        fn write(&mut self, name: &str, request: &RecordedRequest) -> io::Result<()> {
+            let _open = self.gate.lock();
+            let mut lines = self.lines.lock();
+            if self.room == Some(lines.len()) {
+                return Err(io::Error::other("the disk is full"));
+            }
+            lines.push((name.to_owned(), *request));
+            Ok(())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn finish(&mut self) -> io::Result<()> {
+            self.is_finished.store(true, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    fn no_error(error: RecordError) {
+        panic!("{error}");
+    }
+
+    #[test]
+    fn a_recorded_device_keeps_the_contract() {
+        let recorder = Recorder::start(Box::new(Kept::default()), no_error).unwrap();
+        conformance(&|size| recorder.record("disk", Arc::new(MemoryDevice::new(size))));
+        assert!(recorder.finish() > 100);
+    }
+
+    #[test]
+    fn requests_that_succeed_are_recorded_in_order() {
+        let kept = Kept::default();
+        let recorder = Recorder::start(Box::new(kept.clone()), no_error).unwrap();
+        let first = recorder.record("first", Arc::new(MemoryDevice::new(8192)));
+        let second = recorder.record("second", Arc::new(MemoryDevice::new(8192)));
+        let again = recorder.record("first", Arc::new(MemoryDevice::new(8192)));
+        let write = |offset| WriteRequest { offset, data: &[1; 7], fua: Fua::No };
+        first.write(1, &[1; 5], Fua::Yes).unwrap();
+        first.write(8192, &[1; 5], Fua::No).unwrap_err();
+        let batch = second.write_batch(&[write(0), write(8190), write(10)]);
+        assert!(batch[0].is_ok() && batch[1].is_err() && batch[2].is_ok());
+        first.read(3, &mut [0; 9]).unwrap();
+        first.read(3, &mut []).unwrap();
+        again.flush().unwrap();
+        second.discard(0, 4096, Fua::No).unwrap();
+        second.write_zeroes(1, 2, Hole::Allowed, false, Fua::No).unwrap();
+        second.status(0, 4096, 1).unwrap();
+        assert_eq!(recorder.finish(), 7);
+        first.flush().unwrap();
+        let lines = kept.lines.lock();
+        let found: Vec<_> =
+            lines.iter().map(|(name, r)| (name.as_str(), r.op, r.offset, r.len)).collect();
+        let wanted = [
+            ("first", RecordedOp::Write, 1, 5),
+            ("second", RecordedOp::Write, 0, 7),
+            ("second", RecordedOp::Write, 10, 7),
+            ("first", RecordedOp::Read, 3, 9),
+            ("first", RecordedOp::Flush, 0, 0),
+            ("second", RecordedOp::Discard, 0, 4096),
+            ("second", RecordedOp::WriteZeroes, 1, 2),
+        ];
+        assert_eq!(found, wanted);
+        assert!(lines.iter().map(|(_, request)| request.time_ns).is_sorted());
+        assert!(kept.is_finished.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn many_threads_lose_nothing() {
+        let kept = Kept::default();
+        let recorder = Recorder::start(Box::new(kept.clone()), no_error).unwrap();
+        let device = recorder.record("disk", Arc::new(MemoryDevice::new(1 << 20)));
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let device = &device;
+                scope.spawn(move || {
+                    for number in 0..5000 {
+                        device.read(thread * 5000 + number, &mut [0]).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(recorder.finish(), 20_000);
+        let lines = kept.lines.lock();
+        assert!(lines.iter().map(|(_, request)| request.time_ns).is_sorted());
+        let mut offsets: Vec<_> = lines.iter().map(|(_, request)| request.offset).collect();
+        for thread in 0..4 {
+            let own = thread * 5000..(thread + 1) * 5000;
+            assert!(offsets.iter().filter(|&&offset| own.contains(&offset)).is_sorted());
+        }
+        offsets.sort_unstable();
+        assert!(offsets.into_iter().eq(0..20_000));
+    }
+
+    #[test]
+    fn a_log_that_fails_ends_the_recording_only() {
+        let kept = Kept { room: Some(3), ..Kept::default() };
+        let (told, hear) = mpsc::channel();
+        let tell = move |error: RecordError| told.send(error.to_string()).unwrap();
+        let recorder = Recorder::start(Box::new(kept.clone()), tell).unwrap();
+        let device = recorder.record("disk", Arc::new(MemoryDevice::new(8192)));
+        for _ in 0..10 {
+            device.flush().unwrap();
+        }
+        let error = hear.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(error.contains("the disk is full"), "{error}");
+        device.write(0, &[1], Fua::No).unwrap();
+        assert_eq!(recorder.finish(), 3);
+        assert_eq!(kept.lines.lock().len(), 3);
+    }
+
+    #[test]
+    fn a_log_that_is_too_slow_has_no_gap() {
+        let kept = Kept::default();
+        let (told, hear) = mpsc::channel();
+        let tell = move |error: RecordError| told.send(error.to_string()).unwrap();
+        let recorder = Recorder::with_room(Box::new(kept.clone()), tell, 50).unwrap();
+        let device = recorder.record("disk", Arc::new(MemoryDevice::new(8192)));
+        let gate = kept.gate.lock();
+        // 50 may be on the writer's side already when the next 50 fill the room again.
+        for number in 0..200 {
+            device.read(number, &mut [0]).unwrap();
+        }
+        drop(gate);
+        let error = hear.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(error.contains("as fast as requests come"), "{error}");
+        let written = recorder.finish();
+        assert!((50..200).contains(&written), "{written}");
+        let lines = kept.lines.lock();
+        assert!(lines.iter().map(|(_, request)| request.offset).eq(0..written));
+        assert!(kept.is_finished.load(Ordering::SeqCst));
+    }
+}

@@ -1,0 +1,69 @@
+//! Files that traces are written to: plain, or compressed by the name's ending.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use zstd::stream::write::Encoder;
+
+/// How hard zstd tries: its own default.
+const ZSTD_LEVEL: i32 = 3;
+
+/// A file, compressed or not.
+pub(crate) enum Output<W: Write> {
+    Plain(W),
+    Zstd(Encoder<'static, W>),
+}
+
+impl Output<File> {
+    /// A new file at `path`, in place of what is there; compressed if it ends in `.zst`.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot write to {}", path.display());
+        let file = File::create(path).with_context(context)?;
+        Self::over(file, path).with_context(context)
+    }
+}
+
+impl<W: Write> Output<W> {
+    /// What goes to `out`, compressed if `path` ends in `.zst`.
+    ///
+    /// # Errors
+    /// The compressor could not be made.
+    pub(crate) fn over(out: W, path: &Path) -> io::Result<Self> {
+        Ok(match path.extension().is_some_and(|ending| ending == "zst") {
+            true => Self::Zstd(Encoder::new(out, ZSTD_LEVEL)?),
+            false => Self::Plain(out),
+        })
+    }
+
+    /// Writes what a reader needs to know that nothing is missing.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub(crate) fn finish(self) -> io::Result<W> {
+        match self {
+            Self::Plain(out) => Ok(out),
+            Self::Zstd(encoder) => encoder.finish(),
+        }
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(out) => out.write(bytes),
+            Self::Zstd(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(out) => out.flush(),
+            Self::Zstd(encoder) => encoder.flush(),
+        }
+    }
+}
