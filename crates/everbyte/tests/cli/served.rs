@@ -183,7 +183,7 @@ fn requests_are_recorded_as_a_trace() {
         client.write(4096, &[1; 700], Fua::Yes).unwrap();
         client.read(0, 8192).unwrap();
         client.trim(8192, 4096, Fua::No).unwrap();
-        client.write_zeroes(12288, 512, Hole::Allowed, false).unwrap();
+        client.write_zeroes(12288, 512, Hole::Allowed, false, Fua::No).unwrap();
         client.flush().unwrap();
         drop(client);
         server.stop();

@@ -1,0 +1,90 @@
+//! What `SQLite` asks of its files in rollback mode, as Android's databases were when the paper's
+//! traces were taken.
+//!
+//! A transaction reads the change counter (bytes 24..40 of the first page) and the pages that it
+//! goes through; writes to the journal its header, and for each page its number (4 bytes), its old
+//! content and a checksum (4 bytes); hardens that; puts the number of records into the header (12
+//! bytes at its beginning) and hardens that; writes the pages, the first one among them because of
+//! the counter; hardens them; and overwrites the header with 28 zeroes (journal mode PERSIST).
+//! Source: SQLite's documentation, "Atomic Commit In SQLite" and "Database File Format", section 3.
+
+use std::io;
+
+use super::random::Zipf;
+use super::script::{File, PAGE, Script};
+
+/// Pages that a transaction changes, at most.
+pub(super) const CHANGED_MAX: u64 = 5;
+/// Pages of a journal: a header and so many records.
+pub(super) const JOURNAL_PAGES: u64 = 6;
+/// The sector that a journal's header takes.
+const HEADER: u64 = 512;
+/// How unevenly pages of a database are used: inner pages of its trees and a few leaves are hot.
+const SKEW: f64 = 0.9;
+
+/// A database and its journal.
+pub(super) struct Database {
+    file: File,
+    journal: File,
+    /// Over all pages but the first.
+    popularity: Zipf,
+}
+
+impl Database {
+    /// `pages` of the database itself, at least 2, and [`JOURNAL_PAGES`] of its journal.
+    pub(super) fn new(script: &mut Script<'_>, name: &str, pages: u64) -> Self {
+        Self {
+            file: script.file(name, pages),
+            journal: script.file(&format!("{name}-journal"), JOURNAL_PAGES),
+            popularity: Zipf::new(pages - 1, SKEW),
+        }
+    }
+
+    /// A page other than the first. Ranks are spread by a stride, so that hot pages lie apart.
+    fn page(&self, script: &mut Script<'_>) -> u64 {
+        let pages = script.pages(self.file) - 1;
+        1 + (self.popularity.rank(&mut script.random) * 7919) % pages
+    }
+
+    /// Looks something up.
+    pub(super) fn query(&self, script: &mut Script<'_>, pages: u64) -> io::Result<()> {
+        script.read(self.file, 24, 16)?;
+        for _ in 0..pages {
+            let page = self.page(script);
+            script.read(self.file, page * PAGE, PAGE)?;
+        }
+        Ok(())
+    }
+
+    /// Changes something: more pages when writes are to be larger on average.
+    pub(super) fn change(&self, script: &mut Script<'_>) -> io::Result<()> {
+        let changed = match script.wants_large_writes() {
+            true => script.random.between(3, CHANGED_MAX),
+            false => script.random.between(1, 2),
+        };
+        let mut pages = vec![0];
+        for _ in 1..changed {
+            pages.push(self.page(script));
+        }
+        script.read(self.file, 24, 16)?;
+        for page in &pages {
+            script.read(self.file, page * PAGE, PAGE)?;
+        }
+        script.write(self.journal, 0, HEADER)?;
+        let mut at = HEADER;
+        for _ in &pages {
+            script.write(self.journal, at, 4)?;
+            script.write(self.journal, at + 4, PAGE)?;
+            script.write(self.journal, at + 4 + PAGE, 4)?;
+            at += PAGE + 8;
+        }
+        script.flush(self.journal)?;
+        script.write(self.journal, 0, 12)?;
+        script.flush(self.journal)?;
+        for page in &pages {
+            script.write(self.file, page * PAGE, PAGE)?;
+        }
+        script.flush(self.file)?;
+        script.write(self.journal, 0, 28)
+    }
+}
