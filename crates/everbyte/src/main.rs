@@ -12,6 +12,7 @@ mod output;
 mod recording;
 mod registry;
 mod session;
+mod simulation;
 mod size;
 mod status;
 mod traces;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use commands::{completions, man, pool, serve, volume};
+use commands::{completions, man, pool, serve, sim, volume};
 
 const AFTER_HELP: &str = "\
 Quick start:
@@ -57,6 +58,7 @@ enum Command {
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
     Serve(serve::Args),
+    Sim(Box<sim::Args>),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Pool(command) => pool::run(command),
         Command::Volume(command) => volume::run(command),
         Command::Serve(args) => serve::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),
     };

@@ -3,8 +3,9 @@
 //! Invariant: a reader that goes away (`| head`) ends the program quietly, with the status that a
 //! closed pipe gives every other tool.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 /// Exit status after a closed pipe: 128 + SIGPIPE.
@@ -51,6 +52,18 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) {
     for text in align(rows, right) {
         line(text);
     }
+}
+
+/// A bar over `len` steps, with a template of indicatif's; hidden if nobody would see it.
+pub(crate) fn progress(template: &str, len: u64) -> ProgressBar {
+    let target = match io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(len), target);
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
 }
 
 fn align(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {

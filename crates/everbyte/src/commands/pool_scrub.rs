@@ -1,13 +1,12 @@
 //! `everbyte pool scrub`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use everbyte_pool::PoolError;
 use everbyte_pool::control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::file::FileError;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::unexpected;
@@ -168,17 +167,8 @@ fn is_gone(session: &mut Session, name: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// A bar over the bytes that volumes use; none if nobody would see it.
+/// A bar over the bytes that volumes use.
 fn progress(volumes: &[VolumeStatus]) -> ProgressBar {
-    let target = match std::io::stderr().is_terminal() {
-        true => ProgressDrawTarget::stderr(),
-        false => ProgressDrawTarget::hidden(),
-    };
     let total = volumes.iter().map(|volume| volume.used_bytes.unwrap_or(0)).sum();
-    let bar = ProgressBar::with_draw_target(Some(total), target);
-    let style = ProgressStyle::with_template(
-        "scrubbing {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-    );
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+    output::progress("scrubbing {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}", total)
 }

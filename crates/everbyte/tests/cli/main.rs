@@ -10,6 +10,7 @@ mod local;
 mod media;
 mod repair;
 mod served;
+mod simulate;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,0 +1,70 @@
+//! `everbyte sim`: which of its subcommands, or simulations of the traces given.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{sim_generate, sim_info, sim_merge, sim_plan, sim_run, sim_traces};
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte sim trace.vscsi                                      all policies, 10% to 100%
+  everbyte sim a.csv.zst b.csv --policy hybrid,clock-migration --size 10%,25%,512M
+  everbyte sim trace.csv --storage hdd,sd --csv out.csv --report out.html
+  blktrace -d /dev/sda -o - | blkparse -i - | everbyte sim -    a trace from standard input
+  everbyte sim generate web --out web.csv && everbyte sim web.csv --threshold 256,512
+  everbyte sim info trace.csv                                   what is in a trace
+  everbyte sim plan *.csv --out plan && everbyte sim run --plan plan --shard 1/4 --out results
+  everbyte sim merge results --report out.html                  see docs/sweeps.md
+
+A trace is a file, compressed with zstd or not, in one of these formats:
+  csv             our own: lines of time_ns,op,file,offset,len with op R, W, F, T or Z; what
+                  'everbyte serve --record' and 'everbyte sim generate' write
+  vscsi-v1, -v2   VMware's vscsiStats, as published by CloudPhysics
+  msr             Microsoft Research Cambridge
+  blkparse        the text that blkparse prints of blktrace's recordings
+  fio             fio's I/O logs, versions 2 and 3 (write_iolog)
+  spc             Storage Performance Council, as in the UMass repository
+  disksim         DiskSim's ASCII form, and MQSim's
+  oracle-general  libCacheSim's binary form; it does not say what is read and what is written, so
+                  it needs --assume-reads, and figures about writes mean nothing
+  mobibench       system calls of Android applications
+
+Requests are cut into pages of 4 KiB, with exactly the bytes that they touch. Zeroes are written;
+flushes and trims are passed over. A trace called like a subcommand is named as ./info.";
+
+/// Simulate caches of DRAM and storage-class memory over traces of requests.
+///
+/// Every policy is run with every size over every trace. The table says: hits, the share of
+/// accesses to pages that were in the cache; what was written to storage-class memory (PRAM);
+/// pages fetched from and written to the device below; and the time that all of it takes by a model
+/// of costs.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true,
+          subcommand_negates_reqs = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<SimCommand>,
+    #[command(flatten)]
+    traces: sim_traces::Args,
+}
+
+#[derive(Subcommand)]
+enum SimCommand {
+    Generate(sim_generate::Args),
+    Info(sim_info::Args),
+    Plan(sim_plan::Args),
+    Run(sim_run::Args),
+    Merge(sim_merge::Args),
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Some(SimCommand::Generate(args)) => sim_generate::run(args),
+        Some(SimCommand::Info(args)) => sim_info::run(args),
+        Some(SimCommand::Plan(args)) => sim_plan::run(args),
+        Some(SimCommand::Run(args)) => sim_run::run(args),
+        Some(SimCommand::Merge(args)) => sim_merge::run(args),
+        None => sim_traces::run(&args.traces),
+    }
+}

@@ -1,0 +1,48 @@
+//! `everbyte sim merge`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::simulation::kept::Kept;
+use crate::simulation::results::{Outputs, Row};
+use crate::simulation::task::read_plan;
+
+/// Put the results of 'sim run' together: the same table, JSON, CSV and report as of 'sim'.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder of results.
+    #[arg(value_name = "DIR")]
+    results: PathBuf,
+    /// The plan: fail if a result of it is missing, and pass over results that are not of it.
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut kept = Kept::all(&args.results)?;
+    if let Some(plan) = &args.plan {
+        let plan = read_plan(plan)?;
+        kept.retain(|kept| plan.iter().any(|(_, task)| task.id == kept.task.id));
+        let is_there = |id: &str| kept.iter().any(|kept| kept.task.id == id);
+        let missing: Vec<usize> =
+            plan.iter().filter(|(_, task)| !is_there(&task.id)).map(|(n, _)| *n).collect();
+        if let Some(first) = missing.first() {
+            bail!(
+                "{} of {} results are missing, the first is that of task {first}: run 'everbyte \
+                 sim run' with the same plan and folder again",
+                missing.len(),
+                plan.len()
+            );
+        }
+    }
+    if kept.is_empty() {
+        bail!("{}: there are no results", args.results.display());
+    }
+    let rows: Vec<Row> = kept.into_iter().map(|kept| kept.row).collect();
+    args.outputs.put(&rows)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,58 @@
+//! `everbyte sim plan`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use crate::output;
+use crate::simulation::question::{Question, Reading};
+use crate::simulation::task::{Fingerprint, Task};
+
+const EXAMPLES: &str = "\
+Each line is one simulation as JSON, with an id that is a hash of the rest: the trace's path, length
+and checksum, and all options. The same command over the same traces makes the same plan.
+
+Examples:
+  everbyte sim plan *.vscsi --size 10%,50% --out plan     then: wc -l plan
+  everbyte sim run --plan plan --task-index 0 --out results";
+
+/// Write down single simulations, to be run elsewhere by 'sim run'.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Traces. They are read from the same paths by 'sim run'.
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    reading: Reading,
+    /// The file; without one, standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options = args.reading.options();
+    let mut text = String::new();
+    for path in &args.traces {
+        if path.as_os_str() == "-" {
+            bail!("standard input cannot be planned: 'sim run' could not read it again");
+        }
+        let fingerprint = Fingerprint::of(path)?;
+        for setting in args.question.settings() {
+            let task = Task::new(path, fingerprint, &options, setting)?;
+            text += &serde_json::to_string(&task)?;
+            text.push('\n');
+        }
+    }
+    match &args.out {
+        Some(path) => {
+            fs::write(path, text).with_context(|| format!("cannot write to {}", path.display()))?
+        }
+        None => output::bytes(text.as_bytes()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

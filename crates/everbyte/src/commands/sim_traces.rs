@@ -1,0 +1,51 @@
+//! `everbyte sim TRACE...`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use crate::output::progress;
+use crate::simulation::load;
+use crate::simulation::question::{Question, Reading};
+use crate::simulation::results::Outputs;
+use crate::simulation::task::{Threads, simulate};
+
+/// Traces and what to simulate.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Traces; - is standard input.
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let settings = args.question.settings();
+    let all = args.traces.len() * settings.len();
+    let bar = progress("simulating {bar:40} {pos}/{len} {eta}", all as u64);
+    let mut rows = Vec::new();
+    for path in &args.traces {
+        let trace = load(path, &args.reading.options())?;
+        let found = Mutex::new(Vec::with_capacity(settings.len()));
+        let name = path.display().to_string();
+        simulate(&name, &trace, &settings, args.threads.count(), &|number, row| {
+            bar.inc(1);
+            let mut found = found.lock().map_err(|_| anyhow::anyhow!("a simulation failed"))?;
+            found.push((number, row));
+            Ok(())
+        })?;
+        let mut found = found.into_inner().unwrap_or_default();
+        found.sort_by_key(|(number, _)| *number);
+        rows.extend(found.into_iter().map(|(_, row)| row));
+    }
+    bar.finish_and_clear();
+    args.outputs.put(&rows)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,92 @@
+//! Results of single tasks, each in a file of its own.
+//!
+//! Invariants: a file `ID.json` is whole, because it got its name after it was; its name is the id of
+//! the task in it, which is a hash of what the result depends on.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use super::results::Row;
+use super::task::Task;
+
+/// Version of the files.
+const VERSION: u32 = 1;
+
+/// A task and what came out.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    version: u32,
+    /// The task's place in its plan.
+    number: usize,
+    pub(crate) task: Task,
+    pub(crate) row: Row,
+}
+
+impl Kept {
+    pub(crate) fn new(number: usize, task: Task, row: Row) -> Self {
+        Self { version: VERSION, number, task, row }
+    }
+
+    fn path(folder: &Path, task: &Task) -> PathBuf {
+        folder.join(format!("{}.json", task.id))
+    }
+
+    /// Whether the task's result is in the folder.
+    pub(crate) fn is_there(folder: &Path, task: &Task) -> bool {
+        Self::path(folder, task).exists()
+    }
+
+    /// Puts it into the folder, whole or not at all. Who else does the same at the same time puts
+    /// the same there.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub(crate) fn keep(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = Self::path(folder, &self.task);
+        let unfinished = folder.join(format!(".{}.{}.tmp", self.task.id, std::process::id()));
+        let write = || {
+            let mut file = File::create(&unfinished)?;
+            file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)
+        };
+        write().with_context(|| format!("cannot write to {}", path.display())).inspect_err(|_| {
+            // Perhaps it was never made.
+            let _not_there = fs::remove_file(&unfinished);
+        })
+    }
+
+    /// All results in the folder, in the order of the plan.
+    ///
+    /// # Errors
+    /// One cannot be read, or is none.
+    pub(crate) fn all(folder: &Path) -> anyhow::Result<Vec<Self>> {
+        let context = || format!("{}: cannot be read", folder.display());
+        let mut all = Vec::new();
+        for entry in fs::read_dir(folder).with_context(context)? {
+            let path = entry.with_context(context)?.path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                all.push(Self::read(&path).with_context(|| path.display().to_string())?);
+            }
+        }
+        all.sort_by(|a, b| (a.number, &a.task.id).cmp(&(b.number, &b.task.id)));
+        Ok(all)
+    }
+
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let kept: Self = serde_json::from_slice(&fs::read(path)?).context("is no result")?;
+        if kept.version != VERSION {
+            bail!("the result's version is {}, not {VERSION}", kept.version);
+        }
+        kept.task.check()?;
+        if path.file_stem().is_none_or(|stem| stem != kept.task.id.as_str()) {
+            bail!("it is the result of task {}", kept.task.id);
+        }
+        Ok(kept)
+    }
+}

@@ -1,0 +1,310 @@
+//! What to simulate, as options say it: policies, sizes, ratio, thresholds, storage.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use everbyte_policy::PAGE_BYTES;
+use everbyte_policy::sim::{Costs, Kind, StorageCosts};
+use everbyte_policy::trace::{Format, ReadOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::size::parse_size;
+
+/// Hundredths of a percent in the whole.
+const WHOLE: u64 = 10_000;
+
+/// How traces are read.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Reading {
+    /// The traces' format: auto, csv, vscsi-v1, vscsi-v2, msr, blkparse, fio, spc, disksim,
+    /// oracle-general or mobibench. With auto, each trace's beginning tells.
+    #[arg(long, default_value = "auto", value_parser = parse_format, value_name = "FORMAT")]
+    format: FormatChoice,
+    /// Take every request of a format that does not say what is read and what is written
+    /// (oracle-general) as a read.
+    #[arg(long)]
+    assume_reads: bool,
+    /// Requests of more bytes than this are taken for a mistake in the trace.
+    #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
+    request_max: u64,
+}
+
+/// A format, or what the trace's beginning tells.
+#[derive(Clone, Copy, Debug)]
+struct FormatChoice(Option<Format>);
+
+fn parse_format(text: &str) -> Result<FormatChoice, String> {
+    match text {
+        "auto" => Ok(FormatChoice(None)),
+        name => name.parse().map(|format| FormatChoice(Some(format))),
+    }
+}
+
+impl Reading {
+    pub(crate) fn options(&self) -> ReadOptions {
+        ReadOptions {
+            format: self.format.0,
+            assume_reads: self.assume_reads,
+            request_bytes_max: self.request_max,
+        }
+    }
+}
+
+/// Which simulations.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Question {
+    /// Policies, with commas between them, or all.
+    #[arg(long, default_value = "all", value_parser = parse_policies, value_name = "LIST")]
+    policy: Policies,
+    /// Sizes of the cache, DRAM and PRAM together, with commas between them: percent of the
+    /// trace's footprint (25%, 12.5%) or absolute (512M).
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "10%,20%,30%,40%,50%,60%,70%,80%,90%,100%"
+    )]
+    size: Vec<CacheSize>,
+    /// How the cache is shared, DRAM:PRAM. Policies of one tier are given all of it as DRAM.
+    #[arg(long, default_value = "1:3", value_name = "D:P")]
+    ratio: Ratio,
+    /// Writes of at most this many bytes are small, with commas between several.
+    #[arg(long, value_delimiter = ',', default_value = "512", value_name = "BYTES",
+          value_parser = clap::value_parser!(u16).range(0..=4096))]
+    threshold: Vec<u16>,
+    /// What the cache lies before, with commas between several.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "sd", value_name = "DEVICE")]
+    storage: Vec<Storage>,
+    /// Let hybrid follow the paper's pseudo-code, where it differs from the paper's text.
+    #[arg(long)]
+    pseudo_code: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Policies(Vec<Kind>);
+
+fn parse_policies(text: &str) -> Result<Policies, String> {
+    if text == "all" {
+        return Ok(Policies(Kind::ALL.to_vec()));
+    }
+    let kinds = text.split(',').map(|name| name.trim().parse::<Kind>());
+    let kinds = kinds.collect::<Result<_, _>>();
+    kinds.map(Policies).map_err(|error| error.to_string())
+}
+
+/// One of a [`Question`]'s simulations.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Setting {
+    pub(crate) policy: Kind,
+    pub(crate) size: CacheSize,
+    pub(crate) ratio: Ratio,
+    pub(crate) small_write_bytes: u16,
+    pub(crate) pseudo_code: bool,
+    pub(crate) storage: Storage,
+}
+
+impl Question {
+    /// The single simulations, in an order that depends on nothing else.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for &storage in &self.storage {
+            for &small_write_bytes in &self.threshold {
+                for &policy in &self.policy.0 {
+                    settings.extend(self.size.iter().map(|&size| Setting {
+                        policy,
+                        size,
+                        ratio: self.ratio,
+                        small_write_bytes,
+                        pseudo_code: self.pseudo_code,
+                        storage,
+                    }));
+                }
+            }
+        }
+        settings
+    }
+}
+
+/// A cache's size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) enum CacheSize {
+    /// Hundredths of a percent of the footprint.
+    Share(u32),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl CacheSize {
+    /// The pages of it, rounded; at least two, so that each tier has one.
+    pub(crate) fn pages(self, footprint: u64) -> u32 {
+        let pages = match self {
+            Self::Share(share) => (footprint * u64::from(share) + WHOLE / 2) / WHOLE,
+            Self::Bytes(bytes) => bytes / u64::from(PAGE_BYTES),
+        };
+        u32::try_from(pages.max(2)).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for CacheSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) if share % 100 == 0 => write!(f, "{}%", share / 100),
+            Self::Share(share) if share % 10 == 0 => {
+                write!(f, "{}.{}%", share / 100, share / 10 % 10)
+            }
+            Self::Share(share) => write!(f, "{}.{:02}%", share / 100, share % 100),
+            Self::Bytes(bytes) => {
+                let powers = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+                let even = |(power, _): &(u32, char)| bytes.trailing_zeros() >= *power;
+                match powers.into_iter().find(even) {
+                    Some((power, unit)) if *bytes > 0 => write!(f, "{}{unit}", bytes >> power),
+                    _ => write!(f, "{bytes}"),
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for CacheSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.trim().strip_suffix('%') else {
+            return parse_size(text).map(Self::Bytes);
+        };
+        let wrong = || {
+            format!("{text:?} is no share of the footprint: write 0.01% to 1000%, such as 12.5%")
+        };
+        let (whole, parts) = percent.split_once('.').unwrap_or((percent, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !is_number(whole) || !is_number(parts) || parts.len() > 2 {
+            return Err(wrong());
+        }
+        let whole: u32 = whole.parse().map_err(|_| wrong())?;
+        let parts: u32 = format!("{parts:0<2}").parse().map_err(|_| wrong())?;
+        let share = whole.checked_mul(100).and_then(|share| share.checked_add(parts));
+        share.filter(|share| (1..=100_000).contains(share)).map(Self::Share).ok_or_else(wrong)
+    }
+}
+
+/// Parts of DRAM and PRAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct Ratio {
+    pub(crate) dram: u32,
+    pub(crate) pram: u32,
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.dram, self.pram)
+    }
+}
+
+impl FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':').and_then(|(dram, pram)| {
+            Some(Self { dram: dram.parse().ok()?, pram: pram.parse().ok()? })
+        });
+        parts
+            .filter(|ratio| ratio.dram > 0 && ratio.pram > 0)
+            .ok_or_else(|| format!("{text:?} is no ratio: write two whole numbers, such as 1:3"))
+    }
+}
+
+macro_rules! as_text {
+    ($type:ty) => {
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    };
+}
+
+as_text!(CacheSize);
+as_text!(Ratio);
+
+/// What is cached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Storage {
+    /// A hard disk.
+    Hdd,
+    /// A SATA solid-state disk.
+    Ssd,
+    /// An SD card.
+    Sd,
+}
+
+impl Storage {
+    pub(crate) fn costs(self) -> Costs {
+        Costs::with_storage(match self {
+            Self::Hdd => StorageCosts::HDD,
+            Self::Ssd => StorageCosts::SSD,
+            Self::Sd => StorageCosts::SD_CARD,
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hdd => "hdd",
+            Self::Ssd => "ssd",
+            Self::Sd => "sd",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, size) in [
+            ("10%", CacheSize::Share(1000)),
+            ("12.5%", CacheSize::Share(1250)),
+            ("0.01%", CacheSize::Share(1)),
+            ("1000%", CacheSize::Share(100_000)),
+            ("512M", CacheSize::Bytes(512 << 20)),
+            ("4097", CacheSize::Bytes(4097)),
+        ] {
+            assert_eq!(text.parse(), Ok(size));
+            assert_eq!(size.to_string(), text);
+        }
+        for wrong in ["0%", "-1%", "1.234%", "%", "1e3%", "1001%", "many", "99999999999%"] {
+            assert!(wrong.parse::<CacheSize>().is_err(), "{wrong}");
+        }
+        assert_eq!(CacheSize::Share(1000).pages(14_330), 1433);
+        assert_eq!(CacheSize::Share(1).pages(100), 2);
+        assert_eq!(CacheSize::Bytes(1 << 20).pages(5), 256);
+    }
+
+    #[test]
+    fn ratios_are_read() {
+        assert_eq!("1:3".parse(), Ok(Ratio { dram: 1, pram: 3 }));
+        for wrong in ["", "1", "0:1", "1:0", "1:2:3", "-1:2", "a:b"] {
+            assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn policies_are_named() {
+        assert_eq!(parse_policies("all").unwrap().0, Kind::ALL);
+        assert_eq!(parse_policies("lru, hybrid").unwrap().0, [Kind::Lru, Kind::Hybrid]);
+        assert!(parse_policies("lru,best").unwrap_err().contains("best"));
+    }
+}

@@ -1,0 +1,258 @@
+//! One simulation that can be run anywhere: what it depends on, its name, and running several.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, bail};
+use everbyte_policy::PageTrace;
+use everbyte_policy::sim::{self, Spec};
+use everbyte_policy::trace::ReadOptions;
+use serde::{Deserialize, Serialize};
+
+use super::question::Setting;
+use super::results::Row;
+
+/// Bytes of a trace that are read at once to know it again.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Version of a plan's lines.
+const PLAN_VERSION: u32 = 1;
+
+/// A line of a plan.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Task {
+    version: u32,
+    /// A hash of everything else.
+    pub(crate) id: String,
+    /// Where the trace was when the plan was made.
+    pub(crate) trace: PathBuf,
+    /// By which it is known again: its length and the CRC-32C of its bytes.
+    trace_bytes: u64,
+    trace_crc32c: u32,
+    /// How it is read.
+    format: Option<String>,
+    assume_reads: bool,
+    request_max: u64,
+    /// What is simulated.
+    pub(crate) setting: Setting,
+}
+
+/// A task and its number in the plan, from 0 on.
+pub(crate) type Numbered = (usize, Task);
+
+/// The tasks of the plan at `path`.
+///
+/// # Errors
+/// It cannot be read, or a line is no task; the message names it.
+pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("{}: cannot be read", path.display()))?;
+    let tasks = text.lines().enumerate().map(|(number, line)| {
+        let context = || format!("{}, line {}", path.display(), number + 1);
+        Ok((number, Task::parse(line).with_context(context)?))
+    });
+    tasks.collect()
+}
+
+/// How many simulations run at once.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Threads {
+    /// Simulations that run at once; each has tables of its own [default: the number of cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+impl Threads {
+    pub(crate) fn count(self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(cores, usize::from)
+    }
+}
+
+/// What a trace is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fingerprint {
+    bytes: u64,
+    crc32c: u32,
+}
+
+impl Fingerprint {
+    /// Of the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
+        let context = || format!("{}: cannot be read", path.display());
+        let mut file = File::open(path).with_context(context)?;
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut found = Self { bytes: 0, crc32c: 0 };
+        loop {
+            let read = file.read(&mut chunk).with_context(context)?;
+            if read == 0 {
+                return Ok(found);
+            }
+            found.bytes += read as u64;
+            found.crc32c = crc32c::crc32c_append(found.crc32c, &chunk[..read]);
+        }
+    }
+}
+
+impl Task {
+    pub(crate) fn new(
+        trace: &Path,
+        fingerprint: Fingerprint,
+        options: &ReadOptions,
+        setting: Setting,
+    ) -> anyhow::Result<Self> {
+        let mut task = Self {
+            version: PLAN_VERSION,
+            id: String::new(),
+            trace: trace.to_owned(),
+            trace_bytes: fingerprint.bytes,
+            trace_crc32c: fingerprint.crc32c,
+            format: options.format.map(|format| format.name().to_owned()),
+            assume_reads: options.assume_reads,
+            request_max: options.request_bytes_max,
+            setting,
+        };
+        task.id = task.hash()?;
+        Ok(task)
+    }
+
+    /// A line of a plan, checked.
+    ///
+    /// # Errors
+    /// It is none, or was changed by hand.
+    pub(crate) fn parse(line: &str) -> anyhow::Result<Self> {
+        let task: Self = serde_json::from_str(line).context("is no task")?;
+        task.check()?;
+        Ok(task)
+    }
+
+    /// Whether it is what its id was made for.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.version != PLAN_VERSION {
+            bail!("the task's version is {}, not {PLAN_VERSION}", self.version);
+        }
+        if self.id != self.hash()? {
+            bail!("the task does not belong to its id {}: make a new plan", self.id);
+        }
+        Ok(())
+    }
+
+    fn hash(&self) -> anyhow::Result<String> {
+        let content = Self { id: String::new(), ..self.clone() };
+        let text = serde_json::to_string(&content)?;
+        Ok(format!("{:032x}", fnv1a(text.as_bytes())))
+    }
+
+    /// Whether both begin with reading the same trace in the same way.
+    pub(crate) fn reads_as(&self, other: &Self) -> bool {
+        let setting = other.setting;
+        Self { id: String::new(), setting, ..self.clone() }
+            == Self { id: String::new(), ..other.clone() }
+    }
+
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint { bytes: self.trace_bytes, crc32c: self.trace_crc32c }
+    }
+
+    /// How its trace is read.
+    ///
+    /// # Errors
+    /// The format is not known.
+    pub(crate) fn options(&self) -> anyhow::Result<ReadOptions> {
+        let format = self.format.as_deref().map(str::parse).transpose();
+        Ok(ReadOptions {
+            format: format.map_err(anyhow::Error::msg)?,
+            assume_reads: self.assume_reads,
+            request_bytes_max: self.request_max,
+        })
+    }
+}
+
+/// Fowler, Noll, Vo: FNV-1a of 128 bits (RFC 9923). Names need no cryptography.
+fn fnv1a(bytes: &[u8]) -> u128 {
+    const PRIME: u128 = (1 << 88) + (1 << 8) + 0x3B;
+    const BASIS: u128 = 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D;
+    bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+}
+
+/// The specification of a setting over a trace.
+///
+/// # Errors
+/// The size or ratio cannot be.
+pub(crate) fn spec(setting: &Setting, trace: &PageTrace) -> anyhow::Result<Spec> {
+    let pages = setting.size.pages(trace.pages() as u64);
+    let mut spec = Spec::new(pages).with_context(|| format!("size {}", setting.size))?;
+    spec.dram_parts = setting.ratio.dram;
+    spec.pram_parts = setting.ratio.pram;
+    spec.small_write_bytes = setting.small_write_bytes;
+    spec.pseudo_code = setting.pseudo_code;
+    spec.costs = setting.storage.costs();
+    spec.check()?;
+    Ok(spec)
+}
+
+/// Simulates all settings over a trace on so many threads, and gives each row to `done` when it is
+/// there, with its number. The first error ends it.
+///
+/// # Errors
+/// A setting's, or those of `done`.
+pub(crate) fn simulate(
+    name: &str,
+    trace: &PageTrace,
+    settings: &[Setting],
+    threads: usize,
+    done: &(dyn Fn(usize, Row) -> anyhow::Result<()> + Sync),
+) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    let one = |number: usize, setting: &Setting| {
+        let spec = spec(setting, trace)?;
+        let outcome = sim::run(setting.policy, &spec, trace);
+        done(number, Row { trace: name.to_owned(), setting: *setting, outcome })
+    };
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(setting) = settings.get(number) else { return };
+            if let Err(error) = one(number, setting) {
+                next.store(settings.len(), Ordering::Relaxed);
+                if let Ok(mut failed) = failed.lock() {
+                    failed.get_or_insert(error);
+                }
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, settings.len().max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    match failed.into_inner() {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) => Err(error),
+        Err(_) => bail!("a simulation failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_the_published_ones() {
+        // From the reference vectors of FNV-1a 128.
+        assert_eq!(fnv1a(b""), 0x6C62_272E_07BB_0142_62B8_2175_6295_C58D);
+        assert_eq!(fnv1a(b"a"), 0xD228_CB69_6F1A_8CAF_7891_2B70_4E4A_8964);
+    }
+}

@@ -1,0 +1,251 @@
+//! `everbyte sim`: traces from generator to report, and sweeps in parts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{Outcome, Place, everbyte};
+
+/// Sizes and policies that every test here uses, so that they are fast.
+const QUESTION: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --storage hdd";
+
+fn generated(place: &Place) -> PathBuf {
+    let path = place.folder.path().join("web.csv.zst");
+    place.run("sim generate web --requests 5000 --seed 3 --out FOLDER/web.csv.zst").good();
+    path
+}
+
+#[test]
+fn a_generated_trace_is_what_the_paper_says() {
+    let place = Place::empty();
+    generated(&place);
+    let info = &place.run("sim info FOLDER/web.csv.zst --json").json()[0];
+    assert_eq!(info["format"], "csv");
+    assert_eq!(info["footprint_bytes"], 20_428 * 1024);
+    let mean = info["mean_write_bytes"].as_f64().unwrap();
+    assert!((mean / 1599.0 - 1.0).abs() < 0.01, "{mean}");
+    let text = place.run("sim info FOLDER/web.csv.zst").good();
+    assert!(text.contains("footprint  5107 pages, 19.9 MiB"), "{text}");
+    let plain = place.run("sim generate web --requests 5000 --seed 3").good();
+    let packed = fs::read(place.folder.path().join("web.csv.zst")).unwrap();
+    assert_eq!(zstd::decode_all(&packed[..]).unwrap(), plain.as_bytes());
+}
+
+#[test]
+fn results_come_as_table_json_csv_and_report() {
+    let place = Place::empty();
+    generated(&place);
+    let outputs = "--csv FOLDER/out.csv --report FOLDER/out.html";
+    let line = format!("sim FOLDER/web.csv.zst {QUESTION}");
+    let document = place.run(&format!("{line} {outputs} --json")).json();
+    assert_eq!(document["version"], 1);
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.len(), 9);
+    for result in results {
+        let outcome = &result["outcome"];
+        let accesses: u64 = ["reads", "writes"]
+            .iter()
+            .flat_map(|op| ["dram", "pram", "missed"].map(|at| outcome[op][at].as_u64().unwrap()))
+            .sum();
+        assert!(accesses > 5000, "{result}");
+        assert_eq!(outcome["footprint_pages"], 5107);
+    }
+    assert_eq!(results[0]["setting"]["size"], "10%");
+    assert_eq!(results[0]["outcome"]["spec"]["pages"], 511);
+    assert_eq!(results[2]["outcome"]["spec"]["pages"], 2048);
+    let table = place.run(&line).good();
+    assert_eq!(table.lines().count(), 10, "{table}");
+    assert!(table.contains("clock-migration"), "{table}");
+    let csv = fs::read_to_string(place.folder.path().join("out.csv")).unwrap();
+    let fields = csv.lines().next().unwrap().split(',').count();
+    assert_eq!(csv.lines().count(), 10);
+    assert!(csv.lines().all(|line| line.split(',').count() == fields), "{csv}");
+    let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
+    for heading in [
+        "<h3>Hit ratio</h3>",
+        "<h3>Writes to PRAM, normalised</h3>",
+        "<h3>Writes to PRAM of at most 512 bytes</h3>",
+        "<h3>Bytes written to PRAM, normalised</h3>",
+        "<h3>Elapsed time</h3>",
+        "<h3>Miss ratio</h3>",
+        "<h3>Wear</h3>",
+        "<h3>Reasons</h3>",
+        "dirty_victim",
+    ] {
+        assert!(page.contains(heading), "{heading} is not there");
+    }
+    assert_eq!(page.matches("<svg").count(), 7);
+    for outside in ["<script", "<link", "src=", "url("] {
+        assert!(!page.contains(outside), "the page needs {outside}");
+    }
+}
+
+#[test]
+fn traces_come_from_standard_input() {
+    let place = Place::empty();
+    let trace = generated(&place);
+    let direct = place.run(&format!("sim FOLDER/web.csv.zst {QUESTION} --json")).json();
+    let mut piped = everbyte();
+    piped.args(["sim", "-", "--json"]).args(QUESTION.split(' '));
+    piped.stdin(fs::File::open(trace).unwrap());
+    let piped = Outcome::of(&mut piped).json();
+    for (direct, piped) in
+        direct["results"].as_array().unwrap().iter().zip(piped["results"].as_array().unwrap())
+    {
+        assert_eq!(direct["outcome"], piped["outcome"]);
+    }
+}
+
+#[test]
+fn wrong_traces_and_questions_are_explained() {
+    let place = Place::empty();
+    let put = |name: &str, text: &str| fs::write(place.folder.path().join(name), text).unwrap();
+    put("cut.csv", "0,W,a,0,512\n1,W,a,0\n");
+    put("negative.csv", "0,W,a,0,512\n1,R,a,0,4096\n2,W,a,-8,512\n");
+    put("far.csv", "0,W,a,18446744073709551615,512\n");
+    put("text", "dear diary\n");
+    put("flushes.csv", "0,F,a,0,0\n");
+    place.run("sim FOLDER/cut.csv").failed(1, &["cut.csv, line 2", "length is missing"]);
+    place.run("sim FOLDER/negative.csv").failed(1, &["line 3", "offset is negative"]);
+    place.run("sim info FOLDER/far.csv").failed(1, &["line 1", "2^63"]);
+    place.run("sim FOLDER/text").failed(1, &["none of the known formats"]);
+    place.run("sim FOLDER/cut.csv --format spc").failed(1, &["line 1", "ASU"]);
+    place.run("sim FOLDER/flushes.csv").failed(1, &["neither reads nor writes"]);
+    place.run("sim FOLDER/none.csv").failed(1, &["none.csv", "cannot be read"]);
+    place.run("sim").failed(2, &["TRACE"]);
+    place.run("sim x --policy best").failed(2, &["best"]);
+    place.run("sim x --size 0%").failed(2, &["0%"]);
+    place.run("sim x --ratio 1:0").failed(2, &["1:0"]);
+    place.run("sim x --threshold 5000").failed(2, &["5000"]);
+    place.run("sim generate nothing").failed(2, &["nothing", "webserver"]);
+    let mut record = 1_u32.to_le_bytes().to_vec();
+    record.extend([7; 8]);
+    record.extend(4096_u32.to_le_bytes());
+    record.extend((-1_i64).to_le_bytes());
+    fs::write(place.folder.path().join("o.bin"), record).unwrap();
+    place.run("sim FOLDER/o.bin").failed(1, &["oracle-general", "what is read"]);
+    place.run("sim info FOLDER/o.bin --assume-reads").good();
+}
+
+#[test]
+fn a_sweep_in_parts_is_the_same_sweep() {
+    let place = Place::empty();
+    generated(&place);
+    let question = format!("FOLDER/web.csv.zst {QUESTION}");
+    let direct = place.run(&format!("sim {question} --json")).good();
+    place.run(&format!("sim plan {question} --out FOLDER/plan")).good();
+    let plan = fs::read_to_string(place.folder.path().join("plan")).unwrap();
+    assert_eq!(plan, place.run(&format!("sim plan {question}")).good(), "a plan is no accident");
+    let ids: Vec<String> = plan
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().into())
+        .collect();
+    assert_eq!(ids.len(), 9);
+
+    let run = |part: &str| place.run(&format!("sim run --plan FOLDER/plan --out FOLDER/r {part}"));
+    assert_eq!(run("--task-index 4").good(), "1 simulations made, 0 were there\n");
+    assert_eq!(run("--shard 1/2").good(), "4 simulations made, 1 were there\n");
+    let merge = "sim merge FOLDER/r --plan FOLDER/plan --json";
+    place.run(merge).failed(1, &["4 of 9 results are missing", "task 1"]);
+    assert_eq!(run("--shard 2/2").good(), "4 simulations made, 0 were there\n");
+    assert_eq!(run("").good(), "0 simulations made, 9 were there\n");
+    assert_eq!(place.run(merge).good(), direct);
+    assert_eq!(place.run("sim merge FOLDER/r --json").good(), direct);
+    let mut names: Vec<String> = fs::read_dir(place.folder.path().join("r"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let mut wanted: Vec<String> = ids.iter().map(|id| format!("{id}.json")).collect();
+    wanted.sort();
+    assert_eq!(names, wanted, "nothing unfinished stays");
+
+    run("--task-index 9").failed(1, &["there is no task 9", "9, counted from 0"]);
+    run("--shard 3/2").failed(2, &["3/2"]);
+    let changed = plan.replacen("\"10%\"", "\"11%\"", 1);
+    fs::write(place.folder.path().join("changed"), changed).unwrap();
+    place
+        .run("sim run --plan FOLDER/changed --out FOLDER/r")
+        .failed(1, &["changed, line 1", "does not belong to its id"]);
+    place.run("sim generate web --requests 5000 --seed 4 --out FOLDER/web.csv.zst").good();
+    place
+        .run("sim run --plan FOLDER/plan --out FOLDER/other")
+        .failed(1, &["is not the trace that the plan was made for"]);
+    place.run("sim merge FOLDER/other").failed(1, &["there are no results"]);
+    fs::write(place.folder.path().join("r").join(&wanted[0]), "{}").unwrap();
+    place.run("sim merge FOLDER/r").failed(1, &[&wanted[0], "is no result"]);
+}
+
+/// A shell command that finds `everbyte`, in the place's folder.
+fn shell(place: &Place, script: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_everbyte"));
+    let path = std::env::var_os("PATH").unwrap();
+    let folders = std::iter::once(program.parent().unwrap().to_owned());
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", "plan", "results"]).env("PATH", path);
+    command.current_dir(place.folder.path());
+    command
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples").join(name)
+}
+
+/// A place with a plan of four tasks, and what the whole sweep gives.
+fn planned() -> (Place, String) {
+    let place = Place::empty();
+    place.run("sim generate web --requests 3000 --out FOLDER/web.csv").good();
+    let question = ["web.csv", "--policy", "hybrid,lru", "--size", "10%,50%"];
+    let run = |arguments: &[&str]| {
+        let mut command = everbyte();
+        command.current_dir(place.folder.path()).arg("sim").args(arguments).args(question);
+        Outcome::of(&mut command).good()
+    };
+    fs::write(place.folder.path().join("plan"), run(&["plan"])).unwrap();
+    let direct = run(&["--json"]);
+    (place, direct)
+}
+
+#[test]
+fn the_slurm_example_runs() {
+    let (place, direct) = planned();
+    let script = fs::read_to_string(example("sweep-slurm.sh")).unwrap();
+    for index in 0..4 {
+        let mut command = shell(&place, &script);
+        Outcome::of(command.env("SLURM_ARRAY_TASK_ID", index.to_string())).good();
+    }
+    assert_eq!(place.run("sim merge FOLDER/results --json").good(), direct);
+}
+
+#[test]
+fn the_kubernetes_example_runs() {
+    let (place, direct) = planned();
+    let manifest = fs::read_to_string(example("sweep-kubernetes.yaml")).unwrap();
+    let command = manifest.lines().find_map(|line| line.trim().strip_prefix("- exec ")).unwrap();
+    for field in ["completionMode: Indexed", "completions: 8", "backoffLimitPerIndex:"] {
+        assert!(manifest.contains(field), "{field}");
+    }
+    for index in 0..8 {
+        let mut command = shell(&place, command);
+        Outcome::of(command.env("JOB_COMPLETION_INDEX", index.to_string())).good();
+    }
+    assert_eq!(place.run("sim merge FOLDER/results --json").good(), direct);
+}
+
+#[test]
+fn the_example_for_gnu_parallel_runs() {
+    let (place, direct) = planned();
+    let version = Command::new("parallel").arg("--version").output();
+    if !version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("GNU parallel")) {
+        eprintln!("not run: GNU parallel is not installed");
+        return;
+    }
+    let script = fs::read_to_string(example("sweep-parallel.sh")).unwrap();
+    let out = shell(&place, &script).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(place.run("sim merge FOLDER/results --json").good(), direct);
+    assert!(place.folder.path().join("results/all.html").exists());
+}
