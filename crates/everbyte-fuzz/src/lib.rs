@@ -19,12 +19,17 @@ mod control;
 mod nbd;
 mod pool;
 mod socket;
+mod trace;
 
 pub use address::address;
 pub use canary::canary;
 pub use control::control;
 pub use nbd::{nbd_client, nbd_server};
 pub use pool::pool_image;
+pub use trace::{
+    trace_any, trace_blkparse, trace_csv, trace_disksim, trace_fio, trace_mobibench, trace_msr,
+    trace_oracle_general, trace_spc, trace_vscsi_v1, trace_vscsi_v2,
+};
 
 use std::fmt::Debug;
 use std::sync::LazyLock;
@@ -47,10 +52,21 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must, is not among them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 16] = [
     ("pool_image", pool_image),
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("control", control),
     ("address", address),
+    ("trace_any", trace_any),
+    ("trace_csv", trace_csv),
+    ("trace_vscsi_v1", trace_vscsi_v1),
+    ("trace_vscsi_v2", trace_vscsi_v2),
+    ("trace_msr", trace_msr),
+    ("trace_blkparse", trace_blkparse),
+    ("trace_fio", trace_fio),
+    ("trace_spc", trace_spc),
+    ("trace_disksim", trace_disksim),
+    ("trace_oracle_general", trace_oracle_general),
+    ("trace_mobibench", trace_mobibench),
 ];

@@ -54,6 +54,61 @@ fn address() {
 }
 
 #[test]
+fn trace_any() {
+    replay("trace_any");
+}
+
+#[test]
+fn trace_csv() {
+    replay("trace_csv");
+}
+
+#[test]
+fn trace_vscsi_v1() {
+    replay("trace_vscsi_v1");
+}
+
+#[test]
+fn trace_vscsi_v2() {
+    replay("trace_vscsi_v2");
+}
+
+#[test]
+fn trace_msr() {
+    replay("trace_msr");
+}
+
+#[test]
+fn trace_blkparse() {
+    replay("trace_blkparse");
+}
+
+#[test]
+fn trace_fio() {
+    replay("trace_fio");
+}
+
+#[test]
+fn trace_spc() {
+    replay("trace_spc");
+}
+
+#[test]
+fn trace_disksim() {
+    replay("trace_disksim");
+}
+
+#[test]
+fn trace_oracle_general() {
+    replay("trace_oracle_general");
+}
+
+#[test]
+fn trace_mobibench() {
+    replay("trace_mobibench");
+}
+
+#[test]
 fn every_target_is_replayed_here() {
     let here = include_str!("corpora.rs");
     for (target, _) in TARGETS {

@@ -12,6 +12,7 @@ use crate::simulation::task::{Threads, simulate};
 
 /// Traces and what to simulate.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     /// Traces; - is standard input.
     #[arg(required = true, value_name = "TRACE")]

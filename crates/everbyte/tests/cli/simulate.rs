@@ -111,7 +111,7 @@ fn wrong_traces_and_questions_are_explained() {
     place.run("sim FOLDER/negative.csv").failed(1, &["line 3", "offset is negative"]);
     place.run("sim info FOLDER/far.csv").failed(1, &["line 1", "2^63"]);
     place.run("sim FOLDER/text").failed(1, &["none of the known formats"]);
-    place.run("sim FOLDER/cut.csv --format spc").failed(1, &["line 1", "ASU"]);
+    place.run("sim FOLDER/cut.csv --format spc").failed(1, &["line 1", "the address is \"W\""]);
     place.run("sim FOLDER/flushes.csv").failed(1, &["neither reads nor writes"]);
     place.run("sim FOLDER/none.csv").failed(1, &["none.csv", "cannot be read"]);
     place.run("sim").failed(2, &["TRACE"]);

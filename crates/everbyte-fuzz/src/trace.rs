@@ -1,0 +1,137 @@
+//! Readers of traces, each fed with whatever bytes.
+//!
+//! Oracle: no panic, and no end that never comes; a request that is accepted keeps within the limits;
+//! what was read, written in our own format and read again, is the same; cut into pages it touches
+//! as many bytes as it asks for, and limits on pages hold.
+
+use std::io::Cursor;
+
+use everbyte_policy::trace::{
+    CsvWriter, Format, OFFSET_MAX, PageLimits, PageTraceBuilder, ReadOptions, Request, RequestOp,
+    TraceReader,
+};
+
+/// Requests that are looked at: a compressed trace may hold any number.
+const REQUESTS_MAX: usize = 10_000;
+/// Bytes of a request, at most.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// What a trace in memory may take.
+const LIMITS: PageLimits = PageLimits { accesses_max: 20_000, pages_max: 1000 };
+
+/// Reads `bytes` as a trace of `format`, or of the one that they seem to have.
+///
+/// # Panics
+/// If a promise is broken.
+fn trace(format: Option<Format>, bytes: &[u8]) {
+    let options = ReadOptions { format, assume_reads: true, request_bytes_max: REQUEST_BYTES_MAX };
+    let source = Cursor::new(bytes.to_vec());
+    let Ok(mut reader) = TraceReader::new("trace", source, &options) else { return };
+    assert!(format.is_none_or(|format| format == reader.format()));
+    let mut requests = Vec::new();
+    for request in reader.by_ref().take(REQUESTS_MAX) {
+        match request {
+            Ok(request) => requests.push(request),
+            Err(error) => assert!(error.to_string().starts_with("trace")),
+        }
+    }
+    let names: Vec<String> = requests
+        .iter()
+        .map(|request| reader.files().name(request.file).expect("its file has a name").to_owned())
+        .collect();
+    requests.iter().for_each(assert_limits);
+    assert_comes_back(&requests, &names);
+    assert_pages(&requests);
+}
+
+fn assert_limits(request: &Request) {
+    let Request { op, offset, len, .. } = *request;
+    if op != RequestOp::Flush {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= OFFSET_MAX), "{request:?}");
+        assert!(op == RequestOp::Trim || len <= REQUEST_BYTES_MAX, "{request:?}");
+    }
+}
+
+fn assert_comes_back(requests: &[Request], names: &[String]) {
+    let mut csv = CsvWriter::new(Vec::new()).unwrap();
+    for (request, name) in requests.iter().zip(names) {
+        csv.write(request, name).unwrap();
+    }
+    let options = ReadOptions {
+        format: Some(Format::Csv),
+        request_bytes_max: REQUEST_BYTES_MAX,
+        ..ReadOptions::default()
+    };
+    let text = Cursor::new(csv.finish().unwrap());
+    let again: Vec<Request> = TraceReader::new("again", text, &options)
+        .unwrap()
+        .map(|request| request.expect("what was written can be read"))
+        .collect();
+    assert_eq!(again.len(), requests.len());
+    for (request, again) in requests.iter().zip(again) {
+        let facts = |r: &Request| (r.time_ns, r.op, r.offset, r.len);
+        assert_eq!(facts(&again), facts(request));
+    }
+}
+
+fn assert_pages(requests: &[Request]) {
+    let mut builder = PageTraceBuilder::new(LIMITS);
+    let mut bytes = 0;
+    for request in requests {
+        match builder.push(request) {
+            Ok(()) if matches!(request.op, RequestOp::Flush | RequestOp::Trim) => {}
+            Ok(()) => bytes += request.len,
+            // What it is then is not said.
+            Err(_) => return,
+        }
+    }
+    let pages = builder.finish();
+    assert_eq!(pages.accesses.iter().map(|access| u64::from(access.len)).sum::<u64>(), bytes);
+    assert!(pages.accesses.len() as u64 <= LIMITS.accesses_max);
+    assert!(pages.pages() as u64 <= LIMITS.pages_max);
+    assert!(pages.addresses.is_sorted_by(|a, b| a < b));
+    let mut is_used = vec![false; pages.pages()];
+    for access in &pages.accesses {
+        assert!(access.len > 0 && u32::from(access.start) + u32::from(access.len) <= 4096);
+        is_used[access.page.0 as usize] = true;
+    }
+    assert!(is_used.into_iter().all(|used| used), "pages are numbered without a gap");
+}
+
+macro_rules! targets {
+    ($($(#[$doc:meta])* $name:ident => $format:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Panics
+            /// If a promise is broken.
+            pub fn $name(bytes: &[u8]) {
+                trace($format, bytes);
+            }
+        )*
+    };
+}
+
+targets! {
+    /// Reads `bytes` as what they seem to be, compressed perhaps.
+    trace_any => None;
+    /// Reads `bytes` as our own format.
+    trace_csv => Some(Format::Csv);
+    /// Reads `bytes` as vscsi records of version 1.
+    trace_vscsi_v1 => Some(Format::VscsiV1);
+    /// Reads `bytes` as vscsi records of version 2.
+    trace_vscsi_v2 => Some(Format::VscsiV2);
+    /// Reads `bytes` as a trace of MSR Cambridge.
+    trace_msr => Some(Format::Msr);
+    /// Reads `bytes` as what blkparse prints.
+    trace_blkparse => Some(Format::Blkparse);
+    /// Reads `bytes` as a log of fio's.
+    trace_fio => Some(Format::Fio);
+    /// Reads `bytes` as an SPC trace.
+    trace_spc => Some(Format::Spc);
+    /// Reads `bytes` as an ASCII trace of DiskSim or MQSim.
+    trace_disksim => Some(Format::Disksim);
+    /// Reads `bytes` as libCacheSim's oracleGeneral records.
+    trace_oracle_general => Some(Format::OracleGeneral);
+    /// Reads `bytes` as system calls of Mobibench.
+    trace_mobibench => Some(Format::Mobibench);
+}
