@@ -16,18 +16,37 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(160, 140, 20),
 ];
 
+/// A policy's line.
+pub(super) struct Line {
+    pub(super) name: String,
+    /// Which look: the same number looks the same in every figure.
+    pub(super) look: usize,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
 /// What a figure shows.
 pub(super) struct Figure {
     /// What goes to the right, and up.
     pub(super) axes: [&'static str; 2],
-    /// Names and points of the lines.
-    pub(super) lines: Vec<(String, Vec<(f64, f64)>)>,
+    pub(super) lines: Vec<Line>,
+}
+
+impl Line {
+    fn colour(&self) -> RGBColor {
+        COLOURS[self.look % COLOURS.len()]
+    }
+
+    /// Colours come round again: the first time with points, then without.
+    fn has_points(&self) -> bool {
+        self.look < COLOURS.len()
+    }
 }
 
 impl Figure {
-    /// The figure as SVG; `None` if there is nothing to show.
+    /// The figure as SVG and its legend, which lies below it and so hides no line; `None` if there
+    /// is nothing to show.
     pub(super) fn draw(&self) -> Result<Option<String>> {
-        let points = || self.lines.iter().flat_map(|(_, points)| points);
+        let points = || self.lines.iter().flat_map(|line| &line.points);
         let right = points().map(|point| point.0).fold(0.0, f64::max);
         let top = points().map(|point| point.1).fold(0.0, f64::max);
         if points().next().is_none() || !(right > 0.0 && right.is_finite() && top.is_finite()) {
@@ -40,7 +59,16 @@ impl Figure {
             let drawn = self.draw_on(&area, right * 1.02, top);
             drawn.map_err(|error| anyhow!("cannot draw {:?}: {error}", self.axes[1]))?;
         }
-        Ok(Some(svg))
+        svg += "<p>";
+        for line in &self.lines {
+            let RGBColor(red, green, blue) = line.colour();
+            let sign = if line.has_points() { "&#9679;" } else { "&#8212;" };
+            svg += &format!(
+                "<span style=\"color:rgb({red},{green},{blue})\">{sign}</span>&nbsp;{} ",
+                line.name
+            );
+        }
+        Ok(Some(svg + "</p>"))
     }
 
     fn draw_on<B: DrawingBackend>(
@@ -55,7 +83,6 @@ impl Figure {
             .margin(8)
             .x_label_area_size(40)
             .y_label_area_size(70)
-            .right_y_label_area_size(0)
             .build_cartesian_2d(0.0..right, 0.0..top)
             .map_err(failed)?;
         chart
@@ -65,22 +92,15 @@ impl Figure {
             .y_desc(self.axes[1])
             .draw()
             .map_err(failed)?;
-        for (number, (name, points)) in self.lines.iter().enumerate() {
-            let colour = COLOURS[number % COLOURS.len()];
-            // Colours come round again: lines of the second round are thinner.
-            let width = if number < COLOURS.len() { 2 } else { 1 };
-            let style = colour.stroke_width(width);
-            let line = LineSeries::new(points.iter().copied(), style).point_size(3);
-            let label = chart.draw_series(line).map_err(failed)?.label(name.clone());
-            label.legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], style));
+        for line in &self.lines {
+            let style = line.colour().stroke_width(2);
+            let series = LineSeries::new(line.points.iter().copied(), style);
+            chart.draw_series(series).map_err(failed)?;
+            if line.has_points() {
+                let dots = line.points.iter().map(|at| Circle::new(*at, 3, line.colour().filled()));
+                chart.draw_series(dots).map_err(failed)?;
+            }
         }
-        chart
-            .configure_series_labels()
-            .background_style(WHITE.mix(0.85))
-            .border_style(RGBColor(200, 205, 210))
-            .position(SeriesLabelPosition::UpperRight)
-            .draw()
-            .map_err(failed)?;
         area.present().map_err(failed)
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::Result;
+use everbyte_policy::sim::Kind;
 
-use super::figure::Figure;
+use super::figure::{Figure, Line};
 use super::question::Setting;
 use super::results::{Row, as_f64, baseline_of};
 use crate::size::show_size;
@@ -172,18 +173,22 @@ fn sketches() -> Vec<Sketch> {
 
 impl Sketch {
     fn figure(&self, rows: &[Row]) -> Figure {
-        let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+        let mut lines: Vec<Line> = Vec::new();
         for row in rows {
             let Some(y) = (self.y)(row, rows) else { continue };
-            let name = row.setting.policy.name();
+            let policy = row.setting.policy;
             let point = ((self.x)(row), y);
-            match lines.iter_mut().find(|(known, _)| known == name) {
-                Some((_, points)) => points.push(point),
-                None => lines.push((name.to_owned(), vec![point])),
+            match lines.iter_mut().find(|line| line.name == policy.name()) {
+                Some(line) => line.points.push(point),
+                None => lines.push(Line {
+                    name: policy.name().to_owned(),
+                    look: Kind::ALL.iter().position(|kind| *kind == policy).unwrap_or(0),
+                    points: vec![point],
+                }),
             }
         }
-        for (_, points) in &mut lines {
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for line in &mut lines {
+            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         Figure { axes: self.axes, lines }
     }
