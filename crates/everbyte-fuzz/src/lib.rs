@@ -28,7 +28,7 @@ pub use nbd::{nbd_client, nbd_server};
 pub use pool::pool_image;
 pub use trace::{
     trace_any, trace_blkparse, trace_csv, trace_disksim, trace_fio, trace_mobibench, trace_msr,
-    trace_oracle_general, trace_spc, trace_vscsi_v1, trace_vscsi_v2,
+    trace_oracle_general, trace_spc, trace_vscsi1, trace_vscsi2,
 };
 
 use std::fmt::Debug;
@@ -60,8 +60,8 @@ pub const TARGETS: [Target; 16] = [
     ("address", address),
     ("trace_any", trace_any),
     ("trace_csv", trace_csv),
-    ("trace_vscsi_v1", trace_vscsi_v1),
-    ("trace_vscsi_v2", trace_vscsi_v2),
+    ("trace_vscsi1", trace_vscsi1),
+    ("trace_vscsi2", trace_vscsi2),
     ("trace_msr", trace_msr),
     ("trace_blkparse", trace_blkparse),
     ("trace_fio", trace_fio),

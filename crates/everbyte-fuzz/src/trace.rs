@@ -117,9 +117,9 @@ targets! {
     /// Reads `bytes` as our own format.
     trace_csv => Some(Format::Csv);
     /// Reads `bytes` as vscsi records of version 1.
-    trace_vscsi_v1 => Some(Format::VscsiV1);
+    trace_vscsi1 => Some(Format::VscsiV1);
     /// Reads `bytes` as vscsi records of version 2.
-    trace_vscsi_v2 => Some(Format::VscsiV2);
+    trace_vscsi2 => Some(Format::VscsiV2);
     /// Reads `bytes` as a trace of MSR Cambridge.
     trace_msr => Some(Format::Msr);
     /// Reads `bytes` as what blkparse prints.

@@ -64,13 +64,13 @@ fn trace_csv() {
 }
 
 #[test]
-fn trace_vscsi_v1() {
-    replay("trace_vscsi_v1");
+fn trace_vscsi1() {
+    replay("trace_vscsi1");
 }
 
 #[test]
-fn trace_vscsi_v2() {
-    replay("trace_vscsi_v2");
+fn trace_vscsi2() {
+    replay("trace_vscsi2");
 }
 
 #[test]

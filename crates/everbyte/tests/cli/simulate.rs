@@ -209,6 +209,21 @@ fn planned() -> (Place, String) {
     (place, direct)
 }
 
+/// Every number of a result survives being kept, not just those of one trace.
+#[test]
+fn results_are_kept_exactly() {
+    let place = Place::empty();
+    for seed in 0..6 {
+        let make = format!("sim generate mixed --requests 800 --seed {seed} --out FOLDER/m.csv");
+        place.run(&make).good();
+        let question = "FOLDER/m.csv --size 7%,33% --ratio 2:7 --storage ssd,sd";
+        let direct = place.run(&format!("sim {question} --json")).good();
+        place.run(&format!("sim plan {question} --out FOLDER/plan")).good();
+        place.run(&format!("sim run --plan FOLDER/plan --out FOLDER/{seed}")).good();
+        assert_eq!(place.run(&format!("sim merge FOLDER/{seed} --json")).good(), direct);
+    }
+}
+
 #[test]
 fn the_slurm_example_runs() {
     let (place, direct) = planned();

@@ -1,5 +1,0 @@
-//! libFuzzer's entry to `everbyte_fuzz::trace_vscsi_v1`.
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| everbyte_fuzz::trace_vscsi_v1(bytes));
