@@ -21,7 +21,7 @@ const QUICK_WAREHOUSES: u32 = 1;
 ///
 /// Every scheme runs on the same emulated memory, as anonymous memory of this process: DRAM, with
 /// the flushes that persistent memory needs, and phase-change memory. Ten warehouses of TPC-C take
-/// about 14 GiB of memory.
+/// about 16 GiB of memory.
 #[derive(clap::Args)]
 pub(crate) struct ConsistencyArgs {
     /// A smoke test of a few seconds. Its figures mean nothing.
