@@ -9,11 +9,12 @@ use everbyte_pool::{BlockOwner, Claim, Corrupt, Owners, VolumeView};
 use crate::delta::Delta;
 use crate::map;
 
-struct BlockMaps;
+/// For one of the kinds that are block volumes inside.
+struct BlockMaps(VolumeKind);
 
 impl<M: Medium> BlockOwner<M> for BlockMaps {
     fn kind(&self) -> VolumeKind {
-        VolumeKind::Block
+        self.0
     }
 
     fn visit(
@@ -31,8 +32,9 @@ impl<M: Medium> BlockOwner<M> for BlockMaps {
     }
 }
 
-/// What is needed to open pools with block volumes.
+/// What is needed to open pools with block volumes and volumes that are block volumes inside.
 #[must_use]
 pub fn owners<M: Medium>() -> Owners<M> {
-    Owners::new([Arc::new(BlockMaps) as Arc<dyn BlockOwner<M>>])
+    let kinds = [VolumeKind::Block, VolumeKind::Cache];
+    Owners::new(kinds.map(|kind| Arc::new(BlockMaps(kind)) as Arc<dyn BlockOwner<M>>))
 }

@@ -80,8 +80,22 @@ impl<M: Medium> BlockVolume<M> {
         size_bytes: u64,
         options: &BlockOptions,
     ) -> Result<Self, PoolError> {
+        Self::create_as(pool, name, VolumeKind::Block, size_bytes, options)
+    }
+
+    /// Makes a volume of a kind that is a block volume inside. It can be opened as that kind only.
+    ///
+    /// # Errors
+    /// As [`Pool::create_volume`].
+    pub fn create_as(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        kind: VolumeKind,
+        size_bytes: u64,
+        options: &BlockOptions,
+    ) -> Result<Self, PoolError> {
         pool.check_volume_size(size_bytes)?;
-        let mut spec = VolumeSpec::new(name, VolumeKind::Block, size_bytes);
+        let mut spec = VolumeSpec::new(name, kind, size_bytes);
         spec.map = options.map.code();
         spec.delta = options.delta.code();
         spec.checksum = options.checksum.code();
@@ -93,15 +107,31 @@ impl<M: Medium> BlockVolume<M> {
             MapKind::Direct => map::table_blocks(size_bytes),
         };
         pool.create_volume(&spec, table_blocks)?;
-        Self::open(pool, name)
+        Self::open_as(pool, name, kind)
     }
 
     /// Opens the block volume `name` of `pool`. A volume is to be opened once at a time.
     ///
     /// # Errors
-    /// There is no such volume, or it cannot be read.
+    /// There is no such volume, or it cannot be read, or it is of another kind.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
+        Self::open_as(pool, name, VolumeKind::Block)
+    }
+
+    /// Opens the volume `name` of `pool`, which is of a kind that is a block volume inside.
+    ///
+    /// # Errors
+    /// As [`BlockVolume::open`].
+    pub fn open_as(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        kind: VolumeKind,
+    ) -> Result<Self, PoolError> {
         let volume = pool.volume(name)?;
+        if volume.kind() != kind {
+            let what = format!("volume {name} is a {} volume, not a {kind} one", volume.kind());
+            return Err(PoolError::Invalid(what));
+        }
         let unknown = |what| Corrupt::new("volume descriptor", volume.root_at(), what);
         let descriptor = volume.descriptor();
         let map = MapKind::from_code(descriptor.map).ok_or_else(|| unknown("unknown map"))?;

@@ -24,14 +24,16 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     Row {
         name: "everbyte-bench",
         uses: &[
             "everbyte-nbd",
             "everbyte-sqlite",
+            "everbyte-cache",
             "everbyte-block",
             "everbyte-device",
+            "everbyte-policy",
             "everbyte-pool",
             "everbyte-media",
         ],
@@ -42,6 +44,7 @@ const ROWS: [Row; 14] = [
         "everbyte",
         &[
             "everbyte-nbd",
+            "everbyte-cache",
             "everbyte-block",
             "everbyte-device",
             "everbyte-policy",
@@ -72,6 +75,11 @@ const ROWS: [Row; 14] = [
         may_be_unsafe: true,
     },
     row("everbyte-nbd", &["everbyte-device"], &[]),
+    row(
+        "everbyte-cache",
+        &["everbyte-device", "everbyte-policy"],
+        &["everbyte-block", "everbyte-crash", "everbyte-media", "everbyte-pool"],
+    ),
     row(
         "everbyte-block",
         &["everbyte-device", "everbyte-pool", "everbyte-media"],

@@ -33,13 +33,16 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub enum VolumeKind {
     /// A block device.
     Block = 1,
+    /// The memory of a cache before slower storage: a block device inside, with pages of the
+    /// storage and marks that say which of them are newer.
+    Cache = 3,
 }
 
 impl VolumeKind {
     /// The kind stored as `code`, if this program knows it.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        (code == Self::Block as u32).then_some(Self::Block)
+        [Self::Block, Self::Cache].into_iter().find(|&kind| kind as u32 == code)
     }
 }
 
@@ -47,6 +50,7 @@ impl std::fmt::Display for VolumeKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Block => f.write_str("block"),
+            Self::Cache => f.write_str("cache"),
         }
     }
 }

@@ -1,0 +1,273 @@
+//! Reads and writes: parts of pages served from the cache, and what is not there fetched first.
+//!
+//! Invariants: a page is busy while it is fetched or written past the cache, so nobody else brings
+//! it in; the policy hears of a page when its bytes are at hand, in the order of the request.
+
+use std::ops::Range;
+
+use everbyte_device::{DeviceError, Fua, check_range};
+use parking_lot::MutexGuard;
+
+use crate::actions::Wanted;
+use crate::cache::Cache;
+use crate::layout::{PAGE, PAGE_U64, Page, Part, parts};
+use crate::plant::{Bug, planted};
+use crate::settings::Mode;
+use crate::state::State;
+use crate::write_back::Choice;
+
+/// Pages fetched or written past the cache at once.
+const RUN_PAGES_MAX: usize = 64;
+
+/// Pages that may be kept in DRAM although they belong in memory, which refuses them.
+const STRANDED_PAGES_MAX: usize = 256;
+
+fn range_of(run: &[Part]) -> Range<Page> {
+    let first = run.first().map_or(0, |part| part.page);
+    first..first + u32::try_from(run.len()).unwrap_or(u32::MAX)
+}
+
+/// The error of a request that was perhaps done in part: only a media error says that it may be.
+fn in_part(done: usize, offset: u64, len: usize, error: DeviceError) -> DeviceError {
+    match error {
+        DeviceError::Media { .. } => error,
+        error if done > 0 => {
+            let reason = format!("done in part: {error}");
+            DeviceError::Media { offset, len: len as u64, reason }
+        }
+        error => error,
+    }
+}
+
+impl Cache {
+    pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.read_only {
+            let reason = "the storage or the volume of the cache is".to_owned();
+            return Err(DeviceError::ReadOnly { reason });
+        }
+        check_range(offset, len, self.settings.storage_bytes)
+    }
+
+    /// The state, once none of `pages` is busy.
+    pub(crate) fn lock_free(&self, pages: &Range<Page>) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        while state.is_busy(pages) {
+            self.freed.wait(&mut state);
+        }
+        state
+    }
+
+    fn end_busy(&self, pages: &Range<Page>) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.end_busy(pages);
+        self.freed.notify_all();
+        state
+    }
+
+    pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(offset, out.len() as u64, self.settings.storage_bytes)?;
+        let parts: Vec<Part> = parts(offset, out.len()).collect();
+        let mut done = 0;
+        while let Some(&part) = parts.get(done) {
+            let mut state = self.lock_free(&(part.page..part.page + 1));
+            if state.frames.contains_key(&part.page) {
+                let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
+                state.serve(part, wanted)?;
+                done += 1;
+                continue;
+            }
+            let Some(mut state) = self.with_room(state)? else { continue };
+            let run = self.missing(&state, &parts[done..]);
+            state.busy.push(range_of(run));
+            drop(state);
+            let bytes = self.fetch(range_of(run));
+            let mut state = self.end_busy(&range_of(run));
+            for (part, bytes) in run.iter().zip(bytes?) {
+                let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
+                state.admit(*part, bytes, wanted);
+            }
+            done += run.len();
+        }
+        Ok(())
+    }
+
+    /// The state, if evicted pages leave room for more; else room is made, without the lock.
+    fn with_room<'s>(
+        &self,
+        state: MutexGuard<'s, State>,
+    ) -> Result<Option<MutexGuard<'s, State>>, DeviceError> {
+        let is_crowded = state.aside.len() >= self.settings.aside_pages_max() as usize;
+        if !is_crowded && state.stranded.len() < STRANDED_PAGES_MAX {
+            return Ok(Some(state));
+        }
+        drop(state);
+        self.write_back(&Choice::Aside)?;
+        self.retry_stranded()?;
+        Ok(None)
+    }
+
+    /// Tries again to put pages into memory that belong there.
+    fn retry_stranded(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        let pages: Vec<Page> = state.stranded.iter().copied().collect();
+        pages.into_iter().for_each(|page| state.sink(page));
+        if state.stranded.len() < STRANDED_PAGES_MAX {
+            return Ok(());
+        }
+        Err(state.last_error.clone().unwrap_or(DeviceError::Gone))
+    }
+
+    /// The first parts whose pages are neither cached nor busy; at least the first is not.
+    fn missing<'p>(&self, state: &State, parts: &'p [Part]) -> &'p [Part] {
+        let room = (self.settings.aside_pages_max() as usize).saturating_sub(state.aside.len());
+        let absent = parts.iter().take(RUN_PAGES_MAX.min(room)).take_while(|part| {
+            let page = part.page;
+            !state.frames.contains_key(&page) && !state.is_busy(&(page..page + 1))
+        });
+        &parts[..absent.count().max(1)]
+    }
+
+    /// The bytes of pages that are busy for the caller, from storage.
+    fn fetch(&self, pages: Range<Page>) -> Result<Vec<Box<[u8]>>, DeviceError> {
+        let count = pages.len();
+        let mut bytes = vec![0; count * PAGE];
+        let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
+        let offset = u64::from(pages.start) * PAGE_U64;
+        self.storage
+            .read(offset, &mut bytes[..valid])
+            .map_err(|error| self.storage_failed(offset, valid as u64, &error))?;
+        self.state.lock().counts.stats.fetched_pages += count as u64;
+        Ok(bytes.chunks_exact(PAGE).map(Into::into).collect())
+    }
+
+    /// Writes, but promises nothing of durability. With an error that is no media error nothing
+    /// was done.
+    pub(crate) fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.check_write(offset, data.len() as u64)?;
+        let parts: Vec<Part> = parts(offset, data.len()).collect();
+        let mut done = 0;
+        while done < parts.len() {
+            match self.write_some(&parts[done..], data) {
+                Ok(count) => done += count,
+                Err(error) => return Err(in_part(done, offset, data.len(), error)),
+            }
+        }
+        self.wake_writer();
+        if self.settings.mode == Mode::WriteThrough {
+            let pages = parts.iter().map(|part| part.page).collect();
+            self.write_back(&Choice::These(pages))?;
+        }
+        Ok(())
+    }
+
+    /// Writes one or more of the first of `parts`; says how many.
+    fn write_some(&self, parts: &[Part], data: &[u8]) -> Result<usize, DeviceError> {
+        let part = parts[0];
+        let bytes = &data[part.at..part.at + part.len];
+        let mut state = self.lock_free(&(part.page..part.page + 1));
+        if state.frames.contains_key(&part.page) {
+            state.serve(part, Wanted::Write(bytes))?;
+            return Ok(1);
+        }
+        if self.settings.mode == Mode::WriteAround {
+            return self.write_past(state, parts, data);
+        }
+        let Some(mut state) = self.with_room(state)? else { return Ok(0) };
+        if part.len == self.page_len(part.page) {
+            state.admit(part, vec![0; PAGE].into(), Wanted::Write(bytes));
+            return Ok(1);
+        }
+        let pages = part.page..part.page + 1;
+        state.busy.push(pages.clone());
+        drop(state);
+        let fetched = self.fetch(pages.clone());
+        let mut state = self.end_busy(&pages);
+        for page in fetched? {
+            state.admit(part, page, Wanted::Write(bytes));
+        }
+        Ok(1)
+    }
+
+    /// Writes parts of pages that are not cached to storage; says how many.
+    fn write_past(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        parts: &[Part],
+        data: &[u8],
+    ) -> Result<usize, DeviceError> {
+        let absent = parts.iter().take(RUN_PAGES_MAX).take_while(|part| {
+            let page = part.page;
+            !state.frames.contains_key(&page) && !state.is_busy(&(page..page + 1))
+        });
+        let run = &parts[..absent.count().max(1)];
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let bytes = &data[first.at..last.at + last.len];
+        let pages = range_of(run);
+        state.busy.push(pages.clone());
+        drop(state);
+        let offset = u64::from(first.page) * PAGE_U64 + first.start as u64;
+        let written = self.forget_departed().and_then(|()| {
+            self.storage
+                .write(offset, bytes, Fua::No)
+                .map_err(|error| self.storage_failed(offset, bytes.len() as u64, &error))
+        });
+        let mut state = self.end_busy(&pages);
+        state.direct = true;
+        written?;
+        state.counts.stats.bypass_write_bytes += bytes.len() as u64;
+        Ok(run.len())
+    }
+
+    /// Makes sure that no crash brings back a page that has left the cache, so that storage may be
+    /// changed where it was.
+    pub(crate) fn forget_departed(&self) -> Result<(), DeviceError> {
+        let is_needed = {
+            let state = self.state.lock();
+            state.departed > state.departed_durably
+        };
+        if is_needed && !planted(Bug::DirectWithoutCheckpoint) {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written to `pages`.
+    pub(crate) fn persist(&self, pages: &[Page]) -> Result<(), DeviceError> {
+        if planted(Bug::FlushWithoutShadow) {
+            return self.checkpoint();
+        }
+        // In pieces, so that others are served in between.
+        for piece in pages.chunks(RUN_PAGES_MAX) {
+            let mut state = self.state.lock();
+            for &page in piece {
+                state.shadow_newer(page)?;
+            }
+        }
+        self.flush_direct()?;
+        self.checkpoint()
+    }
+
+    /// Makes storage durable, if it was changed past the cache.
+    pub(crate) fn flush_direct(&self) -> Result<(), DeviceError> {
+        if !std::mem::take(&mut self.state.lock().direct) {
+            return Ok(());
+        }
+        self.storage.flush().map_err(|error| {
+            self.state.lock().direct = true;
+            self.storage_failed(0, self.settings.storage_bytes, &error)
+        })
+    }
+
+    /// Makes everything that was answered durable.
+    pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
+        let pages: Vec<Page> = self.state.lock().newer.iter().copied().collect();
+        self.persist(&pages)
+    }
+}
+
+impl State {
+    /// Makes memory have the newest bytes of a dirty page that has newer ones in DRAM.
+    fn shadow_newer(&mut self, page: Page) -> Result<(), DeviceError> {
+        if self.newer.contains(&page) { self.shadow(page) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,136 @@
+//! The cache as a [`BlockDevice`].
+
+use std::collections::BTreeSet;
+
+use everbyte_device::{
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, WriteRequest, check_range,
+};
+
+use crate::cache::Cache;
+use crate::layout::{PAGE_U64, Page, parts};
+use crate::zero::How;
+
+impl Cache {
+    /// The first run of bytes from `at` on that are all cached, or all not: its end and which.
+    fn run(&self, at: u64, end: u64) -> (u64, bool) {
+        let page_of = |at: u64| u32::try_from(at / PAGE_U64).unwrap_or(u32::MAX);
+        let start_of = |page: Page| u64::from(page) * PAGE_U64;
+        let state = self.state.lock();
+        let first = page_of(at);
+        let mut cached = state.frames.range(first..).map(|(&page, _)| page);
+        match cached.next() {
+            Some(page) if page == first => {
+                let mut next = first + 1;
+                while start_of(next) < end && cached.next() == Some(next) {
+                    next += 1;
+                }
+                (start_of(next).min(end), true)
+            }
+            Some(page) => (start_of(page).min(end), false),
+            None => (end, false),
+        }
+    }
+}
+
+impl BlockDevice for Cache {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size_bytes: self.settings.storage_bytes,
+            minimum_bytes: 1,
+            preferred_bytes: 4096,
+            read_only: self.read_only,
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.read_bytes(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.write_bytes(offset, data)?;
+        if fua == Fua::No {
+            return Ok(());
+        }
+        let pages: Vec<Page> = parts(offset, data.len()).map(|part| part.page).collect();
+        self.persist(&pages)
+    }
+
+    /// Pays once for all requests that are to be durable.
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        let mut outcomes: Vec<_> =
+            requests.iter().map(|r| self.write_bytes(r.offset, r.data)).collect();
+        let mut durable = BTreeSet::new();
+        for (request, outcome) in requests.iter().zip(&outcomes) {
+            if request.fua == Fua::Yes && outcome.is_ok() {
+                durable.extend(parts(request.offset, request.data.len()).map(|part| part.page));
+            }
+        }
+        if durable.is_empty() {
+            return outcomes;
+        }
+        let durable: Vec<Page> = durable.into_iter().collect();
+        if let Err(error) = self.persist(&durable) {
+            for (request, outcome) in requests.iter().zip(&mut outcomes) {
+                if request.fua == Fua::Yes && outcome.is_ok() {
+                    *outcome = Err(error.clone());
+                }
+            }
+        }
+        outcomes
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.read_only { Ok(()) } else { self.persist_all() }
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.zero(offset, len, How::Discard, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.zero(offset, len, How::Zero { hole, fast }, fua)
+    }
+
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        let size_bytes = self.settings.storage_bytes;
+        check_range(offset, len, size_bytes)?;
+        if len == 0 {
+            return Err(DeviceError::OutOfRange { offset, len, size_bytes });
+        }
+        let end = offset + len;
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = offset;
+        while at < end && extents.len() < extents_max.max(1) {
+            let (next, is_cached) = self.run(at, end);
+            if is_cached {
+                extents.push(Extent { len: next - at, hole: false, zero: false });
+                at = next;
+                continue;
+            }
+            let room = extents_max.max(1) - extents.len();
+            let below = self.storage.status(at, next - at, room);
+            for extent in below.map_err(|error| self.storage_failed(at, next - at, &error))? {
+                extents.push(extent);
+                at += extent.len;
+            }
+        }
+        Ok(extents)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        // What is only hinted at is no evidence for the policy.
+        check_range(offset, len, self.settings.storage_bytes)
+    }
+}

@@ -1,0 +1,102 @@
+//! Where things lie in the volume that is the cache's memory.
+//!
+//! Block 0 is the header. Then come groups of one block of marks and the 4096 pages that they are
+//! about, so a cache grows with its storage by growing at its end. A page has one place in the
+//! volume for ever; a page that is not cached is a hole. `docs/format.md` has the table.
+
+/// Bytes of a page and of a block.
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE_U64: u64 = 4096;
+
+/// Pages in a group, and bytes in its block of marks.
+const GROUP_PAGES: u64 = PAGE_U64;
+
+/// The largest storage that can be cached: page numbers are 32 bits wide, and the last is no page.
+pub(crate) const STORAGE_BYTES_MAX: u64 = (u32::MAX as u64) * PAGE_U64;
+
+/// Number of a page of the storage.
+pub(crate) type Page = u32;
+
+/// Bytes of the volume for a cache before storage of `storage_bytes` bytes.
+#[must_use]
+pub fn volume_bytes(storage_bytes: u64) -> u64 {
+    let pages = storage_bytes.div_ceil(PAGE_U64);
+    (1 + pages.div_ceil(GROUP_PAGES) + pages) * PAGE_U64
+}
+
+fn group_at(page: Page) -> u64 {
+    (1 + u64::from(page) / GROUP_PAGES * (GROUP_PAGES + 1)) * PAGE_U64
+}
+
+/// Where the mark of a page lies.
+pub(crate) fn mark_at(page: Page) -> u64 {
+    group_at(page) + u64::from(page) % GROUP_PAGES
+}
+
+/// Where the bytes of a page lie.
+pub(crate) fn page_at(page: Page) -> u64 {
+    group_at(page) + (1 + u64::from(page) % GROUP_PAGES) * PAGE_U64
+}
+
+/// First pages of the groups of `pages` pages.
+pub(crate) fn groups(pages: u64) -> impl Iterator<Item = Page> {
+    let group_pages = usize::try_from(GROUP_PAGES).unwrap_or(usize::MAX);
+    (0..u32::try_from(pages).unwrap_or(u32::MAX)).step_by(group_pages)
+}
+
+/// The part of a request that lies in one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) page: Page,
+    /// First byte in the page.
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    /// Where it begins in the request.
+    pub(crate) at: usize,
+}
+
+/// The parts of a request, which lies in a device of at most `STORAGE_BYTES_MAX` bytes.
+#[allow(clippy::cast_possible_truncation, reason = "pages are below 2^32, remainders below 4096")]
+pub(crate) fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at == len {
+            return None;
+        }
+        let from = offset + at as u64;
+        let start = (from % PAGE_U64) as usize;
+        let part = Part {
+            page: (from / PAGE_U64) as Page,
+            start,
+            len: (PAGE - start).min(len - at),
+            at,
+        };
+        at += part.len;
+        Some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_all_fits() {
+        let block = |at: u64| at / PAGE_U64;
+        assert_eq!((block(mark_at(0)), block(page_at(0))), (1, 2));
+        assert_eq!((block(page_at(4095)), block(mark_at(4096)), block(page_at(4096))), (4097, 4098, 4099));
+        assert_eq!(mark_at(4097) - mark_at(4096), 1);
+        for pages in [1, 4095, 4096, 4097, 8192, 8193] {
+            let last = u32::try_from(pages - 1).unwrap();
+            assert_eq!(page_at(last) + PAGE_U64, volume_bytes(pages * PAGE_U64), "{pages}");
+        }
+        assert_eq!(groups(8193).collect::<Vec<_>>(), [0, 4096, 8192]);
+    }
+
+    #[test]
+    fn parts_cover_a_request() {
+        let found: Vec<_> = parts(4000, 5000).map(|p| (p.page, p.start, p.len, p.at)).collect();
+        assert_eq!(found, [(0, 4000, 96, 0), (1, 0, 4096, 96), (2, 0, 808, 4192)]);
+        assert_eq!(parts(5, 0).count(), 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! The volume that is the cache's storage-class memory: pages, and a mark for each.
+//!
+//! Invariants on the medium: a page with a mark has its bytes in its place; a mark changes in one
+//! atomic write with the bytes that it is about, or alone. A page without a mark may have left its
+//! bytes in its place, if a crash came between the two; a scan gives that space back.
+
+use std::sync::Arc;
+
+use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest};
+
+use crate::layout::{PAGE, PAGE_U64, Page, groups, mark_at, page_at};
+use crate::settings::{Settings, SettingsError};
+
+/// Extents asked for at once in a scan.
+const EXTENTS_MAX: usize = 1024;
+
+/// What a page in the volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Mark {
+    /// Storage has the same bytes.
+    Clean = 1,
+    /// Storage may have older bytes.
+    Dirty = 2,
+}
+
+/// What lies in a cache's volume, for those who have not opened the cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inspection {
+    /// What the cache is set to.
+    pub settings: Settings,
+    /// Pages in the volume.
+    pub pages: u64,
+    /// Pages that storage may have older bytes of.
+    pub dirty_pages: u64,
+}
+
+/// Why a volume could not be looked at.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// Its header is not one.
+    #[error(transparent)]
+    Header(#[from] SettingsError),
+    /// It could not be read.
+    #[error("the volume of the cache cannot be read: {0}")]
+    Device(#[from] DeviceError),
+}
+
+/// Looks into the volume of a cache, without changing anything.
+///
+/// # Errors
+/// The volume cannot be read, or holds no cache.
+pub fn inspect(volume: &dyn BlockDevice) -> Result<Inspection, InspectError> {
+    let mut header = vec![0; PAGE];
+    volume.read(0, &mut header)?;
+    let settings = Settings::decode(&header)?;
+    let marks = marks(volume, settings.storage_bytes.div_ceil(PAGE_U64))?;
+    let dirty = marks.iter().filter(|(_, mark)| *mark == Mark::Dirty).count();
+    Ok(Inspection { settings, pages: marks.len() as u64, dirty_pages: dirty as u64 })
+}
+
+/// The pages that have a mark, ascending.
+fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
+    let mut found = Vec::new();
+    let mut block = vec![0; PAGE];
+    for first in groups(pages) {
+        let at = mark_at(first);
+        if volume.status(at, PAGE_U64, 1)?.first().is_some_and(|extent| extent.zero) {
+            continue;
+        }
+        volume.read(at, &mut block)?;
+        for (page, &byte) in (first..).zip(&block) {
+            let mark = match byte {
+                0 => continue,
+                1 => Mark::Clean,
+                2 => Mark::Dirty,
+                other => {
+                    let reason = format!("corrupt mark of page {page} of the cache: {other}");
+                    return Err(DeviceError::Media { offset: mark_at(page), len: 1, reason });
+                }
+            };
+            if u64::from(page) >= pages {
+                let reason = format!("corrupt mark: page {page} lies beyond the storage's end");
+                return Err(DeviceError::Media { offset: mark_at(page), len: 1, reason });
+            }
+            found.push((page, mark));
+        }
+    }
+    Ok(found)
+}
+
+/// See the module's head.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    volume: Arc<dyn AtomicWrites>,
+}
+
+impl Memory {
+    pub(crate) fn new(volume: Arc<dyn AtomicWrites>) -> Self {
+        Self { volume }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.volume.geometry().size_bytes
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.volume.geometry().read_only
+    }
+
+    pub(crate) fn header(&self) -> Result<Vec<u8>, DeviceError> {
+        let mut header = vec![0; PAGE];
+        self.volume.read(0, &mut header)?;
+        Ok(header)
+    }
+
+    /// Replaces the header, durably.
+    pub(crate) fn set_header(&self, header: &[u8]) -> Result<(), DeviceError> {
+        self.volume.write(0, header, Fua::No)?;
+        self.volume.flush()
+    }
+
+    pub(crate) fn read(&self, page: Page, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.volume.read(page_at(page) + start as u64, out)
+    }
+
+    /// Writes bytes of a page and, in one with them, its mark, if that changes.
+    pub(crate) fn store(
+        &self,
+        page: Page,
+        start: usize,
+        data: &[u8],
+        mark: Option<Mark>,
+    ) -> Result<(), DeviceError> {
+        let offset = page_at(page) + start as u64;
+        let Some(mark) = mark else {
+            return self.volume.write(offset, data, Fua::No);
+        };
+        let mark = [mark as u8];
+        let requests = [
+            WriteRequest { offset, data, fua: Fua::No },
+            WriteRequest { offset: mark_at(page), data: &mark, fua: Fua::No },
+        ];
+        self.volume.write_atomic(&requests).map_err(|error| match error {
+            AtomicWriteError::Device(error) => error,
+            other => {
+                DeviceError::Media { offset, len: data.len() as u64, reason: other.to_string() }
+            }
+        })
+    }
+
+    pub(crate) fn set_mark(&self, page: Page, mark: Mark) -> Result<(), DeviceError> {
+        self.volume.write(mark_at(page), &[mark as u8], Fua::No)
+    }
+
+    /// Takes a page's mark and gives its space back.
+    pub(crate) fn forget(&self, page: Page) -> Result<(), DeviceError> {
+        self.volume.write(mark_at(page), &[0], Fua::No)?;
+        // Without a mark the bytes mean nothing: space that cannot be given back now is given
+        // back when the cache is opened again.
+        if let Err(error) = self.volume.discard(page_at(page), PAGE_U64, Fua::No) {
+            tracing::warn!(page, %error, "a page that left the cache keeps its space");
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable.
+    pub(crate) fn flush(&self) -> Result<(), DeviceError> {
+        self.volume.flush()
+    }
+
+    /// The pages that are there, ascending. What a crash left without a mark is given back.
+    pub(crate) fn scan(&self, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
+        let found = marks(&*self.volume, pages)?;
+        let mut marked = found.iter().map(|&(page, _)| page).peekable();
+        for first in groups(pages) {
+            let count = (pages - u64::from(first)).min(PAGE_U64);
+            for page in self.used(first, count)? {
+                while marked.next_if(|&known| known < page).is_some() {}
+                if marked.peek() != Some(&page) {
+                    self.volume.discard(page_at(page), PAGE_U64, Fua::No)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Pages of a group that take space.
+    fn used(&self, first: Page, count: u64) -> Result<Vec<Page>, DeviceError> {
+        let (start, end) = (page_at(first), page_at(first) + count * PAGE_U64);
+        let mut used = Vec::new();
+        let mut at = start;
+        while at < end {
+            for extent in self.volume.status(at, end - at, EXTENTS_MAX)? {
+                let blocks = (at - start) / PAGE_U64..(at + extent.len - start).div_ceil(PAGE_U64);
+                if !extent.hole {
+                    let pages = blocks.map(|n| first + u32::try_from(n).unwrap_or(u32::MAX));
+                    used.extend(pages);
+                }
+                at += extent.len;
+            }
+        }
+        Ok(used)
+    }
+}

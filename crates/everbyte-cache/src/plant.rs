@@ -1,0 +1,54 @@
+//! Planted bugs: mistakes in the order of writing that crash tests must be able to catch.
+//!
+//! With the feature `planted-bugs` a test can switch one on for its thread; without it every
+//! question is answered `false` at compile time.
+
+/// A mistake in the order of writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// A page counts as clean before storage has flushed it.
+    CleanBeforeFlush,
+    /// Storage is given bytes that a crash could still take back.
+    OpenEpochWrittenBack,
+    /// A dirty page that is evicted is forgotten before it is written back.
+    EvictedBeforeWriteBack,
+    /// A page written meanwhile counts as clean after its older bytes were written back.
+    CleanThoughWritten,
+    /// Storage is changed directly while memory could come back with an older page.
+    DirectWithoutCheckpoint,
+    /// A flush leaves out what is newer in DRAM.
+    FlushWithoutShadow,
+}
+
+#[cfg(feature = "planted-bugs")]
+mod active {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Switches `bug` on for this thread, or all bugs off.
+    pub fn plant(bug: Option<Bug>) {
+        ACTIVE.with(|active| active.set(bug));
+    }
+
+    /// Whether this thread has `bug` switched on.
+    pub(crate) fn planted(bug: Bug) -> bool {
+        ACTIVE.with(|active| active.get() == Some(bug))
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use active::plant;
+#[cfg(feature = "planted-bugs")]
+pub(crate) use active::planted;
+
+/// Whether `bug` is switched on: never, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}

@@ -1,0 +1,127 @@
+//! What a cache did since it was opened, by reason.
+
+use everbyte_policy::policy::{Action, Reason, Tier};
+use serde::{Deserialize, Serialize};
+
+const ACTION_NAMES: [&str; 9] = [
+    "fill_dram",
+    "fill_scm",
+    "to_scm",
+    "to_dram",
+    "copy_to_dram",
+    "drop_dram",
+    "drop_scm",
+    "evict_dram",
+    "evict_scm",
+];
+
+/// How often something was done for a reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ActionCount {
+    /// `fill_dram`, `fill_scm`, `to_scm`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_scm`,
+    /// `evict_dram` or `evict_scm`.
+    pub action: String,
+    /// The name of a [`Reason`].
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Counts since a cache was opened, and what it holds now. Accesses are those of pages: a request
+/// is one for each page that it touches.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct CacheStats {
+    /// Accesses whose page was in DRAM.
+    pub hits_dram: u64,
+    /// Accesses whose page was in storage-class memory.
+    pub hits_scm: u64,
+    /// Accesses whose page was not in the cache, or was on its way out.
+    pub misses: u64,
+    /// Pages fetched from storage.
+    pub fetched_pages: u64,
+    /// Bytes that requests wrote to storage-class memory in place.
+    pub scm_bytes_in_place: u64,
+    /// Bytes written to storage-class memory because a page came or moved there.
+    pub scm_bytes_moved: u64,
+    /// Bytes written to storage-class memory to make pages of DRAM durable.
+    pub scm_bytes_shadow: u64,
+    /// Pages written back to storage.
+    pub written_back_pages: u64,
+    /// Runs of adjacent pages that they were written in.
+    pub write_back_runs: u64,
+    /// Bytes that writes took past the cache, in write-around mode.
+    pub bypass_write_bytes: u64,
+    /// Bytes of whole pages that trims and zeroing took past the cache.
+    pub bypass_zero_bytes: u64,
+    /// Reads, writes and flushes of storage that failed.
+    pub storage_errors: u64,
+    /// Accesses of storage-class memory that failed.
+    pub memory_errors: u64,
+    /// Pages in the cache now.
+    pub pages: u64,
+    /// Of these, pages that storage may have older bytes of.
+    pub dirty_pages: u64,
+    /// Of these, pages that wait for being written back.
+    pub waiting_pages: u64,
+    /// Fills, moves, copies, drops and evictions by reason; those that did not occur are left out.
+    pub actions: Vec<ActionCount>,
+}
+
+impl CacheStats {
+    /// Accesses whose page was in the cache.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.hits_dram + self.hits_scm
+    }
+
+    /// The share of accesses whose page was in the cache, in thousandths; `None` without accesses.
+    #[must_use]
+    pub fn hit_permille(&self) -> Option<u64> {
+        let accesses = self.hits() + self.misses;
+        (accesses > 0).then(|| self.hits() * 1000 / accesses)
+    }
+}
+
+/// Counts of actions while they go on.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) stats: CacheStats,
+    actions: [[u64; Reason::ALL.len()]; ACTION_NAMES.len()],
+}
+
+impl Counts {
+    pub(crate) fn count(&mut self, action: Action) {
+        let of = |tier, dram, scm| if tier == Tier::Dram { dram } else { scm };
+        let (name, why) = match action {
+            Action::Hit { found, .. } => {
+                match found {
+                    Tier::Dram => self.stats.hits_dram += 1,
+                    Tier::Pram => self.stats.hits_scm += 1,
+                }
+                return;
+            }
+            Action::Fill { tier, why, .. } => {
+                self.stats.misses += 1;
+                (of(tier, 0, 1), why)
+            }
+            Action::Move { to, why, .. } => (of(to, 3, 2), why),
+            Action::Copy { why, .. } => (4, why),
+            Action::Drop { from, why, .. } => (of(from, 5, 6), why),
+            Action::Evict { from, why, .. } => (of(from, 7, 8), why),
+        };
+        self.actions[name][why as usize] += 1;
+    }
+
+    /// The counts, with actions by name.
+    pub(crate) fn shown(&self) -> CacheStats {
+        let mut stats = self.stats.clone();
+        for (name, counts) in ACTION_NAMES.iter().zip(&self.actions) {
+            for (reason, &count) in Reason::ALL.iter().zip(counts).filter(|(_, count)| **count > 0)
+            {
+                let (action, reason) = ((*name).to_owned(), reason.name().to_owned());
+                stats.actions.push(ActionCount { action, reason, count });
+            }
+        }
+        stats
+    }
+}

@@ -1,0 +1,130 @@
+//! Trimming and zeroing: whole pages past the cache, the rest as writes of zeroes.
+//!
+//! The order, for whole pages: clean ones leave the cache, durably, so that no crash brings them
+//! back; storage zeroes; if dirty ones are durable in memory, storage is flushed, because their
+//! bytes may go only when storage is done; then they leave, too. Until then a crash finds them as
+//! they were.
+
+use std::ops::Range;
+
+use everbyte_device::{DeviceError, Fua, Hole};
+
+use crate::cache::Cache;
+use crate::layout::{PAGE, PAGE_U64, Page};
+use crate::memory::Mark;
+use crate::state::State;
+
+/// How to zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    Discard,
+    Zero { hole: Hole, fast: bool },
+}
+
+impl Cache {
+    /// Makes a range read as zeroes.
+    pub(crate) fn zero(
+        &self,
+        offset: u64,
+        len: u64,
+        how: How,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.check_write(offset, len)?;
+        let end = offset + len;
+        let first = offset.next_multiple_of(PAGE_U64);
+        let ends_all = end == self.settings.storage_bytes;
+        let last = if ends_all { end } else { end - end % PAGE_U64 };
+        if first < last {
+            self.zero_pages(first, last, how)?;
+            self.zero_edge(offset, first)?;
+            self.zero_edge(last, end)?;
+        } else {
+            self.zero_edge(offset, end)?;
+        }
+        if fua == Fua::Yes { self.persist_all() } else { Ok(()) }
+    }
+
+    /// Writes zeroes over less than two pages.
+    fn zero_edge(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        let zeroes = [0; 2 * PAGE];
+        match usize::try_from(to - from) {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(len) => self.write_bytes(from, &zeroes[..len.min(zeroes.len())]),
+        }
+    }
+
+    fn zero_pages(&self, first: u64, last: u64, how: How) -> Result<(), DeviceError> {
+        let page_of = |at: u64| u32::try_from(at / PAGE_U64).unwrap_or(u32::MAX);
+        let pages = page_of(first)..page_of(last.next_multiple_of(PAGE_U64));
+        let _hand = self.writer.lock();
+        let mut state = self.lock_free(&pages);
+        let is_kept = state.drop_clean(&pages)?;
+        state.busy.push(pages.clone());
+        drop(state);
+        let zeroed = self.zero_storage(first, last - first, how, is_kept);
+        let mut state = self.state.lock();
+        state.end_busy(&pages);
+        self.freed.notify_all();
+        state.direct = true;
+        zeroed?;
+        state.counts.stats.bypass_zero_bytes += last - first;
+        state.drop_all(&pages)
+    }
+
+    fn zero_storage(
+        &self,
+        offset: u64,
+        len: u64,
+        how: How,
+        flush: bool,
+    ) -> Result<(), DeviceError> {
+        self.forget_departed()?;
+        let done = match how {
+            How::Discard => {
+                self.storage.write_zeroes(offset, len, Hole::Allowed, false, Fua::No)
+            }
+            How::Zero { hole, fast } => {
+                self.storage.write_zeroes(offset, len, hole, fast, Fua::No)
+            }
+        };
+        let done = done.and_then(|()| if flush { self.storage.flush() } else { Ok(()) });
+        done.map_err(|error| match error {
+            DeviceError::NotFast => DeviceError::NotFast,
+            error => self.storage_failed(offset, len, &error),
+        })
+    }
+}
+
+impl State {
+    /// Takes clean pages out; says whether memory holds dirty ones.
+    fn drop_clean(&mut self, pages: &Range<Page>) -> Result<bool, DeviceError> {
+        let mut is_kept = false;
+        let found: Vec<Page> = self.frames.range(pages.clone()).map(|(&page, _)| page).collect();
+        for page in found {
+            let Some(frame) = self.frames.get(&page) else { continue };
+            if frame.dirty {
+                is_kept |= frame.mark == Some(Mark::Dirty);
+            } else {
+                self.take_out(page)?;
+            }
+        }
+        Ok(is_kept)
+    }
+
+    fn drop_all(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
+        let found: Vec<Page> = self.frames.range(pages.clone()).map(|(&page, _)| page).collect();
+        found.into_iter().try_for_each(|page| self.take_out(page))
+    }
+
+    /// Takes a page out with whatever was written to it.
+    fn take_out(&mut self, page: Page) -> Result<(), DeviceError> {
+        let is_aside = self.frames.get(&page).is_some_and(|frame| frame.aside);
+        self.unmark(page)?;
+        if !is_aside {
+            self.policy.remove(page);
+        }
+        self.remove(page);
+        Ok(())
+    }
+}
