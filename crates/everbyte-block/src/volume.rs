@@ -122,11 +122,7 @@ impl<M: Medium> BlockVolume<M> {
     ///
     /// # Errors
     /// As [`BlockVolume::open`].
-    pub fn open_as(
-        pool: &Arc<Pool<M>>,
-        name: &str,
-        kind: VolumeKind,
-    ) -> Result<Self, PoolError> {
+    pub fn open_as(pool: &Arc<Pool<M>>, name: &str, kind: VolumeKind) -> Result<Self, PoolError> {
         let volume = pool.volume(name)?;
         if volume.kind() != kind {
             let what = format!("volume {name} is a {} volume, not a {kind} one", volume.kind());

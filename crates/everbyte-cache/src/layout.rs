@@ -65,12 +65,8 @@ pub(crate) fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
         }
         let from = offset + at as u64;
         let start = (from % PAGE_U64) as usize;
-        let part = Part {
-            page: (from / PAGE_U64) as Page,
-            start,
-            len: (PAGE - start).min(len - at),
-            at,
-        };
+        let part =
+            Part { page: (from / PAGE_U64) as Page, start, len: (PAGE - start).min(len - at), at };
         at += part.len;
         Some(part)
     })
@@ -84,7 +80,10 @@ mod tests {
     fn nothing_overlaps_and_all_fits() {
         let block = |at: u64| at / PAGE_U64;
         assert_eq!((block(mark_at(0)), block(page_at(0))), (1, 2));
-        assert_eq!((block(page_at(4095)), block(mark_at(4096)), block(page_at(4096))), (4097, 4098, 4099));
+        assert_eq!(
+            (block(page_at(4095)), block(mark_at(4096)), block(page_at(4096))),
+            (4097, 4098, 4099)
+        );
         assert_eq!(mark_at(4097) - mark_at(4096), 1);
         for pages in [1, 4095, 4096, 4097, 8192, 8193] {
             let last = u32::try_from(pages - 1).unwrap();

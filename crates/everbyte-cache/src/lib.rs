@@ -33,7 +33,7 @@ mod zero;
 
 pub use cache::{Cache, CacheError};
 pub use layout::volume_bytes;
-pub use memory::{Inspection, inspect};
+pub use memory::{InspectError, Inspection, inspect};
 #[cfg(feature = "planted-bugs")]
 pub use plant::{Bug, plant};
 pub use settings::{Identity, Mode, Settings, SettingsError};

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest,
+};
 
 use crate::layout::{PAGE, PAGE_U64, Page, groups, mark_at, page_at};
 use crate::settings::{Settings, SettingsError};
@@ -113,12 +115,6 @@ impl Memory {
         let mut header = vec![0; PAGE];
         self.volume.read(0, &mut header)?;
         Ok(header)
-    }
-
-    /// Replaces the header, durably.
-    pub(crate) fn set_header(&self, header: &[u8]) -> Result<(), DeviceError> {
-        self.volume.write(0, header, Fua::No)?;
-        self.volume.flush()
     }
 
     pub(crate) fn read(&self, page: Page, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {

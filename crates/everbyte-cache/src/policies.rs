@@ -1,7 +1,9 @@
 //! The policies that a cache in use can have, behind one type: a policy is given its actions by a
 //! generic method, so there are no trait objects of it.
 
-use everbyte_policy::policy::{Actions, Capacity, ClockMigration, Hybrid, HybridConfig, Policy, Sparse};
+use everbyte_policy::policy::{
+    Actions, Capacity, ClockMigration, Hybrid, HybridConfig, Policy, Sparse,
+};
 use everbyte_policy::sim::Kind;
 use everbyte_policy::{Access, PageNo};
 

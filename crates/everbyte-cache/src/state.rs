@@ -87,12 +87,7 @@ impl State {
     }
 
     /// Reads bytes of a page that has a frame.
-    pub(crate) fn read(
-        &self,
-        page: Page,
-        start: usize,
-        out: &mut [u8],
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn read(&self, page: Page, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
         match self.frames.get(&page).and_then(|frame| frame.dram.as_deref()) {
             Some(bytes) => {
                 out.copy_from_slice(&bytes[start..start + out.len()]);

@@ -85,9 +85,9 @@ impl Cache {
             }
         }
         let flush = || {
-            self.storage.flush().map_err(|error| {
-                self.storage_failed(0, self.settings.storage_bytes, &error)
-            })
+            self.storage
+                .flush()
+                .map_err(|error| self.storage_failed(0, self.settings.storage_bytes, &error))
         };
         if planted(Bug::CleanBeforeFlush) {
             self.clean_all(&written)?;

@@ -4,11 +4,11 @@
 //! evicted pages when half of their room is taken, so that requests seldom wait for storage. The
 //! watermarks are those of dm-writecache. When storage fails it rests and tries again.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::io;
 
 use everbyte_device::DeviceError;
 

@@ -81,12 +81,8 @@ impl Cache {
     ) -> Result<(), DeviceError> {
         self.forget_departed()?;
         let done = match how {
-            How::Discard => {
-                self.storage.write_zeroes(offset, len, Hole::Allowed, false, Fua::No)
-            }
-            How::Zero { hole, fast } => {
-                self.storage.write_zeroes(offset, len, hole, fast, Fua::No)
-            }
+            How::Discard => self.storage.discard(offset, len, Fua::No),
+            How::Zero { hole, fast } => self.storage.write_zeroes(offset, len, hole, fast, Fua::No),
         };
         let done = done.and_then(|()| if flush { self.storage.flush() } else { Ok(()) });
         done.map_err(|error| match error {

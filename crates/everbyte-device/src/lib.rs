@@ -6,7 +6,10 @@
 
 mod atomic;
 mod conformance;
+mod delay;
 mod device;
+mod fault;
+mod file;
 mod memory;
 mod range;
 pub mod record;
@@ -14,7 +17,10 @@ mod socket;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
+pub use delay::{DelayDevice, DiskCosts};
 pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
+pub use fault::{FaultDevice, Faults};
+pub use file::{FileDevice, FileDeviceError};
 pub use memory::MemoryDevice;
 pub use range::check_range;
 pub use socket::send_all;

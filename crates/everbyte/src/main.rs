@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+mod backing;
+mod caches;
 mod commands;
 mod demo;
 mod output;

@@ -18,9 +18,11 @@ use everbyte_pool::control::{
     ExportStatus, Handler, NewVolume, PoolStats, PoolStatus, Refused, Request, Response,
     ServingStatus, VolumeStatus,
 };
+use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{Pool, PoolError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::caches::{self, Caches};
 use crate::size::show_size;
 use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
 
@@ -36,6 +38,7 @@ pub(crate) struct Registry {
     /// Whether the pool is a private copy whose changes nobody would ever see again.
     unchanging: bool,
     volumes: RwLock<BTreeMap<String, Arc<Device>>>,
+    caches: Caches,
     /// Whether the pool is closed.
     admin: Mutex<bool>,
     servers: RwLock<Vec<Weak<Server>>>,
@@ -64,6 +67,7 @@ impl Registry {
             only,
             unchanging,
             volumes: RwLock::default(),
+            caches: Caches::default(),
             admin: Mutex::new(false),
             servers: RwLock::default(),
             recorder: Mutex::default(),
@@ -98,6 +102,7 @@ impl Registry {
         if std::mem::replace(&mut *closed, true) || self.unchanging {
             return Ok(());
         }
+        self.caches.close();
         self.pool.close()
     }
 
@@ -127,14 +132,36 @@ impl Registry {
         if let Some(device) = self.volumes.read().get(name) {
             return Ok(Arc::clone(device));
         }
-        let device = Arc::new(Device::open(&self.pool, name)?);
+        let kind = self.pool.volume(name)?.kind();
+        let device = Arc::new(Device::open_as(&self.pool, name, kind)?);
         device.set_read_only(self.unchanging);
         self.volumes.write().insert(name.to_owned(), Arc::clone(&device));
         Ok(device)
     }
 
+    /// What clients of the volume use, opened if need be.
+    ///
+    /// # Errors
+    /// There is no such volume, or it cannot be served.
+    pub(crate) fn export(&self, name: &str) -> Result<Arc<dyn BlockDevice>, Refused> {
+        let device = self.device(name).map_err(|error| refused(&error))?;
+        if device.volume().kind() != VolumeKind::Cache {
+            return Ok(device);
+        }
+        if self.unchanging {
+            return Err(Refused(format!(
+                "volume {name} is a cache, which cannot be served read-only: its pages could not \
+                 be written back"
+            )));
+        }
+        Ok(self.caches.open(name, &device)?)
+    }
+
     /// Clients that have the volume open: everybody but the registry who shares it.
     fn clients(&self, name: &str) -> u64 {
+        if self.pool.volume(name).is_ok_and(|volume| volume.kind() == VolumeKind::Cache) {
+            return self.caches.clients(name);
+        }
         let volumes = self.volumes.read();
         volumes.get(name).map_or(0, |device| Arc::strong_count(device) as u64 - 1)
     }
@@ -174,9 +201,6 @@ impl Registry {
 
     fn create(&self, new: &NewVolume) -> Result<Response, Refused> {
         let admin = self.change()?;
-        if new.kind != "block" {
-            return Err(Refused(format!("there are no {:?} volumes: the kind is block", new.kind)));
-        }
         let unknown = |what: &str, word: &str| Refused(format!("{word:?} is no {what}"));
         let options = BlockOptions {
             map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
@@ -188,8 +212,15 @@ impl Registry {
             log_bytes: new.log_bytes,
             lanes: new.lanes,
         };
-        let device = Device::create(&self.pool, &new.name, new.size_bytes, &options)
-            .map_err(|error| refused(&error))?;
+        let device = match (new.kind.as_str(), &new.cache) {
+            ("block", None) => Device::create(&self.pool, &new.name, new.size_bytes, &options)
+                .map_err(|error| refused(&error))?,
+            ("cache", Some(cache)) => caches::create(&self.pool, &new.name, cache, &options)?,
+            (kind, _) => {
+                let what = format!("there are no {kind:?} volumes: the kinds are block and cache");
+                return Err(Refused(what));
+            }
+        };
         let volume = Arc::clone(device.volume());
         self.volumes.write().insert(new.name.clone(), Arc::new(device));
         drop(admin);
@@ -199,6 +230,12 @@ impl Registry {
     fn resize(&self, name: &str, size_bytes: u64) -> Result<Response, Refused> {
         let admin = self.change()?;
         let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
+        if device.volume().kind() == VolumeKind::Cache {
+            return Err(Refused(format!(
+                "volume {name} is a cache, which is as large as its storage: detach it, resize the \
+                 storage, and create it again"
+            )));
+        }
         device.resize(size_bytes).map_err(|error| refused(&error))?;
         let volume = Arc::clone(device.volume());
         drop((admin, device));
@@ -215,6 +252,51 @@ impl Registry {
             )));
         }
         let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
+        if !force {
+            self.check_nothing_dirty(name, &device)?;
+        }
+        self.delete_locked(name, &device, &admin)
+    }
+
+    /// Refuses to delete a cache that has what its storage does not.
+    fn check_nothing_dirty(&self, name: &str, device: &Device) -> Result<(), Refused> {
+        let is_cache = device.volume().kind() == VolumeKind::Cache;
+        let status = is_cache.then(|| self.caches.status(name, device)).flatten();
+        match status {
+            Some(status) if status.dirty_bytes > 0 => Err(Refused(format!(
+                "volume {name} is a cache with {} that its storage does not have: 'everbyte volume \
+                 detach' writes them there and then deletes it, --force throws them away",
+                show_size(status.dirty_bytes)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes back what a cache has and deletes it.
+    fn detach(&self, name: &str) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        let clients = self.clients(name);
+        if clients > 0 {
+            let what = format!("{clients} clients have volume {name} open: disconnect them first");
+            return Err(Refused(what));
+        }
+        let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
+        if device.volume().kind() != VolumeKind::Cache {
+            return Err(Refused(format!("volume {name} is no cache: nothing to detach it from")));
+        }
+        let cache = self.caches.open(name, &device)?;
+        cache.drain().map_err(|error| Refused(error.to_string()))?;
+        drop(cache);
+        self.delete_locked(name, &device, &admin)
+    }
+
+    fn delete_locked(
+        &self,
+        name: &str,
+        device: &Arc<Device>,
+        _admin: &MutexGuard<'_, bool>,
+    ) -> Result<Response, Refused> {
+        self.caches.forget(name);
         let deleted = self.pool.delete_volume(name, || device.drain());
         if device.volume().is_gone() {
             self.volumes.write().remove(name);
@@ -244,7 +326,13 @@ impl Registry {
 
     fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
         let clients = self.serving().map(|_| self.clients(volume.name()));
-        status::volume(&self.pool, volume, clients)
+        let mut status = status::volume(&self.pool, volume, clients);
+        if volume.kind() == VolumeKind::Cache
+            && let Ok(device) = self.device(volume.name())
+        {
+            status.cache = self.caches.status(volume.name(), &device);
+        }
+        status
     }
 
     fn volume_statuses(&self) -> Vec<VolumeStatus> {
@@ -317,6 +405,7 @@ impl Handler for Registry {
             Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),
             Request::VolumeResize { name, size_bytes } => self.resize(&name, size_bytes),
             Request::VolumeDelete { name, force } => self.delete(&name, force),
+            Request::VolumeDetach { name } => self.detach(&name),
             Request::Stats => Ok(Response::Stats(self.stats())),
             Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
             other => Err(Refused(format!("this server does not know {other:?}"))),
@@ -328,8 +417,9 @@ impl Exports for Registry {
     fn list(&self) -> Vec<ExportInfo> {
         let describe = |name: String| {
             let size = self.pool.volume(&name).ok().and_then(|volume| volume.size_bytes().ok());
+            let kind = self.pool.volume(&name).map_or("block".into(), |v| v.kind().to_string());
             let description =
-                size.map(|size| format!("Everbyte block volume, {}", show_size(size)));
+                size.map(|size| format!("Everbyte {kind} volume, {}", show_size(size)));
             ExportInfo { description: description.unwrap_or_default(), name }
         };
         self.exported().into_iter().map(describe).collect()
@@ -342,7 +432,7 @@ impl Exports for Registry {
             ("", [single]) => single.as_str(),
             _ => exported.iter().find(|known| *known == name)?,
         };
-        match self.device(name) {
+        match self.export(name) {
             Ok(device) => match &*self.recorder.lock() {
                 Some(recorder) => Some(recorder.record(name, device)),
                 None => Some(device),

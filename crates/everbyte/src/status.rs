@@ -58,6 +58,7 @@ pub(crate) fn volume(
         epoch: info.completed_epoch,
         read_only: info.read_only,
         clients,
+        cache: None,
     }
 }
 

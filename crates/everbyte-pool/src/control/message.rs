@@ -2,6 +2,8 @@
 //!
 //! Invariant: every change that an older program would misread raises [`PROTOCOL_VERSION`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol, in every message.
@@ -47,6 +49,11 @@ pub enum Request {
         /// Whether clients that have it open are no reason to refuse.
         force: bool,
     },
+    /// The end of a cache, once storage has all that was written; answered with `Deleted`.
+    VolumeDetach {
+        /// Its name.
+        name: String,
+    },
     /// Counts since the pool was opened; answered with `Stats`.
     Stats,
     /// Who serves and where; answered with `Serving`.
@@ -76,6 +83,27 @@ pub struct NewVolume {
     pub log_bytes: Option<u64>,
     /// Lanes of its log.
     pub lanes: u32,
+    /// What a cache is to be; `None` for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<NewCache>,
+}
+
+/// A cache that is to be made. Words are those of the command line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewCache {
+    /// The storage: an absolute path or an NBD URI.
+    pub backing: String,
+    /// Bytes of DRAM.
+    pub dram_bytes: u64,
+    /// Bytes of storage-class memory.
+    pub scm_bytes: u64,
+    /// When storage gets what is written.
+    pub mode: String,
+    /// Who decides what is cached.
+    pub policy: String,
+    /// Writes of at most this many bytes are small.
+    pub small_write_bytes: u16,
 }
 
 /// What volumes have that clients of older versions ask for.
@@ -203,6 +231,34 @@ pub struct VolumeStatus {
     pub read_only: Option<String>,
     /// Clients that have it open, if it is served.
     pub clients: Option<u64>,
+    /// What there is to say of a cache; `None` for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheStatus>,
+}
+
+/// A cache in figures.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// Its storage.
+    pub backing: String,
+    /// Bytes of DRAM.
+    pub dram_bytes: u64,
+    /// Bytes of storage-class memory.
+    pub scm_bytes: u64,
+    /// When storage gets what is written.
+    pub mode: String,
+    /// Who decides what is cached.
+    pub policy: String,
+    /// Bytes of pages that it holds.
+    pub cached_bytes: u64,
+    /// Of these, bytes of pages that storage may have older bytes of.
+    pub dirty_bytes: u64,
+    /// Accesses whose page was in the cache, in thousandths; `None` if it is not in use.
+    pub hit_permille: Option<u64>,
+    /// Counts since it was opened; empty if it is not in use.
+    pub counts: BTreeMap<String, u64>,
+    /// How often pages were filled, moved, dropped and evicted since then, as `action/reason`.
+    pub reasons: BTreeMap<String, u64>,
 }
 
 /// What a check found.

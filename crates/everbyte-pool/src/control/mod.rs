@@ -14,8 +14,8 @@ mod server;
 
 pub use client::{ControlClient, ControlError};
 pub use message::{
-    CheckStatus, CheckpointStats, ExportStatus, MediumStats, MediumStatus, NewVolume,
-    PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem,
+    CacheStatus, CheckStatus, CheckpointStats, ExportStatus, MediumStats, MediumStatus, NewCache,
+    NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem,
     ServerStats, ServingStatus, VolumeStatus,
 };
 pub use server::{ControlServer, Handler, Refused, serve_stream};

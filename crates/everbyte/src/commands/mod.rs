@@ -19,6 +19,7 @@ mod sim_traces;
 pub(crate) mod volume;
 pub(crate) mod volume_create;
 pub(crate) mod volume_delete;
+pub(crate) mod volume_detach;
 pub(crate) mod volume_list;
 pub(crate) mod volume_resize;
 

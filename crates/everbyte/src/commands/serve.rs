@@ -264,10 +264,10 @@ fn report_recovery(registry: &Registry, took: Duration) {
 /// Opens every volume that is exported now, so that what is wrong is known from the start.
 fn open_devices(registry: &Registry, only: Option<&str>) -> anyhow::Result<()> {
     if let Some(name) = only {
-        registry.device(name)?;
+        registry.export(name)?;
     }
     for name in registry.exported() {
-        if let Err(error) = registry.device(&name) {
+        if let Err(error) = registry.export(&name) {
             tracing::error!(volume = name, %error, "the volume cannot be served");
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{volume_create, volume_delete, volume_list, volume_resize};
+use super::{volume_create, volume_delete, volume_detach, volume_list, volume_resize};
 
 /// Make, list, resize and delete volumes.
 ///
@@ -16,6 +16,7 @@ pub(crate) enum VolumeCommand {
     List(volume_list::Args),
     Resize(volume_resize::Args),
     Delete(volume_delete::Args),
+    Detach(volume_detach::Args),
 }
 
 pub(crate) fn run(command: &VolumeCommand) -> anyhow::Result<ExitCode> {
@@ -24,5 +25,6 @@ pub(crate) fn run(command: &VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::List(args) => volume_list::run(args),
         VolumeCommand::Resize(args) => volume_resize::run(args),
         VolumeCommand::Delete(args) => volume_delete::run(args),
+        VolumeCommand::Detach(args) => volume_detach::run(args),
     }
 }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_pool::LANES_DEFAULT;
-use everbyte_pool::control::{NewVolume, Request, Response};
+use everbyte_pool::control::{NewCache, NewVolume, Request, Response};
 
 use super::unexpected;
+use crate::backing;
 use crate::output;
 use crate::session::{Need, ask};
 use crate::size::{parse_size, show_size};
@@ -17,9 +18,16 @@ Examples:
   everbyte volume create /dev/shm/p database --size 10G --map direct --lanes 32
   everbyte volume create /dev/pmem0 ledger --size 10G --checksum crc32c
   everbyte volume create /dev/shm/p scratch --size 1T        more than the pool has: thin
+  everbyte volume create /dev/shm/p fast --kind cache --backing /dev/sdb --scm 8G --dram 2G
+  everbyte volume create /dev/shm/p remote --kind cache --backing nbd://host/disk --scm 8G
 
 A volume takes space as it is written, besides its log, which is there from the start. A volume
-may promise more than the pool has; `everbyte volume list` shows what is promised and used.";
+may promise more than the pool has; `everbyte volume list` shows what is promised and used.
+
+A cache keeps the pages of slower storage that are used most, and is as large as that storage. What
+its users flush is durable in the pool at once and reaches the storage later, so use the storage
+through the cache only, until `everbyte volume detach` has written everything back. It takes of the
+pool its --scm, as much again as its --dram, and a sixteenth of both at most.";
 
 /// Make a volume in a pool.
 #[derive(clap::Args)]
@@ -30,11 +38,15 @@ pub(crate) struct Args {
     /// Name of the volume: up to 64 letters, digits, '.', '_' and '-'.
     name: String,
     /// Size that its users see, such as 256M, a multiple of 512 bytes.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
-    size: u64,
+    /// A cache has that of its storage.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", required_unless_present = "backing",
+          conflicts_with = "backing")]
+    size: Option<u64>,
     /// What the volume is.
-    #[arg(long, default_value = "block", value_parser = ["block"])]
+    #[arg(long, default_value = "block", value_parser = ["block", "cache"])]
     kind: String,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Shape of its map: a tree that takes space for what is written, or one table that takes
     /// 1/512 of the size at once and is faster to look up.
     #[arg(long, default_value = "radix", value_parser = ["radix", "direct"])]
@@ -65,17 +77,61 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What a cache is to be.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Caches")]
+struct CacheArgs {
+    /// Storage behind a cache: a file, a block device, nbd://HOST[:PORT]/EXPORT or
+    /// nbd+unix:///EXPORT?socket=PATH.
+    #[arg(long, value_name = "PATH|URI", requires = "scm", required_if_eq("kind", "cache"))]
+    backing: Option<String>,
+    /// Memory of the pool for a cache's pages, such as 256M.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", requires = "backing")]
+    scm: Option<u64>,
+    /// Ordinary memory for a cache's pages, such as 64M. Left out, it is a third of --scm.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", requires = "backing")]
+    dram: Option<u64>,
+    /// When storage gets what is written: later in the order of its sectors; at once as well as
+    /// the cache; or at once instead of the cache, for pages that are not cached.
+    #[arg(long, default_value = "write-back",
+          value_parser = ["write-back", "write-through", "write-around"])]
+    mode: String,
+    /// Who decides what is cached, by a name that 'everbyte sim' knows.
+    #[arg(long, default_value = "hybrid", value_parser = ["hybrid", "clock-migration"])]
+    policy: String,
+    /// Writes of at most this many bytes are small, and best made in the pool's memory.
+    #[arg(long, default_value_t = 512, value_name = "BYTES",
+          value_parser = clap::value_parser!(u16).range(0..=4096))]
+    small_write: u16,
+}
+
+impl CacheArgs {
+    fn wanted(&self, kind: &str) -> anyhow::Result<Option<NewCache>> {
+        let (Some(text), Some(scm_bytes)) = (&self.backing, self.scm) else { return Ok(None) };
+        anyhow::ensure!(kind == "cache", "--backing is for caches: add --kind cache");
+        Ok(Some(NewCache {
+            backing: backing::resolve(text)?,
+            dram_bytes: self.dram.unwrap_or(scm_bytes / 3),
+            scm_bytes,
+            mode: self.mode.clone(),
+            policy: self.policy.clone(),
+            small_write_bytes: self.small_write,
+        }))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let new = NewVolume {
         name: args.name.clone(),
         kind: args.kind.clone(),
-        size_bytes: args.size,
+        size_bytes: args.size.unwrap_or(0),
         map: args.map.clone(),
         delta: args.delta.clone(),
         checksum: args.checksum.clone(),
         threshold_percent: args.threshold,
         log_bytes: args.log_size,
         lanes: args.lanes,
+        cache: args.cache.wanted(&args.kind)?,
     };
     match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {
         Response::Volume(volume) if args.json => output::json(&volume)?,

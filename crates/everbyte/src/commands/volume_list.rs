@@ -17,7 +17,11 @@ Examples:
   everbyte volume list /dev/shm/p --json
 
 PROMISED is the size that users see, USED what data, map and checksums take now, LOG what the log takes.
-EPOCH counts checkpoints: everything up to it survives a crash.";
+EPOCH counts checkpoints: everything up to it survives a crash.
+
+Caches have a second table: CACHED is what they hold, DIRTY what of that their storage does not have
+yet, HITS the share of accesses that they served since the server was started. --json has counts by
+reason besides.";
 
 /// List the volumes of a pool.
 #[derive(clap::Args)]
@@ -67,4 +71,29 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
         ]);
     }
     output::table(&rows, &[2, 3, 4, 8, 9]);
+    show_caches(volumes);
+}
+
+/// Prints what there is to say of caches, if there are any.
+fn show_caches(volumes: &[VolumeStatus]) {
+    let heading = ["CACHE", "BACKING", "MODE", "POLICY", "DRAM", "SCM", "CACHED", "DIRTY", "HITS"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for (volume, cache) in volumes.iter().filter_map(|v| Some((v, v.cache.as_ref()?))) {
+        let percent = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
+        rows.push(vec![
+            volume.name.clone(),
+            cache.backing.clone(),
+            cache.mode.clone(),
+            cache.policy.clone(),
+            show_size(cache.dram_bytes),
+            show_size(cache.scm_bytes),
+            show_size(cache.cached_bytes),
+            show_size(cache.dirty_bytes),
+            cache.hit_permille.map_or("-".into(), percent),
+        ]);
+    }
+    if rows.len() > 1 {
+        output::line("");
+        output::table(&rows, &[4, 5, 6, 7, 8]);
+    }
 }

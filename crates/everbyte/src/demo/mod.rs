@@ -145,6 +145,7 @@ impl Stage {
             threshold_percent: 50,
             log_bytes: Some(8 << 20),
             lanes: LANES_DEFAULT,
+            cache: None,
         };
         match ask(&self.pool, Need::Change, Request::VolumeCreate(new))? {
             Response::Volume(_) => Ok(()),

@@ -1,0 +1,228 @@
+//! The device contract in every mode, restarts, refusals.
+
+use std::sync::Arc;
+
+use everbyte_cache::{Cache, CacheError, Identity, Mode, Settings, Writer, inspect};
+use everbyte_device::{BlockDevice, Fua, MemoryDevice, conformance};
+use everbyte_media::Mapped;
+use everbyte_pool::format::VolumeKind;
+
+use crate::{PAGE, POLICIES, identity, medium, open, open_pool, settings};
+
+fn conforms(of: &dyn Fn(Settings) -> Settings, storage: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
+    conformance(&|size| {
+        let medium = medium(2048, &of(settings(size, 16, 48)));
+        Arc::new(open(&medium, storage(size)).unwrap())
+    });
+}
+
+fn memory(size: u64) -> Arc<dyn BlockDevice> {
+    Arc::new(MemoryDevice::new(size))
+}
+
+#[test]
+fn conforms_in_every_mode() {
+    for mode in Mode::ALL {
+        conforms(&|settings| Settings { mode, ..settings }, &memory);
+    }
+}
+
+#[test]
+fn conforms_with_every_policy() {
+    for policy in POLICIES {
+        conforms(&|settings| Settings { policy, ..settings }, &memory);
+    }
+}
+
+#[test]
+fn conforms_over_read_only_storage() {
+    conforms(&|settings| settings, &|size| {
+        let device = MemoryDevice::new(size);
+        device.set_read_only(true);
+        Arc::new(device)
+    });
+}
+
+struct Shop {
+    medium: Arc<Mapped>,
+    storage: Arc<MemoryDevice>,
+}
+
+impl Shop {
+    fn new(settings: &Settings) -> Self {
+        let storage = Arc::new(MemoryDevice::new(settings.storage_bytes));
+        Self { medium: medium(1024, settings), storage }
+    }
+
+    fn open(&self) -> Cache {
+        open(&self.medium, Arc::<MemoryDevice>::clone(&self.storage)).unwrap()
+    }
+
+    fn stored(&self, page: u64) -> Vec<u8> {
+        let mut found = vec![0; 4096];
+        self.storage.read(page * PAGE, &mut found).unwrap();
+        found
+    }
+}
+
+fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
+    let mut found = vec![0; 4096];
+    device.read(page * PAGE, &mut found).unwrap();
+    found
+}
+
+#[test]
+fn a_flush_is_kept_without_storage_and_the_cache_is_warm_again() {
+    let shop = Shop::new(&settings(64 * PAGE, 4, 12));
+    let cache = shop.open();
+    for page in 0..10 {
+        cache.write(page * PAGE, &[7; 4096], Fua::No).unwrap();
+    }
+    cache.flush().unwrap();
+    cache.write(0, &[8; 4096], Fua::No).unwrap();
+    assert!((0..10).all(|page| shop.stored(page) == [0; 4096]));
+    // No shutdown: the pool is recovered as after a crash.
+    drop(cache);
+    let cache = shop.open();
+    let stats = cache.stats();
+    assert_eq!((stats.pages, stats.dirty_pages, stats.waiting_pages), (10, 10, 0));
+    assert!((1..10).all(|page| page_of(&cache, page) == [7; 4096]));
+    assert!([[7; 4096], [8; 4096]].iter().any(|old_or_new| page_of(&cache, 0) == old_or_new));
+    let stats = cache.stats();
+    assert_eq!((stats.misses, stats.fetched_pages), (0, 0), "{stats:?}");
+    cache.drain().unwrap();
+    assert!((1..10).all(|page| shop.stored(page) == [7; 4096]));
+    assert_eq!(cache.stats().dirty_pages, 0);
+}
+
+#[test]
+fn small_writes_go_in_place_and_bytes_are_counted() {
+    let shop = Shop::new(&settings(64 * PAGE, 2, 12));
+    let cache = shop.open();
+    for page in 0..6 {
+        cache.write(page * PAGE, &[7; 4096], Fua::No).unwrap();
+    }
+    // Pages 0 to 3 are in storage-class memory now.
+    let before = cache.stats();
+    assert_eq!(before.scm_bytes_moved, 4 * 4096, "{before:?}");
+    cache.write(PAGE + 5, &[9; 3], Fua::No).unwrap();
+    let after = cache.stats();
+    assert_eq!(after.scm_bytes_in_place, 3);
+    assert_eq!(after.hits_scm, 1);
+    assert_eq!(page_of(&cache, 1)[4..9], [7, 9, 9, 9, 7]);
+    // Only what changed since is made durable again.
+    cache.flush().unwrap();
+    let shadow = cache.stats().scm_bytes_shadow;
+    cache.write(5 * PAGE + 100, &[1; 50], Fua::Yes).unwrap();
+    assert_eq!(cache.stats().scm_bytes_shadow, shadow + 50);
+}
+
+#[test]
+fn write_through_and_around_reach_storage_at_once() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround] {
+        let shop = Shop::new(&Settings { mode, ..settings(64 * PAGE, 4, 12) });
+        let cache = shop.open();
+        cache.write(100, &[5; 5000], Fua::No).unwrap();
+        let mut found = vec![0; 5000];
+        shop.storage.read(100, &mut found).unwrap();
+        assert_eq!(found, [5; 5000], "{mode}");
+        assert_eq!(cache.stats().dirty_pages, 0);
+        assert_eq!(cache.stats().pages, if mode == Mode::WriteAround { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn another_storage_is_refused() {
+    let shop = Shop::new(&settings(64 * PAGE, 4, 12));
+    let pool = open_pool(&shop.medium).unwrap();
+    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap();
+    let volume = Arc::new(volume);
+    let found = Identity { serial: "inode 8".into(), ..identity() };
+    let storage = || Arc::new(MemoryDevice::new(64 * PAGE));
+    let error = Cache::open(Arc::clone(&volume) as _, storage(), &found).unwrap_err();
+    assert!(matches!(error, CacheError::OtherStorage { .. }));
+    let error = error.to_string();
+    assert!(error.contains("memory test,") && error.contains("inode 8"), "{error}");
+    let larger = Arc::new(MemoryDevice::new(65 * PAGE));
+    let error = Cache::open(volume, larger, &identity()).unwrap_err();
+    assert!(matches!(error, CacheError::OtherSize { .. }), "{error}");
+    // Nor is it a block volume.
+    assert!(everbyte_block::BlockVolume::open(&pool, "c").is_err());
+}
+
+#[test]
+fn a_damaged_mark_is_named() {
+    let shop = Shop::new(&settings(64 * PAGE, 4, 12));
+    let cache = shop.open();
+    cache.write(3 * PAGE, &[1; 10], Fua::Yes).unwrap();
+    drop(cache);
+    let pool = open_pool(&shop.medium).unwrap();
+    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap();
+    let found = inspect(&volume).unwrap();
+    assert_eq!((found.pages, found.dirty_pages), (1, 1));
+    volume.write(PAGE + 3, &[9], Fua::Yes).unwrap();
+    let error = inspect(&volume).unwrap_err().to_string();
+    assert!(error.contains("mark of page 3"), "{error}");
+}
+
+#[test]
+fn the_writer_keeps_most_pages_clean() {
+    let shop = Shop::new(&settings(512 * PAGE, 16, 48));
+    let cache = Arc::new(shop.open());
+    let writer = Writer::start(&cache).unwrap();
+    for page in 0..512 {
+        cache.write(page * PAGE, &[3; 4096], Fua::No).unwrap();
+    }
+    // It is woken by the last write at the latest; how soon it is done is the system's affair.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while cache.stats().dirty_pages > 32 && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    drop(writer);
+    let stats = cache.stats();
+    assert!(stats.dirty_pages <= 32 && stats.written_back_pages >= 480, "{stats:?}");
+    assert!(stats.write_back_runs < stats.written_back_pages / 2, "{stats:?}");
+    cache.drain().unwrap();
+    assert!((0..512).all(|page| shop.stored(page) == [3; 4096]));
+}
+
+#[test]
+fn threads_see_their_own_writes() {
+    let shop = Shop::new(&settings(64 * PAGE, 4, 12));
+    let cache = Arc::new(shop.open());
+    let writer = Writer::start(&cache).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut dice = crate::Dice(thread);
+                let mut own = vec![vec![0; 4096]; 16];
+                for _ in 0..600 {
+                    let at = dice.below(16);
+                    let page = at * 4 + thread;
+                    let kept = &mut own[usize::try_from(at).unwrap()];
+                    match dice.below(8) {
+                        0 => cache.flush().unwrap(),
+                        1 => {
+                            cache.discard(page * PAGE, PAGE, Fua::No).unwrap();
+                            kept.fill(0);
+                        }
+                        2..=4 => assert!(page_of(&**cache, page) == *kept, "page {page}"),
+                        _ => {
+                            let len = usize::try_from(1 + dice.below(4096)).unwrap();
+                            let data = dice.bytes(len);
+                            cache.write(page * PAGE, &data, Fua::No).unwrap();
+                            kept[..len].copy_from_slice(&data);
+                        }
+                    }
+                }
+                for (at, kept) in (0..).zip(&own) {
+                    assert!(page_of(&**cache, at * 4 + thread) == *kept);
+                }
+            });
+        }
+    });
+    drop(writer);
+    cache.drain().unwrap();
+    assert!((0..64).all(|page| shop.stored(page) == page_of(&*cache, page)));
+}

@@ -1,0 +1,518 @@
+//! Crashes at every operation of memory: whatever was flushed is there, through the cache and,
+//! drained, in storage; what was not is old or new page by page; nothing changes on its own.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use everbyte_cache::{Bug, Cache, Mode, Settings, plant};
+use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
+use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+
+use crate::{Dice, PAGE, POLICIES, format, open, open_pool, settings};
+
+const PAGES: u64 = 12;
+const POOL_BLOCKS: u64 = 112;
+
+/// What storage was asked to do.
+#[derive(Clone, Debug)]
+enum Done {
+    Write { at: u64, data: Vec<u8> },
+    Zero { at: u64, len: u64 },
+    Flush,
+}
+
+/// A request of storage: after so many operations of memory and so many notes of the workload.
+#[derive(Clone, Debug)]
+struct Entry {
+    op: u64,
+    notes: usize,
+    done: Done,
+}
+
+#[derive(Clone, Default)]
+struct Journal {
+    entries: Arc<Mutex<Vec<Entry>>>,
+    notes: Arc<AtomicUsize>,
+}
+
+fn first_content(page: u64) -> Vec<u8> {
+    vec![0xe0 + u8::try_from(page).unwrap(); 4096]
+}
+
+fn first_storage() -> MemoryDevice {
+    let storage = MemoryDevice::new(PAGES * PAGE);
+    for page in 0..PAGES {
+        storage.write(page * PAGE, &first_content(page), Fua::No).unwrap();
+    }
+    storage
+}
+
+/// Storage that writes down what it does.
+struct Journaled {
+    storage: MemoryDevice,
+    medium: Arc<SimMedium>,
+    journal: Journal,
+}
+
+impl Journaled {
+    fn note(&self, done: Done) {
+        let notes = self.journal.notes.load(Ordering::SeqCst);
+        let entry = Entry { op: self.medium.ops(), notes, done };
+        self.journal.entries.lock().unwrap().push(entry);
+    }
+}
+
+impl BlockDevice for Journaled {
+    fn geometry(&self) -> Geometry {
+        self.storage.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.storage.read(offset, out)
+    }
+
+    fn write(&self, at: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.note(Done::Write { at, data: data.to_vec() });
+        self.storage.write(at, data, fua)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.note(Done::Flush);
+        Ok(())
+    }
+
+    fn discard(&self, at: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.note(Done::Zero { at, len });
+        self.storage.discard(at, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        at: u64,
+        len: u64,
+        _: Hole,
+        _: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.discard(at, len, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.storage.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.storage.cache(offset, len)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        at: u64,
+        len: usize,
+        seed: u64,
+        fua: bool,
+    },
+    Discard {
+        at: u64,
+        len: u64,
+    },
+    Read {
+        page: u64,
+    },
+    Flush,
+    Sweep,
+    /// A write to a page while it is being written back.
+    SweepAndWrite {
+        page: u64,
+        seed: u64,
+    },
+    Drain,
+    /// Opened again without having been closed.
+    Reopen,
+}
+
+const FATES: usize = 4;
+
+/// For each page what it may hold.
+type Allowed = BTreeMap<u64, Vec<Vec<u8>>>;
+
+struct Case {
+    settings: Settings,
+    steps: Vec<Step>,
+    journal: Journal,
+    /// What becomes of requests that storage had not flushed, `0 .. FATES`.
+    fate: usize,
+}
+
+impl Case {
+    fn new(settings: Settings, steps: Vec<Step>) -> Self {
+        Self { settings, steps, journal: Journal::default(), fate: 0 }
+    }
+
+    /// Storage after a crash at operation `point`, and how many notes had been taken by then. Of
+    /// the requests at that very moment all have come, or one; of those since the last flush all
+    /// are there, or none, or all but half of the last, or some.
+    fn storage_at(&self, point: u64) -> (MemoryDevice, usize) {
+        let entries = self.journal.entries.lock().unwrap();
+        let before = entries.iter().take_while(|entry| entry.op < point).count();
+        let now = entries.iter().take_while(|entry| entry.op <= point).count();
+        let end = if self.fate < 2 { now } else { now.min(before + 1) };
+        let notes = entries.get(end).filter(|entry| entry.op <= point);
+        let notes = notes.map_or(usize::MAX, |entry| entry.notes);
+        let done = &entries[..end];
+        let is_flush = |entry: &Entry| matches!(entry.done, Done::Flush);
+        let sure = done.iter().rposition(is_flush).map_or(0, |at| at + 1);
+        let storage = first_storage();
+        for (index, entry) in done.iter().enumerate() {
+            let halves = match self.fate {
+                _ if index < sure => 2,
+                0 => 2,
+                1 => 0,
+                // Past the cache, storage is as good as it is by itself.
+                2 if index + 1 == end && self.settings.mode != Mode::WriteAround => 1,
+                2 => 2,
+                _ => index % 2 * 2,
+            };
+            match &entry.done {
+                Done::Write { at, data } => {
+                    storage.write(*at, &data[..data.len() * halves / 2], Fua::No).unwrap();
+                }
+                Done::Zero { at, len } if halves == 2 => {
+                    storage.discard(*at, *len, Fua::No).unwrap();
+                }
+                Done::Zero { .. } | Done::Flush => {}
+            }
+        }
+        (storage, notes)
+    }
+}
+
+fn pages_of(at: u64, len: u64) -> impl Iterator<Item = u64> {
+    at / PAGE..(at + len).div_ceil(PAGE)
+}
+
+/// The workload while it runs: what each page holds, and what a crash may leave of it.
+struct Life<'a> {
+    log: &'a Log<Allowed>,
+    notes: &'a AtomicUsize,
+    contents: Vec<Vec<u8>>,
+    allowed: Allowed,
+}
+
+impl Life<'_> {
+    fn note(&self) {
+        self.log.note(self.allowed.clone());
+        self.notes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Before a write: its pages may become new from now on.
+    fn begin(&mut self, at: u64, data: &[u8]) {
+        for page in pages_of(at, data.len() as u64) {
+            let content = &mut self.contents[usize::try_from(page).unwrap()];
+            for (index, byte) in content.iter_mut().enumerate() {
+                let place = page * PAGE + index as u64;
+                if (at..at + data.len() as u64).contains(&place) {
+                    *byte = data[usize::try_from(place - at).unwrap()];
+                }
+            }
+            self.allowed.get_mut(&page).unwrap().push(content.clone());
+        }
+        self.note();
+    }
+
+    fn is_durable(&mut self, pages: impl Iterator<Item = u64>) {
+        for page in pages {
+            let content = self.contents[usize::try_from(page).unwrap()].clone();
+            self.allowed.insert(page, vec![content]);
+        }
+        self.note();
+    }
+}
+
+impl Scenario for Case {
+    type Event = Allowed;
+    type Recovered = Arc<SimMedium>;
+
+    fn medium_len(&self) -> u64 {
+        POOL_BLOCKS * PAGE
+    }
+
+    fn prepare(&self, medium: &Arc<SimMedium>) {
+        format(medium, &self.settings, 2 * 65536);
+        open_pool(medium).unwrap().close().unwrap();
+    }
+
+    fn run(&self, medium: &Arc<SimMedium>, log: &Log<Allowed>) {
+        self.journal.entries.lock().unwrap().clear();
+        self.journal.notes.store(0, Ordering::SeqCst);
+        let storage: Arc<dyn BlockDevice> = Arc::new(Journaled {
+            storage: first_storage(),
+            medium: Arc::clone(medium),
+            journal: self.journal.clone(),
+        });
+        let contents: Vec<_> = (0..PAGES).map(first_content).collect();
+        let allowed = (0..).zip(&contents).map(|(page, c)| (page, vec![c.clone()])).collect();
+        let mut life = Life { log, notes: &self.journal.notes, contents, allowed };
+        life.note();
+        let mut cache = open(medium, Arc::clone(&storage)).unwrap();
+        for step in &self.steps {
+            if matches!(step, Step::Reopen) {
+                cache = open(medium, Arc::clone(&storage)).unwrap();
+                for page in 0..PAGES {
+                    let found = page_of(&cache, page);
+                    assert!(life.allowed[&page].contains(&found), "reopened: page {page}");
+                    life.contents[usize::try_from(page).unwrap()] = found;
+                }
+                continue;
+            }
+            life.step(&cache, step);
+        }
+    }
+
+    fn recover(&self, medium: Arc<SimMedium>) -> Result<Arc<SimMedium>, String> {
+        let pool = open_pool(&medium)?;
+        pool.read_only_reason().map_or(Ok(medium), |reason| Err(reason.to_owned()))
+    }
+
+    fn check(&self, medium: Arc<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
+        let (storage, notes) = self.storage_at(crash.point);
+        let Some(last) = crash.events.iter().take(notes).last() else { return Ok(()) };
+        let storage = Arc::new(storage);
+        let cache = open(&medium, Arc::<MemoryDevice>::clone(&storage))?;
+        let mut found = Vec::new();
+        for (page, allowed) in &last.event {
+            let content = page_of(&cache, *page);
+            if !allowed.contains(&content) {
+                let starts = |c: &Vec<u8>| format!("{:02x?}", &c[..4]);
+                let allowed: Vec<_> = allowed.iter().map(starts).collect();
+                return Err(format!("page {page}: {}, not {allowed:?}", starts(&content)));
+            }
+            found.push(content);
+        }
+        cache.drain().map_err(|error| error.to_string())?;
+        for (page, content) in (0..).zip(&found) {
+            if page_of(&*storage, page) != *content {
+                return Err(format!("page {page} is another one in storage"));
+            }
+        }
+        let again = open(&medium, storage)?;
+        match (0..).zip(&found).find(|(page, content)| page_of(&again, *page) != **content) {
+            Some((page, _)) => Err(format!("page {page} is another one when opened again")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Life<'_> {
+    fn write(&mut self, cache: &Cache, at: u64, len: usize, seed: u64, fua: bool) {
+        let data = Dice(seed).bytes(len);
+        self.begin(at, &data);
+        cache.write(at, &data, if fua { Fua::Yes } else { Fua::No }).unwrap();
+        if fua {
+            self.is_durable(pages_of(at, len as u64));
+        }
+    }
+
+    fn step(&mut self, cache: &Cache, step: &Step) {
+        match *step {
+            Step::Write { at, len, seed, fua } => self.write(cache, at, len, seed, fua),
+            Step::Discard { at, len } => {
+                self.begin(at, &vec![0; usize::try_from(len).unwrap()]);
+                cache.discard(at, len, Fua::No).unwrap();
+            }
+            Step::Read { page } => {
+                let found = page_of(cache, page);
+                assert!(found == self.contents[usize::try_from(page).unwrap()], "page {page}");
+            }
+            Step::Flush => {
+                cache.flush().unwrap();
+                self.is_durable(0..PAGES);
+            }
+            Step::Sweep => drop(cache.sweep().unwrap()),
+            Step::SweepAndWrite { page, seed } => {
+                cache.sweep().unwrap();
+                self.write(cache, page * PAGE, 100, seed, false);
+                cache.sweep().unwrap();
+            }
+            Step::Drain => {
+                cache.drain().unwrap();
+                self.is_durable(0..PAGES);
+            }
+            Step::Reopen => unreachable!("it needs the medium"),
+        }
+    }
+}
+
+fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
+    let mut found = vec![0; 4096];
+    device.read(page * PAGE, &mut found).unwrap();
+    found
+}
+
+fn explorer() -> Explorer {
+    Explorer {
+        points_max: 120,
+        runs_max: 2,
+        samples: 1,
+        nested_depth: 0,
+        shrink_runs_max: 20,
+        ..Explorer::default()
+    }
+}
+
+fn explore(case: &mut Case) -> Result<(u64, u64), Box<Failure>> {
+    let (mut points, mut images) = (0, 0);
+    for fate in 0..FATES {
+        case.fate = fate;
+        let summary: Summary = explorer().explore(case)?;
+        points += summary.points;
+        images += summary.images;
+    }
+    Ok((points, images))
+}
+
+fn write(page: u64, len: usize, seed: u64) -> Step {
+    Step::Write { at: page * PAGE, len, seed, fua: false }
+}
+
+/// More pages than the cache holds, so that they are evicted, fetched and evicted again.
+fn rounds() -> Vec<Step> {
+    let mut steps: Vec<Step> = (0..8).map(|page| write(page, 4096, page)).collect();
+    steps.push(Step::Flush);
+    steps.extend((4..12).map(|page| write(page, 300, 100 + page)));
+    steps.extend([Step::Read { page: 0 }, Step::Read { page: 5 }, Step::Sweep]);
+    steps.extend([write(5, 64, 200), Step::Flush, write(5, 65, 201)]);
+    steps
+}
+
+fn cases() -> Vec<Case> {
+    let small = settings(PAGES * PAGE, 2, 3);
+    let mut cases = Vec::new();
+    for policy in POLICIES {
+        for mode in Mode::ALL {
+            let steps = vec![
+                write(1, 4096, 1),
+                write(2, 100, 2),
+                Step::Flush,
+                Step::SweepAndWrite { page: 1, seed: 3 },
+                Step::Discard { at: PAGE, len: 2 * PAGE },
+                Step::Write { at: 3 * PAGE + 4000, len: 300, seed: 4, fua: true },
+                Step::Read { page: 1 },
+                Step::Drain,
+                write(1, 10, 5),
+            ];
+            cases.push(Case::new(Settings { mode, policy, ..small.clone() }, steps));
+        }
+        cases.push(Case::new(Settings { policy, ..small.clone() }, rounds()));
+    }
+    cases
+}
+
+#[test]
+fn what_was_flushed_survives_any_crash() {
+    let (mut points, mut images) = (0, 0);
+    for mut case in cases() {
+        let (more_points, more_images) = explore(&mut case).unwrap_or_else(|failure| {
+            panic!("{:?} {:?}: {failure}", case.settings, case.steps);
+        });
+        points += more_points;
+        images += more_images;
+    }
+    println!("{points} points, {images} images");
+}
+
+fn random_case(seed: u64) -> Case {
+    let mut dice = Dice(seed);
+    let mut steps = Vec::new();
+    for _ in 0..5 + dice.below(12) {
+        let page = dice.below(PAGES - 3);
+        steps.push(match dice.below(12) {
+            0 => Step::Flush,
+            1 => Step::Sweep,
+            2 => Step::SweepAndWrite { page, seed: dice.below(1000) },
+            3 => Step::Discard { at: page * PAGE, len: PAGE * (1 + dice.below(3)) },
+            4 => Step::Drain,
+            5 => Step::Reopen,
+            6 | 7 => Step::Read { page },
+            _ => Step::Write {
+                at: page * PAGE + dice.below(3) * 50,
+                len: usize::try_from([9, 64, 4096, 5000][usize::try_from(dice.below(4)).unwrap()])
+                    .unwrap(),
+                seed: dice.below(1000),
+                fua: dice.below(4) == 0,
+            },
+        });
+    }
+    let choose = |dice: &mut Dice, len: usize| usize::try_from(dice.below(len as u64)).unwrap();
+    let mode = Mode::ALL[choose(&mut dice, 3)];
+    let policy = POLICIES[choose(&mut dice, 2)];
+    let sizes = settings(PAGES * PAGE, 1 + dice.below(3), 1 + dice.below(4));
+    Case::new(Settings { mode, policy, ..sizes }, steps)
+}
+
+#[test]
+fn random_workloads_survive_any_crash() {
+    let number = |variable, otherwise| {
+        std::env::var(variable).ok().map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let cases = number("EVERBYTE_CRASH_CASES", 12);
+    let first = number("EVERBYTE_CRASH_SEED", 1);
+    for seed in first..first + cases {
+        let mut case = random_case(seed);
+        explore(&mut case).unwrap_or_else(|failure| {
+            panic!("seed {seed}: {:?} {:?}: {failure}", case.settings, case.steps);
+        });
+    }
+}
+
+/// The same workload passes without the mistake, so it is the mistake that is caught.
+fn caught(bug: Bug, mut case: Case) {
+    if let Err(failure) = explore(&mut case) {
+        panic!("{bug:?} is not planted yet: {failure}");
+    }
+    plant(Some(bug));
+    let found =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(&mut case).is_err()));
+    plant(None);
+    // A workload that notices it by itself panics.
+    assert!(found.unwrap_or(true), "{bug:?} was not caught");
+}
+
+fn small(steps: Vec<Step>) -> Case {
+    Case::new(settings(PAGES * PAGE, 2, 3), steps)
+}
+
+#[test]
+fn clean_before_flush() {
+    caught(Bug::CleanBeforeFlush, small(vec![write(1, 4096, 1), Step::Flush, Step::Sweep]));
+}
+
+#[test]
+fn open_epoch_written_back() {
+    let steps = vec![write(1, 4096, 1), Step::Sweep];
+    caught(Bug::OpenEpochWrittenBack, small(steps));
+}
+
+#[test]
+fn evicted_before_write_back() {
+    let mut steps: Vec<Step> = (0..5).map(|page| write(page, 4096, page)).collect();
+    steps.push(Step::Flush);
+    steps.extend((5..8).map(|page| write(page, 4096, page)));
+    steps.push(Step::Flush);
+    caught(Bug::EvictedBeforeWriteBack, small(steps));
+}
+
+#[test]
+fn flush_without_shadow() {
+    caught(Bug::FlushWithoutShadow, small(vec![write(1, 4096, 1), Step::Flush, write(2, 9, 2)]));
+}
+
+#[test]
+fn direct_without_checkpoint() {
+    let mut steps: Vec<Step> = (0..4).map(|page| Step::Read { page }).collect();
+    steps.extend([Step::Flush, Step::Discard { at: 0, len: 4 * PAGE }, write(8, 9, 1)]);
+    caught(Bug::DirectWithoutCheckpoint, small(steps));
+}

@@ -1,0 +1,190 @@
+//! Storage that fails: clients are told, nothing is lost, and it goes on when storage does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use everbyte_cache::{Bug, Cache, CacheError, plant};
+use everbyte_device::{
+    BlockDevice, DeviceError, Extent, FaultDevice, Faults, Fua, Geometry, Hole, MemoryDevice,
+};
+
+use crate::{Dice, PAGE, medium, open, settings};
+
+const PAGES: u64 = 40;
+
+fn cache(dram_pages: u64, scm_pages: u64) -> (Cache, Arc<FaultDevice>, Arc<MemoryDevice>) {
+    let memory = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let storage = Arc::new(FaultDevice::new(Arc::<MemoryDevice>::clone(&memory)));
+    let medium = medium(512, &settings(PAGES * PAGE, dram_pages, scm_pages));
+    let cache = open(&medium, Arc::<FaultDevice>::clone(&storage)).unwrap();
+    (cache, storage, memory)
+}
+
+#[test]
+fn what_is_cached_is_served_while_storage_fails() {
+    let (cache, storage, memory) = cache(2, 6);
+    for page in 0..8 {
+        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+    }
+    storage.fail(Faults::ALL);
+    cache.write(0, &[2; 100], Fua::No).unwrap();
+    cache.flush().unwrap();
+    let mut found = [0; 100];
+    cache.read(0, &mut found).unwrap();
+    assert_eq!(found, [2; 100]);
+    let error = cache.read(20 * PAGE, &mut found).unwrap_err();
+    assert!(matches!(error, DeviceError::Media { .. }), "{error}");
+    assert!(error.to_string().contains("memory test"), "{error}");
+    let error = cache.drain().unwrap_err();
+    assert!(matches!(error, CacheError::NotDrained { pages: 8, .. }), "{error}");
+    // New pages come in as long as evicted ones have room, and not any longer.
+    let refused = (8..PAGES).find(|page| cache.write(page * PAGE, &[3; 4096], Fua::No).is_err());
+    let refused = refused.expect("a cache that takes everything has lost something");
+    assert!(refused >= 8 + 4, "{refused}");
+    let stats = cache.stats();
+    assert_eq!(stats.dirty_pages, refused, "{stats:?}");
+    assert!(stats.storage_errors >= 3);
+    storage.fail(Faults::NONE);
+    cache.drain().unwrap();
+    let mut page_bytes = vec![0; 4096];
+    for page in 0..refused {
+        memory.read(page * PAGE, &mut page_bytes).unwrap();
+        let expected = if page < 8 { 1 } else { 3 };
+        assert!(page_bytes[100..].iter().all(|&byte| byte == expected), "page {page}");
+    }
+    memory.read(0, &mut found).unwrap();
+    assert_eq!(found, [2; 100]);
+}
+
+/// One failure at each request of a workload in turn.
+#[test]
+fn any_request_of_storage_may_fail() {
+    let mut nth = 0;
+    loop {
+        let (cache, storage, memory) = cache(2, 4);
+        let mut expected = vec![0; usize::try_from(PAGES * PAGE).unwrap()];
+        storage.fail_after(nth);
+        let mut dice = Dice(5);
+        for _ in 0..120 {
+            let at = dice.below(PAGES * PAGE - 9000);
+            let len = usize::try_from(1 + dice.below(9000)).unwrap();
+            let here = usize::try_from(at).unwrap();
+            match dice.below(10) {
+                0 => drop(cache.flush()),
+                1 => drop(cache.sweep()),
+                2 => {
+                    // After a failure either is allowed; done again it is done.
+                    if cache.discard(at, len as u64, Fua::No).is_err() {
+                        cache.discard(at, len as u64, Fua::No).unwrap();
+                    }
+                    expected[here..here + len].fill(0);
+                }
+                3..=5 => {
+                    let mut found = vec![0; len];
+                    if cache.read(at, &mut found).is_ok() {
+                        assert!(found == expected[here..here + len], "failure {nth}: at {at}");
+                    }
+                }
+                _ => {
+                    let data = dice.bytes(len);
+                    if cache.write(at, &data, Fua::No).is_err() {
+                        cache.write(at, &data, Fua::No).unwrap();
+                    }
+                    expected[here..here + len].copy_from_slice(&data);
+                }
+            }
+        }
+        let requests = storage.requests();
+        if cache.drain().is_err() {
+            cache.drain().unwrap();
+        }
+        let mut found = vec![0; expected.len()];
+        memory.read(0, &mut found).unwrap();
+        assert!(found == expected, "failure {nth}");
+        if nth >= requests {
+            assert!(nth > 50, "only {nth} requests reached storage");
+            return;
+        }
+        nth += 1;
+    }
+}
+
+/// Storage during whose first write a client writes to the same page again.
+struct Meanwhile {
+    storage: MemoryDevice,
+    cache: OnceLock<Weak<Cache>>,
+    is_done: AtomicBool,
+}
+
+impl BlockDevice for Meanwhile {
+    fn geometry(&self) -> Geometry {
+        self.storage.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.storage.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        if !self.is_done.swap(true, Ordering::SeqCst) {
+            let cache = self.cache.get().unwrap().upgrade().unwrap();
+            cache.write(offset, &[2; 10], Fua::No).unwrap();
+        }
+        self.storage.write(offset, data, fua)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.storage.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.storage.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.storage.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.storage.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.storage.cache(offset, len)
+    }
+}
+
+/// Whether storage has, in the end, what was written while a page was being written back.
+fn keeps_what_comes_meanwhile() -> bool {
+    let storage = Arc::new(Meanwhile {
+        storage: MemoryDevice::new(PAGES * PAGE),
+        cache: OnceLock::new(),
+        is_done: AtomicBool::new(false),
+    });
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let cache = Arc::new(open(&medium, Arc::<Meanwhile>::clone(&storage)).unwrap());
+    storage.cache.set(Arc::downgrade(&cache)).unwrap();
+    cache.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
+    cache.sweep().unwrap();
+    cache.drain().unwrap();
+    let mut found = [0; 20];
+    storage.read(3 * PAGE, &mut found).unwrap();
+    assert_eq!(found[10..], [1; 10]);
+    found[..10] == [2; 10]
+}
+
+#[test]
+fn what_is_written_meanwhile_is_written_back_as_well() {
+    assert!(keeps_what_comes_meanwhile());
+    plant(Some(Bug::CleanThoughWritten));
+    let is_kept = keeps_what_comes_meanwhile();
+    plant(None);
+    assert!(!is_kept, "the planted mistake was not caught");
+}

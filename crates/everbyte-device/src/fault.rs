@@ -1,0 +1,155 @@
+//! A device that fails when it is told to, for tests of what stands in front of it.
+//!
+//! Owns the choice of which requests fail; a failed request does nothing. Knows nothing of the
+//! device below.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
+
+/// Kinds of requests that can fail.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Faults {
+    /// Reads fail.
+    pub reads: bool,
+    /// Writes, trims and zeroing fail.
+    pub writes: bool,
+    /// Flushes fail.
+    pub flushes: bool,
+}
+
+impl Faults {
+    /// Everything fails.
+    pub const ALL: Self = Self { reads: true, writes: true, flushes: true };
+    /// Nothing fails.
+    pub const NONE: Self = Self { reads: false, writes: false, flushes: false };
+}
+
+#[derive(Default)]
+struct Plan {
+    faults: Faults,
+    /// Requests until one fails, besides those of `faults`.
+    countdown: Option<u64>,
+    requests: u64,
+}
+
+/// A device in front of another that fails on demand with [`DeviceError::Media`].
+pub struct FaultDevice {
+    device: Arc<dyn BlockDevice>,
+    plan: Mutex<Plan>,
+}
+
+impl FaultDevice {
+    /// Fails nothing until told to.
+    #[must_use]
+    pub fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self { device, plan: Mutex::new(Plan::default()) }
+    }
+
+    /// Fails all requests of these kinds from now on.
+    pub fn fail(&self, faults: Faults) {
+        self.plan.lock().faults = faults;
+    }
+
+    /// Fails one request of any kind, after `requests` more of them.
+    pub fn fail_after(&self, requests: u64) {
+        self.plan.lock().countdown = Some(requests);
+    }
+
+    /// Reads, writes, trims, zeroings and flushes so far, failed ones included.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.plan.lock().requests
+    }
+
+    fn check(
+        &self,
+        kind: impl Fn(Faults) -> bool,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), DeviceError> {
+        let mut plan = self.plan.lock();
+        plan.requests += 1;
+        let is_due = plan.countdown == Some(0);
+        plan.countdown = plan.countdown.and_then(|left| left.checked_sub(1));
+        if is_due || kind(plan.faults) {
+            return Err(DeviceError::Media { offset, len, reason: "it was told to fail".into() });
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for FaultDevice {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(|faults| faults.reads, offset, out.len() as u64)?;
+        self.device.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.check(|faults| faults.writes, offset, data.len() as u64)?;
+        self.device.write(offset, data, fua)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.check(|faults| faults.flushes, 0, 0)?;
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.check(|faults| faults.writes, offset, len)?;
+        self.device.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.check(|faults| faults.writes, offset, len)?;
+        self.device.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.device.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.device.cache(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryDevice, conformance};
+
+    #[test]
+    fn keeps_the_contract() {
+        conformance(&|size| Arc::new(FaultDevice::new(Arc::new(MemoryDevice::new(size)))));
+    }
+
+    #[test]
+    fn fails_what_it_should_and_nothing_else() {
+        let device = FaultDevice::new(Arc::new(MemoryDevice::new(8192)));
+        device.fail(Faults { writes: true, ..Faults::NONE });
+        assert!(device.write(0, &[1], Fua::No).is_err() && device.discard(0, 1, Fua::No).is_err());
+        device.read(0, &mut [0]).unwrap();
+        device.flush().unwrap();
+        device.fail(Faults::NONE);
+        device.fail_after(1);
+        device.flush().unwrap();
+        assert!(device.read(0, &mut [0]).is_err());
+        let mut found = [9];
+        device.read(0, &mut found).unwrap();
+        assert_eq!((found, device.requests()), ([0], 7));
+    }
+}

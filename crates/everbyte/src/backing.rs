@@ -1,0 +1,59 @@
+//! The storage behind a cache: files, block devices, and exports of NBD servers.
+//!
+//! Owns how the words of the command line become a device, and what tells one storage from another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use everbyte_cache::Identity;
+use everbyte_device::{BlockDevice, FileDevice};
+use everbyte_nbd::{Client, RemoteDevice};
+
+/// A storage that is open.
+pub(crate) struct Backing {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) identity: Identity,
+}
+
+fn is_uri(text: &str) -> bool {
+    text.starts_with("nbd://") || text.starts_with("nbd+unix://")
+}
+
+/// `text` as every process understands it: a URI as it is, a path made absolute.
+///
+/// # Errors
+/// There is no such file.
+pub(crate) fn resolve(text: &str) -> anyhow::Result<String> {
+    if is_uri(text) {
+        return Ok(text.to_owned());
+    }
+    let path = Path::new(text).canonicalize().with_context(|| {
+        format!(
+            "there is no storage {text}: make the file first, such as by 'truncate -s 10G {text}'"
+        )
+    })?;
+    let path = path.into_os_string().into_string();
+    path.ok().with_context(|| format!("the path of {text} is not UTF-8"))
+}
+
+/// Opens what `text` names: a file, a block device, or an NBD URI.
+///
+/// # Errors
+/// It cannot be opened, or is in use.
+pub(crate) fn open(text: &str) -> anyhow::Result<Backing> {
+    if is_uri(text) {
+        let connected = Client::connect_uri(text).and_then(RemoteDevice::new);
+        let device = connected.with_context(|| format!("cannot use the storage {text}"))?;
+        let (kind, name) = ("nbd".to_owned(), text.to_owned());
+        let identity = Identity { kind, name, serial: String::new() };
+        return Ok(Backing { device: Arc::new(device), identity });
+    }
+    let device = FileDevice::open(Path::new(text)).context("cannot use the storage")?;
+    let identity = Identity {
+        kind: if device.is_block() { "block" } else { "file" }.to_owned(),
+        name: device.path().display().to_string(),
+        serial: device.serial().to_owned(),
+    };
+    Ok(Backing { device: Arc::new(device), identity })
+}
