@@ -173,6 +173,7 @@ fn status(settings: &Settings, stats: &CacheStats) -> CacheStatus {
     let reasons = stats.actions.iter();
     CacheStatus {
         backing: settings.storage.name.clone(),
+        backing_bytes: settings.storage_bytes,
         dram_bytes: settings.dram_bytes,
         scm_bytes: settings.scm_bytes,
         mode: settings.mode.to_string(),

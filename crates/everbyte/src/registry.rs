@@ -331,6 +331,10 @@ impl Registry {
             && let Ok(device) = self.device(volume.name())
         {
             status.cache = self.caches.status(volume.name(), &device);
+            // What its users see, and not what lies in the pool.
+            if let Some(cache) = &status.cache {
+                status.size_bytes = cache.backing_bytes;
+            }
         }
         status
     }
@@ -416,10 +420,10 @@ impl Handler for Registry {
 impl Exports for Registry {
     fn list(&self) -> Vec<ExportInfo> {
         let describe = |name: String| {
-            let size = self.pool.volume(&name).ok().and_then(|volume| volume.size_bytes().ok());
-            let kind = self.pool.volume(&name).map_or("block".into(), |v| v.kind().to_string());
-            let description =
-                size.map(|size| format!("Everbyte {kind} volume, {}", show_size(size)));
+            let status = self.pool.volume(&name).map(|volume| self.volume_status(&volume));
+            let description = status.map(|status| {
+                format!("Everbyte {} volume, {}", status.kind, show_size(status.size_bytes))
+            });
             ExportInfo { description: description.unwrap_or_default(), name }
         };
         self.exported().into_iter().map(describe).collect()

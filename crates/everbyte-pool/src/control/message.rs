@@ -241,6 +241,8 @@ pub struct VolumeStatus {
 pub struct CacheStatus {
     /// Its storage.
     pub backing: String,
+    /// Bytes of its storage.
+    pub backing_bytes: u64,
     /// Bytes of DRAM.
     pub dram_bytes: u64,
     /// Bytes of storage-class memory.

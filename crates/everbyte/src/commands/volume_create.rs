@@ -39,7 +39,7 @@ pub(crate) struct Args {
     name: String,
     /// Size that its users see, such as 256M, a multiple of 512 bytes.
     /// A cache has that of its storage.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE", required_unless_present = "backing",
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", required_unless_present_any = ["backing", "scm"],
           conflicts_with = "backing")]
     size: Option<u64>,
     /// What the volume is.
