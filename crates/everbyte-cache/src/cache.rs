@@ -32,9 +32,9 @@ pub enum CacheError {
     )]
     OtherStorage {
         /// The storage that it belongs to.
-        recorded: Identity,
+        recorded: Box<Identity>,
         /// The one it was given.
-        found: Identity,
+        found: Box<Identity>,
     },
     /// The storage has another size than it had.
     #[error(
@@ -43,7 +43,7 @@ pub enum CacheError {
     )]
     OtherSize {
         /// The storage.
-        storage: Identity,
+        storage: Box<Identity>,
         /// Bytes it had.
         recorded: u64,
         /// Bytes it has.
@@ -113,12 +113,13 @@ impl Cache {
         let memory = Memory::new(volume);
         let settings = Settings::decode(&memory.header()?)?;
         if settings.storage != *found {
-            let (recorded, found) = (settings.storage, found.clone());
+            let recorded = Box::new(settings.storage);
+            let found = Box::new(found.clone());
             return Err(CacheError::OtherStorage { recorded, found });
         }
         let (recorded, size_bytes) = (settings.storage_bytes, storage.geometry().size_bytes);
         if recorded != size_bytes {
-            let storage = settings.storage;
+            let storage = Box::new(settings.storage);
             return Err(CacheError::OtherSize { storage, recorded, found: size_bytes });
         }
         let needed = volume_bytes(recorded);

@@ -22,7 +22,7 @@ mod device;
 mod frame;
 mod layout;
 mod memory;
-mod plant;
+pub mod plant;
 mod policies;
 mod settings;
 mod state;
@@ -34,8 +34,6 @@ mod zero;
 pub use cache::{Cache, CacheError};
 pub use layout::volume_bytes;
 pub use memory::{InspectError, Inspection, inspect};
-#[cfg(feature = "planted-bugs")]
-pub use plant::{Bug, plant};
 pub use settings::{Identity, Mode, Settings, SettingsError};
 pub use stats::{ActionCount, CacheStats};
 pub use writer::Writer;

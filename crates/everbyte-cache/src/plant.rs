@@ -36,19 +36,19 @@ mod active {
     }
 
     /// Whether this thread has `bug` switched on.
-    pub(crate) fn planted(bug: Bug) -> bool {
+    #[must_use]
+    pub fn planted(bug: Bug) -> bool {
         ACTIVE.with(|active| active.get() == Some(bug))
     }
 }
 
 #[cfg(feature = "planted-bugs")]
-pub use active::plant;
-#[cfg(feature = "planted-bugs")]
-pub(crate) use active::planted;
+pub use active::{plant, planted};
 
 /// Whether `bug` is switched on: never, in this build.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
-pub(crate) const fn planted(_bug: Bug) -> bool {
+#[must_use]
+pub const fn planted(_bug: Bug) -> bool {
     false
 }

@@ -208,10 +208,11 @@ impl State {
     /// The bytes of the page, which memory forgets.
     fn forget_too_early(&mut self, page: Page) {
         let mut bytes = vec![0; PAGE].into_boxed_slice();
-        if self.read(page, 0, &mut bytes).is_ok() && self.unmark_or_note(page) {
-            if let Some(frame) = self.frames.get_mut(&page) {
-                frame.dram = Some(bytes);
-            }
+        if self.read(page, 0, &mut bytes).is_ok()
+            && self.unmark_or_note(page)
+            && let Some(frame) = self.frames.get_mut(&page)
+        {
+            frame.dram = Some(bytes);
         }
     }
 

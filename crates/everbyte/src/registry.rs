@@ -330,7 +330,7 @@ impl Registry {
         if volume.kind() == VolumeKind::Cache
             && let Ok(device) = self.device(volume.name())
         {
-            status.cache = self.caches.status(volume.name(), &device);
+            status.cache = self.caches.status(volume.name(), &device).map(Box::new);
             // What its users see, and not what lies in the pool.
             if let Some(cache) = &status.cache {
                 status.size_bytes = cache.backing_bytes;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use everbyte_cache::{Bug, Cache, Mode, Settings, plant};
+use everbyte_cache::plant::{Bug, plant};
+use everbyte_cache::{Cache, Mode, Settings};
 use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
 

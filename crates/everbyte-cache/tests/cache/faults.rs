@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use everbyte_cache::{Bug, Cache, CacheError, plant};
+use everbyte_cache::plant::{Bug, plant};
+use everbyte_cache::{Cache, CacheError};
 use everbyte_device::{
     BlockDevice, DeviceError, Extent, FaultDevice, Faults, Fua, Geometry, Hole, MemoryDevice,
 };

@@ -85,7 +85,7 @@ pub struct NewVolume {
     pub lanes: u32,
     /// What a cache is to be; `None` for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<NewCache>,
+    pub cache: Option<Box<NewCache>>,
 }
 
 /// A cache that is to be made. Words are those of the command line.
@@ -233,7 +233,7 @@ pub struct VolumeStatus {
     pub clients: Option<u64>,
     /// What there is to say of a cache; `None` for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<CacheStatus>,
+    pub cache: Option<Box<CacheStatus>>,
 }
 
 /// A cache in figures.

@@ -106,17 +106,17 @@ struct CacheArgs {
 }
 
 impl CacheArgs {
-    fn wanted(&self, kind: &str) -> anyhow::Result<Option<NewCache>> {
+    fn wanted(&self, kind: &str) -> anyhow::Result<Option<Box<NewCache>>> {
         let (Some(text), Some(scm_bytes)) = (&self.backing, self.scm) else { return Ok(None) };
         anyhow::ensure!(kind == "cache", "--backing is for caches: add --kind cache");
-        Ok(Some(NewCache {
+        Ok(Some(Box::new(NewCache {
             backing: backing::resolve(text)?,
             dram_bytes: self.dram.unwrap_or(scm_bytes / 3),
             scm_bytes,
             mode: self.mode.clone(),
             policy: self.policy.clone(),
             small_write_bytes: self.small_write,
-        }))
+        })))
     }
 }
 
