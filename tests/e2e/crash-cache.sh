@@ -51,7 +51,7 @@ fio_on() {
     shift 2
     fio --name=region --ioengine=nbd --uri="nbd+unix:///fio?socket=$SOCKET" --offset="$offset" \
         --size=12M --rw=randwrite --bsrange=512-16k --randseed="$seed" --iodepth=8 \
-        --verify=crc32c --verify_fatal=1 "$@" >"$SCRATCH/fio.log" 2>&1
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 "$@" >"$SCRATCH/fio.log" 2>&1
 }
 
 # checked_files KIND: how many acknowledged files are on $MOUNT, all of them intact.

@@ -1,58 +1,84 @@
 //! The policies that a cache in use can have, behind one type: a policy is given its actions by a
 //! generic method, so there are no trait objects of it.
+//!
+//! All of them keep a page in one tier only; what the cache does with a page that leaves relies on
+//! it.
 
 use everbyte_policy::policy::{
-    Actions, Capacity, ClockMigration, Hybrid, HybridConfig, Policy, Sparse,
+    Actions, Capacity, ClockDwf, ClockMigration, Everbyte, FourQueue, Hybrid, HybridConfig, MClock,
+    Pdram, Policy, Sparse,
 };
 use everbyte_policy::sim::Kind;
 use everbyte_policy::{Access, PageNo};
 
 use crate::settings::{Settings, SettingsError};
 
+/// Names of the policies that can be used, for messages.
+pub(crate) fn usable() -> String {
+    let usable = Kind::ALL.into_iter().filter(|kind| kind.has_two_tiers());
+    usable.map(Kind::name).collect::<Vec<_>>().join(", ")
+}
+
 /// A policy over a storage of any size.
 pub(crate) enum AnyPolicy {
-    Hybrid(Hybrid<Sparse>),
-    ClockMigration(ClockMigration<Sparse>),
+    Everbyte(Box<Everbyte<Sparse>>),
+    Hybrid(Box<Hybrid<Sparse>>),
+    ClockMigration(Box<ClockMigration<Sparse>>),
+    ClockDwf(Box<ClockDwf<Sparse>>),
+    MClock(Box<MClock<Sparse>>),
+    FourQueue(Box<FourQueue<Sparse>>),
+    Pdram(Box<Pdram<Sparse>>),
+}
+
+/// The same call of whichever policy it is.
+macro_rules! each {
+    ($any:expr, $policy:ident => $call:expr) => {
+        match $any {
+            AnyPolicy::Everbyte($policy) => $call,
+            AnyPolicy::Hybrid($policy) => $call,
+            AnyPolicy::ClockMigration($policy) => $call,
+            AnyPolicy::ClockDwf($policy) => $call,
+            AnyPolicy::MClock($policy) => $call,
+            AnyPolicy::FourQueue($policy) => $call,
+            AnyPolicy::Pdram($policy) => $call,
+        }
+    };
 }
 
 impl AnyPolicy {
     pub(crate) fn new(settings: &Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         let pages = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let capacity =
+        let size =
             Capacity { dram: pages(settings.dram_pages()), pram: pages(settings.scm_pages()) };
         let config = HybridConfig {
             small_write_bytes: settings.small_write_bytes,
             ..HybridConfig::default()
         };
-        match settings.policy {
-            Kind::Hybrid => Ok(Self::Hybrid(Hybrid::new(Sparse, capacity, config))),
-            Kind::ClockMigration => Ok(Self::ClockMigration(ClockMigration::new(Sparse, capacity))),
-            other => Err(SettingsError::OneTier {
-                policy: other.name(),
-                usable: "hybrid, clock-migration".to_owned(),
-            }),
-        }
+        Ok(match settings.policy {
+            Kind::Everbyte => Self::Everbyte(Everbyte::new(Sparse, size, config).into()),
+            Kind::Hybrid => Self::Hybrid(Hybrid::new(Sparse, size, config).into()),
+            Kind::ClockMigration => Self::ClockMigration(ClockMigration::new(Sparse, size).into()),
+            Kind::ClockDwf => Self::ClockDwf(ClockDwf::new(Sparse, size).into()),
+            Kind::MClock => Self::MClock(MClock::new(Sparse, size).into()),
+            Kind::FourQueue => Self::FourQueue(FourQueue::new(Sparse, size).into()),
+            Kind::Pdram => Self::Pdram(Pdram::new(Sparse, size).into()),
+            other => {
+                let policy = other.name();
+                return Err(SettingsError::OneTier { policy, usable: usable() });
+            }
+        })
     }
 
     pub(crate) fn access(&mut self, access: Access, actions: &mut impl Actions) {
-        match self {
-            Self::Hybrid(policy) => policy.access(access, actions),
-            Self::ClockMigration(policy) => policy.access(access, actions),
-        }
+        each!(self, policy => policy.access(access, actions));
     }
 
     pub(crate) fn remove(&mut self, page: u32) {
-        match self {
-            Self::Hybrid(policy) => policy.remove(PageNo(page)),
-            Self::ClockMigration(policy) => policy.remove(PageNo(page)),
-        }
+        each!(self, policy => policy.remove(PageNo(page)));
     }
 
     pub(crate) fn cleaned(&mut self, page: u32) {
-        match self {
-            Self::Hybrid(policy) => policy.cleaned(PageNo(page)),
-            Self::ClockMigration(policy) => policy.cleaned(PageNo(page)),
-        }
+        each!(self, policy => policy.cleaned(PageNo(page)));
     }
 }

@@ -9,6 +9,7 @@ use everbyte_policy::sim::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{PAGE, PAGE_U64, STORAGE_BYTES_MAX};
+use crate::policies::usable;
 
 const MAGIC: [u8; 8] = *b"EVRCACHE";
 const VERSION: u32 = 1;
@@ -148,9 +149,8 @@ impl Settings {
             }
         }
         if !self.policy.has_two_tiers() {
-            let usable = Kind::ALL.into_iter().filter(|kind| kind.has_two_tiers());
-            let usable = usable.map(Kind::name).collect::<Vec<_>>().join(", ");
-            return Err(SettingsError::OneTier { policy: self.policy.name(), usable });
+            let (policy, usable) = (self.policy.name(), usable());
+            return Err(SettingsError::OneTier { policy, usable });
         }
         Ok(())
     }

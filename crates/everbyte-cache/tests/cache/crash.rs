@@ -10,6 +10,8 @@ use everbyte_cache::{Cache, Mode, Settings};
 use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
 
+use everbyte_policy::sim::Kind;
+
 use crate::{Dice, PAGE, POLICIES, format, open, open_pool, settings};
 
 const PAGES: u64 = 12;
@@ -392,7 +394,7 @@ fn rounds() -> Vec<Step> {
 fn cases() -> Vec<Case> {
     let small = settings(PAGES * PAGE, 2, 3);
     let mut cases = Vec::new();
-    for policy in POLICIES {
+    for policy in [Kind::Everbyte, Kind::Hybrid] {
         for mode in Mode::ALL {
             let steps = vec![
                 write(1, 4096, 1),
@@ -449,7 +451,7 @@ fn random_case(seed: u64) -> Case {
     }
     let choose = |dice: &mut Dice, len: usize| usize::try_from(dice.below(len as u64)).unwrap();
     let mode = Mode::ALL[choose(&mut dice, 3)];
-    let policy = POLICIES[choose(&mut dice, 2)];
+    let policy = POLICIES[choose(&mut dice, POLICIES.len())];
     let sizes = settings(PAGES * PAGE, 1 + dice.below(3), 1 + dice.below(4));
     Case::new(Settings { mode, policy, ..sizes }, steps)
 }

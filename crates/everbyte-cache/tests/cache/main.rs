@@ -22,7 +22,15 @@ use everbyte_pool::{OpenOptions, Pool};
 pub(crate) const PAGE: u64 = 4096;
 
 /// The policies that a cache can have.
-pub(crate) const POLICIES: [Kind; 2] = [Kind::Hybrid, Kind::ClockMigration];
+pub(crate) const POLICIES: [Kind; 7] = [
+    Kind::Everbyte,
+    Kind::Hybrid,
+    Kind::ClockMigration,
+    Kind::ClockDwf,
+    Kind::MClock,
+    Kind::FourQueue,
+    Kind::Pdram,
+];
 
 pub(crate) fn identity() -> Identity {
     Identity { kind: "memory".into(), name: "test".into(), serial: String::new() }

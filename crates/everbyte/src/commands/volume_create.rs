@@ -97,7 +97,8 @@ struct CacheArgs {
           value_parser = ["write-back", "write-through", "write-around"])]
     mode: String,
     /// Who decides what is cached, by a name that 'everbyte sim' knows.
-    #[arg(long, default_value = "hybrid", value_parser = ["hybrid", "clock-migration"])]
+    #[arg(long, default_value = "everbyte",
+          value_parser = ["everbyte", "hybrid", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
     policy: String,
     /// Writes of at most this many bytes are small, and best made in the pool's memory.
     #[arg(long, default_value_t = 512, value_name = "BYTES",
