@@ -42,7 +42,7 @@ fn in_part(done: usize, offset: u64, len: usize, error: DeviceError) -> DeviceEr
 impl Cache {
     pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         if self.read_only {
-            let reason = "the storage or the volume of the cache is".to_owned();
+            let reason = "the storage behind the cache is".to_owned();
             return Err(DeviceError::ReadOnly { reason });
         }
         check_range(offset, len, self.settings.storage_bytes)
@@ -106,11 +106,17 @@ impl Cache {
         Ok(None)
     }
 
-    /// Tries again to put pages into memory that belong there.
+    /// Tries again to put pages into memory that belong there. Clean ones go if that fails.
     fn retry_stranded(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         let pages: Vec<Page> = state.stranded.iter().copied().collect();
-        pages.into_iter().for_each(|page| state.sink(page));
+        for page in pages {
+            state.sink(page);
+            let is_clean = state.frames.get(&page).is_some_and(|frame| !frame.dirty);
+            if is_clean && state.stranded.contains(&page) {
+                state.take_out(page)?;
+            }
+        }
         if state.stranded.len() < STRANDED_PAGES_MAX {
             return Ok(());
         }

@@ -57,6 +57,12 @@ pub enum CacheError {
         /// Bytes it needs.
         needed: u64,
     },
+    /// The volume cannot be written, so nothing could leave the cache.
+    #[error(
+        "the volume of the cache is read-only, and a cache must write what leaves it: see \
+         'everbyte pool check' for why, and mend the pool"
+    )]
+    ReadOnly,
     /// Pages could not be written back.
     #[error("{pages} pages could not be written back: {reason}; nothing is lost, try again")]
     NotDrained {
@@ -126,8 +132,11 @@ impl Cache {
         if memory.size_bytes() != needed {
             return Err(CacheError::VolumeSize { found: memory.size_bytes(), needed });
         }
+        if memory.is_read_only() {
+            return Err(CacheError::ReadOnly);
+        }
         let pages = memory.scan(recorded.div_ceil(PAGE_U64))?;
-        let read_only = storage.geometry().read_only || memory.is_read_only();
+        let read_only = storage.geometry().read_only;
         let mut state = State::new(memory, AnyPolicy::new(&settings)?);
         state.restore(pages);
         Ok(Self {

@@ -114,7 +114,7 @@ impl State {
     }
 
     /// Takes a page out with whatever was written to it.
-    fn take_out(&mut self, page: Page) -> Result<(), DeviceError> {
+    pub(crate) fn take_out(&mut self, page: Page) -> Result<(), DeviceError> {
         let is_aside = self.frames.get(&page).is_some_and(|frame| frame.aside);
         self.unmark(page)?;
         if !is_aside {

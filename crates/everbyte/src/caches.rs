@@ -3,7 +3,7 @@
 //! Invariants: a cache is open at most once; its storage is open, and locked if it is a file, as
 //! long as the cache is; what is only looked at needs no storage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume};
@@ -29,9 +29,22 @@ struct OpenCache {
     _writer: Writer,
 }
 
+#[derive(Default)]
+struct All {
+    open: BTreeMap<String, OpenCache>,
+    /// Caches that are being detached: no client gets them any more.
+    leaving: BTreeSet<String>,
+}
+
 /// See the module's head.
 #[derive(Default)]
-pub(crate) struct Caches(Mutex<BTreeMap<String, OpenCache>>);
+pub(crate) struct Caches(Mutex<All>);
+
+impl OpenCache {
+    fn clients(&self) -> u64 {
+        Arc::strong_count(&self.cache).saturating_sub(self.own) as u64
+    }
+}
 
 fn refused(error: impl std::fmt::Display) -> Refused {
     Refused(format!("{error:#}"))
@@ -91,7 +104,10 @@ impl Caches {
     /// The storage cannot be opened or is not the one that the cache belongs to.
     pub(crate) fn open(&self, name: &str, volume: &Arc<Device>) -> Result<Arc<Cache>, Refused> {
         let mut all = self.0.lock();
-        if let Some(open) = all.get(name) {
+        if all.leaving.contains(name) {
+            return Err(Refused(format!("cache {name} is being detached from its storage")));
+        }
+        if let Some(open) = all.open.get(name) {
             return Ok(Arc::clone(&open.cache));
         }
         let recorded = inspect(&**volume).map_err(refused)?.settings.storage;
@@ -102,25 +118,55 @@ impl Caches {
         let writer = Writer::start(&cache).map_err(refused)?;
         let own = Arc::strong_count(&cache);
         let open = OpenCache { cache: Arc::clone(&cache), own, _writer: writer };
-        all.insert(name.to_owned(), open);
+        all.open.insert(name.to_owned(), open);
         Ok(cache)
     }
 
     /// Clients that have the cache open.
     pub(crate) fn clients(&self, name: &str) -> u64 {
-        let all = self.0.lock();
-        all.get(name)
-            .map_or(0, |open| Arc::strong_count(&open.cache).saturating_sub(open.own) as u64)
+        self.0.lock().open.get(name).map_or(0, OpenCache::clients)
+    }
+
+    /// Writes everything that the cache holds to its storage. Nobody can open it afterwards, until
+    /// [`Caches::end_detaching`].
+    ///
+    /// # Errors
+    /// Clients have it open, or the storage fails; then it stays as it is.
+    pub(crate) fn drain(&self, name: &str, volume: &Arc<Device>) -> Result<(), Refused> {
+        let cache = self.open(name, volume)?;
+        {
+            let mut all = self.0.lock();
+            // One of them is this very call.
+            let clients = all.open.get(name).map_or(0, OpenCache::clients).saturating_sub(1);
+            if clients > 0 {
+                return Err(Refused(format!(
+                    "{clients} clients have volume {name} open: disconnect them first"
+                )));
+            }
+            all.leaving.insert(name.to_owned());
+        }
+        cache.drain().map_err(|error| {
+            self.0.lock().leaving.remove(name);
+            refused(error)
+        })
     }
 
     /// Closes a cache, if it is open, as it is.
     pub(crate) fn forget(&self, name: &str) {
-        self.0.lock().remove(name);
+        let open = self.0.lock().open.remove(name);
+        // Its writer may take a while to end, and others need not wait for it.
+        drop(open);
+    }
+
+    /// The volume of the cache that was drained is gone, or stays after all.
+    pub(crate) fn end_detaching(&self, name: &str) {
+        self.0.lock().leaving.remove(name);
     }
 
     /// Makes what caches hold in DRAM durable, and closes them.
     pub(crate) fn close(&self) {
-        for (name, open) in std::mem::take(&mut *self.0.lock()) {
+        let all = std::mem::take(&mut self.0.lock().open);
+        for (name, open) in all {
             if let Err(error) = open.cache.flush() {
                 tracing::error!(volume = name, %error, "the cache could not be made durable");
             }
@@ -129,8 +175,12 @@ impl Caches {
 
     /// The cache in figures; `None` if its volume cannot be read.
     pub(crate) fn status(&self, name: &str, volume: &Device) -> Option<CacheStatus> {
-        let stats =
-            self.0.lock().get(name).map(|open| (open.cache.settings().clone(), open.cache.stats()));
+        let stats = self
+            .0
+            .lock()
+            .open
+            .get(name)
+            .map(|open| (open.cache.settings().clone(), open.cache.stats()));
         if let Some((settings, stats)) = stats {
             return Some(status(&settings, &stats));
         }

@@ -275,19 +275,14 @@ impl Registry {
     /// Writes back what a cache has and deletes it.
     fn detach(&self, name: &str) -> Result<Response, Refused> {
         let admin = self.change()?;
-        let clients = self.clients(name);
-        if clients > 0 {
-            let what = format!("{clients} clients have volume {name} open: disconnect them first");
-            return Err(Refused(what));
-        }
         let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
         if device.volume().kind() != VolumeKind::Cache {
             return Err(Refused(format!("volume {name} is no cache: nothing to detach it from")));
         }
-        let cache = self.caches.open(name, &device)?;
-        cache.drain().map_err(|error| Refused(error.to_string()))?;
-        drop(cache);
-        self.delete_locked(name, &device, &admin)
+        self.caches.drain(name, &device)?;
+        let deleted = self.delete_locked(name, &device, &admin);
+        self.caches.end_detaching(name);
+        deleted
     }
 
     fn delete_locked(

@@ -465,7 +465,8 @@ fn random_workloads_survive_any_crash() {
     let first = number("EVERBYTE_CRASH_SEED", 1);
     for seed in first..first + cases {
         let mut case = random_case(seed);
-        explore(&mut case).unwrap_or_else(|failure| {
+        case.fate = usize::try_from(seed).unwrap() % FATES;
+        explorer().explore(&case).unwrap_or_else(|failure| {
             panic!("seed {seed}: {:?} {:?}: {failure}", case.settings, case.steps);
         });
     }

@@ -12,7 +12,7 @@ use super::{volume_create, volume_delete, volume_detach, volume_list, volume_res
 /// other volumes notice nothing; otherwise it opens the pool itself.
 #[derive(Subcommand)]
 pub(crate) enum VolumeCommand {
-    Create(volume_create::Args),
+    Create(Box<volume_create::Args>),
     List(volume_list::Args),
     Resize(volume_resize::Args),
     Delete(volume_delete::Args),
