@@ -126,7 +126,7 @@ impl Target for SchemeTarget {
 
     fn clear(&self, bytes: u64) -> Result<()> {
         self.scheme.discard(0, bytes, Fua::No)?;
-        Ok(self.scheme.flush()?)
+        self.checkpoint()
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
