@@ -8,34 +8,47 @@
 /// Numbers of `0 .. limit`.
 #[derive(Clone, Debug)]
 pub struct Bitmap {
-    levels: Vec<Vec<u64>>,
+    /// The lowest level, a bit a number.
+    words: Vec<u64>,
+    /// The levels above it, from below.
+    upper: Vec<Vec<u64>>,
 }
 
 impl Bitmap {
     /// An empty set of numbers below `limit`.
     #[must_use]
     pub fn new(limit: u32) -> Self {
-        let mut levels = Vec::new();
-        let mut words = (limit as usize).div_ceil(64).max(1);
-        loop {
-            levels.push(vec![0; words]);
-            if words == 1 {
-                return Self { levels };
-            }
-            words = words.div_ceil(64);
+        let words = (limit as usize).div_ceil(64).max(1);
+        let mut upper = Vec::new();
+        let mut above = words;
+        while above > 1 {
+            above = above.div_ceil(64);
+            upper.push(vec![0; above]);
         }
+        Self { words: vec![0; words], upper }
     }
 
     /// Whether the number is in the set. It must be below the limit.
+    #[inline]
     #[must_use]
     pub fn contains(&self, number: u32) -> bool {
-        self.levels[0][number as usize / 64] >> (number % 64) & 1 == 1
+        self.words[number as usize / 64] >> (number % 64) & 1 == 1
     }
 
     /// Puts the number in, if it is not. It must be below the limit.
+    #[inline]
     pub fn insert(&mut self, number: u32) {
-        let mut at = number as usize;
-        for level in &mut self.levels {
+        let word = &mut self.words[number as usize / 64];
+        let was_empty = *word == 0;
+        *word |= 1 << (number % 64);
+        if was_empty {
+            self.insert_above(number);
+        }
+    }
+
+    fn insert_above(&mut self, number: u32) {
+        let mut at = number as usize / 64;
+        for level in &mut self.upper {
             let word = &mut level[at / 64];
             let was_empty = *word == 0;
             *word |= 1 << (at % 64);
@@ -47,13 +60,20 @@ impl Bitmap {
     }
 
     /// Takes the number out, if it is there. It must be below the limit.
+    #[inline]
     pub fn remove(&mut self, number: u32) {
-        let mut at = number as usize;
-        for level in &mut self.levels {
+        let word = &mut self.words[number as usize / 64];
+        let had_some = *word != 0;
+        *word &= !(1 << (number % 64));
+        if had_some && *word == 0 {
+            self.remove_above(number);
+        }
+    }
+
+    fn remove_above(&mut self, number: u32) {
+        let mut at = number as usize / 64;
+        for level in &mut self.upper {
             let word = &mut level[at / 64];
-            if *word == 0 {
-                return;
-            }
             *word &= !(1 << (at % 64));
             if *word != 0 {
                 return;
@@ -63,10 +83,20 @@ impl Bitmap {
     }
 
     /// The smallest number that is not below `from`.
+    #[inline]
     #[must_use]
     pub fn next(&self, from: u32) -> Option<u32> {
-        let mut at = from as usize;
-        for (height, level) in self.levels.iter().enumerate() {
+        let rest = self.words.get(from as usize / 64)? & (u64::MAX << (from % 64));
+        if rest != 0 {
+            return Some(from / 64 * 64 + rest.trailing_zeros());
+        }
+        self.next_above(from)
+    }
+
+    /// The smallest number in a word after that of `from`.
+    fn next_above(&self, from: u32) -> Option<u32> {
+        let mut at = from as usize / 64 + 1;
+        for (height, level) in self.upper.iter().enumerate() {
             let rest = level.get(at / 64)? & (u64::MAX << (at % 64));
             if rest != 0 {
                 return Some(self.descend(height, at / 64 * 64 + rest.trailing_zeros() as usize));
@@ -76,11 +106,12 @@ impl Bitmap {
         None
     }
 
-    /// The smallest number below bit `at` of a level.
+    /// The smallest number below bit `at` of an upper level.
     fn descend(&self, height: usize, mut at: usize) -> u32 {
-        for level in self.levels[..height].iter().rev() {
+        for level in self.upper[..height].iter().rev() {
             at = at * 64 + level[at].trailing_zeros() as usize;
         }
+        at = at * 64 + self.words[at].trailing_zeros() as usize;
         u32::try_from(at).expect("only numbers below a u32 limit are put in")
     }
 }

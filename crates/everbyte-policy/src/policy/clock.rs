@@ -4,25 +4,89 @@
 //! F. J. Corbató, "A Paging Experiment with the Multics System", 1968. A page comes with its bit
 //! clear, so one that is used once gets no second round. One tier. As good as LRU at a fraction
 //! of the cost of a hit; no better than LRU against scans.
+//!
+//! The ring is one of frames, as in the source: what comes gets the frame that the hand has just
+//! emptied. A page that was removed leaves its frame to the page that comes next.
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
+use super::lists::NONE;
 use super::residents::{Capacity, Residents, State};
-use super::ring::{Ring, sweep};
-use super::space::Space;
+use super::space::{Space, Table};
 use crate::access::{Access, Op, PageNo};
 
 /// CLOCK, also called second chance.
 pub struct Clock<S: Space> {
     pages: Residents<S>,
-    ring: Ring<S>,
+    /// The page of each frame, or [`NONE`].
+    frames: Vec<u32>,
+    frame_of: S::Table<u32>,
+    /// Frames without a page.
+    free: Vec<u32>,
+    /// The frame that the hand looks at next.
+    hand: usize,
 }
 
 impl<S: Space> Clock<S> {
     /// An empty cache of one tier.
     #[must_use]
     pub fn new(space: S, capacity: Capacity) -> Self {
-        Self { pages: Residents::new(space, capacity.in_one_tier()), ring: Ring::new(space) }
+        Self {
+            pages: Residents::new(space, capacity.in_one_tier()),
+            frames: Vec::new(),
+            frame_of: space.table(),
+            free: Vec::new(),
+            hand: 0,
+        }
+    }
+
+    fn put(&mut self, page: u32) {
+        let frame = if let Some(frame) = self.free.pop() {
+            self.frames[frame as usize] = page;
+            frame
+        } else {
+            self.frames.push(page);
+            u32::try_from(self.frames.len() - 1).expect("there are fewer frames than pages")
+        };
+        self.frame_of.set(page, frame);
+    }
+
+    fn empty(&mut self, page: u32) {
+        let frame = self.frame_of.get(page);
+        self.frame_of.set(page, 0);
+        self.frames[frame as usize] = NONE;
+        self.free.push(frame);
+    }
+
+    /// Lets frames without a page go, of which a smaller cache would have many.
+    fn close_gaps(&mut self) {
+        self.frames.rotate_left(self.hand);
+        self.frames.retain(|&page| page != NONE);
+        self.free.clear();
+        self.hand = 0;
+        for (frame, &page) in (0..).zip(&self.frames) {
+            self.frame_of.set(page, frame);
+        }
+    }
+
+    /// Moves the hand over pages with a reference bit, which it clears, and behind the first
+    /// without. There must be a page.
+    fn victim(&mut self) -> u32 {
+        loop {
+            if self.hand >= self.frames.len() {
+                self.hand = 0;
+            }
+            let page = self.frames[self.hand];
+            self.hand += 1;
+            if page == NONE {
+                continue;
+            }
+            let state = self.pages.state(page);
+            if !state.has(State::REFERENCED) {
+                return page;
+            }
+            self.pages.set_state(page, state.without(State::REFERENCED));
+        }
     }
 }
 
@@ -42,13 +106,7 @@ impl<S: Space> Policy for Clock<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
-            let mut bits = state.with(State::REFERENCED);
-            if access.op == Op::Write {
-                bits = self.pages.soil(page, bits);
-            }
-            if bits != state {
-                self.pages.set_state(page, bits);
-            }
+            self.pages.touch(page, state, state.with(State::REFERENCED), access.op);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
         }
@@ -57,7 +115,7 @@ impl<S: Space> Policy for Clock<S> {
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
         self.pages.enter(page, Tier::Dram, bits);
-        self.ring.insert(page);
+        self.put(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
@@ -65,13 +123,18 @@ impl<S: Space> Policy for Clock<S> {
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
             self.pages.leave(page.0);
-            self.ring.remove(page.0);
+            self.empty(page.0);
         }
     }
 
+    fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
+        super::resize(self, capacity, actions);
+        self.close_gaps();
+    }
+
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
-        let victim = sweep(&mut self.ring, &mut self.pages);
-        self.ring.remove(victim);
+        let victim = self.victim();
+        self.empty(victim);
         self.pages.expel(victim, Reason::Victim, actions);
     }
 }

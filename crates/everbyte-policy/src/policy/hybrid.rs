@@ -89,25 +89,21 @@ impl<S: Space> Hybrid<S> {
             Tier::Pram => small,
         };
         match (self.config.dirty_victims, access.op) {
-            (DirtyVictims::AlwaysMove, Op::Read) => true,
-            (DirtyVictims::AlwaysMove, Op::Write) => update_suits,
+            // `|` because operations are hard to predict.
+            (DirtyVictims::AlwaysMove, op) => update_suits | (op == Op::Read),
             (DirtyVictims::MoveLikeClean, Op::Read) => !state.is_dirty() || tier == Tier::Pram,
             (DirtyVictims::MoveLikeClean, Op::Write) => !state.is_dirty() || update_suits,
         }
     }
 
+    #[inline]
     fn hit(&mut self, access: Access, state: State, tier: Tier) {
         let page = access.page.0;
         let references = self.references(access, state, tier);
-        let mut bits = state.with_if(references, State::REFERENCED);
-        if access.op == Op::Write {
-            bits = self.pages.soil(page, bits);
-        }
-        if bits != state {
-            self.pages.set_state(page, bits);
-            if tier == Tier::Pram && is_spare(state) {
-                self.spare.remove(page);
-            }
+        let bits = state.with_if(references, State::REFERENCED);
+        let bits = self.pages.touch(page, state, bits, access.op);
+        if tier == Tier::Pram && is_spare(state) && bits != state {
+            self.spare.remove(page);
         }
     }
 

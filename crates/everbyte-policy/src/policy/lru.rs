@@ -1,11 +1,11 @@
 //! LRU: the page that has not been used for longest goes.
 //!
 //! The yardstick of every paper on caches; one tier. Not for use on block storage: every hit
-//! writes to shared lists, and one scan longer than the cache empties it.
+//! writes to a shared order, and one scan longer than the cache empties it.
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
-use super::lists::Lists;
+use super::recency::Recency;
 use super::residents::{Capacity, Residents, State};
 use super::space::Space;
 use crate::access::{Access, Op, PageNo};
@@ -13,7 +13,7 @@ use crate::access::{Access, Op, PageNo};
 /// Least recently used.
 pub struct Lru<S: Space> {
     pages: Residents<S>,
-    order: Lists<S, 1>,
+    order: Recency<S>,
 }
 
 impl<S: Space> Lru<S> {
@@ -21,7 +21,7 @@ impl<S: Space> Lru<S> {
     #[must_use]
     pub fn new(space: S, capacity: Capacity) -> Self {
         let pages = Residents::new(space, capacity.in_one_tier());
-        Self { pages, order: Lists::new(space) }
+        Self { pages, order: Recency::new(space) }
     }
 }
 
@@ -41,11 +41,8 @@ impl<S: Space> Policy for Lru<S> {
         let page = access.page.0;
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
-            self.order.touch(0, page);
-            if access.op == Op::Write {
-                let state = self.pages.soil(page, state);
-                self.pages.set_state(page, state);
-            }
+            self.order.touch(page);
+            self.pages.touch(page, state, state, access.op);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             return;
         }
@@ -54,7 +51,7 @@ impl<S: Space> Policy for Lru<S> {
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
         self.pages.enter(page, Tier::Dram, bits);
-        self.order.push_front(0, page);
+        self.order.touch(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
@@ -62,12 +59,12 @@ impl<S: Space> Policy for Lru<S> {
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
             self.pages.leave(page.0);
-            self.order.remove(0, page.0);
+            self.order.remove(page.0);
         }
     }
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
-        if let Some(victim) = self.order.pop_back(0) {
+        if let Some(victim) = self.order.pop_oldest() {
             self.pages.expel(victim, Reason::Victim, actions);
         }
     }

@@ -27,6 +27,7 @@ mod lists;
 mod lru;
 mod m_clock;
 mod pdram;
+mod recency;
 mod residents;
 mod ring;
 mod s3_fifo;

@@ -5,7 +5,7 @@
 
 use super::action::{Action, Actions, Reason, Tier};
 use super::space::{PageSet, Space, Table};
-use crate::access::PageNo;
+use crate::access::{Op, PageNo};
 
 /// Frames of each tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +59,8 @@ impl State {
 
     #[inline]
     pub(super) fn with_if(self, condition: bool, bits: Self) -> Self {
-        if condition { self.with(bits) } else { self }
+        // No branch: what accesses do is hard to predict.
+        Self(self.0 | bits.0 * u8::from(condition))
     }
 
     #[inline]
@@ -172,16 +173,31 @@ impl<S: Space> Residents<S> {
     }
 
     /// A page leaves the cache, which is told as an eviction or a drop.
+    #[inline]
     pub(super) fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> State {
         let state = self.leave(page);
         let from = state.tier().expect("only a page of the cache can be expelled");
         let page = PageNo(page);
-        actions.act(if state.is_dirty() {
-            Action::Evict { page, from, why }
+        if state.is_dirty() {
+            actions.act(Action::Evict { page, from, why });
         } else {
-            Action::Drop { page, from, why }
-        });
+            actions.act(Action::Drop { page, from, why });
+        }
         state
+    }
+
+    /// An access of kind `op` reached a page of the cache whose bits are `state` and become
+    /// `bits`, besides dirty if it is a write. Returns its bits since.
+    #[inline]
+    pub(super) fn touch(&mut self, page: u32, state: State, bits: State, op: Op) -> State {
+        let bits = bits.with_if(op == Op::Write, State::DIRTY);
+        if bits != state {
+            self.states.set(page, bits);
+            if bits.is_dirty() && !state.is_dirty() {
+                self.dirty.insert(page);
+            }
+        }
+        bits
     }
 
     /// A write reached a page of the cache whose bits are `state`. Returns its bits since.

@@ -21,19 +21,23 @@ const ACTION_NAMES: [&str; 9] = [
     "evict_pram",
 ];
 const PAGE: u64 = PAGE_BYTES as u64;
+const READ: usize = Op::Read as usize;
+const WRITTEN: usize = Op::Write as usize;
 
 /// Counts of one run, while it goes on.
 pub(super) struct Recorder<'a> {
     addresses: &'a [PageAddress],
     access: Access,
-    /// Accesses by operation and by where the page was found.
-    found: [Hits; 2],
+    /// Accesses that found their page, by operation and tier.
+    hits: [[u64; 2]; 2],
+    /// Accesses that did not, by operation.
+    missed: [u64; 2],
     pram: PramWrites,
-    dram_bytes_read: u64,
-    dram_bytes_written: u64,
+    /// Bytes read from and written to DRAM.
+    dram_bytes: [u64; 2],
     storage: StorageSteps,
-    last_read: PageAddress,
-    last_written: PageAddress,
+    last_read: Option<PageNo>,
+    last_written: Option<PageNo>,
     actions: [[u64; Reason::ALL.len()]; ACTION_NAMES.len()],
     frames: Frames,
 }
@@ -60,17 +64,16 @@ impl Frames {
 
 impl<'a> Recorder<'a> {
     pub(super) fn new(trace: &'a PageTrace, pram_frames: u32) -> Self {
-        let nowhere = PageAddress { device: u32::MAX, page: 0 };
         Self {
             addresses: &trace.addresses,
             access: Access { page: PageNo(0), start: 0, len: 1, op: Op::Read },
-            found: [Hits::default(); 2],
+            hits: [[0; 2]; 2],
+            missed: [0; 2],
             pram: PramWrites::default(),
-            dram_bytes_read: 0,
-            dram_bytes_written: 0,
+            dram_bytes: [0; 2],
             storage: StorageSteps::default(),
-            last_read: nowhere,
-            last_written: nowhere,
+            last_read: None,
+            last_written: None,
             actions: [[0; Reason::ALL.len()]; ACTION_NAMES.len()],
             frames: Frames {
                 frame_of: vec![0; trace.pages()],
@@ -86,20 +89,12 @@ impl<'a> Recorder<'a> {
         self.access = access;
     }
 
-    fn found(&mut self) -> &mut Hits {
-        &mut self.found[usize::from(self.access.op == Op::Write)]
-    }
-
     #[inline]
     fn hit(&mut self, found: Tier, served: Tier) {
-        match found {
-            Tier::Dram => self.found().dram += 1,
-            Tier::Pram => self.found().pram += 1,
-        }
+        self.hits[self.access.op as usize][found as usize] += 1;
         let bytes = u64::from(self.access.len);
         match (served, self.access.op) {
-            (Tier::Dram, Op::Read) => self.dram_bytes_read += bytes,
-            (Tier::Dram, Op::Write) => self.dram_bytes_written += bytes,
+            (Tier::Dram, op) => self.dram_bytes[op as usize] += bytes,
             (Tier::Pram, Op::Read) => self.read_pram(bytes),
             (Tier::Pram, Op::Write) => {
                 self.pram.bytes_in_place += bytes;
@@ -124,17 +119,16 @@ impl<'a> Recorder<'a> {
     }
 
     fn fill(&mut self, page: PageNo, tier: Tier) {
-        self.found().missed += 1;
+        self.missed[self.access.op as usize] += 1;
         if self.access.op == Op::Write && u32::from(self.access.len) == PAGE_BYTES {
             self.storage.fetches_saved += 1;
         } else {
-            let address = self.addresses[page.0 as usize];
             self.storage.pages_read += 1;
-            self.storage.read_jumps += u64::from(!follows(self.last_read, address));
-            self.last_read = address;
+            self.storage.read_jumps += u64::from(!follows(self.addresses, self.last_read, page));
+            self.last_read = Some(page);
         }
         match tier {
-            Tier::Dram => self.dram_bytes_written += PAGE,
+            Tier::Dram => self.dram_bytes[WRITTEN] += PAGE,
             Tier::Pram => {
                 self.frames.take(page);
                 self.pram.bytes_filled += PAGE;
@@ -147,7 +141,7 @@ impl<'a> Recorder<'a> {
         match to {
             Tier::Pram => {
                 self.frames.take(page);
-                self.dram_bytes_read += bytes;
+                self.dram_bytes[READ] += bytes;
                 self.pram.bytes_moved += bytes;
                 self.write_pram(page, bytes);
             }
@@ -160,16 +154,15 @@ impl<'a> Recorder<'a> {
 
     fn copied_up(&mut self, bytes: u64) {
         self.read_pram(bytes);
-        self.dram_bytes_written += bytes;
+        self.dram_bytes[WRITTEN] += bytes;
     }
 
     fn evict(&mut self, page: PageNo, from: Tier) {
-        let address = self.addresses[page.0 as usize];
         self.storage.pages_written += 1;
-        self.storage.write_jumps += u64::from(!follows(self.last_written, address));
-        self.last_written = address;
+        self.storage.write_jumps += u64::from(!follows(self.addresses, self.last_written, page));
+        self.last_written = Some(page);
         match from {
-            Tier::Dram => self.dram_bytes_read += PAGE,
+            Tier::Dram => self.dram_bytes[READ] += PAGE,
             Tier::Pram => {
                 self.frames.give_back(page);
                 self.read_pram(PAGE);
@@ -189,17 +182,21 @@ impl<'a> Recorder<'a> {
         trace: &PageTrace,
         dirty: u64,
     ) -> Outcome {
+        let hits = |op: Op| {
+            let [dram, pram] = self.hits[op as usize];
+            Hits { dram, pram, missed: self.missed[op as usize] }
+        };
         let mut outcome = Outcome {
             version: Outcome::VERSION,
             policy,
             spec: *spec,
             requests: trace.requests,
             footprint_pages: trace.pages() as u64,
-            reads: self.found[0],
-            writes: self.found[1],
+            reads: hits(Op::Read),
+            writes: hits(Op::Write),
             pram: self.pram,
-            dram_bytes_read: self.dram_bytes_read,
-            dram_bytes_written: self.dram_bytes_written,
+            dram_bytes_read: self.dram_bytes[READ],
+            dram_bytes_written: self.dram_bytes[WRITTEN],
             storage: StorageSteps { dirty_at_end: dirty, ..self.storage },
             actions: named(&self.actions),
             wear: wear(&self.frames.bytes),
@@ -211,7 +208,8 @@ impl<'a> Recorder<'a> {
 }
 
 impl Actions for Recorder<'_> {
-    #[inline]
+    /// Inlined always: policies know what they ask for, which leaves one arm.
+    #[inline(always)]
     fn act(&mut self, action: Action) {
         match action {
             Action::Hit { found, served } => self.hit(found, served),
@@ -241,10 +239,17 @@ impl Actions for Recorder<'_> {
     }
 }
 
-/// Whether a step at `here` needs no jump after one at `before`.
-fn follows(before: PageAddress, here: PageAddress) -> bool {
-    here.device == before.device
-        && here.page.wrapping_sub(before.page).wrapping_sub(1) < StorageCosts::GAP_PAGES
+/// Whether a step at `here` needs no jump after one at `before`. Numbers are in the order of
+/// addresses, so pages whose numbers are far apart are, too, and need not be looked up.
+#[inline]
+fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
+    before.is_some_and(|before| {
+        let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
+        u64::from(gap) < StorageCosts::GAP_PAGES && {
+            let (before, here) = (addresses[before.0 as usize], addresses[here.0 as usize]);
+            here.device == before.device && here.page - before.page <= StorageCosts::GAP_PAGES
+        }
+    })
 }
 
 fn named(counts: &[[u64; Reason::ALL.len()]; ACTION_NAMES.len()]) -> Vec<ActionCount> {
