@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The trace has a tenth as many pages as accesses, Zipf with exponent 1, half of them writes; the
-//! cache holds a tenth of the pages. Under `valgrind --tool=callgrind`, instructions an access do
+//! cache holds a tenth of the pages, then half of them. Under `valgrind --tool=callgrind`, instructions an access do
 //! not depend on the machine's mood.
 
 #![allow(clippy::print_stdout, reason = "a program")]
@@ -23,13 +23,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         kinds = Kind::ALL.to_vec();
     }
     let trace = zipf(accesses, (accesses / 10).max(20));
-    let spec = Spec::new(u32::try_from(trace.pages())? / 10)?;
+    let pages = u32::try_from(trace.pages())?;
     for kind in kinds {
-        let start = Instant::now();
-        let outcome = run(kind, &spec, &trace);
-        let seconds = start.elapsed().as_secs_f64();
-        let millions = f64::from(accesses) / 1e6 / seconds;
-        println!("{kind:16} {millions:6.1} M accesses/s, hit ratio {:.4}", outcome.hit_ratio());
+        for frames in [pages / 10, pages / 2] {
+            let spec = Spec::new(frames)?;
+            let start = Instant::now();
+            let outcome = run(kind, &spec, &trace);
+            let millions = f64::from(accesses) / 1e6 / start.elapsed().as_secs_f64();
+            let hits = outcome.hit_ratio();
+            println!(
+                "{kind:16} {frames:8} frames {millions:6.1} M accesses/s, hit ratio {hits:.4}"
+            );
+        }
     }
     Ok(())
 }

@@ -138,3 +138,36 @@ impl<S: Space> Policy for Clock<S> {
         self.pages.expel(victim, Reason::Victim, actions);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::space::Dense;
+    use super::*;
+
+    #[test]
+    fn a_smaller_cache_keeps_its_order_and_no_gaps() {
+        let capacity = |dram| Capacity { dram, pram: 0 };
+        let mut clock = Clock::new(Dense { pages: 20 }, capacity(8));
+        let mut actions = Vec::new();
+        let read = |page| Access { page: PageNo(page), start: 0, len: 1, op: Op::Read };
+        for page in (0..8).chain([1, 5]) {
+            clock.access(read(page), &mut actions);
+        }
+        clock.remove(PageNo(6));
+        // 0, 2, 3 and 4 go. 1 was passed, and the hand is on 5, whose bit is set.
+        clock.resize(capacity(3), &mut actions);
+        assert_eq!(clock.frames.len(), 3);
+        actions.clear();
+        for page in 10..13 {
+            clock.access(read(page), &mut actions);
+        }
+        let gone: Vec<u32> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Drop { page, .. } => Some(page.0),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(gone, [7, 1, 5]);
+    }
+}

@@ -14,7 +14,7 @@ use super::space::{Space, Table};
 /// Entries of the diary for each page, after which it is cleared up.
 const ENTRIES_A_PAGE: usize = 4;
 /// Entries from which on clearing up is worth its while.
-const ENTRIES_MIN: usize = 1024;
+const ENTRIES_MIN: usize = 64;
 
 /// Entries that can be told apart.
 const ENTRIES_MAX: usize = u32::MAX as usize - 1;
@@ -83,4 +83,66 @@ impl<S: Space> Recency<S> {
 #[allow(clippy::cast_possible_truncation, reason = "at most ENTRIES_MAX + 1")]
 fn place(count: usize) -> u32 {
     count as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::space::{Dense, Sparse};
+    use super::*;
+
+    const PAGES: u32 = 50;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Touch(u32),
+        Remove(u32),
+        Pop,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            20 => (0..PAGES).prop_map(Step::Touch),
+            1 => (0..PAGES).prop_map(Step::Remove),
+            3 => Just(Step::Pop),
+        ];
+        proptest::collection::vec(step, 1..2000)
+    }
+
+    /// Against a list, oldest first.
+    fn is_a_list<S: Space>(space: S, steps: &[Step]) {
+        let mut recency = Recency::new(space);
+        let mut model: Vec<u32> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Touch(page) => {
+                    recency.touch(*page);
+                    model.retain(|other| other != page);
+                    model.push(*page);
+                }
+                Step::Remove(page) => {
+                    recency.remove(*page);
+                    model.retain(|other| other != page);
+                }
+                Step::Pop => {
+                    let oldest = (!model.is_empty()).then(|| model.remove(0));
+                    assert_eq!(recency.pop_oldest(), oldest);
+                }
+            }
+            assert!(recency.diary.len() <= ENTRIES_MIN.max(ENTRIES_A_PAGE * PAGES as usize));
+        }
+        while let Some(page) = recency.pop_oldest() {
+            assert_eq!(page, model.remove(0));
+        }
+        assert!(model.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn pages_leave_in_the_order_of_their_last_use(steps in steps()) {
+            is_a_list(Dense { pages: PAGES }, &steps);
+            is_a_list(Sparse, &steps);
+        }
+    }
 }
