@@ -60,7 +60,7 @@ impl State {
     #[inline]
     pub(super) fn with_if(self, condition: bool, bits: Self) -> Self {
         // No branch: what accesses do is hard to predict.
-        Self(self.0 | bits.0 * u8::from(condition))
+        Self(self.0 | (bits.0 * u8::from(condition)))
     }
 
     #[inline]
