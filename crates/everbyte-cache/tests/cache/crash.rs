@@ -282,7 +282,9 @@ impl Scenario for Case {
 
     fn check(&self, medium: Arc<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
         let (storage, notes) = self.storage_at(crash.point);
-        let Some(last) = crash.events[..notes.min(crash.events.len())].last() else { return Ok(()) };
+        let Some(last) = crash.events[..notes.min(crash.events.len())].last() else {
+            return Ok(());
+        };
         let storage = Arc::new(storage);
         let cache = open(&medium, Arc::<MemoryDevice>::clone(&storage))?;
         let mut found = Vec::new();
