@@ -6,7 +6,8 @@
 //!   do so before the page that makes room for it goes down, so DRAM holds at most one page more
 //!   than its capacity *within* an access. PRAM never does. Whoever carries actions out keeps one
 //!   spare DRAM frame;
-//! - [`Action::Drop`] names clean pages only; a dirty page leaves with [`Action::Evict`].
+//! - [`Action::Drop`] names clean pages only; a dirty page leaves with [`Action::Evict`]. Where both
+//!   tiers may have a page (Spitfire's only), the tier that is left with it has its newest bytes.
 //!
 //! Knows no frames: which frame of a tier a page gets is the caller's affair.
 
@@ -185,6 +186,18 @@ pub enum Action {
     Copy {
         /// The page.
         page: PageNo,
+        /// Why.
+        why: Reason,
+    },
+    /// PRAM's copy of a page that is in both tiers gets the newer bytes that DRAM has. The page stays
+    /// in both.
+    Update {
+        /// The page.
+        page: PageNo,
+        /// What has to be copied.
+        lines: LineMask,
+        /// Whether storage has older bytes.
+        dirty: bool,
         /// Why.
         why: Reason,
     },

@@ -6,9 +6,9 @@
 //! open.
 //!
 //! Two tiers: [`Everbyte`], our own; [`Hybrid`], the paper's; [`ClockMigration`], its baseline;
-//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with. One tier, for
-//! reference, which is given the sum of both capacities: [`Lru`], [`Clock`], [`Sieve`],
-//! [`S3Fifo`], [`Arc`] and [`Belady`].
+//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with; [`Spitfire`], whose
+//! pages may be in both tiers at once. One tier, for reference, which is given the sum of both
+//! capacities: [`Lru`], [`Clock`], [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and [`Belady`].
 //!
 //! Where a policy keeps its tables is the choice of whoever makes it: see [`Dense`] and
 //! [`Sparse`].
@@ -33,6 +33,8 @@ mod ring;
 mod s3_fifo;
 mod sieve;
 mod space;
+mod spitfire;
+mod w_tinylfu;
 
 #[cfg(test)]
 mod reference;
@@ -56,6 +58,8 @@ pub use residents::{Capacity, Residents};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use space::{Dense, PageHasher, PageSet, Space, Sparse, Table, Value};
+pub use spitfire::{Spitfire, SpitfireConfig};
+pub use w_tinylfu::WTinyLfu;
 
 use crate::access::{Access, PageNo};
 

@@ -9,6 +9,8 @@ use super::reference;
 use super::*;
 use crate::access::{Op, PAGE_BYTES};
 
+mod inclusive;
+
 const PAGES: u32 = 40;
 
 #[derive(Clone, Debug)]
@@ -95,7 +97,9 @@ impl Actions for Judge {
                 self.pages.insert(page.0, (to, dirty));
                 assert_eq!(lines.bytes(), PAGE_BYTES);
             }
-            Action::Copy { .. } => panic!("the tiers of this policy are exclusive"),
+            Action::Copy { .. } | Action::Update { .. } => {
+                panic!("the tiers of this policy are exclusive")
+            }
             Action::Drop { page, from, .. } => self.leave(page, from, false),
             Action::Evict { page, from, .. } => self.leave(page, from, true),
         }
@@ -199,6 +203,39 @@ conformance! {
     sieve_conforms: Sieve(), false;
     s3_fifo_conforms: S3Fifo(), false;
     arc_conforms: Arc(), false;
+    w_tinylfu_conforms: WTinyLfu(), false;
+}
+
+proptest! {
+    /// It knows the accesses, but not what else will be asked of it.
+    #[test]
+    fn belady_conforms(capacity in capacity(), steps in steps()) {
+        let access = |step: &Step| match step {
+            Step::Access(access) => Some(*access),
+            _ => None,
+        };
+        let accesses: Vec<Access> = steps.iter().filter_map(access).collect();
+        let space = Dense { pages: PAGES };
+        conform(Belady::new(space, capacity, &accesses), &steps, false);
+        let dense = actions_of(Belady::new(space, capacity, &accesses), &steps);
+        let sparse = actions_of(Belady::new(Sparse, capacity, &accesses), &steps);
+        prop_assert_eq!(dense, sparse);
+    }
+
+    /// Nothing misses less; policies that keep a page out of the cache are not among ours.
+    #[test]
+    fn nothing_beats_belady(capacity in capacity(), accesses in accesses()) {
+        let space = Dense { pages: PAGES };
+        let misses = |actions: Vec<Vec<Action>>| {
+            actions.iter().flatten().filter(|action| matches!(action, Action::Fill { .. })).count()
+        };
+        let least = misses(by_access(Belady::new(space, capacity, &accesses), &accesses));
+        prop_assert!(least <= misses(by_access(Lru::new(space, capacity), &accesses)));
+        prop_assert!(least <= misses(by_access(S3Fifo::new(space, capacity), &accesses)));
+        prop_assert!(least <= misses(by_access(WTinyLfu::new(space, capacity), &accesses)));
+        let hybrid = Hybrid::new(space, capacity, HybridConfig::default());
+        prop_assert!(least <= misses(by_access(hybrid, &accesses)));
+    }
 }
 
 fn accesses() -> impl Strategy<Value = Vec<Access>> {
@@ -239,6 +276,7 @@ same_as_reference! {
     clock_is_clock: |s, c, _| Clock::new(s, c), reference::clock;
     sieve_is_sieve: |s, c, _| Sieve::new(s, c), reference::sieve;
     s3_fifo_is_s3_fifo: |s, c, _| S3Fifo::new(s, c), reference::s3_fifo;
+    w_tinylfu_is_w_tinylfu: |s, c, _| WTinyLfu::new(s, c), reference::w_tinylfu;
     arc_is_arc: |s, c, _| Arc::new(s, c), reference::arc;
     belady_is_belady: |s, c, a| Belady::new(s, c, a), reference::belady;
     clock_migration_is_clock_migration: |s, c, _| ClockMigration::new(s, c),
@@ -274,4 +312,23 @@ fn hybrid_writes_back_in_the_order_of_sectors() {
     let descents = evicted.windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert!(evicted.len() > 3000);
     assert!(descents * 100 < evicted.len(), "{descents} descents in {}", evicted.len());
+}
+
+/// Caches of the other tests are too small for a window of more than a page.
+#[test]
+fn w_tinylfu_is_w_tinylfu_with_a_wide_window() {
+    let (pages, capacity) = (900, Capacity { dram: 100, pram: 350 });
+    let mut number: u64 = 1;
+    let accesses = (0..20_000).map(|_| {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let chance = (number >> 40) as u32;
+        // Lower pages more often.
+        let page = PageNo((chance % pages) * (chance >> 12) / (1 << 12));
+        let op = if chance & 64 == 0 { Op::Read } else { Op::Write };
+        Access { page, start: 0, len: 100, op }
+    });
+    let accesses: Vec<Access> = accesses.collect();
+    let ours = by_access(WTinyLfu::new(Dense { pages }, capacity), &accesses);
+    assert_eq!(ours, reference::w_tinylfu(capacity, &accesses));
+    assert!(ours.iter().flatten().any(|action| matches!(action, Action::Drop { .. })));
 }

@@ -20,6 +20,8 @@ pub enum Kind {
     FourQueue,
     /// PDRAM-like.
     Pdram,
+    /// Spitfire, in its lazy setting.
+    Spitfire,
     /// Least recently used, one tier.
     Lru,
     /// CLOCK, one tier.
@@ -31,6 +33,9 @@ pub enum Kind {
     S3Fifo,
     /// ARC, one tier.
     Arc,
+    /// W-TinyLFU, one tier.
+    #[serde(rename = "w-tinylfu")]
+    WTinyLfu,
     /// Belady's MIN, one tier, which knows the future.
     Belady,
 }
@@ -45,7 +50,7 @@ pub struct UnknownPolicy {
 
 impl Kind {
     /// All policies.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Everbyte,
         Self::Hybrid,
         Self::ClockMigration,
@@ -53,11 +58,13 @@ impl Kind {
         Self::MClock,
         Self::FourQueue,
         Self::Pdram,
+        Self::Spitfire,
         Self::Lru,
         Self::Clock,
         Self::Sieve,
         Self::S3Fifo,
         Self::Arc,
+        Self::WTinyLfu,
         Self::Belady,
     ];
 
@@ -72,11 +79,13 @@ impl Kind {
             Self::MClock => "m-clock",
             Self::FourQueue => "four-queue",
             Self::Pdram => "pdram",
+            Self::Spitfire => "spitfire",
             Self::Lru => "lru",
             Self::Clock => "clock",
             Self::Sieve => "sieve",
             Self::S3Fifo => "s3-fifo",
             Self::Arc => "arc",
+            Self::WTinyLfu => "w-tinylfu",
             Self::Belady => "belady",
         }
     }
@@ -86,7 +95,13 @@ impl Kind {
     pub const fn has_two_tiers(self) -> bool {
         !matches!(
             self,
-            Self::Lru | Self::Clock | Self::Sieve | Self::S3Fifo | Self::Arc | Self::Belady
+            Self::Lru
+                | Self::Clock
+                | Self::Sieve
+                | Self::S3Fifo
+                | Self::Arc
+                | Self::WTinyLfu
+                | Self::Belady
         )
     }
 }

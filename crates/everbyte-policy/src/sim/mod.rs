@@ -20,13 +20,17 @@
 //! ```
 
 mod costs;
+mod drain;
 mod kind;
 mod outcome;
 mod recorder;
 mod run;
 mod spec;
+#[cfg(test)]
+mod tests;
 
 pub use costs::{Costs, MemoryCosts, StorageCosts};
+pub use drain::Drain;
 pub use kind::{Kind, UnknownPolicy};
 pub use outcome::{ActionCount, Hits, Outcome, PramWrites, StorageSteps, Wear};
 pub use run::{run, sweep};

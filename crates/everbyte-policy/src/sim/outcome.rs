@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::drain::Drain;
 use super::kind::Kind;
 use super::spec::Spec;
 
@@ -28,14 +29,21 @@ pub struct Outcome {
     pub dram_bytes_read: u64,
     /// Bytes written to DRAM, by requests, fills and moves.
     pub dram_bytes_written: u64,
+    /// Accesses that were served in DRAM without a fill: hits there, and hits in PRAM whose page was
+    /// taken up first.
+    pub dram_accesses: u64,
     /// What storage did.
     pub storage: StorageSteps,
     /// Fills, moves, copies, drops and evictions by reason; those that did not occur are left out.
     pub actions: Vec<ActionCount>,
     /// How evenly PRAM wore.
     pub wear: Wear,
-    /// The time of all steps under the costs of `spec`, in nanoseconds.
+    /// What it would take to write back what is dirty at the end.
+    pub drain: Drain,
+    /// The time of all steps under the costs of `spec`, in nanoseconds, without the drain.
     pub elapsed_ns: f64,
+    /// The same with the drain: no policy is better off for dirt that it leaves behind.
+    pub elapsed_with_drain_ns: f64,
 }
 
 impl Outcome {
@@ -86,7 +94,7 @@ pub struct PramWrites {
     pub bytes_in_place: u64,
     /// Bytes written because a page came from storage straight to PRAM.
     pub bytes_filled: u64,
-    /// Bytes written because a page moved from DRAM.
+    /// Bytes written because a page moved from DRAM, or its copy was updated from there.
     pub bytes_moved: u64,
     /// Reads: by requests, moves and write-backs.
     pub reads: u64,
@@ -107,7 +115,7 @@ pub struct StorageSteps {
     pub write_jumps: u64,
     /// Misses that needed no reading, because a write replaced the whole page.
     pub fetches_saved: u64,
-    /// Dirty pages in the cache at the end; they are in no other count.
+    /// Dirty pages in the cache at the end; they are in no other count but the drain's.
     pub dirty_at_end: u64,
 }
 
@@ -115,7 +123,7 @@ pub struct StorageSteps {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActionCount {
     /// `fill_dram`, `fill_pram`, `to_pram`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_pram`,
-    /// `evict_dram`, `evict_pram`.
+    /// `evict_dram`, `evict_pram`, `update_pram`.
     pub action: String,
     /// The name of a [`crate::policy::Reason`].
     pub reason: String,

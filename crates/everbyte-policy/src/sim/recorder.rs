@@ -2,6 +2,7 @@
 //!
 //! Invariant: a page in PRAM has a frame of its own; a frame that became free last is used next.
 
+use super::drain::Drain;
 use super::kind::Kind;
 use super::outcome::{ActionCount, Hits, Outcome, PramWrites, StorageSteps, Wear};
 use super::spec::Spec;
@@ -9,7 +10,7 @@ use super::{Costs, StorageCosts};
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 use crate::policy::{Action, Actions, Reason, Tier};
 
-const ACTION_NAMES: [&str; 9] = [
+const ACTION_NAMES: [&str; 10] = [
     "fill_dram",
     "fill_pram",
     "to_pram",
@@ -19,6 +20,7 @@ const ACTION_NAMES: [&str; 9] = [
     "drop_pram",
     "evict_dram",
     "evict_pram",
+    "update_pram",
 ];
 const PAGE: u64 = PAGE_BYTES as u64;
 const READ: usize = Op::Read as usize;
@@ -35,6 +37,8 @@ pub(super) struct Recorder<'a> {
     pram: PramWrites,
     /// Bytes read from and written to DRAM.
     dram_bytes: [u64; 2],
+    /// Accesses that found their page in PRAM and were served in DRAM.
+    taken_up: u64,
     storage: StorageSteps,
     last_read: Option<PageNo>,
     last_written: Option<PageNo>,
@@ -71,6 +75,7 @@ impl<'a> Recorder<'a> {
             missed: [0; 2],
             pram: PramWrites::default(),
             dram_bytes: [0; 2],
+            taken_up: 0,
             storage: StorageSteps::default(),
             last_read: None,
             last_written: None,
@@ -101,6 +106,7 @@ impl<'a> Recorder<'a> {
                 self.write_pram(self.access.page, bytes);
             }
         }
+        self.taken_up += u64::from(found != served);
     }
 
     fn read_pram(&mut self, bytes: u64) {
@@ -141,15 +147,19 @@ impl<'a> Recorder<'a> {
         match to {
             Tier::Pram => {
                 self.frames.take(page);
-                self.dram_bytes[READ] += bytes;
-                self.pram.bytes_moved += bytes;
-                self.write_pram(page, bytes);
+                self.lowered(page, bytes);
             }
             Tier::Dram => {
                 self.frames.give_back(page);
                 self.copied_up(bytes);
             }
         }
+    }
+
+    fn lowered(&mut self, page: PageNo, bytes: u64) {
+        self.dram_bytes[READ] += bytes;
+        self.pram.bytes_moved += bytes;
+        self.write_pram(page, bytes);
     }
 
     fn copied_up(&mut self, bytes: u64) {
@@ -180,7 +190,7 @@ impl<'a> Recorder<'a> {
         policy: Kind,
         spec: &Spec,
         trace: &PageTrace,
-        dirty: u64,
+        drain: &Drain,
     ) -> Outcome {
         let hits = |op: Op| {
             let [dram, pram] = self.hits[op as usize];
@@ -197,12 +207,16 @@ impl<'a> Recorder<'a> {
             pram: self.pram,
             dram_bytes_read: self.dram_bytes[READ],
             dram_bytes_written: self.dram_bytes[WRITTEN],
-            storage: StorageSteps { dirty_at_end: dirty, ..self.storage },
+            dram_accesses: self.hits[READ][0] + self.hits[WRITTEN][0] + self.taken_up,
+            storage: StorageSteps { dirty_at_end: drain.pages, ..self.storage },
             actions: named(&self.actions),
             wear: wear(&self.frames.bytes),
+            drain: *drain,
             elapsed_ns: 0.0,
+            elapsed_with_drain_ns: 0.0,
         };
         outcome.elapsed_ns = Costs::elapsed_ns(&spec.costs, &outcome);
+        outcome.elapsed_with_drain_ns = outcome.elapsed_ns + spec.costs.drain_ns(drain);
         outcome
     }
 }
@@ -225,6 +239,10 @@ impl Actions for Recorder<'_> {
                 self.count(4, why);
                 self.copied_up(PAGE);
             }
+            Action::Update { page, lines, why, .. } => {
+                self.count(9, why);
+                self.lowered(page, u64::from(lines.bytes()));
+            }
             Action::Drop { page, from, why } => {
                 self.count(5 + usize::from(from == Tier::Pram), why);
                 if from == Tier::Pram {
@@ -242,7 +260,7 @@ impl Actions for Recorder<'_> {
 /// Whether a step at `here` needs no jump after one at `before`. Numbers are in the order of
 /// addresses, so pages whose numbers are far apart are, too, and need not be looked up.
 #[inline]
-fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
+pub(super) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
     before.is_some_and(|before| {
         let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
         u64::from(gap) < StorageCosts::GAP_PAGES && {

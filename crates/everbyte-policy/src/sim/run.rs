@@ -3,14 +3,15 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::drain::Drain;
 use super::kind::Kind;
 use super::outcome::Outcome;
 use super::recorder::Recorder;
 use super::spec::Spec;
-use crate::access::{PageNo, PageTrace};
+use crate::access::PageTrace;
 use crate::policy::{
     Arc, Belady, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Hybrid, Lru, MClock,
-    Pdram, Policy, S3Fifo, Sieve,
+    Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig, WTinyLfu,
 };
 
 /// Runs one policy over a trace.
@@ -32,11 +33,13 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
         Kind::MClock => drive.with(MClock::new(space, capacity)),
         Kind::FourQueue => drive.with(FourQueue::new(space, capacity)),
         Kind::Pdram => drive.with(Pdram::new(space, capacity)),
+        Kind::Spitfire => drive.with(Spitfire::new(space, capacity, SpitfireConfig::default())),
         Kind::Lru => drive.with(Lru::new(space, capacity)),
         Kind::Clock => drive.with(Clock::new(space, capacity)),
         Kind::Sieve => drive.with(Sieve::new(space, capacity)),
         Kind::S3Fifo => drive.with(S3Fifo::new(space, capacity)),
         Kind::Arc => drive.with(Arc::new(space, capacity)),
+        Kind::WTinyLfu => drive.with(WTinyLfu::new(space, capacity)),
     }
 }
 
@@ -53,18 +56,13 @@ impl Drive<'_> {
             recorder.begin(access);
             policy.access(access, &mut recorder);
         }
-        recorder.finish(self.kind, self.spec, self.trace, dirty_pages(&policy))
+        recorder.finish(
+            self.kind,
+            self.spec,
+            self.trace,
+            &Drain::of(policy.residents(), self.trace),
+        )
     }
-}
-
-fn dirty_pages(policy: &impl Policy) -> u64 {
-    let mut count = 0;
-    let mut from = PageNo(0);
-    while let Some(page) = policy.residents().next_dirty(from) {
-        count += 1;
-        from = PageNo(page.0 + 1);
-    }
-    count
 }
 
 /// Runs every policy with every spec, on up to `threads` threads, each of which holds the tables

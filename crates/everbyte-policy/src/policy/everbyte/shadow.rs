@@ -50,7 +50,7 @@ impl Actions for Ledger {
                 }
             }
             Action::Drop { page, .. } | Action::Evict { page, .. } => self.changed.push(page.0),
-            Action::Fill { .. } | Action::Copy { .. } => {}
+            Action::Fill { .. } | Action::Copy { .. } | Action::Update { .. } => {}
         }
     }
 }

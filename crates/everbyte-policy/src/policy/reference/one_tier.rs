@@ -2,6 +2,7 @@
 
 use super::super::action::{Action, Reason, Tier};
 use super::super::residents::Capacity;
+use super::super::w_tinylfu::sketch::place;
 use crate::access::{Access, Op, PageNo};
 
 #[derive(Clone, Copy, Default)]
@@ -240,6 +241,84 @@ pub(in super::super) fn arc(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<
         }
         let why = if place.is_some() { Reason::GhostHit } else { Reason::of_miss(access.op) };
         actions.push(fill(access, why));
+    })
+}
+
+/// A byte for each counter.
+struct Counters {
+    rows: Vec<Vec<u8>>,
+    uses: usize,
+}
+
+impl Counters {
+    fn of(&self, page: u32) -> u8 {
+        let width = u32::try_from(self.rows[0].len()).expect("rows are short");
+        let each = self.rows.iter().enumerate();
+        let counters = each.map(|(row, counters)| counters[place(row, page, width) as usize]);
+        counters.min().expect("there are rows")
+    }
+
+    fn count(&mut self, page: u32, size: usize) {
+        for (row, counters) in self.rows.iter_mut().enumerate() {
+            let width = u32::try_from(counters.len()).expect("rows are short");
+            let counter = &mut counters[place(row, page, width) as usize];
+            *counter = (*counter + 1).min(15);
+        }
+        self.uses += 1;
+        if self.uses == 10 * size {
+            self.uses /= 2;
+            self.rows.iter_mut().flatten().for_each(|counter| *counter /= 2);
+        }
+    }
+}
+
+/// Window, probation, protected, oldest first. Only the hash of the sketch is shared.
+pub(in super::super) fn w_tinylfu(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
+    let size = capacity.in_one_tier().dram as usize;
+    let window_max = (size / 100).max(1);
+    let protected_max = (size - window_max) * 80 / 100;
+    let width = size.max(16).next_power_of_two();
+    let mut counters = Counters { rows: vec![vec![0; width]; 4], uses: 0 };
+    let [mut window, mut probation, mut protected] = [const { Vec::<Page>::new() }; 3];
+    each(accesses, |access, actions| {
+        counters.count(access.page.0, size);
+        let dirt = access.op == Op::Write;
+        if let Some(at) = find(&window, access) {
+            let page = window.remove(at);
+            window.push(Page { dirty: page.dirty | dirt, ..page });
+            actions.push(hit());
+            return;
+        }
+        if let Some(at) = find(&protected, access) {
+            let page = protected.remove(at);
+            protected.push(Page { dirty: page.dirty | dirt, ..page });
+            actions.push(hit());
+            return;
+        }
+        if let Some(at) = find(&probation, access) {
+            let page = probation.remove(at);
+            protected.push(Page { dirty: page.dirty | dirt, ..page });
+            if protected.len() > protected_max {
+                probation.push(protected.remove(0));
+            }
+            actions.push(hit());
+            return;
+        }
+        let is_full = window.len() + probation.len() + protected.len() == size;
+        if window.len() == window_max {
+            let newcomer = window.remove(0);
+            let main = if probation.is_empty() { &mut protected } else { &mut probation };
+            if !is_full {
+                probation.push(newcomer);
+            } else if counters.of(newcomer.page) > counters.of(main[0].page) {
+                actions.push(gone(main.remove(0), Reason::Victim));
+                probation.push(newcomer);
+            } else {
+                actions.push(gone(newcomer, Reason::NoEvidence));
+            }
+        }
+        window.push(new(access));
+        actions.push(fill(access, Reason::of_miss(access.op)));
     })
 }
 

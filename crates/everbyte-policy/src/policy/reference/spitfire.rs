@@ -1,0 +1,157 @@
+//! Spitfire: two queues, oldest first, and for each page how new its bytes are in both tiers and in
+//! storage. What is dirty and which copies differ follows from that.
+
+use std::collections::BTreeMap;
+
+use super::super::action::{Action, LineMask, Reason, Tier};
+use super::super::residents::Capacity;
+use super::super::spitfire::{Draws, SpitfireConfig};
+use crate::access::{Access, Op, PageNo};
+
+/// A copy of a page.
+#[derive(Clone, Copy)]
+struct Copy {
+    page: u32,
+    version: usize,
+    referenced: bool,
+}
+
+struct Model {
+    capacity: Capacity,
+    dram: Vec<Copy>,
+    pram: Vec<Copy>,
+    storage: BTreeMap<u32, usize>,
+}
+
+fn find(copies: &[Copy], page: u32) -> Option<usize> {
+    copies.iter().position(|copy| copy.page == page)
+}
+
+/// Takes the copy that a CLOCK would: spared ones go to the end.
+fn take_victim(copies: &mut Vec<Copy>) -> Copy {
+    loop {
+        let copy = copies.remove(0);
+        if !copy.referenced {
+            return copy;
+        }
+        copies.push(Copy { referenced: false, ..copy });
+    }
+}
+
+impl Model {
+    fn stored(&self, page: u32) -> usize {
+        self.storage.get(&page).copied().unwrap_or(0)
+    }
+
+    fn gone(&mut self, copy: Copy, from: Tier, actions: &mut Vec<Action>) {
+        let (page, why) = (PageNo(copy.page), Reason::Victim);
+        if copy.version > self.stored(copy.page) {
+            self.storage.insert(copy.page, copy.version);
+            actions.push(Action::Evict { page, from, why });
+        } else {
+            actions.push(Action::Drop { page, from, why });
+        }
+    }
+
+    fn room_in_pram(&mut self, actions: &mut Vec<Action>) {
+        if self.pram.len() < self.capacity.pram as usize {
+            return;
+        }
+        let copy = take_victim(&mut self.pram);
+        if find(&self.dram, copy.page).is_some() {
+            let (page, from, why) = (PageNo(copy.page), Tier::Pram, Reason::Duplicate);
+            actions.push(Action::Drop { page, from, why });
+        } else {
+            self.gone(copy, Tier::Pram, actions);
+        }
+    }
+
+    /// `coming` is on its way to DRAM, which counts as being there.
+    fn room_in_dram(
+        &mut self,
+        config: &SpitfireConfig,
+        draws: &mut Draws,
+        coming: Option<u32>,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.dram.len() < self.capacity.dram as usize {
+            return;
+        }
+        let copy = take_victim(&mut self.dram);
+        let (page, lines) = (PageNo(copy.page), LineMask::ALL);
+        let dirty = copy.version > self.stored(copy.page);
+        if let Some(at) = find(&self.pram, copy.page) {
+            if self.pram[at].version < copy.version {
+                self.pram[at].version = copy.version;
+                actions.push(Action::Update { page, lines, dirty, why: Reason::Victim });
+            }
+            let (from, why) = (Tier::Dram, Reason::Duplicate);
+            actions.push(Action::Drop { page, from, why });
+        } else if dirty && draws.met(config.pram_from_dram) {
+            // Stands for the page that is coming, so that PRAM knows that it is no longer alone.
+            let guest = coming.map(|page| Copy { page, version: 0, referenced: true });
+            self.dram.extend(guest);
+            self.room_in_pram(actions);
+            if guest.is_some() {
+                self.dram.pop();
+            }
+            self.pram.push(Copy { referenced: false, ..copy });
+            let (to, why) = (Tier::Pram, Reason::DirtyVictim);
+            actions.push(Action::Move { page, to, lines, dirty, why });
+        } else {
+            self.gone(copy, Tier::Dram, actions);
+        }
+    }
+}
+
+pub(in super::super) fn spitfire(
+    capacity: Capacity,
+    accesses: &[Access],
+    config: SpitfireConfig,
+) -> Vec<Vec<Action>> {
+    let mut draws = Draws::new(config.seed);
+    let storage = BTreeMap::new();
+    let mut model = Model { capacity, dram: Vec::new(), pram: Vec::new(), storage };
+    let mut told = Vec::new();
+    for (number, access) in accesses.iter().enumerate() {
+        let mut actions = Vec::new();
+        let page = access.page.0;
+        let (up, hot, written) = match access.op {
+            Op::Read => (config.dram_for_reads, Reason::ReadHot, None),
+            Op::Write => (config.dram_for_writes, Reason::WriteHot, Some(number + 1)),
+        };
+        if let Some(at) = find(&model.dram, page) {
+            model.dram[at].referenced = true;
+            model.dram[at].version = written.unwrap_or(model.dram[at].version);
+            actions.push(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+        } else if let Some(at) = find(&model.pram, page) {
+            model.pram[at].referenced = true;
+            if draws.met(up) {
+                let version = written.unwrap_or(model.pram[at].version);
+                actions.push(Action::Copy { page: access.page, why: hot });
+                model.room_in_dram(&config, &mut draws, Some(page), &mut actions);
+                model.dram.push(Copy { page, version, referenced: false });
+                actions.push(Action::Hit { found: Tier::Pram, served: Tier::Dram });
+            } else {
+                model.pram[at].version = written.unwrap_or(model.pram[at].version);
+                actions.push(Action::Hit { found: Tier::Pram, served: Tier::Pram });
+            }
+        } else {
+            let version = written.unwrap_or(model.stored(page));
+            let copy = Copy { page, version, referenced: false };
+            let mut tier = Tier::Dram;
+            if !draws.met(up) && draws.met(config.pram_from_storage) {
+                tier = Tier::Pram;
+                model.room_in_pram(&mut actions);
+                model.pram.push(copy);
+            } else {
+                model.room_in_dram(&config, &mut draws, None, &mut actions);
+                model.dram.push(copy);
+            }
+            let why = Reason::of_miss(access.op);
+            actions.push(Action::Fill { page: access.page, tier, why });
+        }
+        told.push(actions);
+    }
+    told
+}

@@ -1,0 +1,178 @@
+//! W-TinyLFU: a small window for what is new; a page that leaves the window gets into the main part
+//! only if it was used more often than the page that it would displace there.
+//!
+//! Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM Trans.
+//! Storage 13(4), 2017. The window is an LRU of 1% of the frames; the main part a segmented LRU
+//! of which 80% are protected: pages come on probation, a hit there makes them protected, and what
+//! is protected no longer goes back on probation. Uses are counted by a [`Sketch`] that ages. The
+//! paper's doorkeeper, a Bloom filter that spares the sketch pages seen once, saves memory only
+//! and is left out.
+//!
+//! One tier. Not for workloads whose popular pages change soon: frequency outlives them by up to a
+//! sample of ten uses a frame, and the window of 1% is too small to catch what is new.
+
+pub(super) mod sketch;
+
+use self::sketch::Sketch;
+use super::action::{Action, Actions, Reason, Tier};
+use super::lists::Lists;
+use super::residents::{Capacity, Residents, State};
+use super::space::Space;
+use super::{Policy, resize};
+use crate::access::{Access, Op, PageNo};
+
+const WINDOW: usize = 0;
+const PROBATION: usize = 1;
+const PROTECTED: usize = 2;
+/// A page on probation, and a protected one; the window's have neither.
+const ON_PROBATION: State = State::MARK_A;
+const IS_PROTECTED: State = State::MARK_B;
+
+/// W-TinyLFU.
+pub struct WTinyLfu<S: Space> {
+    pages: Residents<S>,
+    lists: Lists<S, 3>,
+    sketch: Sketch,
+}
+
+/// Frames of the window, at least one.
+pub(super) fn window_max(frames: u32) -> u32 {
+    (frames / 100).max(1)
+}
+
+/// Frames of the main part that are protected.
+pub(super) fn protected_max(frames: u32) -> u32 {
+    let main = u64::from(frames.saturating_sub(window_max(frames)));
+    u32::try_from(main * 4 / 5).unwrap_or(u32::MAX)
+}
+
+fn list_of(state: State) -> usize {
+    if state.has(ON_PROBATION) {
+        PROBATION
+    } else if state.has(IS_PROTECTED) {
+        PROTECTED
+    } else {
+        WINDOW
+    }
+}
+
+impl<S: Space> WTinyLfu<S> {
+    /// An empty cache of one tier.
+    #[must_use]
+    pub fn new(space: S, capacity: Capacity) -> Self {
+        let capacity = capacity.in_one_tier();
+        Self {
+            pages: Residents::new(space, capacity),
+            lists: Lists::new(space),
+            sketch: Sketch::new(capacity.dram),
+        }
+    }
+
+    /// Puts a page that is in no list to the front of one of the main part's.
+    fn put(&mut self, page: u32, list: usize) {
+        let mark = if list == PROBATION { ON_PROBATION } else { IS_PROTECTED };
+        let state = self.pages.state(page).without(ON_PROBATION.with(IS_PROTECTED));
+        self.pages.set_state(page, state.with(mark));
+        self.lists.push_front(list, page);
+    }
+
+    fn touch(&mut self, page: u32, list: usize) {
+        if list != PROBATION {
+            self.lists.touch(list, page);
+            return;
+        }
+        self.lists.remove(PROBATION, page);
+        self.put(page, PROTECTED);
+        let protected_max = protected_max(self.pages.capacity.dram);
+        while self.lists.len(PROTECTED) > protected_max {
+            let Some(oldest) = self.lists.pop_back(PROTECTED) else { return };
+            self.put(oldest, PROBATION);
+        }
+    }
+
+    fn expel(&mut self, page: u32, list: usize, why: Reason, actions: &mut impl Actions) {
+        self.lists.remove(list, page);
+        self.pages.expel(page, why, actions);
+    }
+
+    /// Makes the window's pages leave it until one more fits; the cache has room for them.
+    fn pass_on(&mut self) {
+        let window_max = window_max(self.pages.capacity.dram);
+        while self.lists.len(WINDOW) >= window_max {
+            let Some(page) = self.lists.pop_back(WINDOW) else { return };
+            self.put(page, PROBATION);
+        }
+    }
+}
+
+impl<S: Space> Policy for WTinyLfu<S> {
+    type Space = S;
+
+    fn residents(&self) -> &Residents<S> {
+        &self.pages
+    }
+
+    fn residents_mut(&mut self) -> &mut Residents<S> {
+        &mut self.pages
+    }
+
+    fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        self.sketch.note(page);
+        let state = self.pages.state(page);
+        if state.has(State::DRAM) {
+            if access.op == Op::Write {
+                let state = self.pages.soil(page, state);
+                self.pages.set_state(page, state);
+            }
+            self.touch(page, list_of(state));
+            actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
+            return;
+        }
+        if self.pages.is_full(Tier::Dram) {
+            self.reclaim(Tier::Dram, actions);
+        }
+        self.pass_on();
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.pages.enter(page, Tier::Dram, bits);
+        self.lists.push_front(WINDOW, page);
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    fn remove(&mut self, page: PageNo) {
+        if self.pages.tier(page).is_some() {
+            let state = self.pages.leave(page.0);
+            self.lists.remove(list_of(state), page.0);
+        }
+    }
+
+    fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        let main = if self.lists.len(PROBATION) > 0 { PROBATION } else { PROTECTED };
+        let window_is_full = self.lists.len(WINDOW) >= window_max(self.pages.capacity.dram);
+        let newcomer = self.lists.back(WINDOW).filter(|_| window_is_full);
+        match (self.lists.back(main), newcomer) {
+            (Some(victim), Some(newcomer)) => {
+                if self.sketch.estimate(newcomer) > self.sketch.estimate(victim) {
+                    self.expel(victim, main, Reason::Victim, actions);
+                    self.lists.remove(WINDOW, newcomer);
+                    self.put(newcomer, PROBATION);
+                } else {
+                    self.expel(newcomer, WINDOW, Reason::NoEvidence, actions);
+                }
+            }
+            (Some(victim), None) => self.expel(victim, main, Reason::Victim, actions),
+            (None, _) => {
+                if let Some(page) = self.lists.back(WINDOW) {
+                    self.expel(page, WINDOW, Reason::Victim, actions);
+                }
+            }
+        }
+    }
+
+    fn resize(&mut self, capacity: Capacity, actions: &mut impl Actions) {
+        resize(self, capacity, actions);
+        // Counters have no meaning in rows of another width, so counting begins anew.
+        self.sketch = Sketch::new(capacity.dram);
+    }
+}
