@@ -33,6 +33,11 @@ impl Row {
     pub(crate) fn seconds(&self) -> f64 {
         self.outcome.elapsed_ns / 1e9
     }
+
+    /// With the write-back of what is dirty at the end.
+    pub(crate) fn seconds_with_drain(&self) -> f64 {
+        self.outcome.elapsed_with_drain_ns / 1e9
+    }
 }
 
 /// A count as a fraction's part; exact below 2^53.
@@ -76,7 +81,7 @@ impl Outputs {
         if self.json {
             return output::json(&Document { version: VERSION, results: rows });
         }
-        output::table(&table(rows), &[1, 3, 4, 5, 6, 7, 8, 9]);
+        output::table(&table(rows), &[1, 3, 4, 5, 6, 7, 8, 9, 10]);
         Ok(())
     }
 }
@@ -97,6 +102,7 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
         "FETCHED",
         "WRITTEN",
         "TIME",
+        "WITH DRAIN",
     ];
     let mut table = vec![heading.map(str::to_owned).to_vec()];
     table.extend(rows.iter().map(|row| {
@@ -113,6 +119,7 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
             outcome.storage.pages_read.to_string(),
             outcome.storage.pages_written.to_string(),
             format!("{:.3} s", row.seconds()),
+            format!("{:.3} s", row.seconds_with_drain()),
         ]
     }));
     table
@@ -123,7 +130,8 @@ fn csv(rows: &[Row]) -> String {
                     requests,footprint_pages,hits,accesses,hit_ratio,pram_writes,\
                     pram_writes_up_to_512,pram_bytes,pram_bytes_in_place,pram_bytes_moved,\
                     pram_bytes_filled,pages_read,read_jumps,pages_written,write_jumps,\
-                    dirty_at_end,wear_max_bytes,wear_mean_bytes,elapsed_ns\n"
+                    dirty_at_end,wear_max_bytes,wear_mean_bytes,elapsed_ns,\
+                    drain_jumps,elapsed_with_drain_ns\n"
         .to_owned();
     for row in rows {
         let (setting, outcome) = (&row.setting, &row.outcome);
@@ -156,6 +164,8 @@ fn csv(rows: &[Row]) -> String {
             wear.bytes_max.to_string(),
             format!("{:.1}", wear.bytes_mean),
             format!("{:.0}", outcome.elapsed_ns),
+            outcome.drain.write_jumps.to_string(),
+            format!("{:.0}", outcome.elapsed_with_drain_ns),
         ];
         text += &cells.join(",");
         text.push('\n');

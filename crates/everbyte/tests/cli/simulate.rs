@@ -51,13 +51,16 @@ fn results_come_as_table_json_csv_and_report() {
             .sum();
         assert!(accesses > 5000, "{result}");
         assert_eq!(outcome["footprint_pages"], 5107);
+        assert!(outcome["drain"]["pages"].as_u64().unwrap() > 0, "{result}");
+        let time = |name: &str| outcome[name].as_f64().unwrap();
+        assert!(time("elapsed_with_drain_ns") > time("elapsed_ns"), "{result}");
     }
     assert_eq!(results[0]["setting"]["size"], "10%");
     assert_eq!(results[0]["outcome"]["spec"]["pages"], 511);
     assert_eq!(results[2]["outcome"]["spec"]["pages"], 2048);
     let table = place.run(&line).good();
     assert_eq!(table.lines().count(), 10, "{table}");
-    assert!(table.contains("clock-migration"), "{table}");
+    assert!(table.contains("clock-migration") && table.contains("WITH DRAIN"), "{table}");
     let csv = fs::read_to_string(place.folder.path().join("out.csv")).unwrap();
     let fields = csv.lines().next().unwrap().split(',').count();
     assert_eq!(csv.lines().count(), 10);
@@ -69,6 +72,7 @@ fn results_come_as_table_json_csv_and_report() {
         "<h3>Writes to PRAM of at most 512 bytes</h3>",
         "<h3>Bytes written to PRAM, normalised</h3>",
         "<h3>Elapsed time</h3>",
+        "<h3>Elapsed time with a drain</h3>",
         "<h3>Miss ratio</h3>",
         "<h3>Wear</h3>",
         "<h3>Reasons</h3>",
@@ -76,7 +80,7 @@ fn results_come_as_table_json_csv_and_report() {
     ] {
         assert!(page.contains(heading), "{heading} is not there");
     }
-    assert_eq!(page.matches("<svg").count(), 7);
+    assert_eq!(page.matches("<svg").count(), 8);
     for outside in ["<script", "<link", "src=", "url("] {
         assert!(!page.contains(outside), "the page needs {outside}");
     }
