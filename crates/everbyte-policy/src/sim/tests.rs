@@ -248,7 +248,7 @@ impl Log {
 
     /// Step by step. What has no operation of its own costs its lines only.
     fn elapsed(&self, costs: &Costs) -> f64 {
-        let lines = |bytes: u64| bytes as f64 / 64.0;
+        let lines = |bytes: u64| real(bytes) / 64.0;
         let serve = |op, memory: &MemoryCosts, bytes| {
             let line = if op == Op::Read { memory.read_line_ns } else { memory.write_line_ns };
             memory.operation_ns + lines(bytes) * line
@@ -296,6 +296,11 @@ impl Log {
         }
         time
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts of small traces")]
+fn real(count: u64) -> f64 {
+    count as f64
 }
 
 fn by_tier<T>(tier: Tier, dram: T, pram: T) -> T {
@@ -418,7 +423,7 @@ proptest! {
             prop_assert_eq!(wear.bytes_max, bytes.iter().copied().max().unwrap_or(0));
             prop_assert_eq!(bytes.iter().sum::<u64>(), outcome.pram.bytes);
             if frames > 0 {
-                let mean = outcome.pram.bytes as f64 / frames as f64;
+                let mean = real(outcome.pram.bytes) / real(frames as u64);
                 prop_assert!(is_close(wear.bytes_mean, mean));
                 prop_assert_eq!(wear.frames, frames as u64);
                 for (class, &count) in wear.histogram.iter().enumerate() {
