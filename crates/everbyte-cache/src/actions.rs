@@ -83,6 +83,7 @@ impl State {
                 self.settle(page.0, tier);
             }
             Action::Move { page, to, .. } => self.settle(page.0, to),
+            Action::Update { page, .. } => self.settle(page.0, Tier::Pram),
             Action::Copy { page, .. } => self.settle(page.0, Tier::Dram),
             Action::Drop { page, .. } | Action::Evict { page, .. } => self.leave(page.0),
         }
@@ -141,7 +142,10 @@ impl State {
                         self.aside.remove(&page.0);
                     }
                     Action::Drop { page, .. } | Action::Evict { page, .. } => self.leave(page.0),
-                    Action::Hit { .. } | Action::Move { .. } | Action::Copy { .. } => {}
+                    Action::Hit { .. }
+                    | Action::Move { .. }
+                    | Action::Copy { .. }
+                    | Action::Update { .. } => {}
                 }
             }
         }

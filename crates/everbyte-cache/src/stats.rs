@@ -3,7 +3,7 @@
 use everbyte_policy::policy::{Action, Reason, Tier};
 use serde::{Deserialize, Serialize};
 
-const ACTION_NAMES: [&str; 9] = [
+const ACTION_NAMES: [&str; 10] = [
     "fill_dram",
     "fill_scm",
     "to_scm",
@@ -13,6 +13,7 @@ const ACTION_NAMES: [&str; 9] = [
     "drop_scm",
     "evict_dram",
     "evict_scm",
+    "update_scm",
 ];
 
 /// How often something was done for a reason.
@@ -108,6 +109,7 @@ impl Counts {
             Action::Copy { why, .. } => (4, why),
             Action::Drop { from, why, .. } => (of(from, 5, 6), why),
             Action::Evict { from, why, .. } => (of(from, 7, 8), why),
+            Action::Update { why, .. } => (9, why),
         };
         self.actions[name][why as usize] += 1;
     }
