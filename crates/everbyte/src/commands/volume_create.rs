@@ -81,7 +81,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Caches")]
 struct CacheArgs {
-    /// Storage behind a cache: a file, a block device, nbd://HOST[:PORT]/EXPORT or
+    /// Storage behind a cache: a file, a block device, nbd://HOST:PORT/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "PATH|URI", requires = "scm", required_if_eq("kind", "cache"))]
     backing: Option<String>,
