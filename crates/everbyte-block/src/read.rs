@@ -11,7 +11,7 @@ use everbyte_pool::Corrupt;
 use everbyte_pool::plant::{Bug, planted};
 
 use crate::locks::BlockRange;
-use crate::map::{self, Path};
+use crate::map::{self, ENTRIES, MapKind, Path};
 use crate::volume::{BlockVolume, RequestRange};
 
 /// Blocks that are locked at once for reading: 1 MiB.
@@ -27,7 +27,14 @@ enum Stored {
 
 impl<M: Medium> BlockVolume<M> {
     fn stored(&self, block: u64) -> Result<Stored, Corrupt> {
-        let Path::Entry(at) = self.walk(block, None)? else { return Ok(Stored::Hole) };
+        match self.walk(block, None)? {
+            Path::Entry(at) => self.stored_by(at),
+            Path::Missing(_) => Ok(Stored::Hole),
+        }
+    }
+
+    /// What the entry of the map at `at` says.
+    fn stored_by(&self, at: PoolOffset) -> Result<Stored, Corrupt> {
         Ok(match map::load_entry(self.medium(), at)? {
             None => Stored::Hole,
             Some(entry) if entry.flags.zero => Stored::Zero,
@@ -216,14 +223,8 @@ impl<M: Medium> BlockVolume<M> {
         let mut at = offset;
         let end = offset + len;
         while at < end {
-            let block = at / BLOCK_U64;
-            let to = ((block + 1) * BLOCK_U64).min(end);
-            let range = ByteRange { offset: at, len: 1 };
-            let stored = {
-                let _blocks = self.locks.read(range.blocks());
-                self.check_range(at, to - at)?;
-                self.stored(block).map_err(|c| self.corrupt(request, &c))?
-            };
+            let (stored, next) = self.stored_run(at, request)?;
+            let to = (next * BLOCK_U64).min(end);
             let (hole, zero) = match stored {
                 Stored::Hole => (true, true),
                 Stored::Zero => (false, true),
@@ -238,6 +239,37 @@ impl<M: Medium> BlockVolume<M> {
             at = to;
         }
         Ok(extents)
+    }
+
+    /// What is stored at byte `at` of a request, and the first block that may differ from it: where
+    /// a leaf of the map is missing, that of the next one which is there.
+    fn stored_run(&self, at: u64, request: RequestRange) -> Result<(Stored, u64), DeviceError> {
+        let byte = ByteRange { offset: at, len: 1 };
+        let _blocks = self.locks.read(byte.blocks());
+        self.check_range(at, 1)?;
+        let block = at / BLOCK_U64;
+        let run = self.walk(block, None).and_then(|path| match path {
+            Path::Entry(entry_at) => Ok((self.stored_by(entry_at)?, block + 1)),
+            Path::Missing(_) => Ok((Stored::Hole, self.next_leaf(block))),
+        });
+        run.map_err(|corrupt| self.corrupt(request, &corrupt))
+    }
+
+    /// The first block of the next leaf of the map that is there, or beyond the last one. Where the
+    /// map cannot tell, the leaf that would come next.
+    ///
+    /// Reads inner nodes only. They stay where they are as long as the caller holds the lock of any
+    /// block: just leaves are taken off a map, and a map that shrinks has all locks.
+    pub(crate) fn next_leaf(&self, block: u64) -> u64 {
+        let next = (block / ENTRIES + 1) * ENTRIES;
+        if self.map_kind() == MapKind::Direct {
+            return next;
+        }
+        match map::first_leaf_from(self.medium(), self.volume().root_at(), next) {
+            Ok(Some(leaf)) => leaf.max(next),
+            Ok(None) => u64::MAX / BLOCK_U64,
+            Err(_) => next,
+        }
     }
 }
 

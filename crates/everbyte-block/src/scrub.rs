@@ -64,20 +64,6 @@ impl<M: Medium> BlockVolume<M> {
         Ok(end)
     }
 
-    /// The first block of the next leaf of the map that is there, or beyond the last one. Where the
-    /// map cannot tell, the leaf that would come next.
-    fn next_leaf(&self, block: u64) -> u64 {
-        let next = (block / ENTRIES + 1) * ENTRIES;
-        if self.map_kind() == MapKind::Direct {
-            return next;
-        }
-        match map::first_leaf_from(self.medium(), self.volume().root_at(), next) {
-            Ok(Some(leaf)) => leaf.max(next),
-            Ok(None) => u64::MAX / BLOCK_U64,
-            Err(_) => next,
-        }
-    }
-
     /// Reads the nodes of the checksums' tree, which stay where they are as long as anybody reads.
     fn scrub_slots(&self, report: &mut ScrubReport) -> Result<(), DeviceError> {
         let _blocks = self.locks.read(BlockRange { first: 0, count: 1 });
