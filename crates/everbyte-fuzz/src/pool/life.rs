@@ -140,7 +140,7 @@ impl Life {
     fn open_volumes(&mut self) {
         for volume in self.pool.volumes() {
             let name = volume.name().to_owned();
-            match BlockVolume::open(&self.pool, &name) {
+            match BlockVolume::open_as(&self.pool, &name, volume.kind()) {
                 Ok(volume) => {
                     let content = read_all(&volume, self.sound);
                     self.known.insert(name.clone(), Known::durable(content));
@@ -381,7 +381,8 @@ fn fua(wanted: bool) -> Fua {
 /// descriptor may ask for checksums that were never stored.
 fn has_its_checksums(pool: &Arc<Pool<Mapped>>) -> bool {
     let volumes = pool.volumes().into_iter();
-    let opened = volumes.filter_map(|volume| BlockVolume::open(pool, volume.name()).ok());
+    let opened =
+        volumes.filter_map(|volume| BlockVolume::open_as(pool, volume.name(), volume.kind()).ok());
     let mut checked = opened.filter(|volume| volume.checksum() == Checksum::Crc32c);
     checked.all(|volume| {
         let mut next = Some(0);
