@@ -11,7 +11,7 @@ use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{GroupError, WriteError};
 
 use crate::group::GroupWriteError;
-use crate::plan::{Fate, Plan, PlanError};
+use crate::plan::{Fate, Plan, PlanError, WhenFull};
 use crate::volume::{BlockVolume, RequestRange};
 use crate::write::{disjoint_prefix, named, range_of};
 
@@ -46,12 +46,12 @@ impl<M: Medium> BlockVolume<M> {
         let epoch = {
             let _gate = self.volume().enter();
             let _blocks = self.locks.write(requests.iter().map(range_of));
-            match self.attempt_all(requests)? {
+            match self.attempt_all(requests, WhenFull::Checkpoint)? {
                 Attempt::Done(epoch) => epoch,
                 Attempt::NoRoom(_) => {
                     let all = span(requests);
                     self.checkpoint_for_room().map_err(|error| all.write_error(&error))?;
-                    match self.attempt_all(requests)? {
+                    match self.attempt_all(requests, WhenFull::Log)? {
                         Attempt::Done(epoch) => epoch,
                         Attempt::NoRoom(error) => return Err(error.into()),
                     }
@@ -66,10 +66,14 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Plans and executes once. The caller holds gate and block locks.
-    fn attempt_all(&self, requests: &[WriteRequest<'_>]) -> Result<Attempt, AtomicWriteError> {
+    fn attempt_all(
+        &self,
+        requests: &[WriteRequest<'_>],
+        when_full: WhenFull,
+    ) -> Result<Attempt, AtomicWriteError> {
         let all = span(requests);
         let mut writer = self.volume().join().map_err(|error| all.write_error(&error))?;
-        let mut plan = Plan::new();
+        let mut plan = Plan::new(when_full);
         for request in requests {
             let named = named(request);
             let planned = self

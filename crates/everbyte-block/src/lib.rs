@@ -18,6 +18,7 @@ mod plan;
 mod read;
 mod resize;
 mod scrub;
+mod threshold;
 mod unmap;
 mod volume;
 mod write;

@@ -148,6 +148,7 @@ pub(crate) struct Plan<'v, 'd> {
     retired: Few<BlockNo>,
     allocated: Few<BlockNo>,
     structure: Option<MutexGuard<'v, ()>>,
+    when_full: WhenFull,
 }
 
 impl Pending for Few<WordChange> {
@@ -165,6 +166,19 @@ enum SlotUse {
     Undone,
 }
 
+/// What a plan does where a block is better replaced, and the pool has none for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WhenFull {
+    /// Asks for a checkpoint, if that frees enough to be worth it.
+    Checkpoint,
+    /// Logs the lines.
+    Log,
+}
+
+/// Blocks that wait for a checkpoint to be free, from which on it is worth its two fences to replace
+/// blocks instead of logging them.
+const RETIRED_WORTH: usize = 64;
+
 /// What became of a plan.
 pub(crate) enum Fate {
     /// Done, in this epoch.
@@ -180,7 +194,7 @@ pub(crate) enum Fate {
 struct Mark([usize; 9]);
 
 impl<'v, 'd> Plan<'v, 'd> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(when_full: WhenFull) -> Self {
         Self {
             words: Few::new(),
             links: Few::new(),
@@ -192,6 +206,7 @@ impl<'v, 'd> Plan<'v, 'd> {
             retired: Few::new(),
             allocated: Few::new(),
             structure: None,
+            when_full,
         }
     }
 
@@ -316,7 +331,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         let compare = volume.delta().compares();
         if !compare
             && piece.data.len() == BLOCK
-            && volume.threshold_lines() <= LineMask::FULL.count()
+            && volume.threshold().replaces_whole()
             && let Some(to) = self.alloc_data(volume, writer)?
         {
             return self.add_replacement(volume, writer, piece, to);
@@ -434,17 +449,20 @@ impl<'v, 'd> Plan<'v, 'd> {
             }
             return Ok(());
         }
-        let threshold = volume.threshold_lines();
-        let replace =
-            changed.count() >= threshold || changed.or(writer.logged(block)).count() >= threshold;
-        if replace && let Some(to) = self.alloc_data(volume, writer)? {
-            volume.check_replaceable(block, piece).map_err(PlanError::Lost)?;
-            self.add_fill(volume, writer, Fill { to, around: Some(block), piece })?;
-            self.change_word(writer, entry_at, old, Entry::data(to).encode());
-            self.retire(block);
-            return Ok(());
+        let logged = writer.logged(block);
+        if volume.threshold().replaces_in(writer.epoch(), changed, logged) {
+            if let Some(to) = self.alloc_data(volume, writer)? {
+                volume.check_replaceable(block, piece).map_err(PlanError::Lost)?;
+                self.add_fill(volume, writer, Fill { to, around: Some(block), piece })?;
+                self.change_word(writer, entry_at, old, Entry::data(to).encode());
+                self.retire(block);
+                return Ok(());
+            }
+            if self.when_full == WhenFull::Checkpoint && writer.retired_blocks() >= RETIRED_WORTH {
+                return Err(PlanError::NoSpace);
+            }
         }
-        let to_log = changed.without(writer.logged(block));
+        let to_log = changed.without(logged);
         if !to_log.is_empty() {
             if volume.turns_out_bad(block, piece) {
                 return self.add_over_bad(volume, writer, piece, (entry_at, old), block);
@@ -710,10 +728,12 @@ fn fill_block<M: Medium>(medium: &M, writer: &mut Writer<'_, M>, fill: &Fill<'_>
         return;
     }
     let mut image = [0; BLOCK];
+    let end = piece.start + piece.data.len();
     if let Some(around) = fill.around {
-        medium.read(around.offset(), &mut image);
+        medium.read(around.offset(), &mut image[..piece.start]);
+        medium.read(around.offset().plus(end as u64), &mut image[end..]);
     }
-    image[piece.start..piece.start + piece.data.len()].copy_from_slice(piece.data);
+    image[piece.start..end].copy_from_slice(piece.data);
     writer.fill(fill.to.offset(), &image);
 }
 

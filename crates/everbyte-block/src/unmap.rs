@@ -12,7 +12,7 @@ use everbyte_pool::{Corrupt, PoolError, WriteError};
 use crate::checksum::Unsound;
 use crate::locks::BlockRange;
 use crate::map::{self, ENTRIES, MapKind};
-use crate::plan::{Fate, Plan, PlanError};
+use crate::plan::{Fate, Plan, PlanError, WhenFull};
 use crate::volume::{BlockVolume, RequestRange};
 
 const LEAF_BYTES: u64 = ENTRIES * BLOCK_U64;
@@ -186,7 +186,7 @@ impl<M: Medium> BlockVolume<M> {
         pool_was_full: bool,
     ) -> Result<Attempt, ZeroError> {
         let mut writer = self.volume().join()?;
-        let mut plan = Plan::new();
+        let mut plan = Plan::new(WhenFull::Log);
         let planned = if part.is_whole_leaf() && !reserve && self.map_kind() == MapKind::Radix {
             self.plan_leaf(&mut plan, &writer, part)
         } else {

@@ -18,6 +18,7 @@ use crate::checksum::Checksum;
 use crate::delta::{Delta, DeltaState};
 use crate::locks::BlockLocks;
 use crate::map::{self, MapKind};
+use crate::threshold::Threshold;
 
 /// Settings of a new block volume.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ pub struct BlockVolume<M: Medium> {
     volume: Arc<Volume<M>>,
     map: MapKind,
     delta: DeltaState,
+    threshold: Threshold,
     checksums: bool,
     pub(crate) locks: BlockLocks,
     structure: Mutex<()>,
@@ -151,6 +153,7 @@ impl<M: Medium> BlockVolume<M> {
             pool: Arc::clone(pool),
             map,
             delta: DeltaState::new(delta, read_ns, write_ns),
+            threshold: Threshold::new(descriptor.threshold_lines),
             checksums: checksum == Checksum::Crc32c,
             locks: BlockLocks::new(),
             structure: Mutex::new(()),
@@ -212,8 +215,8 @@ impl<M: Medium> BlockVolume<M> {
         &self.delta
     }
 
-    pub(crate) fn threshold_lines(&self) -> u32 {
-        self.volume.descriptor().threshold_lines
+    pub(crate) fn threshold(&self) -> &Threshold {
+        &self.threshold
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {

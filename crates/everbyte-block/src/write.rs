@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::checksum;
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
-use crate::plan::{BlockPiece, Fate, Plan, PlanError, fill_block_from, pieces};
+use crate::plan::{BlockPiece, Fate, Plan, PlanError, WhenFull, fill_block_from, pieces};
 use crate::volume::{BlockVolume, RequestRange};
 
 /// Outcome of one request.
@@ -171,7 +171,8 @@ impl<M: Medium> BlockVolume<M> {
         pool_was_full: bool,
     ) -> Result<Attempt, WriteError> {
         let mut writer = self.volume().join()?;
-        let mut plan = Plan::new();
+        let when_full = if pool_was_full { WhenFull::Log } else { WhenFull::Checkpoint };
+        let mut plan = Plan::new(when_full);
         for Asked { request, outcome } in batch {
             let named = named(request);
             **outcome = self.check_write(named.offset, named.len);
@@ -257,7 +258,7 @@ impl<M: Medium> BlockVolume<M> {
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
             // What replaces the block leaves its bytes alone.
-            let in_place = piece.lines().count() < self.threshold_lines();
+            let in_place = !self.threshold().replaces(piece.lines());
             let len = if in_place { piece.data.len() } else { 0 };
             self.volume().expect(block.offset().plus(piece.start as u64), len);
         }
@@ -286,7 +287,7 @@ impl<M: Medium> BlockVolume<M> {
                 return Ok(Short::Done);
             }
             // A record of lines could not redo the checksum of their block.
-            if changed.count() < self.threshold_lines()
+            if !self.threshold().replaces(changed)
                 && !self.has_checksums()
                 && !self.turns_out_bad(block, piece)
             {

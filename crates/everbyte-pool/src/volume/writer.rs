@@ -113,6 +113,12 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.lane.free.push(block.0);
     }
 
+    /// Blocks that this lane gave up in this epoch: the next checkpoint frees them.
+    #[must_use]
+    pub fn retired_blocks(&self) -> usize {
+        self.lane.retired.len()
+    }
+
     /// Whether `block` was allocated in this epoch.
     #[must_use]
     pub fn is_fresh(&self, block: BlockNo) -> bool {

@@ -1,0 +1,201 @@
+//! Logging a block's old lines, or replacing the block: which of the two a write does.
+//!
+//! Owns the threshold and what is learned about it. The rule of the rollback paper: a block of which
+//! `threshold` lines or more change, by one write or by all of an epoch, is replaced. To log `k` of
+//! 64 lines and change them in place reads `k` lines and stores `2k`; to replace the block reads
+//! `64 - k` and stores 64. Half of the lines is where the two meet.
+//!
+//! The paper's rule takes each write for the last one. A block that is written to until it reaches
+//! the threshold pays for its records and then for the replacement. If a share `p` of the blocks
+//! with a record come to that, a first write of `k` lines costs `2k + 64p` lines when it is logged,
+//! and 64 when the block is replaced at once; so for blocks without a record the threshold is
+//! `threshold * (1 - p)`. Where no block is written to twice, that is the paper's rule again.
+//!
+//! Invariant: a block counts once an epoch as recorded, and at most once as come to the threshold.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use everbyte_media::LineMask;
+
+/// One first write in this many is decided by the threshold alone while the share lowers it: a
+/// block that is replaced at once cannot tell whether it would have come to the threshold.
+const SAMPLE_EVERY: u32 = 16;
+/// Blocks that must have got a record before a share is taken from them.
+const ENOUGH: u32 = 16;
+/// The share is kept in 1/65536.
+const ONE: u32 = 1 << 16;
+
+/// The threshold of a volume, with what was learned of its writes. Counts that are lost to a race
+/// only shift the share.
+pub(crate) struct Threshold {
+    /// Lines from which on a block is replaced; more than a block's for never.
+    lines: u32,
+    /// Share of the blocks with a record that came to the threshold, in past epochs.
+    share: AtomicU32,
+    /// The epoch of the latest counts. Only at its end is it known which blocks did not come to it.
+    epoch: AtomicU64,
+    /// Blocks that got a record since the share was taken.
+    recorded: AtomicU32,
+    /// Those of them that came to the threshold.
+    reached: AtomicU32,
+    /// First writes that the share lets replace their block.
+    firsts: AtomicU32,
+}
+
+impl Threshold {
+    pub(crate) fn new(lines: u32) -> Self {
+        Self {
+            lines,
+            share: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
+            recorded: AtomicU32::new(0),
+            reached: AtomicU32::new(0),
+            firsts: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether a write of all of a block replaces it.
+    pub(crate) fn replaces_whole(&self) -> bool {
+        self.lines <= LineMask::FULL.count()
+    }
+
+    /// Whether a change of `lines` that is no part of an epoch replaces the block.
+    pub(crate) fn replaces(&self, lines: LineMask) -> bool {
+        lines.count() >= self.lines
+    }
+
+    /// Whether a block of which `changed` are to change, and `logged` have a record in `epoch`, is
+    /// to be replaced. Learns from the answer, which the caller follows if it can.
+    pub(crate) fn replaces_in(&self, epoch: u64, changed: LineMask, logged: LineMask) -> bool {
+        if self.replaces(changed) {
+            return true;
+        }
+        if self.epoch.load(Ordering::Relaxed) != epoch {
+            self.begin(epoch);
+        }
+        if logged.is_empty() {
+            let at_once = self.replaces_first(changed);
+            if !at_once {
+                add_one(&self.recorded);
+            }
+            return at_once;
+        }
+        let reached = self.replaces(changed.or(logged));
+        if reached {
+            add_one(&self.reached);
+        }
+        reached
+    }
+
+    /// Takes the share from the epochs before `epoch`, if they saw enough blocks.
+    fn begin(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+        let recorded = self.recorded.load(Ordering::Relaxed);
+        if recorded < ENOUGH {
+            return;
+        }
+        let reached = self.reached.load(Ordering::Relaxed).min(recorded);
+        let share = u64::from(reached) * u64::from(ONE) / u64::from(recorded);
+        self.share.store(u32::try_from(share).unwrap_or(ONE), Ordering::Relaxed);
+        self.recorded.store(0, Ordering::Relaxed);
+        self.reached.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a first change of `changed`, fewer lines than the threshold, replaces its block.
+    fn replaces_first(&self, changed: LineMask) -> bool {
+        let left = u64::from(ONE - self.share.load(Ordering::Relaxed));
+        if u64::from(changed.count()) * u64::from(ONE) < u64::from(self.lines) * left {
+            return false;
+        }
+        let count = self.firsts.load(Ordering::Relaxed);
+        self.firsts.store(count.wrapping_add(1), Ordering::Relaxed);
+        !count.is_multiple_of(SAMPLE_EVERY)
+    }
+}
+
+/// Adds one, and loses it where another thread does the same: a locked operation would cost more
+/// than the count is worth.
+fn add_one(count: &AtomicU32) {
+    count.store(count.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: u32 = 32;
+
+    fn lines(count: u32) -> LineMask {
+        LineMask((1 << count) - 1)
+    }
+
+    /// In an epoch, writes `count` lines to each of a thousand blocks, and then as many again to a
+    /// share of them until they are replaced. Returns how many were replaced at once.
+    fn replaced_at_once(
+        threshold: &Threshold,
+        epoch: u64,
+        count: u32,
+        again: impl Fn(u32) -> bool,
+    ) -> u32 {
+        let first = |_: &u32| threshold.replaces_in(epoch, lines(count), LineMask::EMPTY);
+        let (at_once, logged): (Vec<u32>, Vec<u32>) = (0..1000).partition(first);
+        for _ in logged.into_iter().filter(|&block| again(block)) {
+            let mut so_far = count;
+            while !threshold.replaces_in(epoch, lines(count), lines(so_far)) {
+                // These writes do not overlap, so their lines add up.
+                so_far = (so_far + count).min(HALF);
+            }
+        }
+        u32::try_from(at_once.len()).unwrap()
+    }
+
+    #[test]
+    fn writes_that_stay_alone_keep_the_threshold() {
+        let threshold = Threshold::new(HALF);
+        for epoch in 1..4 {
+            assert_eq!(replaced_at_once(&threshold, epoch, 31, |_| false), 0);
+            assert!(threshold.replaces_in(epoch, lines(32), LineMask::EMPTY));
+        }
+    }
+
+    #[test]
+    fn blocks_that_come_to_the_threshold_are_replaced_at_once_from_the_next_epoch_on() {
+        let threshold = Threshold::new(HALF);
+        assert_eq!(replaced_at_once(&threshold, 1, 16, |_| true), 0);
+        let sampled = 1000u32.div_ceil(SAMPLE_EVERY);
+        assert_eq!(replaced_at_once(&threshold, 2, 16, |_| true), 1000 - sampled);
+        // The samples tell when blocks are left alone.
+        let at_once = replaced_at_once(&threshold, 3, 16, |_| false);
+        assert!(at_once > 900, "{at_once}");
+        assert_eq!(replaced_at_once(&threshold, 4, 16, |_| false), 0);
+    }
+
+    #[test]
+    fn few_lines_are_logged_unless_nearly_every_block_comes_to_the_threshold() {
+        // A share of three quarters leaves 8 of 32 lines.
+        let most = |block: u32| block % 4 != 0;
+        for (count, at_once) in [(4, 0), (7, 0), (8, 937), (16, 937)] {
+            let threshold = Threshold::new(HALF);
+            replaced_at_once(&threshold, 1, count, most);
+            assert_eq!(replaced_at_once(&threshold, 2, count, most), at_once, "{count} lines");
+        }
+    }
+
+    #[test]
+    fn a_few_blocks_tell_nothing() {
+        let threshold = Threshold::new(HALF);
+        for block in 1..ENOUGH {
+            assert!(!threshold.replaces_in(1, lines(16), LineMask::EMPTY), "{block}");
+            assert!(threshold.replaces_in(1, lines(16), lines(HALF)));
+        }
+        assert!(!threshold.replaces_in(2, lines(16), LineMask::EMPTY));
+    }
+
+    #[test]
+    fn a_threshold_of_more_lines_than_a_block_has_is_never_reached() {
+        let threshold = Threshold::new(65);
+        assert!(!threshold.replaces_whole());
+        assert!(!threshold.replaces_in(1, LineMask::FULL, LineMask::FULL));
+        assert!(!threshold.replaces_in(1, LineMask::FULL, LineMask::EMPTY));
+    }
+}
