@@ -130,6 +130,46 @@ fn lines_logged_before_count_towards_the_threshold() {
 }
 
 #[test]
+fn blocks_that_come_to_the_threshold_are_replaced_at_once_in_the_next_epoch() {
+    const BLOCKS: u64 = 64;
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
+    volume.write(0, &pattern(1, BLOCKS as usize * 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    // A kibibyte of each block, and then the next one, as one who writes a file in small records.
+    let write_part = |block: u64, part: u64, seed: u64| {
+        volume.write(block * 4096 + part * 1024, &pattern(seed + block, 1024), Fua::No).unwrap();
+    };
+    for part in 0..4 {
+        (0..BLOCKS).for_each(|block| write_part(block, part, 1000 * (part + 1)));
+    }
+    volume.flush().unwrap();
+    let mut replaced = 0;
+    for block in 0..BLOCKS {
+        let (first, log) = cost(&volume, || write_part(block, 0, 7000));
+        assert_eq!(first.fences, 1);
+        if log == 64 {
+            replaced += 1;
+            assert_eq!(first.bytes_stored, 4096 + 64 + 8, "block {block}: block, record, entry");
+            let (rest, log) = cost(&volume, || write_part(block, 1, 8000));
+            assert_eq!((rest.fences, rest.bytes_stored, log), (0, 1024, 0), "block {block}");
+        } else {
+            assert_eq!(log, 64 + 1024, "block {block}: a sample is logged");
+        }
+    }
+    assert_eq!(replaced, BLOCKS * 15 / 16);
+    // A later epoch leaves blocks alone; that its samples stayed logged is learned from it.
+    volume.write(BLOCKS * 4096, &pattern(2, 16 * BLOCKS as usize * 4096), Fua::No).unwrap();
+    volume.flush().unwrap();
+    (BLOCKS..17 * BLOCKS).for_each(|block| write_part(block, 3, 500));
+    volume.flush().unwrap();
+    let (_, log) = cost(&volume, || write_part(5, 2, 9000));
+    assert_eq!(log, 64 + 1024);
+    let mut back = vec![0; 1024];
+    volume.read(5 * 4096 + 1024, &mut back).unwrap();
+    assert_eq!(back, pattern(8005, 1024));
+}
+
+#[test]
 fn a_durable_write_of_a_whole_settled_block_costs_two_fences_and_no_record() {
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
     volume.write(0, &pattern(1, 8192), Fua::No).unwrap();

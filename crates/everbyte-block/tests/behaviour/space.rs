@@ -51,6 +51,27 @@ fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
 }
 
 #[test]
+fn a_checkpoint_makes_room_before_whole_blocks_are_logged() {
+    let pool = new_pool(400);
+    let volume = new_volume(&pool, "v", 1 << 20, &small());
+    volume.write(0, &pattern(1, 1 << 20), Fua::No).unwrap();
+    volume.flush().unwrap();
+    let before = (volume.volume().log_bytes(), volume.volume().checkpoints());
+    for round in 0..4 {
+        for block in 0..256 {
+            volume.write(block * 4096, &pattern(round * 256 + block, 4096), Fua::No).unwrap();
+        }
+    }
+    let log_bytes = volume.volume().log_bytes() - before.0;
+    assert!(log_bytes <= 4 * 256 * 64, "{log_bytes}: a pointer for each block, and no block");
+    assert!(volume.volume().checkpoints() > before.1, "the pool has no room for four files");
+    let mut back = vec![0; 4096];
+    volume.read(77 * 4096, &mut back).unwrap();
+    assert_eq!(back, pattern(3 * 256 + 77, 4096));
+    assert_partition(&pool);
+}
+
+#[test]
 fn a_request_that_does_not_fit_leaves_nothing_of_itself() {
     let pool = new_pool(200);
     let volume = new_volume(&pool, "v", 4 << 20, &small());

@@ -117,6 +117,43 @@ fn a_checkpoint_around_several() {
     explore::all(&explore::broad(), cases.map(case));
 }
 
+/// Blocks that all came to the threshold in an epoch are replaced at once in later ones.
+#[test]
+fn replaced_at_once() {
+    let all = 16 * 4096;
+    let learn = [
+        Step::Write(touch(b(MAPPED), all, 512)),
+        Step::Write(touch(b(MAPPED) + 64, all - 64, 512)),
+        Step::Flush,
+        // The first one is a sample, which is logged.
+        Step::Write(touch(b(MAPPED), 4096, 1024)),
+    ];
+    let cases = [
+        (
+            "and written again",
+            vec![
+                Step::Write(touch(b(MAPPED + 1), 4096, 1024)),
+                write(b(MAPPED + 1) + 9, 65),
+                Step::Write(touch(b(MAPPED + 2) + 9, 4096, 1024)),
+            ],
+        ),
+        (
+            "and logged in the next epoch",
+            vec![
+                Step::Write(touch(b(MAPPED + 1), 4096, 1024)),
+                Step::Split(vec![Step::Write(w2(b(MAPPED + 1), 65)), write(b(MAPPED), 9)]),
+            ],
+        ),
+    ];
+    let case = |(name, steps): (&str, Vec<Step>)| {
+        Case::new(name, learn.iter().cloned().chain(steps).collect()).setup(|setup| {
+            setup.mapped = 16;
+            setup.options.threshold_percent = 25;
+        })
+    };
+    explore::all(&explore::broad(), cases.map(case));
+}
+
 #[test]
 fn a_full_log() {
     let whole = |block: u64| write(b(MAPPED + block), 4096);
