@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn few_lines_are_logged_unless_nearly_every_block_comes_to_the_threshold() {
         // A share of three quarters leaves 8 of 32 lines.
-        let most = |block: u32| block % 4 != 0;
+        let most = |block: u32| !block.is_multiple_of(4);
         for (count, at_once) in [(4, 0), (7, 0), (8, 937), (16, 937)] {
             let threshold = Threshold::new(HALF);
             replaced_at_once(&threshold, 1, count, most);

@@ -132,8 +132,9 @@ fn lines_logged_before_count_towards_the_threshold() {
 #[test]
 fn blocks_that_come_to_the_threshold_are_replaced_at_once_in_the_next_epoch() {
     const BLOCKS: u64 = 64;
+    const FILE: usize = 64 * 4096;
     let volume = new_volume(&new_pool(4096), "v", 8 << 20, &ON);
-    volume.write(0, &pattern(1, BLOCKS as usize * 4096), Fua::No).unwrap();
+    volume.write(0, &pattern(1, FILE), Fua::No).unwrap();
     volume.flush().unwrap();
     // A kibibyte of each block, and then the next one, as one who writes a file in small records.
     let write_part = |block: u64, part: u64, seed: u64| {
@@ -158,7 +159,7 @@ fn blocks_that_come_to_the_threshold_are_replaced_at_once_in_the_next_epoch() {
     }
     assert_eq!(replaced, BLOCKS * 15 / 16);
     // A later epoch leaves blocks alone; that its samples stayed logged is learned from it.
-    volume.write(BLOCKS * 4096, &pattern(2, 16 * BLOCKS as usize * 4096), Fua::No).unwrap();
+    volume.write(BLOCKS * 4096, &pattern(2, 16 * FILE), Fua::No).unwrap();
     volume.flush().unwrap();
     (BLOCKS..17 * BLOCKS).for_each(|block| write_part(block, 3, 500));
     volume.flush().unwrap();
