@@ -12,7 +12,7 @@
 //! or the new ones.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
-use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError, Writer};
@@ -171,6 +171,9 @@ impl<M: Medium> BlockVolume<M> {
         pool_was_full: bool,
     ) -> Result<Attempt, WriteError> {
         let mut writer = self.volume().join()?;
+        if batch.len() > 1 {
+            self.expect_requests(batch.iter().map(|asked| &asked.request));
+        }
         let when_full = if pool_was_full { WhenFull::Log } else { WhenFull::Checkpoint };
         let mut plan = Plan::new(when_full);
         for Asked { request, outcome } in batch {
@@ -197,6 +200,26 @@ impl<M: Medium> BlockVolume<M> {
             Fate::LogFull => Attempt::LogFull,
             Fate::TooLarge => Attempt::TooLarge,
         })
+    }
+
+    /// Starts fetching what the planning of several requests will look at: entries of the map and the
+    /// states of their nodes, then the states of the blocks that are named. One after the other,
+    /// these misses of the cache would take longer than the rest of a plan.
+    pub(crate) fn expect_requests<'r>(&self, requests: impl Iterator<Item = &'r WriteRequest<'r>>) {
+        let size_bytes = self.size_bytes();
+        let entries: SmallVec<[PoolOffset; 16]> = requests
+            .filter(|request| request.offset < size_bytes)
+            .filter_map(|request| match self.walk(request.offset / BLOCK_U64, None) {
+                Ok(Path::Entry(at)) => Some(at),
+                _ => None,
+            })
+            .inspect(|&at| self.volume().expect(at, 8))
+            .collect();
+        for at in entries {
+            if let Ok(Some(entry)) = map::load_entry(self.medium(), at) {
+                self.volume().expect(entry.block.offset(), 0);
+            }
+        }
     }
 
     /// Writes what does not fit in the log at once in parts: requests one by one, and a single
