@@ -70,8 +70,8 @@ pub enum Reason {
     FreeFrame,
     /// DRAM was full, and PRAM had a colder clean page than this one.
     ColderPage,
-    /// DRAM was full, and the page has been used again since it came.
-    Reused,
+    /// DRAM was full, and of its pages this one was likely to stay in the cache for long.
+    LongToLive,
     /// The tier was full and the page was the next to go.
     Victim,
     /// The tier was full, and nothing said that the page would be used again.
@@ -101,7 +101,7 @@ impl Reason {
         Self::DirtyVictim,
         Self::FreeFrame,
         Self::ColderPage,
-        Self::Reused,
+        Self::LongToLive,
         Self::Victim,
         Self::NoEvidence,
         Self::NoRoomBelow,
@@ -123,7 +123,7 @@ impl Reason {
             Self::DirtyVictim => "dirty_victim",
             Self::FreeFrame => "free_frame",
             Self::ColderPage => "colder_page",
-            Self::Reused => "reused",
+            Self::LongToLive => "long_to_live",
             Self::Victim => "victim",
             Self::NoEvidence => "no_evidence",
             Self::NoRoomBelow => "no_room_below",

@@ -80,6 +80,16 @@ impl<S: Space> Hybrid<S> {
         }
     }
 
+    /// Whether a clean page will be what PRAM gives up next.
+    pub(super) fn has_spare(&self) -> bool {
+        self.spare.next(0).is_some()
+    }
+
+    /// The page at which the hand over PRAM is, or a higher one if there is none.
+    pub(super) fn pram_hand(&self) -> u32 {
+        self.pram_hand
+    }
+
     /// Whether an access that finds the page in `state` sets its reference bit in `tier`.
     #[inline]
     fn references(&self, access: Access, state: State, tier: Tier) -> bool {
@@ -162,7 +172,7 @@ impl<S: Space> Hybrid<S> {
             Some(Reason::DirtyVictim)
         } else if !self.pages.is_full(Tier::Pram) {
             Some(Reason::FreeFrame)
-        } else if self.spare.next(0).is_some() {
+        } else if self.has_spare() {
             Some(Reason::ColderPage)
         } else {
             None

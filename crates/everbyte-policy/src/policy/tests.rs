@@ -9,6 +9,7 @@ use super::reference;
 use super::*;
 use crate::access::{Op, PAGE_BYTES};
 
+mod followed;
 mod inclusive;
 
 const PAGES: u32 = 40;
@@ -160,14 +161,18 @@ fn conform<P: Policy>(mut policy: P, steps: &[Step], two_tiers: bool) {
 fn actions_of<P: Policy>(mut policy: P, steps: &[Step]) -> Vec<Action> {
     let mut actions = Vec::new();
     for step in steps {
-        match step {
-            Step::Access(access) => policy.access(*access, &mut actions),
-            Step::Remove(page) => policy.remove(PageNo(*page)),
-            Step::Clean(page) => policy.cleaned(PageNo(*page)),
-            Step::Resize(capacity) => policy.resize(*capacity, &mut actions),
-        }
+        take_step(&mut policy, step, &mut actions);
     }
     actions
+}
+
+fn take_step(policy: &mut impl Policy, step: &Step, actions: &mut Vec<Action>) {
+    match step {
+        Step::Access(access) => policy.access(*access, actions),
+        Step::Remove(page) => policy.remove(PageNo(*page)),
+        Step::Clean(page) => policy.cleaned(PageNo(*page)),
+        Step::Resize(capacity) => policy.resize(*capacity, actions),
+    }
 }
 
 /// Both spaces do the same, and what they do conforms.
@@ -285,6 +290,8 @@ same_as_reference! {
         |c, a| reference::hybrid(c, a, false);
     hybrid_is_the_papers_pseudo_code: |s, c, _| Hybrid::new(s, c, PSEUDO_CODE),
         |c, a| reference::hybrid(c, a, true);
+    everbyte_is_everbyte: |s, c, _| Everbyte::new(s, c, HybridConfig::default()),
+        |c, a| reference::everbyte(c, a, None);
     clock_dwf_is_clock_dwf: |s, c, _| ClockDwf::new(s, c), reference::clock_dwf;
     m_clock_is_m_clock: |s, c, _| MClock::new(s, c), reference::m_clock;
     pdram_is_pdram: |s, c, _| Pdram::new(s, c), reference::pdram;

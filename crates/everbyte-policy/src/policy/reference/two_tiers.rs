@@ -6,26 +6,26 @@ use super::super::residents::Capacity;
 use crate::access::{Access, Op, PageNo};
 
 #[derive(Clone, Copy)]
-struct Page {
-    page: u32,
-    dirty: bool,
-    referenced: bool,
+pub(super) struct Page {
+    pub(super) page: u32,
+    pub(super) dirty: bool,
+    pub(super) referenced: bool,
     /// Written since the hand came by; written once in PRAM.
     marked: bool,
     count: u32,
     rounds: u32,
 }
 
-fn new(access: &Access) -> Page {
+pub(super) fn new(access: &Access) -> Page {
     let dirty = access.op == Op::Write;
     Page { page: access.page.0, dirty, referenced: false, marked: false, count: 0, rounds: 0 }
 }
 
-fn hit(found: Tier, served: Tier) -> Action {
+pub(super) fn hit(found: Tier, served: Tier) -> Action {
     Action::Hit { found, served }
 }
 
-fn fill(access: &Access, tier: Tier) -> Action {
+pub(super) fn fill(access: &Access, tier: Tier) -> Action {
     Action::Fill { page: access.page, tier, why: Reason::of_miss(access.op) }
 }
 
@@ -42,11 +42,14 @@ fn moved(page: Page, to: Tier, why: Reason) -> Action {
     Action::Move { page, to, lines: LineMask::ALL, dirty, why }
 }
 
-fn find(pages: &[Page], page: u32) -> Option<usize> {
+pub(super) fn find(pages: &[Page], page: u32) -> Option<usize> {
     pages.iter().position(|its| its.page == page)
 }
 
-fn each(accesses: &[Access], mut serve: impl FnMut(&Access, &mut Vec<Action>)) -> Vec<Vec<Action>> {
+pub(super) fn each(
+    accesses: &[Access],
+    mut serve: impl FnMut(&Access, &mut Vec<Action>),
+) -> Vec<Vec<Action>> {
     let of_one = |access| {
         let mut actions = Vec::new();
         serve(access, &mut actions);
@@ -127,58 +130,80 @@ pub(in super::super) fn hybrid(
     accesses: &[Access],
     pseudo_code: bool,
 ) -> Vec<Vec<Action>> {
-    let (mut dram, mut pram) = (Vec::<Page>::new(), Vec::<Page>::new());
-    let (mut dram_hand, mut pram_hand) = (0, 0);
-    let is_spare = |page: &Page| !page.dirty && !page.referenced;
-    each(accesses, |access, actions| {
+    let mut model = PaperModel::new(capacity, pseudo_code);
+    each(accesses, |access, actions| model.access(access, actions))
+}
+
+/// The paper's policy, as what each of its tiers has.
+pub(super) struct PaperModel {
+    pub(super) dram: Vec<Page>,
+    pub(super) pram: Vec<Page>,
+    dram_hand: u32,
+    pub(super) pram_hand: u32,
+    capacity: Capacity,
+    pseudo_code: bool,
+}
+
+impl PaperModel {
+    pub(super) fn new(capacity: Capacity, pseudo_code: bool) -> Self {
+        let (dram, pram) = (Vec::new(), Vec::new());
+        Self { dram, pram, dram_hand: 0, pram_hand: 0, capacity, pseudo_code }
+    }
+
+    pub(super) fn access(&mut self, access: &Access, actions: &mut Vec<Action>) {
         let write = access.op == Op::Write;
         let large = write && access.len > 512;
-        if let Some(at) = find(&dram, access.page.0) {
-            let page = &mut dram[at];
-            let reason = if pseudo_code { !page.dirty || large } else { !write || large };
+        if let Some(at) = find(&self.dram, access.page.0) {
+            let page = &mut self.dram[at];
+            let reason = if self.pseudo_code { !page.dirty || large } else { !write || large };
             page.referenced |= reason;
             page.dirty |= write;
             actions.push(hit(Tier::Dram, Tier::Dram));
             return;
         }
-        if let Some(at) = find(&pram, access.page.0) {
-            let page = &mut pram[at];
-            page.referenced |= !large || (pseudo_code && !page.dirty);
+        if let Some(at) = find(&self.pram, access.page.0) {
+            let page = &mut self.pram[at];
+            page.referenced |= !large || (self.pseudo_code && !page.dirty);
             page.dirty |= write;
             actions.push(hit(Tier::Pram, Tier::Pram));
             return;
         }
-        if dram.len() == capacity.dram as usize {
-            let mut page = take_sorted_victim(&mut dram, &mut dram_hand);
-            let pram_is_full = pram.len() == capacity.pram as usize;
-            let why = if page.dirty && !pseudo_code {
-                Some(Reason::DirtyVictim)
-            } else if !pram_is_full {
-                Some(Reason::FreeFrame)
-            } else {
-                pram.iter().any(is_spare).then_some(Reason::ColderPage)
+        if self.dram.len() == self.capacity.dram as usize {
+            self.make_room(actions);
+        }
+        let referenced = if self.pseudo_code { !write || large } else { write };
+        insert_sorted(&mut self.dram, Page { referenced, ..new(access) });
+        actions.push(fill(access, Tier::Dram));
+    }
+
+    fn make_room(&mut self, actions: &mut Vec<Action>) {
+        let is_spare = |page: &Page| !page.dirty && !page.referenced;
+        let mut page = take_sorted_victim(&mut self.dram, &mut self.dram_hand);
+        let pram_is_full = self.pram.len() == self.capacity.pram as usize;
+        let why = if page.dirty && !self.pseudo_code {
+            Some(Reason::DirtyVictim)
+        } else if !pram_is_full {
+            Some(Reason::FreeFrame)
+        } else {
+            self.pram.iter().any(is_spare).then_some(Reason::ColderPage)
+        };
+        if why.is_some() && pram_is_full {
+            let victim = match from_hand(&self.pram, self.pram_hand, is_spare) {
+                Some(at) => self.pram.remove(at),
+                None => take_sorted_victim(&mut self.pram, &mut self.pram_hand),
             };
-            if why.is_some() && pram_is_full {
-                let victim = match from_hand(&pram, pram_hand, is_spare) {
-                    Some(at) => pram.remove(at),
-                    None => take_sorted_victim(&mut pram, &mut pram_hand),
-                };
-                pram_hand = victim.page + 1;
-                actions.push(gone(victim, Tier::Pram, Reason::Victim));
-            }
-            match why {
-                None => actions.push(gone(page, Tier::Dram, Reason::NoRoomBelow)),
-                Some(why) => {
-                    page.referenced = page.dirty;
-                    insert_sorted(&mut pram, page);
-                    actions.push(moved(page, Tier::Pram, why));
-                }
+            self.pram_hand = victim.page + 1;
+            actions.push(gone(victim, Tier::Pram, Reason::Victim));
+        }
+        match why {
+            None => actions.push(gone(page, Tier::Dram, Reason::NoRoomBelow)),
+            Some(why) => {
+                page.referenced = page.dirty;
+                insert_sorted(&mut self.pram, page);
+                actions.push(moved(page, Tier::Pram, why));
             }
         }
-        let referenced = if pseudo_code { !write || large } else { write };
-        insert_sorted(&mut dram, Page { referenced, ..new(access) });
-        actions.push(fill(access, Tier::Dram));
-    })
+    }
 }
 
 /// Takes the page at which CLOCK-DWF's hand over DRAM stops. Oldest first.
