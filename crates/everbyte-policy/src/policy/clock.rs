@@ -132,7 +132,10 @@ impl<S: Space> Policy for Clock<S> {
         self.close_gaps();
     }
 
+    /// # Panics
+    /// If the cache is empty, where a hand would go round for ever.
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
+        assert!(self.pages.used().dram > 0, "a page can be reclaimed only where there is one");
         let victim = self.victim();
         self.empty(victim);
         self.pages.expel(victim, Reason::Victim, actions);
@@ -143,6 +146,16 @@ impl<S: Space> Policy for Clock<S> {
 mod tests {
     use super::super::space::Dense;
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "only where there is one")]
+    fn nothing_is_reclaimed_from_an_empty_cache() {
+        let mut clock = Clock::new(Dense { pages: 2 }, Capacity { dram: 2, pram: 0 });
+        let access = Access { page: PageNo(1), start: 0, len: 1, op: Op::Read };
+        clock.access(access, &mut Vec::new());
+        clock.remove(PageNo(1));
+        clock.reclaim(Tier::Dram, &mut Vec::new());
+    }
 
     #[test]
     fn a_smaller_cache_keeps_its_order_and_no_gaps() {

@@ -8,7 +8,7 @@
 //!
 //! - **DRAM keeps what is about to go.** Where each hand of the paper's policy is tells which pages
 //!   it gives up next. Such a page stays in DRAM until then and never costs PRAM anything; another
-//!   page moves down in its stead, one that is likely to stay. Of a scan, little reaches PRAM.
+//!   page moves down in its stead, one that is likely to stay.
 //! - **DRAM keeps what is written.** A hand in the order of sectors looks for the page that moves. It
 //!   spares a page that was used since it came by, and one more round for each recent write, two
 //!   for a large one. A page of PRAM that took many bytes in place moves up; how many, adapts:

@@ -2,8 +2,8 @@
 //! either memory, and a page that is in the wrong one moves.
 //!
 //! After Seok, Park, Park and Park, "Efficient Page Caching Algorithm with Prediction and
-//! Migration for a Hybrid Main Memory", 2011, of which we had no full text, hence "-like". From what
-//! is told of it: the LRU, the four queues, a weighted history of reads and writes for each page,
+//! Migration for a Hybrid Main Memory", ACM Applied Computing Review 11(4), 2011, of which we had no
+//! full text, hence "-like". From what is told of it: the LRU, the four queues, a weighted history of reads and writes for each page,
 //! a threshold. Ours: the history is the share of writes among uses, each use weighing a quarter;
 //! a page of PRAM with a share of three quarters or more moves up when it is written; it changes
 //! places with the oldest of DRAM's pages that are mostly read, else with the oldest of DRAM; what

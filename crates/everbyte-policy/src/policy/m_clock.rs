@@ -1,9 +1,10 @@
 //! M-CLOCK-like: two CLOCKs; a page of PRAM moves up at its second write, not its first; among the
 //! pages that DRAM could give up, clean ones go first.
 //!
-//! After M-CLOCK by Lee, Yoo, Kim and Bahn, of which we had no full text, hence "-like". From what is
-//! told of it: two CLOCKs, the lazy move (the first write sets a bit, the next moves the page),
-//! and clean cold victims first. Ours: what is read comes to PRAM, what is written to DRAM; the
+//! After Lee, Kang, Kim and Eom, "M-CLOCK: Migration-Optimized Page Replacement Algorithm for Hybrid
+//! DRAM and PCM Memory Architecture", SAC 2015, of which we had no full text, hence "-like". From
+//! what is told of it: two CLOCKs, the lazy move (the first write sets a bit, the next moves the
+//! page), and clean cold victims first. Ours: what is read comes to PRAM, what is written to DRAM; the
 //! hand looks at up to 64 pages for one that is clean and unreferenced, clearing reference
 //! bits, then takes the first unreferenced one; what leaves DRAM moves to PRAM.
 //!

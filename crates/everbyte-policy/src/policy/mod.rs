@@ -89,7 +89,10 @@ pub trait Policy {
     /// frame. A page that is not in the cache is no error.
     fn remove(&mut self, page: PageNo);
 
-    /// Frees a frame of a tier that has a page, by whatever actions that takes.
+    /// Frees a frame of a tier, by whatever actions that takes.
+    ///
+    /// # Panics
+    /// If the tier has no page; there is nothing that could be done. [`Residents::used`] tells.
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions);
 
     /// Storage has the bytes of the page, which stays where it is. The caller has made sure that

@@ -9,7 +9,9 @@
 //! The time with a drain adds the write-back of what is dirty at the end, in the order of sectors and
 //! as one batch, see [`Drain`].
 //!
-//! Absolute times are only as good as the figures; ratios between policies are what they are for.
+//! Absolute times are only as good as the figures; ratios between policies are what they are for. Each
+//! set of figures says which of them were published and which are our own assumptions. So are the
+//! model's form, that nothing overlaps, and [`StorageCosts::GAP_PAGES`].
 
 use serde::{Deserialize, Serialize};
 
@@ -49,9 +51,9 @@ impl StorageCosts {
     /// Pages that may lie between two steps of which the second is no jump, the second included.
     pub const GAP_PAGES: u64 = 8;
 
-    /// An SD card of application class A1: at least 1,500 random reads and 500 random writes of
-    /// 4 KiB a second, 10 MB/s sustained writing (SD Specification 5.1); 40 MB/s reading is what
-    /// such cards print on themselves, halved.
+    /// An SD card that just meets application performance class A1 (SD Specification 5.1, SD
+    /// Association, 2016): 1,500 random reads and 500 random writes of 4 KiB a second, 10 MB/s
+    /// sustained. Assumed: 40 MB/s when reading in order, of which the class says nothing.
     pub const SD_CARD: Self = Self {
         read_page_ns: 102_000.0,
         read_jump_ns: 565_000.0,
@@ -61,8 +63,10 @@ impl StorageCosts {
         batch_writes: 1,
     };
 
-    /// A SATA solid-state disk at queue depth 1: 10,000 random reads and 20,000 random writes of
-    /// 4 KiB a second, 500 MB/s sequential (data sheets of the 2015-2020 consumer class).
+    /// A SATA solid-state disk at queue depth 1: 10,000 random reads of 4 KiB a second, 500 MB/s in
+    /// order, rounded from the data sheet of Samsung's 850 EVO (2014: 10,000, and 540 and 520
+    /// MB/s). Assumed: 20,000 random writes a second, half of the 40,000 there, for a disk that is
+    /// not fresh.
     pub const SSD: Self = Self {
         read_page_ns: 8_200.0,
         read_jump_ns: 91_800.0,
@@ -72,8 +76,10 @@ impl StorageCosts {
         batch_writes: 1,
     };
 
-    /// A disk of 7,200 turns a minute: 8.5 ms average seek and 4.17 ms half a turn (data sheets of
-    /// the desktop class), 150 MB/s; the system gathers 32 writes, the depth of a SATA queue.
+    /// A disk of 7,200 turns a minute: 8.5 ms to seek on average and 150 MB/s, as told of Seagate's
+    /// desktop disks (Barracuda 7200.14, 2012: 8.5 ms and 156 MB/s), and 4.17 ms for half a turn,
+    /// by arithmetic. Assumed: every jump takes an average seek, and the system gathers 32 writes,
+    /// the depth of a SATA queue.
     pub const HDD: Self = Self {
         read_page_ns: 27_300.0,
         read_jump_ns: 12_670_000.0,
@@ -96,14 +102,16 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// DRAM at 50 ns a line; PRAM at 100 ns a line read and 350 ns a line written (the figures of
-    /// the CLOCK-DWF paper: Lee, Bahn and Noh, IEEE Trans. Computers 63(9), 2014). The 360 ns an
-    /// operation make a 2-byte write 1/32 of a 4 KiB one, as the hybrid cache's paper measured.
+    /// DRAM at 50 ns a line; PRAM at 100 ns a line read and 350 ns a line written. The times are
+    /// assumed; that a write takes seven times as long as DRAM's is within the six to ten times
+    /// that the CLOCK-DWF paper tells of PCM (Lee, Bahn and Noh, IEEE Trans. Computers 63(9),
+    /// 2014). The 711 ns an operation of PRAM make a 2-byte write 1/32 of a 4 KiB one and a 2 KiB
+    /// write half of it, as the hybrid cache's paper measured.
     #[must_use]
     pub const fn with_storage(storage: StorageCosts) -> Self {
         Self {
             dram: MemoryCosts { operation_ns: 50.0, read_line_ns: 50.0, write_line_ns: 50.0 },
-            pram: MemoryCosts { operation_ns: 360.0, read_line_ns: 100.0, write_line_ns: 350.0 },
+            pram: MemoryCosts { operation_ns: 711.0, read_line_ns: 100.0, write_line_ns: 350.0 },
             storage,
         }
     }

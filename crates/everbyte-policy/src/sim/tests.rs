@@ -436,3 +436,13 @@ proptest! {
         }
     }
 }
+
+/// What the paper measured on a board with PRAM.
+#[test]
+fn small_writes_to_pram_are_2_to_32_times_cheaper_than_a_page() {
+    let pram = Costs::default().pram;
+    let write = |bytes: f64| pram.operation_ns + bytes / 64.0 * pram.write_line_ns;
+    let times = |bytes: f64| write(4096.0) / write(bytes);
+    assert!((31.5..32.5).contains(&times(2.0)), "{}", times(2.0));
+    assert!((1.9..2.1).contains(&times(2048.0)), "{}", times(2048.0));
+}

@@ -107,8 +107,7 @@ impl<S: Space> Paper<S> {
         self.hybrid.residents()
     }
 
-    /// What a page can have left to live, in pages that the hand over PRAM passes. `a turn` is all
-    /// pages.
+    /// Pages that a hand passes in a turn.
     pub(super) fn turn(&self) -> u64 {
         u64::from(self.turn)
     }
