@@ -19,24 +19,26 @@
 //! # Why it is never much worse
 //!
 //! Our *debt* is the PRAM bytes that we wrote, less the paper's, plus a page for each that the
-//! paper's policy has in PRAM and we in DRAM: what we would have written at most if we went over
-//! to its order of things. While the debt is within [`DEBT_SHARE`] of the paper's bytes and
-//! [`DEBT_MIN`] we do as above. Else only pages that the paper's policy has in PRAM move down, and
-//! those that it has in DRAM move up before they are written to. Neither adds to the debt: a page
-//! that moves down costs a page and is one fewer to be counted; a write in place is one of the paper's
-//! as well; and what it moves down, we count, as it does. There always is such a page, for tiers
-//! are of the same size. A step that is taken with no debt makes one of two pages at most. So on any
-//! trace our PRAM bytes are at most 1.008 times the paper's and 24 KiB.
+//! paper's policy has in PRAM and we in DRAM: what we would have written in the end if we went over
+//! to its order of things now. While the debt is within [`DEBT_SHARE`] and [`DEBT_MIN`] we do as
+//! above. Beyond it, only pages that the paper's policy has in PRAM move down, and those that it has
+//! in DRAM move up before they are written to. Then the debt does not grow: a page that moves
+//! down costs a page and is one fewer to be counted; one that moves up makes such a page do so; a write
+//! in place is one of the paper's as well; and for what the paper's policy moves down we count a
+//! page as it pays one. A page that may move down there always is: DRAM is full, has as many frames
+//! as the paper's, and lacks a page that the paper's has. A step within the bounds adds two
+//! pages at most. So, while the cache keeps its size, our PRAM bytes are at most 1.008 times the
+//! paper's and 24 KiB, whatever the trace.
 //!
-//! The same debt is what makes this slow to begin: what is saved early is little, and pays for
-//! more. On traces that fill the cache only once or twice the savings are small.
+//! The debt also makes this slow to begin: little may be owed at first, and what that saves pays for
+//! more. On traces that fill the cache once or twice only, little is saved.
 //!
-//! The argument is that by which lazy algorithms change over from one algorithm to another at a bounded
-//! cost (Blum and Burch, "On-line Learning and the Metrical Task System Problem", Machine Learning
-//! 39, 2000).
+//! To change over to another algorithm at a cost that is bounded and counted is how algorithms are
+//! combined in Blum and Burch, "On-line Learning and the Metrical Task System Problem", Machine
+//! Learning 39(1), 2000; the bound here is by the argument above, not theirs.
 //!
 //! Not for where the paper's policy caches the wrong pages: ours does as well. It keeps two
-//! directories, and an access costs about twice what it does in `hybrid`.
+//! directories, and an access costs two to three times what it does in `hybrid`.
 
 mod paper;
 
