@@ -55,9 +55,8 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const DEBT_SHARE: u64 = 125;
 /// and in bytes besides, so that the first pages decide nothing.
 const DEBT_MIN: u64 = 4 * PAGE;
-/// A page that has this many quarters of a turn to live may move down.
-const LONG_QUARTERS: u64 = 3;
-/// Pages that the hand passes because they will go soon, before it takes the last of them to go.
+/// Pages that the hand passes because they will go within a turn, before it takes the one of them
+/// that goes last.
 const PASSED_MAX: u32 = 32;
 /// Rounds of the hand that writes spare a page.
 const HEAT_MAX: u8 = 3;
@@ -223,20 +222,17 @@ impl<S: Space> Everbyte<S> {
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 
-    /// The page of DRAM that moves down.
+    /// The page of DRAM that moves down: of all pages, or in debt of those owed, one that will be
+    /// long in the cache. So what is still owed is what soon goes and is then owed no more.
     fn choose_page(&mut self) -> u32 {
-        if self.is_in_debt()
-            && let Some(page) = self.astray[0].next_around(self.hand)
-        {
-            self.hand = page + 1;
-            return page;
-        }
-        let long = self.paper.turn() * LONG_QUARTERS / 4;
+        let in_debt = self.is_in_debt();
         let (mut passed, mut best, mut best_life) = (0, 0, 0);
         loop {
-            let page = self.next_unspared();
+            let owed = if in_debt { self.astray[0].next_around(self.hand) } else { None };
+            let page = owed.unwrap_or_else(|| self.next_unspared());
+            self.hand = page + 1;
             let life = self.paper.life(page);
-            if life >= long {
+            if life >= self.paper.turn() {
                 return page;
             }
             if passed == 0 || life > best_life {

@@ -226,29 +226,34 @@ impl Model {
         [after, before].concat()
     }
 
-    fn choose(&mut self) -> u32 {
-        if self.in_debt() {
-            let theirs = |page: &u32| self.papers_tier(*page) == Tier::Pram;
+    /// The next page that may be chosen, over which the hand moves.
+    fn candidate(&mut self, in_debt: bool) -> u32 {
+        loop {
+            let theirs = |page: &u32| !in_debt || self.papers_tier(*page) == Tier::Pram;
             let page = self.from_hand().into_iter().find(theirs).expect("there always is one");
             self.hand = page + 1;
-            return page;
+            let at = self.at(page);
+            if self.pages[at].used && self.has(Rule::SpareTheUsed) && !in_debt {
+                self.pages[at].used = false;
+            } else if self.pages[at].rounds > 0 && self.has(Rule::SpareTheWritten) && !in_debt {
+                self.pages[at].rounds -= 1;
+            } else {
+                return page;
+            }
         }
+    }
+
+    fn choose(&mut self) -> u32 {
+        let in_debt = self.in_debt();
         let turn = u64::from(self.highest) + 1;
         let most = if self.has(Rule::StopLooking) { 32 } else { 64 };
         let mut seen = Vec::new();
         while seen.len() < most {
-            let page = self.from_hand()[0];
-            self.hand = page + 1;
-            let at = self.at(page);
-            if self.pages[at].used && self.has(Rule::SpareTheUsed) {
-                self.pages[at].used = false;
-            } else if self.pages[at].rounds > 0 && self.has(Rule::SpareTheWritten) {
-                self.pages[at].rounds -= 1;
-            } else if self.life(page) >= turn * 3 / 4 || !self.has(Rule::KeepWhatGoesSoon) {
+            let page = self.candidate(in_debt);
+            if self.life(page) >= turn || !self.has(Rule::KeepWhatGoesSoon) {
                 return page;
-            } else {
-                seen.push(page);
             }
+            seen.push(page);
         }
         let longest = seen.iter().map(|&page| self.life(page)).max();
         let is_longest = |page: &&u32| Some(self.life(**page)) == longest;
