@@ -220,7 +220,7 @@ impl Model {
     }
 
     /// Our pages of DRAM from the hand on, around.
-    fn from_hand(&self) -> Vec<u32> {
+    fn dram_around(&self) -> Vec<u32> {
         let dram = self.pages.iter().filter(|its| its.tier == Tier::Dram).map(|its| its.page);
         let (before, after): (Vec<u32>, Vec<u32>) = dram.partition(|&page| page < self.hand);
         [after, before].concat()
@@ -230,7 +230,7 @@ impl Model {
     fn candidate(&mut self, in_debt: bool) -> u32 {
         loop {
             let theirs = |page: &u32| !in_debt || self.papers_tier(*page) == Tier::Pram;
-            let page = self.from_hand().into_iter().find(theirs).expect("there always is one");
+            let page = self.dram_around().into_iter().find(theirs).expect("there always is one");
             self.hand = page + 1;
             let at = self.at(page);
             if self.pages[at].used && self.has(Rule::SpareTheUsed) && !in_debt {
