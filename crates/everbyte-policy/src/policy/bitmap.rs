@@ -106,41 +106,6 @@ impl Bitmap {
         None
     }
 
-    /// The largest number that is below `end`.
-    #[inline]
-    #[must_use]
-    pub fn last_below(&self, end: u32) -> Option<u32> {
-        let at = (end as usize / 64).min(self.words.len() - 1);
-        let bits = end as usize - at * 64;
-        let mask = if bits < 64 { (1 << bits) - 1 } else { u64::MAX };
-        let rest = self.words[at] & mask;
-        if rest != 0 {
-            return u32::try_from(at * 64).ok().map(|first| first + rest.ilog2());
-        }
-        self.last_above(at)
-    }
-
-    /// The largest number in a word before word `at`, which there is.
-    fn last_above(&self, mut at: usize) -> Option<u32> {
-        for (height, level) in self.upper.iter().enumerate() {
-            let rest = level[at / 64] & ((1 << (at % 64)) - 1);
-            if rest != 0 {
-                return Some(self.descend_last(height, at / 64 * 64 + rest.ilog2() as usize));
-            }
-            at /= 64;
-        }
-        None
-    }
-
-    /// The largest number below bit `at` of an upper level.
-    fn descend_last(&self, height: usize, mut at: usize) -> u32 {
-        for level in self.upper[..height].iter().rev() {
-            at = at * 64 + level[at].ilog2() as usize;
-        }
-        at = at * 64 + self.words[at].ilog2() as usize;
-        u32::try_from(at).expect("only numbers below a u32 limit are put in")
-    }
-
     /// The smallest number below bit `at` of an upper level.
     fn descend(&self, height: usize, mut at: usize) -> u32 {
         for level in self.upper[..height].iter().rev() {
@@ -179,9 +144,6 @@ mod tests {
                 prop_assert_eq!(bitmap.contains(number), model.contains(&number));
                 for from in [number, 0, number / 2, number.saturating_add(1)] {
                     prop_assert_eq!(bitmap.next(from), model.range(from..).next().copied());
-                    let end = from.min(limit);
-                    let last = model.range(..end).next_back().copied();
-                    prop_assert_eq!(bitmap.last_below(end), last);
                 }
             }
         }

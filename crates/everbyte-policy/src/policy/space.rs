@@ -44,14 +44,6 @@ pub trait PageSet {
     /// The first page that is not before `from`.
     fn next(&self, from: u32) -> Option<u32>;
 
-    /// The last page that is before `end`.
-    fn last_below(&self, end: u32) -> Option<u32>;
-
-    /// The last page that is before `end`, else the last of all.
-    fn last_around(&self, end: u32) -> Option<u32> {
-        self.last_below(end).or_else(|| self.last_below(u32::MAX))
-    }
-
     /// The first page that is not before `from`, else the first of all.
     fn next_around(&self, from: u32) -> Option<u32> {
         self.next(from).or_else(|| self.next(0))
@@ -123,11 +115,6 @@ impl PageSet for Bitmap {
     fn next(&self, from: u32) -> Option<u32> {
         Self::next(self, from)
     }
-
-    #[inline]
-    fn last_below(&self, end: u32) -> Option<u32> {
-        Self::last_below(self, end)
-    }
 }
 
 /// Any pages, in hash maps and B-trees.
@@ -176,10 +163,6 @@ impl PageSet for BTreeSet<u32> {
 
     fn next(&self, from: u32) -> Option<u32> {
         self.range(from..).next().copied()
-    }
-
-    fn last_below(&self, end: u32) -> Option<u32> {
-        self.range(..end).next_back().copied()
     }
 }
 
