@@ -4,6 +4,7 @@
 //! `unsafe` is confined to two modules, which opt in: raw memory and the C library.
 
 mod baselines;
+mod cache;
 mod consistency;
 mod environment;
 mod measure;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::cache::command::{CacheArgs, cache};
 use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
 use crate::publish::Output;
@@ -55,6 +57,7 @@ enum Suite {
     /// The block volume, in process and over NBD.
     Block(BlockArgs),
     Consistency(ConsistencyArgs),
+    Cache(CacheArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
     /// Kills TPC-C in the midst of transactions and judges what is there.
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().suite {
         Suite::Block(args) => block(&args),
         Suite::Consistency(args) => consistency(&args),
+        Suite::Cache(args) => cache(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),

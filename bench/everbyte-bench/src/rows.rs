@@ -43,6 +43,13 @@ pub(crate) mod metric {
     pub(crate) const SCALING: &str = "rate_to_one_thread";
     pub(crate) const SERVER_CPU: &str = "server_cpu";
     pub(crate) const MEDIA_BYTES: &str = "media_bytes_per_byte";
+    pub(crate) const TO_BACKING: &str = "rate_to_backing";
+    pub(crate) const COUNTED_RATE: &str = "counted_rate";
+    pub(crate) const COUNTED_TO_BACKING: &str = "counted_rate_to_backing";
+    /// Of `COUNTED_TO_BACKING`: what it would be if nothing took time but misses.
+    pub(crate) const BOUND: &str = "counted_rate_to_backing_at_most";
+    pub(crate) const HITS: &str = "hits";
+    pub(crate) const HITS_SIMULATED: &str = "hits_simulated";
     pub(crate) const SKIPPED: &str = "skipped";
 }
 

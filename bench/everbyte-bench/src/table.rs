@@ -44,6 +44,15 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
         text += &format!("{:>9.1} k/s", row.value.unwrap_or(0.0) / 1e3);
     }
     let shown = [
+        (metric::COUNTED_RATE, "/s counted"),
+        (metric::COUNTED_TO_BACKING, "x backing counted"),
+        (metric::BOUND, "x at most"),
+        (metric::TO_BACKING, "x backing timed"),
+        (metric::HITS, "% hits"),
+        (metric::HITS_SIMULATED, "% simulated"),
+        ("scm_bytes", "B scm"),
+        ("counted_p50", "us p50"),
+        ("counted_p99", "us p99"),
         (metric::TO_FLOOR, "x floor"),
         (metric::CPU_TO_FLOOR, "x floor's cpu"),
         (metric::TO_NULL, "of null"),
@@ -66,7 +75,14 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
     for (name, words) in shown {
         if let Some(value) = find(name).and_then(|row: &Row| row.value) {
             text += &match name {
-                metric::SERVER_CPU | "log_bytes" | "tpmc" | "best_threshold" => {
+                metric::SERVER_CPU
+                | metric::COUNTED_RATE
+                | "scm_bytes"
+                | "counted_p50"
+                | "counted_p99"
+                | "log_bytes"
+                | "tpmc"
+                | "best_threshold" => {
                     format!("  {value:.0} {words}")
                 }
                 _ => format!("  {value:.2} {words}"),

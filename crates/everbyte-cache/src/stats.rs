@@ -40,6 +40,8 @@ pub struct CacheStats {
     pub misses: u64,
     /// Pages fetched from storage.
     pub fetched_pages: u64,
+    /// Reads of storage that they were fetched by.
+    pub fetches: u64,
     /// Bytes that requests wrote to storage-class memory in place.
     pub scm_bytes_in_place: u64,
     /// Bytes written to storage-class memory because a page came or moved there.

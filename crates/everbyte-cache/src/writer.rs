@@ -80,6 +80,17 @@ fn run(cache: &Cache, is_stopping: &AtomicBool) {
 }
 
 impl Cache {
+    /// Writes back what a [`Writer`] would write now, on the caller's thread; says whether
+    /// anything was due. For those who want the same to happen in every run.
+    ///
+    /// # Errors
+    /// The storage's or the volume's; pages that were not written stay dirty.
+    pub fn write_back_due(&self) -> Result<bool, DeviceError> {
+        let Some(work) = self.next_work() else { return Ok(false) };
+        self.write_down(&work, &AtomicBool::new(false))?;
+        Ok(true)
+    }
+
     fn next_work(&self) -> Option<Choice> {
         self.work_in(&self.state.lock())
     }

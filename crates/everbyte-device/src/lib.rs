@@ -17,7 +17,7 @@ mod socket;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
-pub use delay::{DelayDevice, DiskCosts};
+pub use delay::{DelayDevice, DiskCosts, StepCosts};
 pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
 pub use fault::{FaultDevice, Faults};
 pub use file::{FileDevice, FileDeviceError};

@@ -59,4 +59,12 @@ impl PageTrace {
     pub fn pages(&self) -> usize {
         self.addresses.len()
     }
+
+    /// The number of the page that lies at `address`; `None` if the trace does not touch it. So a
+    /// request can be placed on a device that has the trace's pages and nothing else.
+    #[must_use]
+    pub fn number_of(&self, address: PageAddress) -> Option<PageNo> {
+        let at = self.addresses.binary_search(&address).ok()?;
+        u32::try_from(at).ok().map(PageNo)
+    }
 }

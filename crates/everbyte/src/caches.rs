@@ -209,6 +209,7 @@ fn status(settings: &Settings, stats: &CacheStats) -> CacheStatus {
         ("hits_scm", stats.hits_scm),
         ("misses", stats.misses),
         ("fetched_pages", stats.fetched_pages),
+        ("fetches", stats.fetches),
         ("scm_bytes_in_place", stats.scm_bytes_in_place),
         ("scm_bytes_moved", stats.scm_bytes_moved),
         ("scm_bytes_shadow", stats.scm_bytes_shadow),

@@ -1,68 +1,143 @@
 //! The same requests through the simulator and through the cache: the same decisions.
+//!
+//! Without write-back of pages that are still cached the two agree in every count, to the last
+//! one: a policy is told of the same accesses in the same order, and dirty pages that it gives up
+//! wait aside, where it does not see them. In use there are three differences, none of which the
+//! simulator knows:
+//!
+//! - Pages that are written back because many are dirty are clean from then on, and a policy that
+//!   gives up clean pages first chooses others. The second test bounds what that makes of hits: at
+//!   most half a point. Only `hybrid` in a small cache gains more by it, three quarters of a point
+//!   on `mixed`: what it takes for dirty, and so keeps, is clean and goes.
+//! - While the pool is full a page stays in DRAM that the policy believes to be in memory; a clean
+//!   one may have to leave. The cache counts as the policy believes, so hits differ only if so
+//!   many pages are stranded that some go.
+//! - After a restart the policy learns of the pages in the order of sectors.
 
 use std::sync::Arc;
 
-use everbyte_cache::Settings;
+use everbyte_cache::{Cache, CacheStats, Settings};
 use everbyte_device::{BlockDevice, Fua, MemoryDevice};
-use everbyte_policy::sim::{Spec, run};
-use everbyte_policy::{Access, Op, PageAddress, PageNo, PageTrace};
+use everbyte_policy::sim::{Kind, Outcome, Spec, run};
+use everbyte_policy::trace::generate::{GenerateOptions, Workload, generate};
+use everbyte_policy::trace::{PageLimits, PageTraceBuilder, Request, RequestOp};
+use everbyte_policy::{PageAddress, PageTrace};
 
-use crate::{Dice, PAGE, POLICIES, medium, open, settings};
+use crate::{PAGE, POLICIES, medium, open, settings};
 
-const PAGES: u64 = 300;
+/// Requests taken of each workload: enough for several times the smallest cache.
+const REQUESTS: usize = 8000;
 
-/// Accesses of which most go to few pages, reads and small and large writes.
-fn accesses() -> Vec<Access> {
-    let mut dice = Dice(11);
-    let access = |_| {
-        let range = if dice.below(4) == 0 { PAGES } else { 40 };
-        let page = dice.below(range) * dice.below(range) / range;
-        let (op, len) = match dice.below(6) {
-            0..=2 => (Op::Read, 4096),
-            3 | 4 => (Op::Write, 1 + dice.below(512)),
-            _ => (Op::Write, 4096),
-        };
-        let start = dice.below(4097 - len);
-        let short = |number: u64| u16::try_from(number).unwrap();
-        Access {
-            page: PageNo(u32::try_from(page).unwrap()),
-            start: short(start),
-            len: short(len),
-            op,
+/// Sizes in percent of what the requests touch.
+const PERCENT: [u32; 4] = [10, 30, 60, 100];
+
+/// A workload's first requests, placed on a device that has the pages that they touch.
+struct Stream {
+    requests: Vec<Request>,
+    pages: PageTrace,
+}
+
+impl Stream {
+    fn new(workload: Workload) -> Self {
+        let mut requests = Vec::new();
+        let options = GenerateOptions { seed: 5, ..GenerateOptions::default() };
+        generate(workload, &options, &mut |request, _| {
+            requests.push(*request);
+            Ok(())
+        })
+        .unwrap();
+        requests.truncate(REQUESTS);
+        requests.retain(|request| request.len > 0);
+        let mut builder = PageTraceBuilder::new(PageLimits::default());
+        requests.iter().for_each(|request| builder.push(request).unwrap());
+        let pages = builder.finish();
+        for request in &mut requests {
+            let address = PageAddress { device: request.file, page: request.offset / PAGE };
+            let number = pages.number_of(address).unwrap();
+            request.offset = u64::from(number.0) * PAGE + request.offset % PAGE;
         }
-    };
-    (0..6000).map(access).collect()
+        Self { requests, pages }
+    }
+
+    fn specs(&self) -> impl Iterator<Item = Spec> {
+        let pages = u32::try_from(self.pages.pages()).unwrap();
+        PERCENT.into_iter().map(move |percent| Spec::new(pages * percent / 100).unwrap())
+    }
+
+    /// Plays the requests; calls `after` after each.
+    fn play(&self, policy: Kind, spec: &Spec, after: impl Fn(&Cache)) -> CacheStats {
+        let (capacity, size_bytes) = (spec.capacity(), self.pages.pages() as u64 * PAGE);
+        let settings =
+            Settings { policy, ..settings(size_bytes, capacity.dram.into(), capacity.pram.into()) };
+        let storage = Arc::new(MemoryDevice::new(size_bytes));
+        let blocks = settings.memory_bytes_max() / PAGE + 1024;
+        let cache = open(&medium(blocks, &settings), storage).unwrap();
+        let mut buffer = vec![5; 1 << 20];
+        for request in &self.requests {
+            let bytes = &mut buffer[..usize::try_from(request.len).unwrap()];
+            match request.op {
+                RequestOp::Read => cache.read(request.offset, bytes).unwrap(),
+                RequestOp::Write => cache.write(request.offset, bytes, Fua::No).unwrap(),
+                other => panic!("the workloads have no {other:?}"),
+            }
+            after(&cache);
+        }
+        cache.stats()
+    }
+}
+
+const WORKLOADS: [Workload; 3] = [Workload::Webserver, Workload::Web, Workload::Mixed];
+
+/// Everything that both count.
+fn expect_the_same(what: &str, done: &CacheStats, said: &Outcome) {
+    let (reads, writes) = (said.reads, said.writes);
+    assert_eq!(done.hits_dram, reads.dram + writes.dram, "{what}");
+    assert_eq!(done.hits_scm, reads.pram + writes.pram, "{what}");
+    assert_eq!(done.misses, reads.missed + writes.missed, "{what}");
+    let done: Vec<_> = done
+        .actions
+        .iter()
+        .map(|count| (count.action.replace("scm", "pram"), count.reason.clone(), count.count))
+        .collect();
+    let said = said.actions.iter().map(|c| (c.action.clone(), c.reason.clone(), c.count));
+    assert_eq!(done, said.collect::<Vec<_>>(), "{what}");
 }
 
 #[test]
-fn the_cache_does_what_the_simulator_says() {
-    let accesses = accesses();
-    let addresses = (0..PAGES).map(|page| PageAddress { device: 0, page }).collect();
-    let requests = accesses.len() as u64;
-    let trace = PageTrace { accesses: accesses.clone(), addresses, requests };
-    for policy in POLICIES {
-        for pages in [16, 40, 120] {
-            let spec = Spec::new(pages).unwrap();
-            let said = run(policy, &spec, &trace);
-            let capacity = spec.capacity();
-            let settings = Settings {
-                policy,
-                ..settings(PAGES * PAGE, capacity.dram.into(), capacity.pram.into())
-            };
-            let storage = Arc::new(MemoryDevice::new(PAGES * PAGE));
-            let cache = open(&medium(1024, &settings), storage).unwrap();
-            let mut buffer = vec![5; 4096];
-            for access in &accesses {
-                let at = u64::from(access.page.0) * PAGE + u64::from(access.start);
-                let bytes = &mut buffer[..usize::from(access.len)];
-                match access.op {
-                    Op::Read => cache.read(at, bytes).unwrap(),
-                    Op::Write => cache.write(at, bytes, Fua::No).unwrap(),
-                }
+fn without_write_back_the_cache_does_exactly_what_the_simulator_says() {
+    for workload in WORKLOADS {
+        let stream = Stream::new(workload);
+        for policy in POLICIES {
+            for spec in stream.specs() {
+                let said = run(policy, &spec, &stream.pages);
+                let done = stream.play(policy, &spec, |_| ());
+                let what = format!("{workload}, {policy}, {} pages", spec.pages);
+                expect_the_same(&what, &done, &said);
+                assert_eq!((done.memory_errors, done.storage_errors), (0, 0), "{what}");
             }
-            let done = cache.stats();
-            let difference = done.hits().abs_diff(said.hits()) * 1000 / requests;
-            assert!(difference <= 5, "{policy}, {pages}: {} hits said, {done:?}", said.hits());
+        }
+    }
+}
+
+/// At most half a point of hits fewer than the simulator says; and not more either, but for the
+/// case that the head of this file tells.
+#[test]
+fn with_write_back_hits_are_within_half_a_point() {
+    for workload in WORKLOADS {
+        let stream = Stream::new(workload);
+        let accesses = stream.pages.accesses.len() as u64;
+        for policy in [Kind::Everbyte, Kind::Hybrid, Kind::ClockMigration, Kind::FourQueue] {
+            for spec in stream.specs() {
+                let said = run(policy, &spec, &stream.pages).hits();
+                let stats = stream.play(policy, &spec, |cache| {
+                    cache.write_back_due().unwrap();
+                });
+                let done = stats.hits();
+                let is_the_case = (workload, policy) == (Workload::Mixed, Kind::Hybrid);
+                let more_max = if is_the_case { accesses / 100 } else { accesses / 200 };
+                let what = format!("{workload}, {policy}, {} pages: {said} hits said", spec.pages);
+                assert!(done + accesses / 200 >= said && done <= said + more_max, "{what}, {done}");
+            }
         }
     }
 }

@@ -158,6 +158,8 @@ mod tests {
         let address = |device, page| PageAddress { device, page };
         assert_eq!(trace.addresses, [address(0, 2), address(1, 0), address(1, 1), address(1, 2)]);
         assert_eq!((trace.requests, trace.pages()), (3, 4));
+        let numbers = [address(0, 2), address(1, 2), address(1, 3)].map(|at| trace.number_of(at));
+        assert_eq!(numbers, [Some(PageNo(0)), Some(PageNo(3)), None]);
     }
 
     #[test]

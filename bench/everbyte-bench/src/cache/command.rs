@@ -1,0 +1,109 @@
+//! `everbyte-bench cache`: the command line of the suite.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Part, Settings, Speed, report, run};
+use crate::environment::Environment;
+use crate::publish::{self, Output};
+use crate::rows::Results;
+
+/// Requests, sizes and rounds of a smoke test.
+const QUICK_REQUESTS: u64 = 3000;
+const QUICK_PERCENTS: [u32; 2] = [20, 80];
+const QUICK_ROUNDS: usize = 1;
+const QUICK_SLICE_S: f64 = 0.05;
+
+/// Compares the hybrid cache, by policy and size, with the storage behind it, which is as slow as a
+/// disk, and with a plain cache in DRAM.
+///
+/// Every figure of a whole workload is counted, not waited for: only processor time differs from run
+/// to run. Slices of real time come besides. The workloads are those of 'everbyte sim generate',
+/// placed on a device that has the pages which they touch.
+#[derive(clap::Args)]
+pub(crate) struct CacheArgs {
+    /// A smoke test of a few seconds. Its figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+    /// What the storage is as slow as.
+    #[arg(long, value_enum, default_value = "hdd")]
+    storage: Speed,
+    /// A trace to play besides, in any format that 'everbyte sim' reads. Its pages must fit into
+    /// memory.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Play at most so many requests of each generated workload.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1000..))]
+    requests: Option<u64>,
+    /// Sizes of the caches, in percent of what the workload touches. A quarter of each is DRAM.
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT,...",
+          default_value = "10,20,30,40,50,60,70,80,90,100",
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    sizes: Vec<u32>,
+    /// Clients in timed slices, each of which waits for an answer before it asks again.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    clients: u16,
+    /// Rounds of timed slices; figures are medians over them.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeats: u16,
+    /// Seconds that each subject gets for each workload in each round.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Where the storage's files go.
+    #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Measure only where subject and workload, as they are named in the results, contain these
+    /// words; the storage alone is measured besides.
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    filter: String,
+    /// Parts to leave out.
+    #[arg(long, value_enum, value_name = "PART")]
+    skip: Vec<Part>,
+}
+
+/// Runs the suite.
+///
+/// # Errors
+/// What fails.
+pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
+    let stop = publish::stop_flag()?;
+    let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
+    let folder = folder.with_context(|| format!("cannot use {}", args.folder.display()))?;
+    let progress = publish::progress_bar()?;
+    let (requests, mut percents, rounds, slice_s) = match args.quick {
+        true => (Some(QUICK_REQUESTS), QUICK_PERCENTS.to_vec(), QUICK_ROUNDS, QUICK_SLICE_S),
+        false => (args.requests, args.sizes.clone(), usize::from(args.repeats), args.seconds),
+    };
+    percents.sort_unstable();
+    percents.dedup();
+    let settings = Settings {
+        folder: folder.path().to_owned(),
+        speed: args.storage,
+        requests,
+        percents,
+        clients: usize::from(args.clients),
+        rounds: if args.skip.contains(&Part::Timed) { 0 } else { rounds },
+        slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
+        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        stop: &stop,
+        progress: &progress,
+    };
+    let streams = run::streams(&args.skip, args.trace.as_deref(), &settings)?;
+    ensure!(!streams.is_empty(), "every workload was left out, and there is no --trace");
+    let largest = streams.iter().map(super::stream::Stream::size_bytes).max().unwrap_or(0);
+    let mut environment = Environment::new(&args.folder, largest, rounds, slice_s);
+    environment.medium = format!(
+        "anonymous memory, flushed as persistent memory must be; storage as slow as {:?}",
+        args.storage
+    );
+    let rows = run::run(&streams, &settings)?;
+    let results = Results { suite: "cache", environment, rows };
+    progress.finish_and_clear();
+    let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+    let figures = report::figures(&names, &settings.percents);
+    args.output.publish("Everbyte: the hybrid cache", &results, &figures)
+}

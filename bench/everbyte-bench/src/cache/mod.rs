@@ -1,0 +1,94 @@
+//! The suite of the hybrid cache: generated workloads and traces over storage that is as slow as a
+//! disk, alone, behind our cache by policy and size, and behind a plain LRU cache in DRAM.
+//!
+//! Two ways to see the same requests. *Counted*: one client, from a cold cache, the storage's time
+//! counted and not waited for, write-back by the client whenever a writer would begin; everything
+//! but processor time is the same in every run. *Timed*: after that, with a warm cache, a writer in
+//! the background and a storage that takes its time, a slice in each round.
+
+pub(crate) mod command;
+mod lru;
+mod report;
+mod run;
+mod storage;
+mod stream;
+mod subject;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use everbyte_device::DiskCosts;
+use everbyte_policy::trace::generate::Workload;
+use indicatif::ProgressBar;
+
+/// Parts of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// The generated webserver workload.
+    Webserver,
+    /// The generated browser workload.
+    Web,
+    /// The generated workload of several mobile programs.
+    Mixed,
+    /// Slices of real time; counts remain.
+    Timed,
+}
+
+impl Part {
+    /// The workloads, by the part that they are.
+    const WORKLOADS: [(Self, Workload); 3] = [
+        (Self::Webserver, Workload::Webserver),
+        (Self::Web, Workload::Web),
+        (Self::Mixed, Workload::Mixed),
+    ];
+}
+
+/// What the storage is as slow as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Speed {
+    /// A disk of 7200 turns a minute.
+    Hdd,
+    /// A SATA solid-state disk.
+    Ssd,
+    /// An SD card.
+    Sd,
+}
+
+impl Speed {
+    fn costs(self) -> DiskCosts {
+        match self {
+            Self::Hdd => DiskCosts::HDD,
+            Self::Ssd => DiskCosts::SSD,
+            Self::Sd => DiskCosts::SD_CARD,
+        }
+    }
+}
+
+/// How to run.
+pub(crate) struct Settings<'a> {
+    /// A folder for the storage's file.
+    pub(crate) folder: PathBuf,
+    pub(crate) speed: Speed,
+    /// Requests of each generated workload; `None` for as many as it has.
+    pub(crate) requests: Option<u64>,
+    /// Sizes of the caches in percent of what the workload touches, ascending.
+    pub(crate) percents: Vec<u32>,
+    /// Clients at a time in timed slices.
+    pub(crate) clients: usize,
+    /// Rounds of timed slices; 0 for none.
+    pub(crate) rounds: usize,
+    pub(crate) slice: Duration,
+    /// Words that subject and workload must contain.
+    pub(crate) filter: Vec<String>,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) progress: &'a ProgressBar,
+}
+
+impl Settings<'_> {
+    fn wants(&self, subject: &str, workload: &str) -> bool {
+        let joined = format!("{subject} {workload}");
+        self.filter.iter().all(|word| joined.contains(word.as_str()))
+    }
+}

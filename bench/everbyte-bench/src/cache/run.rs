@@ -1,0 +1,306 @@
+//! Playing streams on subjects, and the rows that this makes.
+//!
+//! Invariants: counted figures are of one client and all requests, from a cold cache; in a timed
+//! round every subject begins at the same request, one subject right after the other, and ratios
+//! are of the same round.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use everbyte_device::{BlockDevice, Fua};
+use everbyte_policy::sim::{self, Spec};
+use everbyte_policy::trace::{Request, RequestOp};
+
+use super::storage::Storage;
+use super::stream::Stream;
+use super::subject::{BACKING, Counted, Front, Subject};
+use super::{Part, Settings};
+use crate::rows::{Row, metric};
+use crate::stats::{as_f64, summarise};
+
+/// What all requests made of a subject, one after the other.
+struct Whole {
+    /// Processor time and the storage's, one after the other.
+    elapsed: Duration,
+    /// Time of the storage.
+    storage: Duration,
+    /// What its reads would have taken, had there been no write between them.
+    reads_alone: Duration,
+    reads: u64,
+    latencies: Latencies,
+    counted: Option<Counted>,
+}
+
+/// What a slice of time showed.
+struct Slice {
+    per_second: f64,
+    latencies: Latencies,
+}
+
+/// Latencies in microseconds, ascending.
+struct Latencies(Vec<f64>);
+
+impl Latencies {
+    fn new(mut all: Vec<f64>) -> Self {
+        all.sort_by(f64::total_cmp);
+        Self(all)
+    }
+
+    /// The one that `percent` of all are not above.
+    fn percentile(&self, percent: usize) -> f64 {
+        let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
+        self.0.get(rank).copied().unwrap_or(0.0)
+    }
+}
+
+/// One subject at one stream and size.
+struct Cell {
+    front: Front,
+    spec: Spec,
+    workload: String,
+    subject: Subject,
+    whole: Whole,
+    slices: Vec<Slice>,
+}
+
+/// Measures everything that `settings` want of `streams`.
+///
+/// # Errors
+/// A subject's, or it is to stop.
+pub(crate) fn run(streams: &[Stream], settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for stream in streams {
+        let wanted = wanted(stream, settings)?;
+        if wanted.len() < 2 {
+            continue;
+        }
+        let steps = wanted.len() * (1 + settings.rounds);
+        settings.progress.inc_length(steps as u64);
+        let mut cells = Vec::new();
+        for (front, spec, workload) in wanted {
+            let what = format!("{}: {workload}", front.name());
+            settings.progress.set_message(what.clone());
+            let path = settings.folder.join(format!("{}-{}", stream.name, cells.len()));
+            let storage = Storage::new(&path, stream.size_bytes(), settings.speed.costs())?;
+            let subject = Subject::new(front, storage, &spec)?;
+            let whole = play_all(&subject, stream, settings).context(what)?;
+            cells.push(Cell { front, spec, workload, subject, whole, slices: Vec::new() });
+            settings.progress.inc(1);
+        }
+        for round in 0..settings.rounds {
+            for cell in &mut cells {
+                settings.progress.set_message(format!("{}: {}", cell.front.name(), cell.workload));
+                cell.slices.push(play_slice(&cell.subject, stream, settings, round)?);
+                settings.progress.inc(1);
+            }
+        }
+        let backing = &cells[0];
+        for cell in &cells {
+            rows.extend(rows_of(cell, backing, stream)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// The subjects of a stream, the storage alone first.
+fn wanted(stream: &Stream, settings: &Settings<'_>) -> Result<Vec<(Front, Spec, String)>> {
+    let smallest = Spec::new(2)?;
+    let mut wanted = vec![(Front::Nothing, smallest, stream.name.clone())];
+    for &percent in &settings.percents {
+        let workload = workload(&stream.name, percent);
+        for front in Front::CACHES {
+            if settings.wants(&front.name(), &workload) {
+                wanted.push((front, Spec::new(stream.cache_pages(percent)?)?, workload.clone()));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// The name of a stream before a cache of `percent` of its pages.
+pub(crate) fn workload(stream: &str, percent: u32) -> String {
+    format!("{stream}, cache of {percent}%")
+}
+
+fn ask(device: &dyn BlockDevice, request: &Request, buffer: &mut [u8]) -> Result<()> {
+    let bytes = &mut buffer[..usize::try_from(request.len).unwrap_or(0)];
+    match request.op {
+        RequestOp::Read => device.read(request.offset, bytes)?,
+        RequestOp::Write | RequestOp::Zero => device.write(request.offset, bytes, Fua::No)?,
+        RequestOp::Flush => device.flush()?,
+        RequestOp::Trim => {}
+    }
+    Ok(())
+}
+
+fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Result<Whole> {
+    let (device, storage) = (subject.device(), &subject.storage);
+    let mut buffer = vec![1; stream.longest];
+    let mut latencies = Vec::with_capacity(stream.requests.len());
+    let mut elapsed = Duration::ZERO;
+    for request in &stream.requests {
+        if settings.stop.load(Ordering::Relaxed) {
+            bail!("stopped");
+        }
+        let (start, spent) = (Instant::now(), storage.spent());
+        if request.op == RequestOp::Flush {
+            device.flush()?;
+        } else {
+            ask(device, request, &mut buffer)?;
+        }
+        let answered = start.elapsed() + (storage.spent() - spent);
+        subject.write_back_due()?;
+        elapsed += start.elapsed() + (storage.spent() - spent);
+        latencies.push(answered.as_secs_f64() * 1e6);
+    }
+    Ok(Whole {
+        elapsed,
+        storage: storage.spent(),
+        reads_alone: storage.reads_alone(),
+        reads: storage.read_requests(),
+        latencies: Latencies::new(latencies),
+        counted: subject.counted(),
+    })
+}
+
+/// Plays for a slice of time, from a part of the stream that the round says.
+fn play_slice(
+    subject: &Subject,
+    stream: &Stream,
+    settings: &Settings<'_>,
+    round: usize,
+) -> Result<Slice> {
+    let first = stream.requests.len() * round / settings.rounds.max(1);
+    let next = AtomicUsize::new(first);
+    let latencies = Mutex::new(Vec::new());
+    subject.storage.set_waits(true);
+    let writer = subject.writer()?;
+    let start = Instant::now();
+    let client = || -> Result<()> {
+        let (mut buffer, mut own) = (vec![1; stream.longest], Vec::new());
+        while start.elapsed() < settings.slice {
+            if settings.stop.load(Ordering::Relaxed) {
+                bail!("stopped");
+            }
+            let at = next.fetch_add(1, Ordering::Relaxed) % stream.requests.len();
+            let asked = Instant::now();
+            ask(subject.device(), &stream.requests[at], &mut buffer)?;
+            own.push(asked.elapsed().as_secs_f64() * 1e6);
+        }
+        latencies.lock().map_err(|_| anyhow!("another client panicked"))?.extend(own);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..settings.clients).map(|_| scope.spawn(client)).collect();
+        let done = clients
+            .into_iter()
+            .map(|client| client.join().map_err(|_| anyhow!("a client panicked")).flatten());
+        done.collect::<Result<Vec<()>>>()
+    })?;
+    let elapsed = start.elapsed();
+    drop(writer);
+    subject.storage.set_waits(false);
+    let all = latencies.into_inner().map_err(|_| anyhow!("a client panicked"))?;
+    let per_second = as_f64(all.len() as u64) / elapsed.as_secs_f64();
+    Ok(Slice { per_second, latencies: Latencies::new(all) })
+}
+
+/// Rows of one cell while they are made.
+struct Rows<'c> {
+    cell: &'c Cell,
+    all: Vec<Row>,
+}
+
+impl Rows<'_> {
+    fn push(&mut self, metric: &'static str, unit: &'static str, figures: &[f64]) {
+        let (value, spread) = match figures {
+            [one] => (Some(*one).filter(|one| one.is_finite()), None),
+            many => match summarise(many) {
+                Some((median, spread)) => (Some(median), Some(spread)),
+                None => return,
+            },
+        };
+        if value.is_none() {
+            return;
+        }
+        let (subject, workload) = (self.cell.front.name(), self.cell.workload.clone());
+        self.all.push(Row { subject, workload, metric, value, unit, spread, note: None });
+    }
+}
+
+fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
+    let mut rows = Rows { cell, all: Vec::new() };
+    let requests = stream.requests.len() as u64;
+    let (whole, alone) = (&cell.whole, &backing.whole);
+    let share = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / as_f64(requests);
+    rows.push(metric::COUNTED_RATE, "1/s", &[as_f64(requests) / whole.elapsed.as_secs_f64()]);
+    rows.push("storage_time", "us/request", &[each(whole.storage)]);
+    rows.push("storage_reads", "1/request", &[as_f64(whole.reads) / as_f64(requests)]);
+    rows.push("counted_p50", "us", &[whole.latencies.percentile(50)]);
+    rows.push("counted_p99", "us", &[whole.latencies.percentile(99)]);
+    if cell.front.name() != BACKING {
+        let speed_up = share(alone.elapsed, whole.elapsed);
+        let bound = share(alone.storage, whole.reads_alone);
+        rows.push(metric::COUNTED_TO_BACKING, "ratio", &[speed_up]);
+        rows.push(metric::BOUND, "ratio", &[bound]);
+        rows.push("share_of_bound", "ratio", &[speed_up / bound]);
+    }
+    if let Some(counted) = &whole.counted {
+        let percent = |part: u64, all: u64| as_f64(part) * 100.0 / as_f64(all.max(1));
+        rows.push(metric::HITS, "%", &[percent(counted.hits, counted.accesses)]);
+        if let Some((kind, spec)) = cell.front.simulated(&cell.spec)? {
+            let said = sim::run(kind, &spec, &stream.pages);
+            rows.push(metric::HITS_SIMULATED, "%", &[said.hit_ratio() * 100.0]);
+        }
+        let per_request = |count: u64| as_f64(count) / as_f64(requests);
+        if let Some(bytes) = counted.scm_bytes {
+            rows.push("scm_bytes", "B/request", &[per_request(bytes)]);
+        }
+        rows.push("pages_written_back", "1/request", &[per_request(counted.written_back)]);
+        rows.push("write_back_runs", "1/request", &[per_request(counted.runs)]);
+    }
+    let of = |figure: &dyn Fn(&Slice) -> f64| cell.slices.iter().map(figure).collect::<Vec<_>>();
+    rows.push(metric::RATE, "1/s", &of(&|slice| slice.per_second));
+    rows.push("p50", "us", &of(&|slice| slice.latencies.percentile(50)));
+    rows.push("p99", "us", &of(&|slice| slice.latencies.percentile(99)));
+    if cell.front.name() != BACKING {
+        let pairs = cell.slices.iter().zip(&backing.slices);
+        let ratios: Vec<f64> = pairs.map(|(own, base)| own.per_second / base.per_second).collect();
+        rows.push(metric::TO_BACKING, "ratio", &ratios);
+    }
+    Ok(rows.all)
+}
+
+/// The streams of the parts that are wanted, and the trace, if there is one.
+///
+/// # Errors
+/// The trace's.
+pub(crate) fn streams(
+    skip: &[Part],
+    trace: Option<&std::path::Path>,
+    settings: &Settings<'_>,
+) -> Result<Vec<Stream>> {
+    let parts = Part::WORKLOADS.iter().filter(|(part, _)| !skip.contains(part));
+    let generated = parts.map(|(_, workload)| Stream::generated(*workload, settings.requests));
+    let mut streams = generated.collect::<Result<Vec<_>>>()?;
+    if let Some(path) = trace {
+        streams.push(Stream::from_file(path)?);
+    }
+    Ok(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_there_is() {
+        let latencies = Latencies::new((1..=200_u32).rev().map(f64::from).collect());
+        assert!((latencies.percentile(50) - 100.0).abs() < 1e-9);
+        assert!((latencies.percentile(99) - 198.0).abs() < 1e-9);
+        assert!(Latencies::new(Vec::new()).percentile(99).abs() < 1e-9);
+    }
+}

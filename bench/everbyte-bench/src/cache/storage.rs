@@ -1,0 +1,101 @@
+//! The storage behind a cache: a file, as slow as a disk, that also says what its reads would take
+//! if it had nothing else to do.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use everbyte_device::{
+    BlockDevice, DelayDevice, DeviceError, DiskCosts, Extent, FileDevice, Fua, Geometry, Hole,
+    MemoryDevice,
+};
+
+/// See the module's head.
+pub(crate) struct Storage {
+    slow: DelayDevice,
+    /// Is asked to read whatever is read, and never to write.
+    reads: DelayDevice,
+    read_requests: AtomicU64,
+}
+
+impl Storage {
+    /// A storage of `size_bytes` in a new file at `path`. It counts its time and takes none.
+    ///
+    /// # Errors
+    /// The file's.
+    pub(crate) fn new(path: &Path, size_bytes: u64, costs: DiskCosts) -> Result<Arc<Self>> {
+        let made = File::create(path).and_then(|file| file.set_len(size_bytes));
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        let slow = DelayDevice::new(Arc::new(FileDevice::open(path)?), costs);
+        let reads = DelayDevice::new(Arc::new(MemoryDevice::new(size_bytes)), costs);
+        slow.set_waits(false);
+        reads.set_waits(false);
+        Ok(Arc::new(Self { slow, reads, read_requests: AtomicU64::new(0) }))
+    }
+
+    /// Whether it takes its time.
+    pub(crate) fn set_waits(&self, waits: bool) {
+        self.slow.set_waits(waits);
+    }
+
+    /// Time that its requests took or were counted to take.
+    pub(crate) fn spent(&self) -> Duration {
+        self.slow.spent()
+    }
+
+    /// Time that its reads would have taken without anything between them.
+    pub(crate) fn reads_alone(&self) -> Duration {
+        self.reads.spent()
+    }
+
+    /// Reads so far.
+    pub(crate) fn read_requests(&self) -> u64 {
+        self.read_requests.load(Ordering::Relaxed)
+    }
+}
+
+impl BlockDevice for Storage {
+    fn geometry(&self) -> Geometry {
+        self.slow.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.reads.read(offset, out)?;
+        self.read_requests.fetch_add(1, Ordering::Relaxed);
+        self.slow.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.slow.write(offset, data, fua)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.slow.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.slow.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.slow.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.slow.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.slow.cache(offset, len)
+    }
+}

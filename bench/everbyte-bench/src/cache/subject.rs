@@ -1,0 +1,192 @@
+//! What requests are played on: the storage alone, our cache, a plain cache.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_cache::{Cache, Identity, Mode, Settings, Writer, volume_bytes};
+use everbyte_device::BlockDevice;
+use everbyte_media::{Mapped, MediaOptions, Technology};
+use everbyte_policy::sim::{Kind, Spec};
+use everbyte_pool::format::VolumeKind;
+use everbyte_pool::{OpenOptions, Pool};
+
+use super::lru::LruCache;
+use super::storage::Storage;
+
+const PAGE: u64 = 4096;
+
+/// What stands before the storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Front {
+    /// Nothing.
+    Nothing,
+    /// Our cache.
+    Cache(Kind, Mode),
+    /// A plain cache of as much DRAM as ours has, and no memory besides.
+    Lru,
+}
+
+/// The storage alone, which others are held against.
+pub(crate) const BACKING: &str = "backing";
+
+impl Front {
+    /// All that are measured before a storage, at every size.
+    pub(crate) const CACHES: [Self; 5] = [
+        Self::Cache(Kind::Everbyte, Mode::WriteBack),
+        Self::Cache(Kind::Hybrid, Mode::WriteBack),
+        Self::Cache(Kind::ClockMigration, Mode::WriteBack),
+        Self::Cache(Kind::Everbyte, Mode::WriteThrough),
+        Self::Lru,
+    ];
+
+    /// Its name in the results.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Nothing => BACKING.to_owned(),
+            Self::Cache(policy, Mode::WriteBack) => policy.name().to_owned(),
+            Self::Cache(policy, mode) => format!("{policy}-{mode}"),
+            Self::Lru => "dram-lru".to_owned(),
+        }
+    }
+
+    /// The policy that the simulator has for it, and what it is given.
+    pub(crate) fn simulated(self, spec: &Spec) -> Result<Option<(Kind, Spec)>> {
+        Ok(match self {
+            Self::Nothing => None,
+            Self::Cache(policy, _) => Some((policy, *spec)),
+            Self::Lru => match spec.capacity().dram {
+                // The simulator's smallest cache.
+                0 | 1 => None,
+                pages => Some((Kind::Lru, Spec::new(pages)?)),
+            },
+        })
+    }
+}
+
+/// Counts that both kinds of caches have.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counted {
+    pub(crate) hits: u64,
+    pub(crate) accesses: u64,
+    /// Bytes written to storage-class memory; `None` if there is none.
+    pub(crate) scm_bytes: Option<u64>,
+    pub(crate) written_back: u64,
+    pub(crate) runs: u64,
+}
+
+/// A front before a storage of its own.
+pub(crate) struct Subject {
+    pub(crate) storage: Arc<Storage>,
+    kind: Made,
+}
+
+enum Made {
+    Nothing,
+    Cache(Arc<Cache>),
+    Lru(LruCache),
+}
+
+impl Subject {
+    /// `front` of the size that `spec` says, empty.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub(crate) fn new(front: Front, storage: Arc<Storage>, spec: &Spec) -> Result<Self> {
+        let kind = match front {
+            Front::Nothing => Made::Nothing,
+            Front::Cache(policy, mode) => Made::Cache(cache(&storage, policy, mode, spec)?),
+            Front::Lru => {
+                let pages = spec.capacity().dram as usize;
+                Made::Lru(LruCache::new(Arc::<Storage>::clone(&storage), pages))
+            }
+        };
+        Ok(Self { storage, kind })
+    }
+
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        match &self.kind {
+            Made::Nothing => &*self.storage,
+            Made::Cache(cache) => &**cache,
+            Made::Lru(cache) => cache,
+        }
+    }
+
+    /// Does what a writer in the background would do now, if there is one.
+    ///
+    /// # Errors
+    /// The cache's.
+    pub(crate) fn write_back_due(&self) -> Result<()> {
+        if let Made::Cache(cache) = &self.kind {
+            cache.write_back_due()?;
+        }
+        Ok(())
+    }
+
+    /// The writer in the background, if there is one, for as long as it is held.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub(crate) fn writer(&self) -> Result<Option<Writer>> {
+        Ok(match &self.kind {
+            Made::Cache(cache) => Some(Writer::start(cache)?),
+            Made::Nothing | Made::Lru(_) => None,
+        })
+    }
+
+    /// What a cache counted.
+    pub(crate) fn counted(&self) -> Option<Counted> {
+        match &self.kind {
+            Made::Nothing => None,
+            Made::Cache(cache) => {
+                let stats = cache.stats();
+                Some(Counted {
+                    hits: stats.hits(),
+                    accesses: stats.hits() + stats.misses,
+                    scm_bytes: Some(
+                        stats.scm_bytes_in_place + stats.scm_bytes_moved + stats.scm_bytes_shadow,
+                    ),
+                    written_back: stats.written_back_pages,
+                    runs: stats.write_back_runs,
+                })
+            }
+            Made::Lru(cache) => {
+                let stats = cache.stats();
+                Some(Counted {
+                    hits: stats.hits,
+                    accesses: stats.hits + stats.misses,
+                    scm_bytes: None,
+                    written_back: stats.written_back,
+                    runs: stats.runs,
+                })
+            }
+        }
+    }
+}
+
+/// Our cache in a new pool on memory that flushes as persistent memory must.
+fn cache(storage: &Arc<Storage>, policy: Kind, mode: Mode, spec: &Spec) -> Result<Arc<Cache>> {
+    let identity = Identity { kind: "file".into(), name: "model".into(), serial: String::new() };
+    let storage_bytes = storage.geometry().size_bytes;
+    let capacity = spec.capacity();
+    let settings = Settings {
+        storage: identity.clone(),
+        storage_bytes,
+        dram_bytes: u64::from(capacity.dram) * PAGE,
+        scm_bytes: u64::from(capacity.pram) * PAGE,
+        mode,
+        policy,
+        small_write_bytes: spec.small_write_bytes,
+    };
+    let pool_bytes = (settings.memory_bytes_max() * 5 / 4 + (64 << 20)).next_multiple_of(PAGE);
+    let options = MediaOptions::new().emulate(Some(Technology::Dram));
+    let medium = Mapped::anonymous(pool_bytes, &options);
+    let medium = medium.with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))?;
+    Pool::format(&medium, 4, [1; 16])?;
+    let pool = Arc::new(Pool::open(Arc::new(medium), owners(), &OpenOptions::default())?);
+    let (size_bytes, options) = (volume_bytes(storage_bytes), BlockOptions::default());
+    let volume = BlockVolume::create_as(&pool, "c", VolumeKind::Cache, size_bytes, &options)?;
+    Cache::format(&volume, &settings)?;
+    let storage: Arc<dyn BlockDevice> = Arc::<Storage>::clone(storage);
+    Ok(Arc::new(Cache::open(Arc::new(volume), storage, &identity)?))
+}
