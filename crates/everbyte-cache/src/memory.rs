@@ -2,7 +2,8 @@
 //!
 //! Invariants on the medium: a page with a mark has its bytes in its place; a mark changes in one
 //! atomic write with the bytes that it is about, or alone. A page without a mark may have left its
-//! bytes in its place, if a crash came between the two; a scan gives that space back.
+//! bytes in its place, if a crash came between the two; a scan gives that space back. What was
+//! written is no hole, even if it is zeroes: so a mark without bytes is known to be damage.
 
 use std::sync::Arc;
 
@@ -92,6 +93,12 @@ fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, Devi
     Ok(found)
 }
 
+/// The error of a mark where there are no bytes: the page would read as zeroes.
+fn without_bytes(page: Page) -> DeviceError {
+    let reason = format!("corrupt mark of page {page} of the cache: the page is not there");
+    DeviceError::Media { offset: mark_at(page), len: 1, reason }
+}
+
 /// See the module's head.
 #[derive(Clone)]
 pub(crate) struct Memory {
@@ -166,20 +173,22 @@ impl Memory {
         self.volume.flush()
     }
 
-    /// The pages that are there, ascending. What a crash left without a mark is given back.
+    /// The pages that are there, ascending. What a crash left without a mark is given back; a mark
+    /// without bytes is damage.
     pub(crate) fn scan(&self, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
         let found = marks(&*self.volume, pages)?;
         let mut marked = found.iter().map(|&(page, _)| page).peekable();
         for first in groups(pages) {
             let count = (pages - u64::from(first)).min(PAGE_U64);
             for page in self.used(first, count)? {
-                while marked.next_if(|&known| known < page).is_some() {}
-                if marked.peek() != Some(&page) {
-                    self.volume.discard(page_at(page), PAGE_U64, Fua::No)?;
+                match marked.next_if(|&known| known <= page) {
+                    Some(known) if known < page => return Err(without_bytes(known)),
+                    Some(_) => {}
+                    None => self.volume.discard(page_at(page), PAGE_U64, Fua::No)?,
                 }
             }
         }
-        Ok(found)
+        marked.next().map_or(Ok(found), |page| Err(without_bytes(page)))
     }
 
     /// Pages of a group that take space.

@@ -14,6 +14,7 @@
 )]
 
 mod address;
+mod cache;
 mod canary;
 mod control;
 mod nbd;
@@ -22,6 +23,7 @@ mod socket;
 mod trace;
 
 pub use address::address;
+pub use cache::cache_volume;
 pub use canary::canary;
 pub use control::control;
 pub use nbd::{nbd_client, nbd_server};
@@ -52,8 +54,9 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must, is not among them.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     ("pool_image", pool_image),
+    ("cache_volume", cache_volume),
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("control", control),

@@ -34,6 +34,11 @@ fn pool_image() {
 }
 
 #[test]
+fn cache_volume() {
+    replay("cache_volume");
+}
+
+#[test]
 fn nbd_server() {
     replay("nbd_server");
 }

@@ -59,6 +59,7 @@ const ROWS: [Row; 15] = [
         "everbyte-fuzz",
         &[
             "everbyte-nbd",
+            "everbyte-cache",
             "everbyte-block",
             "everbyte-device",
             "everbyte-policy",

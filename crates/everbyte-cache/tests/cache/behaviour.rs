@@ -166,6 +166,53 @@ fn a_damaged_mark_is_named() {
 }
 
 #[test]
+fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
+    let shop = Shop::new(&settings(64 * PAGE, 4, 12));
+    shop.storage.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
+    let cache = shop.open();
+    cache.write(3 * PAGE, &[0; 4096], Fua::Yes).unwrap();
+    drop(cache);
+    let cache = shop.open();
+    assert_eq!(page_of(&cache, 3), [0; 4096]);
+    drop(cache);
+    let pool = open_pool(&shop.medium).unwrap();
+    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap();
+    // A page that was never cached: it would read as zeroes, whatever storage holds.
+    volume.write(PAGE + 9, &[1], Fua::Yes).unwrap();
+    drop((volume, pool));
+    let storage = Arc::<MemoryDevice>::clone(&shop.storage);
+    let error = open(&shop.medium, storage).unwrap_err();
+    assert!(error.contains("mark of page 9") && error.contains("not there"), "{error}");
+}
+
+#[test]
+fn absent_pages_of_a_request_are_fetched_in_one_go() {
+    // No more is fetched at once than may be pushed out; here that is 40 pages.
+    let shop = Shop::new(&settings(64 * PAGE, 160, 480));
+    for page in 0..64 {
+        shop.storage.write(page * PAGE, &[u8::try_from(page).unwrap(); 4096], Fua::No).unwrap();
+    }
+    let cache = shop.open();
+    // In the cache, and newer than in storage.
+    for page in [4, 5, 9] {
+        cache.write(page * PAGE, &[0xcc; 4096], Fua::No).unwrap();
+    }
+    let mut found = vec![0; 12 * 4096];
+    cache.read(PAGE, &mut found).unwrap();
+    for (page, bytes) in (1..).zip(found.chunks(4096)) {
+        let expected = if [4, 5, 9].contains(&page) { 0xcc } else { page };
+        assert!(bytes.iter().all(|&byte| byte == expected), "page {page}");
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.fetches, stats.fetched_pages, stats.hits()), (1, 9, 3), "{stats:?}");
+    // Far apart, or at the ends of what is there, nothing is fetched in vain.
+    cache.read(30 * PAGE, &mut found[..4096]).unwrap();
+    cache.read(14 * PAGE, &mut [0; 18 * 4096]).unwrap();
+    let stats = cache.stats();
+    assert_eq!((stats.fetches, stats.fetched_pages), (3, 9 + 1 + 17), "{stats:?}");
+}
+
+#[test]
 fn the_writer_keeps_most_pages_clean() {
     let shop = Shop::new(&settings(512 * PAGE, 16, 48));
     let cache = Arc::new(shop.open());

@@ -1,0 +1,224 @@
+//! Makes the golden images, and says what is in them from what was written, never from what is read
+//! back.
+//!
+//! Everything is fixed: the medium is simulated, one thread writes through one lane, which lines of
+//! a crash persisted follows from a seed, and what is random in a pool is replaced by constants
+//! before anything is logged.
+
+use std::sync::Arc;
+
+use everbyte_block::{BlockOptions, BlockVolume};
+use everbyte_cache::{Cache, Mode, Settings, volume_bytes};
+use everbyte_crash::{Plan, SimMedium};
+use everbyte_device::{BlockDevice, Fua};
+use everbyte_policy::sim::Kind;
+use everbyte_pool::Pool;
+use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, VolumeKind};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{
+    Golden, PAGE, Range, STORAGE_BYTES, identity, open_pool, open_volume, storage, stored,
+};
+
+/// Blocks in each pool.
+const POOL_BLOCKS: u64 = 96;
+/// Where the header of the volume lies.
+const HEADER: usize = 2 * 4096;
+
+fn settings(policy: Kind, mode: Mode) -> Settings {
+    Settings {
+        storage: identity(),
+        storage_bytes: STORAGE_BYTES as u64,
+        dram_bytes: 4 * PAGE as u64,
+        scm_bytes: 12 * PAGE as u64,
+        mode,
+        policy,
+        small_write_bytes: 512,
+    }
+}
+
+/// A cache in a pool, and what it should serve.
+struct Workshop {
+    medium: Arc<SimMedium>,
+    pool: Arc<Pool<SimMedium>>,
+    cache: Cache,
+    settings: Settings,
+    bytes: Vec<u8>,
+}
+
+impl Workshop {
+    fn new(settings: Settings) -> Self {
+        let medium = Arc::new(SimMedium::new(POOL_BLOCKS * 4096));
+        Pool::format(&*medium, 4, *b"golden cache, v1").unwrap();
+        let pool = open_pool(&medium);
+        let log_bytes = Some(2 * 16384);
+        let options = BlockOptions { log_bytes, lanes: 1, ..BlockOptions::default() };
+        let size_bytes = volume_bytes(settings.storage_bytes);
+        BlockVolume::create_as(&pool, "cache", VolumeKind::Cache, size_bytes, &options).unwrap();
+        pool.close().unwrap();
+        let mut image = medium.image();
+        for copy in DESCRIPTOR_AT {
+            let at = HEADER + usize::try_from(copy).unwrap();
+            let bytes = &mut image[at..at + size_of::<Descriptor>()];
+            let descriptor = Descriptor::read_from_bytes(bytes).unwrap();
+            let (log_key, created_s) = (0x4b45_5901, 1_700_000_000);
+            let fixed = Descriptor { log_key, created_s, ..descriptor };
+            bytes.copy_from_slice(fixed.sealed().as_bytes());
+        }
+        let medium = Arc::new(SimMedium::from_image(image));
+        let pool = open_pool(&medium);
+        let volume = open_volume(&pool);
+        Cache::format(&*volume, &settings).unwrap();
+        let cache = Cache::open(volume, storage(), &identity()).unwrap();
+        Self { medium, pool, cache, settings, bytes: stored() }
+    }
+
+    fn read(&self, pages: std::ops::Range<usize>) {
+        let mut bytes = vec![0; pages.len() * PAGE];
+        self.cache.read((pages.start * PAGE) as u64, &mut bytes).unwrap();
+    }
+
+    /// Writes what a crash must not lose, once it is flushed.
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.cache.write(offset as u64, bytes, Fua::No).unwrap();
+        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Clean and dirty pages in both tiers, all of it flushed.
+    fn fill(&mut self) {
+        self.read(4..8);
+        for page in 8..12 {
+            self.write(page * PAGE, &[u8::try_from(page).unwrap(); PAGE]);
+        }
+        self.write(5 * PAGE + 100, &[0xa5; 60]);
+        self.write(23 * PAGE + 10, &[0xa6; 1000]);
+        self.cache.flush().unwrap();
+    }
+
+    /// What a clean shutdown leaves.
+    fn close(&self) -> Vec<u8> {
+        self.cache.flush().unwrap();
+        self.pool.close().unwrap();
+        self.medium.image()
+    }
+
+    /// The image and what must be found in it.
+    fn golden(&self, name: &str, about: &str, image: &[u8], marks: (u64, u64)) -> Golden {
+        let old = stored();
+        let changed = |page: &usize| {
+            let end = STORAGE_BYTES.min((page + 1) * PAGE);
+            self.bytes[page * PAGE..end] != old[page * PAGE..end]
+        };
+        let range = |page: usize| {
+            let (offset, end) = (page * PAGE, STORAGE_BYTES.min((page + 1) * PAGE));
+            let crc32c = crc32c::crc32c(&self.bytes[offset..end]);
+            Range { offset, len: end - offset, crc32c }
+        };
+        let pages = 0..STORAGE_BYTES.div_ceil(PAGE);
+        Golden {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            size_bytes: image.len() as u64,
+            crc32c: crc32c::crc32c(image),
+            was_clean: true,
+            open_error: None,
+            settings: Some(self.settings.clone()),
+            pages: marks.0,
+            dirty_pages: marks.1,
+            content: pages.filter(changed).map(range).collect(),
+        }
+    }
+}
+
+/// Every image, with what must be found in it.
+pub(crate) fn all() -> Vec<(Golden, Vec<u8>)> {
+    let mut all = vec![empty(), clean(), drained(), crashed()];
+    all.extend(damaged());
+    all
+}
+
+fn empty() -> (Golden, Vec<u8>) {
+    let shop = Workshop::new(settings(Kind::Everbyte, Mode::WriteThrough));
+    let image = shop.close();
+    (shop.golden("cache-empty", "nothing was used yet, write-through", &image, (0, 0)), image)
+}
+
+fn clean() -> (Golden, Vec<u8>) {
+    let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
+    shop.fill();
+    let image = shop.close();
+    let about = "clean and dirty pages, dirty ones of DRAM with a durable copy; a clean shutdown";
+    (shop.golden("cache-clean", about, &image, CLEAN_MARKS), image)
+}
+
+fn drained() -> (Golden, Vec<u8>) {
+    let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
+    shop.read(2..10);
+    shop.bytes = stored();
+    shop.cache.drain().unwrap();
+    let image = shop.close();
+    (shop.golden("cache-drained", "no dirty page", &image, DRAINED_MARKS), image)
+}
+
+fn crashed() -> (Golden, Vec<u8>) {
+    let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
+    shop.fill();
+    // Not flushed: in place in memory, a new page in DRAM, and one that pushes others down.
+    for (page, len) in [(5, 40), (4, 300), (12, 4096), (13, 4096), (9, 4096)] {
+        shop.cache.write((page * PAGE) as u64, &vec![0xee; len], Fua::No).unwrap();
+    }
+    let image = shop.medium.crash_state().boot(Plan::Seeded(11)).image();
+    let about = "a crash with dirty pages; what was not flushed is undone";
+    let golden = shop.golden("cache-crashed", about, &image, CLEAN_MARKS);
+    (Golden { was_clean: false, ..golden }, image)
+}
+
+/// Volumes whose bytes are not what a cache writes there.
+fn damaged() -> Vec<(Golden, Vec<u8>)> {
+    let damage = |name: &str, about: &str, at: u64, bytes: &[u8], error: &str| {
+        let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
+        shop.fill();
+        shop.cache.flush().unwrap();
+        let volume = open_volume(&shop.pool);
+        volume.write(at, bytes, Fua::Yes).unwrap();
+        let image = shop.close();
+        let golden = shop.golden(name, about, &image, CLEAN_MARKS);
+        (Golden { open_error: Some(error.to_owned()), settings: None, ..golden }, image)
+    };
+    vec![
+        damage(
+            "cache-header",
+            "a byte of the settings is another one",
+            30,
+            b"?",
+            "corrupt header of the cache at byte 16 of its volume: its checksum is wrong",
+        ),
+        damage(
+            "cache-version",
+            "a version that is still to come",
+            8,
+            &[9],
+            "corrupt header of the cache at byte 8 of its volume: its version is unknown",
+        ),
+        damage(
+            "cache-mark",
+            "a mark that is none",
+            4096 + 6,
+            &[7],
+            "corrupt mark of page 6 of the cache: 7",
+        ),
+        damage(
+            "cache-mark-beyond",
+            "a mark of a page that the storage does not have",
+            4096 + 24,
+            &[1],
+            "page 24 lies beyond the storage's end",
+        ),
+    ]
+}
+
+/// Pages with a mark, and dirty ones, after [`Workshop::fill`]: 4 to 7, which were pushed down and of
+/// which 5 was written to; 8 to 11 and 23, moved or copied down for being dirty.
+const CLEAN_MARKS: (u64, u64) = (9, 6);
+/// The same after eight reads: DRAM holds four pages, and they have no mark.
+const DRAINED_MARKS: (u64, u64) = (4, 0);

@@ -1,0 +1,98 @@
+//! What each page may hold: one content, or two where a clean page in the volume differs from
+//! storage because it was damaged.
+
+use everbyte_device::{BlockDevice, Fua, MemoryDevice};
+
+use super::volume::{Volume, mark_at, page_at};
+use super::{PAGE, PAGES, STORAGE_BYTES};
+
+/// The storage as it is at first: every page says which it is.
+pub(crate) fn first_storage() -> MemoryDevice {
+    let storage = MemoryDevice::new(STORAGE_BYTES);
+    for page in 0..PAGES {
+        let bytes = vec![0x80 + page as u8; len_of(page)];
+        storage.write((page * PAGE) as u64, &bytes, Fua::No).unwrap();
+    }
+    storage
+}
+
+/// Bytes of a page that the storage has.
+fn len_of(page: usize) -> usize {
+    PAGE.min(STORAGE_BYTES as usize - page * PAGE)
+}
+
+/// See the module's head.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pages: Vec<Vec<Vec<u8>>>,
+}
+
+impl Held {
+    /// What volume and storage hold together. Of a mark that cannot be nothing is said: such a
+    /// volume is not opened.
+    pub(crate) fn read(volume: &Volume, storage: &MemoryDevice) -> Self {
+        let content = |page: usize| {
+            let (mut mark, mut own) = ([0], vec![0; len_of(page)]);
+            let mut stored = own.clone();
+            volume.read(mark_at(page), &mut mark).unwrap();
+            volume.read(page_at(page), &mut own).unwrap();
+            storage.read((page * PAGE) as u64, &mut stored).unwrap();
+            match mark {
+                [1] if own != stored => vec![own, stored],
+                [1 | 2] => vec![own],
+                _ => vec![stored],
+            }
+        };
+        Self { pages: (0..PAGES).map(content).collect() }
+    }
+
+    /// Sets bytes; the range lies in the storage.
+    pub(crate) fn fill(&mut self, at: u64, len: u64, byte: u8) {
+        for (page, range, _) in parts(at, len as usize) {
+            self.pages[page].iter_mut().for_each(|content| content[range.clone()].fill(byte));
+            self.pages[page].dedup();
+        }
+    }
+
+    /// Whether `found` may be read at `at`.
+    ///
+    /// # Panics
+    /// If not.
+    pub(crate) fn expect(&self, at: u64, found: &[u8]) {
+        for (page, range, from) in parts(at, found.len()) {
+            let found = &found[from..from + range.len()];
+            let known = self.pages[page].iter().any(|content| content[range.clone()] == *found);
+            assert!(known, "page {page} has bytes that nobody wrote there");
+        }
+    }
+
+    /// Whether `device` serves what may be there.
+    ///
+    /// # Panics
+    /// If not.
+    pub(crate) fn expect_served(&self, device: &dyn BlockDevice) {
+        let mut found = vec![0; STORAGE_BYTES as usize];
+        device.read(0, &mut found).unwrap();
+        self.expect(0, &found);
+    }
+
+    /// Whether all that this may hold, `other` may hold.
+    ///
+    /// # Panics
+    /// If not.
+    pub(crate) fn expect_within(&self, other: &Self, what: &str) {
+        for (page, contents) in self.pages.iter().enumerate() {
+            let known = contents.iter().all(|content| other.pages[page].contains(content));
+            assert!(known, "{what} holds something else in page {page}");
+        }
+    }
+}
+
+/// The pages of a range, each with the bytes of it, and where they begin in the range.
+fn parts(at: u64, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>, usize)> {
+    let (first, end) = (at as usize, at as usize + len);
+    (first / PAGE..end.div_ceil(PAGE)).map(move |page| {
+        let (from, to) = (first.max(page * PAGE), end.min((page + 1) * PAGE));
+        (page, from - page * PAGE..to - page * PAGE, from - first)
+    })
+}

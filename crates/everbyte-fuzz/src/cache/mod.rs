@@ -1,0 +1,190 @@
+//! Volumes of caches: a small cache is used, its header, marks and pages are damaged, and it is
+//! opened and used again.
+//!
+//! Oracle. Never a panic. What a volume holds is worked out from its bytes by the table in
+//! `docs/format.md` alone: a page with a dirty mark has the volume's bytes, one with a clean mark the
+//! volume's or the storage's, any other the storage's. An open cache serves nothing else, and writes
+//! nothing else back. Without damage a volume is opened, and after a flush it holds what was written.
+//! With damage it may be refused, by an error that says what is wrong where the damage is.
+
+mod damage;
+mod held;
+mod volume;
+
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use everbyte_cache::{Cache, CacheError, Identity, Mode, Settings, inspect, volume_bytes};
+use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, MemoryDevice};
+use everbyte_policy::sim::Kind;
+
+use damage::{Damage, Damaged};
+use held::Held;
+use volume::Volume;
+
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGES: usize = 20;
+/// The storage ends within a page.
+pub(crate) const STORAGE_BYTES: u64 = (PAGES * PAGE) as u64 - 1000;
+
+const POLICIES: [Kind; 4] = [Kind::Everbyte, Kind::Hybrid, Kind::ClockMigration, Kind::FourQueue];
+
+/// Steps and damages beyond so many are ignored: a long story finds nothing that a short one
+/// does not, and takes longer.
+const STEPS_MAX: usize = 12;
+
+/// What is done with a cache.
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Step {
+    Write { at: u32, len: u16, byte: u8, fua: bool },
+    Read { at: u32, len: u16 },
+    Zero { at: u32, len: u16, discard: bool },
+    Flush,
+    Sweep,
+    WriteBackDue,
+    Drain,
+}
+
+/// What happens to a volume.
+#[derive(Debug, Arbitrary)]
+struct Story {
+    policy: u8,
+    mode: u8,
+    /// Pages of each tier, less one.
+    dram: u8,
+    scm: u8,
+    before: Vec<Step>,
+    /// Whether it is flushed before it is left, without having been closed.
+    flushed: bool,
+    damage: Vec<Damage>,
+    after: Vec<Step>,
+}
+
+/// Plays the story that `bytes` tell.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn cache_volume(bytes: &[u8]) {
+    let Some(story) = crate::story::<Story>(bytes) else { return };
+    let settings = settings(&story);
+    let volume = Arc::new(Volume::new(volume_bytes(STORAGE_BYTES)));
+    Cache::format(&*volume, &settings).expect("an empty volume takes a cache");
+    let storage = Arc::new(held::first_storage());
+    let mut held = Held::read(&volume, &storage);
+    {
+        let cache = open(&volume, &storage).expect("a new cache opens");
+        steps(&cache, &mut held, &story.before);
+        if story.flushed {
+            cache.flush().unwrap();
+        }
+    }
+    let damaged = damage::apply(&volume, story.damage.iter().take(STEPS_MAX));
+    let found = Held::read(&volume, &storage);
+    if story.flushed && !damaged.any() {
+        found.expect_within(&held, "a flushed volume");
+    }
+    let seen = inspect(&*volume);
+    let cache = match open(&volume, &storage) {
+        Ok(cache) => cache,
+        Err(error) => return expect_reason(&error, &damaged),
+    };
+    let seen = seen.expect("what opens can be looked at");
+    assert_eq!(seen.settings, *cache.settings());
+    assert!(seen.dirty_pages <= seen.pages && seen.pages <= PAGES as u64);
+    finish(cache, found, &volume, &storage, &story.after);
+}
+
+/// Uses a cache and everything that is left of it.
+fn finish(
+    cache: Cache,
+    mut held: Held,
+    volume: &Arc<Volume>,
+    storage: &Arc<MemoryDevice>,
+    after: &[Step],
+) {
+    steps(&cache, &mut held, after);
+    held.expect_served(&cache);
+    cache.flush().unwrap();
+    drop(cache);
+    Held::read(volume, storage).expect_within(&held, "a volume after use");
+    let cache = open(volume, storage).expect("what opened once opens twice");
+    held.expect_served(&cache);
+    cache.drain().unwrap();
+    assert_eq!(cache.stats().dirty_pages, 0);
+    held.expect_served(&**storage);
+}
+
+fn settings(story: &Story) -> Settings {
+    Settings {
+        storage: identity(),
+        storage_bytes: STORAGE_BYTES,
+        dram_bytes: (1 + u64::from(story.dram % 4)) * PAGE as u64,
+        scm_bytes: (1 + u64::from(story.scm % 12)) * PAGE as u64,
+        mode: Mode::ALL[usize::from(story.mode) % Mode::ALL.len()],
+        policy: POLICIES[usize::from(story.policy) % POLICIES.len()],
+        small_write_bytes: 512,
+    }
+}
+
+fn identity() -> Identity {
+    Identity { kind: "memory".into(), name: "fuzzed".into(), serial: "1".into() }
+}
+
+fn open(volume: &Arc<Volume>, storage: &Arc<MemoryDevice>) -> Result<Cache, CacheError> {
+    Cache::open(Arc::<Volume>::clone(volume), Arc::<MemoryDevice>::clone(storage), &identity())
+}
+
+/// A refusal must be due to damage, and say where it is.
+fn expect_reason(error: &CacheError, damaged: &Damaged) {
+    let text = error.to_string();
+    match error {
+        CacheError::Settings(_) => assert!(damaged.header, "{text}"),
+        CacheError::OtherStorage { .. }
+        | CacheError::OtherSize { .. }
+        | CacheError::VolumeSize { .. } => {
+            assert!(damaged.header, "{text}");
+        }
+        CacheError::Memory(DeviceError::Media { offset, .. }) => {
+            assert!(damaged.pages_at(*offset), "{text} at byte {offset}");
+            assert!(text.contains("mark") && text.contains("page"), "{text}");
+        }
+        other => panic!("no damage leads to this: {other}"),
+    }
+}
+
+fn steps(cache: &Cache, held: &mut Held, steps: &[Step]) {
+    for step in steps.iter().take(STEPS_MAX) {
+        let range = |at: u32, len: u16| {
+            let at = u64::from(at) % STORAGE_BYTES;
+            // Some longer than a page, most shorter.
+            let len = if len >= 0xf000 { u64::from(len) } else { u64::from(len % 5000) };
+            (at, len.min(STORAGE_BYTES - at))
+        };
+        match *step {
+            Step::Write { at, len, byte, fua } => {
+                let (at, len) = range(at, len);
+                let fua = if fua { Fua::Yes } else { Fua::No };
+                cache.write(at, &vec![byte; len as usize], fua).unwrap();
+                held.fill(at, len, byte);
+            }
+            Step::Read { at, len } => {
+                let (at, len) = range(at, len);
+                let mut found = vec![0; len as usize];
+                cache.read(at, &mut found).unwrap();
+                held.expect(at, &found);
+            }
+            Step::Zero { at, len, discard } => {
+                let (at, len) = range(at, len);
+                match discard {
+                    true => cache.discard(at, len, Fua::No).unwrap(),
+                    false => cache.write_zeroes(at, len, Hole::Allowed, false, Fua::No).unwrap(),
+                }
+                held.fill(at, len, 0);
+            }
+            Step::Flush => cache.flush().unwrap(),
+            Step::Sweep => drop(cache.sweep().unwrap()),
+            Step::WriteBackDue => drop(cache.write_back_due().unwrap()),
+            Step::Drain => cache.drain().unwrap(),
+        }
+    }
+}
