@@ -110,6 +110,39 @@ fn schemes_are_compared_in_every_part() {
 }
 
 #[test]
+fn caches_are_compared_at_every_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, trace) = (folder.path().join("page.html"), folder.path().join("trace.csv"));
+    // A loop over more pages than the smaller cache has, in the simulator's own format.
+    let lines = (0..3000_u64).map(|n| format!("{n},R,disk,{},4096\n", n % 500 * 4096));
+    let text = "time_ns,op,file,offset,len\n".to_owned() + &lines.collect::<String>();
+    std::fs::write(&trace, text).unwrap();
+    let [page_name, trace_name] = [&page, &trace].map(|path| path.to_str().unwrap());
+    let results = results_of(
+        "cache",
+        &["--skip", "web", "--skip", "mixed", "--trace", trace_name, "--report", page_name],
+    );
+    assert_eq!(results["suite"], "cache");
+    for stream in ["webserver", "trace.csv"] {
+        assert!(value(&results, "backing", stream, "rate") > 0.0);
+        for percent in [20, 80] {
+            let workload = format!("{stream}, cache of {percent}%");
+            let count = |subject, metric| value(&results, subject, &workload, metric);
+            for subject in ["everbyte", "hybrid", "clock-migration", "dram-lru"] {
+                assert!(count(subject, "rate_to_backing") > 0.0);
+                let difference = count(subject, "hits") - count(subject, "hits_simulated");
+                assert!(difference.abs() <= 0.5, "{subject}, {workload}: {difference} points");
+                // Nothing is faster than its misses.
+                let (rate, bound) = ("counted_rate_to_backing", "counted_rate_to_backing_at_most");
+                assert!(count(subject, rate) <= count(subject, bound) * 1.0001, "{subject}");
+            }
+            assert!(count("everbyte-write-through", "pages_written_back") >= 0.0);
+        }
+    }
+    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+}
+
+#[test]
 fn exact_counters_tell_what_a_write_costs() {
     let results = results(&["--filter", "random", "--skip", "nbd"]);
     let count = |subject, workload, metric| value(&results, subject, workload, metric);

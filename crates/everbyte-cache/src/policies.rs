@@ -13,9 +13,18 @@ use everbyte_policy::{Access, PageNo};
 
 use crate::settings::{Settings, SettingsError};
 
+/// Why a policy cannot run a cache, if it cannot.
+pub(crate) fn refusal(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Spitfire => Some("it has pages in both kinds of memory at once"),
+        kind if !kind.has_two_tiers() => Some("it knows one kind of memory only"),
+        _ => None,
+    }
+}
+
 /// Names of the policies that can be used, for messages.
 pub(crate) fn usable() -> String {
-    let usable = Kind::ALL.into_iter().filter(|kind| kind.has_two_tiers());
+    let usable = Kind::ALL.into_iter().filter(|kind| refusal(*kind).is_none());
     usable.map(Kind::name).collect::<Vec<_>>().join(", ")
 }
 
@@ -64,8 +73,8 @@ impl AnyPolicy {
             Kind::FourQueue => Self::FourQueue(FourQueue::new(Sparse, size).into()),
             Kind::Pdram => Self::Pdram(Pdram::new(Sparse, size).into()),
             other => {
-                let policy = other.name();
-                return Err(SettingsError::OneTier { policy, usable: usable() });
+                let why = refusal(other).unwrap_or("it was not made for one");
+                return Err(SettingsError::Policy { policy: other.name(), why, usable: usable() });
             }
         })
     }

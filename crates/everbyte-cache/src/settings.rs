@@ -9,7 +9,7 @@ use everbyte_policy::sim::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{PAGE, PAGE_U64, STORAGE_BYTES_MAX};
-use crate::policies::usable;
+use crate::policies::{refusal, usable};
 
 const MAGIC: [u8; 8] = *b"EVRCACHE";
 const VERSION: u32 = 1;
@@ -105,11 +105,13 @@ pub enum SettingsError {
         /// The largest there may be.
         max: u64,
     },
-    /// The policy knows one tier only.
-    #[error("policy {policy} knows one kind of memory only; use one of {usable}")]
-    OneTier {
+    /// The policy cannot run a cache.
+    #[error("policy {policy} cannot run a cache: {why}; use one of {usable}")]
+    Policy {
         /// The policy.
         policy: &'static str,
+        /// Why not.
+        why: &'static str,
         /// Those that can be used.
         usable: String,
     },
@@ -148,9 +150,9 @@ impl Settings {
                 return Err(SettingsError::Size { what, bytes, min, max });
             }
         }
-        if !self.policy.has_two_tiers() {
+        if let Some(why) = refusal(self.policy) {
             let (policy, usable) = (self.policy.name(), usable());
-            return Err(SettingsError::OneTier { policy, usable });
+            return Err(SettingsError::Policy { policy, why, usable });
         }
         Ok(())
     }
@@ -263,10 +265,19 @@ mod tests {
             (Settings { storage_bytes: u64::MAX, ..settings() }, "storage of"),
             (Settings { dram_bytes: 4095, ..settings() }, "DRAM"),
             (Settings { scm_bytes: 1 << 60, ..settings() }, "class memory"),
-            (Settings { policy: Kind::Lru, ..settings() }, "hybrid"),
+            (Settings { policy: Kind::Lru, ..settings() }, "one kind of memory only"),
+            (Settings { policy: Kind::Spitfire, ..settings() }, "both kinds of memory"),
         ] {
             let error = wrong.check().unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
+        }
+        for policy in Kind::ALL {
+            // Whatever may be created can be opened.
+            let settings = Settings { policy, ..settings() };
+            let made = crate::policies::AnyPolicy::new(&settings);
+            assert_eq!(settings.check().is_ok(), made.is_ok(), "{policy}");
+            let is_named = usable().split(", ").any(|name| name == policy.name());
+            assert_eq!(is_named, made.is_ok(), "{policy}");
         }
         let mut long = settings();
         long.storage.name = "x".repeat(5000);

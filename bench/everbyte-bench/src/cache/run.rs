@@ -36,6 +36,8 @@ struct Whole {
 /// What a slice of time showed.
 struct Slice {
     per_second: f64,
+    /// Percent of accesses; `None` without a cache.
+    hits: Option<f64>,
     latencies: Latencies,
 }
 
@@ -175,6 +177,7 @@ fn play_slice(
     let first = stream.requests.len() * round / settings.rounds.max(1);
     let next = AtomicUsize::new(first);
     let latencies = Mutex::new(Vec::new());
+    let before = subject.counted();
     subject.storage.set_waits(true);
     let writer = subject.writer()?;
     let start = Instant::now();
@@ -204,7 +207,14 @@ fn play_slice(
     subject.storage.set_waits(false);
     let all = latencies.into_inner().map_err(|_| anyhow!("a client panicked"))?;
     let per_second = as_f64(all.len() as u64) / elapsed.as_secs_f64();
-    Ok(Slice { per_second, latencies: Latencies::new(all) })
+    let hits = before
+        .zip(subject.counted())
+        .map(|(before, after)| percent(after.hits - before.hits, after.accesses - before.accesses));
+    Ok(Slice { per_second, hits, latencies: Latencies::new(all) })
+}
+
+fn percent(part: u64, all: u64) -> f64 {
+    as_f64(part) * 100.0 / as_f64(all.max(1))
 }
 
 /// Rows of one cell while they are made.
@@ -249,7 +259,6 @@ fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
         rows.push("share_of_bound", "ratio", &[speed_up / bound]);
     }
     if let Some(counted) = &whole.counted {
-        let percent = |part: u64, all: u64| as_f64(part) * 100.0 / as_f64(all.max(1));
         rows.push(metric::HITS, "%", &[percent(counted.hits, counted.accesses)]);
         if let Some((kind, spec)) = cell.front.simulated(&cell.spec)? {
             let said = sim::run(kind, &spec, &stream.pages);
@@ -264,6 +273,8 @@ fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
     }
     let of = |figure: &dyn Fn(&Slice) -> f64| cell.slices.iter().map(figure).collect::<Vec<_>>();
     rows.push(metric::RATE, "1/s", &of(&|slice| slice.per_second));
+    let hits: Vec<f64> = cell.slices.iter().filter_map(|slice| slice.hits).collect();
+    rows.push("timed_hits", "%", &hits);
     rows.push("p50", "us", &of(&|slice| slice.latencies.percentile(50)));
     rows.push("p99", "us", &of(&|slice| slice.latencies.percentile(99)));
     if cell.front.name() != BACKING {
