@@ -167,14 +167,14 @@ fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Resu
     })
 }
 
-/// Plays for a slice of time, from a part of the stream that the round says.
+/// Plays for a slice of time, from where in the stream's later part the round begins.
 fn play_slice(
     subject: &Subject,
     stream: &Stream,
     settings: &Settings<'_>,
     round: usize,
 ) -> Result<Slice> {
-    let first = stream.requests.len() * round / settings.rounds.max(1);
+    let first = stream.later.len() * round / settings.rounds.max(1);
     let next = AtomicUsize::new(first);
     let latencies = Mutex::new(Vec::new());
     let before = subject.counted();
@@ -187,9 +187,9 @@ fn play_slice(
             if settings.stop.load(Ordering::Relaxed) {
                 bail!("stopped");
             }
-            let at = next.fetch_add(1, Ordering::Relaxed) % stream.requests.len();
+            let at = next.fetch_add(1, Ordering::Relaxed) % stream.later.len();
             let asked = Instant::now();
-            ask(subject.device(), &stream.requests[at], &mut buffer)?;
+            ask(subject.device(), &stream.later[at], &mut buffer)?;
             own.push(asked.elapsed().as_secs_f64() * 1e6);
         }
         latencies.lock().map_err(|_| anyhow!("another client panicked"))?.extend(own);

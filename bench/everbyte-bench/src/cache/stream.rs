@@ -3,6 +3,9 @@
 //!
 //! So the size of the device is the footprint, the order of pages is the trace's, and holes of the
 //! trace cost a disk no seek. Trims are left out: the simulator does not know them either.
+//!
+//! A part at the end is kept for timed slices. Were they of requests that were played before, a
+//! policy that is slow to give up what came first would find more of them than of others.
 
 use std::path::Path;
 
@@ -16,11 +19,31 @@ use everbyte_policy::{PAGE_BYTES, PageAddress, PageTrace};
 /// Pages that a trace may touch: as many as fit into memory several times.
 const LIMITS: PageLimits = PageLimits { accesses_max: 1 << 26, pages_max: 1 << 20 };
 
+/// One request is kept for timed slices for each so many that are counted.
+const LATER: u64 = 4;
+
+fn moves_bytes(request: &Request) -> bool {
+    matches!(request.op, RequestOp::Read | RequestOp::Write | RequestOp::Zero)
+}
+
+fn requests_of(workload: Workload, requests: Option<u64>) -> Result<Vec<Request>> {
+    let mut all = Vec::new();
+    let options = GenerateOptions { requests, ..GenerateOptions::default() };
+    generate(workload, &options, &mut |request, _| {
+        all.push(*request);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
 /// See the module's head.
 pub(crate) struct Stream {
     pub(crate) name: String,
+    /// To be counted.
     pub(crate) requests: Vec<Request>,
-    /// The same for the simulator.
+    /// What comes after them, for timed slices.
+    pub(crate) later: Vec<Request>,
+    /// The counted ones, for the simulator.
     pub(crate) pages: PageTrace,
     /// Bytes of the longest request.
     pub(crate) longest: usize,
@@ -32,15 +55,16 @@ impl Stream {
     /// # Errors
     /// None that a workload can cause.
     pub(crate) fn generated(workload: Workload, requests: Option<u64>) -> Result<Self> {
-        let mut all = Vec::new();
-        generate(workload, &GenerateOptions::default(), &mut |request, _| {
-            all.push(*request);
-            Ok(())
-        })?;
+        let mut all = requests_of(workload, None)?;
+        let own = workload.requests();
+        let mut later = requests_of(workload, Some(own + own / LATER))?;
+        // Up to there both are the same; then the shorter one looks at what was not used yet.
+        later.drain(..usize::try_from(own)?.min(later.len()));
+        later.truncate(usize::try_from(own / LATER)?);
         if let Some(requests) = requests {
             all.truncate(usize::try_from(requests)?);
         }
-        Self::new(workload.name(), all)
+        Self::new(workload.name(), all, later)
     }
 
     /// The requests of a trace in a file.
@@ -49,32 +73,36 @@ impl Stream {
     /// The trace's, and that it is too large to be played.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
         let reader = TraceReader::open(path, &ReadOptions::default())?;
-        let requests = reader.collect::<Result<Vec<Request>, _>>()?;
+        let mut all = reader.collect::<Result<Vec<Request>, _>>()?;
+        let later = all.split_off(all.len() - all.len() / usize::try_from(LATER)?);
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        Self::new(&name, requests).with_context(|| path.display().to_string())
+        Self::new(&name, all, later).with_context(|| path.display().to_string())
     }
 
-    fn new(name: &str, mut requests: Vec<Request>) -> Result<Self> {
-        let moves_bytes = |op| matches!(op, RequestOp::Read | RequestOp::Write | RequestOp::Zero);
-        requests.retain(|r| r.op == RequestOp::Flush || (moves_bytes(r.op) && r.len > 0));
+    fn new(name: &str, mut requests: Vec<Request>, mut later: Vec<Request>) -> Result<Self> {
         let mut builder = PageTraceBuilder::new(LIMITS);
-        for request in &requests {
-            builder.push(request)?;
+        for part in [&mut requests, &mut later] {
+            part.retain(|r| r.op == RequestOp::Flush || (moves_bytes(r) && r.len > 0));
+            part.iter().try_for_each(|request| builder.push(request))?;
         }
-        let pages = builder.finish();
+        let mut all = builder.finish();
+        if all.pages() < 100 {
+            bail!("{name} touches {} pages only: too few for sizes in percent", all.pages());
+        }
         let mut longest = 0;
-        for request in requests.iter_mut().filter(|request| moves_bytes(request.op)) {
+        for request in requests.iter_mut().chain(&mut later).filter(|r| moves_bytes(r)) {
             let page_bytes = u64::from(PAGE_BYTES);
             let page = request.offset / page_bytes;
-            let number = pages.number_of(PageAddress { device: request.file, page });
+            let number = all.number_of(PageAddress { device: request.file, page });
             let number = number.context("a request touches a page that was not counted")?;
             request.offset = u64::from(number.0) * page_bytes + request.offset % page_bytes;
             longest = longest.max(usize::try_from(request.len)?);
         }
-        if pages.pages() < 100 {
-            bail!("{name} touches {} pages only: too few for sizes in percent", pages.pages());
-        }
-        Ok(Self { name: name.to_owned(), requests, pages, longest })
+        let pages_of = |r: &Request| (r.offset + r.len).div_ceil(4096) - r.offset / 4096;
+        let counted: u64 = requests.iter().filter(|r| moves_bytes(r)).map(pages_of).sum();
+        all.accesses.truncate(usize::try_from(counted)?);
+        all.requests = requests.len() as u64;
+        Ok(Self { name: name.to_owned(), requests, later, pages: all, longest })
     }
 
     /// Bytes of the device.
