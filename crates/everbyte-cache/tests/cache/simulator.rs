@@ -7,8 +7,9 @@
 //!
 //! - Pages that are written back because many are dirty are clean from then on, and a policy that
 //!   gives up clean pages first chooses others. The second test bounds what that makes of hits: at
-//!   most half a point. Only `hybrid` in a small cache gains more by it, three quarters of a point
-//!   on `mixed`: what it takes for dirty, and so keeps, is clean and goes.
+//!   most half a point. Only `hybrid`, and `everbyte` which follows it, gain more by it in a small
+//!   cache, three quarters of a point on `mixed`: what they take for dirty, and so keep, is clean
+//!   and goes.
 //! - While the pool is full a page stays in DRAM that the policy believes to be in memory; a clean
 //!   one may have to leave. The cache counts as the policy believes, so hits differ only if so
 //!   many pages are stranded that some go.
@@ -133,7 +134,8 @@ fn with_write_back_hits_are_within_half_a_point() {
                     cache.write_back_due().unwrap();
                 });
                 let done = stats.hits();
-                let is_the_case = (workload, policy) == (Workload::Mixed, Kind::Hybrid);
+                let is_the_case =
+                    workload == Workload::Mixed && matches!(policy, Kind::Hybrid | Kind::Everbyte);
                 let more_max = if is_the_case { accesses / 100 } else { accesses / 200 };
                 let what = format!("{workload}, {policy}, {} pages: {said} hits said", spec.pages);
                 assert!(done + accesses / 200 >= said && done <= said + more_max, "{what}, {done}");
