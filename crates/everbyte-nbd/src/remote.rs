@@ -1,38 +1,47 @@
 //! A remote export as a block device.
 //!
-//! One connection behind one lock: requests of several threads queue. A broken connection stays
-//! broken; every later request fails with a media error that says why.
+//! One connection behind one lock: requests of several threads queue. A device made by
+//! [`RemoteDevice::open`] connects again when its connection breaks, and keeps the contract of
+//! [`BlockDevice`] across servers that crash: `link` argues how. One made of a client stays broken
+//! with its connection; every later request fails with a media error that says why.
 //!
 //! `discard` is sent as zeroing that may punch holes, because the protocol's own trimming does
 //! not promise what is read afterwards. Requests are split where the protocol bounds them, at
 //! block boundaries.
 
+use std::time::Duration;
+
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
 use parking_lot::Mutex;
 
+use crate::address::Address;
 use crate::client::{Client, ClientError};
-use crate::protocol::{errno, transmission_flag};
+use crate::link::{Able, Link, RANGE_MAX, Target, ranges};
+use crate::protocol::errno;
+use crate::unflushed::Content;
 
-/// Splits are at multiples of this, so that no block is torn between two requests.
-const BLOCK_BYTES: u64 = 4096;
+/// How a device comes back to an export that it has lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reconnect {
+    /// How long requests wait for a server before they fail. Afterwards requests fail at once, but
+    /// for one every 2 s that looks whether the server is back.
+    pub timeout: Duration,
+    /// Bytes that are kept to be given to a server that forgot them; with more than these, the
+    /// device flushes by itself.
+    pub unflushed_bytes_max: usize,
+}
 
-/// Longest request without payload, in bytes.
-const RANGE_MAX: u64 = 1 << 30;
-
-/// Zeroes are written in pieces of so many bytes where the server cannot zero.
-const ZEROES_LEN: usize = 1 << 20;
+impl Default for Reconnect {
+    /// 30 s and 64 MiB.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), unflushed_bytes_max: 64 << 20 }
+    }
+}
 
 /// A remote export. Its size is that of when it was connected to.
 pub struct RemoteDevice {
-    client: Mutex<Client>,
+    link: Mutex<Link>,
     geometry: Geometry,
-    payload_max: u64,
-    can_flush: bool,
-    can_fua: bool,
-    can_zero: bool,
-    can_zero_fast: bool,
-    can_cache: bool,
-    can_status: bool,
 }
 
 impl RemoteDevice {
@@ -44,34 +53,43 @@ impl RemoteDevice {
     /// # Errors
     /// If the server insists on aligned requests larger than one byte.
     pub fn new(client: Client) -> Result<Self, ClientError> {
-        let (minimum_bytes, preferred_bytes) = client.block_bytes();
-        if minimum_bytes > 1 {
+        Self::with(client, None)
+    }
+
+    /// Connects to what an NBD URI names, now and whenever the connection breaks.
+    ///
+    /// A request that was not answered is made again, and so is whatever was answered since the
+    /// last flush, before anything else. Nobody else may write to the export.
+    ///
+    /// # Errors
+    /// As [`Client::connect_uri`] and [`RemoteDevice::new`].
+    pub fn open(uri: &str, reconnect: Reconnect) -> Result<Self, ClientError> {
+        let (address, export) = Address::from_uri(uri)?;
+        let client = Client::connect(&address, &export)?;
+        let (timeout, unflushed_max) = (reconnect.timeout, reconnect.unflushed_bytes_max);
+        Self::with(client, Some(Target { address, export, timeout, unflushed_max }))
+    }
+
+    fn with(client: Client, target: Option<Target>) -> Result<Self, ClientError> {
+        let (_, preferred_bytes) = client.block_bytes();
+        let link = Link::new(client, target);
+        let shape = link.shape();
+        if shape.minimum_bytes > 1 {
             return Err(ClientError::Refused {
                 what: "take requests of any alignment",
-                message: format!("its blocks have {minimum_bytes} bytes"),
+                message: format!("its blocks have {} bytes", shape.minimum_bytes),
             });
         }
-        let read_only = client.is_read_only();
-        if !read_only && !client.can_flush() {
+        if !shape.read_only && !link.able().flush {
             tracing::warn!("the NBD server offers no flush: nothing there is known to be durable");
         }
-        Ok(Self {
-            geometry: Geometry {
-                size_bytes: client.size_bytes(),
-                minimum_bytes,
-                preferred_bytes,
-                read_only,
-            },
-            payload_max: u64::from(client.payload_bytes_max()).max(BLOCK_BYTES) / BLOCK_BYTES
-                * BLOCK_BYTES,
-            can_flush: client.can_flush(),
-            can_fua: client.can(transmission_flag::SEND_FUA),
-            can_zero: client.can(transmission_flag::SEND_WRITE_ZEROES),
-            can_zero_fast: client.can(transmission_flag::SEND_FAST_ZERO),
-            can_cache: client.can(transmission_flag::SEND_CACHE),
-            can_status: client.can_block_status(),
-            client: Mutex::new(client),
-        })
+        let geometry = Geometry {
+            size_bytes: shape.size_bytes,
+            minimum_bytes: shape.minimum_bytes,
+            preferred_bytes,
+            read_only: shape.read_only,
+        };
+        Ok(Self { geometry, link: Mutex::new(link) })
     }
 
     /// Says goodbye to the server.
@@ -79,7 +97,7 @@ impl RemoteDevice {
     /// # Errors
     /// If the connection is broken.
     pub fn disconnect(self) -> Result<(), ClientError> {
-        self.client.into_inner().disconnect()
+        self.link.into_inner().disconnect()
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -95,15 +113,6 @@ impl RemoteDevice {
         Ok(())
     }
 
-    /// Ends a request that should be durable, on servers that know no FUA.
-    fn finish(&self, client: &mut Client, fua: Fua) -> Result<(), ClientError> {
-        if fua == Fua::Yes && !self.can_fua && self.can_flush { client.flush() } else { Ok(()) }
-    }
-
-    fn wire_fua(&self, fua: Fua) -> Fua {
-        if self.can_fua { fua } else { Fua::No }
-    }
-
     /// Zeroes by whatever means the server has.
     fn zero(
         &self,
@@ -115,23 +124,65 @@ impl RemoteDevice {
     ) -> Result<(), DeviceError> {
         self.check(offset, len)?;
         self.check_writable()?;
-        if fast && !self.can_zero_fast {
+        let link = &mut *self.link.lock();
+        if fast && !link.able().zero_fast {
             return Err(DeviceError::NotFast);
         }
-        let wire_fua = self.wire_fua(fua);
-        let client = &mut *self.client.lock();
-        let piece_max = if self.can_zero { RANGE_MAX } else { ZEROES_LEN as u64 };
-        let zeroes = if self.can_zero { Vec::new() } else { vec![0; ZEROES_LEN] };
-        for (at, piece) in pieces(offset, len, piece_max) {
-            let done = if self.can_zero {
-                client.write_zeroes(at, piece, hole, fast, wire_fua)
-            } else {
-                client.write(at, &zeroes[..piece as usize], wire_fua)
-            };
+        for (at, piece) in ranges(offset, len, link.able().zero_max()) {
+            let done = zero_piece(link, (at, piece), hole, fast, fua);
             done.map_err(|error| failed_piece(offset, at, u64::from(piece), &error))?;
         }
-        self.finish(client, fua).map_err(|error| failed(offset, len, &error))
+        finish(link, fua).map_err(|error| failed(offset, len, &error))
     }
+}
+
+fn wire_fua(able: &Able, fua: Fua) -> Fua {
+    if able.fua { fua } else { Fua::No }
+}
+
+/// Ends a request that should be durable, on servers that know no FUA.
+fn finish(link: &mut Link, fua: Fua) -> Result<(), ClientError> {
+    let able = link.able();
+    if fua == Fua::Yes && !able.fua && able.flush { link.flush() } else { Ok(()) }
+}
+
+fn write_piece(link: &mut Link, at: u64, data: &[u8], fua: Fua) -> Result<(), ClientError> {
+    let len = data.len() as u64;
+    link.make_room(len)?;
+    let durable = link.request(|client, able| {
+        let fua = wire_fua(able, fua);
+        client.write(at, data, fua).map(|()| fua == Fua::Yes)
+    })?;
+    if link.keeps_unflushed() {
+        let content = if durable { Vec::new() } else { data.to_vec() };
+        link.answered(at, len, durable, Content::Bytes(content));
+    }
+    Ok(())
+}
+
+/// Zeroes a range of at most `Able::zero_max` bytes. A server that comes back may be able to do
+/// less than before.
+fn zero_piece(
+    link: &mut Link,
+    (at, len): (u64, u32),
+    hole: Hole,
+    fast: bool,
+    fua: Fua,
+) -> Result<(), ClientError> {
+    link.make_room(0)?;
+    let durable = link.request(|client, able| {
+        let fua = wire_fua(able, fua);
+        let done = if able.zero {
+            client.write_zeroes(at, len, hole, fast, fua)
+        } else {
+            let zeroes = vec![0; usize::try_from(able.zero_max()).unwrap_or(0).min(len as usize)];
+            ranges(at, u64::from(len), able.zero_max())
+                .try_for_each(|(at, piece)| client.write(at, &zeroes[..piece as usize], fua))
+        };
+        done.map(|()| fua == Fua::Yes)
+    })?;
+    link.answered(at, u64::from(len), durable, Content::Zeroes(u64::from(len), hole));
+    Ok(())
 }
 
 fn failed(offset: u64, len: u64, error: &ClientError) -> DeviceError {
@@ -159,24 +210,6 @@ fn failed_piece(offset: u64, at: u64, len: u64, error: &ClientError) -> DeviceEr
     }
 }
 
-/// Cuts a range into pieces of at most `piece_max` bytes, a multiple of the block size, cutting at
-/// block boundaries.
-fn pieces(offset: u64, len: u64, piece_max: u64) -> impl Iterator<Item = (u64, u32)> {
-    let mut at = offset;
-    let mut left = len;
-    std::iter::from_fn(move || {
-        if left == 0 {
-            return None;
-        }
-        let piece = left.min(piece_max - at % BLOCK_BYTES);
-        let start = at;
-        left -= piece;
-        at += piece;
-        // Pieces are far below 4 GiB.
-        Some((start, u32::try_from(piece).unwrap_or(u32::MAX)))
-    })
-}
-
 impl BlockDevice for RemoteDevice {
     fn geometry(&self) -> Geometry {
         self.geometry
@@ -186,11 +219,11 @@ impl BlockDevice for RemoteDevice {
         let len = out.len() as u64;
         self.check(offset, len)?;
         let mut rest = out;
-        let mut client = self.client.lock();
-        for (at, piece) in pieces(offset, len, self.payload_max) {
+        let link = &mut *self.link.lock();
+        for (at, piece) in ranges(offset, len, link.able().payload_max) {
             let (first, after) = rest.split_at_mut(piece as usize);
-            let data = client
-                .read(at, first.len())
+            let data = link
+                .request(|client, _| client.read(at, first.len()))
                 .map_err(|error| failed(at, u64::from(piece), &error))?;
             first.copy_from_slice(&data);
             rest = after;
@@ -203,22 +236,22 @@ impl BlockDevice for RemoteDevice {
         self.check(offset, len)?;
         self.check_writable()?;
         let mut rest = data;
-        let client = &mut *self.client.lock();
-        for (at, piece) in pieces(offset, len, self.payload_max) {
+        let link = &mut *self.link.lock();
+        for (at, piece) in ranges(offset, len, link.able().payload_max) {
             let (first, after) = rest.split_at(piece as usize);
-            client
-                .write(at, first, self.wire_fua(fua))
+            write_piece(link, at, first, fua)
                 .map_err(|error| failed_piece(offset, at, u64::from(piece), &error))?;
             rest = after;
         }
-        self.finish(client, fua).map_err(|error| failed(offset, len, &error))
+        finish(link, fua).map_err(|error| failed(offset, len, &error))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        if !self.can_flush {
+        let mut link = self.link.lock();
+        if !link.able().flush {
             return Ok(());
         }
-        self.client.lock().flush().map_err(|error| failed(0, 0, &error))
+        link.flush().map_err(|error| failed(0, 0, &error))
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
@@ -243,50 +276,31 @@ impl BlockDevice for RemoteDevice {
         extents_max: usize,
     ) -> Result<Vec<Extent>, DeviceError> {
         self.check(offset, len)?;
-        let Some((_, piece)) = pieces(offset, len, RANGE_MAX).next() else {
+        let Some((_, piece)) = ranges(offset, len, RANGE_MAX).next() else {
             let size_bytes = self.geometry.size_bytes;
             return Err(DeviceError::OutOfRange { offset, len, size_bytes });
         };
-        if !self.can_status {
-            return Ok(vec![Extent { len, hole: false, zero: false }]);
-        }
-        let mut extents = self
-            .client
-            .lock()
-            .block_status(offset, piece, extents_max <= 1)
-            .map_err(|error| failed(offset, len, &error))?;
+        let extents = self.link.lock().request(|client, able| {
+            if able.status {
+                return client.block_status(offset, piece, extents_max <= 1);
+            }
+            Ok(vec![Extent { len, hole: false, zero: false }])
+        });
+        let mut extents = extents.map_err(|error| failed(offset, len, &error))?;
         extents.truncate(extents_max.max(1));
         Ok(extents)
     }
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(offset, len)?;
-        if !self.can_cache {
-            return Ok(());
-        }
-        let mut client = self.client.lock();
-        for (at, piece) in pieces(offset, len, RANGE_MAX) {
-            client.cache(at, piece).map_err(|error| failed(at, u64::from(piece), &error))?;
+        let mut link = self.link.lock();
+        for (at, piece) in ranges(offset, len, RANGE_MAX) {
+            let hinted = link.request(|client, able| match able.cache {
+                true => client.cache(at, piece),
+                false => Ok(()),
+            });
+            hinted.map_err(|error| failed(at, u64::from(piece), &error))?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_the_range_and_cut_at_blocks() {
-        for (offset, len) in [(0, 0), (5, 1), (4095, 8192), (100, 100_000), (8192, 16384)] {
-            let mut at = offset;
-            for (start, piece) in pieces(offset, len, 8192) {
-                assert_eq!(start, at);
-                assert!(piece > 0 && piece <= 8192);
-                assert!(start == offset || start % 4096 == 0, "{start}");
-                at += u64::from(piece);
-            }
-            assert_eq!(at, offset + len);
-        }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use everbyte_device::{Extent, Fua, Hole};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, send, sockopt};
 
 use crate::address::{Address, AddressError};
 use crate::handshake::ExportInfo;
@@ -35,6 +35,9 @@ const OUTGOING_MAX: usize = 256 << 10;
 
 /// How long connecting and the handshake may take, each.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// After how long without a sign of life a TCP connection is probed, in all for as long again.
+const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Why a client's request failed.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +81,17 @@ pub enum ClientError {
     TooLong {
         /// Its bytes.
         len: usize,
+    },
+    /// The export that was connected to again is another one; nothing was sent to it.
+    #[error(
+        "the export is another one than before: it had {was}, and now has {is}; serve the old one \
+         again"
+    )]
+    OtherExport {
+        /// What it had.
+        was: String,
+        /// What it has.
+        is: String,
     },
     /// Nothing with this cookie was submitted, or its reply was taken already.
     #[error("no reply is due for cookie {0:?}")]
@@ -125,9 +139,21 @@ fn connect_socket(address: &Address) -> Result<OwnedFd, ClientError> {
         Address::Tcp(tcp) => {
             let stream = TcpStream::connect_timeout(tcp, HANDSHAKE_TIME_MAX).map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
+            notice_silence(&stream).map_err(|errno| failed(errno.into()))?;
             Ok(stream.into())
         }
     }
+}
+
+/// Makes a connection fail whose other end has vanished without a word.
+fn notice_silence(stream: &TcpStream) -> Result<(), Errno> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE_TIME_MAX)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE_TIME_MAX / 5)?;
+    sockopt::set_tcp_keepcnt(stream, 5)?;
+    // For requests that nobody takes, which no probe is sent for.
+    let milliseconds = u32::try_from(2 * SILENCE_TIME_MAX.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, milliseconds)
 }
 
 impl Client {
@@ -352,6 +378,13 @@ impl Client {
         }
         self.submit(command::DISC, 0, 0, 0, &[], Wanted::Nothing)?;
         self.send_outgoing()
+    }
+
+    /// Ends a broken connection so that nothing more of what was sent reaches the server.
+    pub(crate) fn reset(self) {
+        // With no time to linger the kernel throws away what it has not sent. A socket that cannot
+        // do so is closed all the same.
+        let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 
     fn do_one(

@@ -5,6 +5,7 @@
 mod handshake;
 mod hostile;
 mod lifecycle;
+mod reconnect;
 mod remote;
 mod support;
 mod transmission;

@@ -1,0 +1,449 @@
+//! Remote devices whose connections are cut and whose servers die and forget what they had not
+//! flushed: every answered write is read back, every flushed one is durable.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_nbd::{Reconnect, RemoteDevice};
+use parking_lot::Mutex;
+
+use crate::support::Fixture;
+
+const SIZE: u64 = 64 << 10;
+
+/// Longer than any test waits for a server, and shorter than anybody waits for a test.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A small generator, so that a seed gives the same steps for ever (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// A device that forgets what was not flushed when it crashes.
+struct Forgetful {
+    now: MemoryDevice,
+    durable: MemoryDevice,
+    fails_flush: AtomicBool,
+}
+
+impl Forgetful {
+    fn new() -> Arc<Self> {
+        let (now, durable) = (MemoryDevice::new(SIZE), MemoryDevice::new(SIZE));
+        Arc::new(Self { now, durable, fails_flush: AtomicBool::new(false) })
+    }
+
+    fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(SIZE).unwrap()];
+        device.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn durable_bytes(&self) -> Vec<u8> {
+        Self::bytes_of(&self.durable)
+    }
+
+    /// Of the blocks of 512 bytes, some survive that were not flushed.
+    fn crash(&self, dice: &mut Dice) {
+        let (now, mut durable) = (Self::bytes_of(&self.now), self.durable_bytes());
+        for (kept, lost) in durable.chunks_mut(512).zip(now.chunks(512)) {
+            if dice.below(4) == 0 {
+                kept.copy_from_slice(lost);
+            }
+        }
+        self.durable.write(0, &durable, Fua::No).unwrap();
+        self.now.write(0, &durable, Fua::No).unwrap();
+    }
+
+    fn persist(&self, offset: u64, len: u64, fua: Fua) {
+        if fua == Fua::Yes {
+            let mut bytes = vec![0; usize::try_from(len).unwrap()];
+            self.now.read(offset, &mut bytes).unwrap();
+            self.durable.write(offset, &bytes, Fua::No).unwrap();
+        }
+    }
+}
+
+impl BlockDevice for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.now.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.now.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.now.write(offset, data, fua)?;
+        self.persist(offset, data.len() as u64, fua);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.fails_flush.swap(false, Ordering::SeqCst) {
+            // As a system does that drops what it could not write, and forgets about it.
+            self.now.write(0, &self.durable_bytes(), Fua::No)?;
+            return Err(DeviceError::Media { offset: 0, len: 0, reason: "planted".to_owned() });
+        }
+        self.durable.write(0, &Self::bytes_of(&self.now), Fua::No)
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.now.discard(offset, len, fua)?;
+        self.persist(offset, len, fua);
+        Ok(())
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.now.write_zeroes(offset, len, hole, fast, fua)?;
+        self.persist(offset, len, fua);
+        Ok(())
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.now.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.now.cache(offset, len)
+    }
+}
+
+/// Stands between client and server and cuts each connection after some bytes in one direction;
+/// with most cuts, the server crashes. What the server was told before the cut it has done when the
+/// client learns of it.
+struct Cutter {
+    uri: String,
+    is_cutting: Arc<AtomicBool>,
+    cuts: Arc<Mutex<u64>>,
+    _folder: tempfile::TempDir,
+}
+
+/// Moves bytes until one side ends or `left` are moved.
+fn carry(mut from: UnixStream, mut to: UnixStream, mut left: usize) {
+    let mut buffer = [0; 8192];
+    while left > 0 {
+        let room = left.min(buffer.len());
+        match from.read(&mut buffer[..room]) {
+            Ok(count) if count > 0 && to.write_all(&buffer[..count]).is_ok() => left -= count,
+            _ => break,
+        }
+    }
+    // The other direction ends with this one: the server sees the end of what it is told.
+    let _ = to.shutdown(Shutdown::Write);
+    let _ = from.shutdown(Shutdown::Read);
+}
+
+impl Cutter {
+    fn new(server: PathBuf, device: Arc<Forgetful>, seed: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cutter");
+        let listener = UnixListener::bind(&path).unwrap();
+        let is_cutting = Arc::new(AtomicBool::new(true));
+        let cuts = Arc::new(Mutex::new(0));
+        let (cutting, count) = (Arc::clone(&is_cutting), Arc::clone(&cuts));
+        std::thread::spawn(move || {
+            let mut dice = Dice(seed);
+            for client in listener.incoming().map_while(Result::ok) {
+                let limits = if cutting.load(Ordering::SeqCst) {
+                    let limit = usize::try_from(100 + dice.below(60_000)).unwrap();
+                    if dice.below(2) == 0 { (limit, usize::MAX) } else { (usize::MAX, limit) }
+                } else {
+                    (usize::MAX, usize::MAX)
+                };
+                if !serve_one(client, &server, limits) {
+                    continue;
+                }
+                *count.lock() += 1;
+                if dice.below(4) > 0 {
+                    device.crash(&mut dice);
+                }
+            }
+        });
+        let uri = format!("nbd+unix:///disk?socket={}", path.display());
+        Self { uri, is_cutting, cuts, _folder: folder }
+    }
+}
+
+/// Serves one connection to its end; says whether it was this function that ended it.
+fn serve_one(client: UnixStream, server: &Path, (up, down): (usize, usize)) -> bool {
+    let Ok(server) = UnixStream::connect(server) else { return false };
+    let clone = |stream: &UnixStream| stream.try_clone().unwrap();
+    let (from, to) = (clone(&client), clone(&server));
+    let upward = std::thread::spawn(move || carry(from, to, up));
+    // Downwards by hand: the client may learn of the end only when the server is done.
+    let mut left = down;
+    let mut buffer = [0; 8192];
+    let (mut from, mut to) = (clone(&server), clone(&client));
+    while let Ok(count) = from.read(&mut buffer) {
+        if count == 0 {
+            break;
+        }
+        let shown = count.min(left);
+        if to.write_all(&buffer[..shown]).is_err() || shown < count {
+            // Nothing more reaches the server, which still finishes what did.
+            let _ = server.shutdown(Shutdown::Write);
+            left = 0;
+            continue;
+        }
+        left -= shown;
+    }
+    let _ = client.shutdown(Shutdown::Read);
+    let _ = upward.join();
+    up < usize::MAX || down < usize::MAX
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.is_cutting.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Any requests, held against a model: what was answered is read back, what was flushed is durable.
+fn workload(device: &dyn BlockDevice, below: &Forgetful, seed: u64) -> Result<(), String> {
+    let mut dice = Dice(seed);
+    let mut model = vec![0; usize::try_from(SIZE).unwrap()];
+    let failed = |error: DeviceError| format!("seed {seed}: {error}");
+    for step in 0..250 {
+        let at = dice.below(SIZE - 1);
+        let len = 1 + dice.below((SIZE - at).min(9000));
+        let range = usize::try_from(at).unwrap()..usize::try_from(at + len).unwrap();
+        let fua = if dice.below(4) == 0 { Fua::Yes } else { Fua::No };
+        let is_durable = match dice.below(10) {
+            0 => {
+                device.flush().map_err(failed)?;
+                if below.durable_bytes() != model {
+                    return Err(format!("seed {seed}, step {step}: the flush covers not all"));
+                }
+                continue;
+            }
+            1 => {
+                device.discard(at, len, fua).map_err(failed)?;
+                model[range.clone()].fill(0);
+                fua == Fua::Yes
+            }
+            2..=4 => {
+                let mut found = vec![0; range.len()];
+                device.read(at, &mut found).map_err(failed)?;
+                if found != model[range] {
+                    return Err(format!("seed {seed}, step {step}: other bytes at {at}+{len}"));
+                }
+                continue;
+            }
+            _ => {
+                let byte = u8::try_from(1 + dice.below(255)).unwrap();
+                model[range.clone()].fill(byte);
+                device.write(at, &model[range.clone()], fua).map_err(failed)?;
+                fua == Fua::Yes
+            }
+        };
+        if is_durable && below.durable_bytes()[range.clone()] != model[range] {
+            return Err(format!("seed {seed}, step {step}: {at}+{len} is not durable"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_answered_is_read_back_and_what_was_flushed_is_durable() {
+    let mut cuts = 0;
+    for seed in 0..12 {
+        let device = Forgetful::new();
+        let fixture = Fixture::new(Arc::clone(&device) as _);
+        let cutter = Cutter::new(fixture.folder.path().join("s"), Arc::clone(&device), seed);
+        let unflushed_bytes_max = if seed % 2 == 0 { 8 << 10 } else { 64 << 20 };
+        let reconnect = Reconnect { timeout: LONG, unflushed_bytes_max };
+        let Ok(remote) = RemoteDevice::open(&cutter.uri, reconnect) else { continue };
+        workload(&remote, &device, seed).unwrap();
+        cuts += *cutter.cuts.lock();
+    }
+    assert!(cuts > 60, "only {cuts} cuts");
+}
+
+/// A client that makes unanswered requests again, and thinks that this is enough.
+struct Naive {
+    uri: String,
+    inner: Mutex<RemoteDevice>,
+}
+
+impl Naive {
+    fn connect(uri: &str) -> RemoteDevice {
+        let reconnect = Reconnect { timeout: Duration::ZERO, unflushed_bytes_max: 0 };
+        loop {
+            if let Ok(device) = RemoteDevice::open(uri, reconnect) {
+                return device;
+            }
+        }
+    }
+
+    fn again<T>(&self, request: impl Fn(&RemoteDevice) -> Result<T, DeviceError>) -> T {
+        let mut inner = self.inner.lock();
+        loop {
+            match request(&inner) {
+                Ok(answer) => return answer,
+                Err(_) => *inner = Self::connect(&self.uri),
+            }
+        }
+    }
+}
+
+impl BlockDevice for Naive {
+    fn geometry(&self) -> Geometry {
+        self.inner.lock().geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let bytes = self.again(|device| {
+            let mut bytes = vec![0; out.len()];
+            device.read(offset, &mut bytes).map(|()| bytes)
+        });
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.again(|device| device.write(offset, data, fua));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.again(BlockDevice::flush);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.again(|device| device.discard(offset, len, fua));
+        Ok(())
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        _: Hole,
+        _: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.discard(offset, len, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.inner.lock().status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.lock().cache(offset, len)
+    }
+}
+
+#[test]
+fn a_client_that_only_makes_requests_again_is_caught() {
+    let caught = (0..10).any(|seed| {
+        let device = Forgetful::new();
+        let fixture = Fixture::new(Arc::clone(&device) as _);
+        let cutter = Cutter::new(fixture.folder.path().join("s"), Arc::clone(&device), seed);
+        let inner = Mutex::new(Naive::connect(&cutter.uri));
+        let naive = Naive { uri: cutter.uri.clone(), inner };
+        workload(&naive, &device, seed).is_err()
+    });
+    assert!(caught);
+}
+
+#[test]
+fn a_flush_after_one_that_failed_covers_what_that_one_should_have() {
+    let device = Forgetful::new();
+    let fixture = Fixture::new(Arc::clone(&device) as _);
+    let remote = RemoteDevice::open(&fixture.address().uri("disk"), Reconnect::default()).unwrap();
+    remote.write(1000, &[7; 5000], Fua::No).unwrap();
+    device.fails_flush.store(true, Ordering::SeqCst);
+    assert!(remote.flush().is_err());
+    assert_eq!(device.durable_bytes()[1000], 0);
+    let mut found = [0; 5000];
+    remote.read(1000, &mut found).unwrap();
+    assert_eq!(found, [7; 5000]);
+    remote.flush().unwrap();
+    assert_eq!(device.durable_bytes()[1000..6000], [7; 5000]);
+}
+
+/// Ends the server and serves `device` in its place.
+fn serve_instead(fixture: &mut Fixture, device: Arc<dyn BlockDevice>) {
+    let address = fixture.address().clone();
+    fixture.server.shutdown();
+    fixture.shelf.0.lock().insert("disk".to_owned(), device);
+    let exports = Arc::clone(&fixture.shelf) as _;
+    let settings = everbyte_nbd::Settings::default();
+    fixture.server = everbyte_nbd::Server::bind_with(&address, exports, settings).unwrap();
+}
+
+#[test]
+fn another_export_in_the_same_place_gets_nothing() {
+    let device = Forgetful::new();
+    let mut fixture = Fixture::new(Arc::clone(&device) as _);
+    let remote = RemoteDevice::open(&fixture.address().uri("disk"), Reconnect::default()).unwrap();
+    remote.write(0, &[7; 512], Fua::No).unwrap();
+    let read_only = MemoryDevice::new(SIZE);
+    read_only.set_read_only(true);
+    for other in [MemoryDevice::new(SIZE + 512), MemoryDevice::new(SIZE / 2), read_only] {
+        let other = Arc::new(other);
+        serve_instead(&mut fixture, Arc::clone(&other) as _);
+        // The first one meets the broken connection, the second one finds none.
+        for _ in 0..2 {
+            let error = remote.write(512, &[8; 512], Fua::Yes).unwrap_err().to_string();
+            assert!(error.contains("another one than before: it had 65536 bytes"), "{error}");
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        let mut found = [1; 1024];
+        other.read(0, &mut found).unwrap();
+        assert_eq!(found, [0; 1024]);
+    }
+    device.crash(&mut Dice(1));
+    serve_instead(&mut fixture, Arc::clone(&device) as _);
+    remote.write(1024, &[9; 512], Fua::No).unwrap();
+    remote.flush().unwrap();
+    let durable = device.durable_bytes();
+    assert_eq!((durable[0], durable[512], durable[1024]), (7, 0, 9));
+}
+
+#[test]
+fn requests_fail_when_the_time_is_over_and_go_on_when_the_server_is_back() {
+    for timeout in [Duration::ZERO, Duration::from_millis(200)] {
+        let device = Forgetful::new();
+        let mut fixture = Fixture::new(Arc::clone(&device) as _);
+        let reconnect = Reconnect { timeout, ..Reconnect::default() };
+        let remote = RemoteDevice::open(&fixture.address().uri("disk"), reconnect).unwrap();
+        remote.write(0, &[7; 512], Fua::No).unwrap();
+        fixture.server.shutdown();
+        for _ in 0..3 {
+            let error = remote.flush().unwrap_err();
+            assert!(matches!(error, DeviceError::Media { .. }), "{error}");
+        }
+        device.crash(&mut Dice(2));
+        serve_instead(&mut fixture, Arc::clone(&device) as _);
+        let back = std::iter::repeat_with(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            remote.flush()
+        });
+        assert!(back.take(1000).any(|flushed| flushed.is_ok()));
+        assert_eq!(device.durable_bytes()[..512], [7; 512]);
+    }
+}
