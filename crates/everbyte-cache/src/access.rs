@@ -297,10 +297,7 @@ impl Cache {
         if !std::mem::take(&mut self.state.lock().direct) {
             return Ok(());
         }
-        self.storage.flush().map_err(|error| {
-            self.state.lock().direct = true;
-            self.storage_failed(0, self.settings.storage_bytes, &error)
-        })
+        self.flush_storage().inspect_err(|_| self.state.lock().direct = true)
     }
 
     /// Makes everything that was answered durable.

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::layout::{PAGE_U64, Page, volume_bytes};
 use crate::memory::Memory;
+use crate::plant::{Bug, planted};
 use crate::policies::AnyPolicy;
 use crate::settings::{Identity, Settings, SettingsError};
 use crate::state::State;
@@ -28,7 +29,7 @@ pub enum CacheError {
     /// The storage is another one than the cache belongs to.
     #[error(
         "the cache belongs to {recorded}, and this is {found}: its pages would damage other data; \
-         give it its own storage again"
+         give it its own storage again, or say where that has moved by 'everbyte volume attach'"
     )]
     OtherStorage {
         /// The storage that it belongs to.
@@ -38,8 +39,8 @@ pub enum CacheError {
     },
     /// The storage has another size than it had.
     #[error(
-        "{storage} had {recorded} bytes when the cache was made and has {found} now: bring it back \
-         to its old size, or detach the cache and make it anew"
+        "the storage of the cache, {storage}, had {recorded} bytes and has {found} now: {advice}",
+        advice = size_advice(*recorded, *found)
     )]
     OtherSize {
         /// The storage.
@@ -49,6 +50,37 @@ pub enum CacheError {
         /// Bytes it has.
         found: u64,
     },
+    /// The storage that is said to have moved here has other bytes.
+    #[error(
+        "{found} is not the storage of this cache, or was changed without it: at byte {offset} it \
+         has other bytes than the cache read there; nothing was changed"
+    )]
+    OtherBytes {
+        /// The storage.
+        found: Box<Identity>,
+        /// First byte of the page that differs.
+        offset: u64,
+    },
+    /// Nothing shows that this is the storage which has moved.
+    #[error(
+        "nothing shows that {found} is the storage of this cache, which was {recorded}: it is \
+         another file, device or address, and only {matched} of the cache's clean pages agree with \
+         it, of the {needed} that would prove it; bring the storage back to where it was and detach \
+         the cache there"
+    )]
+    NoProof {
+        /// The storage that it belongs to.
+        recorded: Box<Identity>,
+        /// The one it was given.
+        found: Box<Identity>,
+        /// Pages that agree.
+        matched: u64,
+        /// Pages that would do.
+        needed: u64,
+    },
+    /// The storage could not be read.
+    #[error("the storage failed: {0}")]
+    Storage(#[source] DeviceError),
     /// The volume is too small or too large.
     #[error("the volume has {found} bytes, and a cache of this storage takes {needed}")]
     VolumeSize {
@@ -118,24 +150,30 @@ impl Cache {
     ) -> Result<Self, CacheError> {
         let memory = Memory::new(volume);
         let settings = Settings::decode(&memory.header()?)?;
-        if settings.storage != *found {
-            let recorded = Box::new(settings.storage);
-            let found = Box::new(found.clone());
-            return Err(CacheError::OtherStorage { recorded, found });
+        settings.check_storage(found)?;
+        let size_bytes = storage.geometry().size_bytes;
+        if settings.storage_bytes != size_bytes {
+            return Err(settings.other_size(size_bytes));
         }
-        let (recorded, size_bytes) = (settings.storage_bytes, storage.geometry().size_bytes);
-        if recorded != size_bytes {
-            let storage = Box::new(settings.storage);
-            return Err(CacheError::OtherSize { storage, recorded, found: size_bytes });
-        }
-        let needed = volume_bytes(recorded);
-        if memory.size_bytes() != needed {
+        Self::build(memory, storage, settings)
+    }
+
+    /// Opens what lies in `memory` with these settings before a storage that is at least as large
+    /// as they say.
+    pub(crate) fn build(
+        memory: Memory,
+        storage: Arc<dyn BlockDevice>,
+        settings: Settings,
+    ) -> Result<Self, CacheError> {
+        let needed = volume_bytes(settings.storage_bytes);
+        // It is larger if a crash came while the cache was about to follow its storage.
+        if memory.size_bytes() < needed {
             return Err(CacheError::VolumeSize { found: memory.size_bytes(), needed });
         }
         if memory.is_read_only() {
             return Err(CacheError::ReadOnly);
         }
-        let pages = memory.scan(recorded.div_ceil(PAGE_U64))?;
+        let pages = memory.scan(settings.storage_bytes.div_ceil(PAGE_U64))?;
         let read_only = storage.geometry().read_only;
         let mut state = State::new(memory, AnyPolicy::new(&settings)?);
         state.restore(pages);
@@ -177,6 +215,37 @@ impl Cache {
         DeviceError::Media { offset, len, reason }
     }
 
+    /// Makes storage durable.
+    pub(crate) fn flush_storage(&self) -> Result<(), DeviceError> {
+        self.storage.flush().map_err(|error| {
+            self.state.lock().flushes_failed += 1;
+            self.storage_failed(0, self.settings.storage_bytes, &error)
+        })
+    }
+
+    /// Flushes of storage that failed so far. For [`Cache::flush_since`].
+    pub(crate) fn flushes_failed(&self) -> u64 {
+        self.state.lock().flushes_failed
+    }
+
+    /// Makes storage durable, with what was written there since `failures` was taken. A flush that
+    /// failed meanwhile, on whichever thread, may have lost it: systems tell of what they could not
+    /// write once, and the next flush succeeds.
+    pub(crate) fn flush_since(&self, failures: u64) -> Result<(), DeviceError> {
+        self.flush_storage()?;
+        if self.flushes_failed() == failures || planted(Bug::OthersFlushIgnored) {
+            return Ok(());
+        }
+        let reason = "another flush of the storage failed meanwhile".to_owned();
+        Err(DeviceError::Media { offset: 0, len: self.settings.storage_bytes, reason })
+    }
+
+    /// The error of a drain that did not come to its end.
+    pub(crate) fn not_drained(&self, error: &DeviceError) -> CacheError {
+        let pages = self.state.lock().dirty.len() as u64;
+        CacheError::NotDrained { pages, reason: error.to_string() }
+    }
+
     /// Makes memory durable as it is.
     pub(crate) fn checkpoint(&self) -> Result<(), DeviceError> {
         let (departed, memory) = {
@@ -187,6 +256,33 @@ impl Cache {
         let mut state = self.state.lock();
         state.departed_durably = state.departed_durably.max(departed);
         Ok(())
+    }
+}
+
+impl Settings {
+    /// Whether `found` is the storage that the cache belongs to.
+    pub(crate) fn check_storage(&self, found: &Identity) -> Result<(), CacheError> {
+        if self.storage == *found {
+            return Ok(());
+        }
+        let (recorded, found) = (Box::new(self.storage.clone()), Box::new(found.clone()));
+        Err(CacheError::OtherStorage { recorded, found })
+    }
+
+    /// The error for a storage of `found` bytes.
+    pub(crate) fn other_size(&self, found: u64) -> CacheError {
+        let (storage, recorded) = (Box::new(self.storage.clone()), self.storage_bytes);
+        CacheError::OtherSize { storage, recorded, found }
+    }
+}
+
+/// What to do about a storage that has another size.
+fn size_advice(recorded: u64, found: u64) -> &'static str {
+    if found > recorded {
+        "'everbyte volume resize' with --follow-backing makes the cache as large"
+    } else {
+        "a cache cannot shrink with its storage, so bring that back to its old size; detach the \
+         cache before the storage is made smaller"
     }
 }
 

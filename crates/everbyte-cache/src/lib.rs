@@ -18,6 +18,7 @@
 mod access;
 mod actions;
 mod cache;
+mod change;
 mod device;
 mod frame;
 mod layout;
@@ -32,6 +33,7 @@ mod writer;
 mod zero;
 
 pub use cache::{Cache, CacheError};
+pub use change::Change;
 pub use layout::volume_bytes;
 pub use memory::{InspectError, Inspection, inspect};
 pub use settings::{Identity, Mode, Settings, SettingsError};

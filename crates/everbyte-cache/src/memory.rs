@@ -124,6 +124,12 @@ impl Memory {
         Ok(header)
     }
 
+    /// Changes the header, durably.
+    pub(crate) fn write_header(&self, header: &[u8]) -> Result<(), DeviceError> {
+        self.volume.write(0, header, Fua::No)?;
+        self.volume.flush()
+    }
+
     pub(crate) fn read(&self, page: Page, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
         self.volume.read(page_at(page) + start as u64, out)
     }

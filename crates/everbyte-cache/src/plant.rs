@@ -18,6 +18,10 @@ pub enum Bug {
     DirectWithoutCheckpoint,
     /// A flush leaves out what is newer in DRAM.
     FlushWithoutShadow,
+    /// A page that the storage's end cut stays in the cache when the storage has grown.
+    CutPageKept,
+    /// A page counts as clean although somebody else's flush failed after it was written.
+    OthersFlushIgnored,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) departed_durably: u64,
     /// Whether storage was changed past the cache since it was last flushed.
     pub(crate) direct: bool,
+    /// Flushes of storage that failed.
+    pub(crate) flushes_failed: u64,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
     versions: u64,
@@ -55,6 +57,7 @@ impl State {
             departed: 0,
             departed_durably: 0,
             direct: false,
+            flushes_failed: 0,
             counts: Counts::default(),
             last_error: None,
             versions: 0,

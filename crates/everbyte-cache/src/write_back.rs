@@ -75,6 +75,7 @@ impl Cache {
         if !planted(Bug::OpenEpochWrittenBack) {
             self.checkpoint()?;
         }
+        let failures = self.flushes_failed();
         let mut written: Vec<&Copied> = Vec::new();
         for run in copies.chunk_by(|a, b| a.page + 1 == b.page) {
             match self.write_run(run) {
@@ -84,17 +85,12 @@ impl Cache {
                 }
             }
         }
-        let flush = || {
-            self.storage
-                .flush()
-                .map_err(|error| self.storage_failed(0, self.settings.storage_bytes, &error))
-        };
         if planted(Bug::CleanBeforeFlush) {
             self.clean_all(&written)?;
             self.checkpoint()?;
         }
         if !written.is_empty() {
-            flush()?;
+            self.flush_since(failures)?;
         }
         self.clean_all(&written)?;
         first_error.map_or(Ok(written.len()), Err)
@@ -152,15 +148,18 @@ impl Cache {
         self.write_back(&Choice::Sweep)
     }
 
+    /// Bytes of pages that storage may have older bytes of.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.state.lock().dirty.len() as u64 * PAGE_U64
+    }
+
     /// Writes everything back: storage has all that was written when this was called.
     ///
     /// # Errors
     /// `NotDrained`, if pages remain because storage or the volume fails. Nothing is lost then.
     pub fn drain(&self) -> Result<(), CacheError> {
-        let failed = |error: DeviceError| CacheError::NotDrained {
-            pages: self.state.lock().dirty.len() as u64,
-            reason: error.to_string(),
-        };
+        let failed = |error: DeviceError| self.not_drained(&error);
         let all = self.state.lock().dirty.clone();
         self.write_back(&Choice::These(all)).map_err(failed)?;
         self.flush_direct().map_err(failed)?;

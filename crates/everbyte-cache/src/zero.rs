@@ -80,15 +80,16 @@ impl Cache {
         flush: bool,
     ) -> Result<(), DeviceError> {
         self.forget_departed()?;
+        let failures = self.flushes_failed();
         let done = match how {
             How::Discard => self.storage.discard(offset, len, Fua::No),
             How::Zero { hole, fast } => self.storage.write_zeroes(offset, len, hole, fast, Fua::No),
         };
-        let done = done.and_then(|()| if flush { self.storage.flush() } else { Ok(()) });
         done.map_err(|error| match error {
             DeviceError::NotFast => DeviceError::NotFast,
             error => self.storage_failed(offset, len, &error),
-        })
+        })?;
+        if flush { self.flush_since(failures) } else { Ok(()) }
     }
 }
 

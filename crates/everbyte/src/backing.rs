@@ -4,11 +4,25 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use everbyte_cache::Identity;
 use everbyte_device::{BlockDevice, FileDevice};
-use everbyte_nbd::{Client, RemoteDevice};
+use everbyte_nbd::{Reconnect, RemoteDevice};
+
+/// How storage is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    /// How long requests wait for an NBD server that is lost.
+    pub(crate) reconnect_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { reconnect_timeout: Reconnect::default().timeout }
+    }
+}
 
 /// A storage that is open.
 pub(crate) struct Backing {
@@ -41,10 +55,11 @@ pub(crate) fn resolve(text: &str) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// It cannot be opened, or is in use.
-pub(crate) fn open(text: &str) -> anyhow::Result<Backing> {
+pub(crate) fn open(text: &str, options: &Options) -> anyhow::Result<Backing> {
     if is_uri(text) {
-        let connected = Client::connect_uri(text).and_then(RemoteDevice::new);
-        let device = connected.with_context(|| format!("cannot use the storage {text}"))?;
+        let reconnect = Reconnect { timeout: options.reconnect_timeout, ..Reconnect::default() };
+        let device = RemoteDevice::open(text, reconnect)
+            .with_context(|| format!("cannot use the storage {text}"))?;
         let (kind, name) = ("nbd".to_owned(), text.to_owned());
         let identity = Identity { kind, name, serial: String::new() };
         return Ok(Backing { device: Arc::new(device), identity });

@@ -5,9 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use everbyte_block::{BlockOptions, BlockVolume};
-use everbyte_cache::{Cache, CacheStats, Mode, Settings, Writer, inspect, volume_bytes};
+use everbyte_cache::{
+    Cache, CacheStats, Change, Inspection, Mode, Settings, Writer, inspect, volume_bytes,
+};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
 use everbyte_policy::sim::Kind;
@@ -21,6 +24,9 @@ use crate::size::show_size;
 
 type Device = BlockVolume<Mapped>;
 
+/// How long one part of a drain goes on.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
 /// A cache in use.
 struct OpenCache {
     cache: Arc<Cache>,
@@ -32,13 +38,26 @@ struct OpenCache {
 #[derive(Default)]
 struct All {
     open: BTreeMap<String, OpenCache>,
-    /// Caches that are being detached: no client gets them any more.
-    leaving: BTreeSet<String>,
+    /// Caches that are being changed or detached: no client gets them.
+    held: BTreeSet<String>,
+    options: backing::Options,
 }
 
 /// See the module's head.
 #[derive(Default)]
 pub(crate) struct Caches(Mutex<All>);
+
+/// Keeps clients away from a cache as long as it lives.
+pub(crate) struct Held<'c> {
+    caches: &'c Caches,
+    name: String,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.caches.0.lock().held.remove(&self.name);
+    }
+}
 
 impl OpenCache {
     fn clients(&self) -> u64 {
@@ -59,8 +78,9 @@ pub(crate) fn create(
     name: &str,
     wanted: &NewCache,
     options: &BlockOptions,
+    backing_options: &backing::Options,
 ) -> Result<Device, Refused> {
-    let backing = backing::open(&wanted.backing).map_err(refused)?;
+    let backing = backing::open(&wanted.backing, backing_options).map_err(refused)?;
     let settings = Settings {
         storage: backing.identity,
         storage_bytes: backing.device.geometry().size_bytes,
@@ -71,15 +91,7 @@ pub(crate) fn create(
         small_write_bytes: wanted.small_write_bytes,
     };
     settings.check().map_err(refused)?;
-    let (needed, free) = (settings.memory_bytes_max(), pool.info().free_bytes);
-    if needed > free {
-        return Err(Refused(format!(
-            "the cache may take {} of the pool: its memory, as much again as its DRAM, and a \
-             sixteenth for pages on their way out; {} are free: make it smaller or grow the pool",
-            show_size(needed),
-            show_size(free)
-        )));
-    }
+    check_room(settings.memory_bytes_max(), pool.info().free_bytes)?;
     let size_bytes = volume_bytes(settings.storage_bytes);
     let device = Device::create_as(pool, name, VolumeKind::Cache, size_bytes, options);
     let device = device.map_err(refused)?;
@@ -92,34 +104,62 @@ pub(crate) fn create(
     Ok(device)
 }
 
+/// Whether a cache that may take `needed` bytes has room in `free` bytes.
+fn check_room(needed: u64, free: u64) -> Result<(), Refused> {
+    if needed <= free {
+        return Ok(());
+    }
+    Err(Refused(format!(
+        "the cache may take {} of the pool: its memory, as much again as its DRAM, and a sixteenth \
+         for pages on their way out; {} are free: make it smaller or grow the pool",
+        show_size(needed),
+        show_size(free)
+    )))
+}
+
 fn mode(word: &str) -> Result<Mode, Refused> {
     let found = Mode::ALL.into_iter().find(|mode| mode.name() == word);
     found.ok_or_else(|| Refused(format!("{word:?} is no mode of a cache")))
 }
 
-impl Caches {
-    /// The cache in the volume, opened if need be.
-    ///
-    /// # Errors
-    /// The storage cannot be opened or is not the one that the cache belongs to.
-    pub(crate) fn open(&self, name: &str, volume: &Arc<Device>) -> Result<Arc<Cache>, Refused> {
-        let mut all = self.0.lock();
-        if all.leaving.contains(name) {
-            return Err(Refused(format!("cache {name} is being detached from its storage")));
-        }
-        if let Some(open) = all.open.get(name) {
+impl All {
+    fn open(&mut self, name: &str, volume: &Arc<Device>) -> Result<Arc<Cache>, Refused> {
+        if let Some(open) = self.open.get(name) {
             return Ok(Arc::clone(&open.cache));
         }
         let recorded = inspect(&**volume).map_err(refused)?.settings.storage;
-        let backing = backing::open(&recorded.name).map_err(refused)?;
+        let backing = backing::open(&recorded.name, &self.options).map_err(refused)?;
         let volume = Arc::clone(volume);
         let cache = Cache::open(volume, backing.device, &backing.identity).map_err(refused)?;
         let cache = Arc::new(cache);
         let writer = Writer::start(&cache).map_err(refused)?;
         let own = Arc::strong_count(&cache);
         let open = OpenCache { cache: Arc::clone(&cache), own, _writer: writer };
-        all.open.insert(name.to_owned(), open);
+        self.open.insert(name.to_owned(), open);
         Ok(cache)
+    }
+}
+
+impl Caches {
+    /// How storage is used that is opened from now on.
+    pub(crate) fn set_options(&self, options: backing::Options) {
+        self.0.lock().options = options;
+    }
+
+    pub(crate) fn options(&self) -> backing::Options {
+        self.0.lock().options
+    }
+
+    /// The cache in the volume, opened if need be.
+    ///
+    /// # Errors
+    /// The storage cannot be opened or is not the one that the cache belongs to.
+    pub(crate) fn open(&self, name: &str, volume: &Arc<Device>) -> Result<Arc<Cache>, Refused> {
+        let mut all = self.0.lock();
+        if all.held.contains(name) {
+            return Err(Refused(format!("cache {name} is being changed or detached: try again")));
+        }
+        all.open(name, volume)
     }
 
     /// Clients that have the cache open.
@@ -127,28 +167,101 @@ impl Caches {
         self.0.lock().open.get(name).map_or(0, OpenCache::clients)
     }
 
-    /// Writes everything that the cache holds to its storage. Nobody can open it afterwards, until
-    /// [`Caches::end_detaching`].
+    /// Keeps clients from opening the cache, so that it can be changed.
     ///
     /// # Errors
-    /// Clients have it open, or the storage fails; then it stays as it is.
-    pub(crate) fn drain(&self, name: &str, volume: &Arc<Device>) -> Result<(), Refused> {
-        let cache = self.open(name, volume)?;
-        {
-            let mut all = self.0.lock();
-            // One of them is this very call.
-            let clients = all.open.get(name).map_or(0, OpenCache::clients).saturating_sub(1);
-            if clients > 0 {
-                return Err(Refused(format!(
-                    "{clients} clients have volume {name} open: disconnect them first"
-                )));
-            }
-            all.leaving.insert(name.to_owned());
+    /// Clients have it open.
+    pub(crate) fn hold(&self, name: &str) -> Result<Held<'_>, Refused> {
+        let mut all = self.0.lock();
+        let clients = all.open.get(name).map_or(0, OpenCache::clients);
+        if clients > 0 {
+            return Err(Refused(format!(
+                "{clients} clients have volume {name} open: disconnect them first"
+            )));
         }
-        cache.drain().map_err(|error| {
-            self.0.lock().leaving.remove(name);
-            refused(error)
-        })
+        all.held.insert(name.to_owned());
+        Ok(Held { caches: self, name: name.to_owned() })
+    }
+
+    /// Writes everything that a held cache has to its storage.
+    ///
+    /// # Errors
+    /// The storage fails; then the cache stays as it is.
+    pub(crate) fn drain(&self, held: &Held<'_>, volume: &Arc<Device>) -> Result<(), Refused> {
+        let cache = self.0.lock().open(&held.name, volume)?;
+        cache.drain().map_err(refused)
+    }
+
+    /// Writes back for a while; says how many bytes are left to write.
+    ///
+    /// # Errors
+    /// As `drain`.
+    pub(crate) fn drain_part(&self, held: &Held<'_>, volume: &Arc<Device>) -> Result<u64, Refused> {
+        let cache = self.0.lock().open(&held.name, volume)?;
+        let end = Instant::now() + DRAIN_TIME;
+        while cache.dirty_bytes() > 0 && Instant::now() < end {
+            cache.sweep().map_err(|error| {
+                Refused(format!(
+                    "{} could not be written back: {error}; nothing is lost: mend the storage and \
+                     try again",
+                    show_size(cache.dirty_bytes())
+                ))
+            })?;
+        }
+        Ok(cache.dirty_bytes())
+    }
+
+    /// Closes a held cache, with what it holds in DRAM made durable.
+    fn shut(&self, held: &Held<'_>) -> Result<(), Refused> {
+        let open = self.0.lock().open.remove(&held.name);
+        open.map_or(Ok(()), |open| open.cache.flush()).map_err(refused)
+    }
+
+    /// Gives a held cache other sizes.
+    ///
+    /// # Errors
+    /// Sizes that cannot be, storage that cannot be opened or fails, a pool without enough space.
+    pub(crate) fn resize(
+        &self,
+        held: &Held<'_>,
+        volume: &Arc<Device>,
+        change: &Change,
+        free_bytes: u64,
+    ) -> Result<(), Refused> {
+        self.shut(held)?;
+        let Inspection { settings, pages, .. } = inspect(&**volume).map_err(refused)?;
+        let backing = backing::open(&settings.storage.name, &self.options()).map_err(refused)?;
+        let storage_bytes = backing.device.geometry().size_bytes;
+        let wanted = change.applied_to(&settings, storage_bytes).map_err(refused)?;
+        let (old, new) = (settings.memory_bytes_max(), wanted.memory_bytes_max());
+        if new > old {
+            // Its pages may still become as many as it had asked for.
+            check_room(new, free_bytes + pages * 4096)?;
+        }
+        let needed = volume_bytes(storage_bytes);
+        if needed > volume.geometry().size_bytes {
+            volume.resize(needed).map_err(refused)?;
+        }
+        let volume = Arc::clone(volume);
+        let resized = Cache::resize(volume, backing.device, &backing.identity, change);
+        resized.map(drop).map_err(refused)
+    }
+
+    /// Tells a held cache where its storage is now.
+    ///
+    /// # Errors
+    /// The storage cannot be opened, or is not the cache's.
+    pub(crate) fn attach(
+        &self,
+        held: &Held<'_>,
+        volume: &Arc<Device>,
+        place: &str,
+    ) -> Result<(), Refused> {
+        self.shut(held)?;
+        let backing = backing::open(place, &self.options()).map_err(refused)?;
+        let volume = Arc::clone(volume);
+        let moved = Cache::move_storage(volume, &*backing.device, &backing.identity);
+        moved.map(drop).map_err(refused)
     }
 
     /// Closes a cache, if it is open, as it is.
@@ -156,11 +269,6 @@ impl Caches {
         let open = self.0.lock().open.remove(name);
         // Its writer may take a while to end, and others need not wait for it.
         drop(open);
-    }
-
-    /// The volume of the cache that was drained is gone, or stays after all.
-    pub(crate) fn end_detaching(&self, name: &str) {
-        self.0.lock().leaving.remove(name);
     }
 
     /// Makes what caches hold in DRAM durable, and closes them.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use everbyte_block::{BlockOptions, BlockVolume};
+use everbyte_cache::Change;
 use everbyte_device::BlockDevice;
 use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped, Medium};
@@ -22,6 +23,7 @@ use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{Pool, PoolError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::backing;
 use crate::caches::{self, Caches};
 use crate::size::show_size;
 use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
@@ -86,6 +88,11 @@ impl Registry {
     /// Writes down what clients that come from now on ask for.
     pub(crate) fn set_recorder(&self, recorder: Recorder) {
         *self.recorder.lock() = Some(recorder);
+    }
+
+    /// How storage behind caches is used from now on.
+    pub(crate) fn set_backing(&self, options: backing::Options) {
+        self.caches.set_options(options);
     }
 
     /// Ends the recording, if there is one, and says how many requests are in it.
@@ -215,7 +222,10 @@ impl Registry {
         let device = match (new.kind.as_str(), &new.cache) {
             ("block", None) => Device::create(&self.pool, &new.name, new.size_bytes, &options)
                 .map_err(|error| refused(&error))?,
-            ("cache", Some(cache)) => caches::create(&self.pool, &new.name, cache, &options)?,
+            ("cache", Some(cache)) => {
+                let backing = self.caches.options();
+                caches::create(&self.pool, &new.name, cache, &options, &backing)?
+            }
             (kind, _) => {
                 let what = format!("there are no {kind:?} volumes: the kinds are block and cache");
                 return Err(Refused(what));
@@ -232,8 +242,8 @@ impl Registry {
         let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
         if device.volume().kind() == VolumeKind::Cache {
             return Err(Refused(format!(
-                "volume {name} is a cache, which is as large as its storage: detach it, resize the \
-                 storage, and create it again"
+                "volume {name} is a cache, which is as large as its storage: make that larger and \
+                 pass --follow-backing instead of --size; --scm and --dram change its memory"
             )));
         }
         device.resize(size_bytes).map_err(|error| refused(&error))?;
@@ -272,17 +282,53 @@ impl Registry {
         }
     }
 
+    /// The volume of a cache.
+    fn cache_locked(
+        &self,
+        name: &str,
+        admin: &MutexGuard<'_, bool>,
+    ) -> Result<Arc<Device>, Refused> {
+        let device = self.device_locked(name, admin).map_err(|error| refused(&error))?;
+        if device.volume().kind() == VolumeKind::Cache {
+            return Ok(device);
+        }
+        Err(Refused(format!("volume {name} is no cache, so it has no storage behind it")))
+    }
+
     /// Writes back what a cache has and deletes it.
     fn detach(&self, name: &str) -> Result<Response, Refused> {
         let admin = self.change()?;
-        let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
-        if device.volume().kind() != VolumeKind::Cache {
-            return Err(Refused(format!("volume {name} is no cache: nothing to detach it from")));
-        }
-        self.caches.drain(name, &device)?;
-        let deleted = self.delete_locked(name, &device, &admin);
-        self.caches.end_detaching(name);
-        deleted
+        let device = self.cache_locked(name, &admin)?;
+        let held = self.caches.hold(name)?;
+        self.caches.drain(&held, &device)?;
+        self.delete_locked(name, &device, &admin)
+    }
+
+    /// Writes some of what a cache has back. Locks out other changes for this long only.
+    fn drain_cache(&self, name: &str) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        let device = self.cache_locked(name, &admin)?;
+        let held = self.caches.hold(name)?;
+        let dirty_bytes = self.caches.drain_part(&held, &device)?;
+        Ok(Response::Drained { dirty_bytes })
+    }
+
+    fn resize_cache(&self, name: &str, change: &Change) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        let device = self.cache_locked(name, &admin)?;
+        let held = self.caches.hold(name)?;
+        self.caches.resize(&held, &device, change, self.pool.info().free_bytes)?;
+        drop((held, admin));
+        Ok(Response::Volume(self.volume_status(device.volume())))
+    }
+
+    fn attach(&self, name: &str, backing: &str) -> Result<Response, Refused> {
+        let admin = self.change()?;
+        let device = self.cache_locked(name, &admin)?;
+        let held = self.caches.hold(name)?;
+        self.caches.attach(&held, &device, backing)?;
+        drop((held, admin));
+        Ok(Response::Volume(self.volume_status(device.volume())))
     }
 
     fn delete_locked(
@@ -405,6 +451,12 @@ impl Handler for Registry {
             Request::VolumeResize { name, size_bytes } => self.resize(&name, size_bytes),
             Request::VolumeDelete { name, force } => self.delete(&name, force),
             Request::VolumeDetach { name } => self.detach(&name),
+            Request::CacheDrain { name } => self.drain_cache(&name),
+            Request::CacheResize { name, dram_bytes, scm_bytes, follow_backing } => {
+                let change = Change { dram_bytes, scm_bytes, follows_storage: follow_backing };
+                self.resize_cache(&name, &change)
+            }
+            Request::CacheAttach { name, backing } => self.attach(&name, &backing),
             Request::Stats => Ok(Response::Stats(self.stats())),
             Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
             other => Err(Refused(format!("this server does not know {other:?}"))),

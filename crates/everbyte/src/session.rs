@@ -45,6 +45,29 @@ impl Session {
         open(path, Need::Look)
     }
 
+    /// Reaches the pool at `path`, for changing it. To be ended with [`Session::finish`].
+    ///
+    /// # Errors
+    /// The pool cannot be opened or reached.
+    pub(crate) fn change(path: &Path) -> anyhow::Result<Self> {
+        open(path, Need::Change)
+    }
+
+    /// Ends a session whose outcome is `done`.
+    ///
+    /// # Errors
+    /// That of `done`, or the pool could not be closed cleanly.
+    pub(crate) fn finish<T>(self, done: anyhow::Result<T>) -> anyhow::Result<T> {
+        let closed = match self {
+            Self::Served(_) => Ok(()),
+            Self::Local(registry) => {
+                registry.close().context("the pool could not be closed cleanly")
+            }
+        };
+        let done = done?;
+        closed.map(|()| done)
+    }
+
     /// Carries out one request.
     ///
     /// # Errors
@@ -62,15 +85,9 @@ impl Session {
 /// # Errors
 /// The pool cannot be opened or reached, or the request is refused.
 pub(crate) fn ask(path: &Path, need: Need, request: Request) -> anyhow::Result<Response> {
-    match open(path, need)? {
-        Session::Served(mut client) => Ok(client.call(request)?),
-        Session::Local(registry) => {
-            let answer = registry.handle(request);
-            let closed = registry.close().context("the pool could not be closed cleanly");
-            let answer = answer?;
-            closed.map(|()| answer)
-        }
-    }
+    let mut session = open(path, need)?;
+    let answer = session.ask(request);
+    session.finish(answer)
 }
 
 fn open(path: &Path, need: Need) -> anyhow::Result<Session> {

@@ -2,17 +2,19 @@
 //! drained, in storage; what was not is old or new page by page; nothing changes on its own.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use everbyte_block::BlockVolume;
 use everbyte_cache::plant::{Bug, plant};
-use everbyte_cache::{Cache, Mode, Settings};
+use everbyte_cache::{Cache, Change, Mode, Settings, inspect};
 use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_pool::format::VolumeKind;
 
 use everbyte_policy::sim::Kind;
 
-use crate::{Dice, PAGE, POLICIES, format, open, open_pool, settings};
+use crate::{Dice, PAGE, POLICIES, format, open, open_pool, resize, settings};
 
 const PAGES: u64 = 12;
 const POOL_BLOCKS: u64 = 112;
@@ -54,6 +56,8 @@ fn first_storage() -> MemoryDevice {
 /// Storage that writes down what it does.
 struct Journaled {
     storage: MemoryDevice,
+    /// Bytes that it shows: a storage that grows shows more.
+    shown_bytes: AtomicU64,
     medium: Arc<SimMedium>,
     journal: Journal,
 }
@@ -68,7 +72,8 @@ impl Journaled {
 
 impl BlockDevice for Journaled {
     fn geometry(&self) -> Geometry {
-        self.storage.geometry()
+        let size_bytes = self.shown_bytes.load(Ordering::SeqCst);
+        Geometry { size_bytes, ..self.storage.geometry() }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -135,6 +140,12 @@ enum Step {
     Drain,
     /// Opened again without having been closed.
     Reopen,
+    /// The same with other sizes; the storage may have grown to all its pages before.
+    Resize {
+        dram_pages: u64,
+        scm_pages: u64,
+        follow: bool,
+    },
 }
 
 const FATES: usize = 4;
@@ -251,8 +262,9 @@ impl Scenario for Case {
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Allowed>) {
         self.journal.entries.lock().unwrap().clear();
         self.journal.notes.store(0, Ordering::SeqCst);
-        let storage: Arc<dyn BlockDevice> = Arc::new(Journaled {
+        let storage = Arc::new(Journaled {
             storage: first_storage(),
+            shown_bytes: AtomicU64::new(self.settings.storage_bytes),
             medium: Arc::clone(medium),
             journal: self.journal.clone(),
         });
@@ -260,14 +272,27 @@ impl Scenario for Case {
         let allowed = (0..).zip(&contents).map(|(page, c)| (page, vec![c.clone()])).collect();
         let mut life = Life { log, notes: &self.journal.notes, contents, allowed };
         life.note();
-        let mut cache = open(medium, Arc::clone(&storage)).unwrap();
+        let mut cache = open(medium, Arc::<Journaled>::clone(&storage)).unwrap();
         for step in &self.steps {
-            if matches!(step, Step::Reopen) {
-                cache = open(medium, Arc::clone(&storage)).unwrap();
-                for page in 0..PAGES {
+            if let Step::Resize { dram_pages, scm_pages, follow } = *step {
+                if follow {
+                    storage.shown_bytes.store(PAGES * PAGE, Ordering::SeqCst);
+                }
+                let change = Change {
+                    dram_bytes: Some(dram_pages * PAGE),
+                    scm_bytes: Some(scm_pages * PAGE),
+                    follows_storage: follow,
+                };
+                resize(medium, Arc::<Journaled>::clone(&storage), &change).unwrap();
+            }
+            if matches!(step, Step::Reopen | Step::Resize { .. }) {
+                cache = open(medium, Arc::<Journaled>::clone(&storage)).unwrap();
+                for page in 0..cache.geometry().size_bytes.div_ceil(PAGE) {
                     let found = page_of(&cache, page);
-                    assert!(life.allowed[&page].contains(&found), "reopened: page {page}");
-                    life.contents[usize::try_from(page).unwrap()] = found;
+                    let allowed = &life.allowed[&page];
+                    let old = allowed.iter().find(|old| old.starts_with(&found));
+                    let old = old.unwrap_or_else(|| panic!("reopened: page {page}")).clone();
+                    life.contents[usize::try_from(page).unwrap()] = old;
                 }
                 continue;
             }
@@ -285,12 +310,15 @@ impl Scenario for Case {
         let Some(last) = crash.events[..notes.min(crash.events.len())].last() else {
             return Ok(());
         };
-        let storage = Arc::new(storage);
-        let cache = open(&medium, Arc::<MemoryDevice>::clone(&storage))?;
+        let storage = Arc::new(Shown::before(&medium, storage)?);
+        let cache = open(&medium, Arc::<Shown>::clone(&storage))?;
         let mut found = Vec::new();
         for (page, allowed) in &last.event {
+            if page * PAGE >= storage.shown_bytes {
+                break;
+            }
             let content = page_of(&cache, *page);
-            if !allowed.contains(&content) {
+            if !allowed.iter().any(|allowed| allowed.starts_with(&content)) {
                 let starts = |c: &Vec<u8>| format!("{:02x?}", &c[..4]);
                 let allowed: Vec<_> = allowed.iter().map(starts).collect();
                 return Err(format!("page {page}: {}, not {allowed:?}", starts(&content)));
@@ -303,8 +331,18 @@ impl Scenario for Case {
                 return Err(format!("page {page} is another one in storage"));
             }
         }
-        let again = open(&medium, storage)?;
-        match (0..).zip(&found).find(|(page, content)| page_of(&again, *page) != **content) {
+        // Whatever became of it, it can follow its storage now, which has the rest.
+        let full = Shown { shown_bytes: PAGES * PAGE, storage: Arc::clone(&storage.storage) };
+        let full = Arc::new(full);
+        let follow = Change { follows_storage: true, ..Change::default() };
+        resize(&medium, Arc::<Shown>::clone(&full), &follow)?;
+        let again = open(&medium, Arc::<Shown>::clone(&full))?;
+        if let Some(page) = (0..PAGES).find(|page| page_of(&again, *page) != page_of(&*full, *page))
+        {
+            return Err(format!("page {page} is not what the storage has, after following it"));
+        }
+        match (0..).zip(&found).find(|(page, content)| !page_of(&again, *page).starts_with(content))
+        {
             Some((page, _)) => Err(format!("page {page} is another one when opened again")),
             None => Ok(()),
         }
@@ -346,13 +384,72 @@ impl Life<'_> {
                 cache.drain().unwrap();
                 self.is_durable(0..PAGES);
             }
-            Step::Reopen => unreachable!("it needs the medium"),
+            Step::Reopen | Step::Resize { .. } => unreachable!("they need the medium"),
         }
     }
 }
 
+/// Storage of which as much is shown as the cache knows of.
+struct Shown {
+    storage: Arc<MemoryDevice>,
+    shown_bytes: u64,
+}
+
+impl Shown {
+    fn before(medium: &Arc<SimMedium>, storage: MemoryDevice) -> Result<Self, String> {
+        let pool = open_pool(medium)?;
+        let volume = BlockVolume::open_as(&pool, "c", VolumeKind::Cache);
+        let volume = volume.map_err(|error| error.to_string())?;
+        let found = inspect(&volume).map_err(|error| error.to_string())?;
+        Ok(Self { storage: Arc::new(storage), shown_bytes: found.settings.storage_bytes })
+    }
+}
+
+impl BlockDevice for Shown {
+    fn geometry(&self) -> Geometry {
+        Geometry { size_bytes: self.shown_bytes, ..self.storage.geometry() }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.storage.read(offset, out)
+    }
+
+    fn write(&self, at: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.storage.write(at, data, fua)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.storage.flush()
+    }
+
+    fn discard(&self, at: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.storage.discard(at, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        at: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.storage.write_zeroes(at, len, hole, fast, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.storage.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.storage.cache(offset, len)
+    }
+}
+
+/// The bytes of a page, or of what there is of it.
 fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
-    let mut found = vec![0; 4096];
+    let len = (device.geometry().size_bytes - page * PAGE).min(PAGE);
+    let mut found = vec![0; usize::try_from(len).unwrap()];
     device.read(page * PAGE, &mut found).unwrap();
     found
 }
@@ -393,6 +490,22 @@ fn rounds() -> Vec<Step> {
     steps
 }
 
+/// Pages that a resized cache of ten and a bit begins with, small ones and large.
+fn resized() -> Vec<Step> {
+    let mut steps: Vec<Step> = (0..6).map(|page| write(page, 4096, page)).collect();
+    steps.extend([Step::Read { page: 8 }, Step::Flush, write(7, 200, 30)]);
+    steps.push(Step::Resize { dram_pages: 1, scm_pages: 2, follow: false });
+    steps.extend([write(3, 64, 31), write(10, 50, 32), Step::Flush, write(10, 20, 33)]);
+    steps.push(Step::Resize { dram_pages: 3, scm_pages: 5, follow: true });
+    steps.extend([write(10, 4096, 34), write(11, 100, 35), Step::Flush, Step::Read { page: 9 }]);
+    steps
+}
+
+/// A cache before a storage that ends within a page and has grown since.
+fn cut(steps: Vec<Step>) -> Case {
+    Case::new(settings(10 * PAGE + 100, 2, 3), steps)
+}
+
 fn cases() -> Vec<Case> {
     let small = settings(PAGES * PAGE, 2, 3);
     let mut cases = Vec::new();
@@ -412,6 +525,7 @@ fn cases() -> Vec<Case> {
             cases.push(Case::new(Settings { mode, policy, ..small.clone() }, steps));
         }
         cases.push(Case::new(Settings { policy, ..small.clone() }, rounds()));
+        cases.push(Case::new(Settings { policy, ..cut(vec![]).settings }, resized()));
     }
     cases
 }
@@ -434,7 +548,12 @@ fn random_case(seed: u64) -> Case {
     let mut steps = Vec::new();
     for _ in 0..5 + dice.below(12) {
         let page = dice.below(PAGES - 3);
-        steps.push(match dice.below(12) {
+        steps.push(match dice.below(13) {
+            12 => Step::Resize {
+                dram_pages: 1 + dice.below(3),
+                scm_pages: 1 + dice.below(4),
+                follow: false,
+            },
             0 => Step::Flush,
             1 => Step::Sweep,
             2 => Step::SweepAndWrite { page, seed: dice.below(1000) },
@@ -514,6 +633,12 @@ fn evicted_before_write_back() {
 #[test]
 fn flush_without_shadow() {
     caught(Bug::FlushWithoutShadow, small(vec![write(1, 4096, 1), Step::Flush, write(2, 9, 2)]));
+}
+
+#[test]
+fn cut_page_kept() {
+    let follow = Step::Resize { dram_pages: 2, scm_pages: 3, follow: true };
+    caught(Bug::CutPageKept, cut(vec![write(10, 50, 1), Step::Flush, follow]));
 }
 
 #[test]

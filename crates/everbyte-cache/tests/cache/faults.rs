@@ -1,7 +1,7 @@
 //! Storage that fails: clients are told, nothing is lost, and it goes on when storage does.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use everbyte_cache::plant::{Bug, plant};
 use everbyte_cache::{Cache, CacheError};
@@ -186,6 +186,102 @@ fn what_is_written_meanwhile_is_written_back_as_well() {
     assert!(keeps_what_comes_meanwhile());
     plant(Some(Bug::CleanThoughWritten));
     let is_kept = keeps_what_comes_meanwhile();
+    plant(None);
+    assert!(!is_kept, "the planted mistake was not caught");
+}
+
+/// Storage that drops what it had not flushed when a flush fails, says so once, and whose first
+/// flush comes while another one is under way.
+struct TwoFlushes {
+    storage: MemoryDevice,
+    unflushed: Mutex<Vec<(u64, Vec<u8>)>>,
+    cache: OnceLock<Weak<Cache>>,
+    flushes: AtomicU64,
+}
+
+impl BlockDevice for TwoFlushes {
+    fn geometry(&self) -> Geometry {
+        self.storage.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.storage.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], _: Fua) -> Result<(), DeviceError> {
+        self.unflushed.lock().unwrap().push((offset, data.to_vec()));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        match self.flushes.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                // A client's flush, which has a trim to make durable.
+                let cache = self.cache.get().unwrap().upgrade().unwrap();
+                assert!(cache.flush().is_err());
+            }
+            1 => {
+                self.unflushed.lock().unwrap().clear();
+                let reason = "planted".to_owned();
+                return Err(DeviceError::Media { offset: 0, len: 0, reason });
+            }
+            _ => {}
+        }
+        for (offset, data) in self.unflushed.lock().unwrap().drain(..) {
+            self.storage.write(offset, &data, Fua::No)?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.storage.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        _: Hole,
+        _: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.storage.discard(offset, len, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.storage.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.storage.cache(offset, len)
+    }
+}
+
+/// Whether storage has a page in the end that was written back while another thread's flush failed.
+fn keeps_what_another_flush_lost() -> bool {
+    let storage = Arc::new(TwoFlushes {
+        storage: MemoryDevice::new(PAGES * PAGE),
+        unflushed: Mutex::default(),
+        cache: OnceLock::new(),
+        flushes: AtomicU64::new(0),
+    });
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let cache = Arc::new(open(&medium, Arc::<TwoFlushes>::clone(&storage)).unwrap());
+    storage.cache.set(Arc::downgrade(&cache)).unwrap();
+    cache.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
+    cache.discard(8 * PAGE, PAGE, Fua::No).unwrap();
+    let swept = cache.sweep();
+    cache.drain().unwrap();
+    let mut found = [0; 20];
+    storage.read(3 * PAGE, &mut found).unwrap();
+    swept.is_err() && found == [1; 20]
+}
+
+#[test]
+fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
+    assert!(keeps_what_another_flush_lost());
+    plant(Some(Bug::OthersFlushIgnored));
+    let is_kept = keeps_what_another_flush_lost();
     plant(None);
     assert!(!is_kept, "the planted mistake was not caught");
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod behaviour;
+mod change;
 mod crash;
 mod faults;
 mod model;
@@ -12,7 +13,7 @@ mod simulator;
 use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume, owners};
-use everbyte_cache::{Cache, Identity, Mode, Settings, volume_bytes};
+use everbyte_cache::{Cache, Change, Identity, Mode, Settings, volume_bytes};
 use everbyte_device::BlockDevice;
 use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_policy::sim::Kind;
@@ -75,6 +76,22 @@ pub(crate) fn open<M: Medium + 'static>(
     let volume = BlockVolume::open_as(&pool, "c", VolumeKind::Cache);
     let volume = Arc::new(volume.map_err(|error| error.to_string())?);
     Cache::open(volume, storage, &identity()).map_err(|error| error.to_string())
+}
+
+/// Gives the cache in the pool on `medium` other sizes, and its volume room for a larger storage.
+pub(crate) fn resize<M: Medium + 'static>(
+    medium: &Arc<M>,
+    storage: Arc<dyn BlockDevice>,
+    change: &Change,
+) -> Result<Settings, String> {
+    let pool = open_pool(medium)?;
+    let volume = BlockVolume::open_as(&pool, "c", VolumeKind::Cache);
+    let volume = Arc::new(volume.map_err(|error| error.to_string())?);
+    let needed = volume_bytes(storage.geometry().size_bytes);
+    if change.follows_storage && needed > volume.geometry().size_bytes {
+        volume.resize(needed).map_err(|error| error.to_string())?;
+    }
+    Cache::resize(volume, storage, &identity(), change).map_err(|error| error.to_string())
 }
 
 /// A pool of `blocks` blocks on anonymous memory with a cache in it.

@@ -54,6 +54,31 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Some writing back of what a cache holds, about a second's; answered with `Drained`. Clients
+    /// must have disconnected. Whoever detaches a cache asks for this until nothing is left, and
+    /// then for `VolumeDetach`.
+    CacheDrain {
+        /// Its name.
+        name: String,
+    },
+    /// Other sizes for a cache; what is `None` stays as it is. Answered with `Volume`.
+    CacheResize {
+        /// Its name.
+        name: String,
+        /// Bytes of DRAM.
+        dram_bytes: Option<u64>,
+        /// Bytes of storage-class memory.
+        scm_bytes: Option<u64>,
+        /// Whether it becomes as large as its storage, which has grown.
+        follow_backing: bool,
+    },
+    /// The new place of a cache's storage; answered with `Volume`.
+    CacheAttach {
+        /// Its name.
+        name: String,
+        /// The storage: an absolute path or an NBD URI.
+        backing: String,
+    },
     /// Counts since the pool was opened; answered with `Stats`.
     Stats,
     /// Who serves and where; answered with `Serving`.
@@ -140,6 +165,11 @@ pub enum Response {
     Deleted {
         /// The name it had.
         name: String,
+    },
+    /// A cache was written back in part.
+    Drained {
+        /// Bytes of pages that its storage may still have older bytes of.
+        dirty_bytes: u64,
     },
     /// Counts.
     Stats(PoolStats),

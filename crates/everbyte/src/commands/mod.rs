@@ -17,6 +17,7 @@ mod sim_plan;
 mod sim_run;
 mod sim_traces;
 pub(crate) mod volume;
+pub(crate) mod volume_attach;
 pub(crate) mod volume_create;
 pub(crate) mod volume_delete;
 pub(crate) mod volume_detach;

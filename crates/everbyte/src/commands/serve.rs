@@ -20,6 +20,7 @@ use everbyte_pool::{CheckpointTimer, OpenOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::backing;
 use crate::output;
 use crate::recording;
 use crate::registry::Registry;
@@ -86,6 +87,11 @@ pub(crate) struct Args {
     /// is there is replaced. If it cannot be written any more, serving goes on without it.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// How long requests of a cache wait for an NBD server behind it that is lost, such as 30s. Then
+    /// they fail, but what clients flushed stays in the pool, and everything goes on when the server
+    /// is back.
+    #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
+    reconnect_timeout: Duration,
     /// NBD connections at once, for each address.
     #[arg(long, default_value_t = 128, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=16384))]
@@ -126,6 +132,10 @@ impl Args {
             .emulate(technology)
             .force_flush(self.flush == Flush::Force)
             .populate(self.populate)
+    }
+
+    fn backing(&self) -> backing::Options {
+        backing::Options { reconnect_timeout: self.reconnect_timeout }
     }
 
     fn open(&self, path: &Path, only: Option<String>) -> Result<Registry, FileError> {
@@ -179,6 +189,7 @@ impl Serving {
         only: Option<&str>,
         registry: &Arc<Registry>,
     ) -> anyhow::Result<Self> {
+        registry.set_backing(args.backing());
         open_devices(registry, only)?;
         if let Some(record) = &args.record {
             registry.set_recorder(recording::start(record, path)?);

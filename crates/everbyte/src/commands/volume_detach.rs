@@ -8,18 +8,24 @@ use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
-use crate::session::{Need, ask};
+use crate::session::Session;
+use crate::size::show_size;
 
 const EXAMPLES: &str = "\
 Examples:
   everbyte volume detach /dev/shm/p fast
+  everbyte volume detach /dev/shm/p fast --json | jq .written_bytes
 
-If the storage fails, the cache stays, with everything in it: mend the storage and try again. To
-have the cache back, make it anew with 'everbyte volume create --kind cache'.";
+What the cache holds is written back first, in the order of the storage's sectors; a bar shows how far
+it is. Ctrl-C, or a failure of the storage, leaves the cache as it is, with everything that is not
+written back yet: mend the storage and try again. If the storage is in another place now, say so by
+'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
+--kind cache'.";
 
 /// Write everything that a cache holds to its storage, and delete the cache.
 ///
-/// Afterwards the storage can be used without it. Clients must have disconnected.
+/// Afterwards the storage can be used without it. Clients must have disconnected; a server goes on
+/// serving its other volumes meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -35,16 +41,51 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Detached {
     detached: String,
+    /// Bytes of pages that the storage did not have before.
+    written_bytes: u64,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let request = Request::VolumeDetach { name: args.name.clone() };
-    match ask(&args.pool, Need::Change, request)? {
-        Response::Deleted { name } if args.json => output::json(&Detached { detached: name })?,
-        Response::Deleted { name } => {
-            output::line(format!("detached cache {name}: its storage has everything"));
-        }
-        other => return Err(unexpected(&other)),
+    let mut session = Session::change(&args.pool)?;
+    let detached = detach(&mut session, &args.name);
+    let detached = session.finish(detached)?;
+    if args.json {
+        output::json(&detached)?;
+    } else {
+        output::line(format!(
+            "detached cache {}: its storage has everything, {} of it since now",
+            detached.detached,
+            show_size(detached.written_bytes)
+        ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn detach(session: &mut Session, name: &str) -> anyhow::Result<Detached> {
+    let written_bytes = dirty_bytes(session, name)?;
+    let bar = output::progress("writing back {bar:40} {bytes}/{total_bytes} {eta}", written_bytes);
+    let mut left = written_bytes;
+    while left > 0 {
+        match session.ask(Request::CacheDrain { name: name.to_owned() })? {
+            Response::Drained { dirty_bytes } => left = dirty_bytes,
+            other => return Err(unexpected(&other)),
+        }
+        bar.set_position(written_bytes.saturating_sub(left));
+    }
+    bar.finish_and_clear();
+    match session.ask(Request::VolumeDetach { name: name.to_owned() })? {
+        Response::Deleted { name } => Ok(Detached { detached: name, written_bytes }),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What there is to write back; nothing, if there is no such cache, which detaching then says.
+fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
+    match session.ask(Request::VolumeList)? {
+        Response::Volumes(volumes) => {
+            let cache = volumes.into_iter().find(|volume| volume.name == name);
+            Ok(cache.and_then(|volume| volume.cache).map_or(0, |cache| cache.dirty_bytes))
+        }
+        other => Err(unexpected(&other)),
+    }
 }

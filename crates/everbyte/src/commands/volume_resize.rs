@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_pool::control::{Request, Response};
+use everbyte_pool::control::{Request, Response, VolumeStatus};
 
 use super::unexpected;
 use crate::output;
@@ -13,11 +13,23 @@ use crate::size::{parse_size, show_size};
 const EXAMPLES: &str = "\
 Examples:
   everbyte volume resize /dev/shm/p disk --size 512M
+  everbyte volume resize /dev/shm/p fast --scm 16G --dram 4G         a cache's memory
+  truncate -s 20G /srv/disk.img &&
+    everbyte volume resize /dev/shm/p fast --follow-backing          a cache of that file
 
 Shrink a file system before its volume: bytes beyond the new size are lost at once. NBD clients
-that are connected keep the size they saw when they connected.";
+that are connected keep the size they saw when they connected.
 
-/// Make a volume larger or smaller, while it is in use or not.
+A cache is as large as its storage. When that has grown, the cache is refused until it is told to
+follow, and keeps what it holds; it cannot follow one that has shrunk, so detach it before. A cache
+that gets less memory writes back what has no room any more first, and stays as it was if the storage
+fails. Clients of a cache must have disconnected, and a crash meanwhile leaves it as it was or as
+it was to be.";
+
+/// Make a volume larger or smaller, or a cache's memory.
+///
+/// A block volume may be in use meanwhile. A cache that is served may not have clients; the server goes
+/// on with its other volumes.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -25,26 +37,53 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// New size, such as 512M, a multiple of 512 bytes.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
-    size: u64,
+    /// New size of a block volume, such as 512M, a multiple of 512 bytes.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE",
+          required_unless_present_any = ["scm", "dram", "follow_backing"],
+          conflicts_with_all = ["scm", "dram", "follow_backing"])]
+    size: Option<u64>,
+    /// New size of the pool's memory for a cache's pages, such as 256M.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", help_heading = "Caches")]
+    scm: Option<u64>,
+    /// New size of the ordinary memory for a cache's pages, such as 64M.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", help_heading = "Caches")]
+    dram: Option<u64>,
+    /// Make a cache as large as its storage, which has grown.
+    #[arg(long, help_heading = "Caches")]
+    follow_backing: bool,
     /// Print the volume as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let request = Request::VolumeResize { name: args.name.clone(), size_bytes: args.size };
+    let name = args.name.clone();
+    let request = match args.size {
+        Some(size_bytes) => Request::VolumeResize { name, size_bytes },
+        None => Request::CacheResize {
+            name,
+            dram_bytes: args.dram,
+            scm_bytes: args.scm,
+            follow_backing: args.follow_backing,
+        },
+    };
     match ask(&args.pool, Need::Change, request)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
-        Response::Volume(volume) => {
-            output::line(format!(
-                "volume {} has {} now",
-                volume.name,
-                show_size(volume.size_bytes)
-            ));
-        }
+        Response::Volume(volume) => output::line(describe(&volume)),
         other => return Err(unexpected(&other)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn describe(volume: &VolumeStatus) -> String {
+    let size = show_size(volume.size_bytes);
+    match &volume.cache {
+        None => format!("volume {} has {size} now", volume.name),
+        Some(cache) => format!(
+            "cache {} of {size} has {} of the pool's memory and {} of DRAM now",
+            volume.name,
+            show_size(cache.scm_bytes),
+            show_size(cache.dram_bytes)
+        ),
+    }
 }

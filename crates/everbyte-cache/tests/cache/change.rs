@@ -1,0 +1,212 @@
+//! Other sizes, and storage that has moved.
+
+use std::sync::Arc;
+
+use everbyte_block::BlockVolume;
+use everbyte_cache::{Cache, CacheError, Change, Identity, Settings};
+use everbyte_device::{BlockDevice, FaultDevice, Faults, Fua, MemoryDevice};
+use everbyte_media::Mapped;
+use everbyte_pool::format::VolumeKind;
+
+use crate::{Dice, PAGE, POLICIES, identity, medium, open, open_pool, resize, settings};
+
+const PAGES: u64 = 64;
+
+fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(device.geometry().size_bytes).unwrap()];
+    device.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn storage_of(size_bytes: u64) -> MemoryDevice {
+    let storage = MemoryDevice::new(size_bytes);
+    let bytes = Dice(9).bytes(usize::try_from(size_bytes).unwrap());
+    storage.write(0, &bytes, Fua::No).unwrap();
+    storage
+}
+
+/// Writes and reads here and there, and keeps the model in step.
+fn use_it(cache: &Cache, model: &mut [u8], seed: u64) {
+    let mut dice = Dice(seed);
+    for _ in 0..150 {
+        let at = dice.below(model.len() as u64 - 5000);
+        let len = usize::try_from(1 + dice.below(5000)).unwrap();
+        let here = usize::try_from(at).unwrap();
+        if dice.below(3) == 0 {
+            let mut found = vec![0; len];
+            cache.read(at, &mut found).unwrap();
+            assert!(found == model[here..here + len]);
+        } else {
+            let data = dice.bytes(len);
+            cache.write(at, &data, Fua::No).unwrap();
+            model[here..here + len].copy_from_slice(&data);
+        }
+    }
+}
+
+fn sizes(dram_pages: u64, scm_pages: u64) -> Change {
+    let (dram_bytes, scm_bytes) = (Some(dram_pages * PAGE), Some(scm_pages * PAGE));
+    Change { dram_bytes, scm_bytes, follows_storage: false }
+}
+
+#[test]
+fn a_cache_of_any_policy_becomes_smaller_and_larger() {
+    for policy in POLICIES {
+        let storage = Arc::new(storage_of(PAGES * PAGE));
+        let medium = medium(1024, &Settings { policy, ..settings(PAGES * PAGE, 8, 24) });
+        let mut model = bytes_of(&*storage);
+        for (round, (dram, scm)) in (0..).zip([(8, 24), (2, 3), (1, 40), (16, 16), (1, 1)]) {
+            let shared = || Arc::<MemoryDevice>::clone(&storage) as Arc<dyn BlockDevice>;
+            let resized = resize(&medium, shared(), &sizes(dram, scm)).unwrap();
+            assert_eq!((resized.dram_bytes, resized.scm_bytes), (dram * PAGE, scm * PAGE));
+            let cache = open(&medium, shared()).unwrap();
+            assert_eq!(*cache.settings(), resized);
+            let stats = cache.stats();
+            assert!(stats.pages <= dram + scm, "{policy}: {stats:?}");
+            assert_eq!(stats.waiting_pages, 0, "{policy}");
+            assert!(bytes_of(&cache) == model, "{policy}, round {round}");
+            use_it(&cache, &mut model, round);
+            cache.flush().unwrap();
+        }
+        let cache = open(&medium, Arc::<MemoryDevice>::clone(&storage)).unwrap();
+        cache.drain().unwrap();
+        assert!(bytes_of(&*storage) == model, "{policy}");
+    }
+}
+
+#[test]
+fn a_storage_that_fails_keeps_a_cache_from_becoming_smaller() {
+    let storage = Arc::new(FaultDevice::new(Arc::new(storage_of(PAGES * PAGE))));
+    let shared = || Arc::<FaultDevice>::clone(&storage) as Arc<dyn BlockDevice>;
+    let medium = medium(1024, &settings(PAGES * PAGE, 8, 24));
+    let cache = open(&medium, shared()).unwrap();
+    let mut model = bytes_of(&cache);
+    use_it(&cache, &mut model, 1);
+    cache.flush().unwrap();
+    drop(cache);
+    storage.fail(Faults { writes: true, ..Faults::NONE });
+    let error = resize(&medium, shared(), &sizes(1, 2)).unwrap_err();
+    assert!(error.contains("could not be written back"), "{error}");
+    let cache = open(&medium, shared()).unwrap();
+    assert_eq!(cache.settings().scm_bytes, 24 * PAGE);
+    drop(cache);
+    // Pages fit into a larger one, so it needs no storage.
+    resize(&medium, shared(), &sizes(10, 30)).unwrap();
+    storage.fail(Faults::NONE);
+    resize(&medium, shared(), &sizes(1, 2)).unwrap();
+    assert!(bytes_of(&open(&medium, shared()).unwrap()) == model);
+}
+
+#[test]
+fn a_cache_follows_a_storage_that_has_grown_if_told_to() {
+    for (old, new) in [(20 * PAGE, 50 * PAGE), (20 * PAGE + 700, 5000 * PAGE + 1)] {
+        let medium = medium(8192, &settings(old, 4, 12));
+        let small = Arc::new(MemoryDevice::new(old));
+        let full = storage_of(new);
+        small.write(0, &bytes_of(&full)[..usize::try_from(old).unwrap()], Fua::No).unwrap();
+        let cache = open(&medium, small).unwrap();
+        // The last page comes into the cache, with what there is of it.
+        let mut model = bytes_of(&cache);
+        use_it(&cache, &mut model, 3);
+        cache.write(old - 1, &[77], Fua::No).unwrap();
+        *model.last_mut().unwrap() = 77;
+        cache.flush().unwrap();
+        drop(cache);
+        let full = Arc::new(full);
+        let shared = || Arc::<MemoryDevice>::clone(&full) as Arc<dyn BlockDevice>;
+        let error = open(&medium, shared()).unwrap_err();
+        assert!(error.contains("--follow-backing"), "{error}");
+        let error = resize(&medium, shared(), &sizes(4, 8)).unwrap_err();
+        assert!(error.contains("--follow-backing"), "{error}");
+        let follow = Change { follows_storage: true, ..Change::default() };
+        resize(&medium, shared(), &follow).unwrap();
+        let cache = open(&medium, shared()).unwrap();
+        let expected = [&model[..], &bytes_of(&storage_of(new))[model.len()..]].concat();
+        assert!(bytes_of(&cache) == expected);
+        cache.write(new - 1, &[88], Fua::No).unwrap();
+        cache.drain().unwrap();
+        assert_eq!(bytes_of(&*full).last(), Some(&88));
+        let error = resize(&medium, Arc::new(MemoryDevice::new(old)), &follow).unwrap_err();
+        assert!(error.contains("cannot shrink"), "{error}");
+    }
+}
+
+/// What becomes of a cache whose storage is said to be `storage` now.
+fn moved(
+    medium: &Arc<Mapped>,
+    storage: &dyn BlockDevice,
+    found: &Identity,
+) -> Result<Settings, CacheError> {
+    let pool = open_pool(medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap());
+    Cache::move_storage(volume, storage, found)
+}
+
+fn there(serial: &str) -> Identity {
+    Identity { kind: "memory".into(), name: "there".into(), serial: serial.into() }
+}
+
+/// A cache with a serial, some clean pages and a dirty one.
+fn used(clean_pages: u64) -> (Arc<Mapped>, Arc<MemoryDevice>) {
+    let here = Identity { serial: "7".into(), ..identity() };
+    let medium = medium(1024, &Settings { storage: here.clone(), ..settings(PAGES * PAGE, 1, 30) });
+    let storage = Arc::new(storage_of(PAGES * PAGE));
+    let pool = open_pool(&medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap());
+    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&storage) as _, &here).unwrap();
+    let mut dice = Dice(3);
+    for page in 0..clean_pages {
+        cache.write(page * PAGE, &dice.bytes(300), Fua::Yes).unwrap();
+    }
+    cache.drain().unwrap();
+    cache.write(40 * PAGE, &[1; 4096], Fua::No).unwrap();
+    cache.write(41 * PAGE, &[1; 4096], Fua::No).unwrap();
+    cache.flush().unwrap();
+    drop(cache);
+    (medium, storage)
+}
+
+#[test]
+fn storage_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
+    let (medium, storage) = used(0);
+    assert_eq!(moved(&medium, &*storage, &there("7")).unwrap().storage, there("7"));
+    let error = moved(&medium, &*storage, &there("8")).unwrap_err();
+    assert!(matches!(error, CacheError::NoProof { .. }), "{error}");
+    let error = moved(&medium, &MemoryDevice::new(PAGES * PAGE + 1), &there("7")).unwrap_err();
+    assert!(matches!(error, CacheError::OtherSize { .. }), "{error}");
+
+    let (medium, storage) = used(20);
+    for (changed, serial) in [(2, "7"), (2, "8"), (19, "8")] {
+        let other = MemoryDevice::new(PAGES * PAGE);
+        other.write(0, &bytes_of(&*storage), Fua::No).unwrap();
+        other.write(changed * PAGE + 5, &[0], Fua::No).unwrap();
+        let error = moved(&medium, &other, &there(serial)).unwrap_err();
+        assert!(matches!(error, CacheError::OtherBytes { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("byte {}", changed * PAGE)), "{error}");
+    }
+    // A copy of another kind in another place.
+    let copy = MemoryDevice::new(PAGES * PAGE);
+    copy.write(0, &bytes_of(&*storage), Fua::No).unwrap();
+    let place = Identity { kind: "nbd".into(), ..there("") };
+    assert_eq!(moved(&medium, &copy, &place).unwrap().storage, place);
+    let pool = open_pool(&medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap());
+    let copy = Arc::new(copy);
+    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&copy) as _, &place).unwrap();
+    cache.drain().unwrap();
+    assert_eq!(bytes_of(&*copy)[40 * 4096..41 * 4096], [1; 4096]);
+}
+
+#[test]
+fn bytes_that_are_all_the_same_prove_nothing() {
+    let medium = medium(1024, &settings(PAGES * PAGE, 1, 30));
+    let cache = open(&medium, Arc::new(MemoryDevice::new(PAGES * PAGE))).unwrap();
+    for page in 0..20 {
+        cache.write(page * PAGE, &[0; 100], Fua::No).unwrap();
+    }
+    cache.drain().unwrap();
+    drop(cache);
+    let other = MemoryDevice::new(PAGES * PAGE);
+    let error = moved(&medium, &other, &there("")).unwrap_err();
+    assert!(matches!(error, CacheError::NoProof { matched: 0, .. }), "{error}");
+}

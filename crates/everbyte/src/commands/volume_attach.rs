@@ -1,0 +1,60 @@
+//! `everbyte volume attach`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_pool::control::{Request, Response};
+
+use super::unexpected;
+use crate::backing;
+use crate::output;
+use crate::session::{Need, ask};
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte volume attach /dev/shm/p fast --backing /srv/moved/disk.img
+  everbyte volume attach /dev/pmem0 fast --backing nbd://newhost/disk
+  everbyte volume attach /dev/pmem0 fast --backing /dev/sdc       the disk that was /dev/sdb
+
+A cache writes what it holds to whatever it is attached to, so it must be the same storage: of the
+same size, and either the same file or device by its numbers, or one that agrees with what the cache
+has read. Clean pages of the cache, 1024 of them at most, are compared with it; one that
+differs is reason to refuse, and where the numbers are others, as for a copy or another NBD address,
+8 that agree and are not all the same byte are needed. Nobody may have changed the storage since
+the cache was used last. A refused cache stays as it is.
+
+To make a new cache, see 'everbyte volume create --kind cache'.";
+
+/// Tell a cache where its storage is now.
+///
+/// For a storage that has moved: a file to another path, a disk to another name, an export to another
+/// server. Clients must have disconnected; a server goes on serving its other volumes meanwhile.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Name of the cache.
+    name: String,
+    /// Where its storage is now: a file, a block device, nbd://HOST:PORT/EXPORT or
+    /// nbd+unix:///EXPORT?socket=PATH.
+    #[arg(long, value_name = "PATH|URI")]
+    backing: String,
+    /// Print the volume as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let backing = backing::resolve(&args.backing)?;
+    let request = Request::CacheAttach { name: args.name.clone(), backing };
+    match ask(&args.pool, Need::Change, request)? {
+        Response::Volume(volume) if args.json => output::json(&volume)?,
+        Response::Volume(volume) => {
+            let backing = volume.cache.map(|cache| cache.backing).unwrap_or_default();
+            output::line(format!("cache {} has its storage at {backing} now", volume.name));
+        }
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
