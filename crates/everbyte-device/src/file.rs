@@ -1,7 +1,13 @@
 //! A file or a block device of the system as a device.
 //!
-//! Owns opening, the size, and what tells one file from another. Requests go through the system's
-//! page cache; `flush` is `fdatasync`. Sizes are those at opening.
+//! Owns opening, the size, what tells one file from another, and how the system is asked to zero and
+//! to give space back. Requests go through the system's page cache or, if wanted, past it; `flush` is
+//! `fdatasync`. Sizes are those at opening.
+//!
+//! Zeroing that may leave holes is `fallocate` with `FALLOC_FL_PUNCH_HOLE`, on block devices as well:
+//! there Linux makes it a write of zeroes that may unmap, if the device has one. (The ioctl
+//! `BLKDISCARD` would not promise what is read afterwards, and needs `unsafe` code.) Zeroing that may
+//! not is `FALLOC_FL_ZERO_RANGE`, which is `BLKZEROOUT` on block devices.
 //!
 //! Concurrent requests to one block are kept apart here, because the system does not promise that
 //! a read sees all of a write or nothing.
@@ -12,9 +18,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::RwLock;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom as SeekTo, fallocate};
+use rustix::io::Errno;
 
 use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
+use crate::direct::{ALIGN, Direct};
 use crate::range::check_range;
 
 /// Zeroes are written in pieces of so many bytes where the system cannot zero.
@@ -49,6 +57,15 @@ pub enum FileDeviceError {
     },
 }
 
+/// How a file is used.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FileOptions {
+    /// Whether requests should go past the system's page cache (`O_DIRECT`): for files that
+    /// something above caches already. Where the file system refuses, they go through it;
+    /// [`FileDevice::why_buffered`] says so.
+    pub direct: bool,
+}
+
 /// A file or a block device.
 pub struct FileDevice {
     file: File,
@@ -56,6 +73,8 @@ pub struct FileDevice {
     size_bytes: u64,
     is_block: bool,
     serial: String,
+    direct: Option<Direct>,
+    why_buffered: Option<String>,
     /// Held shared by readers, exclusively by writers.
     order: RwLock<()>,
 }
@@ -67,6 +86,14 @@ impl FileDevice {
     /// # Errors
     /// It cannot be opened, is in use, or is neither.
     pub fn open(path: &Path) -> Result<Self, FileDeviceError> {
+        Self::open_with(path, FileOptions::default())
+    }
+
+    /// As [`FileDevice::open`], with options.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn open_with(path: &Path, options: FileOptions) -> Result<Self, FileDeviceError> {
         let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
         let path = path.canonicalize().map_err(failed)?;
         let failed = |error| FileDeviceError::Io { path: path.clone(), error };
@@ -88,7 +115,30 @@ impl FileDevice {
             format!("device {}", metadata.rdev())
         };
         let is_block = kind.is_block_device();
-        Ok(Self { file, path, size_bytes, is_block, serial, order: RwLock::new(()) })
+        let mut device = Self {
+            file,
+            path,
+            size_bytes,
+            is_block,
+            serial,
+            direct: None,
+            why_buffered: None,
+            order: RwLock::new(()),
+        };
+        if options.direct {
+            match Direct::open(&device.path, size_bytes) {
+                Ok(direct) => device.direct = Some(direct),
+                Err(error) => device.why_buffered = Some(error.to_string()),
+            }
+        }
+        Ok(device)
+    }
+
+    /// Why requests go through the system's page cache although they should not: the file system's
+    /// words. `None` if everything is as it was asked for.
+    #[must_use]
+    pub fn why_buffered(&self) -> Option<&str> {
+        self.why_buffered.as_deref()
     }
 
     /// Its absolute path, without symbolic links.
@@ -122,34 +172,119 @@ impl FileDevice {
         self.file.sync_data()
     }
 
-    fn zero(&self, offset: u64, len: u64, hole: Hole) -> io::Result<()> {
-        let flags = match hole {
-            Hole::Allowed => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            Hole::Forbidden => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-        };
-        match fallocate(&self.file, flags, offset, len) {
-            Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => {
-                let zeroes = vec![0; ZEROES_LEN];
-                let mut at = offset;
-                while at < offset + len {
-                    let piece = (offset + len - at).min(ZEROES_LEN as u64);
-                    let piece_len = usize::try_from(piece).unwrap_or(ZEROES_LEN);
-                    self.file.write_all_at(&zeroes[..piece_len], at)?;
-                    at += piece;
-                }
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
+    /// Where the bytes end that are read and written past the page cache.
+    fn direct_end(&self) -> u64 {
+        self.direct.as_ref().map_or(0, Direct::end)
     }
+
+    fn read_bytes(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let (first, last) = out.split_at_mut(self.direct_len(offset, out.len()));
+        if let Some(direct) = &self.direct {
+            direct.read(offset, first)?;
+        }
+        self.file.read_exact_at(last, offset + first.len() as u64)
+    }
+
+    fn write_bytes(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let (first, last) = data.split_at(self.direct_len(offset, data.len()));
+        if let Some(direct) = &self.direct {
+            direct.write(offset, first)?;
+        }
+        self.file.write_all_at(last, offset + first.len() as u64)
+    }
+
+    /// How many of `len` bytes at `offset` go past the page cache.
+    fn direct_len(&self, offset: u64, len: usize) -> usize {
+        let below = self.direct_end().saturating_sub(offset);
+        usize::try_from(below).unwrap_or(usize::MAX).min(len)
+    }
+
+    fn write_zero_bytes(&self, from: u64, to: u64) -> io::Result<()> {
+        let zeroes = vec![0; ZEROES_LEN.min(usize::try_from(to - from).unwrap_or(ZEROES_LEN))];
+        let mut at = from;
+        while at < to {
+            let piece = (to - at).min(ZEROES_LEN as u64);
+            let piece_len = usize::try_from(piece).unwrap_or(ZEROES_LEN);
+            self.write_bytes(at, &zeroes[..piece_len])?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range. Block devices zero whole blocks only, so the rest is written.
+    fn zero(&self, offset: u64, len: u64, hole: Hole, fast: bool) -> io::Result<()> {
+        let end = offset + len;
+        let align = if self.is_block { ALIGN } else { 1 };
+        let first = offset.next_multiple_of(align).min(end);
+        let last = (end - end % align).max(first);
+        if first < last && !self.zero_blocks(first, last, hole, fast)? {
+            if fast {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            return self.write_zero_bytes(offset, end);
+        }
+        self.write_zero_bytes(offset, first)?;
+        self.write_zero_bytes(last, end)
+    }
+
+    /// Lets the system zero; says whether it can.
+    fn zero_blocks(&self, first: u64, last: u64, hole: Hole, fast: bool) -> io::Result<bool> {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        let ways: &[FallocateFlags] = match hole {
+            // A block device that cannot unmap has zeroes written, which is not fast.
+            Hole::Allowed if self.is_block && !fast => &[punch, zero],
+            Hole::Allowed => &[punch],
+            Hole::Forbidden if self.is_block && fast => &[],
+            Hole::Forbidden => &[zero],
+        };
+        for &way in ways {
+            match fallocate(&self.file, way, first, last - first) {
+                Ok(()) => return Ok(true),
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Data and holes from `offset` on, as the file system tells them.
+    fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Vec<Extent> {
+        let end = offset + len;
+        let mut extents = Vec::new();
+        let mut at = offset;
+        while at < end && extents.len() < extents_max.max(1) {
+            let (next, hole) = match self.seek(SeekTo::Data(at)) {
+                // There is nothing but a hole up to the end.
+                Err(Errno::NXIO) => (end, true),
+                Ok(data) if data > at => (data.min(end), true),
+                Ok(_) => (self.seek(SeekTo::Hole(at)).unwrap_or(end).min(end), false),
+                // The file system does not tell.
+                Err(_) => (end, false),
+            };
+            // One who answers nonsense is not asked again.
+            let next = if next > at { next } else { end };
+            extents.push(Extent { len: next - at, hole, zero: hole });
+            at = next;
+        }
+        extents
+    }
+
+    /// Moves the offset of the open file, which nobody uses.
+    fn seek(&self, to: SeekTo) -> Result<u64, Errno> {
+        rustix::fs::seek(&self.file, to)
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
 }
 
 impl BlockDevice for FileDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
             size_bytes: self.size_bytes,
-            minimum_bytes: 1,
+            minimum_bytes: if self.direct.is_some() { 4096 } else { 1 },
             preferred_bytes: 4096,
             read_only: false,
         }
@@ -159,7 +294,7 @@ impl BlockDevice for FileDevice {
         check_range(offset, out.len() as u64, self.size_bytes)?;
         let _shared = self.order.read();
         let len = out.len() as u64;
-        self.file.read_exact_at(out, offset).map_err(|error| self.failed(offset, len, &error))
+        self.read_bytes(offset, out).map_err(|error| self.failed(offset, len, &error))
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -167,7 +302,7 @@ impl BlockDevice for FileDevice {
         check_range(offset, len, self.size_bytes)?;
         let written = {
             let _alone = self.order.write();
-            self.file.write_all_at(data, offset)
+            self.write_bytes(offset, data)
         };
         let done = written.and_then(|()| if fua == Fua::Yes { self.sync() } else { Ok(()) });
         // Some of it may be there.
@@ -195,16 +330,16 @@ impl BlockDevice for FileDevice {
         fua: Fua,
     ) -> Result<(), DeviceError> {
         check_range(offset, len, self.size_bytes)?;
-        if fast {
-            return Err(DeviceError::NotFast);
-        }
         if len == 0 {
             return Ok(());
         }
         let zeroed = {
             let _alone = self.order.write();
-            self.zero(offset, len, hole)
+            self.zero(offset, len, hole, fast)
         };
+        if fast && zeroed.as_ref().is_err_and(is_unsupported) {
+            return Err(DeviceError::NotFast);
+        }
         let done = zeroed.and_then(|()| if fua == Fua::Yes { self.sync() } else { Ok(()) });
         done.map_err(|error| DeviceError::Media {
             offset,
@@ -213,13 +348,19 @@ impl BlockDevice for FileDevice {
         })
     }
 
-    fn status(&self, offset: u64, len: u64, _: usize) -> Result<Vec<Extent>, DeviceError> {
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
         let size_bytes = self.size_bytes;
         check_range(offset, len, size_bytes)?;
         if len == 0 {
             return Err(DeviceError::OutOfRange { offset, len, size_bytes });
         }
-        Ok(vec![Extent { len, hole: false, zero: false }])
+        let _shared = self.order.read();
+        Ok(self.extents(offset, len, extents_max))
     }
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -268,6 +409,89 @@ mod tests {
             let name = count.fetch_add(1, Ordering::Relaxed).to_string();
             Arc::new(FileDevice::open(&folder.file(&name, size)).unwrap())
         });
+    }
+
+    #[test]
+    fn keeps_the_contract_past_the_page_cache() {
+        let folder = Folder::new("direct");
+        let count = AtomicU64::new(0);
+        conformance(&|size| {
+            let name = count.fetch_add(1, Ordering::Relaxed).to_string();
+            let path = folder.file(&name, size);
+            let device = FileDevice::open_with(&path, FileOptions { direct: true }).unwrap();
+            // Where the file system refuses, the contract is kept all the same.
+            assert_eq!(device.direct.is_some(), device.why_buffered().is_none());
+            Arc::new(device)
+        });
+    }
+
+    #[test]
+    fn any_range_is_written_and_read_past_the_page_cache_and_through_it() {
+        let folder = Folder::new("ranges");
+        let size: usize = (3 << 20) + 1234;
+        let path = folder.file("a", size as u64);
+        let mut expected = vec![0; size];
+        let mut seed = 1_u64;
+        let mut below = |end: usize| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % end
+        };
+        for round in 0..6 {
+            let direct = round % 2 == 0;
+            let device = FileDevice::open_with(&path, FileOptions { direct }).unwrap();
+            for _ in 0..40 {
+                let at = below(size);
+                let len = below(size - at).min(if below(4) == 0 { 2 << 20 } else { 9000 });
+                match below(3) {
+                    0 => {
+                        device.discard(at as u64, len as u64, Fua::No).unwrap();
+                        expected[at..at + len].fill(0);
+                    }
+                    1 => {
+                        let byte = u8::try_from(1 + below(255)).unwrap();
+                        expected[at..at + len].fill(byte);
+                        device.write(at as u64, &expected[at..at + len], Fua::No).unwrap();
+                    }
+                    _ => {
+                        let mut found = vec![0; len];
+                        device.read(at as u64, &mut found).unwrap();
+                        assert!(found == expected[at..at + len], "{at}+{len}");
+                    }
+                }
+            }
+            drop(device);
+            assert!(std::fs::read(&path).unwrap() == expected, "round {round}");
+        }
+    }
+
+    #[test]
+    fn holes_are_told_and_made() {
+        let folder = Folder::new("holes");
+        let size = 16 << 20;
+        let device = FileDevice::open(&folder.file("a", size)).unwrap();
+        device.write(4 << 20, &vec![7; 4 << 20], Fua::Yes).unwrap();
+        let told = |device: &FileDevice| -> Vec<(u64, bool)> {
+            let extents = device.status(0, size, 100).unwrap();
+            assert!(extents.iter().all(|extent| extent.hole == extent.zero));
+            extents.iter().map(|extent| (extent.len, extent.hole)).collect()
+        };
+        let whole = vec![(size, false)];
+        let first = told(&device);
+        if first == whole {
+            eprintln!("not run: this file system tells of no holes");
+            return;
+        }
+        assert_eq!(first, [(4 << 20, true), (4 << 20, false), (8 << 20, true)]);
+        assert_eq!(device.status(0, size, 1).unwrap().len(), 1);
+        let part = device.status(5 << 20, 4 << 20, 9).unwrap();
+        assert_eq!(part.iter().map(|e| e.len).collect::<Vec<_>>(), [3 << 20, 1 << 20]);
+        let blocks = || std::fs::metadata(device.path()).unwrap().blocks();
+        let before = blocks();
+        device.discard(5 << 20, 2 << 20, Fua::Yes).unwrap();
+        assert_eq!(told(&device)[2], (2 << 20, true), "{:?}", told(&device));
+        assert!(blocks() + (2 << 20) / 512 <= before, "the space is not given back");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use everbyte_cache::Identity;
-use everbyte_device::{BlockDevice, FileDevice};
+use everbyte_device::{BlockDevice, FileDevice, FileOptions};
 use everbyte_nbd::{Reconnect, RemoteDevice};
 
 /// How storage is used.
@@ -16,11 +16,13 @@ use everbyte_nbd::{Reconnect, RemoteDevice};
 pub(crate) struct Options {
     /// How long requests wait for an NBD server that is lost.
     pub(crate) reconnect_timeout: Duration,
+    /// Whether files and block devices are used past the system's page cache.
+    pub(crate) direct: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { reconnect_timeout: Reconnect::default().timeout }
+        Self { reconnect_timeout: Reconnect::default().timeout, direct: false }
     }
 }
 
@@ -64,7 +66,14 @@ pub(crate) fn open(text: &str, options: &Options) -> anyhow::Result<Backing> {
         let identity = Identity { kind, name, serial: String::new() };
         return Ok(Backing { device: Arc::new(device), identity });
     }
-    let device = FileDevice::open(Path::new(text)).context("cannot use the storage")?;
+    let file = FileOptions { direct: options.direct };
+    let device = FileDevice::open_with(Path::new(text), file).context("cannot use the storage")?;
+    if let Some(reason) = device.why_buffered() {
+        tracing::warn!(
+            "the file system of {text} does not let requests past its page cache ({reason}): they go \
+             through it; put the storage elsewhere, or serve without --direct-backing"
+        );
+    }
     let identity = Identity {
         kind: if device.is_block() { "block" } else { "file" }.to_owned(),
         name: device.path().display().to_string(),

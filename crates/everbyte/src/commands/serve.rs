@@ -92,6 +92,11 @@ pub(crate) struct Args {
     /// is back.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     reconnect_timeout: Duration,
+    /// Read and write files and block devices behind caches past the system's page cache (O_DIRECT),
+    /// so that pages are not cached twice. Where a file system refuses, a warning says so and its
+    /// page cache is used.
+    #[arg(long)]
+    direct_backing: bool,
     /// NBD connections at once, for each address.
     #[arg(long, default_value_t = 128, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=16384))]
@@ -135,7 +140,7 @@ impl Args {
     }
 
     fn backing(&self) -> backing::Options {
-        backing::Options { reconnect_timeout: self.reconnect_timeout }
+        backing::Options { reconnect_timeout: self.reconnect_timeout, direct: self.direct_backing }
     }
 
     fn open(&self, path: &Path, only: Option<String>) -> Result<Registry, FileError> {

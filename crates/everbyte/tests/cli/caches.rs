@@ -85,3 +85,161 @@ fn what_cannot_be_is_explained() {
     place.run(CREATE).good();
     place.run("serve POOL/c --read-only --nbd unix:FOLDER/nbd.sock").failed(1, &["read-only"]);
 }
+
+/// What a client that comes and goes reads.
+fn read(place: &Place, at: u64, len: usize) -> Vec<u8> {
+    let mut client = place.client("c");
+    let found = client.read(at, len).unwrap();
+    client.disconnect().unwrap();
+    found
+}
+
+fn write(place: &Place, at: u64, data: &[u8]) {
+    let mut client = place.client("c");
+    client.write(at, data, Fua::Yes).unwrap();
+    client.disconnect().unwrap();
+}
+
+/// Runs a command on a cache until its last client's goodbye has arrived.
+fn once_alone(place: &Place, command: &str) -> crate::Outcome {
+    for _ in 0..1000 {
+        let ran = place.run(command);
+        if !ran.err.contains("clients have volume") {
+            return ran;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("a client is left for ever: {command}");
+}
+
+#[test]
+fn a_cache_becomes_smaller_and_larger_and_follows_its_storage() {
+    let (place, disk) = place();
+    place.run(CREATE).good();
+    let server = place.serve("POOL", "");
+    let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| at.to_le_bytes()[1] | 1).collect();
+    write(&place, 1 << 20, &bytes);
+    let mut client = place.client("c");
+    client.read(0, 1).unwrap();
+    place.run("volume resize POOL c --scm 64K").failed(1, &["1 clients", "disconnect"]);
+    client.disconnect().unwrap();
+    let resize = "volume resize POOL c --scm 64K --dram 32K --json";
+    let resized = once_alone(&place, resize).json();
+    assert_eq!(resized["cache"]["scm_bytes"], 64 << 10);
+    assert!(resized["cache"]["cached_bytes"].as_u64().unwrap() <= 96 << 10, "{resized}");
+    // What had no room any more is in the storage.
+    assert!(
+        fs::read(&disk).unwrap()[1 << 20..2 << 20].iter().filter(|b| **b == 0).count() <= 96 << 10
+    );
+    assert_eq!(read(&place, 1 << 20, 1 << 20), bytes);
+    let shown = once_alone(&place, "volume resize POOL c --scm 2M").good();
+    assert!(shown.contains("2 MiB of the pool's memory and 32 KiB of DRAM"), "{shown}");
+    once_alone(&place, "volume resize POOL c --scm 1G").failed(1, &["are free"]);
+    assert_eq!(read(&place, 1 << 20, 1 << 20), bytes);
+    server.stop();
+
+    File::options().write(true).open(&disk).unwrap().set_len((20 << 20) + 100).unwrap();
+    let target = "serve POOL/c --nbd unix:FOLDER/nbd.sock";
+    place.run(target).failed(1, &["8388608 bytes and has 20971620", "--follow-backing"]);
+    let resized = place.run("volume resize POOL c --follow-backing --json").json();
+    assert_eq!(resized["size_bytes"], (20 << 20) + 100);
+    let server = place.serve("POOL", "");
+    write(&place, (20 << 20) + 99, &[9]);
+    assert_eq!(read(&place, 1 << 20, 1 << 20), bytes);
+    server.kill();
+    let detached = place.run("volume detach POOL c --json").json();
+    assert!(detached["written_bytes"].as_u64().unwrap() > 0, "{detached}");
+    let stored = fs::read(&disk).unwrap();
+    assert_eq!((stored.len(), stored.last()), ((20 << 20) + 100, Some(&9)));
+    assert_eq!(stored[1 << 20..2 << 20], bytes);
+    assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
+}
+
+#[test]
+fn storage_that_has_moved_is_attached_again_and_no_other() {
+    let (place, disk) = place();
+    place.run(CREATE).good();
+    let server = place.serve("POOL", "");
+    let bytes: Vec<u8> = (0..16 * 4096).map(|at: u32| at.to_le_bytes()[0]).collect();
+    write(&place, 0, &bytes);
+    server.stop();
+    let other = place.folder.path().join("other");
+    File::create(&other).unwrap().set_len(8 << 20).unwrap();
+    let attach = "volume attach POOL c --backing";
+    // All that the cache has is newer than its storage, which proves nothing.
+    place.run(&format!("{attach} FOLDER/other")).failed(1, &["nothing shows", "inode"]);
+    place.run("volume attach POOL c").failed(2, &["--backing"]);
+    place.run(&format!("{attach} FOLDER/none")).failed(1, &["none"]);
+    let moved = place.folder.path().join("moved");
+    fs::rename(&disk, &moved).unwrap();
+    let attached = place.run(&format!("{attach} FOLDER/moved --json")).json();
+    assert!(attached["cache"]["backing"].as_str().unwrap().ends_with("/moved"), "{attached}");
+    place.run("volume detach POOL c").good();
+    assert_eq!(fs::read(&moved).unwrap()[..bytes.len()], bytes);
+
+    // Clean pages in the pool are evidence, for and against.
+    let create = "volume create POOL c --kind cache --backing FOLDER/moved --scm 1M --dram 4K \
+                  --mode write-through --policy hybrid";
+    place.run(create).good();
+    let server = place.serve("POOL", "");
+    write(&place, 0, &bytes);
+    once_alone(&place, &format!("{attach} FOLDER/other")).failed(1, &["not the storage"]);
+    assert_eq!(read(&place, 0, bytes.len()), bytes);
+    fs::copy(&moved, place.folder.path().join("copy")).unwrap();
+    once_alone(&place, &format!("{attach} FOLDER/copy")).good();
+    write(&place, 5, &[1]);
+    server.stop();
+    place.run("volume detach POOL c").good();
+    let copy = fs::read(place.folder.path().join("copy")).unwrap();
+    assert_eq!(copy[..8], [0, 1, 2, 3, 4, 1, 6, 7]);
+}
+
+#[test]
+fn what_cannot_be_resized_is_explained() {
+    let (place, disk) = place();
+    place.run(CREATE).good();
+    place.run("volume create POOL b --size 1M").good();
+    place.run("volume resize POOL c").failed(2, &["--size"]);
+    place.run("volume resize POOL c --size 9M --scm 1M").failed(2, &["--size"]);
+    place.run("volume resize POOL c --size 9M").failed(1, &["--follow-backing"]);
+    place.run("volume resize POOL b --scm 1M").failed(1, &["is no cache"]);
+    place.run("volume attach POOL b --backing FOLDER/disk").failed(1, &["is no cache"]);
+    place.run("volume resize POOL c --scm 0").failed(1, &["out of range"]);
+    File::options().write(true).open(&disk).unwrap().set_len(1 << 20).unwrap();
+    place.run("volume resize POOL c --follow-backing").failed(1, &["cannot shrink"]);
+    place.run("volume detach POOL c").failed(1, &["cannot shrink"]);
+    File::options().write(true).open(&disk).unwrap().set_len(8 << 20).unwrap();
+    place.run("volume detach POOL c").good();
+}
+
+#[test]
+fn a_cache_outlives_the_server_of_its_storage() {
+    let (place, _) = place();
+    let below = Place::empty();
+    below.run("pool create POOL --size 32M").good();
+    below.run("volume create POOL disk --size 8M").good();
+    let server_below = below.serve("POOL", "");
+    let uri = format!("nbd+unix:///disk?socket={}/nbd.sock", below.folder.path().display());
+    let create = format!("volume create POOL c --kind cache --backing {uri} --scm 64K --dram 32K");
+    place.run(&create).good();
+    let server = place.serve("POOL", "--reconnect-timeout 300ms");
+    let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| at.to_le_bytes()[1] | 1).collect();
+    write(&place, 0, &bytes);
+    server_below.kill();
+    let mut client = place.client("c");
+    assert!(client.read(4 << 20, 4096).is_err());
+    client.write(0, &[7; 100], Fua::Yes).unwrap();
+    let server_below = below.serve("POOL", "");
+    let found = (0..1000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        client.read(0, 1 << 20).ok()
+    });
+    assert!(found.unwrap() == [&[7; 100], &bytes[100..]].concat());
+    client.disconnect().unwrap();
+    once_alone(&place, "volume detach POOL c").good();
+    let mut client = below.client("disk");
+    assert!(client.read(0, 1 << 20).unwrap() == [&[7; 100], &bytes[100..]].concat());
+    client.disconnect().unwrap();
+    server.stop();
+    server_below.stop();
+}
