@@ -9,6 +9,8 @@ source e2e/tally.sh
 export CRASH_LEDGER_ROUNDS=${CRASH_LEDGER_ROUNDS:-300}
 export CRASH_TIGHT_ROUNDS=${CRASH_TIGHT_ROUNDS:-60}
 export CRASH_FS_ROUNDS=${CRASH_FS_ROUNDS:-60}
+export CRASH_CACHE_ROUNDS=${CRASH_CACHE_ROUNDS:-50}
+export CACHE_STORAGE_KILLS=${CACHE_STORAGE_KILLS:-30}
 
 run machine/kill.py 20 --plant
 run machine/kill.py 10 --medium eadr

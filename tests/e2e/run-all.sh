@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 #
 # Runs every end-to-end script; see tally.sh for how it ends. CRASH_LEDGER_ROUNDS,
-# CRASH_TIGHT_ROUNDS, CRASH_FS_ROUNDS and CRASH_CACHE_ROUNDS set how often servers are killed.
+# CRASH_TIGHT_ROUNDS, CRASH_FS_ROUNDS, CRASH_CACHE_ROUNDS and CACHE_STORAGE_KILLS set how often servers
+# are killed.
 
 cd "$(dirname "$0")" || exit 1
 source ./tally.sh
@@ -13,5 +14,6 @@ run crash-ledger.py "${CRASH_LEDGER_ROUNDS:-30}" --plant all
 run crash-ledger.py "${CRASH_TIGHT_ROUNDS:-8}" --tight
 run crash-fs.sh "${CRASH_FS_ROUNDS:-12}"
 run crash-cache.sh "${CRASH_CACHE_ROUNDS:-6}"
+run cache-storage.sh "${CACHE_STORAGE_KILLS:-4}"
 run open-time.sh
 tally

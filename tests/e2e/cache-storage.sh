@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+#
+# What becomes of caches when something happens to their storage. nbdkit and qemu-nbd are killed and
+# started again under a load that verifies what it wrote: nobody may notice, and in the end the
+# storage alone must have everything. Exports and a block device grow, and their caches follow; what
+# is trimmed in a cache is given back by the file under the block device.
+#
+# usage: cache-storage.sh KILLS
+
+source "$(dirname "$0")/lib.sh"
+need nbdkit qemu-nbd qemu-io fio nbdinfo losetup "$PYTHON"
+
+KILLS=${1:?usage: cache-storage.sh KILLS}
+POOL=$FAST/caches.pool
+STORAGE_PID=
+
+# serve_storage KIND: serves $SCRATCH/KIND.img and waits until that can be connected to.
+serve_storage() {
+    local image=$SCRATCH/$1.img socket=$SCRATCH/$1.socket
+    case $1 in
+    nbdkit) nbdkit --foreground --unix "$socket" file "$image" 2>>"$SCRATCH/nbdkit.log" & ;;
+    qemu)
+        qemu-nbd --persistent --shared=4 --format=raw --cache=writeback --discard=unmap \
+            --export-name=disk --socket="$socket" "$image" 2>>"$SCRATCH/qemu-nbd.log" &
+        ;;
+    esac
+    STORAGE_PID=$!
+    on_exit end_process "$STORAGE_PID"
+    within 20 test -S "$socket" || fail "$1 did not come up"
+}
+
+kill_storage() {
+    kill -9 "$STORAGE_PID"
+    wait "$STORAGE_PID" 2>/dev/null || true
+    rm -f "$SCRATCH/$1.socket"
+}
+
+uri_of() {
+    case $1 in
+    nbdkit) printf 'nbd+unix:///?socket=%s' "$SCRATCH/nbdkit.socket" ;;
+    qemu) printf 'nbd+unix:///disk?socket=%s' "$SCRATCH/qemu.socket" ;;
+    esac
+}
+
+# region ARGS...: 40 MiB of random writes that can be verified, some of them flushed.
+region() {
+    fio --name=region --size=40M --rw=randwrite --bsrange=512-32k --randseed=7 --iodepth=4 \
+        --fsync=64 --verify=crc32c --verify_fatal=1 --verify_state_save=0 "$@" \
+        >"$SCRATCH/fio.log" 2>&1
+}
+
+# killed_under_load KIND: what a client of the cache must not notice.
+killed_under_load() {
+    local kind=$1 load killed=0
+    truncate -s 64M "$SCRATCH/$kind.img"
+    serve_storage "$kind"
+    "$EVERBYTE" volume create "$POOL" "$kind" --kind cache --backing "$(uri_of "$kind")" --scm 4M \
+        --dram 1M >/dev/null || fail "no cache over $kind"
+    start_server "$POOL" "$kind" --reconnect-timeout 2m
+    region --ioengine=nbd --uri="$URI" --do_verify=1 --rate_iops=700 &
+    load=$!
+    on_exit end_process "$load"
+    while [[ $killed -lt $KILLS ]] && ! process_is_gone "$load"; do
+        sleep "0.$((RANDOM % 5 + 2))"
+        kill_storage "$kind"
+        killed=$((killed + 1))
+        sleep "0.$((RANDOM % 5 + 1))"
+        serve_storage "$kind"
+    done
+    wait "$load" || fail "fio over $kind: $(tail -n 5 "$SCRATCH/fio.log")"
+    [[ $killed -ge 2 ]] || fail "$kind was killed $killed times only: the load was too short"
+    grep -q 'connected again' "$SERVER_LOG" || fail "$kind was killed and nobody noticed"
+    "$EVERBYTE" volume list "$POOL" --json >"$SCRATCH/list.json"
+    stop_server
+    "$EVERBYTE" volume detach "$POOL" "$kind" >/dev/null || fail "$kind does not detach"
+    region --ioengine=sync --filename="$SCRATCH/$kind.img" --verify_only ||
+        fail "the storage alone has other bytes: $(tail -n 5 "$SCRATCH/fio.log")"
+    ok "$kind killed $killed times under load: no error, everything verified, before and after detaching"
+}
+
+# grown_export KIND
+grown_export() {
+    local kind=$1
+    "$EVERBYTE" volume create "$POOL" "$kind" --kind cache --backing "$(uri_of "$kind")" \
+        --scm 4M >/dev/null
+    start_server "$POOL" "$kind"
+    qemu-io -f raw -c 'write -P 7 63M 1M' "$URI" >/dev/null || fail "no write over $kind"
+    kill_storage "$kind"
+    truncate -s $((80 * 1024 * 1024 + 512)) "$SCRATCH/$kind.img"
+    serve_storage "$kind"
+    # The server that is connected refuses the other size, and keeps what it has.
+    refused 1 '' qemu-io -f raw -c 'read 1M 4k' "$URI"
+    qemu-io -f raw -c 'read -P 7 63M 1M' "$URI" >/dev/null || fail "cached bytes are not served"
+    within 20 "$EVERBYTE" volume resize "$POOL" "$kind" --follow-backing ||
+        fail "the cache does not follow $kind"
+    [[ $(nbdinfo --size "$URI") -eq $((80 * 1024 * 1024 + 512)) ]] || fail "the cache has another size"
+    qemu-io -f raw -c 'read -P 7 63M 1M' -c 'write -P 8 80M 512' "$URI" >/dev/null ||
+        fail "the cache of the grown export does not serve"
+    stop_server
+    "$EVERBYTE" volume detach "$POOL" "$kind" >/dev/null
+    qemu-io -f raw -c 'read -P 7 63M 1M' -c 'read -P 8 80M 512' "$SCRATCH/$kind.img" >/dev/null ||
+        fail "the grown storage has other bytes"
+    ok "a cache follows an export of $kind that has grown, and not before it is told to"
+}
+
+disk_kib() { du -k "$1" | cut -f1; }
+
+block_device() {
+    local image=$SCRATCH/block.img before
+    truncate -s 64M "$image"
+    LOOP=$(root losetup --find --show "$image") || fail "no loop device"
+    on_exit detach_loop "$LOOP" "$image"
+    "$EVERBYTE" volume create "$POOL" block --kind cache --backing "$LOOP" --scm 4M >/dev/null ||
+        fail "no cache over $LOOP"
+    start_server "$POOL" block --direct-backing
+    region --ioengine=nbd --uri="$URI" --do_verify=1 || fail "fio: $(tail -n 5 "$SCRATCH/fio.log")"
+    qemu-io -f raw -c 'write -P 9 48M 16M' -c flush "$URI" >/dev/null
+    ! grep -qi 'page cache' "$SERVER_LOG" || fail "a block device refuses O_DIRECT"
+    stop_server
+    start_server "$POOL" block --direct-backing
+    before=$(disk_kib "$image")
+    qemu-io -f raw -d unmap -c 'discard 50331649 16777215' -c flush "$URI" >/dev/null ||
+        fail "no trim"
+    qemu-io -f raw -c 'read -P 9 48M 1' -c 'read -P 0 50331649 16777215' "$URI" >/dev/null ||
+        fail "what was trimmed is no zeroes"
+    [[ $(disk_kib "$image") -le $((before - 10 * 1024)) ]] || fail "the trim gave no space back"
+    stop_server
+    truncate -s 72M "$image"
+    root losetup --set-capacity "$LOOP"
+    refused 1 'follow-backing' "$EVERBYTE" serve "$POOL/block" --nbd "unix:$SOCKET"
+    "$EVERBYTE" volume resize "$POOL" block --follow-backing >/dev/null || fail "it does not follow"
+    start_server "$POOL" block --direct-backing
+    qemu-io -f raw -c 'write -P 5 71M 1M' "$URI" >/dev/null || fail "no write beyond the old end"
+    stop_server
+    "$EVERBYTE" volume detach "$POOL" block --json >"$SCRATCH/detached.json" || fail "no detach"
+    [[ $(json_get 'd["written_bytes"] >= 1 << 20' <"$SCRATCH/detached.json") == True ]] ||
+        fail "detaching wrote nothing"
+    root sync "$LOOP"
+    region --ioengine=sync --filename="$image" --verify_only ||
+        fail "the image has other bytes: $(tail -n 5 "$SCRATCH/fio.log")"
+    qemu-io -f raw -c 'read -P 5 71M 1M' "$image" >/dev/null || fail "the image lacks the new end"
+    detach_loop "$LOOP" "$image" || fail "$LOOP does not let go"
+    ok "a block device past the page cache: verified, trims give space back, it grows"
+}
+
+"$EVERBYTE" pool create "$POOL" --size 128M >/dev/null
+for kind in nbdkit qemu; do
+    killed_under_load "$kind"
+    grown_export "$kind"
+    kill_storage "$kind"
+done
+block_device
+"$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not clean"
+ok "the pool is clean"
