@@ -168,8 +168,9 @@ mod tests {
                         }
                     }
                     Content::Zeroes(len, _) => {
-                        for at in start..start + usize::try_from(*len).unwrap() {
-                            prop_assert_eq!(found[at].replace(0), None, "twice");
+                        let len = usize::try_from(*len).unwrap();
+                        for byte in &mut found[start..start + len] {
+                            prop_assert_eq!(byte.replace(0), None, "twice");
                         }
                     }
                 }
