@@ -3,7 +3,8 @@
 # What becomes of caches when something happens to their storage. nbdkit and qemu-nbd are killed and
 # started again under a load that verifies what it wrote: nobody may notice, and in the end the
 # storage alone must have everything. Exports and a block device grow, and their caches follow; what
-# is trimmed in a cache is given back by the file under the block device.
+# is trimmed in a cache is given back by the file under the block device. A file system that refuses
+# what is asked of it is made do with.
 #
 # usage: cache-storage.sh KILLS
 
@@ -143,6 +144,27 @@ block_device() {
     ok "a block device past the page cache: verified, trims give space back, it grows"
 }
 
+# A ramfs knows neither O_DIRECT nor holes.
+refusing_file_system() {
+    local folder=$SCRATCH/ram image=$SCRATCH/ram/disk.img
+    mkdir "$folder"
+    on_exit unmount "$folder"
+    root mount -t ramfs none "$folder" || fail "no ramfs"
+    root chmod 777 "$folder"
+    truncate -s 16M "$image"
+    "$EVERBYTE" volume create "$POOL" ram --kind cache --backing "$image" --scm 4M >/dev/null
+    start_server "$POOL" ram --direct-backing
+    grep -q 'serve without --direct-backing' "$SERVER_LOG" || fail "nobody says that it is refused"
+    qemu-io -f raw -d unmap -c 'write -P 6 0 12M' -c 'discard 1M 8M' -c flush "$URI" >/dev/null ||
+        fail "a cache of a ramfs does not serve"
+    stop_server
+    "$EVERBYTE" volume detach "$POOL" ram >/dev/null || fail "it does not detach"
+    qemu-io -f raw -c 'read -P 6 0 1M' -c 'read -P 0 1M 8M' -c 'read -P 6 9M 3M' "$image" >/dev/null ||
+        fail "the file has other bytes"
+    unmount "$folder"
+    ok "a file system without O_DIRECT and holes is said to be one, and used"
+}
+
 "$EVERBYTE" pool create "$POOL" --size 128M >/dev/null
 for kind in nbdkit qemu; do
     killed_under_load "$kind"
@@ -150,5 +172,6 @@ for kind in nbdkit qemu; do
     kill_storage "$kind"
 done
 block_device
+refusing_file_system
 "$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not clean"
 ok "the pool is clean"
