@@ -45,7 +45,7 @@ uri_of() {
 
 # region ARGS...: 24 MiB of random writes that can be verified, some of them flushed.
 region() {
-    fio --name=region --size=24M --rw=randwrite --bsrange=512-32k --randseed=7 --iodepth=4 \
+    fio --name=region --size=24M --rw=randwrite --bsrange=2k-32k --randseed=7 --iodepth=4 \
         --fsync=64 --verify=crc32c --verify_fatal=1 --verify_state_save=0 "$@" \
         >"$SCRATCH/fio.log" 2>&1
 }
@@ -58,7 +58,7 @@ killed_under_load() {
     "$EVERBYTE" volume create "$POOL" "$kind" --kind cache --backing "$(uri_of "$kind")" --scm 4M \
         --dram 1M >/dev/null || fail "no cache over $kind"
     start_server "$POOL" "$kind" --reconnect-timeout 2m
-    region --ioengine=nbd --uri="$URI" --do_verify=1 --rate_iops=500 &
+    region --ioengine=nbd --uri="$URI" --do_verify=1 --rate_iops=1000 &
     load=$!
     on_exit end_process "$load"
     while [[ $killed -lt $KILLS ]] && ! process_is_gone "$load"; do
