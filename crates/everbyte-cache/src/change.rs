@@ -2,8 +2,8 @@
 //!
 //! Invariants: whatever a change asks of pages (to be written back, to leave) is done durably
 //! before the header says that the cache is another one; the header changes in one write of one
-//! block. So a crash leaves a cache that is as it was or as it was to be, and an error one that is as
-//! it was, if perhaps with fewer pages.
+//! block. So a crash leaves a cache that is as it was or as it was to be, and an error one that is
+//! as it was, if perhaps with fewer pages.
 
 use std::sync::Arc;
 

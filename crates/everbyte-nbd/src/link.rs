@@ -11,11 +11,11 @@
 //!   closes a connection and goes on working on what came over it; servers are taken not to.
 //! - A flush covers writes that were answered on the *old* connection, and a server that died has
 //!   lost what it had not flushed. To send only the flush again would promise what is gone, and to
-//!   fail it would not be enough: the answered bytes must be read back, too, whether anybody flushes
-//!   or not. So the link keeps what was answered since the last flush, bounded in bytes, and gives
-//!   it to the server again before anything else is done on a new connection. The same is done after a flush
-//!   that failed, because a server's system may have dropped what it could not write and call the
-//!   next flush a success.
+//!   fail it would not be enough: the answered bytes must be read back, too, whether anybody
+//!   flushes or not. So the link keeps what was answered since the last flush, bounded in bytes,
+//!   and gives it to the server again before anything else is done on a new connection. The same
+//!   is done after a flush that failed, because a server's system may have dropped what it could
+//!   not write and call the next flush a success.
 //!
 //! Invariants: nothing but `unflushed` is sent while the server is behind; a connection to an export
 //! of another size or kind is closed before a byte goes there. Knows nothing of devices' contracts.

@@ -20,15 +20,15 @@ A cache writes what it holds to whatever it is attached to, so it must be the sa
 same size, and either the same file or device by its numbers, or one that agrees with what the cache
 has read. Clean pages of the cache, 1024 of them at most, are compared with it; one that
 differs is reason to refuse, and where the numbers are others, as for a copy or another NBD address,
-8 that agree and are not all the same byte are needed. Nobody may have changed the storage since
-the cache was used last. A refused cache stays as it is.
+8 that agree and are not all the same byte are needed, unless the cache holds no page at all. Nobody
+may have changed the storage since the cache was used last. A refused cache stays as it is.
 
 To make a new cache, see 'everbyte volume create --kind cache'.";
 
 /// Tell a cache where its storage is now.
 ///
-/// For a storage that has moved: a file to another path, a disk to another name, an export to another
-/// server. Clients must have disconnected; a server goes on serving its other volumes meanwhile.
+/// For a storage that has moved: a file to another path, a disk to another name, an export to
+/// another server. Clients must have disconnected; a server goes on serving its other volumes meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -27,7 +27,9 @@ may promise more than the pool has; `everbyte volume list` shows what is promise
 A cache keeps the pages of slower storage that are used most, and is as large as that storage. What
 its users flush is durable in the pool at once and reaches the storage later, so use the storage
 through the cache only, until `everbyte volume detach` has written everything back. It takes of the
-pool its --scm, as much again as its --dram, and a sixteenth of both at most.";
+pool its --scm, as much again as its --dram, and a sixteenth of both at most. 'everbyte volume
+resize' changes its memory, and its size when the storage has grown; 'everbyte volume attach' tells
+it where a storage is that has moved.";
 
 /// Make a volume in a pool.
 #[derive(clap::Args)]

@@ -16,10 +16,10 @@ Examples:
   everbyte volume detach /dev/shm/p fast
   everbyte volume detach /dev/shm/p fast --json | jq .written_bytes
 
-What the cache holds is written back first, in the order of the storage's sectors; a bar shows how far
-it is. Ctrl-C, or a failure of the storage, leaves the cache as it is, with everything that is not
-written back yet: mend the storage and try again. If the storage is in another place now, say so by
-'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
+What the cache holds is written back first, in the order of the storage's sectors; a bar shows how
+far it is. Ctrl-C, or a failure of the storage, leaves the cache as it is, with everything that is
+not written back yet: mend the storage and try again. If the storage is in another place now, say so
+by 'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
 --kind cache'.";
 
 /// Write everything that a cache holds to its storage, and delete the cache.

@@ -22,14 +22,14 @@ that are connected keep the size they saw when they connected.
 
 A cache is as large as its storage. When that has grown, the cache is refused until it is told to
 follow, and keeps what it holds; it cannot follow one that has shrunk, so detach it before. A cache
-that gets less memory writes back what has no room any more first, and stays as it was if the storage
-fails. Clients of a cache must have disconnected, and a crash meanwhile leaves it as it was or as
-it was to be.";
+that gets less memory writes back what has no room any more first, and stays as it was if the
+storage fails. Clients of a cache must have disconnected, and a crash meanwhile leaves it as it was
+or as it was to be.";
 
 /// Make a volume larger or smaller, or a cache's memory.
 ///
-/// A block volume may be in use meanwhile. A cache that is served may not have clients; the server goes
-/// on with its other volumes.
+/// A block volume may be in use meanwhile. A cache that is served may not have clients; the server
+/// goes on with its other volumes.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
