@@ -177,6 +177,9 @@ impl Cache {
         let read_only = storage.geometry().read_only;
         let mut state = State::new(memory, AnyPolicy::new(&settings)?);
         state.restore(pages);
+        // What went there past the cache in an earlier life may not be flushed. From now on it is
+        // read, and covered by the first flush, as what is there.
+        state.direct = !read_only && storage.flush().is_err();
         Ok(Self {
             storage,
             settings,
