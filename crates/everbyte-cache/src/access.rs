@@ -163,12 +163,16 @@ impl Cache {
         (&parts[..len], absent)
     }
 
-    /// The bytes of `pages`, of which the `absent` ones are busy for the caller, from storage.
+    /// The bytes of `pages`, of which the `absent` ones are busy for the caller, from storage. They
+    /// are clean: what storage could still lose, it is made to flush first.
     fn fetch(
         &self,
         pages: Range<Page>,
         absent: &[Range<Page>],
     ) -> Result<Vec<Box<[u8]>>, DeviceError> {
+        if self.state.lock().past.has(&pages) && !planted(Bug::UnflushedFetched) {
+            self.flush_past()?;
+        }
         let count = pages.len();
         let mut bytes = vec![0; count * PAGE];
         let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
@@ -257,7 +261,7 @@ impl Cache {
                 .map_err(|error| self.storage_failed(offset, bytes.len() as u64, &error))
         });
         let mut state = self.end_busy(&[pages]);
-        state.direct = true;
+        state.past.add(range_of(run));
         written?;
         state.counts.stats.bypass_write_bytes += bytes.len() as u64;
         Ok(run.len())
@@ -288,16 +292,20 @@ impl Cache {
                 state.shadow_newer(page)?;
             }
         }
-        self.flush_direct()?;
+        self.flush_past()?;
         self.checkpoint()
     }
 
-    /// Makes storage durable, if it was changed past the cache.
-    pub(crate) fn flush_direct(&self) -> Result<(), DeviceError> {
-        if !std::mem::take(&mut self.state.lock().direct) {
+    /// Makes durable what storage was changed past the cache. Who comes while another flush is
+    /// under way waits for it: that one may be what the caller's changes need.
+    pub(crate) fn flush_past(&self) -> Result<(), DeviceError> {
+        let _one_at_a_time = self.flushing.lock();
+        if !self.state.lock().past.begin_flush() {
             return Ok(());
         }
-        self.flush_storage().inspect_err(|_| self.state.lock().direct = true)
+        let flushed = self.flush_storage();
+        self.state.lock().past.end_flush(flushed.is_ok());
+        flushed
     }
 
     /// Makes everything that was answered durable.

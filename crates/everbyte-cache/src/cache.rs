@@ -115,6 +115,8 @@ pub struct Cache {
     pub(crate) freed: Condvar,
     /// Where the hand that writes back stands.
     pub(crate) writer: Mutex<Page>,
+    /// Held while storage flushes what was written past the cache.
+    pub(crate) flushing: Mutex<()>,
     /// Told when there is something to write back.
     pub(crate) work: Condvar,
 }
@@ -179,7 +181,9 @@ impl Cache {
         state.restore(pages);
         // What went there past the cache in an earlier life may not be flushed. From now on it is
         // read, and covered by the first flush, as what is there.
-        state.direct = !read_only && storage.flush().is_err();
+        if !read_only && storage.flush().is_err() {
+            state.past.add(0..Page::MAX);
+        }
         Ok(Self {
             storage,
             settings,
@@ -187,6 +191,7 @@ impl Cache {
             state: Mutex::new(state),
             freed: Condvar::new(),
             writer: Mutex::new(0),
+            flushing: Mutex::new(()),
             work: Condvar::new(),
         })
     }

@@ -23,6 +23,7 @@ mod device;
 mod frame;
 mod layout;
 mod memory;
+mod past;
 pub mod plant;
 mod policies;
 mod settings;

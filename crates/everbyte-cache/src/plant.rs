@@ -20,6 +20,8 @@ pub enum Bug {
     FlushWithoutShadow,
     /// A page that the storage's end cut stays in the cache when the storage has grown.
     CutPageKept,
+    /// A page that was changed past the cache is fetched, and so clean, before storage has flushed it.
+    UnflushedFetched,
     /// A page counts as clean although somebody else's flush failed after it was written.
     OthersFlushIgnored,
 }

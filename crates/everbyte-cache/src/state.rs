@@ -13,6 +13,7 @@ use everbyte_device::DeviceError;
 use crate::frame::{Frame, Span};
 use crate::layout::{PAGE, Page};
 use crate::memory::{Mark, Memory};
+use crate::past::Past;
 use crate::plant::{Bug, planted};
 use crate::policies::AnyPolicy;
 use crate::stats::{CacheStats, Counts};
@@ -34,8 +35,7 @@ pub(crate) struct State {
     /// Pages that lost their mark so far, and how many of them had when memory was last flushed.
     pub(crate) departed: u64,
     pub(crate) departed_durably: u64,
-    /// Whether storage was changed past the cache since it was last flushed.
-    pub(crate) direct: bool,
+    pub(crate) past: Past,
     /// Flushes of storage that failed.
     pub(crate) flushes_failed: u64,
     pub(crate) counts: Counts,
@@ -56,7 +56,7 @@ impl State {
             busy: Vec::new(),
             departed: 0,
             departed_durably: 0,
-            direct: false,
+            past: Past::default(),
             flushes_failed: 0,
             counts: Counts::default(),
             last_error: None,

@@ -66,7 +66,7 @@ impl Cache {
         let mut state = self.state.lock();
         state.end_busy(&pages);
         self.freed.notify_all();
-        state.direct = true;
+        state.past.add(pages.clone());
         zeroed?;
         state.counts.stats.bypass_zero_bytes += last - first;
         state.drop_all(&pages)

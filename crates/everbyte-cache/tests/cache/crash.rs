@@ -625,6 +625,23 @@ fn open_epoch_written_back() {
     caught(Bug::OpenEpochWrittenBack, small(steps));
 }
 
+/// A page is changed past the cache, fetched, sunk into memory and made durable there by a checkpoint
+/// that no flush asked for: what another write past the cache needs once pages have departed.
+fn fetched_after_a_change(mode: Mode, change: Step) -> Case {
+    let mut steps: Vec<Step> = (1..8).map(|page| Step::Read { page }).collect();
+    steps.push(change);
+    steps.extend([0, 6, 7, 8].map(|page| Step::Read { page }));
+    steps.push(Step::Discard { at: 10 * PAGE, len: PAGE });
+    Case::new(Settings { mode, policy: Kind::Hybrid, ..settings(PAGES * PAGE, 2, 3) }, steps)
+}
+
+#[test]
+fn unflushed_fetched() {
+    let discard = Step::Discard { at: 0, len: PAGE };
+    caught(Bug::UnflushedFetched, fetched_after_a_change(Mode::WriteAround, write(0, 4096, 1)));
+    caught(Bug::UnflushedFetched, fetched_after_a_change(Mode::WriteBack, discard));
+}
+
 #[test]
 fn evicted_before_write_back() {
     let mut steps: Vec<Step> = (0..5).map(|page| write(page, 4096, page)).collect();
