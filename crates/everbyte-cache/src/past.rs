@@ -31,7 +31,8 @@ impl Past {
         if self.since.len() > RUNS_MAX {
             let start = self.since.iter().map(|run| run.start).min().unwrap_or(0);
             let end = self.since.iter().map(|run| run.end).max().unwrap_or(0);
-            self.since = vec![start..end];
+            self.since.clear();
+            self.since.push(start..end);
         }
     }
 
