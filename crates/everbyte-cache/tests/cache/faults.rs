@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use everbyte_cache::plant::{Bug, plant};
 use everbyte_cache::{Cache, CacheError};
@@ -110,11 +112,41 @@ fn any_request_of_storage_may_fail() {
     }
 }
 
-/// Storage during whose first write a client writes to the same page again.
+/// A client's request that comes while storage is busy.
+enum Comes {
+    /// A write to the page of the first write.
+    Write,
+    /// A flush during the first flush. Whether it was answered before that one, and its thread.
+    Flush { too_early: AtomicBool, thread: Mutex<Option<JoinHandle<Result<(), DeviceError>>>> },
+}
+
+/// Storage during whose first request of a kind a client makes another one.
 struct Meanwhile {
     storage: MemoryDevice,
     cache: OnceLock<Weak<Cache>>,
     is_done: AtomicBool,
+    comes: Comes,
+}
+
+impl Meanwhile {
+    fn new(comes: Comes) -> Arc<Self> {
+        let storage = MemoryDevice::new(PAGES * PAGE);
+        Arc::new(Self { storage, cache: OnceLock::new(), is_done: AtomicBool::new(false), comes })
+    }
+
+    /// A cache before it.
+    fn behind_cache(self: &Arc<Self>) -> Arc<Cache> {
+        let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+        let cache = Arc::new(open(&medium, Arc::<Self>::clone(self)).unwrap());
+        self.cache.set(Arc::downgrade(&cache)).unwrap();
+        cache
+    }
+
+    /// The cache, the first time that it is asked for.
+    fn once(&self) -> Option<Arc<Cache>> {
+        let cache = self.cache.get()?.upgrade()?;
+        (!self.is_done.swap(true, Ordering::SeqCst)).then_some(cache)
+    }
 }
 
 impl BlockDevice for Meanwhile {
@@ -127,14 +159,24 @@ impl BlockDevice for Meanwhile {
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        if !self.is_done.swap(true, Ordering::SeqCst) {
-            let cache = self.cache.get().unwrap().upgrade().unwrap();
+        if matches!(self.comes, Comes::Write)
+            && let Some(cache) = self.once()
+        {
             cache.write(offset, &[2; 10], Fua::No).unwrap();
         }
         self.storage.write(offset, data, fua)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        if let Comes::Flush { too_early, thread } = &self.comes
+            && let Some(cache) = self.once()
+        {
+            let client = std::thread::spawn(move || cache.flush());
+            // A client that is not told to wait is done long before that.
+            std::thread::sleep(Duration::from_millis(50));
+            too_early.store(client.is_finished(), Ordering::SeqCst);
+            *thread.lock().unwrap() = Some(client);
+        }
         self.storage.flush()
     }
 
@@ -164,14 +206,8 @@ impl BlockDevice for Meanwhile {
 
 /// Whether storage has, in the end, what was written while a page was being written back.
 fn keeps_what_comes_meanwhile() -> bool {
-    let storage = Arc::new(Meanwhile {
-        storage: MemoryDevice::new(PAGES * PAGE),
-        cache: OnceLock::new(),
-        is_done: AtomicBool::new(false),
-    });
-    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
-    let cache = Arc::new(open(&medium, Arc::<Meanwhile>::clone(&storage)).unwrap());
-    storage.cache.set(Arc::downgrade(&cache)).unwrap();
+    let storage = Meanwhile::new(Comes::Write);
+    let cache = storage.behind_cache();
     cache.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
     cache.sweep().unwrap();
     cache.drain().unwrap();
@@ -188,6 +224,19 @@ fn what_is_written_meanwhile_is_written_back_as_well() {
     let is_kept = keeps_what_comes_meanwhile();
     plant(None);
     assert!(!is_kept, "the planted mistake was not caught");
+}
+
+#[test]
+fn a_flush_waits_for_another_one_that_covers_its_changes() {
+    let (too_early, thread) = (AtomicBool::new(false), Mutex::default());
+    let storage = Meanwhile::new(Comes::Flush { too_early, thread });
+    let cache = storage.behind_cache();
+    cache.discard(0, PAGE, Fua::No).unwrap();
+    cache.flush().unwrap();
+    let Comes::Flush { too_early, thread } = &storage.comes else { unreachable!() };
+    let client = thread.lock().unwrap().take().expect("a trim goes past the cache");
+    client.join().unwrap().unwrap();
+    assert!(!too_early.load(Ordering::SeqCst), "it was answered before the trim was durable");
 }
 
 /// Storage that drops what it had not flushed when a flush fails, says so once, and whose first
