@@ -16,6 +16,9 @@ use crate::baselines::{self, Kind, Scheme};
 use crate::subject::Counts;
 use crate::subjects::floor::medium_counts;
 
+/// Bytes that are cleared in one request.
+const CLEARED_BYTES: usize = 1 << 20;
+
 /// `len` bytes of memory, all of it mapped, that cost what `technology` does.
 fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
     let options = MediaOptions::new().emulate(Some(technology)).populate(true);
@@ -125,8 +128,13 @@ impl Target for SchemeTarget {
     }
 
     fn clear(&self, bytes: u64) -> Result<()> {
-        self.scheme.discard(0, bytes, Fua::No)?;
-        self.checkpoint()
+        // In pieces, because a journal has no room for the whole of a large file.
+        for at in (0..bytes).step_by(CLEARED_BYTES) {
+            let piece = (bytes - at).min(CLEARED_BYTES as u64);
+            self.scheme.discard(at, piece, Fua::No)?;
+            self.checkpoint()?;
+        }
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<()> {
