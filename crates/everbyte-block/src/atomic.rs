@@ -73,8 +73,8 @@ impl<M: Medium> BlockVolume<M> {
     ) -> Result<Attempt, AtomicWriteError> {
         let all = span(requests);
         let mut writer = self.volume().join().map_err(|error| all.write_error(&error))?;
-        self.expect_requests(requests.iter());
         let mut plan = Plan::new(when_full);
+        plan.expect(self.expect_requests(requests.iter()));
         for request in requests {
             let named = named(request);
             let planned = self

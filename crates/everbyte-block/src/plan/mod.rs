@@ -13,6 +13,7 @@ mod translate;
 mod way;
 
 pub(crate) use piece::{BlockPiece, pieces};
+pub(crate) use way::{ExpectedEntries, ExpectedEntry};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_pool::format::WordItem;
@@ -98,6 +99,7 @@ pub(crate) struct Plan<'v, 'd> {
     allocated: Few<BlockNo>,
     structure: Option<MutexGuard<'v, ()>>,
     when_full: WhenFull,
+    expected: ExpectedEntries,
 }
 
 impl Pending for Few<WordChange> {
@@ -147,7 +149,18 @@ impl<'v, 'd> Plan<'v, 'd> {
             allocated: Few::new(),
             structure: None,
             when_full,
+            expected: ExpectedEntries::default(),
         }
+    }
+
+    /// Says where entries are that the requests to come will change, in their order.
+    pub(crate) fn expect(&mut self, entries: ExpectedEntries) {
+        let blocks = entries.len();
+        self.words.reserve(blocks);
+        self.fills.reserve(blocks);
+        self.retired.reserve(blocks);
+        self.allocated.reserve(blocks);
+        self.expected = entries;
     }
 
     /// Bytes of log that the plan takes.

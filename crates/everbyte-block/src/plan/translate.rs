@@ -87,7 +87,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         let entry_at = self.entry_for_write(volume, writer, piece.block)?;
         let word = volume.medium().load_word(entry_at);
         if let Some(old) = map::decode(volume.medium(), word, entry_at)? {
-            volume.volume().expect(old.block.offset(), 0);
+            volume.volume().expect_retire(old.block);
             self.retire(old.block);
         }
         self.change_word(writer, entry_at, word, Entry::data(to).encode());

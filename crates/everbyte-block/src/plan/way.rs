@@ -11,6 +11,40 @@ use super::{Plan, PlanError};
 use crate::map::{self, MapKind, Path, Pending};
 use crate::volume::BlockVolume;
 
+/// Where the entry of a block is that a plan will ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpectedEntry {
+    pub(crate) block: u64,
+    pub(crate) at: PoolOffset,
+    /// Whether all of the block is written.
+    pub(crate) is_whole: bool,
+}
+
+/// Entries that were looked up before a plan asks for them, in the order in which it will.
+#[derive(Default)]
+pub(crate) struct ExpectedEntries {
+    entries: SmallVec<[ExpectedEntry; 2]>,
+    /// How many were asked for.
+    taken: usize,
+}
+
+impl ExpectedEntries {
+    pub(crate) fn new(entries: SmallVec<[ExpectedEntry; 2]>) -> Self {
+        Self { entries, taken: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The place of the entry for `block`, if it is the next one.
+    fn take(&mut self, block: u64) -> Option<PoolOffset> {
+        let entry = self.entries.get(self.taken).filter(|entry| entry.block == block)?;
+        self.taken += 1;
+        Some(entry.at)
+    }
+}
+
 impl<'v> Plan<'v, '_> {
     pub(super) fn walk<M: Medium>(
         &self,
@@ -32,7 +66,10 @@ impl<'v> Plan<'v, '_> {
         writer: &mut Writer<'_, M>,
         block: u64,
     ) -> Result<PoolOffset, PlanError> {
-        self.word_for_write(volume, writer, block, Self::walk)
+        match self.expected.take(block) {
+            Some(at) => Ok(at),
+            None => self.word_for_write(volume, writer, block, Self::walk),
+        }
     }
 
     /// The same for the slot of the checksum of `block`.

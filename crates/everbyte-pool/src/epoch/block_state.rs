@@ -5,42 +5,51 @@
 //!   and the epoch taking writes never share a mask. The half of epoch e is empty again before
 //!   e + 2 takes writes: the checkpoint of e empties it for every block on e's dirty lists, and a
 //!   block with anything logged in e is on such a list.
-//! - `fresh_epoch` of a data block is written by the thread that holds its logical block's lock;
-//!   of a mapping node by its creator, before the node can be found.
+//! - The epoch in `fresh` of a data block is written by the thread that holds its logical block's
+//!   lock; of a mapping node by its creator, before the node can be found.
+//! - `MARKED` is in `fresh` if a mask of the block has been set since it was allocated.
 //! - A free block has no bits set.
 //! - The state is keyed by pool address and knows nothing of volumes; a block belongs to one
-//!   volume at a time, and allocation overwrites `fresh_epoch`.
+//!   volume at a time, and allocation overwrites `fresh`.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset, prefetch};
+use parking_lot::Mutex;
+use zerocopy::{FromZeros, KnownLayout};
 
-/// Blocks whose states are made together: 128 MiB of pool, about 2 MiB of DRAM. A fuzzer opens small
-/// pools, thousands of them a second.
-const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 15 };
+/// Items of a table that are made together. They take memory where they are touched; but a fuzzer opens
+/// small pools, thousands of them a second.
+const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 18 };
 const WORDS: usize = 512;
+/// The bit of `fresh` beside the epoch, which is shifted by it.
+const MARKED: u64 = 1;
 
 /// The state of one block. See the module's head.
 ///
-/// Most questions are about freshness, so that lies apart, densely: eight blocks a line.
+/// Most questions are about freshness, so that lies apart, densely: eight blocks a line. Where no
+/// block is marked, as where all of them are replaced whole, marks take no memory.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockState<'s> {
-    fresh_epoch: &'s AtomicU64,
+    fresh: &'s AtomicU64,
     marks: &'s Marks,
+    word_bits: &'s AllWordBits,
 }
 
 /// Which parts of a block are logged and dirty.
-#[derive(Default)]
+#[derive(FromZeros, KnownLayout)]
 #[repr(align(64))]
 struct Marks {
     logged: [AtomicU64; 2],
     dirty: [AtomicU64; 2],
-    /// Logged words, for blocks that are logged by word.
-    words: OnceLock<Box<[WordBits; 2]>>,
+    /// For blocks that are logged by word: where its logged words are among all, from 1 on.
+    words: AtomicU64,
 }
 
-#[derive(Default)]
+#[derive(FromZeros, KnownLayout)]
+#[repr(align(64))]
 struct WordBits([AtomicU64; WORDS / 64]);
 
 fn parity(epoch: u64) -> usize {
@@ -52,31 +61,53 @@ fn word_place(at: PoolOffset) -> (usize, u64) {
     (word / 64, 1 << (word % 64))
 }
 
-impl BlockState<'_> {
+impl<'s> BlockState<'s> {
+    /// Which words of the block are logged, if any has been since the pool was opened.
+    fn words(self) -> Option<&'s [WordBits; 2]> {
+        let number = self.marks.words.load(Ordering::Acquire);
+        number.checked_sub(1).map(|index| self.word_bits.items.get(index))
+    }
+
+    /// The same, made if need be.
+    fn words_to_set(self) -> &'s [WordBits; 2] {
+        self.words().unwrap_or_else(|| self.word_bits.add(&self.marks.words))
+    }
+
     /// Whether the block was allocated in `epoch`, so that nothing in it needs a log.
     pub(crate) fn is_fresh(self, epoch: u64) -> bool {
-        self.fresh_epoch.load(Ordering::Acquire) == epoch
+        self.fresh.load(Ordering::Acquire) >> 1 == epoch
     }
 
     /// Whether the block was allocated in an epoch after `completed`.
     pub(crate) fn is_fresh_since(self, completed: u64) -> bool {
-        self.fresh_epoch.load(Ordering::Acquire) > completed
+        self.fresh.load(Ordering::Acquire) >> 1 > completed
     }
 
     /// Says in which epoch the block was allocated; 0 for "before any that is open".
     pub(crate) fn set_fresh(self, epoch: u64) {
-        self.fresh_epoch.store(epoch, Ordering::Release);
+        self.fresh.store(epoch << 1, Ordering::Release);
     }
 
-    /// Says that the block's freshness and marks will soon be asked for.
-    pub(crate) fn expect(self) {
-        prefetch(self.fresh_epoch);
-        prefetch(self.marks);
+    /// Whether the block was allocated in `epoch` and nothing in it was logged or dirty since.
+    pub(crate) fn is_untouched_since(self, epoch: u64) -> bool {
+        self.fresh.load(Ordering::Acquire) == epoch << 1
     }
 
-    /// Says that the block will soon be marked.
+    /// Says that the block's freshness will soon be asked for.
+    pub(crate) fn expect_fresh(self) {
+        prefetch(self.fresh);
+    }
+
+    /// Says that the block's marks will soon be asked for, or set.
     pub(crate) fn expect_marks(self) {
         prefetch(self.marks);
+    }
+
+    /// Says that the record of the word at `at`, which lies in this block, will soon be asked for.
+    pub(crate) fn expect_word(self, epoch: u64, at: PoolOffset) {
+        if let Some(words) = self.words() {
+            prefetch(&words[parity(epoch)].0[word_place(at).0]);
+        }
     }
 
     /// Lines with a record in `epoch`.
@@ -93,8 +124,13 @@ impl BlockState<'_> {
     /// must put it on a dirty list.
     pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> bool {
         let dirty = &self.marks.dirty[parity(epoch)];
-        dirty.load(Ordering::Acquire) & lines.0 != lines.0
-            && dirty.fetch_or(lines.0, Ordering::AcqRel) == 0
+        if dirty.load(Ordering::Acquire) & lines.0 == lines.0 {
+            return false;
+        }
+        if self.fresh.load(Ordering::Acquire) & MARKED == 0 {
+            self.fresh.fetch_or(MARKED, Ordering::AcqRel);
+        }
+        dirty.fetch_or(lines.0, Ordering::AcqRel) == 0
     }
 
     /// Lines stored to in `epoch` that are not yet flushed.
@@ -105,16 +141,14 @@ impl BlockState<'_> {
     /// Whether the word at `at`, which lies in this block, has a record in `epoch`.
     pub(crate) fn word_logged(self, epoch: u64, at: PoolOffset) -> bool {
         let (place, bit) = word_place(at);
-        self.marks
-            .words
-            .get()
-            .is_some_and(|words| words[parity(epoch)].0[place].load(Ordering::Acquire) & bit != 0)
+        let words = self.words();
+        words.is_some_and(|words| words[parity(epoch)].0[place].load(Ordering::Acquire) & bit != 0)
     }
 
     /// Notes that the word at `at` has a record in `epoch`.
     pub(crate) fn set_word_logged(self, epoch: u64, at: PoolOffset) {
         let (place, bit) = word_place(at);
-        let words = self.marks.words.get_or_init(Box::default);
+        let words = self.words_to_set();
         words[parity(epoch)].0[place].fetch_or(bit, Ordering::AcqRel);
     }
 
@@ -123,17 +157,11 @@ impl BlockState<'_> {
         !self.logged(epoch).is_empty()
     }
 
-    /// Whether nothing in the block is logged or dirty.
-    pub(crate) fn is_unmarked(self) -> bool {
-        let masks = self.marks.logged.iter().chain(&self.marks.dirty);
-        masks.fold(0, |all, mask| all | mask.load(Ordering::Acquire)) == 0
-    }
-
     /// Forgets everything about `epoch`, whose records are dead.
     pub(crate) fn forget(self, epoch: u64) {
         self.marks.logged[parity(epoch)].store(0, Ordering::Release);
         self.marks.dirty[parity(epoch)].store(0, Ordering::Release);
-        if let Some(words) = self.marks.words.get() {
+        if let Some(words) = self.words() {
             for bits in &words[parity(epoch)].0 {
                 bits.store(0, Ordering::Release);
             }
@@ -141,48 +169,134 @@ impl BlockState<'_> {
     }
 }
 
-struct Segment {
-    fresh_epochs: Box<[AtomicU64]>,
-    marks: Box<[Marks]>,
+/// A table of items that are zero at first, in segments that are made when first needed.
+struct Table<T> {
+    segments: Box<[OnceLock<Box<[T]>>]>,
+    len: usize,
 }
 
-impl Segment {
-    fn new(blocks: usize) -> Self {
-        Self {
-            fresh_epochs: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
-            marks: (0..blocks).map(|_| Marks::default()).collect(),
-        }
+impl<T: FromZeros + KnownLayout> Table<T> {
+    fn new(len: usize) -> Self {
+        Self { segments: (0..len.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect(), len }
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only; see everbyte-media")]
+    fn get(&self, index: u64) -> &T {
+        let (number, place) = (index as usize / SEGMENT, index as usize % SEGMENT);
+        let segment = self.segments[number].get_or_init(|| {
+            let len = (self.len - number * SEGMENT).min(SEGMENT);
+            <[T]>::new_box_zeroed_with_elems(len)
+                .unwrap_or_else(|_| handle_alloc_error(Layout::new::<T>()))
+        });
+        &segment[place]
     }
 }
 
-/// The states of a pool's blocks, made when first needed.
+/// The logged words of all blocks that have any, side by side.
+struct AllWordBits {
+    items: Table<[WordBits; 2]>,
+    used: Mutex<u64>,
+}
+
+impl AllWordBits {
+    /// Gives a block an item, whose number goes to `number`, unless it has one by now.
+    fn add(&self, number: &AtomicU64) -> &[WordBits; 2] {
+        let mut used = self.used.lock();
+        if number.load(Ordering::Acquire) == 0 {
+            *used += 1;
+            number.store(*used, Ordering::Release);
+        }
+        self.items.get(number.load(Ordering::Acquire) - 1)
+    }
+}
+
+/// The states of a pool's blocks.
 pub(crate) struct BlockStates {
-    segments: Box<[OnceLock<Segment>]>,
-    capacity: usize,
+    fresh: Table<AtomicU64>,
+    marks: Table<Marks>,
+    word_bits: AllWordBits,
 }
 
 impl BlockStates {
     /// States for up to `capacity` blocks.
     pub(crate) fn new(capacity: u64) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-        let segments = capacity.div_ceil(SEGMENT);
-        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), capacity }
+        Self {
+            fresh: Table::new(capacity),
+            marks: Table::new(capacity),
+            word_bits: AllWordBits { items: Table::new(capacity), used: Mutex::new(0) },
+        }
     }
 
     /// The state of `block`, which must be below the capacity.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only; see everbyte-media")]
     pub(crate) fn get(&self, block: BlockNo) -> BlockState<'_> {
-        let index = block.0 as usize;
-        let (number, place) = (index / SEGMENT, index % SEGMENT);
-        let segment = self.segments[number]
-            .get_or_init(|| Segment::new((self.capacity - number * SEGMENT).min(SEGMENT)));
-        BlockState { fresh_epoch: &segment.fresh_epochs[place], marks: &segment.marks[place] }
+        BlockState {
+            fresh: self.fresh.get(block.0),
+            marks: self.marks.get(block.0),
+            word_bits: &self.word_bits,
+        }
     }
 
     /// The state of the block that `at` lies in.
     #[inline]
     pub(crate) fn at(&self, at: PoolOffset) -> BlockState<'_> {
         self.get(BlockNo(at.0 / BLOCK_U64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const LINES: LineMask = LineMask(0b110);
+
+    #[test]
+    fn a_fresh_block_is_untouched_until_it_is_marked_and_again_once_it_is_allocated_again() {
+        let states = BlockStates::new(3);
+        let state = states.get(BlockNo(2));
+        state.set_fresh(7);
+        assert!(state.is_fresh(7) && state.is_untouched_since(7) && !state.is_untouched_since(6));
+        assert!(state.add_dirty(7, LINES), "the first dirty lines");
+        assert!(!state.add_dirty(7, LINES) && !state.add_dirty(7, LineMask(1)), "not the first");
+        assert!(state.is_fresh(7) && state.is_fresh_since(6) && !state.is_fresh_since(7));
+        assert!(!state.is_untouched_since(7));
+        state.forget(7);
+        assert!(!state.is_untouched_since(7), "it stays marked");
+        state.set_fresh(8);
+        assert!(state.is_untouched_since(8));
+    }
+
+    #[test]
+    fn words_are_logged_by_block_and_epoch() {
+        let states = BlockStates::new(3);
+        let at = |block: u64, word: u64| BlockNo(block).offset().plus(8 * word);
+        let is_logged = |epoch, at| states.at(at).word_logged(epoch, at);
+        for (block, word, epoch) in [(0, 0, 4), (2, 511, 4), (2, 64, 5)] {
+            assert!(!is_logged(epoch, at(block, word)));
+            states.at(at(block, word)).set_word_logged(epoch, at(block, word));
+            assert!(is_logged(epoch, at(block, word)));
+        }
+        assert!(!is_logged(5, at(0, 0)) && !is_logged(4, at(2, 64)) && !is_logged(4, at(1, 0)));
+        states.get(BlockNo(2)).forget(4);
+        assert!(is_logged(4, at(0, 0)) && !is_logged(4, at(2, 511)) && is_logged(5, at(2, 64)));
+    }
+
+    #[test]
+    fn threads_that_log_words_of_a_block_first_share_them() {
+        for _ in 0..200 {
+            let states = BlockStates::new(1);
+            thread::scope(|scope| {
+                for word in 0..4 {
+                    let state = states.get(BlockNo(0));
+                    scope.spawn(move || state.set_word_logged(1, PoolOffset(8 * word)));
+                }
+            });
+            let state = states.get(BlockNo(0));
+            assert!((0..4).all(|word| state.word_logged(1, PoolOffset(8 * word))));
+        }
     }
 }

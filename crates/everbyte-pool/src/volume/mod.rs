@@ -291,8 +291,21 @@ impl<M: Medium> Volume<M> {
     /// Says that the state of the block at `at`, and `len` of its bytes from there on, are about to
     /// be looked at and changed.
     pub fn expect(&self, at: PoolOffset, len: usize) {
-        self.shared.states.at(at).expect();
+        let state = self.shared.states.at(at);
+        state.expect_fresh();
+        state.expect_marks();
         self.medium().prefetch(at, len);
+    }
+
+    /// Says that `block` is about to be given up.
+    pub fn expect_retire(&self, block: BlockNo) {
+        self.shared.states.get(block).expect_fresh();
+    }
+
+    /// Says that the word at `at`, of which [`Volume::expect`] told a while ago, will be asked whether
+    /// it has a record.
+    pub fn expect_record(&self, at: PoolOffset) {
+        self.shared.states.at(at).expect_word(self.current_epoch(), at);
     }
 
     /// Whether the lines or words at stake are untouched by the records of every open epoch, so

@@ -308,7 +308,7 @@ impl<M: Medium> Committed<'_, '_, M> {
         }
         self.0.lane.touched = true;
         let state = self.0.volume.shared.states.get(block);
-        if state.is_fresh(self.0.epoch()) && state.is_unmarked() {
+        if state.is_untouched_since(self.0.epoch()) {
             self.0.unalloc(block);
         } else {
             self.0.lane.retired.push(block);
