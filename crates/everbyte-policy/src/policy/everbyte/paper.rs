@@ -8,6 +8,7 @@ use super::super::action::{Action, Actions, Tier};
 use super::super::hybrid::{Hybrid, HybridConfig};
 use super::super::residents::{Capacity, Residents, State};
 use super::super::space::Space;
+use super::ledger::Misses;
 use crate::access::{Access, Op, PageNo};
 
 /// What the paper's policy did.
@@ -18,6 +19,7 @@ struct Notes {
     written: u64,
     moved: Vec<u32>,
     given_up: Vec<u32>,
+    missed: bool,
 }
 
 impl Actions for Notes {
@@ -30,7 +32,8 @@ impl Actions for Notes {
                 self.moved.push(page.0);
             }
             Action::Drop { page, .. } | Action::Evict { page, .. } => self.given_up.push(page.0),
-            Action::Hit { .. } | Action::Fill { .. } => {}
+            Action::Fill { .. } => self.missed = true,
+            Action::Hit { .. } => {}
             Action::Copy { .. } | Action::Update { .. } => {
                 unreachable!("a page of the paper's policy is in one tier")
             }
@@ -42,19 +45,35 @@ impl Actions for Notes {
 pub(super) struct Paper<S: Space> {
     hybrid: Hybrid<S>,
     notes: Notes,
+    misses: Misses,
     /// One more than the highest page seen: what a turn of a hand passes.
     turn: u32,
 }
 
 impl<S: Space> Paper<S> {
     pub(super) fn new(space: S, capacity: Capacity, config: HybridConfig) -> Self {
-        Self { hybrid: Hybrid::new(space, capacity, config), notes: Notes::default(), turn: 1 }
+        let hybrid = Hybrid::new(space, capacity, config);
+        Self { hybrid, notes: Notes::default(), misses: Misses::default(), turn: 1 }
     }
 
     pub(super) fn access(&mut self, access: Access) {
         self.turn = self.turn.max(access.page.0 + 1);
         self.notes.written = if access.op == Op::Write { u64::from(access.len) } else { 0 };
+        self.notes.missed = false;
         self.hybrid.access(access, &mut self.notes);
+        if self.notes.missed {
+            self.misses.add(access);
+        }
+    }
+
+    /// Whether the paper's policy did not have the page of the last access.
+    #[inline]
+    pub(super) fn has_missed(&self) -> bool {
+        self.notes.missed
+    }
+
+    pub(super) fn misses(&self) -> &Misses {
+        &self.misses
     }
 
     pub(super) fn resize(&mut self, capacity: Capacity) {

@@ -1,11 +1,13 @@
 //! Our own policy: the paper's model says what is in the cache, and one vector, in the order of
-//! sectors, where. Everything that the policy keeps up to date is counted anew each time here.
+//! sectors, what we have of it and where. Everything that can be is counted anew each time here.
 //!
 //! [`Rule`]s can be left out, for a test that the comparison would notice.
 
-use super::super::action::{Action, Reason, Tier};
+use std::collections::BTreeMap;
+
+use super::super::action::{Action, LineMask, Reason, Tier};
 use super::super::residents::Capacity;
-use super::two_tiers::{PaperModel, each, fill, find, hit, new};
+use super::two_tiers::{PaperModel, each, find, hit};
 use crate::access::{Access, Op, PageNo};
 
 /// What the policy would not be itself without.
@@ -21,11 +23,21 @@ pub(in super::super) enum Rule {
     MoveUpLessIfInVain,
     StayWithinTheDebt,
     CountOwedPages,
+    CountDroppedPages,
     MoveUpWhenInDebt,
+    FillPramWhenNothingIsOwed,
+    DropTheSeldomUsed,
+    TellHitsApart,
+    TellRunsApart,
+    TellReturnsApart,
+    KeepWhatWasGivenUp,
+    StayWithinTheMisses,
+    CountMissesToCome,
+    StayWithinTheJumps,
 }
 
 impl Rule {
-    pub(in super::super) const ALL: [Self; 11] = [
+    pub(in super::super) const ALL: [Self; 21] = [
         Self::KeepWhatGoesSoon,
         Self::StopLooking,
         Self::TakeTheLongestLived,
@@ -36,9 +48,22 @@ impl Rule {
         Self::MoveUpLessIfInVain,
         Self::StayWithinTheDebt,
         Self::CountOwedPages,
+        Self::CountDroppedPages,
         Self::MoveUpWhenInDebt,
+        Self::FillPramWhenNothingIsOwed,
+        Self::DropTheSeldomUsed,
+        Self::TellHitsApart,
+        Self::TellRunsApart,
+        Self::TellReturnsApart,
+        Self::KeepWhatWasGivenUp,
+        Self::StayWithinTheMisses,
+        Self::CountMissesToCome,
+        Self::StayWithinTheJumps,
     ];
 }
+
+/// Hits in DRAM, whether it came in a run, whether it was used again before.
+type Class = (u32, bool, bool);
 
 #[derive(Clone, Copy)]
 struct Placed {
@@ -49,16 +74,53 @@ struct Placed {
     rounds: u32,
     came_up: bool,
     lines: u32,
+    hits: u32,
+    in_run: bool,
+    used_again: bool,
+    watched: Option<Class>,
+}
+
+/// Misses of a policy, and the jumps of storage for them.
+#[derive(Default)]
+struct Missed {
+    pages: Vec<u32>,
+    jumps: u64,
+    read_last: Option<u32>,
+}
+
+impl Missed {
+    fn add(&mut self, access: &Access) {
+        let page = access.page.0;
+        self.pages.push(page);
+        if access.op == Op::Read || access.len < 4096 {
+            // Storage stands before its first page.
+            let next = self.read_last.map_or(0, |last| last + 1);
+            self.jumps += u64::from(!(next..next + 8).contains(&page));
+            self.read_last = Some(page);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.pages.len() as u64
+    }
 }
 
 struct Model {
     paper: PaperModel,
     pages: Vec<Placed>,
+    /// Pages that we dropped and the paper's policy has, and what was expected of them.
+    dropped: BTreeMap<u32, Option<Class>>,
+    /// Pages of a class that were used again, and all.
+    seen: BTreeMap<Class, (u32, u32)>,
     capacity: Capacity,
     left_out: Option<Rule>,
+    accesses: u64,
     our_bytes: u64,
     their_bytes: u64,
+    our_misses: Missed,
+    their_misses: Missed,
     hand: u32,
+    extra_hands: [u32; 2],
     lines_to_move_up: u32,
     highest: u32,
 }
@@ -72,12 +134,18 @@ pub(in super::super) fn everbyte(
     let mut model = Model {
         paper: PaperModel::new(capacity, false),
         pages: Vec::new(),
+        dropped: BTreeMap::new(),
+        seen: BTreeMap::new(),
         capacity,
         left_out,
+        accesses: 0,
         our_bytes: 0,
         their_bytes: 0,
+        our_misses: Missed::default(),
+        their_misses: Missed::default(),
         hand: 0,
-        lines_to_move_up: 256,
+        extra_hands: [0; 2],
+        lines_to_move_up: 128,
         highest: 0,
     };
     each(accesses, |access, actions| model.access(access, actions))
@@ -88,31 +156,61 @@ impl Model {
         self.left_out != Some(rule)
     }
 
+    fn position(&self, page: u32) -> Option<usize> {
+        self.pages.iter().position(|its| its.page == page)
+    }
+
     fn at(&self, page: u32) -> usize {
-        self.pages.iter().position(|its| its.page == page).expect("it is in the cache")
+        self.position(page).expect("it is in the cache")
     }
 
-    fn papers_tier(&self, page: u32) -> Tier {
-        if find(&self.paper.dram, page).is_some() { Tier::Dram } else { Tier::Pram }
+    fn papers_tier(&self, page: u32) -> Option<Tier> {
+        let in_dram = find(&self.paper.dram, page).map(|_| Tier::Dram);
+        in_dram.or(find(&self.paper.pram, page).map(|_| Tier::Pram))
     }
 
-    fn owed(&self) -> usize {
-        let is_owed =
-            |its: &&Placed| its.tier == Tier::Dram && find(&self.paper.pram, its.page).is_some();
-        self.pages.iter().filter(is_owed).count()
+    fn owed(&self) -> u64 {
+        let is_owed = |its: &&Placed| {
+            its.tier == Tier::Dram && self.papers_tier(its.page) == Some(Tier::Pram)
+        };
+        self.pages.iter().filter(is_owed).count() as u64
     }
 
     fn in_debt(&self) -> bool {
-        let owed = if self.has(Rule::CountOwedPages) { self.owed() as u64 } else { 0 };
-        let debt = self.our_bytes + owed * 4096;
+        let owed = if self.has(Rule::CountOwedPages) { self.owed() } else { 0 };
+        let dropped = self.dropped.len() as u64;
+        let dropped = if self.has(Rule::CountDroppedPages) { dropped } else { 0 };
+        let debt = self.our_bytes + (owed + dropped) * 4096;
         self.has(Rule::StayWithinTheDebt)
             && debt > self.their_bytes + self.their_bytes / 125 + 4 * 4096
     }
 
+    fn jumps_too_often(&self) -> bool {
+        let theirs = self.their_misses.jumps;
+        self.has(Rule::StayWithinTheJumps) && self.our_misses.jumps > theirs + theirs / 64 + 8
+    }
+
+    fn may_drop(&self, class: Class) -> bool {
+        let (again, all) = self.seen.get(&class).copied().unwrap_or_default();
+        let share = f64::from(again + 4) / f64::from(all + 8);
+        let theirs = self.their_misses.count();
+        let may = theirs + (self.accesses / 210).min(theirs / 32);
+        let to_come = if self.has(Rule::CountMissesToCome) { self.dropped.len() as u64 } else { 0 };
+        let is_few = self.our_misses.count() + to_come < may;
+        self.has(Rule::DropTheSeldomUsed)
+            && share <= 5.0 / 16.0
+            && (is_few || !self.has(Rule::StayWithinTheMisses))
+            && !self.jumps_too_often()
+    }
+
     fn access(&mut self, access: &Access, actions: &mut Vec<Action>) {
+        self.accesses += 1;
         self.highest = self.highest.max(access.page.0);
         let mut theirs = Vec::new();
         self.paper.access(access, &mut theirs);
+        if theirs.iter().any(|action| matches!(action, Action::Fill { .. })) {
+            self.their_misses.add(access);
+        }
         for action in theirs {
             match action {
                 Action::Move { .. } => self.their_bytes += 4096,
@@ -120,23 +218,51 @@ impl Model {
                     self.their_bytes += u64::from(access.len);
                 }
                 Action::Drop { page, .. } | Action::Evict { page, .. } => {
-                    let gone = self.pages.remove(self.at(page.0));
-                    self.judge(gone);
-                    let (page, from, why) = (PageNo(gone.page), gone.tier, Reason::Victim);
-                    actions.push(if gone.dirty {
-                        Action::Evict { page, from, why }
-                    } else {
-                        Action::Drop { page, from, why }
-                    });
+                    self.given_up(page.0, actions);
                 }
                 _ => {}
             }
         }
-        if self.pages.iter().any(|its| its.page == access.page.0) {
+        if self.position(access.page.0).is_some() {
             self.hit(access, actions);
         } else {
             self.miss(access, actions);
         }
+    }
+
+    fn given_up(&mut self, page: u32, actions: &mut Vec<Action>) {
+        if let Some(watched) = self.dropped.remove(&page) {
+            self.learn(watched, false);
+            return;
+        }
+        let at = self.at(page);
+        let watched = self.pages[at].watched.take();
+        self.learn(watched, false);
+        let stays = !self.pages[at].dirty && self.has(Rule::KeepWhatWasGivenUp);
+        if !stays || self.jumps_too_often() {
+            self.expel(page, Reason::Victim, actions);
+        }
+    }
+
+    fn learn(&mut self, watched: Option<Class>, used: bool) {
+        if let Some(class) = watched {
+            let (again, all) = self.seen.entry(class).or_default();
+            (*again, *all) = (*again + u32::from(used), *all + 1);
+            if *all == 512 {
+                (*again, *all) = (*again / 2, 256);
+            }
+        }
+    }
+
+    fn expel(&mut self, page: u32, why: Reason, actions: &mut Vec<Action>) {
+        let gone = self.pages.remove(self.at(page));
+        self.judge(gone);
+        let (page, from) = (PageNo(gone.page), gone.tier);
+        actions.push(if gone.dirty {
+            Action::Evict { page, from, why }
+        } else {
+            Action::Drop { page, from, why }
+        });
     }
 
     fn hit(&mut self, access: &Access, actions: &mut Vec<Action>) {
@@ -144,16 +270,21 @@ impl Model {
         let in_debt = self.in_debt();
         let papers_tier = self.papers_tier(access.page.0);
         let at = self.at(access.page.0);
+        if let Some(watched) = self.pages[at].watched.take() {
+            self.learn(Some(watched), true);
+            self.pages[at].used_again = true;
+        }
         let found = self.pages[at].tier;
         self.pages[at].lines += if write { u32::from(access.len) / 64 + 1 } else { 0 };
         if found == Tier::Dram {
             self.pages[at].used = true;
+            self.pages[at].hits += 1;
             let large = large || !self.has(Rule::LargeWritesSpareTwice);
             let rounds = if write { 1 + u32::from(large) } else { 0 };
             self.pages[at].rounds = (self.pages[at].rounds + rounds).min(3);
         } else if write {
             let moves_up = if in_debt {
-                papers_tier == Tier::Dram && self.has(Rule::MoveUpWhenInDebt)
+                papers_tier == Some(Tier::Dram) && self.has(Rule::MoveUpWhenInDebt)
             } else {
                 self.pages[at].lines >= self.lines_to_move_up && self.has(Rule::MoveUpTheWritten)
             };
@@ -168,19 +299,23 @@ impl Model {
         actions.push(hit(found, self.pages[at].tier));
     }
 
-    fn in_dram(&self) -> usize {
-        self.pages.iter().filter(|its| its.tier == Tier::Dram).count()
+    fn in_tier(&self, tier: Tier) -> usize {
+        self.pages.iter().filter(|its| its.tier == tier).count()
+    }
+
+    fn is_full(&self, tier: Tier) -> bool {
+        self.in_tier(tier) == self.capacity.of(tier) as usize
     }
 
     /// The page leaves its place before another makes room for it.
     fn move_up(&mut self, at: usize, actions: &mut Vec<Action>) {
         let its = self.pages.remove(at);
         actions.push(moved(its, Tier::Dram, Reason::WriteHot));
-        if self.in_dram() == self.capacity.dram as usize {
-            self.move_down(Reason::Swapped, actions);
+        if self.is_full(Tier::Dram) {
+            self.make_room(Reason::Swapped, actions);
         }
-        let came = Placed { tier: Tier::Dram, used: false, rounds: 3, came_up: true, ..its };
-        self.insert(Placed { lines: 0, ..came });
+        let came = Placed { dirty: its.dirty, ..placed(its.page, Tier::Dram) };
+        self.insert(Placed { rounds: 3, came_up: true, hits: 3, used_again: true, ..came });
     }
 
     fn insert(&mut self, page: Placed) {
@@ -189,32 +324,78 @@ impl Model {
     }
 
     fn miss(&mut self, access: &Access, actions: &mut Vec<Action>) {
-        if self.in_dram() == self.capacity.dram as usize {
-            let why = if self.in_debt() { Reason::Victim } else { Reason::LongToLive };
-            self.move_down(why, actions);
-        }
+        let page = access.page.0;
+        let in_run = page > 0 && self.our_misses.pages.last() == Some(&(page - 1));
+        self.our_misses.add(access);
+        let tier = self.room_for_missed(actions);
+        let dropped = self.dropped.remove(&page);
+        let came_back = dropped.is_some();
+        self.learn(dropped.flatten(), true);
         let dirty = access.op == Op::Write;
-        let (page, tier) = (new(access).page, Tier::Dram);
-        self.insert(Placed { page, tier, dirty, used: dirty, rounds: 0, came_up: false, lines: 0 });
-        actions.push(fill(access, Tier::Dram));
+        let used_again = came_back;
+        self.insert(Placed { dirty, used: dirty, in_run, used_again, ..placed(page, tier) });
+        self.our_bytes += if tier == Tier::Pram { 4096 } else { 0 };
+        let why = if came_back { Reason::GhostHit } else { Reason::of_miss(access.op) };
+        actions.push(Action::Fill { page: access.page, tier, why });
     }
 
-    fn move_down(&mut self, why: Reason, actions: &mut Vec<Action>) {
-        let page = self.choose();
+    fn room_for_missed(&mut self, actions: &mut Vec<Action>) -> Tier {
+        if !self.is_full(Tier::Dram) || self.drop_extra(Tier::Dram, actions) {
+            return Tier::Dram;
+        }
+        let in_debt = self.in_debt();
+        if in_debt && self.owed() == 0 && self.has(Rule::FillPramWhenNothingIsOwed) {
+            if self.is_full(Tier::Pram) {
+                assert!(self.drop_extra(Tier::Pram, actions), "PRAM has a page too many");
+            }
+            return Tier::Pram;
+        }
+        self.make_room(if in_debt { Reason::Victim } else { Reason::LongToLive }, actions);
+        Tier::Dram
+    }
+
+    /// Drops a page that the paper's policy gave up before, the next around.
+    fn drop_extra(&mut self, tier: Tier, actions: &mut Vec<Action>) -> bool {
+        let is_extra = |its: &&Placed| its.tier == tier && self.papers_tier(its.page).is_none();
+        let extra: Vec<u32> = self.pages.iter().filter(is_extra).map(|its| its.page).collect();
+        let hand = self.extra_hands[tier as usize];
+        let next = extra.iter().find(|&&page| page >= hand).or(extra.first()).copied();
+        if let Some(page) = next {
+            self.extra_hands[tier as usize] = page + 1;
+            self.expel(page, Reason::Victim, actions);
+        }
+        next.is_some()
+    }
+
+    fn make_room(&mut self, why: Reason, actions: &mut Vec<Action>) {
+        if self.drop_extra(Tier::Dram, actions) {
+            return;
+        }
+        let (page, goes) = self.choose();
+        if goes {
+            let watched = self.pages[self.at(page)].watched;
+            self.dropped.insert(page, watched);
+            self.expel(page, Reason::NoEvidence, actions);
+            return;
+        }
+        if self.is_full(Tier::Pram) {
+            assert!(self.drop_extra(Tier::Pram, actions), "PRAM has a page too many");
+        }
         let at = self.at(page);
         let its = self.pages[at];
         self.judge(its);
-        self.pages[at] = Placed { tier: Tier::Pram, rounds: 0, came_up: false, lines: 0, ..its };
+        let (dirty, watched) = (its.dirty, its.watched);
+        self.pages[at] = Placed { dirty, watched, ..placed(page, Tier::Pram) };
         self.our_bytes += 4096;
         actions.push(moved(its, Tier::Pram, why));
     }
 
     fn judge(&mut self, gone: Placed) {
         if gone.came_up && gone.tier == Tier::Dram && self.has(Rule::MoveUpLessIfInVain) {
-            self.lines_to_move_up = if gone.lines < 256 {
+            self.lines_to_move_up = if gone.lines < 64 {
                 (self.lines_to_move_up * 2).min(32768)
             } else {
-                (self.lines_to_move_up / 2).max(256)
+                (self.lines_to_move_up / 2).max(128)
             };
         }
     }
@@ -228,14 +409,16 @@ impl Model {
 
     /// The next page that may be chosen, over which the hand moves.
     fn candidate(&mut self, in_debt: bool) -> u32 {
+        // Without the rule that makes sure of it, nothing may be owed.
+        let only_owed = in_debt && self.owed() > 0;
         loop {
-            let theirs = |page: &u32| !in_debt || self.papers_tier(*page) == Tier::Pram;
+            let theirs = |page: &u32| !only_owed || self.papers_tier(*page) == Some(Tier::Pram);
             let page = self.dram_around().into_iter().find(theirs).expect("there always is one");
             self.hand = page + 1;
             let at = self.at(page);
-            if self.pages[at].used && self.has(Rule::SpareTheUsed) && !in_debt {
+            if self.pages[at].used && self.has(Rule::SpareTheUsed) && !only_owed {
                 self.pages[at].used = false;
-            } else if self.pages[at].rounds > 0 && self.has(Rule::SpareTheWritten) && !in_debt {
+            } else if self.pages[at].rounds > 0 && self.has(Rule::SpareTheWritten) && !only_owed {
                 self.pages[at].rounds -= 1;
             } else {
                 return page;
@@ -243,22 +426,44 @@ impl Model {
         }
     }
 
-    fn choose(&mut self) -> u32 {
+    /// What a clean page is taken for; that is remembered until something becomes of it.
+    fn watch(&mut self, page: u32) -> Option<Class> {
+        let at = self.at(page);
+        let its = self.pages[at];
+        let class = (
+            if self.has(Rule::TellHitsApart) { its.hits.min(3) } else { 0 },
+            its.in_run && self.has(Rule::TellRunsApart),
+            its.used_again && self.has(Rule::TellReturnsApart),
+        );
+        if its.dirty {
+            return None;
+        }
+        self.pages[at].watched.get_or_insert(class);
+        Some(class)
+    }
+
+    /// The page that leaves DRAM, and whether it leaves the cache.
+    fn choose(&mut self) -> (u32, bool) {
         let in_debt = self.in_debt();
         let turn = u64::from(self.highest) + 1;
         let most = if self.has(Rule::StopLooking) { 32 } else { 64 };
         let mut seen = Vec::new();
         while seen.len() < most {
             let page = self.candidate(in_debt);
+            let class = self.watch(page);
+            if !in_debt && class.is_some_and(|class| self.may_drop(class)) {
+                return (page, true);
+            }
             if self.life(page) >= turn || !self.has(Rule::KeepWhatGoesSoon) {
-                return page;
+                return (page, false);
             }
             seen.push(page);
         }
         let longest = seen.iter().map(|&page| self.life(page)).max();
         let is_longest = |page: &&u32| Some(self.life(**page)) == longest;
         let first = seen.iter().find(is_longest).copied();
-        if self.has(Rule::TakeTheLongestLived) { first.expect("pages were seen") } else { seen[0] }
+        let takes_longest = self.has(Rule::TakeTheLongestLived);
+        (if takes_longest { first.expect("pages were seen") } else { seen[0] }, false)
     }
 
     /// How far the paper's hand over PRAM has to go until the page is given up.
@@ -286,7 +491,24 @@ impl Model {
     }
 }
 
+/// A page that just came to a tier.
+fn placed(page: u32, tier: Tier) -> Placed {
+    Placed {
+        page,
+        tier,
+        dirty: false,
+        used: false,
+        rounds: 0,
+        came_up: false,
+        lines: 0,
+        hits: 0,
+        in_run: false,
+        used_again: false,
+        watched: None,
+    }
+}
+
 fn moved(its: Placed, to: Tier, why: Reason) -> Action {
-    let lines = super::super::action::LineMask::ALL;
-    Action::Move { page: PageNo(its.page), to, lines, dirty: its.dirty, why }
+    let (page, lines) = (PageNo(its.page), LineMask::ALL);
+    Action::Move { page, to, lines, dirty: its.dirty, why }
 }

@@ -1,6 +1,6 @@
-//! What our own policy promises of any trace: what comes and goes, comes and goes as in the paper's
-//! policy, and PRAM is written to hardly more. And that its comparison with a slow implementation
-//! would notice each of its rules.
+//! What our own policy promises of any trace: what is dirty is written back as by the paper's policy,
+//! misses are hardly more, and PRAM is written to hardly more. And that its comparison with a slow
+//! implementation would notice each of its rules.
 
 use proptest::prelude::*;
 
@@ -8,22 +8,24 @@ use super::reference::{self, Rule};
 use super::*;
 use crate::access::Op;
 
-/// What storage and clients notice: misses, and pages that leave, clean or dirty, in their order.
-fn seen_from_outside(actions: &[Action]) -> Vec<(&'static str, Option<PageNo>)> {
-    let outside = |action: &Action| match *action {
-        Action::Hit { .. } => Some(("hit", None)),
-        Action::Fill { page, .. } => Some(("fetch", Some(page))),
-        Action::Drop { page, .. } => Some(("drop", Some(page))),
-        Action::Evict { page, .. } => Some(("write back", Some(page))),
-        Action::Move { .. } | Action::Copy { .. } | Action::Update { .. } => None,
+/// What is written back, in its order.
+fn written_back(actions: &[Action]) -> Vec<PageNo> {
+    let page = |action: &Action| match *action {
+        Action::Evict { page, .. } => Some(page),
+        _ => None,
     };
-    actions.iter().filter_map(outside).collect()
+    actions.iter().filter_map(page).collect()
+}
+
+fn misses(actions: &[Vec<Action>]) -> usize {
+    actions.iter().flatten().filter(|action| matches!(action, Action::Fill { .. })).count()
 }
 
 fn pram_bytes(accesses: &[Access], actions: &[Vec<Action>]) -> u64 {
     let of_one = |(access, actions): (&Access, &Vec<Action>)| -> u64 {
         let bytes = |action: &Action| match *action {
             Action::Move { to: Tier::Pram, lines, .. } => u64::from(lines.bytes()),
+            Action::Fill { tier: Tier::Pram, .. } => u64::from(PAGE_BYTES),
             Action::Hit { served: Tier::Pram, .. } if access.op == Op::Write => {
                 u64::from(access.len)
             }
@@ -46,28 +48,31 @@ fn both(
 
 fn assert_promises(accesses: &[Access], ours: &[Vec<Action>], theirs: &[Vec<Action>]) {
     for (number, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-        assert_eq!(seen_from_outside(ours), seen_from_outside(theirs), "access {number}");
+        assert_eq!(written_back(ours), written_back(theirs), "access {number}");
     }
     for end in 1..=accesses.len() {
         if end % 500 != 0 && end != accesses.len() {
             continue;
         }
-        let ours = pram_bytes(&accesses[..end], &ours[..end]);
-        let theirs = pram_bytes(&accesses[..end], &theirs[..end]);
+        let (ours, theirs) = (&ours[..end], &theirs[..end]);
+        let missed = (misses(ours), misses(theirs));
+        assert!(missed.0 <= missed.1 + (end / 210).min(missed.1 / 32), "{missed:?} misses");
+        let ours = pram_bytes(&accesses[..end], ours);
+        let theirs = pram_bytes(&accesses[..end], theirs);
         assert!(ours <= theirs + theirs / 125 + 24 * 1024, "{ours} bytes, not {theirs}");
     }
 }
 
 proptest! {
     #[test]
-    fn everbyte_does_outside_what_hybrid_does(capacity in capacity(), accesses in accesses()) {
+    fn everbyte_keeps_its_promises(capacity in capacity(), accesses in accesses()) {
         let (ours, theirs) = both(capacity, PAGES, &accesses);
         assert_promises(&accesses, &ours, &theirs);
     }
 
     /// Also if pages are trimmed and written back, and the cache gets another size.
     #[test]
-    fn everbyte_holds_what_hybrid_holds(capacity in capacity(), steps in steps()) {
+    fn what_is_dirty_in_hybrid_is_dirty_in_everbyte(capacity in capacity(), steps in steps()) {
         let (space, config) = (Dense { pages: PAGES }, HybridConfig::default());
         let mut ours = Everbyte::new(space, capacity, config);
         let mut theirs = Hybrid::new(space, capacity, config);
@@ -77,7 +82,6 @@ proptest! {
             take_step(&mut theirs, step, &mut actions);
             for page in (0..PAGES).map(PageNo) {
                 let (ours, theirs) = (ours.residents(), theirs.residents());
-                prop_assert_eq!(ours.tier(page).is_some(), theirs.tier(page).is_some());
                 prop_assert_eq!(ours.is_dirty(page), theirs.is_dirty(page));
             }
         }
@@ -119,11 +123,33 @@ fn mixture(pages: u32, count: u32, seed: u64) -> Vec<Access> {
     (0..count).map(access).collect()
 }
 
-/// Larger caches than those of the properties: room to choose, and bytes enough to be in debt.
+/// All pages in order, over and over, and every now and then any.
+fn turns(pages: u32, count: u32) -> Vec<Access> {
+    let mut number: u64 = 1;
+    let mut chance = move || {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+        (number >> 33) as u32
+    };
+    let read = |at| {
+        let page = if at % 20 == 0 { chance() } else { at } % pages;
+        Access { page: PageNo(page), start: 0, len: 4096, op: Op::Read }
+    };
+    (0..count).map(read).collect()
+}
+
+/// Larger caches than those of the properties: room to choose, and bytes enough to be in debt. The
+/// fifth is one where a page is fetched to PRAM, which is rare; the last where storage would jump.
 fn larger() -> Vec<(Capacity, u32, Vec<Access>)> {
     let case =
         |dram, pram, pages, seed| (Capacity { dram, pram }, pages, mixture(pages, 6000, seed));
-    vec![case(60, 180, 400, 1), case(20, 20, 300, 2), case(40, 280, 360, 3), case(50, 90, 900, 4)]
+    vec![
+        case(60, 180, 400, 1),
+        case(20, 20, 300, 2),
+        case(40, 280, 360, 3),
+        case(50, 90, 900, 4),
+        case(40, 280, 360, 123),
+        (Capacity { dram: 30, pram: 90 }, 130, turns(130, 8000)),
+    ]
 }
 
 #[test]
