@@ -58,6 +58,7 @@
 //! Not for work that is mostly whole pages written once: they are dirty, and nearly all move. It
 //! keeps two directories, and an access costs two to three times what it does in `hybrid`.
 
+mod leaving;
 mod ledger;
 mod odds;
 mod paper;
@@ -73,16 +74,11 @@ use super::space::{PageSet, Space, Table};
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Pages that the hand passes because they will go within a turn, before it takes the one of them
-/// that goes last.
-const PASSED_MAX: u32 = 32;
 /// Rounds of the hand that writes spare a page.
 const HEAT_MAX: u8 = 3;
 /// Lines written in place after which a page moves up: at first and at least, and at most.
 const UP_LINES_MIN: u16 = 128;
 const UP_LINES_MAX: u16 = 1 << 15;
-/// Lines that a page that moved up should take before it leaves.
-const WORTHWHILE_LINES: u16 = 64;
 
 /// What is remembered of a page of the cache, or of the paper's policy's.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +89,7 @@ struct History {
     moved_up: bool,
     /// Lines written since it came to its tier.
     lines: u16,
-    /// In DRAM: hits since it came.
+    /// In DRAM: hits since it came, up to [`Class::HITS_MAX`].
     hits: u8,
     /// In DRAM: it was missed right after the page before it.
     sequential: bool,
@@ -103,12 +99,6 @@ struct History {
     watched: Option<Class>,
     /// The paper's policy has it, and we dropped it.
     dropped: bool,
-}
-
-/// What becomes of a page of DRAM.
-enum Leaving {
-    Drop(u32),
-    MoveDown(u32),
 }
 
 /// The paper's policy, with pages where they cost least.
@@ -190,67 +180,6 @@ impl<S: Space> Everbyte<S> {
         }
     }
 
-    /// Something became of a page, which tells of its class if it was watched.
-    fn learn(&mut self, page: u32, used: bool) {
-        let history = self.history.get(page);
-        if let Some(class) = history.watched {
-            self.odds.learn(class, used);
-            let returned = history.returned | used;
-            self.history.set(page, History { watched: None, returned, ..history });
-        }
-    }
-
-    /// Has an eye on what becomes of a page of DRAM, if it is clean. Returns its class.
-    fn watch(&mut self, page: u32) -> Option<Class> {
-        if self.pages.state(page).is_dirty() {
-            return None;
-        }
-        let history = self.history.get(page);
-        let class = Class::new(history.hits, history.sequential, history.returned);
-        let watched = history.watched.or(Some(class));
-        self.history.set(page, History { watched, ..history });
-        Some(class)
-    }
-
-    /// Forgets a page that was dropped, if it was. Returns whether it was.
-    fn forget_dropped(&mut self, page: u32) -> bool {
-        let was_dropped = self.history.get(page).dropped;
-        if was_dropped {
-            self.ledger.dropped_pages -= 1;
-            self.history.set(page, History::default());
-        }
-        was_dropped
-    }
-
-    /// The page leaves, in the tables as well.
-    fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
-        self.judge_move_up(page);
-        self.dram.remove(page);
-        self.extra.iter_mut().for_each(|pages| pages.remove(page));
-        self.history.set(page, History::default());
-        self.pages.expel(page, why, actions);
-    }
-
-    /// Drops a page of a tier that the paper's policy does not have. Returns whether there was one.
-    fn drop_extra(&mut self, tier: Tier, actions: &mut impl Actions) -> bool {
-        let hand = &mut self.extra_hands[tier as usize];
-        let Some(page) = self.extra[tier as usize].next_around(*hand) else {
-            return false;
-        };
-        *hand = page + 1;
-        self.expel(page, Reason::Victim, actions);
-        true
-    }
-
-    /// Drops a clean page of DRAM that the paper's policy has.
-    fn drop_early(&mut self, page: u32, actions: &mut impl Actions) {
-        let watched = self.history.get(page).watched;
-        self.expel(page, Reason::NoEvidence, actions);
-        self.history.set(page, History { watched, dropped: true, ..History::default() });
-        self.ledger.dropped_pages += 1;
-        self.settle(page);
-    }
-
     fn hit(&mut self, access: Access, found: Tier, actions: &mut impl Actions) {
         let page = access.page.0;
         if self.paper.has_missed() {
@@ -277,14 +206,16 @@ impl<S: Space> Everbyte<S> {
         if !state.has(State::REFERENCED) {
             self.pages.set_state(page, state.with(State::REFERENCED));
         }
-        let mut history = self.history.get(page);
-        history.hits = history.hits.saturating_add(1);
+        let before = self.history.get(page);
+        let mut history = History { hits: (before.hits + 1).min(Class::HITS_MAX), ..before };
         if access.op == Op::Write {
             let heat = if access.len > self.small_write_bytes { 2 } else { 1 };
             history.heat = (history.heat + heat).min(HEAT_MAX);
             history.lines = history.lines.saturating_add(lines(access));
         }
-        self.history.set(page, history);
+        if history != before {
+            self.history.set(page, history);
+        }
         Tier::Dram
     }
 
@@ -317,101 +248,8 @@ impl<S: Space> Everbyte<S> {
         self.pages.enter(page, Tier::Dram, State::default().with_if(dirty, State::DIRTY));
         self.dram.insert(page);
         let came = History { heat: HEAT_MAX, moved_up: true, ..History::default() };
-        self.history.set(page, History { hits: u8::MAX, returned: true, ..came });
+        self.history.set(page, History { hits: Class::HITS_MAX, returned: true, ..came });
         self.settle(page);
-    }
-
-    /// Frees a frame of DRAM, which has a page.
-    fn make_room(&mut self, why: Reason, actions: &mut impl Actions) {
-        if self.drop_extra(Tier::Dram, actions) {
-            return;
-        }
-        match self.choose_page() {
-            Leaving::Drop(page) => self.drop_early(page, actions),
-            Leaving::MoveDown(page) => self.move_down(page, why, actions),
-        }
-    }
-
-    fn move_down(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
-        self.free_frame_of_pram(actions);
-        self.judge_move_up(page);
-        self.dram.remove(page);
-        let dirty = self.pages.leave(page).is_dirty();
-        self.pages.enter(page, Tier::Pram, State::default().with_if(dirty, State::DIRTY));
-        let watched = self.history.get(page).watched;
-        self.history.set(page, History { watched, ..History::default() });
-        self.settle(page);
-        self.ledger.pram_bytes += PAGE;
-        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
-        actions.act(Action::Move { page, to, lines, dirty, why });
-    }
-
-    /// For a page of the paper's policy that is not in PRAM. While DRAM is full of others of them,
-    /// PRAM has a free frame or a page that they are not.
-    fn free_frame_of_pram(&mut self, actions: &mut impl Actions) {
-        if self.pages.is_full(Tier::Pram) {
-            let freed = self.drop_extra(Tier::Pram, actions);
-            debug_assert!(freed, "the paper's policy has more pages than frames");
-        }
-    }
-
-    /// What leaves DRAM: a page that will hardly be used again, if we may; else one that will be
-    /// long in the cache, of all pages, or in debt of those owed. So what is still owed is what
-    /// soon goes and is then owed no more.
-    fn choose_page(&mut self) -> Leaving {
-        let in_debt = self.is_in_debt();
-        let (mut best, mut best_life) = (None, 0);
-        for _ in 0..PASSED_MAX {
-            let owed = if in_debt { self.astray[0].next_around(self.hand) } else { None };
-            let page = owed.unwrap_or_else(|| self.next_unspared());
-            self.hand = page + 1;
-            let class = self.watch(page);
-            if !in_debt && class.is_some_and(|class| self.may_drop(class)) {
-                return Leaving::Drop(page);
-            }
-            let life = self.paper.life(page);
-            if life >= self.paper.turn() {
-                return Leaving::MoveDown(page);
-            }
-            if best.is_none() || life > best_life {
-                (best, best_life) = (Some(page), life);
-            }
-        }
-        Leaving::MoveDown(best.expect("pages were passed"))
-    }
-
-    fn may_drop(&self, class: Class) -> bool {
-        self.odds.is_seldom_used(class) && self.ledger.may_miss(&self.paper)
-    }
-
-    /// Moves the hand behind the next page of DRAM that neither use nor writes spare.
-    fn next_unspared(&mut self) -> u32 {
-        loop {
-            let page = self.dram.next_around(self.hand).expect("a page moves from where pages are");
-            self.hand = page + 1;
-            let state = self.pages.state(page);
-            if state.has(State::REFERENCED) {
-                self.pages.set_state(page, state.without(State::REFERENCED));
-                continue;
-            }
-            let history = self.history.get(page);
-            if history.heat == 0 {
-                return page;
-            }
-            self.history.set(page, History { heat: history.heat - 1, ..history });
-        }
-    }
-
-    /// Whether it was worth its while to move the page up, if it was.
-    fn judge_move_up(&mut self, page: u32) {
-        let history = self.history.get(page);
-        if history.moved_up {
-            self.up_lines = if history.lines < WORTHWHILE_LINES {
-                (self.up_lines.saturating_mul(2)).min(UP_LINES_MAX)
-            } else {
-                (self.up_lines / 2).max(UP_LINES_MIN)
-            };
-        }
     }
 
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {

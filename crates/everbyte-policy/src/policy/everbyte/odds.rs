@@ -15,12 +15,14 @@ const SELDOM: u32 = 5;
 pub(super) struct Class(u8);
 
 impl Class {
+    /// More hits than these make no other class.
+    pub(super) const HITS_MAX: u8 = 3;
     const COUNT: usize = 16;
 
-    /// `hits` since the page came to DRAM; whether the page before it was missed just before it;
+    /// `hits` since the page came to DRAM, up to [`Class::HITS_MAX`]; whether the page before it was missed just before it;
     /// whether it was used again when last it was found.
     pub(super) fn new(hits: u8, sequential: bool, returned: bool) -> Self {
-        Self(hits.min(3) | u8::from(sequential) << 2 | u8::from(returned) << 3)
+        Self(hits | u8::from(sequential) << 2 | u8::from(returned) << 3)
     }
 }
 
