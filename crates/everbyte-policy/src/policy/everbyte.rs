@@ -56,7 +56,7 @@
 //! came once out of the larger part of a cache is the idea of 2Q (Johnson and Shasha, VLDB 1994).
 //!
 //! Not for work that is mostly whole pages written once: they are dirty, and nearly all move. It
-//! keeps two directories, and an access costs two to three times what it does in `hybrid`.
+//! keeps two directories, and an access costs about three times what it does in `hybrid`.
 
 mod leaving;
 mod ledger;
