@@ -101,7 +101,7 @@ struct History {
     dropped: bool,
 }
 
-/// The paper's policy, with pages where they cost least.
+/// The paper's policy, with pages where they cost least, and without those that are not worth it.
 pub struct Everbyte<S: Space> {
     pages: Residents<S>,
     dram: S::Set,

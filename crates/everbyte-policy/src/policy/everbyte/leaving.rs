@@ -47,8 +47,8 @@ impl<S: Space> Everbyte<S> {
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 
-    /// For a page of the paper's policy that is not in PRAM. While DRAM is full of others of them,
-    /// PRAM has a free frame or a page that they are not.
+    /// Frees a frame of PRAM for a page of the paper's policy. DRAM is full of such pages, and the
+    /// paper's policy has no more of them than frames: so if PRAM is full, it has a page besides.
     pub(super) fn free_frame_of_pram(&mut self, actions: &mut impl Actions) {
         if self.pages.is_full(Tier::Pram) {
             let freed = self.drop_extra(Tier::Pram, actions);

@@ -19,8 +19,8 @@ impl Class {
     pub(super) const HITS_MAX: u8 = 3;
     const COUNT: usize = 16;
 
-    /// `hits` since the page came to DRAM, up to [`Class::HITS_MAX`]; whether the page before it was missed just before it;
-    /// whether it was used again when last it was found.
+    /// `hits` since the page came to DRAM, up to [`Class::HITS_MAX`]; whether the page before it was
+    /// missed just before it; whether it was used again when last it was found.
     pub(super) fn new(hits: u8, sequential: bool, returned: bool) -> Self {
         Self(hits | u8::from(sequential) << 2 | u8::from(returned) << 3)
     }
