@@ -20,7 +20,9 @@ pub(crate) struct ExpectedEntry {
     pub(crate) is_whole: bool,
 }
 
-/// Entries that were looked up before a plan asks for them, in the order in which it will.
+/// Entries that were looked up before a plan asks for them, in the order in which it will. They are
+/// there still: branches are only added beside them and above, and a node is unlinked only by who
+/// locks every block below.
 #[derive(Default)]
 pub(crate) struct ExpectedEntries {
     entries: SmallVec<[ExpectedEntry; 2]>,

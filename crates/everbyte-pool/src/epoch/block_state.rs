@@ -7,7 +7,8 @@
 //!   block with anything logged in e is on such a list.
 //! - The epoch in `fresh` of a data block is written by the thread that holds its logical block's
 //!   lock; of a mapping node by its creator, before the node can be found.
-//! - `MARKED` is in `fresh` if a mask of the block has been set since it was allocated.
+//! - `MARKED` is in `fresh` if the block was dirty since it was allocated, set before the first bit of
+//!   `dirty`. What is logged is dirty as well. Who asks holds the lock under which it is set.
 //! - A free block has no bits set.
 //! - The state is keyed by pool address and knows nothing of volumes; a block belongs to one
 //!   volume at a time, and allocation overwrites `fresh`.
@@ -24,7 +25,7 @@ use zerocopy::{FromZeros, KnownLayout};
 /// small pools, thousands of them a second.
 const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 18 };
 const WORDS: usize = 512;
-/// The bit of `fresh` beside the epoch, which is shifted by it.
+/// The bit of `fresh` beside the epoch, which is shifted by it. Epochs are below 2^48.
 const MARKED: u64 = 1;
 
 /// The state of one block. See the module's head.
@@ -88,7 +89,8 @@ impl<'s> BlockState<'s> {
         self.fresh.store(epoch << 1, Ordering::Release);
     }
 
-    /// Whether the block was allocated in `epoch` and nothing in it was logged or dirty since.
+    /// Whether the block was allocated in `epoch` and nothing in it was dirty since: no list names it,
+    /// and no mask has to be emptied.
     pub(crate) fn is_untouched_since(self, epoch: u64) -> bool {
         self.fresh.load(Ordering::Acquire) == epoch << 1
     }
