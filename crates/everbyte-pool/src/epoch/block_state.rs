@@ -17,14 +17,18 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset, prefetch};
+use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset, prefetch};
 use parking_lot::Mutex;
-use zerocopy::{FromZeros, KnownLayout};
+use zerocopy::FromZeros;
 
 /// Items of a table that are made together. They take memory where they are touched; but a fuzzer opens
 /// small pools, thousands of them a second.
 const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 18 };
 const WORDS: usize = 512;
+/// Words of a cache line.
+const LINE_WORDS: usize = LINE / 8;
+/// Words of the item that says which words of a block are logged: a line for each parity.
+const RECORD_WORDS: usize = 2 * WORDS / 64;
 /// The bit of `fresh` beside the epoch, which is shifted by it. Epochs are below 2^48.
 const MARKED: u64 = 1;
 
@@ -35,23 +39,40 @@ const MARKED: u64 = 1;
 #[derive(Clone, Copy)]
 pub(crate) struct BlockState<'s> {
     fresh: &'s AtomicU64,
-    marks: &'s Marks,
-    word_bits: &'s AllWordBits,
+    marks: Marks<'s>,
+    records: &'s Records,
 }
 
-/// Which parts of a block are logged and dirty.
-#[derive(FromZeros, KnownLayout)]
-#[repr(align(64))]
-struct Marks {
-    logged: [AtomicU64; 2],
-    dirty: [AtomicU64; 2],
-    /// For blocks that are logged by word: where its logged words are among all, from 1 on.
-    words: AtomicU64,
+/// Which parts of a block are logged and dirty: a line.
+#[derive(Clone, Copy)]
+struct Marks<'s>(&'s [AtomicU64; LINE_WORDS]);
+
+impl<'s> Marks<'s> {
+    /// Lines that are logged in an epoch.
+    fn logged(self, epoch: u64) -> &'s AtomicU64 {
+        &self.0[parity(epoch)]
+    }
+
+    /// Lines that are dirty in an epoch.
+    fn dirty(self, epoch: u64) -> &'s AtomicU64 {
+        &self.0[2 + parity(epoch)]
+    }
+
+    /// For a block that is logged by word: the number of its item among the records, from 1 on.
+    fn number(self) -> &'s AtomicU64 {
+        &self.0[4]
+    }
 }
 
-#[derive(FromZeros, KnownLayout)]
-#[repr(align(64))]
-struct WordBits([AtomicU64; WORDS / 64]);
+/// Which words of a block are logged.
+#[derive(Clone, Copy)]
+struct LoggedWords<'s>(&'s [AtomicU64; RECORD_WORDS]);
+
+impl<'s> LoggedWords<'s> {
+    fn of(self, epoch: u64) -> &'s [AtomicU64] {
+        &self.0[parity(epoch) * RECORD_WORDS / 2..][..RECORD_WORDS / 2]
+    }
+}
 
 fn parity(epoch: u64) -> usize {
     usize::from(epoch % 2 == 1)
@@ -64,14 +85,14 @@ fn word_place(at: PoolOffset) -> (usize, u64) {
 
 impl<'s> BlockState<'s> {
     /// Which words of the block are logged, if any has been since the pool was opened.
-    fn words(self) -> Option<&'s [WordBits; 2]> {
-        let number = self.marks.words.load(Ordering::Acquire);
-        number.checked_sub(1).map(|index| self.word_bits.items.get(index))
+    fn words(self) -> Option<LoggedWords<'s>> {
+        let number = self.marks.number().load(Ordering::Acquire);
+        number.checked_sub(1).map(|index| self.records.get(index))
     }
 
     /// The same, made if need be.
-    fn words_to_set(self) -> &'s [WordBits; 2] {
-        self.words().unwrap_or_else(|| self.word_bits.add(&self.marks.words))
+    fn words_to_set(self) -> LoggedWords<'s> {
+        self.words().unwrap_or_else(|| self.records.add(self.marks.number()))
     }
 
     /// Whether the block was allocated in `epoch`, so that nothing in it needs a log.
@@ -102,30 +123,30 @@ impl<'s> BlockState<'s> {
 
     /// Says that the block's marks will soon be asked for, or set.
     pub(crate) fn expect_marks(self) {
-        prefetch(self.marks);
+        prefetch(self.marks.0);
     }
 
     /// Says that the record of the word at `at`, which lies in this block, will soon be asked for.
     pub(crate) fn expect_word(self, epoch: u64, at: PoolOffset) {
         if let Some(words) = self.words() {
-            prefetch(&words[parity(epoch)].0[word_place(at).0]);
+            prefetch(&words.of(epoch)[word_place(at).0]);
         }
     }
 
     /// Lines with a record in `epoch`.
     pub(crate) fn logged(self, epoch: u64) -> LineMask {
-        LineMask(self.marks.logged[parity(epoch)].load(Ordering::Acquire))
+        LineMask(self.marks.logged(epoch).load(Ordering::Acquire))
     }
 
     /// Notes that `lines` have a record in `epoch`.
     pub(crate) fn add_logged(self, epoch: u64, lines: LineMask) {
-        self.marks.logged[parity(epoch)].fetch_or(lines.0, Ordering::AcqRel);
+        self.marks.logged(epoch).fetch_or(lines.0, Ordering::AcqRel);
     }
 
     /// Notes dirty lines; true if the block had none before in this epoch, so that the caller
     /// must put it on a dirty list.
     pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> bool {
-        let dirty = &self.marks.dirty[parity(epoch)];
+        let dirty = self.marks.dirty(epoch);
         if dirty.load(Ordering::Acquire) & lines.0 == lines.0 {
             return false;
         }
@@ -137,21 +158,21 @@ impl<'s> BlockState<'s> {
 
     /// Lines stored to in `epoch` that are not yet flushed.
     pub(crate) fn dirty(self, epoch: u64) -> LineMask {
-        LineMask(self.marks.dirty[parity(epoch)].load(Ordering::Acquire))
+        LineMask(self.marks.dirty(epoch).load(Ordering::Acquire))
     }
 
     /// Whether the word at `at`, which lies in this block, has a record in `epoch`.
     pub(crate) fn word_logged(self, epoch: u64, at: PoolOffset) -> bool {
         let (place, bit) = word_place(at);
         let words = self.words();
-        words.is_some_and(|words| words[parity(epoch)].0[place].load(Ordering::Acquire) & bit != 0)
+        words.is_some_and(|words| words.of(epoch)[place].load(Ordering::Acquire) & bit != 0)
     }
 
     /// Notes that the word at `at` has a record in `epoch`.
     pub(crate) fn set_word_logged(self, epoch: u64, at: PoolOffset) {
         let (place, bit) = word_place(at);
         let words = self.words_to_set();
-        words[parity(epoch)].0[place].fetch_or(bit, Ordering::AcqRel);
+        words.of(epoch)[place].fetch_or(bit, Ordering::AcqRel);
     }
 
     /// Whether any record of `epoch` saves bytes of this block.
@@ -161,63 +182,83 @@ impl<'s> BlockState<'s> {
 
     /// Forgets everything about `epoch`, whose records are dead.
     pub(crate) fn forget(self, epoch: u64) {
-        self.marks.logged[parity(epoch)].store(0, Ordering::Release);
-        self.marks.dirty[parity(epoch)].store(0, Ordering::Release);
+        self.marks.logged(epoch).store(0, Ordering::Release);
+        self.marks.dirty(epoch).store(0, Ordering::Release);
         if let Some(words) = self.words() {
-            for bits in &words[parity(epoch)].0 {
+            for bits in words.of(epoch) {
                 bits.store(0, Ordering::Release);
             }
         }
     }
 }
 
-/// A table of items that are zero at first, in segments that are made when first needed.
-struct Table<T> {
-    segments: Box<[OnceLock<Box<[T]>>]>,
+/// A table of items of `N` words that are zero at first, in segments that are made when first needed.
+/// Items of whole lines are lines.
+struct Table<const N: usize> {
+    segments: Box<[OnceLock<Segment>]>,
     len: usize,
 }
 
-impl<T: FromZeros + KnownLayout> Table<T> {
+struct Segment {
+    /// They ask for no more than a word's alignment: the system's allocator clears, and so touches, what
+    /// asks for more.
+    words: Box<[AtomicU64]>,
+    /// Words before the first item, so that it begins a line.
+    skip: usize,
+}
+
+impl Segment {
+    fn new(words: usize) -> Self {
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(words + LINE_WORDS - 1)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<AtomicU64>()));
+        let skip = words.as_ptr().align_offset(LINE);
+        Self { skip: if skip < LINE_WORDS { skip } else { 0 }, words }
+    }
+}
+
+impl<const N: usize> Table<N> {
     fn new(len: usize) -> Self {
         Self { segments: (0..len.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect(), len }
     }
 
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only; see everbyte-media")]
-    fn get(&self, index: u64) -> &T {
+    fn get(&self, index: u64) -> &[AtomicU64; N] {
         let (number, place) = (index as usize / SEGMENT, index as usize % SEGMENT);
-        let segment = self.segments[number].get_or_init(|| {
-            let len = (self.len - number * SEGMENT).min(SEGMENT);
-            <[T]>::new_box_zeroed_with_elems(len)
-                .unwrap_or_else(|_| handle_alloc_error(Layout::new::<T>()))
-        });
-        &segment[place]
+        let segment = self.segments[number]
+            .get_or_init(|| Segment::new((self.len - number * SEGMENT).min(SEGMENT) * N));
+        let (items, _) = segment.words[segment.skip..].as_chunks();
+        &items[place]
     }
 }
 
 /// The logged words of all blocks that have any, side by side.
-struct AllWordBits {
-    items: Table<[WordBits; 2]>,
+struct Records {
+    items: Table<RECORD_WORDS>,
     used: Mutex<u64>,
 }
 
-impl AllWordBits {
+impl Records {
+    fn get(&self, index: u64) -> LoggedWords<'_> {
+        LoggedWords(self.items.get(index))
+    }
+
     /// Gives a block an item, whose number goes to `number`, unless it has one by now.
-    fn add(&self, number: &AtomicU64) -> &[WordBits; 2] {
+    fn add(&self, number: &AtomicU64) -> LoggedWords<'_> {
         let mut used = self.used.lock();
         if number.load(Ordering::Acquire) == 0 {
             *used += 1;
             number.store(*used, Ordering::Release);
         }
-        self.items.get(number.load(Ordering::Acquire) - 1)
+        self.get(number.load(Ordering::Acquire) - 1)
     }
 }
 
 /// The states of a pool's blocks.
 pub(crate) struct BlockStates {
-    fresh: Table<AtomicU64>,
-    marks: Table<Marks>,
-    word_bits: AllWordBits,
+    fresh: Table<1>,
+    marks: Table<LINE_WORDS>,
+    records: Records,
 }
 
 impl BlockStates {
@@ -227,18 +268,15 @@ impl BlockStates {
         Self {
             fresh: Table::new(capacity),
             marks: Table::new(capacity),
-            word_bits: AllWordBits { items: Table::new(capacity), used: Mutex::new(0) },
+            records: Records { items: Table::new(capacity), used: Mutex::new(0) },
         }
     }
 
     /// The state of `block`, which must be below the capacity.
     #[inline]
     pub(crate) fn get(&self, block: BlockNo) -> BlockState<'_> {
-        BlockState {
-            fresh: self.fresh.get(block.0),
-            marks: self.marks.get(block.0),
-            word_bits: &self.word_bits,
-        }
+        let [fresh] = self.fresh.get(block.0);
+        BlockState { fresh, marks: Marks(self.marks.get(block.0)), records: &self.records }
     }
 
     /// The state of the block that `at` lies in.
