@@ -4,20 +4,23 @@
 //! no others until it has given them back; so there is no deadlock. A block's stripe is its number
 //! modulo the number of stripes, so that a run of blocks takes a run of stripes.
 
-use crossbeam_utils::CachePadded;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = 1024;
+/// Locks of a cache line. A line for each would be 64 KiB of a volume's own, which requests for random
+/// blocks would find in the cache less often than the line contended.
+const LINE_LOCKS: usize = 8;
 
-/// The locks of one volume.
-pub(crate) struct BlockLocks(Box<[CachePadded<RwLock<()>>]>);
+/// The locks of one volume. Stripes that follow each other lie in different lines, so that threads
+/// which work side by side do not get in each other's way.
+pub(crate) struct BlockLocks(Box<[RwLock<()>]>);
 
-/// Blocks held for reading. Requests within two blocks allocate nothing.
-pub(crate) type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 2]>;
+/// Blocks held for reading. For a few blocks it takes no memory of its own.
+pub(crate) type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 16]>;
 /// Blocks held for writing.
-pub(crate) type WriteGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 2]>;
+pub(crate) type WriteGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 16]>;
 
 /// Blocks `first .. first + count`.
 #[derive(Clone, Copy, Debug)]
@@ -43,36 +46,49 @@ impl BlockRange {
     }
 }
 
+fn stripe_of(block: u64) -> usize {
+    (block % STRIPES) as usize
+}
+
 impl BlockLocks {
     pub(crate) fn new() -> Self {
-        Self((0..STRIPES).map(|_| CachePadded::new(RwLock::new(()))).collect())
+        Self((0..STRIPES).map(|_| RwLock::new(())).collect())
     }
 
     /// Locks blocks for reading.
     pub(crate) fn read(&self, range: BlockRange) -> ReadGuards<'_> {
-        self.stripes([range]).into_iter().map(|stripe| self.0[stripe].read()).collect()
+        if range.count == 1 {
+            let mut one = ReadGuards::new();
+            one.push(self.lock(stripe_of(range.first)).read());
+            return one;
+        }
+        self.stripes([range]).into_iter().map(|stripe| self.lock(stripe).read()).collect()
     }
 
     /// Locks blocks for writing.
     pub(crate) fn write(&self, ranges: impl IntoIterator<Item = BlockRange>) -> WriteGuards<'_> {
-        self.stripes(ranges).into_iter().map(|stripe| self.0[stripe].write()).collect()
+        self.stripes(ranges).into_iter().map(|stripe| self.lock(stripe).write()).collect()
     }
 
     /// Locks every block for writing.
     pub(crate) fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
-        self.0.iter().map(|stripe| stripe.write()).collect()
+        (0..self.0.len()).map(|stripe| self.lock(stripe).write()).collect()
+    }
+
+    /// The lock of a stripe.
+    fn lock(&self, stripe: usize) -> &RwLock<()> {
+        let lines = self.0.len() / LINE_LOCKS;
+        &self.0[stripe % lines * LINE_LOCKS + stripe / lines]
     }
 
     /// The stripes of `ranges`, ascending, each once.
-    fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> SmallVec<[usize; 2]> {
-        let mut stripes: SmallVec<[usize; 2]> = SmallVec::new();
-        let mut several = false;
+    fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> SmallVec<[usize; 16]> {
+        let mut stripes: SmallVec<[usize; 16]> = SmallVec::new();
         for range in ranges {
-            several |= !stripes.is_empty();
             let count = range.count.min(STRIPES);
-            stripes.extend((range.first..range.first + count).map(|b| (b % STRIPES) as usize));
+            stripes.extend((range.first..range.first + count).map(stripe_of));
         }
-        if several || stripes.windows(2).any(|pair| pair[0] >= pair[1]) {
+        if stripes.windows(2).any(|pair| pair[0] >= pair[1]) {
             stripes.sort_unstable();
             stripes.dedup();
         }
@@ -92,6 +108,16 @@ mod tests {
         assert_eq!(*locks.stripes([range(5, 1), range(1029, 1), range(2, 2)]), [2, 3, 5]);
         assert_eq!(locks.stripes([range(7, 5000)]).len(), 1024);
         assert!(locks.stripes([range(7, 0)]).is_empty());
+    }
+
+    #[test]
+    fn every_stripe_has_a_lock_and_neighbours_are_lines_apart() {
+        let locks = BlockLocks::new();
+        let places: Vec<usize> = (0..locks.0.len())
+            .map(|stripe| std::ptr::from_ref(locks.lock(stripe)).addr())
+            .collect();
+        assert!(places.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 64));
+        assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), places.len());
     }
 
     #[test]
