@@ -74,7 +74,7 @@ impl<M: Medium> BlockVolume<M> {
         let all = span(requests);
         let mut writer = self.volume().join().map_err(|error| all.write_error(&error))?;
         let mut plan = Plan::new(when_full);
-        plan.expect(self.expect_requests(requests.iter()));
+        plan.expect(self, &writer, requests.iter());
         for request in requests {
             let named = named(request);
             let planned = self

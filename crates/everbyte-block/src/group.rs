@@ -2,6 +2,7 @@
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_media::Medium;
+use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Group, GroupError, WriteError};
 
 use crate::locks::BlockRange;
@@ -82,6 +83,9 @@ impl<M: Medium> BlockGroup<'_, M> {
     /// The log cannot be read back; the volume must be closed then, and recovery undoes the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
         let _blocks = self.volume.locks.write_all();
+        if !planted(Bug::UnlinkedLeafKnown) {
+            self.volume.leaves.forget_all();
+        }
         self.group.roll_back()
     }
 }

@@ -36,6 +36,8 @@ impl<M: Medium> BlockVolume<M> {
             self.trim_tail()?;
         }
         let fresh = self.new_table(old, size_bytes)?;
+        // A direct map may lie elsewhere then.
+        self.leaves.forget_all();
         let epoch = self.change_size(old, size_bytes, fresh)?;
         self.set_size_bytes(size_bytes);
         self.volume().complete(epoch)?;

@@ -7,6 +7,7 @@
 
 use everbyte_device::{DeviceError, Fua, Hole};
 use everbyte_media::{BLOCK, BLOCK_U64, Medium};
+use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, PoolError, WriteError};
 
 use crate::checksum::Unsound;
@@ -242,6 +243,9 @@ impl<M: Medium> BlockVolume<M> {
         let first = part.offset / BLOCK_U64;
         let found = map::find_leaf_link(self.medium(), self.volume().root_at(), first)?;
         let Some((link, leaf)) = found else { return Ok(()) };
+        if !planted(Bug::UnlinkedLeafKnown) {
+            self.leaves.forget(first);
+        }
         for index in 0..ENTRIES {
             if let Some(entry) = map::load_entry(self.medium(), map::slot_at(leaf, index))? {
                 plan.retire(entry.block);

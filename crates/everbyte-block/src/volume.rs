@@ -17,7 +17,7 @@ use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, VolumeView, Wr
 use crate::checksum::Checksum;
 use crate::delta::{Delta, DeltaState};
 use crate::locks::BlockLocks;
-use crate::map::{self, MapKind};
+use crate::map::{self, Leaves, MapKind};
 use crate::threshold::Threshold;
 
 /// Settings of a new block volume.
@@ -66,6 +66,8 @@ pub struct BlockVolume<M: Medium> {
     threshold: Threshold,
     checksums: bool,
     pub(crate) locks: BlockLocks,
+    /// Of the map.
+    pub(crate) leaves: Leaves,
     structure: Mutex<()>,
     size_bytes: AtomicU64,
     read_only: AtomicBool,
@@ -156,6 +158,7 @@ impl<M: Medium> BlockVolume<M> {
             threshold: Threshold::new(descriptor.threshold_lines),
             checksums: checksum == Checksum::Crc32c,
             locks: BlockLocks::new(),
+            leaves: Leaves::new(size_bytes.div_ceil(BLOCK_U64)),
             structure: Mutex::new(()),
             size_bytes: AtomicU64::new(size_bytes),
             read_only: AtomicBool::new(volume.read_only_reason().is_some()),

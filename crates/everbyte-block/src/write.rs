@@ -12,7 +12,7 @@
 //! or the new ones.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, WriteError, Writer};
@@ -21,10 +21,7 @@ use smallvec::SmallVec;
 use crate::checksum;
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
-use crate::plan::{
-    BlockPiece, ExpectedEntries, ExpectedEntry, Fate, Plan, PlanError, WhenFull, fill_block_from,
-    pieces,
-};
+use crate::plan::{BlockPiece, Fate, Plan, PlanError, WhenFull, fill_block_from, pieces};
 use crate::volume::{BlockVolume, RequestRange};
 
 /// Outcome of one request.
@@ -176,9 +173,7 @@ impl<M: Medium> BlockVolume<M> {
         let mut writer = self.volume().join()?;
         let when_full = if pool_was_full { WhenFull::Log } else { WhenFull::Checkpoint };
         let mut plan = Plan::new(when_full);
-        if batch.len() > 1 {
-            plan.expect(self.expect_requests(batch.iter().map(|asked| &asked.request)));
-        }
+        plan.expect(self, &writer, batch.iter().map(|asked| &asked.request));
         for Asked { request, outcome } in batch {
             let named = named(request);
             **outcome = self.check_write(named.offset, named.len);
@@ -203,35 +198,6 @@ impl<M: Medium> BlockVolume<M> {
             Fate::LogFull => Attempt::LogFull,
             Fate::TooLarge => Attempt::TooLarge,
         })
-    }
-
-    /// Starts fetching what the planning of several requests will look at: entries of the map and the
-    /// states of their nodes, then those of the blocks that are named. One after the other, these
-    /// misses of the cache would take longer than the rest of a plan. Returns where the entries are;
-    /// they stay there, for the caller holds block locks.
-    pub(crate) fn expect_requests<'r>(
-        &self,
-        requests: impl Iterator<Item = &'r WriteRequest<'r>>,
-    ) -> ExpectedEntries {
-        let size_bytes = self.size_bytes();
-        let mut entries = SmallVec::new();
-        for request in requests.filter(|request| request.offset < size_bytes) {
-            let block = request.offset / BLOCK_U64;
-            if let Ok(Path::Entry(at)) = self.walk(block, None) {
-                self.volume().expect(at, 8);
-                let is_whole = request.data.len() >= BLOCK;
-                entries.push(ExpectedEntry { block, at, is_whole });
-            }
-        }
-        for &ExpectedEntry { at, is_whole, .. } in &entries {
-            self.volume().expect_record(at);
-            match map::load_entry(self.medium(), at) {
-                Ok(Some(entry)) if is_whole => self.volume().expect_retire(entry.block),
-                Ok(Some(entry)) => self.volume().expect(entry.block.offset(), 0),
-                _ => {}
-            }
-        }
-        ExpectedEntries::new(entries)
     }
 
     /// Writes what does not fit in the log at once in parts: requests one by one, and a single

@@ -64,6 +64,10 @@ pub enum Bug {
     FirstCompletedBelieved,
     /// Writes that are to be one are made one by one.
     AtomicInParts,
+    /// A block of an epoch that is being sealed is written over as if it were new.
+    OlderBlocksRefilled,
+    /// A leaf that is taken off a map is still known as a part of it.
+    UnlinkedLeafKnown,
     /// A logged line is logged again in the same epoch, with bytes that are not the oldest.
     LoggedTwice,
 }

@@ -6,6 +6,7 @@
 //! the structure lock.
 
 mod direct;
+mod leaves;
 mod radix;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
@@ -13,6 +14,7 @@ use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Claim, Corrupt, Holds, VolumeView, sound};
 
 pub(crate) use direct::{copy_table, table_blocks};
+pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
     Path, Pending, build_branch, each_slot_node, find_leaf_link, first_leaf_from, walk,
 };
@@ -49,11 +51,13 @@ impl MapKind {
 }
 
 /// Reads the entry in the word at `at`.
+#[inline]
 pub(crate) fn load_entry<M: Medium>(medium: &M, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
     decode(medium, medium.load_word(at), at)
 }
 
 /// Decodes a word that was read at `at`. A block that it names lies on the medium.
+#[inline]
 pub(crate) fn decode<M: Medium>(
     medium: &M,
     word: u64,
@@ -61,13 +65,18 @@ pub(crate) fn decode<M: Medium>(
 ) -> Result<Option<Entry>, Corrupt> {
     // Bad memory reads as a hole.
     sound(medium, "map entry", at, 8)?;
-    let entry = Entry::decode(word).map_err(|what| Corrupt::new("map entry", at, what))?;
-    match entry {
-        Some(Entry { block, .. }) if block.0 >= medium.len() / BLOCK_U64 => {
-            Err(Corrupt::new("map entry", at, format!("{block} is beyond the pool's end")))
+    match Entry::decode(word) {
+        Ok(Some(entry)) if entry.block.0 >= medium.len() / BLOCK_U64 => {
+            Err(wrong_entry(at, &format!("{} is beyond the pool's end", entry.block)))
         }
-        sound => Ok(sound),
+        Ok(entry) => Ok(entry),
+        Err(what) => Err(wrong_entry(at, what)),
     }
+}
+
+#[cold]
+fn wrong_entry(at: PoolOffset, what: &str) -> Corrupt {
+    Corrupt::new("map entry", at, what)
 }
 
 /// Address of entry `index` of the node or table block `node`.

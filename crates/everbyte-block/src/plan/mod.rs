@@ -13,7 +13,6 @@ mod translate;
 mod way;
 
 pub(crate) use piece::{BlockPiece, pieces};
-pub(crate) use way::{ExpectedEntries, ExpectedEntry};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_pool::format::WordItem;
@@ -81,8 +80,8 @@ impl Fill<'_> {
     }
 }
 
-/// Room for what one request of one block needs, so that such a request allocates nothing.
-type Few<T> = SmallVec<[T; 2]>;
+/// Room for what requests of a few blocks need, so that they allocate nothing.
+type Few<T> = SmallVec<[T; 16]>;
 
 /// What a batch will do. See the module's head.
 pub(crate) struct Plan<'v, 'd> {
@@ -94,12 +93,13 @@ pub(crate) struct Plan<'v, 'd> {
     fills: Few<Fill<'d>>,
     /// Checksums that are stored before the commit, because undo does not rely on their slots.
     sums: Few<WordChange>,
-    stores: SmallVec<[PlacedStore<'d>; 4]>,
+    stores: Few<PlacedStore<'d>>,
     retired: Few<BlockNo>,
     allocated: Few<BlockNo>,
     structure: Option<MutexGuard<'v, ()>>,
     when_full: WhenFull,
-    expected: ExpectedEntries,
+    /// Whether what it looks at was fetched.
+    expects: bool,
 }
 
 impl Pending for Few<WordChange> {
@@ -144,23 +144,13 @@ impl<'v, 'd> Plan<'v, 'd> {
             logged_lines: Few::new(),
             fills: Few::new(),
             sums: Few::new(),
-            stores: SmallVec::new(),
+            stores: Few::new(),
             retired: Few::new(),
             allocated: Few::new(),
             structure: None,
             when_full,
-            expected: ExpectedEntries::default(),
+            expects: false,
         }
-    }
-
-    /// Says where entries are that the requests to come will change, in their order.
-    pub(crate) fn expect(&mut self, entries: ExpectedEntries) {
-        let blocks = entries.len();
-        self.words.reserve(blocks);
-        self.fills.reserve(blocks);
-        self.retired.reserve(blocks);
-        self.allocated.reserve(blocks);
-        self.expected = entries;
     }
 
     /// Bytes of log that the plan takes.
@@ -212,6 +202,12 @@ impl<'v, 'd> Plan<'v, 'd> {
 
     fn alloc<M: Medium>(&mut self, writer: &mut Writer<'_, M>) -> Option<BlockNo> {
         let block = writer.alloc()?;
+        self.allocated.push(block);
+        Some(block)
+    }
+
+    fn alloc_node<M: Medium>(&mut self, writer: &mut Writer<'_, M>) -> Option<BlockNo> {
+        let block = writer.alloc_node()?;
         self.allocated.push(block);
         Some(block)
     }

@@ -48,9 +48,9 @@ impl<'v, 'd> Plan<'v, 'd> {
         piece: BlockPiece<'d>,
     ) -> Result<(), PlanError> {
         let compare = volume.delta().compares();
-        if !compare
-            && piece.data.len() == BLOCK
-            && volume.threshold().replaces_whole()
+        let replaces = !compare && piece.data.len() == BLOCK && volume.threshold().replaces_whole();
+        if replaces
+            && !self.expects
             && let Some(to) = self.alloc_data(volume, writer)?
         {
             return self.add_replacement(volume, writer, piece, to);
@@ -66,11 +66,40 @@ impl<'v, 'd> Plan<'v, 'd> {
             Some(entry) if entry.flags.zero => {
                 self.add_over_zero(volume, writer, piece, (entry_at, word), entry.block)?;
             }
+            Some(entry)
+                if replaces
+                    && self.add_whole(volume, writer, piece, (entry_at, word), entry.block)? => {}
             Some(entry) => {
                 self.add_over_data(volume, writer, piece, compare, (entry_at, word), entry.block)?;
             }
         }
         Ok(())
+    }
+
+    /// A write of all of `block`, if it is done without looking at what the block holds: over a fresh
+    /// one, which needs no record and no other block, or to a new one. Says whether it is.
+    fn add_whole<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+        (entry_at, old): (PoolOffset, u64),
+        block: BlockNo,
+    ) -> Result<bool, PlanError> {
+        if volume.is_bad(block) {
+            return Ok(false);
+        }
+        let is_older = || planted(Bug::OlderBlocksRefilled) && !volume.volume().is_settled(block);
+        if writer.is_fresh(block) || is_older() {
+            self.add_fill(volume, writer, Fill { to: block, around: Some(block), piece })?;
+            return Ok(true);
+        }
+        let Some(to) = self.alloc_data(volume, writer)? else { return Ok(false) };
+        writer.fill(to.offset(), piece.data);
+        self.add_sum(volume, writer, Fill { to, around: None, piece }, SlotUse::Meaningless)?;
+        self.change_word(writer, entry_at, old, Entry::data(to).encode());
+        self.retire(block);
+        Ok(true)
     }
 
     /// A write of a whole block, to `to`, whatever lies there now. The bytes are sent on their

@@ -2,52 +2,61 @@
 //!
 //! Invariant: a plan walks the map as it will be once the plan is carried out.
 
-use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_device::WriteRequest;
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, Writer};
 use smallvec::SmallVec;
 
-use super::{Plan, PlanError};
+use super::{Few, Plan, PlanError, pieces};
 use crate::map::{self, MapKind, Path, Pending};
 use crate::volume::BlockVolume;
+use crate::write::range_of;
 
-/// Where the entry of a block is that a plan will ask for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ExpectedEntry {
-    pub(crate) block: u64,
-    pub(crate) at: PoolOffset,
-    /// Whether all of the block is written.
-    pub(crate) is_whole: bool,
-}
-
-/// Entries that were looked up before a plan asks for them, in the order in which it will. They are
-/// there still: branches are only added beside them and above, and a node is unlinked only by who
-/// locks every block below.
-#[derive(Default)]
-pub(crate) struct ExpectedEntries {
-    entries: SmallVec<[ExpectedEntry; 2]>,
-    /// How many were asked for.
-    taken: usize,
-}
-
-impl ExpectedEntries {
-    pub(crate) fn new(entries: SmallVec<[ExpectedEntry; 2]>) -> Self {
-        Self { entries, taken: 0 }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// The place of the entry for `block`, if it is the next one.
-    fn take(&mut self, block: u64) -> Option<PoolOffset> {
-        let entry = self.entries.get(self.taken).filter(|entry| entry.block == block)?;
-        self.taken += 1;
-        Some(entry.at)
-    }
-}
+/// Most blocks whose entries are fetched ahead.
+const EXPECTED_MAX: u64 = 64;
 
 impl<'v> Plan<'v, '_> {
+    /// Fetches what the planning of several requests will look at: the entries of the map, whether the
+    /// blocks that they name are fresh, and for those that are not what is logged of the entries. One
+    /// after the other, these misses of the cache would take longer than the rest of a plan; here each
+    /// step asks for what the next one needs, for all requests. Of many blocks at once the first ones
+    /// would be gone again when they are planned.
+    pub(crate) fn expect<'r, M: Medium>(
+        &mut self,
+        volume: &BlockVolume<M>,
+        writer: &Writer<'_, M>,
+        requests: impl Iterator<Item = &'r WriteRequest<'r>> + Clone,
+    ) {
+        let blocks: u64 = requests.clone().map(|request| range_of(request).count).sum();
+        self.expects = (2..=EXPECTED_MAX).contains(&blocks);
+        if !self.expects {
+            return;
+        }
+        let size_bytes = volume.size_bytes();
+        let mut entries: Few<(PoolOffset, bool)> = Few::new();
+        let pieces = requests.flat_map(|request| pieces(request.offset, request.data));
+        for piece in pieces.filter(|piece| piece.offset() < size_bytes) {
+            if let Ok(Path::Entry(at)) = volume.walk(piece.block, None) {
+                volume.medium().prefetch(at, 8);
+                entries.push((at, piece.data.len() == BLOCK));
+            }
+        }
+        let named = |at| map::load_entry(volume.medium(), at).ok().flatten();
+        for &(at, is_whole) in &entries {
+            match named(at) {
+                Some(entry) if is_whole => volume.volume().expect_retire(entry.block),
+                Some(entry) => volume.volume().expect(entry.block.offset(), 0),
+                None => {}
+            }
+        }
+        entries.retain(|(at, is_whole)| {
+            !(*is_whole && named(*at).is_some_and(|entry| writer.is_fresh(entry.block)))
+        });
+        entries.iter().for_each(|(at, _)| volume.volume().expect(*at, 8));
+        entries.iter().for_each(|(at, _)| volume.volume().expect_record(*at));
+    }
+
     pub(super) fn walk<M: Medium>(
         &self,
         volume: &BlockVolume<M>,
@@ -68,10 +77,7 @@ impl<'v> Plan<'v, '_> {
         writer: &mut Writer<'_, M>,
         block: u64,
     ) -> Result<PoolOffset, PlanError> {
-        match self.expected.take(block) {
-            Some(at) => Ok(at),
-            None => self.word_for_write(volume, writer, block, Self::walk),
-        }
+        self.word_for_write(volume, writer, block, Self::walk)
     }
 
     /// The same for the slot of the checksum of `block`.
@@ -108,7 +114,7 @@ impl<'v> Plan<'v, '_> {
             }
             let mut nodes: SmallVec<[BlockNo; 4]> = SmallVec::new();
             for _ in 0..attach.nodes_needed() {
-                nodes.push(self.alloc(writer).ok_or(PlanError::NoSpace)?);
+                nodes.push(self.alloc_node(writer).ok_or(PlanError::NoSpace)?);
             }
             let new = map::build_branch(writer, &attach, block, &nodes);
             let old = volume.medium().load_word(attach.at);
@@ -118,12 +124,20 @@ impl<'v> Plan<'v, '_> {
 }
 
 impl<M: Medium> BlockVolume<M> {
-    /// Walks to the entry of logical block `block`.
+    /// Finds the entry of logical block `block`, whose lock the caller holds.
     pub(crate) fn walk(&self, block: u64, pending: Option<&dyn Pending>) -> Result<Path, Corrupt> {
-        self.walk_seeing(block, pending, |_| {})
+        if let Some(at) = self.leaves.entry(block) {
+            return Ok(Path::Entry(at));
+        }
+        let path = self.walk_seeing(block, pending, |_| {})?;
+        // A branch that is only planned may be given up.
+        if let (Path::Entry(at), None) = (&path, pending) {
+            self.leaves.put(block, *at);
+        }
+        Ok(path)
     }
 
-    /// The same, with every node passed shown to `on_node`.
+    /// Walks there, with every node passed shown to `on_node`.
     pub(crate) fn walk_seeing(
         &self,
         block: u64,

@@ -100,6 +100,30 @@ fn a_batch_of_sixteen_first_writes_commits_with_one_fence() {
 }
 
 #[test]
+fn whole_blocks_that_are_written_again_at_once_cost_their_bytes_and_one_fence() {
+    let options = BlockOptions { delta: Delta::Off, ..ON };
+    let volume = new_volume(&new_pool(4096), "v", 8 << 20, &options);
+    let data = [1, 2].map(|seed| pattern(seed, 4096));
+    let write = |order: [usize; 2]| {
+        let request = |(place, which): (u64, usize)| WriteRequest {
+            offset: place * 8 * 4096,
+            data: &data[which],
+            fua: Fua::No,
+        };
+        let requests: Vec<WriteRequest<'_>> = (0..).zip(order).map(request).collect();
+        cost(&volume, || assert!(volume.write_batch(&requests).iter().all(Result::is_ok)))
+    };
+    write([0, 1]);
+    volume.flush().unwrap();
+    let (first, log) = write([1, 0]);
+    assert_eq!((first.fences, log), (1, 128), "two words in a record");
+    assert_eq!(first.bytes_stored, 2 * (4096 + 8) + 128, "new blocks, entries, the record");
+    let (again, log) = write([0, 1]);
+    assert_eq!((again.fences, again.lines_flushed, log), (1, 0, 0));
+    assert_eq!(again.bytes_stored, 2 * 4096, "over the new blocks, whose entries stay");
+}
+
+#[test]
 fn the_threshold_decides_between_logging_and_replacing() {
     for (percent, lines, replaced) in
         [(50, 31, false), (50, 32, true), (0, 1, true), (101, 64, false), (25, 16, true)]

@@ -110,3 +110,39 @@ fn batches() {
     };
     explore::all(&explore::broad(), cases.map(case));
 }
+
+/// Several whole blocks at once, without comparing: where a block is fresh they go over it.
+#[test]
+fn whole_blocks_in_batches() {
+    let (first, second) = ([w(b(MAPPED), 4096), w(b(HOLE), 4096)], [b(MAPPED), b(HOLE)]);
+    let batch = || Step::Batch(first.to_vec());
+    let again = || Step::Batch(second.map(|at| w2(at, 4096)).to_vec());
+    let cases = [
+        ("twice", vec![batch(), again()]),
+        ("twice as one", vec![Step::Atomic(first.to_vec()), again()]),
+        ("then as one", vec![batch(), Step::Atomic(second.map(|at| w2(at, 4096)).to_vec())]),
+        ("in two epochs", vec![batch(), Step::Flush, again(), batch()]),
+        ("around a checkpoint", vec![batch(), Step::Split(vec![again(), batch()]), again()]),
+        ("in part in between", vec![batch(), Step::Write(w2(b(MAPPED) + 9, 65)), again()]),
+        (
+            "reserved in between",
+            vec![batch(), Step::Reserve { at: b(MAPPED), len: 4096, fua: false }, again()],
+        ),
+        (
+            "unmapped in between",
+            vec![batch(), Step::Discard { at: b(MAPPED), len: 4096, fua: false }, again()],
+        ),
+        ("durable in between", vec![batch(), Step::Write(w2(b(HOLE), 4096).fua()), again()]),
+    ];
+    let mut all = Vec::new();
+    for (name, steps) in cases {
+        for map in [MapKind::Radix, MapKind::Direct] {
+            let case = Case::new(format!("{map:?}: {name}"), steps.clone()).setup(|setup| {
+                setup.options.map = map;
+                setup.options.delta = Delta::Off;
+            });
+            all.extend([case.clone(), case.checksummed()]);
+        }
+    }
+    explore::all(&explore::broad(), all);
+}

@@ -1,11 +1,12 @@
 //! Mistakes planted in the protocol, each with a workload in which it must be caught. The same
 //! workload passes without the mistake, so it is the mistake that is caught.
 
+use everbyte_block::Delta;
 use everbyte_crash::{Explorer, ReplayError};
 use everbyte_pool::plant::{Bug, plant};
 
 use crate::explore;
-use crate::steps::{Case, HOLE, MAPPED, Step, b, w, w2};
+use crate::steps::{Case, End, HOLE, MAPPED, Step, W, b, w, w2};
 
 /// Switches a bug on until dropped, also by a panic.
 struct Planted;
@@ -194,6 +195,39 @@ fn checksum_not_logged() {
 fn atomic_in_parts() {
     let writes = vec![w(b(MAPPED), 65).fua(), w(b(MAPPED + 1), 65)];
     caught(Bug::AtomicInParts, vec![Step::Atomic(writes)]);
+}
+
+/// What a leaf held that is no part of the map any more is read without a crash.
+#[test]
+#[should_panic(expected = "without a crash: block 512 differs")]
+fn unlinked_leaf_known() {
+    let leaf = 512 * 4096;
+    let steps = vec![write(leaf, 9), Step::Discard { at: leaf, len: leaf, fua: false }];
+    let case = Case::new("an unlinked leaf", steps).setup(|setup| setup.volume_blocks = 1024);
+    caught_case(&explore::broad(), Bug::UnlinkedLeafKnown, &case);
+}
+
+#[test]
+#[should_panic(expected = "without a crash")]
+fn leaf_of_an_undone_group_known() {
+    let leaf = 512 * 4096;
+    let steps = vec![
+        Step::Group(vec![w(leaf, 9)], End::RollBack),
+        write(b(HOLE), 4096),
+        Step::Write(w2(leaf, 65)),
+    ];
+    let case = Case::new("an undone leaf", steps).setup(|setup| setup.volume_blocks = 1024);
+    caught_case(&explore::broad(), Bug::UnlinkedLeafKnown, &case);
+}
+
+#[test]
+fn older_blocks_refilled() {
+    let batch =
+        |of: fn(u64, usize) -> W| Step::Batch(vec![of(b(MAPPED), 4096), of(b(MAPPED + 1), 4096)]);
+    let steps = vec![batch(w), Step::Split(vec![batch(w2)])];
+    let case = Case::new("refilled", steps).setup(|setup| setup.options.delta = Delta::Off);
+    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
+    caught_case(&explorer, Bug::OlderBlocksRefilled, &case);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use everbyte_block::MapKind;
 
 use crate::explore;
-use crate::steps::{Case, HOLE, MAPPED, Step, ZERO, b, touch, w, w2};
+use crate::steps::{Case, End, HOLE, MAPPED, Step, ZERO, b, touch, w, w2};
 
 fn discard(at: u64, len: u64) -> Step {
     Step::Discard { at, len, fua: false }
@@ -78,6 +78,18 @@ fn whole_leaves() {
                 Step::Write(w2(b(600), 65)),
                 Step::Split(vec![discard(LEAF, LEAF), write(b(601), 65)]),
             ],
+        ),
+        (
+            "unlinked, and its node used by another leaf",
+            vec![discard(LEAF, LEAF), Step::Flush, write(b(1100), 9), Step::Write(w2(b(600), 65))],
+        ),
+        (
+            "grown by a group that is rolled back",
+            vec![Step::Group(vec![w(b(1100), 9)], End::RollBack), Step::Write(w2(b(1100), 65))],
+        ),
+        (
+            "cut off and grown again",
+            vec![Step::Resize(b(40)), Step::Resize(b(1536)), Step::Write(w2(b(600), 65))],
         ),
         (
             "rewritten in a split",

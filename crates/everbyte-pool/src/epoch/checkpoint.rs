@@ -120,9 +120,7 @@ impl<M: Medium> Volume<M> {
             lane.log.begin_epoch(epoch + 1);
             lane.touched = false;
             if low {
-                for block in lane.free.drain(..) {
-                    self.give_back(BlockNo(block));
-                }
+                lane.take_spare().for_each(|block| self.give_back(block));
             }
         }
         self.wants_checkpoint.store(false, Ordering::Relaxed);

@@ -441,15 +441,15 @@ impl<M: Medium> Pool<M> {
 }
 
 fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
-    volume.lanes.iter().map(|lane| lane.lock().free.len() as u64).sum()
+    volume.lanes.iter().map(|lane| lane.lock().spare_blocks()).sum()
 }
 
 impl<M: Medium> Volume<M> {
     /// Gives the blocks that lanes took in advance back to the allocator.
     pub(crate) fn return_spare_blocks(&self) {
         for lane in &self.lanes {
-            for block in std::mem::take(&mut lane.lock().free) {
-                if let Err(error) = self.shared.alloc.free(BlockNo(block)) {
+            for block in lane.lock().take_spare() {
+                if let Err(error) = self.shared.alloc.free(block) {
                     tracing::error!(%error, "a spare block was free already");
                 }
             }

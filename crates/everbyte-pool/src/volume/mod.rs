@@ -39,7 +39,9 @@ pub(crate) struct Lane {
     pub(crate) retired: Vec<BlockNo>,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
-    /// Where the last batch of them was found.
+    /// Blocks taken in advance for nodes of maps.
+    pub(crate) free_for_nodes: Vec<u64>,
+    /// Where the last batch of blocks was found.
     pub(crate) hint: u64,
     /// Blocks allocated since the group began; `None` outside groups.
     pub(crate) group_blocks: Option<Vec<BlockNo>>,
@@ -51,6 +53,19 @@ pub(crate) struct Lane {
     pub(crate) lines_to_note: Vec<(BlockNo, LineMask)>,
     /// Bytes of records since the volume was opened.
     pub(crate) log_bytes: u64,
+}
+
+impl Lane {
+    /// How many blocks it took in advance.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        (self.free.len() + self.free_for_nodes.len()) as u64
+    }
+
+    /// Gives up the blocks that it took in advance.
+    pub(crate) fn take_spare(&mut self) -> impl Iterator<Item = BlockNo> {
+        let nodes = std::mem::take(&mut self.free_for_nodes);
+        std::mem::take(&mut self.free).into_iter().chain(nodes).map(BlockNo)
+    }
 }
 
 /// An open volume. See the module's head.
@@ -98,6 +113,7 @@ impl<M: Medium> Volume<M> {
                     dirty: Vec::new(),
                     retired: Vec::new(),
                     free: Vec::new(),
+                    free_for_nodes: Vec::new(),
                     hint: u64::from(lane) * shared.alloc.total_blocks() / u64::from(geometry.lanes),
                     group_blocks: None,
                     touched: false,

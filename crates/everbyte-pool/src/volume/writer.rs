@@ -23,6 +23,11 @@ use crate::sync::MutexGuard;
 
 /// Blocks that a lane takes from the allocator at a time while there is plenty.
 const ALLOC_BATCH: usize = 32;
+/// The same for nodes of maps: enough that they lie together, away from the data that is written
+/// while they are added.
+const NODES_BATCH: u64 = 64;
+/// Share of the pool, as a divisor, that a lane takes for nodes at most.
+const NODES_SHARE: u64 = 1024;
 
 /// Why a volume cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -87,25 +92,50 @@ impl<'v, M: Medium> Writer<'v, M> {
 
     /// Takes a free block, which is fresh from now on. `None` if the pool is full.
     pub fn alloc(&mut self) -> Option<BlockNo> {
-        let epoch = self.epoch();
         let lane = &mut *self.lane;
         if lane.free.is_empty() {
             let alloc = &self.volume.shared.alloc;
             let want = if alloc.is_low() { 1 } else { ALLOC_BATCH };
             alloc.alloc_batch(lane.hint, want, &mut lane.free);
-            lane.hint = *lane.free.last()?;
+            lane.hint = lane.free.last().copied().unwrap_or(lane.hint);
             lane.free.reverse();
         }
-        let block = BlockNo(lane.free.pop()?);
+        let block = lane.free.pop().or_else(|| lane.free_for_nodes.pop())?;
+        Some(self.own(BlockNo(block)))
+    }
+
+    /// The same for a node of a map, near others: what is kept of nodes in DRAM, and of their
+    /// addresses by the processor, lies together then.
+    pub fn alloc_node(&mut self) -> Option<BlockNo> {
+        let lane = &mut *self.lane;
+        if lane.free_for_nodes.is_empty() {
+            let alloc = &self.volume.shared.alloc;
+            let want = NODES_BATCH.min(alloc.total_blocks() / NODES_SHARE);
+            if want > 0 && !alloc.is_low() {
+                let want = usize::try_from(want).unwrap_or(0);
+                alloc.alloc_batch(lane.hint, want, &mut lane.free_for_nodes);
+                lane.free_for_nodes.reverse();
+            }
+        }
+        match lane.free_for_nodes.pop() {
+            Some(block) => Some(self.own(BlockNo(block))),
+            None => self.alloc(),
+        }
+    }
+
+    /// Notes that `block` was just taken.
+    fn own(&mut self, block: BlockNo) -> BlockNo {
+        let epoch = self.epoch();
+        let lane = &mut *self.lane;
         if let Some(blocks) = &mut lane.group_blocks {
             blocks.push(block);
         }
         lane.touched = true;
         self.volume.shared.states.get(block).set_fresh(epoch);
-        Some(block)
+        block
     }
 
-    /// Gives back a block of `alloc` that nothing names yet.
+    /// Gives back a block of `alloc` or `alloc_node` that nothing names yet.
     pub fn unalloc(&mut self, block: BlockNo) {
         if let Some(blocks) = &mut self.lane.group_blocks {
             blocks.retain(|&b| b != block);

@@ -1,0 +1,110 @@
+//! Where the lowest-level nodes of a map lie, in DRAM: a look-up of a block that lies below one takes
+//! no walk.
+//!
+//! A table of fixed size with a place for each leaf; leaves of a larger volume share places, and the
+//! last one found has it. A place is one word, so it names a leaf and says whose it is, or nothing.
+//!
+//! Invariants: what a place names is where a walk would lead, for anyone who has a lock of a block
+//! below that leaf. So a leaf is put here only by who walked to it under such a lock, and forgotten
+//! here, before it is taken off the map, by who has all of them for writing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_media::{BlockNo, PoolOffset};
+
+use super::{ENTRIES, slot_at};
+
+/// Most places: 1 MiB of DRAM, for 256 GiB of a volume.
+const PLACES_MAX: u64 = 1 << 17;
+/// Bits of a place that say which leaf it names; above them is the leaf's number by places.
+const BLOCK_BITS: u32 = 40;
+
+/// See the module's head.
+pub(crate) struct Leaves(Box<[AtomicU64]>);
+
+impl Leaves {
+    /// A table for a map of `blocks`, of which it knows nothing yet.
+    pub(crate) fn new(blocks: u64) -> Self {
+        let places = blocks.div_ceil(ENTRIES).clamp(1, PLACES_MAX).next_power_of_two();
+        Self((0..places).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// The place for the leaf of `block`, and what tells it from others that share it.
+    fn place(&self, block: u64) -> (&AtomicU64, u64) {
+        // A power of two.
+        let places = self.0.len();
+        let leaf = block / ENTRIES;
+        (&self.0[leaf as usize & (places - 1)], leaf >> places.trailing_zeros())
+    }
+
+    /// Where the entry of `block` is, if that is known here.
+    #[inline]
+    pub(crate) fn entry(&self, block: u64) -> Option<PoolOffset> {
+        let (place, tag) = self.place(block);
+        let word = place.load(Ordering::Acquire);
+        let is_known = word != 0 && word >> BLOCK_BITS == tag;
+        let leaf = BlockNo(word & ((1 << BLOCK_BITS) - 1));
+        is_known.then(|| slot_at(leaf, block % ENTRIES))
+    }
+
+    /// Notes that a walk led to the entry of `block` at `at`.
+    pub(crate) fn put(&self, block: u64, at: PoolOffset) {
+        let (place, tag) = self.place(block);
+        let leaf = at.block().0;
+        // Neither is ever larger in a pool that can be: a node lies below 2^40, and so many places
+        // are few only for a volume that has grown to 2^24 times what it was opened with.
+        if leaf >> BLOCK_BITS == 0 && tag >> (u64::BITS - BLOCK_BITS) == 0 {
+            place.store(tag << BLOCK_BITS | leaf, Ordering::Release);
+        }
+    }
+
+    /// Forgets the leaf of `block`.
+    pub(crate) fn forget(&self, block: u64) {
+        self.place(block).0.store(0, Ordering::Release);
+    }
+
+    /// Forgets all leaves.
+    pub(crate) fn forget_all(&self) {
+        self.0.iter().for_each(|place| place.store(0, Ordering::Release));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(leaf: u64, index: u64) -> PoolOffset {
+        slot_at(BlockNo(leaf), index)
+    }
+
+    #[test]
+    fn a_leaf_is_known_to_all_its_blocks_until_it_is_forgotten() {
+        let leaves = Leaves::new(10 * ENTRIES);
+        assert_eq!(leaves.0.len(), 16);
+        assert_eq!(leaves.entry(0), None);
+        leaves.put(3 * ENTRIES + 7, entry(99, 7));
+        assert_eq!(leaves.entry(3 * ENTRIES), Some(entry(99, 0)));
+        assert_eq!(leaves.entry(4 * ENTRIES - 1), Some(entry(99, 511)));
+        assert_eq!((leaves.entry(3 * ENTRIES - 1), leaves.entry(4 * ENTRIES)), (None, None));
+        leaves.put(5, entry(98, 5));
+        leaves.forget(3 * ENTRIES + 1);
+        assert_eq!((leaves.entry(3 * ENTRIES), leaves.entry(5)), (None, Some(entry(98, 5))));
+        leaves.forget_all();
+        assert_eq!(leaves.entry(5), None);
+    }
+
+    #[test]
+    fn leaves_that_share_a_place_are_not_taken_for_each_other() {
+        let leaves = Leaves::new(1);
+        assert_eq!(leaves.0.len(), 1);
+        for leaf in [0, 1, (1 << 24) - 1] {
+            leaves.put(leaf * ENTRIES, entry((1 << 40) - 1, 0));
+            assert_eq!(leaves.entry(leaf * ENTRIES), Some(entry((1 << 40) - 1, 0)));
+            assert_eq!(leaves.entry((leaf + 1) * ENTRIES), None);
+        }
+        leaves.put((1 << 24) * ENTRIES, entry(5, 0));
+        assert_eq!(leaves.entry((1 << 24) * ENTRIES), None, "its number does not fit");
+        leaves.put(0, entry(1 << 40, 0));
+        assert_eq!(leaves.entry(0), None, "nor does the node's");
+    }
+}
