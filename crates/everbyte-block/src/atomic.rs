@@ -50,7 +50,7 @@ impl<M: Medium> BlockVolume<M> {
                 Attempt::Done(epoch) => epoch,
                 Attempt::NoRoom(_) => {
                     let all = span(requests);
-                    self.checkpoint_for_room().map_err(|error| all.write_error(&error))?;
+                    self.volume().make_room().map_err(|error| all.write_error(&error))?;
                     match self.attempt_all(requests, WhenFull::Log)? {
                         Attempt::Done(epoch) => epoch,
                         Attempt::NoRoom(error) => return Err(error.into()),

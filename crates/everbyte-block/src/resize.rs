@@ -84,7 +84,7 @@ impl<M: Medium> BlockVolume<M> {
             if let Fate::Done(epoch) = plan.carry_out(self, writer)? {
                 return Ok(epoch);
             }
-            self.checkpoint_for_room()?;
+            self.volume().make_room()?;
         }
     }
 

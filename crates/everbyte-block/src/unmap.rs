@@ -166,7 +166,7 @@ impl<M: Medium> BlockVolume<M> {
         loop {
             match self.attempt_zero(part, reserve, pool_was_full)? {
                 Attempt::Done(epoch) => return Ok(epoch),
-                Attempt::LogFull => self.checkpoint_for_room()?,
+                Attempt::LogFull => self.volume().make_room()?,
                 Attempt::TooLarge => {
                     let (first, second) = part.halves();
                     self.zero_part(first, reserve)?;
@@ -174,7 +174,7 @@ impl<M: Medium> BlockVolume<M> {
                 }
                 Attempt::PoolFull => {
                     pool_was_full = true;
-                    self.checkpoint_for_room()?;
+                    self.volume().make_room()?;
                 }
             }
         }

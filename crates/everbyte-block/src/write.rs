@@ -149,7 +149,7 @@ impl<M: Medium> BlockVolume<M> {
                 }
                 Err(error) => Some(error),
             };
-            let error = error.or_else(|| self.checkpoint_for_room().err());
+            let error = error.or_else(|| self.volume().make_room().err());
             if let Some(error) = error {
                 for asked in batch {
                     *asked.outcome = Err(named(&asked.request).write_error(&error));
@@ -157,11 +157,6 @@ impl<M: Medium> BlockVolume<M> {
                 return 0;
             }
         }
-    }
-
-    /// Makes room in the log and sets retired blocks free. No lane is held.
-    pub(crate) fn checkpoint_for_room(&self) -> Result<(), WriteError> {
-        self.volume().complete(self.volume().current_epoch())
     }
 
     /// Plans and executes once. The caller holds gate and block locks.

@@ -98,7 +98,7 @@ pub(crate) struct Plan<'v, 'd> {
     allocated: Few<BlockNo>,
     structure: Option<MutexGuard<'v, ()>>,
     when_full: WhenFull,
-    /// Whether what it looks at was fetched.
+    /// Whether what it looks at was fetched, so that it may look before bytes are on their way.
     expects: bool,
 }
 

@@ -95,8 +95,7 @@ impl<'v, 'd> Plan<'v, 'd> {
             return Ok(true);
         }
         let Some(to) = self.alloc_data(volume, writer)? else { return Ok(false) };
-        writer.fill(to.offset(), piece.data);
-        self.add_sum(volume, writer, Fill { to, around: None, piece }, SlotUse::Meaningless)?;
+        self.send_whole(volume, writer, piece, to)?;
         self.change_word(writer, entry_at, old, Entry::data(to).encode());
         self.retire(block);
         Ok(true)
@@ -111,8 +110,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         piece: BlockPiece<'d>,
         to: BlockNo,
     ) -> Result<(), PlanError> {
-        writer.fill(to.offset(), piece.data);
-        self.add_sum(volume, writer, Fill { to, around: None, piece }, SlotUse::Meaningless)?;
+        self.send_whole(volume, writer, piece, to)?;
         let entry_at = self.entry_for_write(volume, writer, piece.block)?;
         let word = volume.medium().load_word(entry_at);
         if let Some(old) = map::decode(volume.medium(), word, entry_at)? {
@@ -121,6 +119,18 @@ impl<'v, 'd> Plan<'v, 'd> {
         }
         self.change_word(writer, entry_at, word, Entry::data(to).encode());
         Ok(())
+    }
+
+    /// Sends a whole block to `to`, which is new, while the rest is planned.
+    fn send_whole<M: Medium>(
+        &mut self,
+        volume: &'v BlockVolume<M>,
+        writer: &mut Writer<'_, M>,
+        piece: BlockPiece<'d>,
+        to: BlockNo,
+    ) -> Result<(), PlanError> {
+        writer.fill(to.offset(), piece.data);
+        self.add_sum(volume, writer, Fill { to, around: None, piece }, SlotUse::Meaningless)
     }
 
     /// A write over a block that is reserved and reads as zeroes. Its contents mean nothing, and

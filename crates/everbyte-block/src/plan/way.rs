@@ -13,14 +13,14 @@ use crate::map::{self, MapKind, Path, Pending};
 use crate::volume::BlockVolume;
 use crate::write::range_of;
 
-/// Most blocks whose entries are fetched ahead.
+/// Blocks of a plan up to which their entries are fetched ahead.
 const EXPECTED_MAX: u64 = 64;
 
 impl<'v> Plan<'v, '_> {
-    /// Fetches what the planning of several requests will look at: the entries of the map, whether the
+    /// Fetches what the planning of several blocks will look at: the entries of the map, whether the
     /// blocks that they name are fresh, and for those that are not what is logged of the entries. One
     /// after the other, these misses of the cache would take longer than the rest of a plan; here each
-    /// step asks for what the next one needs, for all requests. Of many blocks at once the first ones
+    /// step asks for what the next one needs, for all blocks. Of many blocks at once the first ones
     /// would be gone again when they are planned.
     pub(crate) fn expect<'r, M: Medium>(
         &mut self,
@@ -126,7 +126,10 @@ impl<'v> Plan<'v, '_> {
 impl<M: Medium> BlockVolume<M> {
     /// Finds the entry of logical block `block`, whose lock the caller holds.
     pub(crate) fn walk(&self, block: u64, pending: Option<&dyn Pending>) -> Result<Path, Corrupt> {
-        if let Some(at) = self.leaves.entry(block) {
+        // Beside bad memory, a node above that cannot be read any more is found by walking.
+        if !self.medium().has_bad()
+            && let Some(at) = self.leaves.entry(block)
+        {
             return Ok(Path::Entry(at));
         }
         let path = self.walk_seeing(block, pending, |_| {})?;

@@ -51,6 +51,53 @@ fn a_full_pool_refuses_new_blocks_and_still_overwrites_old_ones() {
 }
 
 #[test]
+fn a_full_pool_takes_back_what_lanes_took_in_advance() {
+    let pool = new_pool(2000);
+    let volume = new_volume(&pool, "v", 16 << 20, &BlockOptions { lanes: 2, ..small() });
+    let other = new_volume(&pool, "w", 16 << 20, &small());
+    // This thread's usual lane is taken, so the other one takes blocks.
+    let usual = volume.volume().join().unwrap();
+    volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
+    drop(usual);
+    volume.flush().unwrap();
+    let mut at = 0;
+    while other.write(at, &pattern(2, 4096), Fua::No).is_ok() {
+        at += 4096;
+    }
+    volume.write(4096, &pattern(3, 4096), Fua::No).unwrap();
+    assert_partition(&pool);
+}
+
+#[test]
+fn a_group_on_two_lanes_is_rolled_back_whole() {
+    let pool = new_pool(400);
+    let volume = new_volume(&pool, "v", 1 << 20, &BlockOptions { lanes: 2, ..small() });
+    volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
+    let group = volume.begin_group().unwrap();
+    group.write(0, &pattern(2, 4096)).unwrap();
+    let usual = volume.volume().join().unwrap();
+    group.write(0, &pattern(3, 4096)).unwrap();
+    drop(usual);
+    group.roll_back().unwrap();
+    // Both lanes use what they have left, and more once it is free.
+    for block in 1..200 {
+        let usual = (block % 2 == 0).then(|| volume.volume().join().unwrap());
+        volume.write(block * 4096, &pattern(block, 4096), Fua::No).unwrap();
+        drop(usual);
+        if block % 20 == 0 {
+            volume.flush().unwrap();
+        }
+    }
+    volume.flush().unwrap();
+    assert_partition(&pool);
+    for block in 0..200 {
+        let mut back = vec![0; 4096];
+        volume.read(block * 4096, &mut back).unwrap();
+        assert!(back == pattern(block.max(1), 4096), "block {block}");
+    }
+}
+
+#[test]
 fn a_checkpoint_makes_room_before_whole_blocks_are_logged() {
     let pool = new_pool(400);
     let volume = new_volume(&pool, "v", 1 << 20, &small());

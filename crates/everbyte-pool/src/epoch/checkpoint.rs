@@ -63,6 +63,22 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
+    /// Makes room for a request that found none: in the log, and by setting blocks free, those that
+    /// the epoch retired, and where few are left those that the volume's lanes took in advance. The
+    /// caller holds no lane.
+    ///
+    /// # Errors
+    /// As for `flush`.
+    pub fn make_room(&self) -> Result<(), WriteError> {
+        self.complete(self.current_epoch())?;
+        if self.shared.alloc.is_low() {
+            for lane in &self.lanes {
+                lane.lock().take_spare().for_each(|block| self.give_back(block));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the current epoch durable if it holds anything, unless a checkpoint or a group is
     /// under way.
     ///

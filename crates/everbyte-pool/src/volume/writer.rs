@@ -25,9 +25,9 @@ use crate::sync::MutexGuard;
 const ALLOC_BATCH: usize = 32;
 /// The same for nodes of maps: enough that they lie together, away from the data that is written
 /// while they are added.
-const NODES_BATCH: u64 = 64;
+const NODES_BATCH: usize = 64;
 /// Share of the pool, as a divisor, that a lane takes for nodes at most.
-const NODES_SHARE: u64 = 1024;
+const NODES_SHARE: usize = 1024;
 
 /// Why a volume cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -105,14 +105,14 @@ impl<'v, M: Medium> Writer<'v, M> {
     }
 
     /// The same for a node of a map, near others: what is kept of nodes in DRAM, and of their
-    /// addresses by the processor, lies together then.
+    /// addresses by the processor, lies together then. Data goes on where it was.
     pub fn alloc_node(&mut self) -> Option<BlockNo> {
         let lane = &mut *self.lane;
         if lane.free_for_nodes.is_empty() {
             let alloc = &self.volume.shared.alloc;
-            let want = NODES_BATCH.min(alloc.total_blocks() / NODES_SHARE);
-            if want > 0 && !alloc.is_low() {
-                let want = usize::try_from(want).unwrap_or(0);
+            let total = usize::try_from(alloc.total_blocks()).unwrap_or(usize::MAX);
+            if !alloc.is_low() {
+                let want = NODES_BATCH.min(total / NODES_SHARE);
                 alloc.alloc_batch(lane.hint, want, &mut lane.free_for_nodes);
                 lane.free_for_nodes.reverse();
             }
@@ -338,7 +338,10 @@ impl<M: Medium> Committed<'_, '_, M> {
         }
         self.0.lane.touched = true;
         let state = self.0.volume.shared.states.get(block);
-        if state.is_untouched_since(self.0.epoch()) {
+        // What a group took on another lane stays on that one's list, for a roll-back to give up.
+        let groups = self.0.lane.group_blocks.as_ref();
+        let is_ours = groups.is_none_or(|blocks| blocks.contains(&block));
+        if is_ours && state.is_untouched_since(self.0.epoch()) {
             self.0.unalloc(block);
         } else {
             self.0.lane.retired.push(block);
