@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use everbyte_pool::control::{
+use everbyte_control::{
     ControlClient, ControlError, Handler, NewVolume, PROTOCOL_VERSION, Refused, Request, Response,
     ServingStatus, serve_stream,
 };

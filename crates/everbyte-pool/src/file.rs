@@ -13,13 +13,11 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use everbyte_media::{
     BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, allocate_file, create_file,
 };
 
-use crate::control::{ControlClient, Request, Response, ServingStatus, socket_path};
 use crate::owner::Owners;
 use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
 
@@ -29,8 +27,6 @@ const BLANK_BYTES: u64 = 1 << 20;
 const ALLOCATION_STEPS: u64 = 64;
 /// No step of allocation is smaller, in bytes.
 const STEP_BYTES_MIN: u64 = 64 << 20;
-/// How long a server may take to say who it is.
-const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Why a pool's file could not be made or opened.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +61,8 @@ pub enum FileError {
         path: PathBuf,
     },
     /// Another process has the pool.
-    #[error("{}", .0)]
-    InUse(Box<InUse>),
+    #[error(transparent)]
+    InUse(#[from] InUse),
     /// The file cannot be mapped.
     #[error(transparent)]
     Media(#[from] everbyte_media::OpenError),
@@ -81,38 +77,17 @@ pub enum FileError {
 }
 
 /// Who has a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{} is in use by {}",
+    path.display(),
+    pid.map_or("another process".into(), |pid| format!("process {pid}"))
+)]
 pub struct InUse {
     /// The pool's file.
     pub path: PathBuf,
     /// The process, if that could be found out.
     pub pid: Option<u32>,
-    /// What it serves, if it is a server and answers.
-    pub serving: Option<ServingStatus>,
-}
-
-impl std::fmt::Display for InUse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let path = self.path.display();
-        let process = self.pid.map_or("another process".into(), |pid| format!("process {pid}"));
-        let Some(serving) = &self.serving else {
-            return write!(
-                f,
-                "{path} is in use by {process}, which does not answer on {}; try again, or end it",
-                socket_path(&self.path).display()
-            );
-        };
-        write!(
-            f,
-            "{path} is being served by {process} on {}; `everbyte pool` and `everbyte volume` \
-             commands reach it through {} by themselves",
-            serving.addresses.join(", "),
-            socket_path(&self.path).display()
-        )?;
-        let uris: Vec<&str> =
-            serving.exports.iter().flat_map(|e| &e.uris).map(String::as_str).collect();
-        if uris.is_empty() { Ok(()) } else { write!(f, ", clients at {}", uris.join(" ")) }
-    }
 }
 
 impl FileError {
@@ -350,23 +325,13 @@ fn lock(path: &Path, file: &File) -> Result<(), FileError> {
 fn locked(path: &Path, file: &File, result: Result<(), TryLockError>) -> Result<(), FileError> {
     match result {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(FileError::InUse(Box::new(who_has(path, file)))),
+        Err(TryLockError::WouldBlock) => Err(who_has(path, file).into()),
         Err(TryLockError::Error(error)) => Err(FileError::io("lock", path)(error)),
     }
 }
 
 fn who_has(path: &Path, file: &File) -> InUse {
-    let ask = || {
-        let mut client = ControlClient::connect(path).ok()?;
-        client.set_timeout(Some(ASK_TIME_MAX)).ok()?;
-        match client.call(Request::Exports).ok()? {
-            Response::Serving(serving) => Some(serving),
-            _ => None,
-        }
-    };
-    let serving: Option<ServingStatus> = ask();
-    let pid = serving.as_ref().map(|serving| serving.pid).or_else(|| lock_holder(file));
-    InUse { path: path.to_owned(), pid, serving }
+    InUse { path: path.to_owned(), pid: lock_holder(file) }
 }
 
 /// A process that holds a lock on `file`, if the system tells.
@@ -454,7 +419,6 @@ mod tests {
         for error in [open(&path).err(), look(&path).err(), make(&path, 1 << 20, true).err()] {
             let error = error.unwrap();
             let FileError::InUse(holder) = &error else { panic!("{error}") };
-            assert_eq!(holder.serving, None);
             if let Some(pid) = holder.pid {
                 assert_eq!(pid, std::process::id());
             }

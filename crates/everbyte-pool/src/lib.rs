@@ -9,7 +9,6 @@
 pub mod alloc;
 mod bad;
 mod check;
-pub mod control;
 mod epoch;
 pub mod file;
 pub mod format;

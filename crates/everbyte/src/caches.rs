@@ -11,11 +11,11 @@ use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::{
     Cache, CacheStats, Change, Inspection, Mode, Settings, Writer, inspect, volume_bytes,
 };
+use everbyte_control::{CacheStatus, NewCache, Refused};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
 use everbyte_policy::sim::Kind;
 use everbyte_pool::Pool;
-use everbyte_pool::control::{CacheStatus, NewCache, Refused};
 use everbyte_pool::format::VolumeKind;
 use parking_lot::Mutex;
 

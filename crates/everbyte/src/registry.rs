@@ -11,14 +11,14 @@ use std::sync::{Arc, Weak};
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::Change;
+use everbyte_control::{
+    ExportStatus, Handler, NewVolume, PoolStats, PoolStatus, Refused, Request, Response,
+    ServingStatus, VolumeStatus,
+};
 use everbyte_device::BlockDevice;
 use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped, Medium};
 use everbyte_nbd::{ExportInfo, Exports, Server};
-use everbyte_pool::control::{
-    ExportStatus, Handler, NewVolume, PoolStats, PoolStatus, Refused, Request, Response,
-    ServingStatus, VolumeStatus,
-};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{Pool, PoolError};
 use parking_lot::{Mutex, MutexGuard, RwLock};

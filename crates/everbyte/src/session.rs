@@ -8,16 +8,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use everbyte_block::owners;
+use everbyte_control::{
+    ControlClient, ControlError, Handler, Request, Response, ServingStatus, socket_path,
+};
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
-use everbyte_pool::control::{ControlClient, Handler, Request, Response};
-use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
+use everbyte_pool::file::{FileError, InUse, Sharing, inspect, open_locked};
 
 use crate::registry::Registry;
 
 /// How long to wait for a pool that another command, or a server that is starting, has.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 const BUSY_REST: Duration = Duration::from_millis(25);
+/// How long a server may take to say who it is.
+const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What a command does to a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,15 +99,15 @@ fn open(path: &Path, need: Need) -> anyhow::Result<Session> {
     loop {
         let busy = match open_local(path, need) {
             Ok(registry) => return Ok(Session::Local(Box::new(registry))),
-            Err(error @ FileError::InUse(_)) => error,
+            Err(FileError::InUse(holder)) => holder,
             Err(error) => return Err(error.into()),
         };
         // It may be a server, or one that is still recovering, or a command that is soon done.
-        if let Ok(client) = ControlClient::connect(path) {
-            return Ok(Session::Served(client));
-        }
-        if Instant::now() >= deadline {
-            return Err(busy.into());
+        match ControlClient::connect(path) {
+            Ok(client) => return Ok(Session::Served(client)),
+            Err(error @ ControlError::Untrusted { .. }) => return Err(error.into()),
+            Err(_) if Instant::now() >= deadline => return Err(Busy::found(busy).into()),
+            Err(_) => {}
         }
         std::thread::sleep(BUSY_REST);
     }
@@ -134,11 +138,67 @@ pub(crate) fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Res
     loop {
         match open() {
             Err(FileError::InUse(holder))
-                if holder.serving.is_none() && Instant::now() < deadline =>
+                if serving(&holder.path).is_none() && Instant::now() < deadline =>
             {
                 std::thread::sleep(BUSY_REST);
             }
             other => return other,
         }
+    }
+}
+
+/// What the server of the pool at `path` says of itself, if there is one and it answers.
+fn serving(path: &Path) -> Option<ServingStatus> {
+    let mut client = ControlClient::connect(path).ok()?;
+    client.set_timeout(Some(ASK_TIME_MAX)).ok()?;
+    match client.call(Request::Exports).ok()? {
+        Response::Serving(serving) => Some(serving),
+        _ => None,
+    }
+}
+
+/// A pool that somebody else has, and what is known of them.
+#[derive(Debug)]
+struct Busy {
+    holder: InUse,
+    serving: Option<ServingStatus>,
+}
+
+impl Busy {
+    fn found(holder: InUse) -> Self {
+        let serving = serving(&holder.path);
+        Self { holder, serving }
+    }
+}
+
+impl std::error::Error for Busy {}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, socket) = (self.holder.path.display(), socket_path(&self.holder.path));
+        let Some(serving) = &self.serving else {
+            let socket = socket.display();
+            let holder = &self.holder;
+            return write!(f, "{holder}, which does not answer on {socket}; try again, or end it");
+        };
+        write!(
+            f,
+            "{path} is being served by process {} on {}; `everbyte pool` and `everbyte volume` \
+             commands reach it through {} by themselves",
+            serving.pid,
+            serving.addresses.join(", "),
+            socket.display()
+        )?;
+        let uris: Vec<&str> =
+            serving.exports.iter().flat_map(|e| &e.uris).map(String::as_str).collect();
+        if uris.is_empty() { Ok(()) } else { write!(f, ", clients at {}", uris.join(" ")) }
+    }
+}
+
+/// `error` for the user: of a pool that somebody has, it says who and how to reach them.
+pub(crate) fn explained(error: FileError) -> anyhow::Error {
+    match error {
+        FileError::InUse(holder) => Busy::found(holder).into(),
+        other => other.into(),
     }
 }

@@ -1,11 +1,11 @@
 //! Pools and volumes in the words of the control protocol, which are also those of the JSON output.
 
 use everbyte_block::{Checksum, Delta, MapKind};
-use everbyte_media::{Counters, Description, Mapped};
-use everbyte_pool::control::{
+use everbyte_control::{
     CheckStatus, CheckpointStats, MediumStats, MediumStatus, ScrubPart, ScrubProblem, ServerStats,
     VolumeStatus,
 };
+use everbyte_media::{Counters, Description, Mapped};
 use everbyte_pool::{CheckReport, Pool, ScrubFinding, ScrubReport, Volume};
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =

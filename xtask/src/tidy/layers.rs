@@ -24,7 +24,7 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 16] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -43,6 +43,7 @@ const ROWS: [Row; 15] = [
     row(
         "everbyte",
         &[
+            "everbyte-control",
             "everbyte-nbd",
             "everbyte-cache",
             "everbyte-block",
@@ -58,6 +59,7 @@ const ROWS: [Row; 15] = [
     row(
         "everbyte-fuzz",
         &[
+            "everbyte-control",
             "everbyte-nbd",
             "everbyte-cache",
             "everbyte-block",
@@ -88,6 +90,7 @@ const ROWS: [Row; 15] = [
     ),
     row("everbyte-pool", &["everbyte-media", "everbyte-slots"], &["everbyte-crash"]),
     row("everbyte-crash", &["everbyte-media"], &[]),
+    row("everbyte-control", &[], &[]),
     row("everbyte-device", &[], &[]),
     row("everbyte-policy", &[], &[]),
     row("everbyte-slots", &[], &[]),

@@ -25,6 +25,6 @@ pub(crate) mod volume_list;
 pub(crate) mod volume_resize;
 
 /// The error for an answer that does not fit the request: a server of another version.
-pub(crate) fn unexpected(response: &everbyte_pool::control::Response) -> anyhow::Error {
+pub(crate) fn unexpected(response: &everbyte_control::Response) -> anyhow::Error {
     anyhow::anyhow!("the server answered something else than was asked: {response:?}")
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use everbyte_block::owners;
+use everbyte_control::{CheckStatus, Request, Response, ScrubProblem};
 use everbyte_pool::PoolError;
-use everbyte_pool::control::{CheckStatus, Request, Response, ScrubProblem};
 use everbyte_pool::file::{FileError, Repaired, repair};
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use super::pool_scrub::{describe, part};
 use super::unexpected;
 use crate::output;
 use crate::registry::Registry;
-use crate::session::{Need, Session, ask, wait_for};
+use crate::session::{Need, Session, ask, explained, wait_for};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,7 +130,7 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
             let check = CheckStatus { problems, ..CheckStatus::default() };
             return Ok(RepairStatus { dry_run, mended: Vec::new(), lost: Vec::new(), check });
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(explained(error)),
     };
     let Repaired { mended, inspected } = repaired;
     let registry = Registry::new(inspected.pool, path, inspected.medium, None, true);

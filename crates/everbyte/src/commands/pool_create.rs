@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::output;
+use crate::session::explained;
 use crate::size::{parse_size, show_size};
 
 /// Work shorter than this shows no progress.
@@ -67,7 +68,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         bar.set_length(of);
         bar.set_position(done);
-    })?;
+    })
+    .map_err(explained)?;
     bar.finish_and_clear();
     let path = args.pool.display().to_string();
     if args.json {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_pool::control::{MediumStatus, PoolStats, PoolStatus, Request, Response};
+use everbyte_control::{MediumStatus, PoolStats, PoolStatus, Request, Response};
 
 use super::unexpected;
 use super::volume_list;

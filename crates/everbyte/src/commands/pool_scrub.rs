@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use everbyte_control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::PoolError;
-use everbyte_pool::control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::file::FileError;
 use indicatif::ProgressBar;
 use serde::Serialize;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_block::owners;
+use everbyte_control::{ControlServer, Handler};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Server, Settings};
-use everbyte_pool::control::{ControlServer, Handler};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
 use everbyte_pool::{CheckpointTimer, OpenOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -24,7 +24,7 @@ use crate::backing;
 use crate::output;
 use crate::recording;
 use crate::registry::Registry;
-use crate::session::wait_for;
+use crate::session::{explained, wait_for};
 use crate::size::parse_duration;
 
 /// Exit status when a second signal cuts the shutdown short.
@@ -226,7 +226,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, only) = split_target(&args.target)?;
     let mut stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
-    let registry = Arc::new(args.open(&path, only.clone())?);
+    let registry = Arc::new(args.open(&path, only.clone()).map_err(explained)?);
     report_recovery(&registry, started.elapsed());
     let served = Serving::start(args, &path, only.as_deref(), &registry).map(|serving| {
         announce(&registry, &serving.servers);

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use everbyte_control::{NewCache, NewVolume, Request, Response};
 use everbyte_pool::LANES_DEFAULT;
-use everbyte_pool::control::{NewCache, NewVolume, Request, Response};
 
 use super::unexpected;
 use crate::backing;

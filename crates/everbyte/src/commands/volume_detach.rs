@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_pool::control::{Request, Response};
+use everbyte_control::{Request, Response};
 use serde::Serialize;
 
 use super::unexpected;

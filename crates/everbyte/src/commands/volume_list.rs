@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_pool::control::{Request, Response, VolumeStatus};
+use everbyte_control::{Request, Response, VolumeStatus};
 use serde::Serialize;
 
 use super::unexpected;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use everbyte_pool::control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
+use everbyte_control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
 use everbyte_pool::file::{CreateOptions, create};
 use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, stdout};
 
-use everbyte_pool::control::CheckStatus;
+use everbyte_control::CheckStatus;
 
 use super::ledger::Counts;
 use super::measure::Throughput;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: at most [`CONNECTIONS_MAX`] connections at once; a line has at most
 //! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`]; whatever a client sends costs
-//! nobody but its own connection anything.
+//! nobody but its own connection anything; nobody but trusted users is listened to.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
@@ -11,13 +11,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
-use super::{LINE_BYTES_MAX, ShortPath, socket_path};
+use crate::credentials::{Trusted, peer_of};
+use crate::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
 /// Connections at once; more are closed as soon as they come.
 const CONNECTIONS_MAX: usize = 16;
@@ -25,6 +27,8 @@ const CONNECTIONS_MAX: usize = 16;
 const LINE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a client may take to accept an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often a client that waits for an answer is sent a sign of life.
+const PULSE: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 16;
 /// Rest after accepting failed, so that a shortage of descriptors does not burn a processor.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -54,6 +58,7 @@ pub struct ControlServer {
 
 struct Shared {
     listener: UnixListener,
+    trusted: Trusted,
     handler: Arc<dyn Handler>,
     connections: AtomicUsize,
     stopping: AtomicBool,
@@ -68,10 +73,12 @@ impl ControlServer {
     /// too long for one.
     pub fn start(pool: &Path, handler: Arc<dyn Handler>) -> io::Result<Self> {
         let path = socket_path(pool);
+        let trusted = Trusted::for_pool(pool)?;
         let listener = listen(&path)?;
         let identity = identity(&path);
         let shared = Arc::new(Shared {
             listener,
+            trusted,
             handler,
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -165,14 +172,29 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
         return;
     }
     let spawned = std::thread::Builder::new().name("control-peer".into()).spawn(move || {
-        let Shared { handler, stopping, .. } = &*counted.0;
-        if let Err(error) = serve(&**handler, stopping, &stream) {
+        let Shared { handler, stopping, trusted, .. } = &*counted.0;
+        let served = match trusted_peer(trusted, &stream) {
+            Ok(()) => serve(&**handler, stopping, &stream),
+            Err(refused) => {
+                tracing::warn!("a control connection was refused: {refused}");
+                answer(&stream, Err(refused))
+            }
+        };
+        if let Err(error) = served {
             tracing::debug!(%error, "a control connection ended");
         }
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "no thread for a control connection");
     }
+}
+
+/// Whether the peer may give orders.
+fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<(), Refused> {
+    let peer = peer_of(stream).map_err(|error| Refused(format!("who asks is unknown: {error}")))?;
+    trusted.check_peer(&peer).map_err(|what| {
+        Refused(format!("{what}: only the server's user, the pool's owner and root may use it"))
+    })
 }
 
 /// Serves one connected stream on the calling thread until its peer has left or gone wrong.
@@ -196,11 +218,36 @@ fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> i
             Err(error) => return Err(error),
         };
         match parse(&line) {
-            Ok(request) => answer(stream, handler.handle(request))?,
+            Ok(request) => answer(stream, handle(handler, stream, request))?,
             Err(refused) => return answer(stream, Err(refused)),
         }
     }
     Ok(())
+}
+
+/// Carries out a request, and lets the client know meanwhile that somebody is at work.
+fn handle(
+    handler: &dyn Handler,
+    stream: &UnixStream,
+    request: Request,
+) -> Result<Response, Refused> {
+    std::thread::scope(|scope| {
+        // Dropped when the request is done, even if by a panic.
+        let (_at_work, done) = mpsc::channel::<()>();
+        let pulse = move || {
+            let mut stream = stream;
+            while done.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout) {
+                if stream.write_all(b" ").is_err() {
+                    // Whoever asked has gone; the request is carried out all the same.
+                    return;
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, pulse) {
+            tracing::debug!(%error, "no thread for signs of life");
+        }
+        handler.handle(request)
+    })
 }
 
 fn parse(line: &[u8]) -> Result<Request, Refused> {

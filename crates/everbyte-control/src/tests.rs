@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
 
@@ -133,4 +134,31 @@ fn a_long_path_works_and_a_long_name_is_refused() {
     grow(&mut ControlClient::connect(&pool).unwrap(), 1);
     let error = ControlServer::start(&deep.join("p".repeat(120)), Arc::new(Grower)).err().unwrap();
     assert!(error.to_string().contains("too long"), "{error}");
+}
+
+/// Answers after a while.
+struct Slow(Duration);
+
+impl Handler for Slow {
+    fn handle(&self, _: Request) -> Result<Response, Refused> {
+        std::thread::sleep(self.0);
+        Ok(Response::Grown { size_bytes: 1 })
+    }
+}
+
+#[test]
+fn a_server_at_work_is_waited_for_and_a_silent_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    // Longer than the client bears silence, and than signs of life are apart.
+    let server = ControlServer::start(&pool, Arc::new(Slow(Duration::from_secs(7)))).unwrap();
+    let mut client = ControlClient::connect(&pool).unwrap();
+    client.set_timeout(Some(Duration::from_secs(5))).unwrap();
+    grow(&mut client, 1);
+    drop(server);
+    let (near, _far) = UnixStream::pair().unwrap();
+    let mut client = ControlClient::over(near, pool);
+    client.set_timeout(Some(Duration::from_millis(50))).unwrap();
+    let error = client.call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Silent { .. }), "{error}");
 }

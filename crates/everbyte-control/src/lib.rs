@@ -5,10 +5,19 @@
 //! business of a [`Handler`] above.
 //!
 //! The protocol is one JSON object a line, first a request, then its answer, any number of times.
-//! Both carry the protocol's version. The socket is a Unix socket that only its owner may use.
-//! A client that sends anything else gets an error and loses its connection, and only that.
+//! Both carry the protocol's version. While a request is carried out the server sends a space now
+//! and then, which JSON ignores, so that a client can tell a server at work from one that hangs.
+//! A client that sends anything else than requests gets an error and loses its connection, and only
+//! that.
+//!
+//! The socket is a Unix socket that only its owner may use. Each side also asks the system who is
+//! at the other end: a server answers its own user, the pool's owner and root, and a client obeys
+//! the same three, so that nobody else can take a pool's place.
+
+#![forbid(unsafe_code)]
 
 mod client;
+mod credentials;
 mod message;
 mod server;
 

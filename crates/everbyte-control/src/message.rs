@@ -425,17 +425,17 @@ pub struct ServerStats {
 /// A request on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RequestLine {
-    pub(super) version: u32,
-    pub(super) request: Request,
+pub(crate) struct RequestLine {
+    pub(crate) version: u32,
+    pub(crate) request: Request,
 }
 
 /// An answer on the wire: either a response or an error.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ResponseLine {
-    pub(super) version: u32,
+pub(crate) struct ResponseLine {
+    pub(crate) version: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) response: Option<Response>,
+    pub(crate) response: Option<Response>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }

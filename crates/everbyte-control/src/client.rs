@@ -1,0 +1,189 @@
+//! The client's side of the control socket.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::credentials::{Trusted, peer_of};
+use crate::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use crate::{ShortPath, socket_path};
+
+/// Longest answer that is taken, in bytes: the longest list of volumes or problems is far shorter.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a server may say nothing at all. One that works sends a sign of life far more often.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long a server may take to accept a connection or a request.
+const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why a request to a server failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Nobody answers on the socket.
+    #[error("cannot reach the pool's server on {}: {source}", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Whoever listens on the socket is not to be trusted with the pool.
+    #[error(
+        "{} is not the socket of the pool's server: {what}; nothing was asked of it. A server is \
+         that of root, of the pool's owner or of you: run this command as the user who serves the \
+         pool, or find out who has put the socket there",
+        path.display()
+    )]
+    Untrusted {
+        /// The socket.
+        path: PathBuf,
+        /// Whose it is.
+        what: String,
+    },
+    /// The server has said nothing for too long; the request may still be carried out.
+    #[error(
+        "the pool's server on {} has said nothing for {} s; it may be stopped, and may still carry \
+         the request out",
+        path.display(),
+        after.as_secs()
+    )]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The connection broke before the answer came; the request may have been carried out.
+    #[error("the pool's server on {} ended before it answered: {source}", path.display())]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The answer makes no sense.
+    #[error("the answer on {} cannot be understood: {what}", path.display())]
+    Nonsense {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The server says why not.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to the server of a pool.
+#[derive(Debug)]
+pub struct ControlClient {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+    silence_max: Duration,
+}
+
+/// Connects to the socket at `path`, whose server accepts within a time.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let short = ShortPath::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Bounds connecting as well, which waits while the backlog is full.
+    set_socket_timeout(&socket, Timeout::Send, Some(ACCEPT_TIME_MAX))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(short.as_path())?)?;
+    Ok(UnixStream::from(socket))
+}
+
+impl ControlClient {
+    /// Connects to the server of the pool at `pool`.
+    ///
+    /// # Errors
+    /// `Unreachable`; `Untrusted`, if the socket or the process behind it belongs to a user who is
+    /// neither root nor the pool's owner nor the caller.
+    pub fn connect(pool: &Path) -> Result<Self, ControlError> {
+        let path = socket_path(pool);
+        let unreachable = |source| ControlError::Unreachable { path: path.clone(), source };
+        let untrusted = |what| ControlError::Untrusted { path: path.clone(), what };
+        let trusted = Trusted::for_pool(pool).map_err(unreachable)?;
+        trusted.check_owner(&path).map_err(unreachable)?.map_err(untrusted)?;
+        let stream = connect(&path).map_err(unreachable)?;
+        let peer = peer_of(&stream).map_err(unreachable)?;
+        trusted.check_peer(&peer).map_err(untrusted)?;
+        let mut client = Self::over(stream, path);
+        client.set_timeout(Some(SILENCE_MAX))?;
+        Ok(client)
+    }
+
+    /// Speaks over a stream that is connected to a server already; `path` names it in errors. There
+    /// is no time limit unless [`ControlClient::set_timeout`] sets one.
+    #[must_use]
+    pub fn over(stream: UnixStream, path: PathBuf) -> Self {
+        Self { path, stream: BufReader::new(stream), silence_max: Duration::MAX }
+    }
+
+    /// Bounds how long the server may be silent while it is asked something: 30 s after
+    /// [`ControlClient::connect`]; `None` waits for ever. An answer may take longer than that, for
+    /// a server at work is not silent.
+    ///
+    /// # Errors
+    /// `Unreachable` if the system refuses.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ControlError> {
+        self.silence_max = timeout.unwrap_or(Duration::MAX);
+        self.stream
+            .get_ref()
+            .set_read_timeout(timeout)
+            .map_err(|source| ControlError::Unreachable { path: self.path.clone(), source })
+    }
+
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// `Refused` if the server will not or cannot do it; `Silent`, `Broken` and `Nonsense`, after
+    /// which the connection is of no further use.
+    pub fn call(&mut self, request: Request) -> Result<Response, ControlError> {
+        let nonsense =
+            |path: &Path, what: String| ControlError::Nonsense { path: path.into(), what };
+        let message = RequestLine { version: PROTOCOL_VERSION, request };
+        let mut line =
+            serde_json::to_vec(&message).map_err(|e| nonsense(&self.path, e.to_string()))?;
+        line.push(b'\n');
+        let answer = self.exchange(&line).map_err(|source| self.broken(source))?;
+        let answer: ResponseLine =
+            serde_json::from_slice(&answer).map_err(|e| nonsense(&self.path, e.to_string()))?;
+        match (answer.response, answer.error) {
+            (_, Some(error)) => Err(ControlError::Refused(error)),
+            (Some(response), None) => Ok(response),
+            (None, None) => {
+                let version = answer.version;
+                Err(nonsense(
+                    &self.path,
+                    format!("it is empty; the server speaks version {version}"),
+                ))
+            }
+        }
+    }
+
+    fn broken(&self, source: io::Error) -> ControlError {
+        let path = self.path.clone();
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ControlError::Silent { path, after: self.silence_max }
+            }
+            _ => ControlError::Broken { path, source },
+        }
+    }
+
+    fn exchange(&mut self, line: &[u8]) -> io::Result<Vec<u8>> {
+        self.stream.get_ref().write_all(line)?;
+        let mut answer = Vec::new();
+        self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut answer)?;
+        if answer.last() != Some(&b'\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,107 @@
+//! Who may be at the other end of a control socket.
+//!
+//! Three users are trusted: the one who runs this process, root, and the owner of the pool. Anybody
+//! can bind a socket in a directory that everybody can write to, and lock a file that everybody can
+//! read; what tells a pool's server from such a one is the user that the kernel says it runs as.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+/// The process at the other end of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Peer {
+    pid: i32,
+    uid: u32,
+}
+
+/// The users who may speak for a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Trusted {
+    own: u32,
+    pool_owner: u32,
+}
+
+/// The process that connected to `stream`, or listened when `stream` was connected.
+pub(crate) fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
+    let peer = socket_peercred(stream)?;
+    Ok(Peer { pid: peer.pid.as_raw_pid(), uid: peer.uid.as_raw() })
+}
+
+impl Trusted {
+    /// For the pool at `pool`. A pool that is not there has no owner to be trusted.
+    pub(crate) fn for_pool(pool: &Path) -> io::Result<Self> {
+        let own = geteuid().as_raw();
+        match fs::metadata(pool) {
+            Ok(found) => Ok(Self { own, pool_owner: found.uid() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { own, pool_owner: own })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn includes(self, uid: u32) -> bool {
+        uid == 0 || uid == self.own || uid == self.pool_owner
+    }
+
+    /// Whether `peer` may be obeyed; if not, who it is.
+    pub(crate) fn check_peer(self, peer: &Peer) -> Result<(), String> {
+        if self.includes(peer.uid) {
+            return Ok(());
+        }
+        Err(format!(
+            "process {} there runs as user {}, and the pool belongs to user {}",
+            peer.pid, peer.uid, self.pool_owner
+        ))
+    }
+
+    /// Whether the socket at `path` was made by somebody to be trusted; if not, by whom.
+    ///
+    /// # Errors
+    /// The system's, such as that there is no such socket.
+    pub(crate) fn check_owner(self, path: &Path) -> io::Result<Result<(), String>> {
+        let owner = fs::symlink_metadata(path)?.uid();
+        let pool_owner = self.pool_owner;
+        Ok(if self.includes(owner) {
+            Ok(())
+        } else {
+            Err(format!("it belongs to user {owner}, and the pool to user {pool_owner}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_user_the_owner_and_root_are_trusted() {
+        let trusted = Trusted { own: 1000, pool_owner: 1001 };
+        for (uid, is_trusted) in [(0, true), (1000, true), (1001, true), (1002, false)] {
+            let checked = trusted.check_peer(&Peer { pid: 77, uid });
+            assert_eq!(checked.is_ok(), is_trusted, "{uid}");
+            if let Err(what) = checked {
+                assert!(what.contains("process 77") && what.contains("1002"), "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = geteuid().as_raw();
+        let trusted = Trusted { own, pool_owner: own };
+        assert!(trusted.check_owner(&folder.path().join("none")).is_err());
+        trusted.check_owner(folder.path()).unwrap().unwrap();
+        let stranger = Trusted { own: own + 1, pool_owner: own + 2 };
+        let checked = stranger.check_owner(folder.path()).unwrap();
+        // Root is trusted by everybody.
+        assert_eq!(checked.is_ok(), own == 0);
+    }
+}
