@@ -3,15 +3,13 @@
 //! Writes that share no block are one commit of the log. Writes that go over each other are a
 //! group, which begins and ends with a checkpoint.
 
-use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest,
-};
+use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Fua, WriteRequest};
 use everbyte_media::Medium;
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{GroupError, WriteError};
 
 use crate::group::GroupWriteError;
-use crate::plan::{Fate, Plan, PlanError, WhenFull};
+use crate::plan::{Approach, Fate, Plan, PlanError, WhenFull};
 use crate::volume::{BlockVolume, RequestRange};
 use crate::write::{disjoint_prefix, named, range_of};
 
@@ -19,8 +17,12 @@ use crate::write::{disjoint_prefix, named, range_of};
 enum Attempt {
     /// Done, in this epoch.
     Done(u64),
-    /// A checkpoint may make room in the log or free blocks.
-    NoRoom(DeviceError),
+    /// The log has no room now, but has after a checkpoint.
+    LogFull,
+    /// The log never has room for so much at once.
+    TooLarge,
+    /// The pool has no free block for this request; a checkpoint may free some.
+    PoolFull(RequestRange),
 }
 
 impl<M: Medium> AtomicWrites for BlockVolume<M> {
@@ -46,17 +48,7 @@ impl<M: Medium> BlockVolume<M> {
         let epoch = {
             let _gate = self.volume().enter();
             let _blocks = self.locks.write(requests.iter().map(range_of));
-            match self.attempt_all(requests, WhenFull::Checkpoint)? {
-                Attempt::Done(epoch) => epoch,
-                Attempt::NoRoom(_) => {
-                    let all = span(requests);
-                    self.volume().make_room().map_err(|error| all.write_error(&error))?;
-                    match self.attempt_all(requests, WhenFull::Log)? {
-                        Attempt::Done(epoch) => epoch,
-                        Attempt::NoRoom(error) => return Err(error.into()),
-                    }
-                }
-            }
+            self.write_all_locked(requests)?
         };
         if requests.iter().any(|request| request.fua == Fua::Yes) {
             let done = self.volume().complete(epoch);
@@ -65,15 +57,37 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
+    /// The same, under gate and block locks that the caller holds. Returns the epoch.
+    fn write_all_locked(&self, requests: &[WriteRequest<'_>]) -> Result<u64, AtomicWriteError> {
+        let mut approach = Approach::default();
+        loop {
+            match self.attempt_all(requests, approach)? {
+                Attempt::Done(epoch) => return Ok(epoch),
+                Attempt::TooLarge => {
+                    let what = "the volume's log";
+                    approach =
+                        approach.with_less_log().ok_or(AtomicWriteError::TooLarge { what })?;
+                    continue;
+                }
+                Attempt::PoolFull(request) if approach.when_full == WhenFull::Log => {
+                    return Err(request.no_space().into());
+                }
+                Attempt::PoolFull(_) => approach.when_full = WhenFull::Log,
+                Attempt::LogFull => {}
+            }
+            self.volume().make_room().map_err(|error| span(requests).write_error(&error))?;
+        }
+    }
+
     /// Plans and executes once. The caller holds gate and block locks.
     fn attempt_all(
         &self,
         requests: &[WriteRequest<'_>],
-        when_full: WhenFull,
+        approach: Approach,
     ) -> Result<Attempt, AtomicWriteError> {
         let all = span(requests);
         let mut writer = self.volume().join().map_err(|error| all.write_error(&error))?;
-        let mut plan = Plan::new(when_full);
+        let mut plan = Plan::new(approach);
         plan.expect(self, &writer, requests.iter());
         for request in requests {
             let named = named(request);
@@ -84,7 +98,7 @@ impl<M: Medium> BlockVolume<M> {
                 Ok(Ok(())) => continue,
                 Ok(Err(PlanError::NoSpace)) => {
                     plan.abandon(&mut writer);
-                    return Ok(Attempt::NoRoom(named.no_space()));
+                    return Ok(Attempt::PoolFull(named));
                 }
                 Ok(Err(PlanError::Corrupt(corrupt))) => self.corrupt(named, &corrupt),
                 Ok(Err(PlanError::Lost(unsound))) => self.unsound(named, &unsound),
@@ -96,8 +110,8 @@ impl<M: Medium> BlockVolume<M> {
         }
         match plan.carry_out(self, writer).map_err(|error| all.write_error(&error))? {
             Fate::Done(epoch) => Ok(Attempt::Done(epoch)),
-            Fate::LogFull => Ok(Attempt::NoRoom(all.no_space())),
-            Fate::TooLarge => Err(AtomicWriteError::TooLarge { what: "the volume's log" }),
+            Fate::LogFull => Ok(Attempt::LogFull),
+            Fate::TooLarge => Ok(Attempt::TooLarge),
         }
     }
 

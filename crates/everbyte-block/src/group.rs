@@ -6,6 +6,7 @@ use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Group, GroupError, WriteError};
 
 use crate::locks::BlockRange;
+use crate::plan::{Approach, Translation};
 use crate::volume::BlockVolume;
 use crate::write::{Asked, Attempt};
 
@@ -56,7 +57,15 @@ impl<M: Medium> BlockGroup<'_, M> {
         volume.check_write(offset, data.len() as u64)?;
         let _blocks = volume.locks.write([BlockRange::of_bytes(offset, data.len() as u64)]);
         let mut outcome = Ok(());
-        match volume.attempt(&mut [Asked { request, outcome: &mut outcome }], true)? {
+        let mut attempt = |translation| {
+            let approach = Approach { translation, ..Approach::AT_ONCE };
+            volume.attempt(&mut [Asked { request, outcome: &mut outcome }], approach)
+        };
+        let attempted = match attempt(Translation::Cheapest)? {
+            Attempt::LogFull | Attempt::TooLarge => attempt(Translation::LeastLog)?,
+            attempted => attempted,
+        };
+        match attempted {
             Attempt::Done(_) => match outcome {
                 Err(DeviceError::NoSpace { .. }) => {
                     Err(GroupError::TooLarge { what: "the pool has no free blocks left" }.into())

@@ -10,7 +10,7 @@ use everbyte_pool::format::{Entry, encode_word};
 use everbyte_pool::{BlockRun, Corrupt, PoolError, WriteError};
 
 use crate::map::{self, MapKind};
-use crate::plan::{Fate, Plan, WhenFull};
+use crate::plan::{Approach, Fate, Plan};
 use crate::volume::BlockVolume;
 
 impl<M: Medium> BlockVolume<M> {
@@ -60,7 +60,7 @@ impl<M: Medium> BlockVolume<M> {
     fn change_size(&self, old: u64, new: u64, fresh: Option<BlockRun>) -> Result<u64, PoolError> {
         loop {
             let mut writer = self.volume().join()?;
-            let mut plan = Plan::new(WhenFull::Log);
+            let mut plan = Plan::new(Approach::AT_ONCE);
             if self.map_kind() == MapKind::Direct {
                 let root_at = self.volume().root_at();
                 let root = map::load_entry(self.medium(), root_at)?.ok_or_else(|| {

@@ -13,7 +13,7 @@ use everbyte_pool::{Corrupt, PoolError, WriteError};
 use crate::checksum::Unsound;
 use crate::locks::BlockRange;
 use crate::map::{self, ENTRIES, MapKind};
-use crate::plan::{Fate, Plan, PlanError, WhenFull};
+use crate::plan::{Approach, Fate, Plan, PlanError};
 use crate::volume::{BlockVolume, RequestRange};
 
 const LEAF_BYTES: u64 = ENTRIES * BLOCK_U64;
@@ -163,15 +163,19 @@ impl<M: Medium> BlockVolume<M> {
     /// Zeroes one part under locks that the caller holds. Returns its epoch.
     fn zero_part(&self, part: LeafPart, reserve: bool) -> Result<u64, ZeroError> {
         let mut pool_was_full = false;
+        let mut approach = Approach::AT_ONCE;
         loop {
-            match self.attempt_zero(part, reserve, pool_was_full)? {
+            match self.attempt_zero(part, reserve, approach, pool_was_full)? {
                 Attempt::Done(epoch) => return Ok(epoch),
                 Attempt::LogFull => self.volume().make_room()?,
-                Attempt::TooLarge => {
-                    let (first, second) = part.halves();
-                    self.zero_part(first, reserve)?;
-                    return self.zero_part(second, reserve);
-                }
+                Attempt::TooLarge => match approach.with_less_log() {
+                    Some(less) => approach = less,
+                    None => {
+                        let (first, second) = part.halves();
+                        self.zero_part(first, reserve)?;
+                        return self.zero_part(second, reserve);
+                    }
+                },
                 Attempt::PoolFull => {
                     pool_was_full = true;
                     self.volume().make_room()?;
@@ -184,10 +188,11 @@ impl<M: Medium> BlockVolume<M> {
         &self,
         part: LeafPart,
         reserve: bool,
+        approach: Approach,
         pool_was_full: bool,
     ) -> Result<Attempt, ZeroError> {
         let mut writer = self.volume().join()?;
-        let mut plan = Plan::new(WhenFull::Log);
+        let mut plan = Plan::new(approach);
         let planned = if part.is_whole_leaf() && !reserve && self.map_kind() == MapKind::Radix {
             self.plan_leaf(&mut plan, &writer, part)
         } else {

@@ -30,7 +30,7 @@ pub struct BlockOptions {
     /// What is kept of every block, to notice when it is not what was stored.
     pub checksum: Checksum,
     /// Share of a block, in percent, from which on a block is replaced instead of logged: 0
-    /// always, 101 and more never.
+    /// always, 101 and more never but where the log has no room for the lines.
     pub threshold_percent: u32,
     /// Bytes of log over all lanes; `None` for a size that suits the volume's.
     pub log_bytes: Option<u64>,

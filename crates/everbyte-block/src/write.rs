@@ -3,7 +3,9 @@
 //! The order of a batch: block locks, then the epoch, then the plan; then records and fills, one
 //! fence, and the stores in place (`Plan::execute`). Where the log or the pool has no room the
 //! epoch is left before a checkpoint is waited for, and everything is planned again, because the
-//! old plan's compared and logged state may be stale.
+//! old plan's compared and logged state may be stale. What no half of a lane has room for is planned
+//! again with every block replaced, which takes a word of the log for a block; only if the pool has
+//! too few free blocks for that, or the request has too many, is it written in parts.
 //!
 //! The short path (one block, FUA), with no checkpoint: a few lines are written to the log, fenced,
 //! and then stored in place, and a crash redoes them; more of a block, or a hole, is filled as a
@@ -21,7 +23,7 @@ use smallvec::SmallVec;
 use crate::checksum;
 use crate::locks::BlockRange;
 use crate::map::{self, Path};
-use crate::plan::{BlockPiece, Fate, Plan, PlanError, WhenFull, fill_block_from, pieces};
+use crate::plan::{Approach, BlockPiece, Fate, Plan, PlanError, WhenFull, fill_block_from, pieces};
 use crate::volume::{BlockVolume, RequestRange};
 
 /// Outcome of one request.
@@ -137,14 +139,20 @@ impl<M: Medium> BlockVolume<M> {
 
     /// The same, under gate and block locks that the caller holds.
     fn write_locked(&self, batch: &mut [Asked<'_, '_>]) -> u64 {
-        let mut pool_was_full = false;
+        let mut approach = Approach::default();
         loop {
-            let error = match self.attempt(batch, pool_was_full) {
+            let error = match self.attempt(batch, approach) {
                 Ok(Attempt::Done(epoch)) => return epoch,
-                Ok(Attempt::TooLarge) => return self.write_parts(batch),
+                Ok(Attempt::TooLarge) => match approach.with_less_log() {
+                    Some(less) => {
+                        approach = less;
+                        continue;
+                    }
+                    None => return self.write_parts(batch),
+                },
                 Ok(Attempt::LogFull) => None,
                 Ok(Attempt::PoolFull) => {
-                    pool_was_full = true;
+                    approach.when_full = WhenFull::Log;
                     None
                 }
                 Err(error) => Some(error),
@@ -163,11 +171,10 @@ impl<M: Medium> BlockVolume<M> {
     pub(crate) fn attempt(
         &self,
         batch: &mut [Asked<'_, '_>],
-        pool_was_full: bool,
+        approach: Approach,
     ) -> Result<Attempt, WriteError> {
         let mut writer = self.volume().join()?;
-        let when_full = if pool_was_full { WhenFull::Log } else { WhenFull::Checkpoint };
-        let mut plan = Plan::new(when_full);
+        let mut plan = Plan::new(approach);
         plan.expect(self, &writer, batch.iter().map(|asked| &asked.request));
         for Asked { request, outcome } in batch {
             let named = named(request);
@@ -178,7 +185,7 @@ impl<M: Medium> BlockVolume<M> {
             let planned = plan.add_request(self, &mut writer, request.offset, request.data);
             **outcome = match planned {
                 Ok(()) => Ok(()),
-                Err(PlanError::NoSpace) if !pool_was_full => {
+                Err(PlanError::NoSpace) if approach.when_full == WhenFull::Checkpoint => {
                     plan.abandon(&mut writer);
                     return Ok(Attempt::PoolFull);
                 }
@@ -188,15 +195,20 @@ impl<M: Medium> BlockVolume<M> {
                 Err(PlanError::Write(error)) => return Err(error),
             };
         }
-        Ok(match plan.carry_out(self, writer)? {
+        let mut fate = plan.carry_out(self, writer)?;
+        if planted(Bug::StalePlan) && matches!(fate, Fate::LogFull) {
+            self.volume().make_room()?;
+            fate = plan.carry_out(self, self.volume().join()?)?;
+        }
+        Ok(match fate {
             Fate::Done(epoch) => Attempt::Done(epoch),
             Fate::LogFull => Attempt::LogFull,
             Fate::TooLarge => Attempt::TooLarge,
         })
     }
 
-    /// Writes what does not fit in the log at once in parts: requests one by one, and a single
-    /// request block by block. The caller holds gate and block locks.
+    /// Writes what does not fit in the log at once, even if every block is replaced that the pool has
+    /// a new one for, in parts: requests one by one, and a single request block by block. The caller holds gate and block locks.
     fn write_parts(&self, batch: &mut [Asked<'_, '_>]) -> u64 {
         if let [Asked { request, outcome }] = batch {
             let mut epoch = 0;

@@ -70,6 +70,8 @@ pub enum Bug {
     UnlinkedLeafKnown,
     /// A logged line is logged again in the same epoch, with bytes that are not the oldest.
     LoggedTwice,
+    /// A plan that found the log full is carried out after the checkpoint as it is.
+    StalePlan,
 }
 
 #[cfg(feature = "planted-bugs")]

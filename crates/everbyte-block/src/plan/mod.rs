@@ -97,7 +97,7 @@ pub(crate) struct Plan<'v, 'd> {
     retired: Few<BlockNo>,
     allocated: Few<BlockNo>,
     structure: Option<MutexGuard<'v, ()>>,
-    when_full: WhenFull,
+    approach: Approach,
     /// Whether what it looks at was fetched, so that it may look before bytes are on their way.
     expects: bool,
 }
@@ -108,10 +108,41 @@ impl Pending for Few<WordChange> {
     }
 }
 
+/// How a plan is made. The default is what is tried first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Approach {
+    pub(crate) when_full: WhenFull,
+    pub(crate) translation: Translation,
+}
+
+impl Approach {
+    /// For a caller that cannot wait for a checkpoint, or has waited for one.
+    pub(crate) const AT_ONCE: Self =
+        Self { when_full: WhenFull::Log, translation: Translation::Cheapest };
+
+    /// The same with as little log as there can be. `None` if it is that already.
+    pub(crate) fn with_less_log(self) -> Option<Self> {
+        let less = Self { translation: Translation::LeastLog, ..self };
+        (self.translation == Translation::Cheapest).then_some(less)
+    }
+}
+
+/// How a plan changes bytes of a block that must outlive an undo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Translation {
+    /// Logs lines or replaces the block, whichever the threshold says.
+    #[default]
+    Cheapest,
+    /// Replaces every block that it would have to log lines of, so that a block takes one word of
+    /// the log.
+    LeastLog,
+}
+
 /// What a plan does where a block is better replaced, and the pool has none for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum WhenFull {
-    /// Asks for a checkpoint, if that frees enough to be worth it.
+    /// Asks for a checkpoint, if that frees enough to be worth it, or the log has no room for lines.
+    #[default]
     Checkpoint,
     /// Logs the lines.
     Log,
@@ -136,7 +167,7 @@ pub(crate) enum Fate {
 struct Mark([usize; 9]);
 
 impl<'v, 'd> Plan<'v, 'd> {
-    pub(crate) fn new(when_full: WhenFull) -> Self {
+    pub(crate) fn new(approach: Approach) -> Self {
         Self {
             words: Few::new(),
             links: Few::new(),
@@ -148,7 +179,7 @@ impl<'v, 'd> Plan<'v, 'd> {
             retired: Few::new(),
             allocated: Few::new(),
             structure: None,
-            when_full,
+            approach,
             expects: false,
         }
     }

@@ -8,7 +8,9 @@ use everbyte_pool::format::Entry;
 use everbyte_pool::plant::{Bug, planted};
 
 use super::piece::{BlockPiece, pieces};
-use super::{Fill, PlacedStore, Plan, PlanError, RETIRED_WORTH, WhenFull, WordChange, ZEROES};
+use super::{
+    Fill, PlacedStore, Plan, PlanError, RETIRED_WORTH, Translation, WhenFull, WordChange, ZEROES,
+};
 use crate::checksum;
 use crate::map::{self, Path};
 use crate::volume::BlockVolume;
@@ -208,16 +210,18 @@ impl<'v, 'd> Plan<'v, 'd> {
             return Ok(());
         }
         let logged = writer.logged(block);
-        if volume.threshold().replaces_in(writer.epoch(), changed, logged) {
+        let to_log = changed.without(logged);
+        if self.replaces(volume, writer.epoch(), changed, logged) {
             if let Some(to) = self.alloc_data(volume, writer)? {
                 let fill = Fill { to, around: Some(block), piece };
                 return self.add_new_block(volume, writer, fill, (entry_at, old), block);
             }
-            if self.when_full == WhenFull::Checkpoint && writer.retired_blocks() >= RETIRED_WORTH {
+            let is_worth_it = writer.retired_blocks() >= RETIRED_WORTH;
+            if self.approach.when_full == WhenFull::Checkpoint && (is_worth_it || self.saves_log())
+            {
                 return Err(PlanError::NoSpace);
             }
         }
-        let to_log = changed.without(logged);
         if !to_log.is_empty() {
             if volume.turns_out_bad(block, piece) {
                 return self.add_over_bad(volume, writer, piece, (entry_at, old), block);
@@ -226,6 +230,24 @@ impl<'v, 'd> Plan<'v, 'd> {
         }
         self.store_lines(piece, block, changed);
         self.add_sum(volume, writer, in_place, SlotUse::Undone)
+    }
+
+    /// Whether a block of which `changed` are to change is to be replaced.
+    fn replaces<M: Medium>(
+        &self,
+        volume: &BlockVolume<M>,
+        epoch: u64,
+        changed: LineMask,
+        logged: LineMask,
+    ) -> bool {
+        if self.saves_log() {
+            return !changed.without(logged).is_empty();
+        }
+        volume.threshold().replaces_in(epoch, changed, logged)
+    }
+
+    fn saves_log(&self) -> bool {
+        self.approach.translation == Translation::LeastLog
     }
 
     /// A write over a block in bad memory: the block is replaced if all of it is written. It goes to

@@ -8,6 +8,7 @@ mod checksum;
 mod counters;
 mod damage;
 mod fading;
+mod large;
 mod lifecycle;
 mod media;
 mod repair;

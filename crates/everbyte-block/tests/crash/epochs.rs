@@ -169,13 +169,46 @@ fn a_full_log() {
         let steps = fill.iter().cloned().chain(last).collect();
         cases.push(never_replaced(Case::new(name, steps)));
     }
-    let mut larger = never_replaced(Case::new(
-        "a request larger than the log",
-        vec![write(b(MAPPED + 7), 65), write(b(MAPPED), 4 * 4096 + 9), Step::Flush],
-    ));
-    larger.in_parts = true;
-    cases.push(larger);
     explore::all(&explore::broad(), cases);
+}
+
+/// What is larger than the log when its lines are logged is whole all the same, as long as there are
+/// free blocks.
+#[test]
+fn requests_larger_than_the_log() {
+    let larger = || Step::Write(touch(b(MAPPED) + 9, 14 * 4096, 200));
+    let requests = [
+        ("a write", vec![write(b(MAPPED + 7), 65), larger(), Step::Flush]),
+        ("a write with FUA", vec![Step::Write(touch(b(MAPPED) + 9, 14 * 4096, 200).fua())]),
+        ("onto a full log", vec![Step::Write(touch(b(MAPPED), 4 * 4096, 64)), larger()]),
+        ("around a checkpoint", vec![larger(), Step::Flush, larger(), Step::Kill, larger()]),
+        ("as one", vec![Step::Atomic(vec![touch(b(MAPPED), 14 * 4096, 200), w(b(HOLE + 7), 9)])]),
+        ("a group", vec![Step::Group(vec![touch(b(MAPPED), 14 * 4096, 200)], End::Commit)]),
+    ];
+    let mut cases = Vec::new();
+    for (name, steps) in requests {
+        for threshold_percent in [50, 101] {
+            let name = format!("{name}, threshold {threshold_percent}");
+            cases.push(Case::new(name, steps.clone()).setup(|setup| {
+                setup.mapped = 15;
+                setup.options.threshold_percent = threshold_percent;
+            }));
+        }
+    }
+    explore::all(&explore::broad(), cases);
+}
+
+/// Without free blocks a request that is larger than the log is written in parts, each of them whole.
+#[test]
+fn requests_larger_than_log_and_pool() {
+    // Superblocks and table 6, log 8, one node, probe 4, mapped 8, reserved 2.
+    let mut case = Case::new(
+        "a request in parts",
+        vec![write(b(MAPPED + 7), 65), write(b(MAPPED), 6 * 4096 + 9), Step::Flush],
+    )
+    .setup(|setup| setup.pool_blocks = 29);
+    case.may_fill = true;
+    explore::all(&explore::broad(), [case]);
 }
 
 #[test]
@@ -252,7 +285,6 @@ fn several_writes_as_one() {
         }
     }
     let touches = |block| touch(b(MAPPED + block), 4096, 128);
-    // The log has room for seven of these at once.
     for (name, blocks) in [("beyond a full log", 0..5), ("too large", 0..8)] {
         let steps = vec![
             Step::Batch((5..8).map(touches).collect()),
@@ -260,11 +292,20 @@ fn several_writes_as_one() {
             write(b(MAPPED), 9),
             Step::Flush,
         ];
-        let mut case = Case::new(name, steps).setup(|setup| setup.options.threshold_percent = 101);
-        case.may_fill = true;
-        cases.push(case);
+        cases.push(too_large_for_log_and_pool(name, steps));
     }
     explore::all(&explore::broad(), cases);
+}
+
+/// A case in which the log has room for the lines of seven blocks, and the pool no other blocks.
+fn too_large_for_log_and_pool(name: &str, steps: Vec<Step>) -> Case {
+    let mut case = Case::new(name, steps).setup(|setup| {
+        // Superblocks and table 6, log 8, one node, probe 4, mapped 8, reserved 2.
+        setup.pool_blocks = 29;
+        setup.options.threshold_percent = 101;
+    });
+    case.may_fill = true;
+    case
 }
 
 #[test]
@@ -287,10 +328,7 @@ fn groups() {
     for end in [End::Commit, End::RollBack] {
         let large = (0..8).map(touches).collect();
         let steps = vec![Step::Group(large, end), write(b(MAPPED), 9), Step::Flush];
-        let mut case = Case::new(format!("too large, {end:?}"), steps)
-            .setup(|setup| setup.options.threshold_percent = 101);
-        case.may_fill = true;
-        cases.push(case);
+        cases.push(too_large_for_log_and_pool(&format!("too large, {end:?}"), steps));
     }
     let again = vec![
         Step::Group(mixed.clone(), End::RollBack),

@@ -21,6 +21,13 @@ use crate::content::{BLOCK, Content};
 use crate::steps::{Case, End, Step, W};
 
 const LEAF_BYTES: u64 = 512 * BLOCK;
+const LINE_BYTES: u64 = 64;
+/// Log that a block takes whose lines are all logged.
+const BLOCK_LOG_BYTES: u64 = BLOCK + LINE_BYTES;
+/// Log that a block takes which is replaced.
+const WORD_LOG_BYTES: u64 = 16;
+/// Nodes that a map may need besides, and links of them that are logged, at most.
+const NODES: u64 = 8;
 
 /// Acceptable contents by volume; `None` stands for "no such volume".
 pub(crate) type Contents = BTreeMap<&'static str, Vec<Option<Content>>>;
@@ -246,6 +253,7 @@ impl<'a> History<'a> {
                 fua: if write.fua { Fua::Yes } else { Fua::No },
             })
             .collect();
+        let in_parts = self.may_be_in_parts(name, &requests);
         let (outcomes, completed) = self.watch(name, |volume| match requests[..] {
             [one] => vec![volume.write(one.offset, one.data, one.fua)],
             _ => volume.write_batch(&requests),
@@ -269,7 +277,7 @@ impl<'a> History<'a> {
         }
         if completed {
             inside.extend((0..=fua_count).map(|count| apply(&now, true, count)));
-            if self.case.in_parts {
+            if in_parts {
                 inside.extend(prefixes(&now, &done));
             }
         }
@@ -309,6 +317,20 @@ impl<'a> History<'a> {
             (Fua::No, false) => (Vec::new(), self.tracks[name].durable.clone()),
         };
         self.end(name, &begun, inside, durable, after);
+    }
+
+    /// Whether requests are so many blocks that the log has no room for their lines, nor the pool for
+    /// new blocks instead: only then may a crash leave the first blocks of them.
+    fn may_be_in_parts(&self, name: &str, requests: &[WriteRequest<'_>]) -> bool {
+        let blocks: u64 = requests
+            .iter()
+            .map(|r| (r.offset + r.data.len() as u64).div_ceil(BLOCK) - r.offset / BLOCK)
+            .sum();
+        let half_bytes = self.volume(name).volume().log_half_bytes();
+        let has_room_for_lines = blocks * BLOCK_LOG_BYTES + NODES * LINE_BYTES <= half_bytes;
+        let has_room_for_words = (blocks + NODES) * WORD_LOG_BYTES + LINE_BYTES <= half_bytes;
+        let free = self.open.pool.info().free_bytes / BLOCK;
+        !(has_room_for_lines || has_room_for_words && blocks + NODES <= free)
     }
 
     fn succeeded(&self, outcome: &Result<(), DeviceError>) -> bool {

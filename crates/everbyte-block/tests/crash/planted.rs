@@ -6,7 +6,7 @@ use everbyte_crash::{Explorer, ReplayError};
 use everbyte_pool::plant::{Bug, plant};
 
 use crate::explore;
-use crate::steps::{Case, End, HOLE, MAPPED, Step, W, b, w, w2};
+use crate::steps::{Case, End, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
 /// Switches a bug on until dropped, also by a panic.
 struct Planted;
@@ -228,6 +228,19 @@ fn older_blocks_refilled() {
     let case = Case::new("refilled", steps).setup(|setup| setup.options.delta = Delta::Off);
     let explorer = Explorer { nested_depth: 0, ..explore::broad() };
     caught_case(&explorer, Bug::OlderBlocksRefilled, &case);
+}
+
+/// What was logged before the checkpoint that makes room is not logged after it.
+#[test]
+fn stale_plan() {
+    let steps = vec![
+        in_place(),
+        Step::Batch((1..7).map(|block| touch(b(MAPPED + block), 4096, 128)).collect()),
+        Step::Batch(vec![w2(b(MAPPED), 65), touch(b(MAPPED + 7), 4096, 64)]),
+    ];
+    let case = Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101);
+    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
+    caught_case(&explorer, Bug::StalePlan, &case);
 }
 
 #[test]

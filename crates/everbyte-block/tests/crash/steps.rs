@@ -166,14 +166,12 @@ pub(crate) struct Case {
     pub(crate) probe: bool,
     /// Whether requests may fail for lack of space.
     pub(crate) may_fill: bool,
-    /// Whether requests may be larger than the log, so that they are durable block by block.
-    pub(crate) in_parts: bool,
 }
 
 impl Case {
     pub(crate) fn new(name: impl Into<String>, steps: Vec<Step>) -> Self {
         let setup = Setup::default();
-        Self { name: name.into(), setup, steps, probe: false, may_fill: false, in_parts: false }
+        Self { name: name.into(), setup, steps, probe: false, may_fill: false }
     }
 
     pub(crate) fn setup(mut self, change: impl FnOnce(&mut Setup)) -> Self {

@@ -30,6 +30,10 @@ const LOG_BYTES_MIN: u64 = 2 << 20;
 const LOG_BYTES_MAX: u64 = 128 << 20;
 /// A volume's default log is this part of its size.
 const LOG_SHARE: u64 = 32;
+/// Half a lane of a default log at least: 10,237 words. A request of 32 MiB, the largest that NBD
+/// carries, changes up to 8193 entries, and with checksums a link for each missing node of their
+/// tree, of which a pool of 4 GiB has 2048 in all.
+const HALF_BYTES_MIN: u64 = 160 << 10;
 
 /// What volume to make.
 #[derive(Clone, Debug)]
@@ -72,9 +76,15 @@ impl VolumeSpec {
     }
 
     fn half_blocks(&self) -> u64 {
-        let default = (self.size_bytes / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
         let halves = 2 * u64::from(self.lanes.max(1));
-        (self.log_bytes.unwrap_or(default) / halves).div_ceil(BLOCK_U64)
+        let half_bytes = self.log_bytes.map_or_else(
+            || {
+                let log = (self.size_bytes / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+                (log / halves).max(HALF_BYTES_MIN)
+            },
+            |log| log / halves,
+        );
+        half_bytes.div_ceil(BLOCK_U64)
     }
 
     fn check(&self) -> Result<(), PoolError> {

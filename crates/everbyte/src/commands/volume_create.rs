@@ -62,12 +62,12 @@ pub(crate) struct Args {
     #[arg(long, default_value = "none", value_parser = ["none", "crc32c"])]
     checksum: String,
     /// A write that changes at least this share of a block replaces the block instead of logging
-    /// the old bytes: 0 always, 101 never.
+    /// the old bytes: 0 always, 101 only what the log has no room for.
     #[arg(long, default_value_t = 50, value_name = "PERCENT",
           value_parser = clap::value_parser!(u32).range(0..=101))]
     threshold: u32,
     /// Size of the log over all lanes, such as 16M. Left out, it is 1/32 of the volume's size, at
-    /// least 2M and at most 128M.
+    /// least 2M and at most 128M, and at least 320K for each lane.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     log_size: Option<u64>,
     /// Lanes of the log: how many threads can write at once.
