@@ -281,8 +281,8 @@ impl<'v, 'd> Plan<'v, 'd> {
         Ok(())
     }
 
-    /// A new block for data, with a slot for its checksum if it will have one. `None` if the pool
-    /// is full.
+    /// A new block for data, with a slot for its checksum if it will ever have one, so that the
+    /// first write over reserved zeroes needs no space either. `None` if the pool is full.
     fn alloc_data<M: Medium>(
         &mut self,
         volume: &'v BlockVolume<M>,
@@ -358,7 +358,7 @@ impl<'v, 'd> Plan<'v, 'd> {
         match (map::decode(volume.medium(), word, entry_at)?, reserve) {
             (None, false) => {}
             (None, true) => {
-                let to = self.alloc(writer).ok_or(PlanError::NoSpace)?;
+                let to = self.alloc_data(volume, writer)?.ok_or(PlanError::NoSpace)?;
                 self.change_word(writer, entry_at, word, Entry::zero(to).encode());
             }
             (Some(entry), true) if entry.flags.zero => {}

@@ -1,6 +1,6 @@
 //! Space: thin provisioning, a full pool, quarantine, ownership.
 
-use everbyte_block::{BlockOptions, Delta, MapKind};
+use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
 
 use crate::{new_pool, new_volume, pattern};
@@ -151,6 +151,33 @@ fn reserved_zeroes_never_run_out_of_space() {
     assert_eq!(&back[5..1005], pattern(8, 1000));
     assert!(back[1005..].iter().chain(&back[..5]).all(|&byte| byte == 0));
     assert_partition(&pool);
+}
+
+#[test]
+fn reserved_zeroes_have_room_for_their_checksums_too() {
+    for map in [MapKind::Radix, MapKind::Direct] {
+        let pool = new_pool(2600);
+        let options = BlockOptions { map, checksum: Checksum::Crc32c, ..small() };
+        let volume = new_volume(&pool, "v", 4 << 20, &options);
+        volume.write_zeroes(0, 600 * 4096, Hole::Forbidden, false, Fua::No).unwrap();
+        // This also takes back what the volume has preallocated.
+        assert_partition(&pool);
+        let other = new_volume(&pool, "other", 16 << 20, &small());
+        let mut at = 0;
+        while other.write(at, &pattern(at, 4096), Fua::No).is_ok() {
+            at += 4096;
+        }
+        for block in 0..600 {
+            volume.write(block * 4096 + 5, &pattern(block, 1000), Fua::No).unwrap();
+        }
+        volume.flush().unwrap();
+        let mut back = vec![1; 4096];
+        for block in 0..600 {
+            volume.read(block * 4096, &mut back).unwrap();
+            assert_eq!(&back[5..1005], pattern(block, 1000));
+        }
+        assert_partition(&pool);
+    }
 }
 
 #[test]
