@@ -252,6 +252,37 @@ fn an_unknown_translation_is_found_by_the_check() {
 }
 
 #[test]
+fn a_log_that_no_volume_is_made_with_is_an_error() {
+    let crafted: [fn(Descriptor) -> Descriptor; 4] = [
+        |descriptor| Descriptor { half_blocks: 1, ..descriptor },
+        |descriptor| Descriptor { half_blocks: 3, ..descriptor },
+        |descriptor| Descriptor { lanes: 1025, half_blocks: 4, log_start: 16, ..descriptor },
+        |descriptor| Descriptor { half_blocks: (1 << 20) + 1, log_start: 16, ..descriptor },
+    ];
+    for (which, change) in crafted.into_iter().enumerate() {
+        // Large enough for the logs that are claimed; untouched memory takes none.
+        let medium =
+            Mapped::anonymous(9 << 30, &everbyte_media::MediaOptions::new()).map(Arc::new).unwrap();
+        Pool::format(&*medium, 8, [1; 16]).unwrap();
+        let pool = open(&medium).unwrap();
+        let volume = new_volume(&pool, "v", 1 << 20, &OPTIONS);
+        volume.write(0, &pattern(1, 4096), Fua::No).unwrap();
+        pool.close().unwrap();
+        drop((volume, pool));
+        for copy in DESCRIPTOR_AT {
+            rewrite(&medium, HEADER.plus(copy), |descriptor| change(descriptor).sealed());
+        }
+        let pool = open(&medium).unwrap();
+        let remarks = &pool.recovery().remarks;
+        assert!(
+            remarks.iter().any(|r| r.contains("volume descriptor at 0x")),
+            "{which}: {remarks:?}"
+        );
+        assert!(BlockVolume::open(&pool, "v").is_err(), "{which}");
+    }
+}
+
+#[test]
 fn counters_about_to_overflow_are_errors() {
     let medium = closed_pool_with_table();
     for at in [COMPLETED_A_AT, COMPLETED_B_AT] {

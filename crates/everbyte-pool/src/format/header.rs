@@ -5,6 +5,8 @@
 //! creation and is stored twice with a checksum. The two `completed` words lie in lines of their
 //! own.
 
+use std::ops::RangeInclusive;
+
 use everbyte_media::PoolOffset;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -24,6 +26,13 @@ pub const SIZE_AT: u64 = 200;
 pub const CHECKSUM_ROOT_AT: u64 = 208;
 /// Offsets of the two copies of the descriptor.
 pub const DESCRIPTOR_AT: [u64; 2] = [1024, 2048];
+/// Lanes that a log can have.
+pub const LANES: RangeInclusive<u32> = 1..=1024;
+/// Blocks that half a lane can have: enough for the records of any request within one block, which is
+/// what requests too large for the log are cut down to.
+pub const HALF_BLOCKS: RangeInclusive<u64> = 4..=1 << 20;
+/// The largest threshold in lines: one more than a block has, so that no block is ever replaced.
+pub const THRESHOLD_LINES_MAX: u32 = 65;
 /// Longest volume name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
@@ -149,8 +158,11 @@ impl Descriptor {
         if VolumeKind::from_code(d.kind).is_none() {
             return wrong("it is of a kind that this program does not know");
         }
-        if d.lanes == 0 || d.half_blocks == 0 || d.threshold_lines > 65 {
-            return wrong("its log has no lanes or no threshold");
+        if !LANES.contains(&d.lanes) || !HALF_BLOCKS.contains(&u64::from(d.half_blocks)) {
+            return wrong("its log has too few or too many lanes, or too small or too large ones");
+        }
+        if d.threshold_lines > THRESHOLD_LINES_MAX {
+            return wrong("its threshold is more lines than a block has");
         }
         let end = d.log_start.checked_add(d.log_blocks());
         if d.log_start < data_start || end.is_none_or(|end| end > size_blocks) {
