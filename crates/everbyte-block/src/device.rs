@@ -42,9 +42,7 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        if self.is_read_only() {
-            return Ok(());
-        }
+        // Read-only or not: writes may have been answered before the volume became so.
         if self.volume().is_gone() {
             return Err(DeviceError::Gone);
         }

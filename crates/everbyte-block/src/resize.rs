@@ -38,7 +38,11 @@ impl<M: Medium> BlockVolume<M> {
         let fresh = self.new_table(old, size_bytes)?;
         // A direct map may lie elsewhere then.
         self.leaves.forget_all();
-        let epoch = self.change_size(old, size_bytes, fresh)?;
+        let changed = self.change_size(old, size_bytes, fresh);
+        if let (Err(_), Some(table)) = (&changed, fresh) {
+            self.pool().return_run(table);
+        }
+        let epoch = changed?;
         self.set_size_bytes(size_bytes);
         self.volume().complete(epoch)?;
         if size_bytes < old {
@@ -56,7 +60,8 @@ impl<M: Medium> BlockVolume<M> {
         self.pool().take_run("the volume's larger map", needed).map(Some)
     }
 
-    /// Changes size and table in one commit; returns its epoch.
+    /// Changes size and table in one commit; returns its epoch. If it fails, nothing names the `fresh`
+    /// table, and nothing is on its way there.
     fn change_size(&self, old: u64, new: u64, fresh: Option<BlockRun>) -> Result<u64, PoolError> {
         loop {
             let mut writer = self.volume().join()?;
@@ -68,7 +73,11 @@ impl<M: Medium> BlockVolume<M> {
                 })?;
                 let table = BlockRun { start: root.block, len: map::table_blocks(old) };
                 if let Some(fresh) = fresh {
-                    map::copy_table(self.medium(), &mut writer, table, fresh)?;
+                    if let Err(corrupt) = map::copy_table(self.medium(), &mut writer, table, fresh)
+                    {
+                        plan.abandon(&mut writer);
+                        return Err(corrupt.into());
+                    }
                     let (from, to) = (root.encode(), Entry::data(fresh.start).encode());
                     plan.change_word(&writer, root_at, from, to);
                     blocks_of(table).for_each(|block| plan.retire(block));
@@ -81,10 +90,10 @@ impl<M: Medium> BlockVolume<M> {
             let now = self.medium().load_word(size_at);
             plan.change_word(&writer, size_at, now, encode_word(new / 512));
             // At most one block of words is logged, which any log has room for.
-            if let Fate::Done(epoch) = plan.carry_out(self, writer)? {
-                return Ok(epoch);
+            match plan.carry_out(self, writer)? {
+                Fate::Done(epoch) => return Ok(epoch),
+                Fate::LogFull | Fate::TooLarge => self.volume().make_room()?,
             }
-            self.volume().make_room()?;
         }
     }
 

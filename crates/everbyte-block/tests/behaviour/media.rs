@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
 use everbyte_crash::SimMedium;
@@ -370,6 +371,130 @@ fn a_store_that_was_lost_ends_all_acknowledgements() {
     assert!(volume.flush().is_err());
     assert_eq!(read(&volume, 9).unwrap(), content(9), "good data is read as before");
     assert!(read(&volume, 0).is_err());
+}
+
+/// Where the leaf of the first volume lies; its map has one level.
+fn leaf_of<M: Medium>(medium: &M) -> PoolOffset {
+    Entry::decode(medium.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap().block.offset()
+}
+
+/// Makes a word bad, and known to be.
+fn lose(medium: &SimMedium, at: PoolOffset) {
+    medium.inject_bad(at, 8);
+    medium.probe(at, 8);
+}
+
+#[test]
+fn a_flush_after_damage_makes_durable_what_was_answered_before_it() {
+    // The damage is met by a reader, or by a writer.
+    for by_reader in [true, false] {
+        let medium = two_volumes(&plain());
+        let pool = open(&medium).unwrap();
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
+        medium.inject_bad(leaf_of(&*medium).plus(8 * 8), 8);
+        let met = match by_reader {
+            true => read(&volume, 9).map(drop),
+            false => volume.write(9 * 4096, &[1], Fua::No),
+        };
+        assert!(met.is_err() && volume.volume().read_only_reason().is_some());
+        volume.flush().unwrap();
+        // The image has what a power cut would leave, since all that was flushed is durable.
+        let again = Arc::new(SimMedium::from_image(medium.image()));
+        let pool = open(&again).unwrap();
+        assert_eq!(pool.recovery().records_undone, 0);
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        assert!(read(&volume, 0).unwrap() == pattern(77, 4096), "the write was undone");
+    }
+}
+
+#[test]
+fn a_damaged_volume_is_checkpointed_by_the_timer() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
+    medium.inject_bad(leaf_of(&*medium).plus(8 * 8), 8);
+    assert!(read(&volume, 9).is_err());
+    let epoch = volume.volume().current_epoch();
+    let timer = pool.start_timer(Duration::from_millis(1)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while volume.volume().completed_epoch() < epoch && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    drop(timer);
+    assert_eq!(volume.volume().completed_epoch(), epoch, "the timer left it alone");
+}
+
+#[test]
+fn a_flush_after_a_checkpoint_that_failed_fails_too() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
+    for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
+        lose(&medium, PoolOffset(HEADER + copy));
+    }
+    let first = volume.flush().unwrap_err().to_string();
+    assert!(first.contains("memory error at 0x"), "{first}");
+    for round in 0..3 {
+        let error = volume.flush().unwrap_err().to_string();
+        assert!(error.contains("checkpoint"), "round {round}: {error}");
+    }
+    assert!(volume.write(4096, &[1; 4096], Fua::No).is_ok() && volume.flush().is_err());
+}
+
+#[test]
+fn a_checkpoint_that_was_dropped_fails_every_flush_after_it() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
+    let inner = Arc::clone(volume.volume());
+    drop(inner.begin_checkpoint(&inner.lock_checkpoint()).unwrap());
+    assert!(volume.flush().is_err());
+    assert!(pool.close().is_err());
+}
+
+#[test]
+fn closing_makes_every_volume_durable_that_can_be_and_says_of_the_others() {
+    let medium = two_volumes(&plain());
+    let pool = open(&medium).unwrap();
+    let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
+    for volume in &volumes {
+        volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
+    }
+    // Volumes are closed by name, so `other` comes first.
+    for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
+        lose(&medium, PoolOffset(HEADER + 4096 + copy));
+    }
+    for round in 0..3 {
+        let error = pool.close().unwrap_err().to_string();
+        assert!(error.contains("other") && error.contains("memory error"), "{round}: {error}");
+    }
+    let pool = open(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
+    assert!(!pool.recovery().was_clean);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    assert!(read(&volume, 0).unwrap() == pattern(77, 4096), "the write was undone");
+}
+
+#[test]
+fn a_growth_that_fails_gives_its_new_table_back() {
+    let medium = Arc::new(SimMedium::new(400 * 4096));
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let pool = open(&medium).unwrap();
+    let table = options(MapKind::Direct, Delta::On, 50);
+    let volume = BlockVolume::create(&pool, "v", BLOCKS * 4096, &table).unwrap();
+    fill(&volume, 0..BLOCKS);
+    let other = BlockVolume::create(&pool, "other", BLOCKS * 4096, &plain()).unwrap();
+    let free = pool.info().free_bytes;
+    medium.inject_bad(leaf_of(&*medium).plus(4000), 8);
+    let error = volume.resize(100 << 21).unwrap_err().to_string();
+    assert!(error.contains("map table at 0x"), "{error}");
+    assert_eq!(pool.info().free_bytes, free);
+    // What was on its way to the table must not reach those who are given its blocks.
+    fill(&other, 0..BLOCKS);
+    only_bad_are_lost(&other, &[]);
 }
 
 /// Everything that a scrub of the pool and its volumes reports.

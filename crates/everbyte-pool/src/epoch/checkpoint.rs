@@ -41,7 +41,8 @@ impl<M: Medium> Volume<M> {
     /// Makes everything written before this call durable. Concurrent calls share checkpoints.
     ///
     /// # Errors
-    /// The medium's; then a crash may undo what was written since the last success.
+    /// The medium's, or an earlier checkpoint failed; then a crash may undo what was written since
+    /// the last success.
     pub fn flush(&self) -> Result<(), WriteError> {
         self.complete(self.current_epoch())
     }
@@ -55,12 +56,28 @@ impl<M: Medium> Volume<M> {
             let shares =
                 planted(Bug::FlushSharesEarlier) && self.checkpointing.try_lock().is_none();
             let checkpointing = self.checkpointing.lock();
-            if self.completed_epoch() < epoch && self.is_touched() && !shares {
-                self.seal(&checkpointing, true)?.finish()?;
+            if self.completed_epoch() < epoch && !shares {
+                self.check_not_abandoned()?;
+                if self.is_touched() {
+                    self.seal(&checkpointing, true)?.finish()?;
+                }
             }
         }
         self.poison_check()?;
         Ok(())
+    }
+
+    /// Checks that no epoch was sealed and then not completed: it holds writes that were answered,
+    /// and nothing later can become durable. The caller holds the checkpoint lock.
+    ///
+    /// # Errors
+    /// `CheckpointAbandoned`.
+    fn check_not_abandoned(&self) -> Result<(), WriteError> {
+        if self.current_epoch() == self.completed_epoch() + 1 {
+            Ok(())
+        } else {
+            Err(WriteError::CheckpointAbandoned)
+        }
     }
 
     /// Makes room for a request that found none: in the log, and by setting blocks free, those that
@@ -124,10 +141,8 @@ impl<M: Medium> Volume<M> {
             true => self.lanes.iter().filter_map(|lane| lane.try_lock()).collect(),
             false => self.lanes.iter().map(|lane| lane.lock()).collect(),
         };
+        self.check_not_abandoned()?;
         let epoch = self.current_epoch();
-        if epoch != self.completed_epoch() + 1 {
-            return Err(WriteError::CheckpointAbandoned);
-        }
         let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Vec::new() };
         let low = return_free && self.shared.alloc.is_low();
         for lane in &mut lanes {

@@ -14,8 +14,7 @@ pub use timer::CheckpointTimer;
 pub use volumes::{LANES_DEFAULT, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
@@ -58,6 +57,14 @@ pub enum PoolError {
     VolumeExists {
         /// The name asked for.
         name: String,
+    },
+    /// What was written to a volume and not flushed could not be made durable.
+    #[error("what was written to volume {volume} since its last flush may be lost: {source}")]
+    NotFlushed {
+        /// The volume's name.
+        volume: String,
+        /// Why.
+        source: WriteError,
     },
     /// An argument is out of range.
     #[error("{0}")]
@@ -132,7 +139,8 @@ pub struct Pool<M: Medium> {
     /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
     admin: Mutex<()>,
     recovered: RecoverySummary,
-    closed: AtomicBool,
+    /// What closing came to, once it was closed.
+    closed: OnceLock<Result<(), PoolError>>,
 }
 
 /// What opening had to do.
@@ -375,7 +383,7 @@ impl<M: Medium> Pool<M> {
     }
 
     fn writable(&self) -> Result<(), PoolError> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.closed.get().is_some() {
             return Err(PoolError::ReadOnly("it has been closed".into()));
         }
         match &self.shared.read_only {
@@ -385,15 +393,18 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Shuts down cleanly: checkpoints every volume, saves the allocator's state, and durably says
-    /// so. The caller has stopped everything that uses the volumes; later writes fail.
+    /// so. The caller has stopped everything that uses the volumes; later writes fail. A volume
+    /// whose checkpoint fails keeps no other from its own. Called again, it says the same again.
     ///
     /// # Errors
-    /// The medium's; the next opening then recovers as after a crash.
+    /// `NotFlushed` for the first volume, by name, whose checkpoint failed, each of which is logged; or
+    /// the medium's. The next opening then recovers as after a crash.
     pub fn close(&self) -> Result<(), PoolError> {
         let _admin = self.admin.lock();
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
+        self.closed.get_or_init(|| self.shut_down()).clone()
+    }
+
+    fn shut_down(&self) -> Result<(), PoolError> {
         let volumes = self.volumes();
         for volume in &volumes {
             volume.mark_gone();
@@ -401,14 +412,16 @@ impl<M: Medium> Pool<M> {
         if self.shared.read_only.is_some() {
             return Ok(());
         }
+        let mut closed = Ok(());
         for volume in volumes.iter().filter(|v| v.opened_read_only().is_none()) {
-            drop(volume.close_gates());
-            let guard = volume.lock_checkpoint();
-            volume.begin_checkpoint(&guard)?.finish()?;
-            volume.return_spare_blocks();
+            if let Err(error) = close_volume(volume) {
+                tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
+                let volume = volume.name().to_owned();
+                closed = closed.and(Err(PoolError::NotFlushed { volume, source: error }));
+            }
         }
-        self.save_allocator()?;
-        Ok(())
+        closed?;
+        self.save_allocator()
     }
 
     /// Writes the free map into free blocks and then marks the pool clean. The map calls those
@@ -438,6 +451,15 @@ impl<M: Medium> Pool<M> {
         })?;
         Ok(())
     }
+}
+
+/// Makes durable what a volume holds, for good, and gives back what it took in advance.
+fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
+    drop(volume.close_gates());
+    let guard = volume.lock_checkpoint();
+    volume.begin_checkpoint(&guard)?.finish()?;
+    volume.return_spare_blocks();
+    Ok(())
 }
 
 fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {

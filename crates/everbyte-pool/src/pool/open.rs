@@ -1,8 +1,7 @@
 //! Opening a pool: believe, recover, rebuild, and only then allow writing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
@@ -110,7 +109,7 @@ impl<M: Medium> Pool<M> {
             volumes: RwLock::new(volumes),
             admin: Mutex::new(()),
             recovered: summary,
-            closed: AtomicBool::new(false),
+            closed: OnceLock::new(),
         })
     }
 }

@@ -94,7 +94,7 @@ fn run<M: Medium>(pool: &Pool<M>, interval: Duration) {
             let wanted = timer_ran_out || volume.wants_checkpoint();
             if wanted
                 && !volume.is_gone()
-                && volume.read_only_reason().is_none()
+                && volume.opened_read_only().is_none()
                 && let Err(error) = volume.flush_if_idle()
             {
                 tracing::error!(volume = volume.name(), %error, "background checkpoint failed");

@@ -15,8 +15,9 @@ use super::{Pool, PoolError, header_at};
 use crate::alloc::BlockRun;
 use crate::epoch::write_completed;
 use crate::format::{
-    DESCRIPTOR_AT, Descriptor, Entry, NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT,
-    STATE_AT, VolumeKind, VolumeState, decode_word, encode_word,
+    DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS,
+    ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState, decode_word,
+    encode_word,
 };
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
@@ -100,13 +101,13 @@ impl VolumeSpec {
             ));
         }
         check_size(self.size_bytes)?;
-        if !(1..=1024).contains(&self.lanes) || self.threshold_lines > 65 {
+        if !LANES.contains(&self.lanes) || self.threshold_lines > THRESHOLD_LINES_MAX {
             return invalid(format!(
                 "{} lanes or a threshold of {} lines is out of range (1 to 1024; 0 to 65)",
                 self.lanes, self.threshold_lines
             ));
         }
-        if !(4..=1 << 20).contains(&self.half_blocks()) {
+        if !HALF_BLOCKS.contains(&self.half_blocks()) {
             return invalid(format!(
                 "half a lane would have {} bytes; it must be from 16 KiB to 4 GiB: change the log \
                  size or the number of lanes",
@@ -152,7 +153,7 @@ impl<M: Medium> Pool<M> {
             blocks => match self.take_run("the volume's map", blocks) {
                 Ok(run) => Some(run),
                 Err(error) => {
-                    self.give_back(log);
+                    self.return_run(log);
                     return Err(error);
                 }
             },
@@ -161,8 +162,8 @@ impl<M: Medium> Pool<M> {
         let descriptor = match written {
             Ok(descriptor) => descriptor,
             Err(error) => {
-                self.give_back(log);
-                table.into_iter().for_each(|run| self.give_back(run));
+                self.return_run(log);
+                table.into_iter().for_each(|run| self.return_run(run));
                 return Err(error);
             }
         };
@@ -205,10 +206,11 @@ impl<M: Medium> Pool<M> {
         Ok(run)
     }
 
-    fn give_back(&self, run: BlockRun) {
+    /// Gives back blocks of [`Pool::take_run`] that nothing names, and to which nothing is on its way.
+    pub fn return_run(&self, run: BlockRun) {
         if self.shared.medium.has_bad() && run.len > 1 {
             let blocks = run.start.0..run.start.0 + run.len;
-            return blocks.for_each(|b| self.give_back(BlockRun { start: BlockNo(b), len: 1 }));
+            return blocks.for_each(|b| self.return_run(BlockRun { start: BlockNo(b), len: 1 }));
         }
         if self.shared.medium.check_range(run.start.offset(), BLOCK_U64).is_err() {
             return;
@@ -308,7 +310,7 @@ impl<M: Medium> Pool<M> {
             store_state(medium, volume.header_at, VolumeState::Deleting)?;
         }
         self.volumes.write().remove(name);
-        runs.into_iter().for_each(|run| self.give_back(run));
+        runs.into_iter().for_each(|run| self.return_run(run));
         if !planted(Bug::DeleteWithoutState) {
             store_state(medium, volume.header_at, VolumeState::Free)?;
         }

@@ -45,8 +45,8 @@ pub enum WriteError {
     /// The volume was deleted or closed.
     #[error("the volume is gone")]
     Gone,
-    /// A checkpoint was begun and never finished: no epoch can be completed any more.
-    #[error("a checkpoint of the volume was abandoned; open the pool again")]
+    /// A checkpoint was begun and failed or was given up: no epoch can be completed any more.
+    #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
     CheckpointAbandoned,
 }
 
