@@ -7,7 +7,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use everbyte_device::{BlockDevice, MemoryDevice};
-use everbyte_nbd::{Address, ExportInfo, Exports, Server};
+use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 
 struct Memory(Arc<MemoryDevice>);
 
@@ -16,8 +16,11 @@ impl Exports for Memory {
         vec![ExportInfo { name: "memory".to_owned(), description: "volatile memory".to_owned() }]
     }
 
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
-        matches!(name, "" | "memory").then(|| Arc::clone(&self.0) as Arc<dyn BlockDevice>)
+    fn open(&self, name: &str) -> Result<Export, OpenError> {
+        match name {
+            "" | "memory" => Ok(Export::new("memory", Arc::clone(&self.0) as Arc<dyn BlockDevice>)),
+            _ => Err(OpenError::Unknown),
+        }
     }
 }
 

@@ -1,8 +1,12 @@
-//! What a server counts.
+//! What a server counts, and what is known of each of its connections.
 //!
-//! Invariant: counts only grow, but for `connections`.
+//! Invariant: counts only grow, but for `connections`. A connection counts for itself; what it
+//! counted is added to the server's totals when it ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// A snapshot of a server's counts since it was bound. Taken while requests run, its members may
 /// be of slightly different moments.
@@ -33,6 +37,28 @@ pub struct ServerStats {
     pub zeroed_bytes: u64,
 }
 
+/// A connection of a server, as it was a moment ago.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// Names it: no other connection of any server in this process ever has the same number.
+    pub id: u64,
+    /// Who is at the other end: `ADDRESS:PORT`, or `process N of user N` of a Unix socket.
+    pub peer: String,
+    /// The export that it has opened or, in its handshake, has asked about last.
+    pub export: Option<String>,
+    /// How long ago it was accepted.
+    pub age: Duration,
+    /// How long ago its peer was last heard of.
+    pub idle: Duration,
+    /// Requests of all kinds, failed ones included.
+    pub requests: u64,
+    /// Bytes read with success.
+    pub read_bytes: u64,
+    /// Bytes written with success.
+    pub written_bytes: u64,
+}
+
 /// One count.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
@@ -47,12 +73,12 @@ impl Count {
     }
 }
 
-/// The counts behind [`ServerStats`]; its members say what they are.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) connections_total: Count,
-    pub(crate) connections_refused: Count,
-    pub(crate) connections_dropped: Count,
+/// What one connection does; the members of [`ServerStats`] say what the counts are.
+pub(crate) struct Activity {
+    since: Instant,
+    /// Milliseconds from `since` to when the peer was last heard of.
+    heard_ms: AtomicU64,
+    export: Mutex<Option<String>>,
     pub(crate) requests: Count,
     pub(crate) errors: Count,
     pub(crate) flushes: Count,
@@ -62,20 +88,63 @@ pub(crate) struct Counters {
     pub(crate) zeroed_bytes: Count,
 }
 
-impl Counters {
-    pub(crate) fn snapshot(&self, connections: u64) -> ServerStats {
-        ServerStats {
-            connections,
-            connections_total: self.connections_total.get(),
-            connections_refused: self.connections_refused.get(),
-            connections_dropped: self.connections_dropped.get(),
+impl Activity {
+    pub(crate) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            export: Mutex::default(),
+            requests: Count::default(),
+            errors: Count::default(),
+            flushes: Count::default(),
+            read_bytes: Count::default(),
+            written_bytes: Count::default(),
+            trimmed_bytes: Count::default(),
+            zeroed_bytes: Count::default(),
+        }
+    }
+
+    /// The peer sent something.
+    pub(crate) fn heard(&self) {
+        let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// The client opened an export, in place of the one before.
+    pub(crate) fn opened(&self, export: &str) {
+        *self.export.lock() = Some(export.to_owned());
+    }
+
+    pub(crate) fn is_to(&self, export: &str) -> bool {
+        self.export.lock().as_deref() == Some(export)
+    }
+
+    pub(crate) fn export(&self) -> Option<String> {
+        self.export.lock().clone()
+    }
+
+    pub(crate) fn add_to(&self, totals: &mut ServerStats) {
+        totals.requests += self.requests.get();
+        totals.errors += self.errors.get();
+        totals.flushes += self.flushes.get();
+        totals.read_bytes += self.read_bytes.get();
+        totals.written_bytes += self.written_bytes.get();
+        totals.trimmed_bytes += self.trimmed_bytes.get();
+        totals.zeroed_bytes += self.zeroed_bytes.get();
+    }
+
+    pub(crate) fn info(&self, id: u64, peer: &str) -> ConnectionInfo {
+        let age = self.since.elapsed();
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        ConnectionInfo {
+            id,
+            peer: peer.to_owned(),
+            export: self.export(),
+            age,
+            idle: age.saturating_sub(heard),
             requests: self.requests.get(),
-            errors: self.errors.get(),
-            flushes: self.flushes.get(),
             read_bytes: self.read_bytes.get(),
             written_bytes: self.written_bytes.get(),
-            trimmed_bytes: self.trimmed_bytes.get(),
-            zeroed_bytes: self.zeroed_bytes.get(),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The server's side of the handshake: options, until an export is chosen or the client leaves.
 //!
-//! Invariants: unknown options are refused and the haggling goes on; an export that is asked for
+//! Invariants: unknown options are refused and the negotiation goes on; an export that is asked for
 //! with the option that cannot fail ends the connection if there is none; a metadata context
 //! holds for the export it was asked for and no other.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
-use everbyte_device::{BlockDevice, Geometry};
+use everbyte_device::Geometry;
 
-use crate::end::End;
+use crate::disconnect::DisconnectReason;
+use crate::exports::{Durability, Export, ExportInfo, Exports, OpenError, without_paths};
 use crate::protocol::{
     BASE_ALLOCATION, Fields, INIT_MAGIC, NAME_MAX, OPTION_DATA_MAX, OPTION_MAGIC, PAYLOAD_MAX,
     encode_option_reply, handshake_flag, info, option, option_reply, transmission_flag, wire_len,
@@ -21,30 +22,9 @@ pub(crate) const CONTEXT_ID: u32 = 1;
 /// Smallest preferred block size that clients are told, in bytes.
 const PREFERRED_MIN: u32 = 512;
 
-/// An export, to be listed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ExportInfo {
-    /// Its name, at most 4096 bytes.
-    pub name: String,
-    /// What a person should know about it; may be empty.
-    pub description: String,
-}
-
-/// The exports of a server. They may come and go while it serves: a connection keeps the device
-/// it opened, whose requests fail with `Gone` once it is removed.
-pub trait Exports: Send + Sync {
-    /// All exports that clients may know of.
-    fn list(&self) -> Vec<ExportInfo>;
-
-    /// The device of this name. The empty name is the default export, if there is one.
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>>;
-}
-
 /// What a handshake agreed on.
 pub(crate) struct Session {
-    pub(crate) device: Arc<dyn BlockDevice>,
-    /// The name the client asked for.
-    pub(crate) export: String,
+    pub(crate) export: Export,
     /// Whether reads get structured replies.
     pub(crate) structured: bool,
     /// Whether `base:allocation` may be asked for.
@@ -59,11 +39,14 @@ enum Step {
     Transmit(Session),
 }
 
-/// Haggles with a client. `None` means that it left politely.
+/// Negotiates with a client. `None` means that it left politely.
 ///
 /// # Errors
 /// Why the connection is to be dropped.
-pub(crate) fn haggle(wire: &Wire<'_>, exports: &dyn Exports) -> Result<Option<Session>, End> {
+pub(crate) fn negotiate(
+    wire: &Wire<'_>,
+    exports: &dyn Exports,
+) -> Result<Option<Session>, DisconnectReason> {
     let mut greeting = [0; 18];
     greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
     greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
@@ -72,11 +55,11 @@ pub(crate) fn haggle(wire: &Wire<'_>, exports: &dyn Exports) -> Result<Option<Se
     wire.send_all(&greeting)?;
     let flags = u32::from_be_bytes(wire.recv_array()?);
     if flags & !u32::from(offered) != 0 {
-        return Err(End::ClientFlags(flags));
+        return Err(DisconnectReason::ClientFlags(flags));
     }
     let no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
     let mut state =
-        Haggle { exports, no_zeroes, structured: false, context_for: None, out: Vec::new() };
+        Negotiation { exports, no_zeroes, structured: false, context_for: None, out: Vec::new() };
     let mut data = Vec::new();
     loop {
         let number = recv_option(wire, &mut data)?;
@@ -92,15 +75,15 @@ pub(crate) fn haggle(wire: &Wire<'_>, exports: &dyn Exports) -> Result<Option<Se
 }
 
 /// Receives an option's number and, into `data`, its data.
-fn recv_option(wire: &Wire<'_>, data: &mut Vec<u8>) -> Result<u32, End> {
+fn recv_option(wire: &Wire<'_>, data: &mut Vec<u8>) -> Result<u32, DisconnectReason> {
     let magic = u64::from_be_bytes(wire.recv_array()?);
     if magic != OPTION_MAGIC {
-        return Err(End::OptionMagic(magic));
+        return Err(DisconnectReason::OptionMagic(magic));
     }
     let option = u32::from_be_bytes(wire.recv_array()?);
     let len = u32::from_be_bytes(wire.recv_array()?);
     if len > OPTION_DATA_MAX {
-        return Err(End::OptionTooLong { option, len });
+        return Err(DisconnectReason::OptionTooLong { option, len });
     }
     data.clear();
     data.resize(len as usize, 0);
@@ -108,7 +91,7 @@ fn recv_option(wire: &Wire<'_>, data: &mut Vec<u8>) -> Result<u32, End> {
     Ok(option)
 }
 
-struct Haggle<'a> {
+struct Negotiation<'a> {
     exports: &'a dyn Exports,
     no_zeroes: bool,
     structured: bool,
@@ -119,13 +102,23 @@ struct Haggle<'a> {
 }
 
 /// An error reply to an option: its kind, and words for a person.
-type Refusal = (u32, &'static str);
+type Refusal = (u32, Cow<'static, str>);
 
-const MALFORMED: Refusal = (option_reply::ERR_INVALID, "the option's data is malformed");
-const NO_EXPORT: Refusal = (option_reply::ERR_UNKNOWN, "there is no export of this name");
+const MALFORMED: Refusal =
+    (option_reply::ERR_INVALID, Cow::Borrowed("the option's data is malformed"));
 
-impl Haggle<'_> {
-    fn answer(&mut self, number: u32, data: &[u8]) -> Result<Step, End> {
+/// What a client is told that cannot have an export.
+fn no_export(error: &OpenError) -> Refusal {
+    let kind = match error {
+        OpenError::Unknown | OpenError::Unavailable { .. } => option_reply::ERR_UNKNOWN,
+        OpenError::Forbidden { .. } => option_reply::ERR_POLICY,
+        OpenError::ShuttingDown => option_reply::ERR_SHUTDOWN,
+    };
+    (kind, without_paths(&error.to_string()).into())
+}
+
+impl Negotiation<'_> {
+    fn answer(&mut self, number: u32, data: &[u8]) -> Result<Step, DisconnectReason> {
         let answered = match number {
             option::EXPORT_NAME => return self.export_name(data).map(Step::Transmit),
             option::ABORT => {
@@ -137,7 +130,7 @@ impl Haggle<'_> {
             option::GO => self.info(number, data).map(Step::Transmit),
             option::STRUCTURED_REPLY => self.structured_reply(data),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(number, data),
-            _ => Err((option_reply::ERR_UNSUP, "this server does not know the option")),
+            _ => Err((option_reply::ERR_UNSUP, "this server does not know the option".into())),
         };
         Ok(answered.unwrap_or_else(|(kind, message)| {
             self.reply(number, kind, &[message.as_bytes()]);
@@ -171,38 +164,33 @@ impl Haggle<'_> {
         Ok(Step::Continue)
     }
 
-    fn export_name(&mut self, data: &[u8]) -> Result<Session, End> {
-        let no_export = || {
+    fn export_name(&mut self, data: &[u8]) -> Result<Session, DisconnectReason> {
+        let no_export = |error| {
             let name = &data[..data.len().min(NAME_MAX)];
-            End::NoExport(String::from_utf8_lossy(name).into_owned())
+            DisconnectReason::NoExport { name: String::from_utf8_lossy(name).into_owned(), error }
         };
-        let name = export_name(data).map_err(|_| no_export())?;
-        let device = self.exports.open(name).ok_or_else(no_export)?;
-        let geometry = device.geometry();
+        let name = export_name(data).map_err(|_| no_export(OpenError::Unknown))?;
+        let export = self.exports.open(name).map_err(no_export)?;
+        let geometry = export.device.geometry();
         self.out.extend_from_slice(&geometry.size_bytes.to_be_bytes());
-        self.out.extend_from_slice(&self.flags(&geometry).to_be_bytes());
+        self.out.extend_from_slice(&self.flags(&export, &geometry).to_be_bytes());
         if !self.no_zeroes {
             self.out.extend_from_slice(&[0; 124]);
         }
-        Ok(self.session(name, device))
+        Ok(self.session(name, export))
     }
 
-    fn session(&self, name: &str, device: Arc<dyn BlockDevice>) -> Session {
-        Session {
-            device,
-            export: name.to_owned(),
-            structured: self.structured,
-            status: self.context_for.as_deref() == Some(name),
-        }
+    fn session(&self, name: &str, export: Export) -> Session {
+        let status = self.context_for.as_deref() == Some(name);
+        Session { export, structured: self.structured, status }
     }
 
-    fn flags(&self, geometry: &Geometry) -> u16 {
+    fn flags(&self, export: &Export, geometry: &Geometry) -> u16 {
         use transmission_flag as flag;
-        let mut flags = flag::HAS_FLAGS
-            | flag::SEND_FLUSH
-            | flag::SEND_FUA
-            | flag::SEND_CACHE
-            | flag::CAN_MULTI_CONN;
+        let mut flags = flag::HAS_FLAGS | flag::SEND_FUA | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
+        if export.durability == Durability::AtFlush {
+            flags |= flag::SEND_FLUSH;
+        }
         flags |= if geometry.read_only {
             flag::READ_ONLY
         } else {
@@ -224,10 +212,10 @@ impl Haggle<'_> {
             return Err(MALFORMED);
         }
         let name = export_name(name)?;
-        let device = self.exports.open(name).ok_or(NO_EXPORT)?;
-        let geometry = device.geometry();
+        let export = self.exports.open(name).map_err(|error| no_export(&error))?;
+        let geometry = export.device.geometry();
         let size = geometry.size_bytes.to_be_bytes();
-        let flags = self.flags(&geometry).to_be_bytes();
+        let flags = self.flags(&export, &geometry).to_be_bytes();
         self.reply(number, option_reply::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
         let preferred = geometry.preferred_bytes.clamp(PREFERRED_MIN, PAYLOAD_MAX);
         self.reply(
@@ -241,19 +229,14 @@ impl Haggle<'_> {
             ],
         );
         if wanted.contains(&info::NAME) || wanted.contains(&info::DESCRIPTION) {
-            self.describe(number, name, &wanted);
+            self.describe(number, &export.name, &wanted);
         }
         self.reply(number, option_reply::ACK, &[]);
-        Ok(self.session(name, device))
+        Ok(self.session(name, export))
     }
 
     fn describe(&mut self, number: u32, name: &str, wanted: &[u16]) {
-        let mut list = self.exports.list();
-        let found = match (name, list.len()) {
-            // The default export goes by its real name.
-            ("", 1) => list.pop(),
-            _ => list.into_iter().find(|export| export.name == name),
-        };
+        let found = self.exports.list().into_iter().find(|export| export.name == name);
         let export = found
             .unwrap_or_else(|| ExportInfo { name: name.to_owned(), description: String::new() });
         if wanted.contains(&info::NAME) {
@@ -273,7 +256,8 @@ impl Haggle<'_> {
             self.context_for = None;
         }
         if !self.structured {
-            return Err((option_reply::ERR_INVALID, "structured replies must be agreed on first"));
+            let first = "structured replies must be agreed on first";
+            return Err((option_reply::ERR_INVALID, first.into()));
         }
         let mut fields = Fields(data);
         let name = fields.counted().ok_or(MALFORMED)?;
@@ -288,7 +272,7 @@ impl Haggle<'_> {
             return Err(MALFORMED);
         }
         let name = export_name(name)?;
-        self.exports.open(name).ok_or(NO_EXPORT)?;
+        self.exports.open(name).map_err(|error| no_export(&error))?;
         if matches {
             let id = if select { CONTEXT_ID } else { 0 }.to_be_bytes();
             let context = [&id[..], BASE_ALLOCATION.as_bytes()];
@@ -305,8 +289,8 @@ impl Haggle<'_> {
 /// The name of an export, if it can be one.
 fn export_name(bytes: &[u8]) -> Result<&str, Refusal> {
     if bytes.len() > NAME_MAX {
-        return Err((option_reply::ERR_TOO_BIG, "names have at most 4096 bytes"));
+        return Err((option_reply::ERR_TOO_BIG, "names have at most 4096 bytes".into()));
     }
     std::str::from_utf8(bytes)
-        .map_err(|_| (option_reply::ERR_INVALID, "the export's name is not UTF-8"))
+        .map_err(|_| (option_reply::ERR_INVALID, "the export's name is not UTF-8".into()))
 }

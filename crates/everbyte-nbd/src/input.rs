@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use crate::end::End;
+use crate::disconnect::DisconnectReason;
 use crate::protocol::{PAYLOAD_MAX, REQUEST_LEN, Request, command};
 use crate::wire;
 
@@ -24,6 +24,15 @@ const BUFFERED_PAYLOAD_MAX: usize = 64 << 10;
 const SPIN: Duration = Duration::from_micros(20);
 /// Sleeps without looking first, after a look that found nothing.
 const SPINS_SKIPPED: u32 = 16;
+
+/// How long a connection waits for its peer; `None` is for ever.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// For the next request.
+    pub(crate) idle: Option<Duration>,
+    /// For the next bytes of a request that has begun.
+    pub(crate) stall: Option<Duration>,
+}
 
 /// What is next.
 #[derive(PartialEq, Debug)]
@@ -63,18 +72,18 @@ impl Input {
     ///
     /// # Errors
     /// If it is none, or too long to be taken; the input is of no further use.
-    pub(crate) fn next(&mut self) -> Result<Next, End> {
+    pub(crate) fn next(&mut self) -> Result<Next, DisconnectReason> {
         let arrived = &self.buffer[self.start..self.end];
         let Some((header, rest)) = arrived.split_first_chunk::<REQUEST_LEN>() else {
             return Ok(Next::Incomplete);
         };
-        let request = Request::decode(header).map_err(End::RequestMagic)?;
+        let request = Request::decode(header).map_err(DisconnectReason::RequestMagic)?;
         if request.command != command::WRITE {
             self.start += REQUEST_LEN;
             return Ok(Next::Request(request, 0..0));
         }
         if request.len > PAYLOAD_MAX {
-            return Err(End::PayloadTooLong(request));
+            return Err(DisconnectReason::PayloadTooLong(request));
         }
         let len = request.len as usize;
         if rest.len() >= len {
@@ -93,7 +102,11 @@ impl Input {
     ///
     /// # Errors
     /// The socket's, and `Cut` if the peer closed in the middle of a request.
-    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<bool, End> {
+    pub(crate) fn fill(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        limits: Limits,
+    ) -> Result<bool, DisconnectReason> {
         if self.start > 0 {
             // At most one incomplete buffered request moves.
             self.buffer.copy_within(self.start..self.end, 0);
@@ -102,11 +115,14 @@ impl Input {
         }
         let received = match self.spin(socket)? {
             Some(count) => count,
-            None => wire::recv_some(socket, &mut self.buffer[self.end..])?,
+            None if self.end == 0 => wire::recv_within(socket, &mut self.buffer, limits.idle)
+                .map_err(|error| when_late(error, DisconnectReason::Idle))?,
+            None => wire::recv_within(socket, &mut self.buffer[self.end..], limits.stall)
+                .map_err(|error| when_late(error, DisconnectReason::Stalled))?,
         };
         match received {
             0 if self.end == 0 => Ok(false),
-            0 => Err(End::Cut),
+            0 => Err(DisconnectReason::Cut),
             count => {
                 self.end += count;
                 Ok(true)
@@ -138,13 +154,33 @@ impl Input {
     /// Fills `out` with the bytes that follow the request just taken.
     ///
     /// # Errors
-    /// The socket's; `UnexpectedEof` if the peer closes before.
-    pub(crate) fn payload(&mut self, socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<()> {
+    /// The socket's; `Cut` if the peer closes before, `Stalled` if nothing comes for too long.
+    pub(crate) fn payload(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        out: &mut [u8],
+        limits: Limits,
+    ) -> Result<(), DisconnectReason> {
         let buffered = (self.end - self.start).min(out.len());
-        let (first, rest) = out.split_at_mut(buffered);
+        let (first, mut rest) = out.split_at_mut(buffered);
         first.copy_from_slice(&self.buffer[self.start..self.start + buffered]);
         self.start += buffered;
-        wire::recv_exact(socket, rest)
+        while !rest.is_empty() {
+            match wire::recv_within(socket, rest, limits.stall)
+                .map_err(|error| when_late(error, DisconnectReason::Stalled))?
+            {
+                0 => return Err(DisconnectReason::Cut),
+                count => rest = &mut rest[count..],
+            }
+        }
+        Ok(())
+    }
+}
+
+fn when_late(error: io::Error, reason: DisconnectReason) -> DisconnectReason {
+    match error.kind() {
+        io::ErrorKind::TimedOut => reason,
+        _ => error.into(),
     }
 }
 
@@ -155,6 +191,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    const FOREVER: Limits = Limits { idle: None, stall: None };
 
     fn request(command: u16, cookie: u64, len: u32) -> (Request, Vec<u8>) {
         let request = Request { flags: 0, command, cookie, offset: 0, len };
@@ -181,7 +219,7 @@ mod tests {
         let mut got = Vec::new();
         for piece in stream.chunks(1009) {
             far.write_all(piece).unwrap();
-            assert!(input.fill(near.as_fd()).unwrap());
+            assert!(input.fill(near.as_fd(), FOREVER).unwrap());
             while let Next::Request(request, payload) = input.next().unwrap() {
                 let payload = &input.bytes()[payload];
                 if request.command == command::WRITE {
@@ -193,7 +231,7 @@ mod tests {
         }
         assert_eq!(got, expected);
         drop(far);
-        assert!(!input.fill(near.as_fd()).unwrap());
+        assert!(!input.fill(near.as_fd(), FOREVER).unwrap());
     }
 
     #[test]
@@ -203,13 +241,13 @@ mod tests {
         let (read, read_bytes) = request(command::READ, 2, 1);
         far.write_all(&[bytes, vec![7; 50_000]].concat()).unwrap();
         let mut input = Input::new();
-        input.fill(near.as_fd()).unwrap();
+        input.fill(near.as_fd(), FOREVER).unwrap();
         assert_eq!(input.next().unwrap(), Next::Large(write));
         far.write_all(&[vec![7; 50_000], read_bytes].concat()).unwrap();
         let mut payload = vec![0; 100_000];
-        input.payload(near.as_fd(), &mut payload).unwrap();
+        input.payload(near.as_fd(), &mut payload, FOREVER).unwrap();
         assert!(payload.iter().all(|&byte| byte == 7));
-        input.fill(near.as_fd()).unwrap();
+        input.fill(near.as_fd(), FOREVER).unwrap();
         assert_eq!(input.next().unwrap(), Next::Request(read, 0..0));
         assert_eq!(input.next().unwrap(), Next::Incomplete);
         assert!(!input.has_more());
@@ -220,16 +258,16 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         let mut input = Input::new();
         far.write_all(&request(command::WRITE, 1, PAYLOAD_MAX + 1).1).unwrap();
-        input.fill(near.as_fd()).unwrap();
-        assert!(matches!(input.next(), Err(End::PayloadTooLong(_))));
+        input.fill(near.as_fd(), FOREVER).unwrap();
+        assert!(matches!(input.next(), Err(DisconnectReason::PayloadTooLong(_))));
         let mut input = Input::new();
         far.write_all(&[0x25; 28]).unwrap();
-        input.fill(near.as_fd()).unwrap();
-        assert!(matches!(input.next(), Err(End::RequestMagic(0x2525_2525))));
+        input.fill(near.as_fd(), FOREVER).unwrap();
+        assert!(matches!(input.next(), Err(DisconnectReason::RequestMagic(0x2525_2525))));
         let mut input = Input::new();
         far.write_all(&[0x25; 27]).unwrap();
         drop(far);
-        input.fill(near.as_fd()).unwrap();
-        assert!(matches!(input.fill(near.as_fd()), Err(End::Cut)));
+        input.fill(near.as_fd(), FOREVER).unwrap();
+        assert!(matches!(input.fill(near.as_fd(), FOREVER), Err(DisconnectReason::Cut)));
     }
 }

@@ -10,14 +10,16 @@
 
 mod address;
 mod client;
+mod connections;
 mod counters;
-mod end;
+mod disconnect;
+mod exports;
 mod handshake;
 mod input;
-mod link;
 mod listener;
 mod output;
 mod protocol;
+mod reconnecting;
 mod remote;
 mod server;
 mod transmission;
@@ -26,8 +28,9 @@ mod wire;
 
 pub use address::{Address, AddressError};
 pub use client::{Client, ClientError, Cookie, Reply};
-pub use counters::ServerStats;
-pub use handshake::{ExportInfo, Exports};
-pub use listener::BindError;
+pub use connections::Disconnected;
+pub use counters::{ConnectionInfo, ServerStats};
+pub use exports::{Durability, Export, ExportInfo, Exports, OpenError};
+pub use listener::{BindError, SocketFile};
 pub use remote::{Reconnect, RemoteDevice};
 pub use server::{ConnectionEnd, Server, Settings, serve_connection};

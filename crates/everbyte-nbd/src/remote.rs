@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::address::Address;
 use crate::client::{Client, ClientError};
-use crate::link::{Able, Link, RANGE_MAX, Target, ranges};
 use crate::protocol::errno;
+use crate::reconnecting::{Able, RANGE_MAX, ReconnectingClient, Target, ranges};
 use crate::unflushed::Content;
 
 /// How a device comes back to an export that it has lost.
@@ -40,7 +40,7 @@ impl Default for Reconnect {
 
 /// A remote export. Its size is that of when it was connected to.
 pub struct RemoteDevice {
-    link: Mutex<Link>,
+    link: Mutex<ReconnectingClient>,
     geometry: Geometry,
 }
 
@@ -72,7 +72,7 @@ impl RemoteDevice {
 
     fn with(client: Client, target: Option<Target>) -> Result<Self, ClientError> {
         let (_, preferred_bytes) = client.block_bytes();
-        let link = Link::new(client, target);
+        let link = ReconnectingClient::new(client, target);
         let shape = link.shape();
         if shape.minimum_bytes > 1 {
             return Err(ClientError::Refused {
@@ -141,12 +141,17 @@ fn wire_fua(able: &Able, fua: Fua) -> Fua {
 }
 
 /// Ends a request that should be durable, on servers that know no FUA.
-fn finish(link: &mut Link, fua: Fua) -> Result<(), ClientError> {
+fn finish(link: &mut ReconnectingClient, fua: Fua) -> Result<(), ClientError> {
     let able = link.able();
     if fua == Fua::Yes && !able.fua && able.flush { link.flush() } else { Ok(()) }
 }
 
-fn write_piece(link: &mut Link, at: u64, data: &[u8], fua: Fua) -> Result<(), ClientError> {
+fn write_piece(
+    link: &mut ReconnectingClient,
+    at: u64,
+    data: &[u8],
+    fua: Fua,
+) -> Result<(), ClientError> {
     let len = data.len() as u64;
     link.make_room(len)?;
     let durable = link.request(|client, able| {
@@ -163,7 +168,7 @@ fn write_piece(link: &mut Link, at: u64, data: &[u8], fua: Fua) -> Result<(), Cl
 /// Zeroes a range of at most `Able::zero_max` bytes. A server that comes back may be able to do
 /// less than before.
 fn zero_piece(
-    link: &mut Link,
+    link: &mut ReconnectingClient,
     (at, len): (u64, u32),
     hole: Hole,
     fast: bool,

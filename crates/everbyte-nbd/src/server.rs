@@ -1,10 +1,8 @@
 //! The server: accepts connections, gives each a thread, bounds them, and shuts down.
 //!
-//! Invariants: a connection is in `State::connections` from before its thread starts until that
-//! thread is done with its device; handshakes in progress are counted in `State::handshakes` and
-//! never exceed the setting; once `stopping` is set nothing is accepted.
+//! Invariants: handshakes that wait for their clients never exceed the setting; every wait for a
+//! client ends when its socket is shut, by `disconnect` or `shutdown`.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,18 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, sockopt};
+use rustix::net::{SocketFlags, sockopt};
 
 use crate::address::Address;
-use crate::counters::{Counters, ServerStats};
-use crate::end::End;
-use crate::handshake::{Exports, Session, haggle};
-use crate::listener::{BindError, Listener};
-use crate::transmission::Transmission;
-use crate::wire::Wire;
+use crate::connections::{Connection, Connections, Disconnected, InTurn, Place};
+use crate::counters::{Activity, ConnectionInfo, ServerStats};
+use crate::disconnect::DisconnectReason;
+use crate::exports::Exports;
+use crate::handshake::{Session, negotiate};
+use crate::listener::{BindError, Listener, SocketFile};
+use crate::transmission::{Limits, Transmission};
+use crate::wire::{Wire, notice_silence};
 
 /// How long accepting rests when the system has no descriptors or memory left.
 const EXHAUSTED_REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -33,13 +33,26 @@ const EXHAUSTED_REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 pub struct Settings {
     /// Connections at once; further ones are closed as soon as they are accepted. Default 128.
     pub connections_max: usize,
-    /// Handshakes at once; further connections wait to be accepted. Default 16.
+    /// Handshakes at once that wait for their clients; further connections wait to be accepted.
+    /// Default 16.
     pub handshakes_max: usize,
     /// How long a handshake may take from start to end. Default 10 s.
     pub handshake_time_max: Duration,
-    /// How long a shutdown waits for connections before it breaks them, and then again before
-    /// it leaves their threads behind. Default 5 s.
+    /// How long a peer may be silent on the network before its TCP connection is given up: it is
+    /// probed when half of this has passed, and when it does not take what is sent. At least
+    /// 10 s, in whole seconds. Default 60 s.
+    pub silence_time_max: Duration,
+    /// How long a message that has begun, a request or a reply, may make no progress at all before
+    /// the connection is ended. Default 60 s.
+    pub stall_time_max: Duration,
+    /// How long a client may send no request before its connection is ended; `None` is as long as
+    /// it likes, which is the default: disks may be idle.
+    pub idle_time_max: Option<Duration>,
+    /// How long a shutdown waits for connections before it breaks them. Those that are still in
+    /// their device 2 s later are left behind. Default 5 s.
     pub shutdown_time_max: Duration,
+    /// Mode and owner of a Unix socket's file. Default: mode 0600, and who runs the server.
+    pub socket_file: SocketFile,
 }
 
 impl Default for Settings {
@@ -48,7 +61,11 @@ impl Default for Settings {
             connections_max: 128,
             handshakes_max: 16,
             handshake_time_max: Duration::from_secs(10),
+            silence_time_max: Duration::from_secs(60),
+            stall_time_max: Duration::from_secs(60),
+            idle_time_max: None,
             shutdown_time_max: Duration::from_secs(5),
+            socket_file: SocketFile::default(),
         }
     }
 }
@@ -64,21 +81,7 @@ struct Shared {
     settings: Settings,
     /// Where the acceptor listens; the socket is its own, and closed when it stops.
     address: Address,
-    counters: Counters,
-    stopping: AtomicBool,
-    /// Written to when the acceptor has to look up.
-    wake: OwnedFd,
-    state: Mutex<State>,
-    /// Signalled when a connection has ended.
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    connections: HashMap<u64, Arc<OwnedFd>>,
-    threads: Vec<JoinHandle<()>>,
-    handshakes: usize,
-    next_id: u64,
+    connections: Arc<Connections>,
 }
 
 impl Server {
@@ -100,19 +103,10 @@ impl Server {
         settings: Settings,
     ) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { address: address.clone(), source };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| failed(errno.into()))?;
-        let listener = Listener::bind(address)?;
-        let shared = Arc::new(Shared {
-            exports,
-            settings,
-            address: listener.address.clone(),
-            counters: Counters::default(),
-            stopping: AtomicBool::new(false),
-            wake,
-            state: Mutex::default(),
-            ended: Condvar::new(),
-        });
+        let connections = Arc::new(Connections::new().map_err(failed)?);
+        let listener = Listener::bind(address, settings.socket_file)?;
+        let address = listener.address.clone();
+        let shared = Arc::new(Shared { exports, settings, address, connections });
         let acceptor = {
             let shared = Arc::clone(&shared);
             let accept_all = move || shared.accept_all(&listener);
@@ -132,23 +126,48 @@ impl Server {
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let connections = self.shared.state.lock().connections.len();
-        self.shared.counters.snapshot(connections as u64)
+        self.shared.connections.stats()
     }
 
-    /// Stops accepting, lets each connection finish the requests it has taken, and returns when
-    /// all have ended, or when the time for it has passed twice. Later requests are answered with
-    /// a shutdown error. May be called from any thread; only the first call does anything.
+    /// The open connections, those in their handshake included, the oldest first.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.shared.connections.list()
+    }
+
+    /// Ends the connection of this number, if there is one: its socket is shut, what it has not
+    /// answered stays unanswered. Waits at most `time_max` until it holds nothing any more.
+    pub fn disconnect(&self, id: u64, time_max: Duration) -> Disconnected {
+        self.shared.connections.disconnect(|connection| connection.id == id, time_max)
+    }
+
+    /// Ends every connection to the export of this name, in the same way, including handshakes
+    /// that have asked about it last. A client may connect again at once: refuse it in
+    /// [`Exports::open`] first.
+    pub fn disconnect_export(&self, export: &str, time_max: Duration) -> Disconnected {
+        let is_to = |connection: &Connection| connection.activity.is_to(export);
+        self.shared.connections.disconnect(is_to, time_max)
+    }
+
+    /// Begins a shutdown and returns at once: nothing is accepted any more, each connection
+    /// finishes the requests it has taken, later ones are answered with a shutdown error. To shut
+    /// several servers down in the time of one, call this on all of them first.
+    pub fn begin_shutdown(&self) {
+        self.shared.connections.stop();
+    }
+
+    /// Shuts down, and returns when all connections have ended, or when `shutdown_time_max` has
+    /// passed since the shutdown began and 2 s more for those that had to be broken. May be called
+    /// from any thread; every caller returns to a server that is down.
     pub fn shutdown(&self) {
+        self.begin_shutdown();
         // Held to the end, so that every caller returns to a server that is down.
         let mut acceptor = self.acceptor.lock();
         let Some(acceptor) = acceptor.take() else { return };
-        self.shared.stopping.store(true, Ordering::Relaxed);
-        self.shared.wake();
         if acceptor.join().is_err() {
             tracing::error!("the accepting thread has panicked");
         }
-        self.shared.end_connections();
+        self.shared.connections.await_end(self.shared.settings.shutdown_time_max);
         tracing::info!(address = %self.shared.address, "shut down");
     }
 }
@@ -167,11 +186,6 @@ enum Acceptable {
 }
 
 impl Shared {
-    fn wake(&self) {
-        // A full counter has not been read yet, so the acceptor will look up anyway.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
     fn accept_all(self: &Arc<Self>, listener: &Listener) {
         loop {
             match self.accept(listener) {
@@ -184,16 +198,19 @@ impl Shared {
 
     /// Waits for something to do.
     fn accept(&self, listener: &Listener) -> Acceptable {
-        let full = self.state.lock().handshakes >= self.settings.handshakes_max;
-        let mut polled =
-            [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&listener.socket, PollFlags::IN)];
+        let full = self.connections.handshakes() >= self.settings.handshakes_max;
+        let wake = self.connections.wake_fd();
+        let mut polled = [
+            PollFd::from_borrowed_fd(wake, PollFlags::IN),
+            PollFd::new(&listener.socket, PollFlags::IN),
+        ];
         // A handshake that ends wakes us to listen again.
         let polled = if full { &mut polled[..1] } else { &mut polled[..] };
         let waited = poll(polled, None);
         let mut woken = [0; 8];
         // Empty if it was the listener that had something.
-        let _ = rustix::io::read(&self.wake, &mut woken);
-        if self.stopping.load(Ordering::Relaxed) {
+        let _ = rustix::io::read(wake, &mut woken);
+        if self.connections.stopping().load(Ordering::Relaxed) {
             return Acceptable::Stop;
         }
         if waited.is_err() || full {
@@ -213,143 +230,79 @@ impl Shared {
 
     /// Gives a connection its thread.
     fn start(self: &Arc<Self>, socket: OwnedFd) {
-        self.counters.connections_total.add(1);
-        let socket = Arc::new(socket);
-        let peer = peer_of(&socket);
-        let mut state = self.state.lock();
-        let (ended, running) = state.threads.drain(..).partition(JoinHandle::is_finished);
-        state.threads = running;
-        join_all(ended);
-        if state.connections.len() >= self.settings.connections_max {
-            self.counters.connections_refused.add(1);
-            tracing::warn!(peer, "refused: {} connections are open", state.connections.len());
-            return;
-        }
-        let id = state.next_id;
-        state.next_id += 1;
-        state.handshakes += 1;
-        state.connections.insert(id, Arc::clone(&socket));
-        let connection = Connection { shared: Arc::clone(self), id, peer, socket, haggling: true };
-        // Dropping a connection takes the lock. If there is no thread for it, that is here.
-        drop(state);
+        let connections_max = self.settings.connections_max;
+        let Some(connection) = self.connections.enter(socket, connections_max) else { return };
+        let id = connection.id;
+        let place = Place::new(Arc::clone(&self.connections), connection);
+        let shared = Arc::clone(self);
         let spawned =
-            thread::Builder::new().name(format!("nbd-{id}")).spawn(move || connection.run());
+            thread::Builder::new().name(format!("nbd-{id}")).spawn(move || shared.run(&place));
         match spawned {
-            Ok(thread) => self.state.lock().threads.push(thread),
+            Ok(thread) => self.connections.add_thread(thread),
             Err(error) => tracing::warn!("no thread for a connection: {error}"),
         }
     }
 
-    /// Ends all connections: politely, then by breaking them.
-    fn end_connections(&self) {
-        let mut state = self.state.lock();
-        for how in [Shutdown::Read, Shutdown::Both] {
-            for socket in state.connections.values() {
-                // The peer may have closed already.
-                let _ = rustix::net::shutdown(socket, how);
+    fn run(&self, place: &Place) {
+        let Connection { id, peer, .. } = &*place.connection;
+        tracing::debug!(id, peer, "connected");
+        match self.serve(place) {
+            Ok(()) => tracing::debug!(id, peer, "disconnected"),
+            Err(reason) if reason.is_offence() => {
+                self.connections.count_dropped();
+                tracing::warn!(id, peer, "dropped: {reason}");
             }
-            let deadline = Instant::now() + self.settings.shutdown_time_max;
-            while !state.connections.is_empty() {
-                if self.ended.wait_until(&mut state, deadline).timed_out() {
-                    break;
-                }
-            }
-        }
-        let stuck = state.connections.len();
-        let mut threads = std::mem::take(&mut state.threads);
-        drop(state);
-        if stuck > 0 {
-            tracing::error!("{stuck} connections are stuck in their device; leaving them");
-            threads.retain(JoinHandle::is_finished);
-        }
-        join_all(threads);
-    }
-}
-
-fn join_all(threads: Vec<JoinHandle<()>>) {
-    for thread in threads {
-        if thread.join().is_err() {
-            tracing::error!("a connection's thread has panicked");
-        }
-    }
-}
-
-/// One connection. Dropping it takes it off the books, even if its thread panics.
-struct Connection {
-    shared: Arc<Shared>,
-    id: u64,
-    peer: String,
-    socket: Arc<OwnedFd>,
-    /// Whether it still counts as a handshake.
-    haggling: bool,
-}
-
-impl Connection {
-    fn run(mut self) {
-        tracing::debug!(peer = self.peer, "connected");
-        match self.serve() {
-            Ok(()) => tracing::debug!(peer = self.peer, "disconnected"),
-            Err(end) if end.is_offence() => {
-                self.shared.counters.connections_dropped.add(1);
-                tracing::warn!(peer = self.peer, "dropped: {end}");
-            }
-            Err(end) => tracing::debug!(peer = self.peer, "ended: {end}"),
+            Err(reason) => tracing::debug!(id, peer, "ended: {reason}"),
         }
     }
 
-    fn serve(&mut self) -> Result<(), End> {
-        let socket = Arc::clone(&self.socket);
-        if matches!(self.shared.address, Address::Tcp(_)) {
-            sockopt::set_tcp_nodelay(&*socket, true).map_err(io::Error::from)?;
-            sockopt::set_socket_keepalive(&*socket, true).map_err(io::Error::from)?;
+    fn serve(&self, place: &Place) -> Result<(), DisconnectReason> {
+        let Connection { id, peer, socket, activity } = &*place.connection;
+        if matches!(self.address, Address::Tcp(_)) {
+            sockopt::set_tcp_nodelay(socket, true).map_err(io::Error::from)?;
+            notice_silence(socket, self.settings.silence_time_max).map_err(io::Error::from)?;
         }
-        let time_max = self.shared.settings.handshake_time_max;
-        let haggled = haggle_in_time(socket.as_fd(), &*self.shared.exports, time_max);
-        let Some(session) = haggled? else {
+        // For replies that are not taken, whoever sends them.
+        let stall = self.settings.stall_time_max;
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(stall))
+            .map_err(io::Error::from)?;
+        let deadline = Instant::now() + self.settings.handshake_time_max;
+        let exports = InTurn { exports: &*self.exports, place, deadline };
+        let Some(session) = negotiate_in_time(socket.as_fd(), &exports, deadline)? else {
             return Ok(());
         };
-        self.end_handshake();
-        tracing::debug!(peer = self.peer, export = session.export, "transmission begins");
-        Transmission::new(socket.as_fd(), &session, &self.shared.counters)
-            .run(&self.shared.stopping)
-    }
-
-    fn end_handshake(&mut self) {
-        if std::mem::take(&mut self.haggling) {
-            self.shared.state.lock().handshakes -= 1;
-            self.shared.wake();
-        }
+        place.end_handshake();
+        activity.heard();
+        tracing::debug!(id, peer, export = session.export.name, "transmission begins");
+        let limits = Limits { idle: self.settings.idle_time_max, stall: Some(stall) };
+        Transmission::new(socket.as_fd(), &session, activity, limits)
+            .run(self.connections.stopping())
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.end_handshake();
-        self.shared.state.lock().connections.remove(&self.id);
-        self.shared.ended.notify_all();
-    }
-}
-
-/// Haggles for at most `time_max`. `None` means that the client left politely.
-fn haggle_in_time(
+/// Negotiates until `deadline`. `None` means that the client left politely.
+fn negotiate_in_time(
     socket: BorrowedFd<'_>,
     exports: &dyn Exports,
-    time_max: Duration,
-) -> Result<Option<Session>, End> {
-    let wire = Wire { socket, deadline: Some(Instant::now() + time_max) };
-    haggle(&wire, exports).map_err(|end| match end {
-        End::Socket(error) if error.kind() == io::ErrorKind::TimedOut => End::Late,
-        end => end,
+    deadline: Instant,
+) -> Result<Option<Session>, DisconnectReason> {
+    let wire = Wire { socket, deadline: Some(deadline) };
+    negotiate(&wire, exports).map_err(|reason| match reason {
+        DisconnectReason::Socket(error) if error.kind() == io::ErrorKind::TimedOut => {
+            DisconnectReason::Late
+        }
+        reason => reason,
     })
 }
 
 /// Why a connection that was served with [`serve_connection`] ended.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct ConnectionEnd(#[from] End);
+pub struct ConnectionEnd(#[from] DisconnectReason);
 
 /// Serves one connected stream socket on the calling thread until its peer has left: for sockets
-/// that somebody else accepted. Knows no bound but `handshake_time_max`, and no shutdown.
+/// that somebody else accepted. Knows no bound but `handshake_time_max`; shutting
+/// the socket down ends it.
 ///
 /// # Errors
 /// Why the connection ended other than by a goodbye; a peer that just closes is such an end, too.
@@ -358,22 +311,11 @@ pub fn serve_connection(
     exports: &dyn Exports,
     handshake_time_max: Duration,
 ) -> Result<(), ConnectionEnd> {
-    let Some(session) = haggle_in_time(socket, exports, handshake_time_max)? else {
+    let deadline = Instant::now() + handshake_time_max;
+    let Some(session) = negotiate_in_time(socket, exports, deadline)? else {
         return Ok(());
     };
-    let counters = Counters::default();
     let never = AtomicBool::new(false);
-    Ok(Transmission::new(socket, &session, &counters).run(&never)?)
-}
-
-/// What a log calls the peer of a socket.
-fn peer_of(socket: &OwnedFd) -> String {
-    let tcp = rustix::net::getpeername(socket).ok().flatten();
-    if let Some(address) = tcp.and_then(|address| std::net::SocketAddr::try_from(address).ok()) {
-        return address.to_string();
-    }
-    match sockopt::socket_peercred(socket) {
-        Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid),
-        Err(_) => "unknown".to_owned(),
-    }
+    let limits = Limits { idle: None, stall: None };
+    Ok(Transmission::new(socket, &session, &Activity::new(), limits).run(&never)?)
 }

@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_device::{DeviceError, Extent, Fua, Hole, SendError, WriteRequest, send_all};
 
-use crate::counters::Counters;
-use crate::end::End;
+use crate::counters::Activity;
+use crate::disconnect::DisconnectReason;
+use crate::exports::Durability;
 use crate::handshake::{CONTEXT_ID, Session};
+pub(crate) use crate::input::Limits;
 use crate::input::{Input, Next};
 use crate::output::{Output, Sink};
 use crate::protocol::{
@@ -51,7 +53,8 @@ impl Failure {
         Self { errno, message: message.to_owned() }
     }
 
-    /// The one place where a device's errors become the protocol's.
+    /// The one place where a device's errors become the protocol's. The client may be on another
+    /// machine, and a device's reasons may name paths of this one: they go to the log only.
     fn from_device(command: u16, error: &DeviceError) -> Self {
         let errno = match error {
             DeviceError::OutOfRange { .. } => match command {
@@ -64,7 +67,20 @@ impl Failure {
             DeviceError::Gone => errno::SHUTDOWN,
             _ => errno::IO,
         };
-        Self { errno, message: error.to_string() }
+        let message = match error {
+            DeviceError::NoSpace { offset, len, .. } => {
+                format!("no space left for {len} bytes at {offset}")
+            }
+            DeviceError::ReadOnly { .. } => "the export is read-only".to_owned(),
+            DeviceError::Media { offset, len, .. } => {
+                format!("media error at {offset}+{len}; the server's log says more")
+            }
+            DeviceError::OutOfRange { .. } | DeviceError::NotFast | DeviceError::Gone => {
+                error.to_string()
+            }
+            _ => "the request failed; the server's log says why".to_owned(),
+        };
+        Self { errno, message }
     }
 }
 
@@ -77,7 +93,8 @@ struct QueuedWrite {
 pub(crate) struct Transmission<'a> {
     socket: BorrowedFd<'a>,
     session: &'a Session,
-    counters: &'a Counters,
+    activity: &'a Activity,
+    limits: Limits,
     input: Input,
     output: Output,
     writes: Vec<QueuedWrite>,
@@ -85,23 +102,28 @@ pub(crate) struct Transmission<'a> {
     payload: Vec<u8>,
     /// Set once the server is being shut down: later requests are refused.
     refusing: bool,
+    /// Whether the log has a media error of this connection.
+    warned: bool,
 }
 
 impl<'a> Transmission<'a> {
     pub(crate) fn new(
         socket: BorrowedFd<'a>,
         session: &'a Session,
-        counters: &'a Counters,
+        activity: &'a Activity,
+        limits: Limits,
     ) -> Self {
         Self {
             socket,
             session,
-            counters,
+            activity,
+            limits,
             input: Input::new(),
             output: Output::with_capacity(OUTPUT_MAX),
             writes: Vec::with_capacity(BATCH_MAX),
             payload: Vec::new(),
             refusing: false,
+            warned: false,
         }
     }
 
@@ -110,7 +132,7 @@ impl<'a> Transmission<'a> {
     ///
     /// # Errors
     /// Why the connection ended otherwise.
-    pub(crate) fn run(&mut self, stopping: &AtomicBool) -> Result<(), End> {
+    pub(crate) fn run(&mut self, stopping: &AtomicBool) -> Result<(), DisconnectReason> {
         loop {
             match self.input.next() {
                 Ok(Next::Request(request, _)) if request.command == command::DISC => {
@@ -118,25 +140,26 @@ impl<'a> Transmission<'a> {
                     return self.send_output();
                 }
                 Ok(Next::Request(request, payload)) => {
-                    self.counters.requests.add(1);
+                    self.activity.requests.add(1);
                     self.serve(request, payload)?;
                 }
                 Ok(Next::Large(request)) => {
-                    self.counters.requests.add(1);
+                    self.activity.requests.add(1);
                     self.large_write(&request)?;
                 }
                 Ok(Next::Incomplete) => {
                     self.execute_writes();
                     self.send_output()?;
-                    if !self.input.fill(self.socket)? {
-                        return Err(End::Closed);
+                    if !self.input.fill(self.socket, self.limits)? {
+                        return Err(DisconnectReason::Closed);
                     }
+                    self.activity.heard();
                     self.refusing = stopping.load(Ordering::Relaxed);
                 }
                 Err(end) => {
                     // What came before the offence is still answered.
                     self.execute_writes();
-                    if let End::PayloadTooLong(request) = &end {
+                    if let DisconnectReason::PayloadTooLong(request) = &end {
                         let failure = Failure::new(errno::INVAL, "writes have at most 32 MiB");
                         self.reply_error(request, &failure);
                     }
@@ -147,7 +170,11 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    fn serve(&mut self, request: Request, payload: std::ops::Range<usize>) -> Result<(), End> {
+    fn serve(
+        &mut self,
+        request: Request,
+        payload: std::ops::Range<usize>,
+    ) -> Result<(), DisconnectReason> {
         if let Err(failure) = self.admit(&request) {
             self.reply_error(&request, &failure);
         } else if request.command == command::WRITE {
@@ -206,8 +233,11 @@ impl<'a> Transmission<'a> {
             [] => {}
             [write] => {
                 let data = &self.input.bytes()[write.payload.clone()];
-                let done =
-                    self.session.device.write(write.request.offset, data, fua(&write.request));
+                let done = self.session.export.device.write(
+                    write.request.offset,
+                    data,
+                    self.fua(&write.request),
+                );
                 self.finish_write(&write.request, done);
             }
             batch => {
@@ -228,10 +258,10 @@ impl<'a> Transmission<'a> {
             *slot = WriteRequest {
                 offset: write.request.offset,
                 data: &self.input.bytes()[write.payload.clone()],
-                fua: fua(&write.request),
+                fua: self.fua(&write.request),
             };
         }
-        let mut results = self.session.device.write_batch(&requests[..batch.len()]);
+        let mut results = self.session.export.device.write_batch(&requests[..batch.len()]);
         for write in &batch[results.len().min(batch.len())..] {
             results.push(Err(DeviceError::Media {
                 offset: write.request.offset,
@@ -244,13 +274,13 @@ impl<'a> Transmission<'a> {
 
     fn finish_write(&mut self, request: &Request, done: Result<(), DeviceError>) {
         if done.is_ok() {
-            self.counters.written_bytes.add(u64::from(request.len));
+            self.activity.written_bytes.add(u64::from(request.len));
         }
         self.reply(request, done);
     }
 
     /// A write whose payload is still arriving.
-    fn large_write(&mut self, request: &Request) -> Result<(), End> {
+    fn large_write(&mut self, request: &Request) -> Result<(), DisconnectReason> {
         self.execute_writes();
         self.send_output()?;
         let len = request.len as usize;
@@ -259,11 +289,12 @@ impl<'a> Transmission<'a> {
             // Fresh zeroes cost nothing until the payload arrives in them.
             payload = vec![0; len];
         }
-        self.input.payload(self.socket, &mut payload[..len])?;
+        self.input.payload(self.socket, &mut payload[..len], self.limits)?;
+        self.activity.heard();
         match self.admit(request) {
             Ok(()) => {
-                let device = &self.session.device;
-                let done = device.write(request.offset, &payload[..len], fua(request));
+                let device = &self.session.export.device;
+                let done = device.write(request.offset, &payload[..len], self.fua(request));
                 self.finish_write(request, done);
             }
             Err(failure) => self.reply_error(request, &failure),
@@ -274,9 +305,9 @@ impl<'a> Transmission<'a> {
         Ok(())
     }
 
-    fn read(&mut self, request: &Request) -> Result<(), End> {
+    fn read(&mut self, request: &Request) -> Result<(), DisconnectReason> {
         let len = request.len as usize;
-        let device = &self.session.device;
+        let device = &self.session.export.device;
         if len == 0 {
             // A chunk of data must not be empty.
             let done = device.read(request.offset, &mut []);
@@ -309,10 +340,10 @@ impl<'a> Transmission<'a> {
             }
         };
         match done {
-            Ok(()) => self.counters.read_bytes.add(u64::from(request.len)),
+            Ok(()) => self.activity.read_bytes.add(u64::from(request.len)),
             Err(error) => {
                 self.output.truncate(before);
-                self.reply_error(request, &Failure::from_device(request.command, &error));
+                self.reply_device_error(request, &error);
             }
         }
         Ok(())
@@ -320,16 +351,16 @@ impl<'a> Transmission<'a> {
 
     /// The commands that are answered with yes or no.
     fn execute(&self, request: &Request) -> Result<(), DeviceError> {
-        let device = &self.session.device;
+        let device = &self.session.export.device;
         let (offset, len) = (request.offset, u64::from(request.len));
         match request.command {
             command::FLUSH => {
-                self.counters.flushes.add(1);
+                self.activity.flushes.add(1);
                 device.flush()
             }
             command::TRIM => {
-                device.discard(offset, len, fua(request))?;
-                self.counters.trimmed_bytes.add(len);
+                device.discard(offset, len, self.fua(request))?;
+                self.activity.trimmed_bytes.add(len);
                 Ok(())
             }
             command::WRITE_ZEROES => {
@@ -338,8 +369,8 @@ impl<'a> Transmission<'a> {
                     _ => Hole::Forbidden,
                 };
                 let fast = request.flags & command_flag::FAST_ZERO != 0;
-                device.write_zeroes(offset, len, hole, fast, fua(request))?;
-                self.counters.zeroed_bytes.add(len);
+                device.write_zeroes(offset, len, hole, fast, self.fua(request))?;
+                self.activity.zeroed_bytes.add(len);
                 Ok(())
             }
             // `admit` lets no other command pass.
@@ -350,11 +381,9 @@ impl<'a> Transmission<'a> {
     fn block_status(&mut self, request: &Request) {
         let extents_max = if request.flags & command_flag::REQ_ONE == 0 { EXTENTS_MAX } else { 1 };
         let len = u64::from(request.len);
-        match self.session.device.status(request.offset, len, extents_max) {
+        match self.session.export.device.status(request.offset, len, extents_max) {
             Ok(extents) => self.reply_extents(request, &extents, extents_max),
-            Err(error) => {
-                self.reply_error(request, &Failure::from_device(request.command, &error));
-            }
+            Err(error) => self.reply_device_error(request, &error),
         }
     }
 
@@ -393,14 +422,24 @@ impl<'a> Transmission<'a> {
                 encode_last_chunk(&mut self.output, chunk::NONE, request.cookie, 0);
             }
             Ok(()) => encode_simple_reply(&mut self.output, 0, request.cookie),
-            Err(error) => {
-                self.reply_error(request, &Failure::from_device(request.command, &error));
-            }
+            Err(error) => self.reply_device_error(request, &error),
         }
     }
 
+    fn reply_device_error(&mut self, request: &Request, error: &DeviceError) {
+        let export = &self.session.export.name;
+        // Once for each connection: a client may ask for the same bad block again and again.
+        if matches!(error, DeviceError::Media { .. }) && !std::mem::replace(&mut self.warned, true)
+        {
+            tracing::warn!(export, ?request, "a request failed: {error}");
+        } else {
+            tracing::debug!(export, ?request, "a request failed: {error}");
+        }
+        self.reply_error(request, &Failure::from_device(request.command, error));
+    }
+
     fn reply_error(&mut self, request: &Request, failure: &Failure) {
-        self.counters.errors.add(1);
+        self.activity.errors.add(1);
         tracing::debug!(?request, errno = failure.errno, "refused: {}", failure.message);
         if self.session.structured {
             encode_error_chunk(&mut self.output, failure.errno, request.cookie, &failure.message);
@@ -409,15 +448,42 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    fn send_output(&mut self) -> Result<(), End> {
+    fn send_output(&mut self) -> Result<(), DisconnectReason> {
         if self.output.len() > 0 {
             send_all(self.socket, self.output.as_slice())?;
             self.output.clear();
         }
         Ok(())
     }
+
+    /// Whether a request must be durable when it is answered.
+    fn fua(&self, request: &Request) -> Fua {
+        let asked = request.flags & command_flag::FUA != 0;
+        if asked || self.session.export.durability == Durability::WhenAnswered {
+            Fua::Yes
+        } else {
+            Fua::No
+        }
+    }
 }
 
-fn fua(request: &Request) -> Fua {
-    if request.flags & command_flag::FUA == 0 { Fua::No } else { Fua::Yes }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_says_of_its_machine_is_not_told_to_clients() {
+        let secret = || "msync of /dev/shm/pool: grow /dev/shm/pool".to_owned();
+        let (offset, len) = (4096, 512);
+        for (error, number, words) in [
+            (DeviceError::NoSpace { offset, len, advice: secret() }, errno::NOSPC, "512 bytes"),
+            (DeviceError::ReadOnly { reason: secret() }, errno::PERM, "read-only"),
+            (DeviceError::Media { offset, len, reason: secret() }, errno::IO, "at 4096+512"),
+        ] {
+            let failure = Failure::from_device(command::WRITE, &error);
+            assert_eq!(failure.errno, number);
+            assert!(failure.message.contains(words), "{}", failure.message);
+            assert!(!failure.message.contains("shm"), "{}", failure.message);
+        }
+    }
 }

@@ -1,12 +1,31 @@
 //! Whole messages over a stream socket, with or without a deadline.
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+/// Probes of a silent TCP connection before it is given up.
+const PROBES: u32 = 5;
+
+/// Makes a TCP connection fail whose other end has said nothing, and not even taken what was sent,
+/// for `silence`, in whole seconds and at least 10 s. It is probed after half of that.
+///
+/// # Errors
+/// The socket's.
+pub(crate) fn notice_silence(socket: impl AsFd, silence: Duration) -> rustix::io::Result<()> {
+    let seconds = u32::try_from(silence.as_secs()).unwrap_or(u32::MAX).clamp(10, 10_000);
+    let silence = Duration::from_secs(seconds.into());
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, silence / 2)?;
+    sockopt::set_tcp_keepintvl(&socket, silence / (2 * PROBES))?;
+    sockopt::set_tcp_keepcnt(&socket, PROBES)?;
+    // For what nobody takes, while no probe is sent.
+    sockopt::set_tcp_user_timeout(&socket, seconds * 1000)
+}
 
 /// Receives what has arrived, at most `out.len()` bytes, waiting for the first. Zero bytes mean
 /// that the peer has closed.
@@ -47,6 +66,25 @@ pub(crate) fn recv_exact(socket: BorrowedFd<'_>, mut out: &mut [u8]) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// The same, waiting for at most `limit` if there is one.
+///
+/// # Errors
+/// The socket's, and `TimedOut`.
+pub(crate) fn recv_within(
+    socket: BorrowedFd<'_>,
+    out: &mut [u8],
+    limit: Option<Duration>,
+) -> io::Result<usize> {
+    let Some(limit) = limit else { return recv_some(socket, out) };
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(count) = recv_now(socket, out)? {
+            return Ok(count);
+        }
+        wait(socket, PollFlags::IN, Some(deadline))?;
+    }
 }
 
 /// Waits until one of `events` is there, or an error.
@@ -128,5 +166,30 @@ impl Wire<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_given_up_when_the_time_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for (asked, seconds) in [(60, 60), (20, 20), (0, 10)] {
+            notice_silence(&socket, Duration::from_secs(asked)).unwrap();
+            assert!(sockopt::socket_keepalive(&socket).unwrap());
+            let probed =
+                sockopt::tcp_keepintvl(&socket).unwrap() * sockopt::tcp_keepcnt(&socket).unwrap();
+            let silence = sockopt::tcp_keepidle(&socket).unwrap() + probed;
+            assert_eq!(silence, Duration::from_secs(seconds));
+            assert_eq!(
+                sockopt::tcp_user_timeout(&socket).unwrap(),
+                u32::try_from(seconds).unwrap() * 1000
+            );
+        }
     }
 }

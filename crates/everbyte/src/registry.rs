@@ -18,7 +18,7 @@ use everbyte_control::{
 use everbyte_device::BlockDevice;
 use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped, Medium};
-use everbyte_nbd::{ExportInfo, Exports, Server};
+use everbyte_nbd::{Export, ExportInfo, Exports, OpenError, Server};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{Pool, PoolError};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -477,21 +477,21 @@ impl Exports for Registry {
     }
 
     /// The default export is the only one there is.
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
+    fn open(&self, name: &str) -> Result<Export, OpenError> {
         let exported = self.exported();
-        let name = match (name, exported.as_slice()) {
-            ("", [single]) => single.as_str(),
-            _ => exported.iter().find(|known| *known == name)?,
+        let found = match (name, exported.as_slice()) {
+            ("", [single]) => Some(single),
+            _ => exported.iter().find(|known| *known == name),
         };
-        match self.export(name) {
-            Ok(device) => match &*self.recorder.lock() {
-                Some(recorder) => Some(recorder.record(name, device)),
-                None => Some(device),
-            },
-            Err(error) => {
-                tracing::error!(volume = name, %error, "the volume cannot be opened");
-                None
-            }
-        }
+        let name = found.ok_or(OpenError::Unknown)?;
+        let device = self.export(name).map_err(|error| {
+            tracing::error!(volume = name, %error, "the volume cannot be opened");
+            OpenError::Unavailable { reason: error.to_string() }
+        })?;
+        let device = match &*self.recorder.lock() {
+            Some(recorder) => recorder.record(name, device),
+            None => device,
+        };
+        Ok(Export::new(name, device))
     }
 }

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use everbyte_block::{Delta, MapKind};
 use everbyte_device::BlockDevice;
 use everbyte_media::{Mapped, MediaOptions};
-use everbyte_nbd::{Address, ExportInfo, Exports, Server};
+use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 
 use super::floor::nameless_file;
 use super::plain::PlainDevice;
@@ -56,8 +56,8 @@ impl Exports for OneExport {
         vec![ExportInfo { name: "disk".to_owned(), description: String::new() }]
     }
 
-    fn open(&self, _name: &str) -> Option<Arc<dyn BlockDevice>> {
-        Some(Arc::clone(&self.0))
+    fn open(&self, _name: &str) -> Result<Export, OpenError> {
+        Ok(Export::new("disk", Arc::clone(&self.0)))
     }
 }
 

@@ -12,7 +12,7 @@ use arbitrary::Arbitrary;
 use everbyte_device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, SendError, WriteRequest,
 };
-use everbyte_nbd::{ExportInfo, Exports, serve_connection};
+use everbyte_nbd::{Export, ExportInfo, Exports, OpenError, serve_connection};
 
 use super::protocol::*;
 use super::reference::{EXPORTS, Reference, Said, has_export};
@@ -344,9 +344,12 @@ impl Exports for OneExport {
         vec![info; EXPORTS]
     }
 
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
+    fn open(&self, name: &str) -> Result<Export, OpenError> {
         self.0.listen();
-        has_export(name.as_bytes()).then(|| Arc::clone(&self.0) as Arc<dyn BlockDevice>)
+        if !has_export(name.as_bytes()) {
+            return Err(OpenError::Unknown);
+        }
+        Ok(Export::new("disk", Arc::clone(&self.0) as Arc<dyn BlockDevice>))
     }
 }
 

@@ -23,9 +23,9 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send, sockopt};
 
 use crate::address::{Address, AddressError};
-use crate::handshake::ExportInfo;
+use crate::exports::ExportInfo;
 use crate::protocol::{PAYLOAD_MAX, Request, command, command_flag, transmission_flag};
-use crate::wire::wait;
+use crate::wire::{notice_silence, wait};
 
 use negotiate::Agreed;
 use replies::{Incoming, Pending, Wanted};
@@ -36,8 +36,8 @@ const OUTGOING_MAX: usize = 256 << 10;
 /// How long connecting and the handshake may take, each.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// After how long without a sign of life a TCP connection is probed, in all for as long again.
-const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
+/// After how long without a sign of life a TCP connection is given up.
+const SILENCE_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Why a client's request failed.
 #[derive(Debug, thiserror::Error)]
@@ -139,21 +139,10 @@ fn connect_socket(address: &Address) -> Result<OwnedFd, ClientError> {
         Address::Tcp(tcp) => {
             let stream = TcpStream::connect_timeout(tcp, HANDSHAKE_TIME_MAX).map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
-            notice_silence(&stream).map_err(|errno| failed(errno.into()))?;
+            notice_silence(&stream, SILENCE_TIME_MAX).map_err(|errno| failed(errno.into()))?;
             Ok(stream.into())
         }
     }
-}
-
-/// Makes a connection fail whose other end has vanished without a word.
-fn notice_silence(stream: &TcpStream) -> Result<(), Errno> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, SILENCE_TIME_MAX)?;
-    sockopt::set_tcp_keepintvl(stream, SILENCE_TIME_MAX / 5)?;
-    sockopt::set_tcp_keepcnt(stream, 5)?;
-    // For requests that nobody takes, which no probe is sent for.
-    let milliseconds = u32::try_from(2 * SILENCE_TIME_MAX.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, milliseconds)
 }
 
 impl Client {

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::handshake::ExportInfo;
+use crate::exports::ExportInfo;
 use crate::protocol::{
     BASE_ALLOCATION, Fields, INIT_MAGIC, OPTION_DATA_MAX, OPTION_MAGIC, OPTION_REPLY_MAGIC,
     PAYLOAD_MAX, encode_option, encode_string, handshake_flag, info, option, option_reply,

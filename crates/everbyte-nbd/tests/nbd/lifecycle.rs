@@ -61,7 +61,7 @@ fn a_shutdown_finishes_what_was_taken() {
     let fixture = Fixture::new(Arc::clone(&device) as _);
     let mut raw = fixture.simple();
     let mut idle = fixture.simple();
-    let mut haggling = fixture.greeted();
+    let mut negotiating = fixture.greeted();
     device.close_gate();
     raw.put(&[request(1, 0, 1, 0, 3), b"abc".to_vec()].concat());
     device.await_waiting();
@@ -69,7 +69,7 @@ fn a_shutdown_finishes_what_was_taken() {
         let stopping = scope.spawn(|| fixture.server.shutdown());
         // Idle connections end at once, while the write still waits.
         assert!(idle.is_closed());
-        assert!(haggling.is_closed());
+        assert!(negotiating.is_closed());
         assert!(!stopping.is_finished());
         device.open_gate();
         assert_eq!(raw.answer(), Answer::Simple { errno: 0, cookie: 1 });

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in tests a failure is to panic")]
 
+mod connections;
 mod handshake;
 mod hostile;
 mod lifecycle;

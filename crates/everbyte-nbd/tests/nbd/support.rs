@@ -10,7 +10,7 @@ use std::time::Duration;
 use everbyte_device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, WriteRequest,
 };
-use everbyte_nbd::{Address, ExportInfo, Exports, Server, Settings};
+use everbyte_nbd::{Address, Durability, Export, ExportInfo, Exports, OpenError, Server, Settings};
 use parking_lot::{Condvar, Mutex};
 
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -18,8 +18,7 @@ pub(crate) const SIZE: u64 = 1 << 20;
 /// Longer than anything here takes; its end means a hang.
 const HANG: Duration = Duration::from_secs(30);
 
-#[derive(Default)]
-pub(crate) struct Shelf(pub(crate) Mutex<BTreeMap<String, Arc<dyn BlockDevice>>>);
+pub(crate) struct Shelf(pub(crate) Mutex<BTreeMap<String, Arc<dyn BlockDevice>>>, Durability);
 
 impl Exports for Shelf {
     fn list(&self) -> Vec<ExportInfo> {
@@ -28,12 +27,14 @@ impl Exports for Shelf {
         self.0.lock().keys().map(describe).collect()
     }
 
-    fn open(&self, name: &str) -> Option<Arc<dyn BlockDevice>> {
+    fn open(&self, name: &str) -> Result<Export, OpenError> {
         let shelf = self.0.lock();
-        match name {
-            "" if shelf.len() == 1 => shelf.values().next().cloned(),
-            _ => shelf.get(name).cloned(),
-        }
+        let found = match name {
+            "" if shelf.len() == 1 => shelf.iter().next(),
+            _ => shelf.get_key_value(name),
+        };
+        let (name, device) = found.ok_or(OpenError::Unknown)?;
+        Ok(Export::new(name.clone(), Arc::clone(device)).with_durability(self.1))
     }
 }
 
@@ -51,8 +52,16 @@ impl Fixture {
 
     /// One export, `disk`.
     pub(crate) fn with(device: Arc<dyn BlockDevice>, settings: Settings) -> Self {
+        Self::serving(device, settings, Durability::AtFlush)
+    }
+
+    pub(crate) fn write_through(device: Arc<dyn BlockDevice>) -> Self {
+        Self::serving(device, Settings::default(), Durability::WhenAnswered)
+    }
+
+    fn serving(device: Arc<dyn BlockDevice>, settings: Settings, durability: Durability) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let shelf = Arc::new(Shelf::default());
+        let shelf = Arc::new(Shelf(Mutex::default(), durability));
         shelf.0.lock().insert("disk".to_owned(), device);
         let address = Address::Unix(folder.path().join("s"));
         let exports: Arc<dyn Exports> = Arc::clone(&shelf) as _;

@@ -217,6 +217,9 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         for server in &self.servers {
+            server.begin_shutdown();
+        }
+        for server in &self.servers {
             server.shutdown();
         }
     }

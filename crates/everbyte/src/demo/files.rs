@@ -329,7 +329,7 @@ mod tests {
     use std::sync::Arc;
 
     use everbyte_device::{BlockDevice, MemoryDevice};
-    use everbyte_nbd::{Address, ExportInfo, Exports, Server};
+    use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 
     use super::*;
 
@@ -340,8 +340,8 @@ mod tests {
             Vec::new()
         }
 
-        fn open(&self, _name: &str) -> Option<Arc<dyn BlockDevice>> {
-            Some(Arc::<MemoryDevice>::clone(&self.0))
+        fn open(&self, name: &str) -> Result<Export, OpenError> {
+            Ok(Export::new(name, Arc::<MemoryDevice>::clone(&self.0)))
         }
     }
 

@@ -2,11 +2,12 @@
 
 use std::io;
 
+use crate::exports::OpenError;
 use crate::protocol::Request;
 
 /// How a connection ended other than by a polite goodbye.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
+pub(crate) enum DisconnectReason {
     /// The peer closed between requests.
     #[error("the peer closed the connection")]
     Closed,
@@ -19,6 +20,12 @@ pub(crate) enum End {
     /// The handshake took too long.
     #[error("the handshake was not finished in time")]
     Late,
+    /// A message that had begun made no progress.
+    #[error("the peer sent or took nothing for too long in the middle of a message")]
+    Stalled,
+    /// No request came for as long as the server allows.
+    #[error("no request came for longer than a client may be idle")]
+    Idle,
     /// The client has flags that nobody defined or that were not offered.
     #[error("unknown client flags {0:#x}")]
     ClientFlags(u32),
@@ -33,9 +40,14 @@ pub(crate) enum End {
         /// Its bytes of data.
         len: u32,
     },
-    /// The one option that has no error reply named an export that there is not.
-    #[error("there is no export {0:?}")]
-    NoExport(String),
+    /// The one option that has no error reply named an export that is not to be had.
+    #[error("export {name:?}: {error}")]
+    NoExport {
+        /// What the client asked for.
+        name: String,
+        /// Why it cannot have it.
+        error: OpenError,
+    },
     /// A request does not start as requests do.
     #[error("a request starts with {0:#010x}")]
     RequestMagic(u32),
@@ -44,17 +56,23 @@ pub(crate) enum End {
     PayloadTooLong(Request),
 }
 
-impl End {
+impl DisconnectReason {
     /// Whether the peer, not the network, is to blame.
     pub(crate) fn is_offence(&self) -> bool {
-        !matches!(self, Self::Closed | Self::Cut | Self::Socket(_))
+        match self {
+            Self::Closed | Self::Cut | Self::Socket(_) => false,
+            Self::NoExport { error, .. } => *error == OpenError::Unknown,
+            _ => true,
+        }
     }
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for DisconnectReason {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Cut,
+            // The only sockets with a time limit of their own are those that replies go to.
+            io::ErrorKind::WouldBlock => Self::Stalled,
             _ => Self::Socket(error),
         }
     }

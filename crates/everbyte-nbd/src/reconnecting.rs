@@ -119,7 +119,7 @@ struct Outage {
 }
 
 /// See the module's head.
-pub(crate) struct Link {
+pub(crate) struct ReconnectingClient {
     client: Option<Client>,
     able: Able,
     shape: Shape,
@@ -127,11 +127,11 @@ pub(crate) struct Link {
     target: Option<Target>,
     unflushed: Unflushed,
     /// Whether the server may have lost what is unflushed.
-    is_behind: bool,
+    needs_replay: bool,
     outage: Option<Outage>,
 }
 
-impl Link {
+impl ReconnectingClient {
     pub(crate) fn new(client: Client, target: Option<Target>) -> Self {
         Self {
             able: Able::of(&client),
@@ -139,7 +139,7 @@ impl Link {
             client: Some(client),
             target,
             unflushed: Unflushed::default(),
-            is_behind: false,
+            needs_replay: false,
             outage: None,
         }
     }
@@ -167,7 +167,7 @@ impl Link {
     ) -> Result<T, ClientError> {
         loop {
             self.connect()?;
-            if self.is_behind && !self.replay()? {
+            if self.needs_replay && !self.replay()? {
                 continue;
             }
             let done = self.attempt(&mut request);
@@ -234,7 +234,7 @@ impl Link {
         match flushed {
             Ok(()) => self.unflushed.clear(),
             // Nobody knows what became of it.
-            Err(_) => self.is_behind = self.keeps_unflushed(),
+            Err(_) => self.needs_replay = self.keeps_unflushed(),
         }
         flushed
     }
@@ -261,7 +261,7 @@ impl Link {
         if let Some(client) = self.client.take() {
             client.reset();
         }
-        self.is_behind = true;
+        self.needs_replay = true;
         self.note_failure(error);
     }
 
@@ -340,7 +340,7 @@ impl Link {
         });
         match replayed {
             Ok(()) => {
-                self.is_behind = false;
+                self.needs_replay = false;
                 Ok(true)
             }
             Err(error) if self.is_loss(&error) => {

@@ -1,0 +1,372 @@
+//! The connections of a server: who there is, whose handshake is under way, and how they end.
+//!
+//! Invariants: a connection is in the table from before its thread starts until that thread is
+//! done with its device; handshakes that wait for their clients are counted in
+//! `State::handshakes`, those that wait for an export to be opened are not, so that an export that
+//! hangs keeps nobody from connecting to another one; once the table is stopping nothing enters it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{Shutdown, sockopt};
+
+use crate::counters::{Activity, ConnectionInfo, ServerStats};
+use crate::exports::{Export, ExportInfo, Exports, OpenError};
+
+/// Handshakes that open the same export at once; the others wait for their turn.
+const OPENS_MAX: usize = 4;
+
+/// How long a shutdown waits for broken connections before it leaves their threads behind.
+const BROKEN_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The number of the next connection of any server.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// What became of connections that were to end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Disconnected {
+    /// Connections that have ended and hold nothing any more.
+    pub ended: usize,
+    /// Those whose sockets are shut, but whose threads are still in a request of their device.
+    /// They end with that request.
+    pub stuck: Vec<ConnectionInfo>,
+}
+
+/// What is known of one connection.
+pub(crate) struct Connection {
+    pub(crate) id: u64,
+    pub(crate) peer: String,
+    pub(crate) socket: OwnedFd,
+    pub(crate) activity: Activity,
+}
+
+impl Connection {
+    fn info(&self) -> ConnectionInfo {
+        self.activity.info(self.id, &self.peer)
+    }
+
+    fn shut(&self, how: Shutdown) {
+        // The peer may have closed already.
+        let _ = rustix::net::shutdown(&self.socket, how);
+    }
+}
+
+/// See the module's head.
+pub(crate) struct Connections {
+    /// Written to when the acceptor has to look up.
+    wake: OwnedFd,
+    stopping: AtomicBool,
+    state: Mutex<State>,
+    /// Signalled when a connection has ended, an export was opened, or the end has begun.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    open: HashMap<u64, Arc<Connection>>,
+    threads: Vec<JoinHandle<()>>,
+    handshakes: usize,
+    /// How many handshakes are opening the export of a name.
+    opening: HashMap<String, usize>,
+    /// Counts of what is over.
+    totals: ServerStats,
+    stopping_since: Option<Instant>,
+}
+
+impl Connections {
+    pub(crate) fn new() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Ok(Self { wake, stopping: AtomicBool::new(false), state, changed })
+    }
+
+    /// Readable when the acceptor has to look up.
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    fn wake(&self) {
+        // A full counter has not been read yet, so the acceptor will look up anyway.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Set once nothing more is accepted.
+    pub(crate) fn stopping(&self) -> &AtomicBool {
+        &self.stopping
+    }
+
+    pub(crate) fn handshakes(&self) -> usize {
+        self.state.lock().handshakes
+    }
+
+    /// Takes in a connection, as a handshake, unless there are `connections_max` already.
+    pub(crate) fn enter(&self, socket: OwnedFd, connections_max: usize) -> Option<Arc<Connection>> {
+        let peer = peer_of(&socket);
+        let mut state = self.state.lock();
+        let (ended, running) = state.threads.drain(..).partition(JoinHandle::is_finished);
+        state.threads = running;
+        join_all(ended);
+        if state.stopping_since.is_some() {
+            return None;
+        }
+        state.totals.connections_total += 1;
+        if state.open.len() >= connections_max {
+            state.totals.connections_refused += 1;
+            tracing::warn!(peer, "refused: {} connections are open", state.open.len());
+            return None;
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::new(Connection { id, peer, socket, activity: Activity::new() });
+        state.handshakes += 1;
+        state.open.insert(id, Arc::clone(&connection));
+        Some(connection)
+    }
+
+    pub(crate) fn add_thread(&self, thread: JoinHandle<()>) {
+        self.state.lock().threads.push(thread);
+    }
+
+    /// A connection was ended for what its peer did.
+    pub(crate) fn count_dropped(&self) {
+        self.state.lock().totals.connections_dropped += 1;
+    }
+
+    fn end_handshake(&self) {
+        self.state.lock().handshakes -= 1;
+        self.wake();
+    }
+
+    fn leave(&self, connection: &Connection) {
+        let mut state = self.state.lock();
+        state.open.remove(&connection.id);
+        connection.activity.add_to(&mut state.totals);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn stats(&self) -> ServerStats {
+        let state = self.state.lock();
+        let mut stats = ServerStats { connections: state.open.len() as u64, ..state.totals };
+        for connection in state.open.values() {
+            connection.activity.add_to(&mut stats);
+        }
+        stats
+    }
+
+    /// The open connections, the oldest first.
+    pub(crate) fn list(&self) -> Vec<ConnectionInfo> {
+        let state = self.state.lock();
+        let mut list: Vec<_> = state.open.values().map(|connection| connection.info()).collect();
+        list.sort_by_key(|info| info.id);
+        list
+    }
+
+    /// Shuts the sockets of the connections that are `chosen` and waits for their threads.
+    pub(crate) fn disconnect(
+        &self,
+        chosen: impl Fn(&Connection) -> bool,
+        time_max: Duration,
+    ) -> Disconnected {
+        let deadline = Instant::now() + time_max;
+        let mut state = self.state.lock();
+        let mut left: Vec<_> = state.open.values().filter(|c| chosen(c)).cloned().collect();
+        let total = left.len();
+        for connection in &left {
+            tracing::info!(id = connection.id, peer = connection.peer, "disconnecting");
+            connection.shut(Shutdown::Both);
+        }
+        loop {
+            left.retain(|connection| state.open.contains_key(&connection.id));
+            if left.is_empty() || self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        left.retain(|connection| state.open.contains_key(&connection.id));
+        let stuck: Vec<_> = left.iter().map(|connection| connection.info()).collect();
+        Disconnected { ended: total - stuck.len(), stuck }
+    }
+
+    /// Begins the end: nothing enters any more, and connections end once they have answered what
+    /// they have taken. Does not wait.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        if state.stopping_since.is_some() {
+            return;
+        }
+        state.stopping_since = Some(Instant::now());
+        self.stopping.store(true, Ordering::Relaxed);
+        for connection in state.open.values() {
+            connection.shut(Shutdown::Read);
+        }
+        self.changed.notify_all();
+        self.wake();
+    }
+
+    /// Waits until all connections have ended; breaks them when `polite_max` has passed since the
+    /// end began, and leaves behind those that do not end even then.
+    pub(crate) fn await_end(&self, polite_max: Duration) {
+        let mut state = self.state.lock();
+        let since = state.stopping_since.unwrap_or_else(Instant::now);
+        self.await_none(&mut state, since + polite_max);
+        for connection in state.open.values() {
+            connection.shut(Shutdown::Both);
+        }
+        self.await_none(&mut state, since + polite_max + BROKEN_TIME_MAX);
+        for connection in state.open.values() {
+            let export = connection.activity.export();
+            tracing::error!(
+                id = connection.id,
+                peer = connection.peer,
+                export,
+                "a connection is stuck in its device; leaving it"
+            );
+        }
+        let is_stuck = !state.open.is_empty();
+        let mut threads = std::mem::take(&mut state.threads);
+        drop(state);
+        if is_stuck {
+            threads.retain(JoinHandle::is_finished);
+        }
+        join_all(threads);
+    }
+
+    fn await_none(&self, state: &mut parking_lot::MutexGuard<'_, State>, deadline: Instant) {
+        while !state.open.is_empty() {
+            if self.changed.wait_until(state, deadline).timed_out() {
+                break;
+            }
+        }
+    }
+
+    /// Waits until few enough others are opening this export.
+    fn begin_open(&self, name: &str, deadline: Instant) -> Result<(), OpenError> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stopping_since.is_some() {
+                return Err(OpenError::ShuttingDown);
+            }
+            let opening = state.opening.entry(name.to_owned()).or_default();
+            if *opening < OPENS_MAX {
+                *opening += 1;
+                return Ok(());
+            }
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                let reason = "others are waiting for it to be opened; try again later".to_owned();
+                return Err(OpenError::Unavailable { reason });
+            }
+        }
+    }
+
+    fn end_open(&self, name: &str) {
+        let mut state = self.state.lock();
+        if let Some(opening) = state.opening.get_mut(name) {
+            *opening -= 1;
+            if *opening == 0 {
+                state.opening.remove(name);
+            }
+        }
+        self.changed.notify_all();
+    }
+}
+
+fn join_all(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a connection's thread has panicked");
+        }
+    }
+}
+
+/// A connection's place in the table. Dropping it gives it up, even if its thread panics.
+pub(crate) struct Place {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) connection: Arc<Connection>,
+    /// Whether it counts as a handshake.
+    is_handshake: AtomicBool,
+}
+
+impl Place {
+    pub(crate) fn new(connections: Arc<Connections>, connection: Arc<Connection>) -> Self {
+        Self { connections, connection, is_handshake: AtomicBool::new(true) }
+    }
+
+    pub(crate) fn end_handshake(&self) {
+        if self.is_handshake.swap(false, Ordering::Relaxed) {
+            self.connections.end_handshake();
+        }
+    }
+
+    fn resume_handshake(&self) {
+        if !self.is_handshake.swap(true, Ordering::Relaxed) {
+            self.connections.state.lock().handshakes += 1;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end_handshake();
+        self.connections.leave(&self.connection);
+    }
+}
+
+/// The exports as one handshake sees them: while it waits for one of them, it is no handshake that
+/// keeps others from connecting.
+pub(crate) struct InTurn<'a> {
+    pub(crate) exports: &'a dyn Exports,
+    pub(crate) place: &'a Place,
+    /// When the handshake must be over.
+    pub(crate) deadline: Instant,
+}
+
+/// Makes it a handshake again, even if opening panics.
+struct Resume<'a> {
+    place: &'a Place,
+    opened: Option<&'a str>,
+}
+
+impl Drop for Resume<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = self.opened {
+            self.place.connections.end_open(name);
+        }
+        self.place.resume_handshake();
+    }
+}
+
+impl Exports for InTurn<'_> {
+    fn list(&self) -> Vec<ExportInfo> {
+        self.place.end_handshake();
+        let _resume = Resume { place: self.place, opened: None };
+        self.exports.list()
+    }
+
+    fn open(&self, name: &str) -> Result<Export, OpenError> {
+        self.place.end_handshake();
+        let mut resume = Resume { place: self.place, opened: None };
+        self.place.connections.begin_open(name, self.deadline)?;
+        resume.opened = Some(name);
+        let export = self.exports.open(name)?;
+        self.place.connection.activity.opened(&export.name);
+        Ok(export)
+    }
+}
+
+/// What a log calls the peer of a socket.
+fn peer_of(socket: &OwnedFd) -> String {
+    let tcp = rustix::net::getpeername(socket).ok().flatten();
+    if let Some(address) = tcp.and_then(|address| std::net::SocketAddr::try_from(address).ok()) {
+        return address.to_string();
+    }
+    match sockopt::socket_peercred(socket) {
+        Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid),
+        Err(_) => "unknown".to_owned(),
+    }
+}
