@@ -3,32 +3,49 @@
 //! Writes that share no block are one commit of the log. Writes that go over each other are a
 //! group, which begins and ends with a checkpoint.
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Fua, WriteRequest};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest,
+};
+use everbyte_extent::{DeviceOffset, ExtentError, Planner};
 use everbyte_media::Medium;
 use everbyte_pool::plant::{Bug, planted};
-use everbyte_pool::{GroupError, WriteError};
+use everbyte_pool::{Batch, ChangeError, Circumstances, GroupError, WriteError};
 
+use crate::error::RequestRange;
 use crate::group::GroupWriteError;
-use crate::plan::{Approach, Fate, Plan, PlanError, WhenFull};
-use crate::volume::{BlockVolume, RequestRange};
+use crate::volume::BlockVolume;
 use crate::write::{disjoint_prefix, named, range_of};
 
-/// What became of an attempt to write all.
-enum Attempt {
-    /// Done, in this epoch.
-    Done(u64),
-    /// The log has no room now, but has after a checkpoint.
-    LogFull,
-    /// The log never has room for so much at once.
-    TooLarge,
-    /// The pool has no free block for this request; a checkpoint may free some.
-    PoolFull(RequestRange),
+/// Why requests could not be written as one.
+enum AsOneError {
+    /// For this request.
+    Request(RequestRange, ExtentError),
+    /// For all of them.
+    All(ExtentError),
+    /// This request leaves the device, or the volume cannot be written.
+    Refused(DeviceError),
+}
+
+impl From<WriteError> for AsOneError {
+    fn from(error: WriteError) -> Self {
+        Self::All(error.into())
+    }
+}
+
+impl ChangeError for AsOneError {
+    fn is_no_space(&self) -> bool {
+        matches!(self, Self::Request(_, ExtentError::NoSpace))
+    }
+
+    fn too_large() -> Self {
+        Self::All(ExtentError::TooLarge)
+    }
 }
 
 impl<M: Medium> AtomicWrites for BlockVolume<M> {
     fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
         for request in requests {
-            self.check_write(request.offset, request.data.len() as u64)?;
+            self.check_write(named(request))?;
         }
         match requests {
             [] => Ok(()),
@@ -47,78 +64,51 @@ impl<M: Medium> BlockVolume<M> {
         }
         let epoch = {
             let _gate = self.volume().enter();
-            let _blocks = self.locks.write(requests.iter().map(range_of));
-            self.write_all_locked(requests)?
+            let _blocks = self.extent().locks().write(requests.iter().map(range_of));
+            let changed = self
+                .volume()
+                .change(|batch, circumstances| self.plan_all(batch, circumstances, requests));
+            changed.map_err(|error| self.atomic_error(error, requests))?
         };
         if requests.iter().any(|request| request.fua == Fua::Yes) {
             let done = self.volume().complete(epoch);
-            done.map_err(|error| span(requests).write_error(&error))?;
+            done.map_err(|error| span(requests).failed(self.volume(), error))?;
         }
         Ok(())
     }
 
-    /// The same, under gate and block locks that the caller holds. Returns the epoch.
-    fn write_all_locked(&self, requests: &[WriteRequest<'_>]) -> Result<u64, AtomicWriteError> {
-        let mut approach = Approach::default();
-        loop {
-            match self.attempt_all(requests, approach)? {
-                Attempt::Done(epoch) => return Ok(epoch),
-                Attempt::TooLarge => {
-                    let what = "the volume's log";
-                    approach =
-                        approach.with_less_log().ok_or(AtomicWriteError::TooLarge { what })?;
-                    continue;
-                }
-                Attempt::PoolFull(request) if approach.when_full == WhenFull::Log => {
-                    return Err(request.no_space().into());
-                }
-                Attempt::PoolFull(_) => approach.when_full = WhenFull::Log,
-                Attempt::LogFull => {}
-            }
-            self.volume().make_room().map_err(|error| span(requests).write_error(&error))?;
+    /// Plans all requests, or none.
+    fn plan_all<'v, 'd>(
+        &'v self,
+        batch: &mut Batch<'v, 'd, M>,
+        circumstances: Circumstances,
+        requests: &[WriteRequest<'d>],
+    ) -> Result<(), AsOneError> {
+        let mut planner = Planner::new(self.extent(), batch, circumstances);
+        planner.prefetch(requests.iter().map(|r| (DeviceOffset(r.offset), r.data)));
+        for request in requests {
+            self.check_write(named(request)).map_err(AsOneError::Refused)?;
+            let planned = planner.write(DeviceOffset(request.offset), request.data);
+            planned.map_err(|error| AsOneError::Request(named(request), error))?;
         }
+        Ok(())
     }
 
-    /// Plans and executes once. The caller holds gate and block locks.
-    fn attempt_all(
-        &self,
-        requests: &[WriteRequest<'_>],
-        approach: Approach,
-    ) -> Result<Attempt, AtomicWriteError> {
-        let all = span(requests);
-        let mut writer = self.volume().join().map_err(|error| all.write_error(&error))?;
-        let mut plan = Plan::new(approach);
-        plan.expect(self, &writer, requests.iter());
-        for request in requests {
-            let named = named(request);
-            let planned = self
-                .check_write(named.offset, named.len)
-                .map(|()| plan.add_request(self, &mut writer, request.offset, request.data));
-            let error = match planned {
-                Ok(Ok(())) => continue,
-                Ok(Err(PlanError::NoSpace)) => {
-                    plan.abandon(&mut writer);
-                    return Ok(Attempt::PoolFull(named));
-                }
-                Ok(Err(PlanError::Corrupt(corrupt))) => self.corrupt(named, &corrupt),
-                Ok(Err(PlanError::Lost(unsound))) => self.unsound(named, &unsound),
-                Ok(Err(PlanError::Write(error))) => named.write_error(&error),
-                Err(error) => error,
-            };
-            plan.abandon(&mut writer);
-            return Err(error.into());
-        }
-        match plan.carry_out(self, writer).map_err(|error| all.write_error(&error))? {
-            Fate::Done(epoch) => Ok(Attempt::Done(epoch)),
-            Fate::LogFull => Ok(Attempt::LogFull),
-            Fate::TooLarge => Ok(Attempt::TooLarge),
+    fn atomic_error(&self, error: AsOneError, requests: &[WriteRequest<'_>]) -> AtomicWriteError {
+        match error {
+            AsOneError::All(ExtentError::TooLarge) => {
+                AtomicWriteError::TooLarge { what: "the volume's log" }
+            }
+            AsOneError::All(error) => span(requests).failed(self.volume(), error).into(),
+            AsOneError::Request(request, error) => request.failed(self.volume(), error).into(),
+            AsOneError::Refused(error) => error.into(),
         }
     }
 
     /// Writes requests of which some go over others.
     fn write_as_group(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
         let all = span(requests);
-        let failed = |error: WriteError| all.write_error(&error);
+        let failed = |error: WriteError| all.failed(self.volume(), error);
         let group = self.begin_group().map_err(failed)?;
         let Err(error) = requests.iter().try_for_each(|r| group.write(r.offset, r.data)) else {
             return Ok(group.commit().map_err(failed)?);

@@ -5,9 +5,11 @@ use std::os::fd::BorrowedFd;
 use everbyte_device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
 };
+use everbyte_extent::{DeviceOffset, leaf_parts};
 use everbyte_media::{BLOCK, Medium};
 
-use crate::volume::{BlockVolume, RequestRange};
+use crate::error::RequestRange;
+use crate::volume::BlockVolume;
 
 impl<M: Medium> BlockDevice for BlockVolume<M> {
     fn geometry(&self) -> Geometry {
@@ -47,7 +49,7 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
             return Err(DeviceError::Gone);
         }
         let everything = RequestRange { offset: 0, len: self.size_bytes() };
-        self.volume().flush().map_err(|error| everything.write_error(&error))
+        self.volume().flush().map_err(|error| everything.failed(self.volume(), error))
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
@@ -77,6 +79,27 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         // Everything is in memory already.
-        self.check_range(offset, len)
+        self.check_range(RequestRange { offset, len })
+    }
+}
+
+impl<M: Medium> BlockVolume<M> {
+    /// Makes a range read as zeroes, in parts of at most 2 MiB, each of which is atomic.
+    fn zero_range(&self, offset: u64, len: u64, hole: Hole, fua: Fua) -> Result<(), DeviceError> {
+        let request = RequestRange { offset, len };
+        self.check_write(request)?;
+        let mut epoch = 0;
+        for part in leaf_parts(DeviceOffset(offset), len) {
+            let _gate = self.volume().enter();
+            let _blocks = self.extent().locks().write([part.blocks()]);
+            self.check_write(request)?;
+            let zeroed = self.extent().zero(part, hole == Hole::Forbidden);
+            epoch = zeroed.map_err(|error| request.failed(self.volume(), error))?;
+        }
+        if fua == Fua::Yes {
+            let done = self.volume().complete(epoch);
+            done.map_err(|error| request.failed(self.volume(), error))?;
+        }
+        Ok(())
     }
 }

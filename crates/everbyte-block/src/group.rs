@@ -1,14 +1,13 @@
 //! Groups of writes to a block volume: durable together or not at all.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
+use everbyte_extent::ExtentError;
 use everbyte_media::Medium;
 use everbyte_pool::plant::{Bug, planted};
-use everbyte_pool::{Group, GroupError, WriteError};
+use everbyte_pool::{BatchOutcome, Circumstances, Group, GroupError, WriteError};
 
-use crate::locks::BlockRange;
-use crate::plan::{Approach, Translation};
 use crate::volume::BlockVolume;
-use crate::write::{Asked, Attempt};
+use crate::write::{PendingWrite, named, range_of};
 
 /// Why a write in a group failed. Nothing of that write was done; the group goes on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -54,26 +53,30 @@ impl<M: Medium> BlockGroup<'_, M> {
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), GroupWriteError> {
         let volume = self.volume;
         let request = WriteRequest { offset, data, fua: Fua::No };
-        volume.check_write(offset, data.len() as u64)?;
-        let _blocks = volume.locks.write([BlockRange::of_bytes(offset, data.len() as u64)]);
-        let mut outcome = Ok(());
-        let mut attempt = |translation| {
-            let approach = Approach { translation, ..Approach::AT_ONCE };
-            volume.attempt(&mut [Asked { request, outcome: &mut outcome }], approach)
-        };
-        let attempted = match attempt(Translation::Cheapest)? {
-            Attempt::LogFull | Attempt::TooLarge => attempt(Translation::LeastLog)?,
-            attempted => attempted,
-        };
-        match attempted {
-            Attempt::Done(_) => match outcome {
-                Err(DeviceError::NoSpace { .. }) => {
-                    Err(GroupError::TooLarge { what: "the pool has no free blocks left" }.into())
+        volume.check_write(named(&request))?;
+        let _blocks = volume.extent().locks().write([range_of(&request)]);
+        let mut circumstances = Circumstances { pool_was_full: true, ..Circumstances::default() };
+        loop {
+            let mut outcome = Ok(());
+            let mut writes = [PendingWrite { request, outcome: &mut outcome }];
+            let attempt = volume.volume().attempt(circumstances, |batch, circumstances| {
+                volume.plan_writes(batch, circumstances, &mut writes)
+            });
+            match (attempt, outcome) {
+                (Err(ExtentError::Write(error)), _) => return Err(error.into()),
+                (Err(error), _) => {
+                    return Err(named(&request).failed(volume.volume(), error).into());
                 }
-                outcome => Ok(outcome?),
-            },
-            Attempt::LogFull | Attempt::TooLarge | Attempt::PoolFull => {
-                Err(GroupError::TooLarge { what: "the log has no room left" }.into())
+                (Ok(_), Err(DeviceError::NoSpace { .. })) => {
+                    let what = "the pool has no free blocks left";
+                    return Err(GroupError::TooLarge { what }.into());
+                }
+                (Ok(_), Err(error)) => return Err(error.into()),
+                (Ok(BatchOutcome::Done(_)), Ok(())) => return Ok(()),
+                (Ok(_), Ok(())) if !circumstances.log_is_short => circumstances.log_is_short = true,
+                (Ok(_), Ok(())) => {
+                    return Err(GroupError::TooLarge { what: "the log has no room left" }.into());
+                }
             }
         }
     }
@@ -91,9 +94,9 @@ impl<M: Medium> BlockGroup<'_, M> {
     /// # Errors
     /// The log cannot be read back; the volume must be closed then, and recovery undoes the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
-        let _blocks = self.volume.locks.write_all();
+        let _blocks = self.volume.extent().locks().write_all();
         if !planted(Bug::UnlinkedLeafKnown) {
-            self.volume.leaves.forget_all();
+            self.volume.extent().forget_leaves();
         }
         self.group.roll_back()
     }

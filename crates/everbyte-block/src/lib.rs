@@ -1,31 +1,22 @@
 //! The block volume: the translation layer of the NTL paper over a crash-consistent pool.
 //!
-//! Owns the mapping table and the translation of block requests into byte-granular stores. Knows
-//! the pool's volumes and the device contract; knows no protocol and no client.
+//! Owns the device over an extent: which requests are made together, when they are durable, and
+//! what a client is told. Knows the pool's volumes and the device contract; knows no protocol and
+//! no client, and not how an extent is mapped.
 
 #![forbid(unsafe_code)]
 
 mod atomic;
-mod bad;
-mod checksum;
-mod delta;
 mod device;
+mod error;
 mod group;
-mod locks;
-mod map;
 mod owner;
-mod plan;
 mod read;
 mod resize;
-mod scrub;
-mod threshold;
-mod unmap;
 mod volume;
 mod write;
 
-pub use checksum::Checksum;
-pub use delta::Delta;
+pub use everbyte_extent::{Checksum, Delta, MapKind};
 pub use group::{BlockGroup, GroupWriteError};
-pub use map::MapKind;
 pub use owner::owners;
 pub use volume::{BlockOptions, BlockVolume};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use everbyte_extent::{Delta, visit_checksums};
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{BlockOwner, Claim, Corrupt, Owners, VolumeView};
 
-use crate::delta::Delta;
-use crate::map;
+use crate::volume::map_view;
 
 /// For one of the kinds that are block volumes inside.
 struct BlockMaps(VolumeKind);
@@ -28,7 +28,9 @@ impl<M: Medium> BlockOwner<M> for BlockMaps {
             let what = "unknown translation";
             return Err(Corrupt::new("volume descriptor", view.root_at, what));
         }
-        map::visit(medium, view, claim)
+        let map = map_view(view)?;
+        map.visit(medium, claim)?;
+        visit_checksums(medium, view.checksum_root_at, &map.data, claim)
     }
 }
 

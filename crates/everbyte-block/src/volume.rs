@@ -1,24 +1,22 @@
 //! The block volume: a block device over a volume of the pool.
 //!
-//! Owns what its parts share: the map's shape, the block locks, the settings. Reading is in
-//! `read`, writing in `write` and `plan`, unmapping in `unmap`, resizing in `resize`, groups in
-//! `group`. Locks are taken in this order: the volume's gate, block locks, a lane, the structure
-//! lock.
+//! Owns its creation and opening, and what its parts share. Reading is in `read`, writing in
+//! `write`, resizing in `resize`, groups in `group`, the device in `device`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_device::DeviceError;
-use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_extent::{
+    Checksum, Delta, Extent, ExtentError, ExtentSettings, MapKind, MapView, Unsound, table_blocks,
+};
+use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
-use everbyte_pool::sync::{Mutex, MutexGuard};
-use everbyte_pool::{Corrupt, Pool, PoolError, Volume, VolumeSpec, VolumeView, WriteError};
+use everbyte_pool::{
+    Corrupt, Pool, PoolError, ScrubReport, Volume, VolumeSpec, VolumeView, WriteError,
+};
 
-use crate::checksum::Checksum;
-use crate::delta::{Delta, DeltaState};
-use crate::locks::BlockLocks;
-use crate::map::{self, Leaves, MapKind};
-use crate::threshold::Threshold;
+use crate::error::RequestRange;
 
 /// Settings of a new block volume.
 #[derive(Clone, Copy, Debug)]
@@ -57,19 +55,13 @@ impl BlockOptions {
     }
 }
 
-/// A block device over a volume of the pool. See the module's head.
+/// A block device over a volume of the pool.
+///
+/// Every method may be called by any number of threads. A write is whole or absent after a crash,
+/// and durable after a flush that began when it had been answered.
 pub struct BlockVolume<M: Medium> {
     pool: Arc<Pool<M>>,
-    volume: Arc<Volume<M>>,
-    map: MapKind,
-    delta: DeltaState,
-    threshold: Threshold,
-    checksums: bool,
-    pub(crate) locks: BlockLocks,
-    /// Of the map.
-    pub(crate) leaves: Leaves,
-    structure: Mutex<()>,
-    size_bytes: AtomicU64,
+    extent: Extent<M>,
     read_only: AtomicBool,
 }
 
@@ -108,7 +100,7 @@ impl<M: Medium> BlockVolume<M> {
         spec.lanes = options.lanes;
         let table_blocks = match options.map {
             MapKind::Radix => 0,
-            MapKind::Direct => map::table_blocks(size_bytes),
+            MapKind::Direct => table_blocks(size_bytes),
         };
         pool.create_volume(&spec, table_blocks)?;
         Self::open_as(pool, name, kind)
@@ -132,52 +124,85 @@ impl<M: Medium> BlockVolume<M> {
             let what = format!("volume {name} is a {} volume, not a {kind} one", volume.kind());
             return Err(PoolError::Invalid(what));
         }
-        let unknown = |what| Corrupt::new("volume descriptor", volume.root_at(), what);
         let descriptor = volume.descriptor();
-        let map = MapKind::from_code(descriptor.map).ok_or_else(|| unknown("unknown map"))?;
-        let delta =
-            Delta::from_code(descriptor.delta).ok_or_else(|| unknown("unknown translation"))?;
-        let checksum =
-            Checksum::from_code(descriptor.checksum).ok_or_else(|| unknown("unknown checksum"))?;
-        let (read_ns, write_ns) = volume.medium().line_cost_ns();
-        let size_bytes = volume.size_bytes()?;
         let bounds = pool.data_bounds();
         let view = VolumeView {
             descriptor,
             root_at: volume.root_at(),
             checksum_root_at: volume.checksum_root_at(),
-            size_bytes,
+            size_bytes: volume.size_bytes()?,
             data_start: bounds.start,
             data_end: bounds.end,
         };
-        map::check_shape(volume.medium(), &view)?;
-        let block_volume = Self {
-            pool: Arc::clone(pool),
-            map,
-            delta: DeltaState::new(delta, read_ns, write_ns),
-            threshold: Threshold::new(descriptor.threshold_lines),
-            checksums: checksum == Checksum::Crc32c,
-            locks: BlockLocks::new(),
-            leaves: Leaves::new(size_bytes.div_ceil(BLOCK_U64)),
-            structure: Mutex::new(()),
-            size_bytes: AtomicU64::new(size_bytes),
-            read_only: AtomicBool::new(volume.read_only_reason().is_some()),
-            volume,
+        let map = map_view(&view)?;
+        map.check_shape(volume.medium())?;
+        let unknown = |what| Corrupt::new("volume descriptor", volume.root_at(), what);
+        let delta = Delta::from_code(descriptor.delta);
+        let checksum = Checksum::from_code(descriptor.checksum);
+        let settings = ExtentSettings {
+            root_at: map.root_at,
+            checksum_root_at: match checksum.ok_or_else(|| unknown("unknown checksum"))? {
+                Checksum::None => None,
+                Checksum::Crc32c => Some(view.checksum_root_at),
+            },
+            map: map.kind,
+            delta: delta.ok_or_else(|| unknown("unknown translation"))?,
+            threshold_lines: descriptor.threshold_lines,
+            size_bytes: view.size_bytes,
         };
+        let read_only = AtomicBool::new(volume.read_only_reason().is_some());
+        let extent = Extent::new(volume, &settings);
+        let block_volume = Self { pool: Arc::clone(pool), extent, read_only };
         {
-            let _gate = block_volume.volume.enter();
+            let _gate = block_volume.volume().enter();
             match block_volume.trim_tail() {
-                Err(PoolError::Corrupt(damage)) => block_volume.volume.fail(&damage),
+                Err(PoolError::Corrupt(damage)) => block_volume.volume().fail(&damage),
                 trimmed => trimmed?,
             }
         }
         Ok(block_volume)
     }
 
+    /// Unmaps what lies beyond the end, where writing is possible.
+    pub(crate) fn trim_tail(&self) -> Result<(), PoolError> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.extent.trim_tail().map_err(|error| match error {
+            ExtentError::Corrupt(corrupt) | ExtentError::Unsound(Unsound::Map(corrupt)) => {
+                corrupt.into()
+            }
+            ExtentError::Write(error) => error.into(),
+            other => {
+                PoolError::Invalid(format!("the end of the volume cannot be cleared: {other}"))
+            }
+        })
+    }
+
     /// The pool's view of the volume: epochs, log, checkpoints.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume<M>> {
-        &self.volume
+        self.extent.volume()
+    }
+
+    /// The bytes of the volume.
+    pub(crate) fn extent(&self) -> &Extent<M> {
+        &self.extent
+    }
+
+    /// The checksum that is kept of every block.
+    #[must_use]
+    pub fn checksum(&self) -> Checksum {
+        if self.extent.has_checksums() { Checksum::Crc32c } else { Checksum::None }
+    }
+
+    /// Reads the volume from byte `from` on, until a good deal was read, and notes what cannot be
+    /// read or is not what was stored. Also returns where to go on, or `None` at the end.
+    ///
+    /// # Errors
+    /// `Gone`.
+    pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), DeviceError> {
+        self.extent.scrub(from).map_err(|_| DeviceError::Gone)
     }
 
     /// The pool.
@@ -194,103 +219,57 @@ impl<M: Medium> BlockVolume<M> {
     /// Returns when nobody reads or writes the volume any more. To be called after
     /// [`Volume::mark_gone`], so that nobody begins to either.
     pub fn drain(&self) {
-        drop(self.locks.write_all());
+        drop(self.extent.locks().write_all());
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Acquire) || self.volume.read_only_reason().is_some()
+        self.read_only.load(Ordering::Acquire) || self.volume().read_only_reason().is_some()
     }
 
     pub(crate) fn medium(&self) -> &M {
-        self.volume.medium()
-    }
-
-    #[inline]
-    pub(crate) fn has_checksums(&self) -> bool {
-        self.checksums
-    }
-
-    pub(crate) fn map_kind(&self) -> MapKind {
-        self.map
-    }
-
-    pub(crate) fn delta(&self) -> &DeltaState {
-        &self.delta
-    }
-
-    pub(crate) fn threshold(&self) -> &Threshold {
-        &self.threshold
+        self.extent.medium()
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_size_bytes(&self, size_bytes: u64) {
-        self.size_bytes.store(size_bytes, Ordering::Release);
-    }
-
-    pub(crate) fn size_blocks(&self) -> u64 {
-        self.size_bytes().div_ceil(BLOCK_U64)
-    }
-
-    pub(crate) fn lock_structure(&self) -> MutexGuard<'_, ()> {
-        self.structure.lock()
+        self.extent.size_bytes()
     }
 
     /// Checks that a request lies in the device and that the device is there.
-    pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        if self.volume.is_gone() {
-            return Err(DeviceError::Gone);
-        }
-        let size_bytes = self.size_bytes();
-        match offset.checked_add(len) {
-            Some(end) if end <= size_bytes => Ok(()),
-            _ => Err(DeviceError::OutOfRange { offset, len, size_bytes }),
-        }
-    }
-
-    /// The error of a request that met damage in the map, which stops all writing.
-    pub(crate) fn corrupt(&self, request: RequestRange, damage: &Corrupt) -> DeviceError {
-        self.volume.fail(damage);
-        request.media(damage)
+    pub(crate) fn check_range(&self, request: RequestRange) -> Result<(), DeviceError> {
+        let checked = self.extent.check_range(request.offset, request.len);
+        checked.map_err(|error| request.failed(self.volume(), error))
     }
 
     /// Checks that a request may write.
-    pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+    pub(crate) fn check_write(&self, request: RequestRange) -> Result<(), DeviceError> {
         if self.is_read_only() {
-            let reason = self.volume.read_only_reason().unwrap_or("it was opened so");
-            return Err(DeviceError::ReadOnly { reason: reason.to_owned() });
+            return Err(DeviceError::ReadOnly { reason: self.why_read_only() });
         }
-        self.check_range(offset, len)
+        self.check_range(request)
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), WriteError> {
+        if self.is_read_only() {
+            return Err(WriteError::ReadOnly { reason: self.why_read_only() });
+        }
+        Ok(())
+    }
+
+    fn why_read_only(&self) -> String {
+        self.volume().read_only_reason().unwrap_or("it was opened so").to_owned()
     }
 }
 
-/// A request, for error messages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestRange {
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-}
-
-impl RequestRange {
-    pub(crate) fn media(self, error: &impl ToString) -> DeviceError {
-        DeviceError::Media { offset: self.offset, len: self.len, reason: error.to_string() }
-    }
-
-    pub(crate) fn write_error(self, error: &WriteError) -> DeviceError {
-        match error {
-            WriteError::ReadOnly { reason } => DeviceError::ReadOnly { reason: reason.clone() },
-            WriteError::Gone => DeviceError::Gone,
-            other => self.media(other),
-        }
-    }
-
-    pub(crate) fn no_space(self) -> DeviceError {
-        DeviceError::NoSpace {
-            offset: self.offset,
-            len: self.len,
-            advice: "the pool is full; grow it, trim or delete volumes".into(),
-        }
-    }
+/// The map of the volume in `view`.
+///
+/// # Errors
+/// The descriptor names no shape that there is.
+pub(crate) fn map_view(view: &VolumeView<'_>) -> Result<MapView, Corrupt> {
+    let unknown = || Corrupt::new("volume descriptor", view.root_at, "unknown map");
+    Ok(MapView {
+        kind: MapKind::from_code(view.descriptor.map).ok_or_else(unknown)?,
+        root_at: view.root_at,
+        size_bytes: view.size_bytes,
+        data: view.data_start..view.data_end,
+    })
 }

@@ -8,6 +8,7 @@
 
 pub mod alloc;
 mod bad;
+mod batch;
 mod check;
 mod epoch;
 pub mod file;
@@ -25,6 +26,7 @@ mod volume;
 
 pub use alloc::BlockRun;
 pub use bad::sound;
+pub use batch::{Batch, BatchOutcome, ChangeError, Circumstances, Fill, Savepoint};
 pub use check::CheckReport;
 pub use epoch::PendingCheckpoint;
 pub use format::Corrupt;

@@ -72,6 +72,10 @@ pub enum Bug {
     LoggedTwice,
     /// A plan that found the log full is carried out after the checkpoint as it is.
     StalePlan,
+    /// A batch that goes back to a savepoint keeps a step of what it takes back.
+    SavepointLeavesStep,
+    /// A batch does not see what it has planned itself.
+    OwnChangeUnseen,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -24,7 +24,7 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 17] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -85,9 +85,10 @@ const ROWS: [Row; 16] = [
     ),
     row(
         "everbyte-block",
-        &["everbyte-device", "everbyte-pool", "everbyte-media"],
+        &["everbyte-extent", "everbyte-device", "everbyte-pool", "everbyte-media"],
         &["everbyte-crash"],
     ),
+    row("everbyte-extent", &["everbyte-pool", "everbyte-media"], &[]),
     row("everbyte-pool", &["everbyte-media", "everbyte-slots"], &["everbyte-crash"]),
     row("everbyte-crash", &["everbyte-media"], &[]),
     row("everbyte-control", &[], &[]),

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use super::{Lane, Volume};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
@@ -64,6 +64,18 @@ pub struct Committed<'w, 'v, M: Medium>(&'w mut Writer<'v, M>);
 impl<'v, M: Medium> Writer<'v, M> {
     pub(super) fn new(volume: &'v Volume<M>, lane: MutexGuard<'v, Lane>) -> Self {
         Self { volume, lane, unfenced: false }
+    }
+
+    /// The volume that is written.
+    #[must_use]
+    pub fn volume(&self) -> &'v Volume<M> {
+        self.volume
+    }
+
+    /// Whether something was streamed, appended or flushed that no fence has made durable yet.
+    #[must_use]
+    pub(crate) fn is_unfenced(&self) -> bool {
+        self.unfenced
     }
 
     /// The epoch that this writer is in.
@@ -242,6 +254,24 @@ impl<'v, M: Medium> Writer<'v, M> {
     pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.volume.shared.medium.stream(at, bytes);
         self.unfenced |= !planted(Bug::FillNotFenced);
+    }
+
+    /// Fills a block as a whole: with `data` from byte `start` on, and around it with what the block
+    /// `around` holds, or zeroes.
+    pub fn fill_block(&mut self, to: BlockNo, around: Option<BlockNo>, start: usize, data: &[u8]) {
+        if data.len() == BLOCK {
+            self.fill(to.offset(), data);
+            return;
+        }
+        let mut image = [0; BLOCK];
+        let end = start + data.len();
+        if let Some(around) = around {
+            let medium = self.volume.medium();
+            medium.read(around.offset(), &mut image[..start]);
+            medium.read(around.offset().plus(end as u64), &mut image[end..]);
+        }
+        image[start..end].copy_from_slice(data);
+        self.fill(to.offset(), &image);
     }
 
     /// Makes everything appended and filled durable, with one fence, or none if there is nothing.

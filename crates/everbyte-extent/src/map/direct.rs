@@ -4,12 +4,14 @@
 //! the volume's size; entries beyond the size are holes.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
-use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, Holds, VolumeView, Writer, sound};
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, sound};
 
-use super::{ENTRIES, holds_data, in_bounds, load_entry, slot_at};
+use super::{ENTRIES, MapView, holds_data, load_entry, slot_at};
+use crate::address::LogicalBlock;
 
-/// Blocks of the table for a volume of `size_bytes`.
-pub(crate) fn table_blocks(size_bytes: u64) -> u64 {
+/// Blocks of the table for an extent of `size_bytes`.
+#[must_use]
+pub fn table_blocks(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(BLOCK_U64).div_ceil(ENTRIES)
 }
 
@@ -18,11 +20,11 @@ pub(crate) fn table_blocks(size_bytes: u64) -> u64 {
 /// # Errors
 /// The old table cannot be read; the new one is of no use then.
 pub(crate) fn copy_table<M: Medium>(
-    medium: &M,
-    writer: &mut Writer<'_, M>,
+    batch: &mut Batch<'_, '_, M>,
     old: BlockRun,
     new: BlockRun,
 ) -> Result<(), Corrupt> {
+    let medium = batch.volume().medium();
     let mut buffer = vec![0; BLOCK];
     for index in 0..new.len {
         if index < old.len {
@@ -30,7 +32,7 @@ pub(crate) fn copy_table<M: Medium>(
         } else {
             buffer.fill(0);
         }
-        writer.fill(BlockNo(new.start.0 + index).offset(), &buffer);
+        batch.stream(BlockNo(new.start.0 + index).offset(), &buffer);
     }
     sound(medium, "map table", old.start.offset(), old.len * BLOCK_U64)
 }
@@ -39,13 +41,13 @@ pub(crate) fn copy_table<M: Medium>(
 ///
 /// # Errors
 /// There is none, or it does not fit.
-pub(super) fn table<M: Medium>(medium: &M, view: &VolumeView<'_>) -> Result<BlockRun, Corrupt> {
+pub(crate) fn table<M: Medium>(medium: &M, view: &MapView) -> Result<BlockRun, Corrupt> {
     let Some(root) = load_entry(medium, view.root_at)? else {
         return Err(Corrupt::new("volume root", view.root_at, "a direct map has no table"));
     };
-    let root = in_bounds(view, root, view.root_at)?;
+    let root = view.in_bounds(root, view.root_at)?;
     let table = BlockRun { start: root.block, len: table_blocks(view.size_bytes) };
-    if table.start.0 + table.len > view.data_end {
+    if table.start.0 + table.len > view.data.end {
         return Err(Corrupt::new("volume root", view.root_at, "the table leaves the pool's data"));
     }
     Ok(table)
@@ -53,7 +55,7 @@ pub(super) fn table<M: Medium>(medium: &M, view: &VolumeView<'_>) -> Result<Bloc
 
 pub(super) fn visit<M: Medium>(
     medium: &M,
-    view: &VolumeView<'_>,
+    view: &MapView,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let table = table(medium, view)?;
@@ -66,9 +68,9 @@ pub(super) fn visit<M: Medium>(
                 // Growing the volume would bring it to light.
                 return Err(Corrupt::new("map entry", at, "it lies beyond the volume's end"));
             }
-            let entry = in_bounds(view, entry, at)?;
+            let entry = view.in_bounds(entry, at)?;
             let run = BlockRun { start: entry.block, len: 1 };
-            claim(Claimed { run, named_at: at, holds: holds_data(entry, index) })?;
+            claim(Claimed { run, named_at: at, holds: holds_data(entry, LogicalBlock(index)) })?;
         }
     }
     Ok(())

@@ -10,15 +10,14 @@
 //! byte leaves a block, for a client or into another block, before the block was verified as a
 //! whole.
 
-use everbyte_device::DeviceError;
 use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, sound};
 
-use crate::map::{self, Path, Pending};
-use crate::plan::BlockPiece;
-use crate::volume::{BlockVolume, RequestRange};
+use crate::address::{BlockPiece, DeviceOffset};
+use crate::extent::Extent;
+use crate::map::Path;
 
 /// What is kept of every block of data, to notice that it is not what was stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +70,8 @@ const SLOT: &str = "checksum slot";
 
 /// Why bytes of a block cannot be given to anyone.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Unsound {
+#[non_exhaustive]
+pub enum Unsound {
     /// Their memory is bad.
     #[error(transparent)]
     Memory(#[from] MediaError),
@@ -92,7 +92,7 @@ pub(crate) enum Unsound {
 
 /// The checksum stored for a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Expected(Option<u32>);
+pub struct Expected(Option<u32>);
 
 impl std::fmt::Display for Expected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -103,31 +103,17 @@ impl std::fmt::Display for Expected {
     }
 }
 
-impl<M: Medium> BlockVolume<M> {
-    /// What is kept of every block.
-    #[must_use]
-    pub fn checksum(&self) -> Checksum {
-        if self.has_checksums() { Checksum::Crc32c } else { Checksum::None }
-    }
-
-    /// Walks to the slot of `block` in the checksums' tree. `on_node` sees every node passed.
-    pub(crate) fn walk_slots(
+impl<M: Medium> Extent<M> {
+    /// The slot of `block` below `root_at` if it may be stored to without a record, durably: no node
+    /// on the way could be undone.
+    pub(crate) fn settled_slot(
         &self,
+        root_at: PoolOffset,
         block: BlockNo,
-        pending: Option<&dyn Pending>,
-        on_node: impl FnMut(BlockNo),
-    ) -> Result<Path, Corrupt> {
-        let root_at = self.volume().checksum_root_at();
-        let blocks = self.medium().len() / everbyte_media::BLOCK_U64;
-        map::walk(self.medium(), root_at, block.0, blocks, pending, on_node)
-    }
-
-    /// The slot of `block` if it may be stored to without a record, durably, by the short path: no
-    /// node on the way could be undone.
-    pub(crate) fn settled_slot(&self, block: BlockNo) -> Result<Option<PoolOffset>, Corrupt> {
+    ) -> Result<Option<PoolOffset>, Corrupt> {
         let mut settled = true;
-        let path =
-            self.walk_slots(block, None, |node| settled &= self.volume().is_settled(node))?;
+        let volume = self.volume();
+        let path = self.look_up_slot(root_at, block, |node| settled &= volume.is_settled(node))?;
         match path {
             Path::Entry(at) if settled || planted(Bug::ChecksumUnsettled) => {
                 self.check_slot(at)?;
@@ -143,9 +129,10 @@ impl<M: Medium> BlockVolume<M> {
         sound(self.medium(), SLOT, at, 8)
     }
 
-    /// Compares `bytes`, which were read from all of `block`, with its checksum.
+    /// Compares `bytes`, which were read from all of `block`, with its checksum, if it has one.
     pub(crate) fn verify(&self, block: BlockNo, bytes: &[u8]) -> Result<(), Unsound> {
-        let expected = match self.walk_slots(block, None, |_| {})? {
+        let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
+        let expected = match self.look_up_slot(root_at, block, |_| {})? {
             Path::Missing(_) => None,
             Path::Entry(at) => {
                 let word = self.medium().load_word(at);
@@ -160,11 +147,11 @@ impl<M: Medium> BlockVolume<M> {
         Err(Unsound::Checksum { at: block.offset(), expected: Expected(expected), found })
     }
 
-    /// Reads all of `block`, which holds the volume's bytes from `offset` on, and verifies it.
+    /// Reads all of `block`, which holds the extent's bytes from `offset` on, and verifies it.
     pub(crate) fn read_verified(
         &self,
         block: BlockNo,
-        offset: u64,
+        offset: DeviceOffset,
         bytes: &mut [u8; BLOCK],
     ) -> Result<(), Unsound> {
         self.medium().read(block.offset(), bytes);
@@ -190,7 +177,7 @@ impl<M: Medium> BlockVolume<M> {
         }
         let mut image = [0; BLOCK];
         if let Some(block) = around {
-            self.read_verified(block, piece.block * everbyte_media::BLOCK_U64, &mut image)?;
+            self.read_verified(block, piece.block.offset(), &mut image)?;
         }
         image[piece.start..piece.start + piece.data.len()].copy_from_slice(piece.data);
         Ok(crc32c::crc32c(&image))
@@ -208,17 +195,9 @@ impl<M: Medium> BlockVolume<M> {
         if heals && !self.is_verified(block) { LineMask::FULL } else { changed }
     }
 
-    /// The error of a request that needs what is unsound.
-    pub(crate) fn unsound(&self, request: RequestRange, unsound: &Unsound) -> DeviceError {
-        if let Unsound::Map(damage) = unsound {
-            return self.corrupt(request, damage);
-        }
-        request.media(unsound)
-    }
-
-    fn report(&self, unsound: &Unsound, offset: u64) {
+    fn report(&self, unsound: &Unsound, offset: DeviceOffset) {
         if let Unsound::Checksum { at, expected, found } = unsound {
-            self.volume().report_mismatch(offset, *at, expected, *found);
+            self.volume().report_mismatch(offset.0, *at, expected, *found);
         }
     }
 }

@@ -1,16 +1,15 @@
-//! Scrubbing a volume: its map and every block of its data, a bounded piece at a time.
+//! Scrubbing an extent: its map and every block of its data, a bounded piece at a time.
 //!
 //! Invariants: a piece is read under the shared locks of its blocks, at most 1 MiB of them at once,
 //! so that writers wait no longer than for any reader; neither the gate nor a lane is taken, so no
 //! checkpoint waits. The locks keep the nodes on the way where they are.
 
-use everbyte_device::DeviceError;
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, sound};
+use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, WriteError, sound};
 
-use crate::locks::BlockRange;
+use crate::address::{BlockRange, LogicalBlock};
+use crate::extent::Extent;
 use crate::map::{self, ENTRIES, MapKind, Path};
-use crate::volume::BlockVolume;
 
 /// Blocks that are locked at once: 1 MiB. Divides the blocks of a leaf.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -19,13 +18,13 @@ const PART_BYTES: u64 = 64 << 20;
 /// Pieces after which it ends although little was read, because most of the volume is holes.
 const PIECES_MAX: u64 = 1 << 14;
 
-impl<M: Medium> BlockVolume<M> {
-    /// Reads the volume from byte `from` on, until a good deal was read. Also returns where to go on,
+impl<M: Medium> Extent<M> {
+    /// Reads the extent from byte `from` on, until a good deal was read. Also returns where to go on,
     /// or `None` at the end.
     ///
     /// # Errors
     /// `Gone`.
-    pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), DeviceError> {
+    pub fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), WriteError> {
         let mut report = ScrubReport::default();
         let mut at = from / BLOCK_U64 / BLOCKS_AT_ONCE * BLOCKS_AT_ONCE;
         if at == 0 {
@@ -36,8 +35,9 @@ impl<M: Medium> BlockVolume<M> {
             if at >= end {
                 return Ok((report, None));
             }
-            let range = BlockRange { first: at, count: BLOCKS_AT_ONCE.min(end - at) };
-            at = self.scrub_piece(range, &mut report)?;
+            let first = LogicalBlock(at);
+            let range = BlockRange { first, count: BLOCKS_AT_ONCE.min(end - at) };
+            at = self.scrub_piece(range, &mut report)?.0;
             if report.read_bytes >= PART_BYTES {
                 break;
             }
@@ -46,18 +46,22 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Reads the blocks of `range`; returns the next one worth reading.
-    fn scrub_piece(&self, range: BlockRange, report: &mut ScrubReport) -> Result<u64, DeviceError> {
-        let _blocks = self.locks.read(range);
+    fn scrub_piece(
+        &self,
+        range: BlockRange,
+        report: &mut ScrubReport,
+    ) -> Result<LogicalBlock, WriteError> {
+        let _blocks = self.locks().read(range);
         if self.volume().is_gone() {
-            return Err(DeviceError::Gone);
+            return Err(WriteError::Gone);
         }
-        let end = (range.first + range.count).min(self.size_blocks());
+        let end = range.end().min(LogicalBlock(self.size_blocks()));
         match self.scrub_way(range.first, report) {
             Err(corrupt) => self.note_map(range.first, corrupt, report),
             Ok(false) => return Ok(self.next_leaf(range.first)),
             Ok(true) => {
-                for block in range.first..end {
-                    self.scrub_block(block, report);
+                for block in range.first.0..end.0 {
+                    self.scrub_block(LogicalBlock(block), report);
                 }
             }
         }
@@ -65,14 +69,14 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Reads the nodes of the checksums' tree, which stay where they are as long as anybody reads.
-    fn scrub_slots(&self, report: &mut ScrubReport) -> Result<(), DeviceError> {
-        let _blocks = self.locks.read(BlockRange { first: 0, count: 1 });
+    fn scrub_slots(&self, report: &mut ScrubReport) -> Result<(), WriteError> {
+        let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
+        let _blocks = self.locks().read(BlockRange { first: LogicalBlock(0), count: 1 });
         if self.volume().is_gone() {
-            return Err(DeviceError::Gone);
+            return Err(WriteError::Gone);
         }
         let name = Some(self.volume().name());
         let mut nodes = Vec::new();
-        let root_at = self.volume().checksum_root_at();
         let walked = map::each_slot_node(self.medium(), root_at, &mut |_, entry| {
             nodes.push(entry.block);
             Ok(())
@@ -85,13 +89,13 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Reads the nodes that lead to `block`. Says whether they lead there.
-    fn scrub_way(&self, block: u64, report: &mut ScrubReport) -> Result<bool, Corrupt> {
+    fn scrub_way(&self, block: LogicalBlock, report: &mut ScrubReport) -> Result<bool, Corrupt> {
         let mut nodes: Vec<BlockNo> = Vec::new();
-        let path = self.walk_seeing(block, None, |node| nodes.push(node));
+        let path = self.look_up_seeing(block, |node| nodes.push(node));
         if let (MapKind::Direct, Ok(Path::Entry(at))) = (self.map_kind(), &path) {
             nodes.push(at.block());
         }
-        let first_of_leaf = block.is_multiple_of(ENTRIES);
+        let first_of_leaf = block.0.is_multiple_of(ENTRIES);
         for node in nodes.into_iter().filter(|_| first_of_leaf) {
             let mut bytes = [0; BLOCK];
             self.medium().read(node.offset(), &mut bytes);
@@ -101,8 +105,8 @@ impl<M: Medium> BlockVolume<M> {
         Ok(matches!(path?, Path::Entry(_)))
     }
 
-    fn scrub_block(&self, block: u64, report: &mut ScrubReport) {
-        let entry = match self.walk(block, None) {
+    fn scrub_block(&self, block: LogicalBlock, report: &mut ScrubReport) {
+        let entry = match self.look_up(block) {
             Ok(Path::Entry(at)) => map::load_entry(self.medium(), at),
             Ok(Path::Missing(_)) => Ok(None),
             Err(corrupt) => Err(corrupt),
@@ -117,15 +121,15 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Notes damage of the map on the way to `block`, once for all that lies behind it.
-    fn note_map(&self, block: u64, corrupt: Corrupt, report: &mut ScrubReport) {
+    fn note_map(&self, block: LogicalBlock, corrupt: Corrupt, report: &mut ScrubReport) {
         if report.findings.last().is_none_or(|last| last.at != corrupt.at) {
             let finding = ScrubFinding::of(Some(self.volume().name()), corrupt);
-            report.findings.push(ScrubFinding { offset: Some(block * BLOCK_U64), ..finding });
+            report.findings.push(ScrubFinding { offset: Some(block.offset().0), ..finding });
         }
     }
 
-    fn scrub_data(&self, block: u64, at: PoolOffset, report: &mut ScrubReport) {
-        let offset = block * BLOCK_U64;
+    fn scrub_data(&self, block: LogicalBlock, at: PoolOffset, report: &mut ScrubReport) {
+        let offset = block.offset();
         let mut bytes = [0; BLOCK];
         self.medium().read(at, &mut bytes);
         report.read_bytes += BLOCK_U64;
@@ -138,7 +142,7 @@ impl<M: Medium> BlockVolume<M> {
             report.findings.push(ScrubFinding {
                 volume: Some(self.volume().name().to_owned()),
                 structure: "data".to_owned(),
-                offset: Some(offset),
+                offset: Some(offset.0),
                 at,
                 what: error.to_string(),
             });

@@ -1,17 +1,16 @@
-//! Bad memory under a volume's data: who is told, and what can still be written.
+//! Media errors under an extent's data: who is told, and what can still be written.
 //!
 //! Invariants: no byte that came from bad memory reaches a client or another block; a request that
 //! needs such a byte fails, and the requests beside it do not. What was bad once stays so until
 //! the pool is opened again, whatever is read there later.
 
-use everbyte_device::DeviceError;
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, Piece, PoolOffset};
 
+use crate::address::{BlockPiece, DeviceOffset};
 use crate::checksum::Unsound;
-use crate::plan::BlockPiece;
-use crate::volume::{BlockVolume, RequestRange};
+use crate::extent::Extent;
 
-impl<M: Medium> BlockVolume<M> {
+impl<M: Medium> Extent<M> {
     /// Whether `block` is known to be in bad memory.
     pub(crate) fn is_bad(&self, block: BlockNo) -> bool {
         self.medium().check_range(block.offset(), BLOCK_U64).is_err()
@@ -36,33 +35,36 @@ impl<M: Medium> BlockVolume<M> {
         }
         self.medium().probe(block.offset(), BLOCK_U64);
         let sound = self.medium().check_range(block.offset(), BLOCK_U64);
-        self.told(sound, piece.block * BLOCK_U64, block.offset())
+        self.told(sound, piece.block.offset(), block.offset())
     }
 
-    /// Checks what was read from `at .. at + len`, which holds the volume's bytes from `offset` on.
+    /// Checks what was read from `at .. at + len`, which holds the extent's bytes from `offset` on.
     #[inline]
     pub(crate) fn check_data(
         &self,
         at: PoolOffset,
         len: usize,
-        offset: u64,
+        offset: DeviceOffset,
     ) -> Result<(), Unsound> {
         let sound = self.medium().check_range(at, len as u64);
         if sound.is_ok() { Ok(()) } else { self.told(sound, offset, at) }
     }
 
-    /// Looks at what `pieces` are about to send of the volume's bytes from `offset` on; the first
-    /// `prefix_len` bytes of them are not the volume's.
-    pub(crate) fn check_pieces(
+    /// Looks at what `pieces` are about to send of the extent's bytes from `offset` on; the first
+    /// `prefix_len` bytes of them are not the extent's.
+    ///
+    /// # Errors
+    /// The first bytes that cannot be read or are not what was stored.
+    pub fn check_pieces(
         &self,
         pieces: &[Piece<'_>],
         prefix_len: usize,
-        offset: u64,
+        offset: DeviceOffset,
     ) -> Result<(), Unsound> {
         let mut passed = 0;
         for piece in pieces {
             if let Piece::Stored { at, len } = *piece {
-                let offset = offset + (passed - prefix_len) as u64;
+                let offset = offset.plus((passed - prefix_len) as u64);
                 self.medium().probe(at, len as u64);
                 self.check_data(at, len, offset)?;
                 if self.has_checksums() {
@@ -74,37 +76,29 @@ impl<M: Medium> BlockVolume<M> {
         Ok(())
     }
 
-    /// Verifies every block that `at .. at + len` touches, which holds the volume's bytes from
+    /// Verifies every block that `at .. at + len` touches, which holds the extent's bytes from
     /// `offset` on.
-    fn verify_all(&self, at: PoolOffset, len: usize, offset: u64) -> Result<(), Unsound> {
+    fn verify_all(&self, at: PoolOffset, len: usize, offset: DeviceOffset) -> Result<(), Unsound> {
         let mut bytes = [0; BLOCK];
         let first = at.block().0;
         for block in first..at.plus(len as u64).0.div_ceil(BLOCK_U64) {
-            let offset = (offset - at.in_block() as u64) + (block - first) * BLOCK_U64;
+            let offset =
+                DeviceOffset(offset.0 - at.in_block() as u64 + (block - first) * BLOCK_U64);
             self.read_verified(BlockNo(block), offset, &mut bytes)?;
         }
         Ok(())
     }
 
-    /// Reports bad memory under the volume's bytes from `offset` on, which begin at `start`.
+    /// Reports bad memory under the extent's bytes from `offset` on, which begin at `start`.
     fn told(
         &self,
         sound: Result<(), MediaError>,
-        offset: u64,
+        offset: DeviceOffset,
         start: PoolOffset,
     ) -> Result<(), Unsound> {
         if let Err(MediaError::BadMemory { at }) = sound {
-            self.volume().report_bad(offset + (at.0 - start.0), at);
+            self.volume().report_bad(offset.0 + (at.0 - start.0), at);
         }
         Ok(sound?)
-    }
-
-    /// The result of a request for those of the checks above.
-    pub(crate) fn sound(
-        &self,
-        request: RequestRange,
-        checked: Result<(), Unsound>,
-    ) -> Result<(), DeviceError> {
-        checked.map_err(|unsound| self.unsound(request, &unsound))
     }
 }

@@ -7,20 +7,26 @@
 
 mod direct;
 mod leaves;
+mod lookup;
 mod radix;
+
+use std::ops::Range;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags};
-use everbyte_pool::{Claim, Corrupt, Holds, VolumeView, sound};
+use everbyte_pool::{Claim, Corrupt, Holds, sound};
 
-pub(crate) use direct::{copy_table, table_blocks};
+pub(crate) use direct::copy_table;
+pub use direct::table_blocks;
 pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
-    Path, Pending, build_branch, each_slot_node, find_leaf_link, first_leaf_from, walk,
+    Attach, Path, build_branch, each_slot_node, find_leaf_link, first_leaf_from, walk,
 };
 
+use crate::address::LogicalBlock;
+
 /// Entries in a block of the table.
-pub(crate) const ENTRIES: u64 = BLOCK_U64 / 8;
+pub const ENTRIES: u64 = BLOCK_U64 / 8;
 
 /// The shapes there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,40 +95,71 @@ pub(crate) fn root_entry(node: BlockNo, height: u8) -> Entry {
     Entry { block: node, flags: EntryFlags { height, ..EntryFlags::default() } }
 }
 
-/// Claims every block of the volume's map, for the pool's allocator.
-pub(crate) fn visit<M: Medium>(
-    medium: &M,
-    view: &VolumeView<'_>,
-    claim: &mut Claim<'_>,
-) -> Result<(), Corrupt> {
-    match MapKind::from_code(view.descriptor.map) {
-        Some(MapKind::Radix) => radix::visit(medium, view, claim)?,
-        Some(MapKind::Direct) => direct::visit(medium, view, claim)?,
-        None => return Err(Corrupt::new("volume descriptor", view.root_at, "unknown map")),
-    }
-    radix::visit_slots(medium, view, claim)
+/// A map as a walker sees it: on the medium, not open.
+#[derive(Clone, Debug)]
+pub struct MapView {
+    /// Its shape.
+    pub kind: MapKind,
+    /// Address of its root word.
+    pub root_at: PoolOffset,
+    /// Bytes of the extent.
+    pub size_bytes: u64,
+    /// Blocks that a map of this pool may name.
+    pub data: Range<u64>,
 }
 
-/// Checks what look-ups rely on and do not check themselves: that a table is as long as the volume.
+impl MapView {
+    /// Checks that the entry at `at` names a block that a map may name.
+    fn in_bounds(&self, entry: Entry, at: PoolOffset) -> Result<Entry, Corrupt> {
+        in_bounds(&self.data, entry, at)
+    }
+
+    /// Claims every block of the map: its nodes or table, and what they name.
+    ///
+    /// # Errors
+    /// The first word that cannot be right, or the claim's error.
+    pub fn visit<M: Medium>(&self, medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        match self.kind {
+            MapKind::Radix => radix::visit(medium, self, claim),
+            MapKind::Direct => direct::visit(medium, self, claim),
+        }
+    }
+
+    /// Checks what look-ups rely on and do not check themselves: that a table is as long as the
+    /// extent.
+    ///
+    /// # Errors
+    /// The root word, if there is no such table.
+    pub fn check_shape<M: Medium>(&self, medium: &M) -> Result<(), Corrupt> {
+        match self.kind {
+            MapKind::Direct => direct::table(medium, self).map(drop),
+            MapKind::Radix => Ok(()),
+        }
+    }
+}
+
+/// Claims the nodes of the tree of checksums below the word at `root_at`, in a pool whose maps may
+/// name the blocks of `data`.
 ///
 /// # Errors
-/// What is wrong.
-pub(crate) fn check_shape<M: Medium>(medium: &M, view: &VolumeView<'_>) -> Result<(), Corrupt> {
-    match MapKind::from_code(view.descriptor.map) {
-        Some(MapKind::Direct) => direct::table(medium, view).map(drop),
-        Some(MapKind::Radix) | None => Ok(()),
-    }
+/// The first word that cannot be right, or the claim's error.
+pub fn visit_checksums<M: Medium>(
+    medium: &M,
+    root_at: PoolOffset,
+    data: &Range<u64>,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    radix::visit_slots(medium, root_at, data, claim)
 }
 
-/// What the block that `entry` names holds, if the entry is the one of logical block `block`.
-fn holds_data(entry: Entry, block: u64) -> Holds {
-    let offset = block * BLOCK_U64;
+/// The use of the block that `entry` names, if the entry is the one of `block`.
+fn holds_data(entry: Entry, block: LogicalBlock) -> Holds {
+    let offset = block.offset().0;
     if entry.flags.zero { Holds::Reserved { offset } } else { Holds::Data { offset } }
 }
 
-/// Checks that the entry at `at` names a block that a map may name.
-fn in_bounds(view: &VolumeView<'_>, entry: Entry, at: PoolOffset) -> Result<Entry, Corrupt> {
-    if view.may_name(entry.block) {
+fn in_bounds(data: &Range<u64>, entry: Entry, at: PoolOffset) -> Result<Entry, Corrupt> {
+    if data.contains(&entry.block.0) {
         Ok(entry)
     } else {
         Err(Corrupt::new("map entry", at, format!("{} is outside the pool's data", entry.block)))

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_media::{BlockNo, PoolOffset};
 
 use super::{ENTRIES, slot_at};
+use crate::address::LogicalBlock;
 
 /// Most places: 1 MiB of DRAM, for 256 GiB of a volume.
 const PLACES_MAX: u64 = 1 << 17;
@@ -20,7 +21,7 @@ const PLACES_MAX: u64 = 1 << 17;
 /// places.
 const BLOCK_BITS: u32 = 40;
 
-/// See the module's head.
+/// A table of leaves.
 pub(crate) struct Leaves(Box<[AtomicU64]>);
 
 impl Leaves {
@@ -31,25 +32,25 @@ impl Leaves {
     }
 
     /// The place for the leaf of `block`, and what tells it from others that share it.
-    fn place(&self, block: u64) -> (&AtomicU64, u64) {
+    fn place(&self, block: LogicalBlock) -> (&AtomicU64, u64) {
         // A power of two.
         let places = self.0.len();
-        let leaf = block / ENTRIES;
+        let leaf = block.0 / ENTRIES;
         (&self.0[leaf as usize & (places - 1)], leaf >> places.trailing_zeros())
     }
 
     /// Where the entry of `block` is, if that is known here.
     #[inline]
-    pub(crate) fn entry(&self, block: u64) -> Option<PoolOffset> {
+    pub(crate) fn entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
         let (place, tag) = self.place(block);
         let word = place.load(Ordering::Acquire);
         let is_known = word != 0 && word >> BLOCK_BITS == tag;
         let leaf = BlockNo(word & ((1 << BLOCK_BITS) - 1));
-        is_known.then(|| slot_at(leaf, block % ENTRIES))
+        is_known.then(|| slot_at(leaf, block.0 % ENTRIES))
     }
 
     /// Notes that a walk led to the entry of `block` at `at`.
-    pub(crate) fn put(&self, block: u64, at: PoolOffset) {
+    pub(crate) fn put(&self, block: LogicalBlock, at: PoolOffset) {
         let (place, tag) = self.place(block);
         let leaf = at.block().0;
         // Neither is ever larger in a pool that can be: a node lies below 2^40, and so many places
@@ -60,7 +61,7 @@ impl Leaves {
     }
 
     /// Forgets the leaf of `block`.
-    pub(crate) fn forget(&self, block: u64) {
+    pub(crate) fn forget(&self, block: LogicalBlock) {
         self.place(block).0.store(0, Ordering::Release);
     }
 
@@ -82,16 +83,22 @@ mod tests {
     fn a_leaf_is_known_to_all_its_blocks_until_it_is_forgotten() {
         let leaves = Leaves::new(10 * ENTRIES);
         assert_eq!(leaves.0.len(), 16);
-        assert_eq!(leaves.entry(0), None);
-        leaves.put(3 * ENTRIES + 7, entry(99, 7));
-        assert_eq!(leaves.entry(3 * ENTRIES), Some(entry(99, 0)));
-        assert_eq!(leaves.entry(4 * ENTRIES - 1), Some(entry(99, 511)));
-        assert_eq!((leaves.entry(3 * ENTRIES - 1), leaves.entry(4 * ENTRIES)), (None, None));
-        leaves.put(5, entry(98, 5));
-        leaves.forget(3 * ENTRIES + 1);
-        assert_eq!((leaves.entry(3 * ENTRIES), leaves.entry(5)), (None, Some(entry(98, 5))));
+        assert_eq!(leaves.entry(LogicalBlock(0)), None);
+        leaves.put(LogicalBlock(3 * ENTRIES + 7), entry(99, 7));
+        assert_eq!(leaves.entry(LogicalBlock(3 * ENTRIES)), Some(entry(99, 0)));
+        assert_eq!(leaves.entry(LogicalBlock(4 * ENTRIES - 1)), Some(entry(99, 511)));
+        assert_eq!(
+            (leaves.entry(LogicalBlock(3 * ENTRIES - 1)), leaves.entry(LogicalBlock(4 * ENTRIES))),
+            (None, None)
+        );
+        leaves.put(LogicalBlock(5), entry(98, 5));
+        leaves.forget(LogicalBlock(3 * ENTRIES + 1));
+        assert_eq!(
+            (leaves.entry(LogicalBlock(3 * ENTRIES)), leaves.entry(LogicalBlock(5))),
+            (None, Some(entry(98, 5)))
+        );
         leaves.forget_all();
-        assert_eq!(leaves.entry(5), None);
+        assert_eq!(leaves.entry(LogicalBlock(5)), None);
     }
 
     #[test]
@@ -99,13 +106,17 @@ mod tests {
         let leaves = Leaves::new(1);
         assert_eq!(leaves.0.len(), 1);
         for leaf in [0, 1, (1 << 24) - 1] {
-            leaves.put(leaf * ENTRIES, entry((1 << 40) - 1, 0));
-            assert_eq!(leaves.entry(leaf * ENTRIES), Some(entry((1 << 40) - 1, 0)));
-            assert_eq!(leaves.entry((leaf + 1) * ENTRIES), None);
+            leaves.put(LogicalBlock(leaf * ENTRIES), entry((1 << 40) - 1, 0));
+            assert_eq!(leaves.entry(LogicalBlock(leaf * ENTRIES)), Some(entry((1 << 40) - 1, 0)));
+            assert_eq!(leaves.entry(LogicalBlock((leaf + 1) * ENTRIES)), None);
         }
-        leaves.put((1 << 24) * ENTRIES, entry(5, 0));
-        assert_eq!(leaves.entry((1 << 24) * ENTRIES), None, "its number does not fit");
-        leaves.put(0, entry(1 << 40, 0));
-        assert_eq!(leaves.entry(0), None, "nor does the node's");
+        leaves.put(LogicalBlock((1 << 24) * ENTRIES), entry(5, 0));
+        assert_eq!(
+            leaves.entry(LogicalBlock((1 << 24) * ENTRIES)),
+            None,
+            "its number does not fit"
+        );
+        leaves.put(LogicalBlock(0), entry(1 << 40, 0));
+        assert_eq!(leaves.entry(LogicalBlock(0)), None, "nor does the node's");
     }
 }

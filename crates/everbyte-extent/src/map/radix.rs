@@ -7,11 +7,14 @@
 //! a reader or a crash can see is a tree. Nodes are unlinked only in the lowest level, by their
 //! parent's word, and only when every block below is locked.
 
+use std::ops::Range;
+
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, Holds, VolumeView, Writer};
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds};
 
-use super::{ENTRIES, decode, holds_data, in_bounds, load_entry, root_entry, slot_at};
+use super::{ENTRIES, MapView, decode, holds_data, in_bounds, load_entry, root_entry, slot_at};
+use crate::address::LogicalBlock;
 
 /// Most levels: 2^45 blocks, more than a block number can say.
 const HEIGHT_MAX: u8 = 5;
@@ -37,12 +40,6 @@ fn index_at(block: u64, level: u8) -> u64 {
     block >> (9 * u32::from(level - 1)) & (ENTRIES - 1)
 }
 
-/// Words that are about to be stored but are not yet: they count as stored while planning.
-pub(crate) trait Pending {
-    /// The value that the word at `at` will have, if it is about to change.
-    fn value(&self, at: PoolOffset) -> Option<u64>;
-}
-
 /// A place where a branch is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attach {
@@ -65,20 +62,18 @@ pub(crate) enum Path {
     Missing(Attach),
 }
 
-/// Walks to the entry of `block`. `on_node` sees every node passed.
+/// Walks to the entry of `block` in the tree below `root_at`, whose extent has `extent_blocks`.
+/// `word` loads a word, or says what it is about to be; `on_node` sees every node passed.
 pub(crate) fn walk<M: Medium>(
     medium: &M,
     root_at: PoolOffset,
     block: u64,
-    volume_blocks: u64,
-    pending: Option<&dyn Pending>,
+    extent_blocks: u64,
+    word: impl Fn(PoolOffset) -> u64,
     mut on_node: impl FnMut(BlockNo),
 ) -> Result<Path, Corrupt> {
-    let load = |at: PoolOffset| {
-        let value = pending.and_then(|pending| pending.value(at));
-        decode(medium, value.unwrap_or_else(|| medium.load_word(at)), at)
-    };
-    let wanted = height_for(volume_blocks.max(block + 1));
+    let load = |at: PoolOffset| decode(medium, word(at), at);
+    let wanted = height_for(extent_blocks.max(block + 1));
     let Some(root) = load(root_at)? else {
         let attach = Attach { at: root_at, level: wanted, is_root: true, old_root: None };
         return Ok(Path::Missing(attach));
@@ -171,7 +166,7 @@ fn first_leaf_below<M: Medium>(
 /// the value for the word at `attach.at`. The nodes come from `nodes`, top first: one for each
 /// level, or one only where the tree grows at the top.
 pub(crate) fn build_branch<M: Medium>(
-    writer: &mut Writer<'_, M>,
+    batch: &mut Batch<'_, '_, M>,
     attach: &Attach,
     block: u64,
     nodes: &[BlockNo],
@@ -194,7 +189,7 @@ pub(crate) fn build_branch<M: Medium>(
             let start = usize::try_from(index * 8).unwrap_or(0);
             image[start..start + 8].copy_from_slice(&entry.encode().to_le_bytes());
         }
-        writer.fill(node.offset(), &image);
+        batch.stream(node.offset(), &image);
     }
     let top = nodes[0];
     if attach.is_root { root_entry(top, attach.level).encode() } else { Entry::data(top).encode() }
@@ -209,7 +204,7 @@ impl Attach {
 
 pub(super) fn visit<M: Medium>(
     medium: &M,
-    view: &VolumeView<'_>,
+    view: &MapView,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let Some(root) = load_entry(medium, view.root_at)? else { return Ok(()) };
@@ -218,7 +213,7 @@ pub(super) fn visit<M: Medium>(
         let what = format!("{height} levels cannot be");
         return Err(Corrupt::new("volume root", view.root_at, what));
     }
-    let root = in_bounds(view, root, view.root_at)?;
+    let root = view.in_bounds(root, view.root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
     claim(Claimed { run, named_at: view.root_at, holds: Holds::Map })?;
     visit_node(medium, view, Node { block: root.block, level: height, base: 0 }, claim)
@@ -235,16 +230,17 @@ struct Node {
 
 fn visit_node<M: Medium>(
     medium: &M,
-    view: &VolumeView<'_>,
+    view: &MapView,
     node: Node,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     for index in 0..ENTRIES {
         let at = slot_at(node.block, index);
         if let Some(entry) = load_entry(medium, at)? {
-            let entry = in_bounds(view, entry, at)?;
+            let entry = view.in_bounds(entry, at)?;
             let base = node.base + index * covered_by(node.level - 1);
-            let holds = if node.level > 1 { Holds::Map } else { holds_data(entry, base) };
+            let holds =
+                if node.level > 1 { Holds::Map } else { holds_data(entry, LogicalBlock(base)) };
             claim(Claimed { run: BlockRun { start: entry.block, len: 1 }, named_at: at, holds })?;
             if node.level > 1 {
                 let below = Node { block: entry.block, level: node.level - 1, base };
@@ -255,14 +251,15 @@ fn visit_node<M: Medium>(
     Ok(())
 }
 
-/// Claims the nodes of the tree of checksums.
+/// Claims the nodes of the tree of checksums below `root_at`.
 pub(super) fn visit_slots<M: Medium>(
     medium: &M,
-    view: &VolumeView<'_>,
+    root_at: PoolOffset,
+    data: &Range<u64>,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
-    each_slot_node(medium, view.checksum_root_at, &mut |named_at, entry| {
-        let run = BlockRun { start: in_bounds(view, entry, named_at)?.block, len: 1 };
+    each_slot_node(medium, root_at, &mut |named_at, entry| {
+        let run = BlockRun { start: in_bounds(data, entry, named_at)?.block, len: 1 };
         claim(Claimed { run, named_at, holds: Holds::Checksums })
     })
 }

@@ -1,0 +1,45 @@
+//! What a client is told of an error of the extent or the volume.
+
+use everbyte_device::DeviceError;
+use everbyte_extent::{ExtentError, Unsound};
+use everbyte_media::Medium;
+use everbyte_pool::{Volume, WriteError};
+
+/// A request, for error messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestRange {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl RequestRange {
+    /// The error of a request that failed with `error`. Damage of the map stops all writing to
+    /// `volume`.
+    pub(crate) fn failed<M: Medium>(
+        self,
+        volume: &Volume<M>,
+        error: impl Into<ExtentError>,
+    ) -> DeviceError {
+        let error = error.into();
+        if let ExtentError::Corrupt(damage) | ExtentError::Unsound(Unsound::Map(damage)) = &error {
+            volume.fail(damage);
+        }
+        match error {
+            ExtentError::NoSpace => DeviceError::NoSpace {
+                offset: self.offset,
+                len: self.len,
+                advice: "the pool is full; grow it, trim or delete volumes".into(),
+            },
+            ExtentError::OutOfRange { size_bytes } => {
+                DeviceError::OutOfRange { offset: self.offset, len: self.len, size_bytes }
+            }
+            ExtentError::Write(WriteError::ReadOnly { reason }) => DeviceError::ReadOnly { reason },
+            ExtentError::Write(WriteError::Gone) => DeviceError::Gone,
+            other => self.media(&other),
+        }
+    }
+
+    pub(crate) fn media(self, error: &impl ToString) -> DeviceError {
+        DeviceError::Media { offset: self.offset, len: self.len, reason: error.to_string() }
+    }
+}

@@ -1,0 +1,166 @@
+//! An extent: bytes below a root word, with all that is needed to read and to write them.
+//!
+//! Owns what its parts share: the map's shape, the locks, the settings. Looking words up is in
+//! `map`, writing in `plan`, `write` and `fua`, reading in `read`, unmapping in `unmap`, scrubbing
+//! in `scrub`. Locks are taken in this order: the volume's gate, block locks, a lane, the structure
+//! lock.
+//!
+//! Does not know what the extent is: a device, a file, a table; nor who may use it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_pool::sync::Mutex;
+use everbyte_pool::{Volume, WriteError};
+
+use crate::delta::{Delta, DeltaState};
+use crate::error::ExtentError;
+use crate::locks::BlockLocks;
+use crate::map::{Leaves, MapKind};
+use crate::threshold::Threshold;
+
+/// The place and the settings of an extent.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtentSettings {
+    /// Address of the root word of its map.
+    pub root_at: PoolOffset,
+    /// Address of the root word of the checksums of its volume's blocks; `None` if it has none.
+    pub checksum_root_at: Option<PoolOffset>,
+    /// Shape of its map.
+    pub map: MapKind,
+    /// Whether writes are compared with what is stored.
+    pub delta: Delta,
+    /// Lines of a block from which on a change replaces the block: 0 always, 65 and more never.
+    pub threshold_lines: u32,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// Bytes below a root word: the contents of a block volume or of a file.
+///
+/// Its methods take the block locks they need, unless they say that the caller holds them.
+pub struct Extent<M: Medium> {
+    volume: Arc<Volume<M>>,
+    root_at: PoolOffset,
+    checksum_root_at: Option<PoolOffset>,
+    map: MapKind,
+    delta: DeltaState,
+    threshold: Threshold,
+    locks: BlockLocks,
+    pub(crate) leaves: Leaves,
+    structure: Mutex<()>,
+    size_bytes: AtomicU64,
+}
+
+impl<M: Medium> Extent<M> {
+    /// The extent that `settings` describe, in a recovered volume. An extent is to be opened once
+    /// at a time: its locks are its own.
+    #[must_use]
+    pub fn new(volume: Arc<Volume<M>>, settings: &ExtentSettings) -> Self {
+        let (read_ns, write_ns) = volume.medium().line_cost_ns();
+        Self {
+            volume,
+            root_at: settings.root_at,
+            checksum_root_at: settings.checksum_root_at,
+            map: settings.map,
+            delta: DeltaState::new(settings.delta, read_ns, write_ns),
+            threshold: Threshold::new(settings.threshold_lines),
+            locks: BlockLocks::new(),
+            leaves: Leaves::new(settings.size_bytes.div_ceil(BLOCK_U64)),
+            structure: Mutex::new(()),
+            size_bytes: AtomicU64::new(settings.size_bytes),
+        }
+    }
+
+    /// The volume that the extent lies in.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume<M>> {
+        &self.volume
+    }
+
+    /// The medium below.
+    #[must_use]
+    pub fn medium(&self) -> &M {
+        self.volume.medium()
+    }
+
+    /// The locks of its blocks.
+    #[must_use]
+    pub fn locks(&self) -> &BlockLocks {
+        &self.locks
+    }
+
+    /// Address of the root word of its map.
+    #[must_use]
+    pub fn root_at(&self) -> PoolOffset {
+        self.root_at
+    }
+
+    /// Shape of its map.
+    #[must_use]
+    pub fn map_kind(&self) -> MapKind {
+        self.map
+    }
+
+    /// Whether checksums are kept of its blocks.
+    #[must_use]
+    #[inline]
+    pub fn has_checksums(&self) -> bool {
+        self.checksum_root_at.is_some()
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    /// Says that the size has become `size_bytes`. The caller holds the locks of all blocks.
+    pub fn set_size_bytes(&self, size_bytes: u64) {
+        self.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    /// Its size in blocks, the last of which may be a part.
+    #[must_use]
+    pub fn size_blocks(&self) -> u64 {
+        self.size_bytes().div_ceil(BLOCK_U64)
+    }
+
+    /// Forgets in DRAM where the leaves of the map lie. The caller holds the locks of all blocks.
+    pub fn forget_leaves(&self) {
+        self.leaves.forget_all();
+    }
+
+    /// Checks that bytes `offset .. offset + len` lie in the extent, and that its volume is there.
+    ///
+    /// # Errors
+    /// `OutOfRange`, or `Write` with `Gone`.
+    pub fn check_range(&self, offset: u64, len: u64) -> Result<(), ExtentError> {
+        if self.volume.is_gone() {
+            return Err(WriteError::Gone.into());
+        }
+        let size_bytes = self.size_bytes();
+        match offset.checked_add(len) {
+            Some(end) if end <= size_bytes => Ok(()),
+            _ => Err(ExtentError::OutOfRange { size_bytes }),
+        }
+    }
+
+    pub(crate) fn structure(&self) -> &Mutex<()> {
+        &self.structure
+    }
+
+    pub(crate) fn delta(&self) -> &DeltaState {
+        &self.delta
+    }
+
+    pub(crate) fn threshold(&self) -> &Threshold {
+        &self.threshold
+    }
+
+    /// Address of the root word of the checksums of the volume's blocks, if it has any.
+    pub(crate) fn checksum_root_at(&self) -> Option<PoolOffset> {
+        self.checksum_root_at
+    }
+}

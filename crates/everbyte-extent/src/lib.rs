@@ -1,0 +1,36 @@
+//! Extents: bytes below a root word, in a volume of a pool.
+//!
+//! Owns how such bytes are mapped, written, read, unmapped, checked and scrubbed: the map from
+//! logical blocks to blocks of the pool, the translation of writes into byte-granular stores, the
+//! choice between a record and a new block, data checksums. A block volume is an extent; so is a
+//! file. Knows the pool's batches, and neither devices nor files.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod checksum;
+mod delta;
+mod error;
+mod extent;
+mod fua;
+mod locks;
+mod map;
+mod media_errors;
+mod plan;
+mod read;
+mod resize;
+mod scrub;
+mod threshold;
+mod unmap;
+
+pub use address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
+pub use checksum::{Checksum, Expected, Unsound};
+pub use delta::Delta;
+pub use error::ExtentError;
+pub use extent::{Extent, ExtentSettings};
+pub use fua::FuaOutcome;
+pub use locks::{BlockLocks, ReadGuards, WriteGuards};
+pub use map::{ENTRIES, MapKind, MapView, table_blocks, visit_checksums};
+pub use plan::Planner;
+pub use read::{ByteRange, Stored, chunks};
+pub use unmap::{LeafPart, leaf_parts};

@@ -1,0 +1,160 @@
+//! Looking up the word of a block: in the map, or in the table of checksums.
+//!
+//! Invariants: a batch looks words up as they will be once it is carried out. A branch that is
+//! missing is built under the structure lock, which the batch holds until it ends.
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::{Batch, Corrupt};
+use smallvec::SmallVec;
+
+use super::{MapKind, Path, build_branch, load_entry, slot_at, walk};
+use crate::address::LogicalBlock;
+use crate::error::ExtentError;
+use crate::extent::Extent;
+
+/// The tree in which a word is looked up.
+#[derive(Clone, Copy)]
+enum Tree {
+    /// The map, by logical block.
+    Map,
+    /// The checksums below this root word, by block of the pool.
+    Checksums(PoolOffset),
+}
+
+impl<M: Medium> Extent<M> {
+    /// Finds the entry of `block`, whose lock the caller holds.
+    #[inline]
+    pub(crate) fn look_up(&self, block: LogicalBlock) -> Result<Path, Corrupt> {
+        if let Some(at) = self.known_entry(block) {
+            return Ok(Path::Entry(at));
+        }
+        let path = self.look_up_seeing(block, |_| {})?;
+        if let Path::Entry(at) = &path {
+            self.leaves.put(block, *at);
+        }
+        Ok(path)
+    }
+
+    /// Finds it by walking, with every node passed shown to `on_node`.
+    pub(crate) fn look_up_seeing(
+        &self,
+        block: LogicalBlock,
+        on_node: impl FnMut(BlockNo),
+    ) -> Result<Path, Corrupt> {
+        self.walk(Tree::Map, block.0, |at| self.medium().load_word(at), on_node)
+    }
+
+    /// Finds the slot of the checksum of `block` below `root_at`, with every node passed shown to
+    /// `on_node`.
+    pub(crate) fn look_up_slot(
+        &self,
+        root_at: PoolOffset,
+        block: BlockNo,
+        on_node: impl FnMut(BlockNo),
+    ) -> Result<Path, Corrupt> {
+        self.walk(Tree::Checksums(root_at), block.0, |at| self.medium().load_word(at), on_node)
+    }
+
+    /// The entry of `block`, if it is known without a walk.
+    #[inline]
+    fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
+        // Beside media errors, a node above that cannot be read any more is found by walking.
+        if self.medium().has_bad() { None } else { self.leaves.entry(block) }
+    }
+
+    fn walk(
+        &self,
+        tree: Tree,
+        number: u64,
+        word: impl Fn(PoolOffset) -> u64,
+        on_node: impl FnMut(BlockNo),
+    ) -> Result<Path, Corrupt> {
+        let medium = self.medium();
+        let root_at = self.root_at();
+        match (tree, self.map_kind()) {
+            (Tree::Checksums(root_at), _) => {
+                walk(medium, root_at, number, medium.len() / BLOCK_U64, word, on_node)
+            }
+            (Tree::Map, MapKind::Radix) => {
+                walk(medium, root_at, number, self.size_blocks(), word, on_node)
+            }
+            (Tree::Map, MapKind::Direct) => {
+                let root = load_entry(medium, root_at)?.ok_or_else(|| {
+                    Corrupt::new("volume root", root_at, "a direct map has no table")
+                })?;
+                Ok(Path::Entry(slot_at(root.block, number)))
+            }
+        }
+    }
+
+    /// The same as [`Extent::look_up`] for a batch, which sees its own changes.
+    pub(crate) fn look_up_in(
+        &self,
+        batch: &Batch<'_, '_, M>,
+        block: LogicalBlock,
+    ) -> Result<Path, Corrupt> {
+        if let Some(at) = self.known_entry(block) {
+            return Ok(Path::Entry(at));
+        }
+        let path = self.walk(Tree::Map, block.0, |at| batch.word(at), |_| {})?;
+        // A branch that is only planned may be given up.
+        if let (Path::Entry(at), false) = (&path, batch.changes_seen_words()) {
+            self.leaves.put(block, *at);
+        }
+        Ok(path)
+    }
+
+    /// The address of the entry for `block`, with the branch that leads to it planned if it is
+    /// missing.
+    pub(crate) fn entry_for_write<'v>(
+        &'v self,
+        batch: &mut Batch<'v, '_, M>,
+        block: LogicalBlock,
+    ) -> Result<PoolOffset, ExtentError> {
+        loop {
+            match self.look_up_in(batch, block)? {
+                Path::Entry(at) => return Ok(at),
+                Path::Missing(attach) => self.attach(batch, block.0, &attach)?,
+            }
+        }
+    }
+
+    /// The same for the slot of the checksum of `block` below `root_at`.
+    pub(crate) fn slot_for_write<'v>(
+        &'v self,
+        batch: &mut Batch<'v, '_, M>,
+        root_at: PoolOffset,
+        block: BlockNo,
+    ) -> Result<PoolOffset, ExtentError> {
+        loop {
+            match self.walk(Tree::Checksums(root_at), block.0, |at| batch.word(at), |_| {})? {
+                Path::Entry(at) => {
+                    self.check_slot(at)?;
+                    return Ok(at);
+                }
+                Path::Missing(attach) => self.attach(batch, block.0, &attach)?,
+            }
+        }
+    }
+
+    /// Plans the branch that is missing on the way to `number`; or, the first time, only keeps
+    /// others from changing the tree's shape: somebody may have built the branch before.
+    fn attach<'v>(
+        &'v self,
+        batch: &mut Batch<'v, '_, M>,
+        number: u64,
+        attach: &super::Attach,
+    ) -> Result<(), ExtentError> {
+        if !planted(Bug::BranchUnlocked) && batch.hold(self.structure()) {
+            return Ok(());
+        }
+        let mut nodes: SmallVec<[BlockNo; 4]> = SmallVec::new();
+        for _ in 0..attach.nodes_needed() {
+            nodes.push(batch.take_node().ok_or(ExtentError::NoSpace)?);
+        }
+        let word = build_branch(batch, attach, number, &nodes);
+        batch.change_word(attach.at, word);
+        Ok(())
+    }
+}

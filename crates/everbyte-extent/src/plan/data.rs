@@ -1,0 +1,204 @@
+//! Writes over blocks that are mapped: in place, or by another block.
+//!
+//! Invariant: what a block keeps of its old bytes is read only where it can be, and is what was
+//! stored there.
+
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
+use everbyte_pool::format::Entry;
+use everbyte_pool::plant::{Bug, planted};
+
+use super::classify::{Change, Seen, classify, in_place};
+use super::{Planner, SlotUse, Target};
+use crate::address::BlockPiece;
+use crate::error::ExtentError;
+use crate::map;
+
+/// Blocks that wait for a checkpoint to be free, from which on it is worth its two fences to replace
+/// blocks instead of logging them.
+const RETIRED_WORTH: usize = 64;
+
+static ZEROES: [u8; BLOCK] = [0; BLOCK];
+
+impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
+    /// A write of a whole block, to `to`, whatever lies there now. The bytes are sent on their
+    /// way first, so that finding the entry and logging it costs no time of its own.
+    pub(super) fn replace_unseen(
+        &mut self,
+        piece: BlockPiece<'d>,
+        to: BlockNo,
+    ) -> Result<(), ExtentError> {
+        let extent = self.extent;
+        self.send_whole(to, piece)?;
+        let entry_at = extent.entry_for_write(self.batch, piece.block)?;
+        let word = extent.medium().load_word(entry_at);
+        if let Some(old) = map::decode(extent.medium(), word, entry_at)? {
+            extent.volume().expect_retire(old.block);
+            self.batch.give(old.block);
+        }
+        self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
+        Ok(())
+    }
+
+    /// A write of all of a block, if it is done without looking at what the block holds: over a
+    /// fresh one, which needs no record and no other block, or to a new one. Says whether it is.
+    pub(super) fn send_over(
+        &mut self,
+        piece: BlockPiece<'d>,
+        target: Target,
+    ) -> Result<bool, ExtentError> {
+        let extent = self.extent;
+        let block = target.block;
+        if extent.is_bad(block) {
+            return Ok(false);
+        }
+        let is_older = || planted(Bug::OlderBlocksRefilled) && !extent.volume().is_settled(block);
+        if self.batch.writer().is_fresh(block) || is_older() {
+            self.fill(block, Some(block), piece)?;
+            return Ok(true);
+        }
+        let Some(to) = self.take_data()? else { return Ok(false) };
+        self.send_whole(to, piece)?;
+        self.name_instead(target, to);
+        Ok(true)
+    }
+
+    /// A write over a block that is reserved and reads as zeroes. Its contents mean nothing, and
+    /// can be overwritten unlogged, unless undoing an open epoch would make them mean something
+    /// again.
+    pub(super) fn write_over_zeroes(
+        &mut self,
+        piece: BlockPiece<'d>,
+        target: Target,
+    ) -> Result<(), ExtentError> {
+        let extent = self.extent;
+        let block = target.block;
+        let meaningless = self.batch.writer().is_fresh(block)
+            || !extent.volume().word_logged_in_open(target.entry_at);
+        let to = match meaningless && !extent.is_bad(block) {
+            true => Some(block),
+            false => self.take_data()?,
+        };
+        if let Some(to) = to {
+            self.fill(to, None, piece)?;
+            self.name_instead(target, to);
+            return Ok(());
+        }
+        let unlogged = LineMask::FULL.without(self.batch.writer().logged(block));
+        self.batch.log_lines(block, unlogged);
+        let end = piece.start + piece.data.len();
+        let at = block.offset();
+        self.batch.store(at, &ZEROES[..piece.start]);
+        self.batch.store(at.plus(piece.start as u64), piece.data);
+        self.batch.store(at.plus(end as u64), &ZEROES[end..]);
+        self.name_instead(target, block);
+        self.sum(block, None, piece, SlotUse::Undone)
+    }
+
+    /// A write over a block that holds data. `compares` says whether to look which lines change.
+    pub(super) fn write_over_data(
+        &mut self,
+        piece: BlockPiece<'d>,
+        target: Target,
+        compares: bool,
+    ) -> Result<(), ExtentError> {
+        let seen = self.look(piece, target, compares);
+        match classify(&seen) {
+            Change::Replace { must } => match self.take_data()? {
+                Some(to) => self.replace(piece, target, to, seen.is_bad),
+                None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
+                None => self.change_in_place(piece, target, in_place(&seen)),
+            },
+            change => self.change_in_place(piece, target, change),
+        }
+    }
+
+    /// Looks at a block that holds data, as far as the decision about it needs.
+    fn look(&mut self, piece: BlockPiece<'d>, target: Target, compares: bool) -> Seen {
+        let (extent, block) = (self.extent, target.block);
+        let writer = self.batch.writer();
+        extent.volume().expect(block.offset().plus(piece.start as u64), piece.data.len());
+        let changed = if compares {
+            extent.delta().changed(extent.medium(), block, piece.start, piece.data)
+        } else {
+            piece.lines()
+        };
+        let is_whole = piece.data.len() == BLOCK;
+        let mut seen = Seen {
+            is_bad: extent.is_bad(block),
+            is_fresh: false,
+            changed,
+            logged: LineMask::EMPTY,
+            is_whole,
+            is_better_replaced: false,
+        };
+        if seen.is_bad {
+            return seen;
+        }
+        seen.changed = extent.changed_or_unsound(changed, block, piece);
+        if seen.changed.is_empty() {
+            return seen;
+        }
+        seen.is_fresh = writer.is_fresh(block);
+        if !seen.is_fresh {
+            seen.logged = writer.logged(block);
+            seen.is_better_replaced = if self.circumstances.log_is_short {
+                // One word of log, instead of all the lines that have no record yet.
+                !seen.changed.without(seen.logged).is_empty()
+            } else {
+                extent.threshold().replaces_in(writer.epoch(), seen.changed, seen.logged)
+            };
+        }
+        seen
+    }
+
+    /// Whether a checkpoint is worth it, so that a block can be replaced: where blocks were given up,
+    /// or the log has no room for the lines.
+    fn is_worth_a_checkpoint(&self) -> bool {
+        let given_up = self.batch.writer().retired_blocks();
+        !self.circumstances.pool_was_full
+            && (given_up >= RETIRED_WORTH || self.circumstances.log_is_short)
+    }
+
+    /// Plans to fill `to` and to name it instead. A block that cannot be read is replaced if all of
+    /// it is written: it goes to nobody else once it is given up, and undo brings back no more than
+    /// an entry that leads to it.
+    fn replace(
+        &mut self,
+        piece: BlockPiece<'d>,
+        target: Target,
+        to: BlockNo,
+        is_bad: bool,
+    ) -> Result<(), ExtentError> {
+        self.extent.check_replaceable(target.block, piece)?;
+        let around = if is_bad { None } else { Some(target.block) };
+        self.fill(to, around, piece)?;
+        self.name_instead(target, to);
+        Ok(())
+    }
+
+    fn change_in_place(
+        &mut self,
+        piece: BlockPiece<'d>,
+        target: Target,
+        change: Change,
+    ) -> Result<(), ExtentError> {
+        let block = target.block;
+        match change {
+            Change::None | Change::Replace { .. } => Ok(()),
+            Change::Refill => self.fill(block, Some(block), piece),
+            Change::Store(lines) => {
+                self.store_lines(piece, block, lines);
+                self.sum(block, Some(block), piece, SlotUse::Meaningless)
+            }
+            Change::Log(to_log, lines) => {
+                if !to_log.is_empty() && self.extent.turns_out_bad(block, piece) {
+                    let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
+                    return self.replace(piece, target, to, true);
+                }
+                self.batch.log_lines(block, to_log);
+                self.store_lines(piece, block, lines);
+                self.sum(block, Some(block), piece, SlotUse::Undone)
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Planning writes: byte-granular stores for what a block, or a part of one, is to become.
+//!
+//! Owns the translation of a write into steps of a batch. Each piece of a write that lies in one
+//! block becomes one of: nothing (no byte changed), a fill of a new block (holes, and pointer
+//! logging), or stores in place (data logging, and blocks that are fresh). Whole blocks are sent on
+//! their way while they are planned; nothing reaches them before the batch is carried out.
+//!
+//! Invariants: the caller holds the locks of the blocks, and a batch names a block of an extent
+//! once. A write is planned whole or not at all.
+
+mod classify;
+mod data;
+mod prefetch;
+mod zero;
+
+pub(crate) use zero::LEAF_BYTES;
+
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_pool::format::Entry;
+use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::{Batch, Circumstances, Fill};
+
+use crate::address::{BlockPiece, DeviceOffset, pieces};
+use crate::checksum;
+use crate::error::ExtentError;
+use crate::extent::Extent;
+use crate::map;
+
+/// A batch under construction, as far as it concerns one extent.
+pub struct Planner<'p, 'v, 'd, M: Medium> {
+    extent: &'v Extent<M>,
+    batch: &'p mut Batch<'v, 'd, M>,
+    circumstances: Circumstances,
+    /// Whether what it looks at was fetched, so that it may look before bytes are on their way.
+    is_prefetched: bool,
+}
+
+/// The entry of a block that is written, and what it names.
+#[derive(Clone, Copy)]
+struct Target {
+    entry_at: PoolOffset,
+    /// The word of the entry.
+    word: u64,
+    /// The block that it names.
+    block: BlockNo,
+}
+
+/// The part that the slot of a block's checksum plays for those who undo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SlotUse {
+    /// None: undo leaves nobody who would read it.
+    Meaningless,
+    /// A word to be put back with the block's bytes.
+    Undone,
+}
+
+impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
+    /// Plans for `extent` in `batch`. `circumstances` are those under which the batch is carried
+    /// out.
+    pub fn new(
+        extent: &'v Extent<M>,
+        batch: &'p mut Batch<'v, 'd, M>,
+        circumstances: Circumstances,
+    ) -> Self {
+        Self { extent, batch, circumstances, is_prefetched: false }
+    }
+
+    /// Plans that bytes from `offset` on become `data`, or nothing.
+    ///
+    /// # Errors
+    /// The pool is full, the map corrupt, or bytes that must be kept cannot be read. The plan is
+    /// as it was before then.
+    pub fn write(&mut self, offset: DeviceOffset, data: &'d [u8]) -> Result<(), ExtentError> {
+        let savepoint = self.batch.savepoint();
+        for piece in pieces(offset, data) {
+            if let Err(error) = self.write_piece(piece) {
+                self.batch.roll_back(savepoint);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_piece(&mut self, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
+        let extent = self.extent;
+        let compares = extent.delta().compares();
+        let is_sent = !compares && piece.data.len() == BLOCK && extent.threshold().replaces_whole();
+        if is_sent
+            && !self.is_prefetched
+            && let Some(to) = self.take_data()?
+        {
+            return self.replace_unseen(piece, to);
+        }
+        let entry_at = extent.entry_for_write(self.batch, piece.block)?;
+        let word = extent.medium().load_word(entry_at);
+        let Some(entry) = map::decode(extent.medium(), word, entry_at)? else {
+            let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
+            self.fill(to, None, piece)?;
+            self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
+            return Ok(());
+        };
+        let target = Target { entry_at, word, block: entry.block };
+        if entry.flags.zero {
+            return self.write_over_zeroes(piece, target);
+        }
+        if is_sent && self.send_over(piece, target)? {
+            return Ok(());
+        }
+        self.write_over_data(piece, target, compares)
+    }
+
+    /// A new block for data, with a slot for its checksum if it will have one. `None` if the pool
+    /// is full.
+    fn take_data(&mut self) -> Result<Option<BlockNo>, ExtentError> {
+        let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.take()) };
+        let savepoint = self.batch.savepoint();
+        let Some(to) = self.batch.take() else { return Ok(None) };
+        match self.extent.slot_for_write(self.batch, root_at, to) {
+            Ok(_) => Ok(Some(to)),
+            Err(ExtentError::NoSpace) => {
+                self.batch.roll_back(savepoint);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Plans to fill a block that undo does not rely on with `piece`, and what `around` holds.
+    fn fill(
+        &mut self,
+        to: BlockNo,
+        around: Option<BlockNo>,
+        piece: BlockPiece<'d>,
+    ) -> Result<(), ExtentError> {
+        self.batch.fill(Fill { to, around, start: piece.start, data: piece.data });
+        self.sum(to, around, piece, SlotUse::Meaningless)
+    }
+
+    /// Sends a whole block to `to`, which is new, while the rest is planned.
+    fn send_whole(&mut self, to: BlockNo, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
+        self.batch.stream(to.offset(), piece.data);
+        self.sum(to, None, piece, SlotUse::Meaningless)
+    }
+
+    /// Plans that the entry of `target` names `to` instead.
+    fn name_instead(&mut self, target: Target, to: BlockNo) {
+        self.batch.change_word_once(target.entry_at, target.word, Entry::data(to).encode());
+        if to != target.block {
+            self.batch.give(target.block);
+        }
+    }
+
+    /// Plans the checksum that block `to` has with `piece` over what `around` holds.
+    fn sum(
+        &mut self,
+        to: BlockNo,
+        around: Option<BlockNo>,
+        piece: BlockPiece<'d>,
+        slot: SlotUse,
+    ) -> Result<(), ExtentError> {
+        let extent = self.extent;
+        let Some(root_at) = extent.checksum_root_at() else { return Ok(()) };
+        let crc = extent.checksum_over(around, piece)?;
+        let at = extent.slot_for_write(self.batch, root_at, to)?;
+        if slot == SlotUse::Meaningless || planted(Bug::ChecksumNotLogged) {
+            self.batch.fill_word(at, checksum::encode(crc));
+        } else {
+            let old = extent.medium().load_word(at);
+            self.batch.change_word_once(at, old, checksum::encode(crc));
+        }
+        Ok(())
+    }
+
+    /// Plans to store those bytes of `piece` that lie in `lines` of `block`.
+    fn store_lines(&mut self, piece: BlockPiece<'d>, block: BlockNo, lines: LineMask) {
+        for (at, data) in piece.parts_in(block, lines) {
+            self.batch.store(at, data);
+        }
+    }
+}
+
+impl<'d> BlockPiece<'d> {
+    /// The lines that it touches.
+    pub(crate) fn lines(&self) -> LineMask {
+        LineMask::covering(self.start, self.data.len())
+    }
+
+    /// Those bytes of the piece that lie in `lines`, and where they go in `block`.
+    pub(crate) fn parts_in(
+        self,
+        block: BlockNo,
+        lines: LineMask,
+    ) -> impl Iterator<Item = (PoolOffset, &'d [u8])> {
+        lines.runs().filter_map(move |(start, len)| {
+            let from = start.max(self.start);
+            let to = (start + len).min(self.start + self.data.len());
+            let at = block.offset().plus(from as u64);
+            (from < to).then(|| (at, &self.data[from - self.start..to - self.start]))
+        })
+    }
+}

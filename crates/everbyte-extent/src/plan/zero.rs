@@ -1,0 +1,89 @@
+//! Plans that bytes read as zeroes: blocks that are unmapped, or keep their space.
+
+use everbyte_media::{BLOCK, BLOCK_U64, Medium};
+use everbyte_pool::format::Entry;
+use everbyte_pool::plant::{Bug, planted};
+
+use super::Planner;
+use crate::address::{DeviceOffset, LogicalBlock};
+use crate::error::ExtentError;
+use crate::map::{self, ENTRIES, Path};
+
+static ZEROES: [u8; BLOCK] = [0; BLOCK];
+
+impl<M: Medium> Planner<'_, '_, '_, M> {
+    /// Plans that bytes `from .. to` read as zeroes. Whole blocks, and the last one of the extent,
+    /// are unmapped, or with `reserve` keep their space.
+    pub(crate) fn zero(
+        &mut self,
+        from: DeviceOffset,
+        to: DeviceOffset,
+        reserve: bool,
+    ) -> Result<(), ExtentError> {
+        let mut at = from;
+        while at < to {
+            let block = at.block();
+            let end = LogicalBlock(block.0 + 1).offset().min(to);
+            let is_whole =
+                at.in_block() == 0 && (end.in_block() == 0 || end.0 >= self.extent.size_bytes());
+            if is_whole {
+                self.zero_block(block, reserve)?;
+            } else if reserve || self.extent.has_data(block)? {
+                let len = usize::try_from(end.0 - at.0).unwrap_or(BLOCK);
+                self.write(at, &ZEROES[..len])?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Plans that `block` is unmapped, or with `reserve` that it reads as zeroes from space that
+    /// stays its own.
+    fn zero_block(&mut self, block: LogicalBlock, reserve: bool) -> Result<(), ExtentError> {
+        let extent = self.extent;
+        let entry_at = match (extent.look_up_in(self.batch, block)?, reserve) {
+            (Path::Entry(at), _) => at,
+            (Path::Missing(_), false) => return Ok(()),
+            (Path::Missing(_), true) => extent.entry_for_write(self.batch, block)?,
+        };
+        let word = extent.medium().load_word(entry_at);
+        match (map::decode(extent.medium(), word, entry_at)?, reserve) {
+            (None, false) => {}
+            (None, true) => {
+                let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
+                self.batch.change_word_once(entry_at, word, Entry::zero(to).encode());
+            }
+            (Some(entry), true) if entry.flags.zero => {}
+            (Some(entry), true) => {
+                self.batch.change_word_once(entry_at, word, Entry::zero(entry.block).encode());
+            }
+            (Some(entry), false) => {
+                self.batch.change_word_once(entry_at, word, 0);
+                self.batch.give(entry.block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans to unlink the leaf of a radix map that begins with `first`, and everything below it.
+    pub(crate) fn unlink_leaf(&mut self, first: LogicalBlock) -> Result<(), ExtentError> {
+        let extent = self.extent;
+        self.batch.hold(extent.structure());
+        let found = map::find_leaf_link(extent.medium(), extent.root_at(), first.0)?;
+        let Some((link, leaf)) = found else { return Ok(()) };
+        if !planted(Bug::UnlinkedLeafKnown) {
+            extent.leaves.forget(first);
+        }
+        for index in 0..ENTRIES {
+            if let Some(entry) = map::load_entry(extent.medium(), map::slot_at(leaf, index))? {
+                self.batch.give(entry.block);
+            }
+        }
+        self.batch.give(leaf);
+        self.batch.change_word(link, 0);
+        Ok(())
+    }
+}
+
+/// Bytes that a leaf of a map covers: 2 MiB.
+pub(crate) const LEAF_BYTES: u64 = ENTRIES * BLOCK_U64;

@@ -1,0 +1,196 @@
+//! Reading: what is mapped where, and its bytes, which are given to nobody before they are checked.
+//!
+//! Invariant: a block is read under its lock, so it is seen whole.
+
+use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
+use everbyte_pool::Corrupt;
+use everbyte_pool::plant::{Bug, planted};
+
+use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
+use crate::error::ExtentError;
+use crate::extent::Extent;
+use crate::map::{self, ENTRIES, MapKind, Path};
+
+/// Blocks that are locked at once for reading: 1 MiB.
+const BLOCKS_AT_ONCE: u64 = 256;
+
+/// The contents of a logical block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    /// Nothing: it reads as zeroes, and has no space of its own.
+    Hole,
+    /// Nothing yet: it reads as zeroes, and has space of its own.
+    Zero,
+    /// The block of the pool that begins here.
+    Data(PoolOffset),
+}
+
+/// A run of bytes of an extent, at most 1 MiB, that is read under one set of locks.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteRange {
+    /// Its first byte.
+    pub offset: DeviceOffset,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+impl ByteRange {
+    /// The blocks that it touches.
+    #[must_use]
+    pub fn blocks(self) -> BlockRange {
+        BlockRange::of_bytes(self.offset, self.len as u64)
+    }
+}
+
+/// Cuts a range at multiples of 1 MiB; each part comes with its place in the whole.
+pub fn chunks(offset: DeviceOffset, len: usize) -> impl Iterator<Item = (ByteRange, usize)> {
+    const CHUNK: u64 = BLOCKS_AT_ONCE * everbyte_media::BLOCK_U64;
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset.plus(done as u64);
+        let to_boundary = usize::try_from(CHUNK - at.0 % CHUNK).unwrap_or(usize::MAX);
+        let part = to_boundary.min(len - done);
+        let range = ByteRange { offset: at, len: part };
+        done += part;
+        Some((range, done - part))
+    })
+}
+
+impl<M: Medium> Extent<M> {
+    fn stored(&self, block: LogicalBlock) -> Result<Stored, Corrupt> {
+        match self.look_up(block)? {
+            Path::Entry(at) => self.stored_by(at),
+            Path::Missing(_) => Ok(Stored::Hole),
+        }
+    }
+
+    /// The contents of the block whose entry is at `at`.
+    fn stored_by(&self, at: PoolOffset) -> Result<Stored, Corrupt> {
+        Ok(match map::load_entry(self.medium(), at)? {
+            None => Stored::Hole,
+            Some(entry) if entry.flags.zero => Stored::Zero,
+            Some(entry) => Stored::Data(entry.block.offset()),
+        })
+    }
+
+    /// Whether `block` has contents of its own. The caller holds its lock.
+    pub(crate) fn has_data(&self, block: LogicalBlock) -> Result<bool, Corrupt> {
+        Ok(matches!(self.stored(block)?, Stored::Data(_)))
+    }
+
+    /// Reads bytes from `offset` on into `out`.
+    ///
+    /// # Errors
+    /// The range leaves the extent, the map is corrupt, or bytes cannot be read or are not what was
+    /// stored. `out` may hold anything then.
+    pub fn read(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
+        self.check_range(offset.0, out.len() as u64)?;
+        for (range, chunk_at) in chunks(offset, out.len()) {
+            let mut blocks = self.locks().read(range.blocks());
+            if planted(Bug::ReaderUnlocksEarly) {
+                blocks.clear();
+            }
+            self.check_range(range.offset.0, range.len as u64)?;
+            self.read_locked(range.offset, &mut out[chunk_at..chunk_at + range.len])?;
+        }
+        Ok(())
+    }
+
+    /// Reads under locks that the caller holds.
+    fn read_locked(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset.plus(done as u64);
+            let len = (BLOCK - at.in_block()).min(out.len() - done);
+            let piece = &mut out[done..done + len];
+            match self.stored(at.block())? {
+                Stored::Data(start) if self.has_checksums() => {
+                    let mut whole = [0; BLOCK];
+                    self.read_verified(start.block(), at.block().offset(), &mut whole)?;
+                    piece.copy_from_slice(&whole[at.in_block()..at.in_block() + len]);
+                }
+                Stored::Data(start) => {
+                    let start = start.plus(at.in_block() as u64);
+                    self.medium().read(start, piece);
+                    self.check_data(start, len, at)?;
+                }
+                Stored::Hole | Stored::Zero => piece.fill(0),
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// The places of the bytes of `range` as pieces of a message that begins with `prefix`;
+    /// adjacent ones are joined. The caller holds the locks of the blocks.
+    ///
+    /// # Errors
+    /// The map is corrupt.
+    pub fn pieces<'a>(
+        &self,
+        range: ByteRange,
+        prefix: &'a [u8],
+    ) -> Result<Vec<Piece<'a>>, Corrupt> {
+        let mut pieces = Vec::with_capacity(2 + range.len / BLOCK);
+        if !prefix.is_empty() {
+            pieces.push(Piece::Bytes(prefix));
+        }
+        let mut done = 0;
+        while done < range.len {
+            let at = range.offset.plus(done as u64);
+            let len = (BLOCK - at.in_block()).min(range.len - done);
+            match (self.stored(at.block())?, pieces.last_mut()) {
+                (Stored::Data(start), last) => {
+                    let at = start.plus(at.in_block() as u64);
+                    match last {
+                        Some(Piece::Stored { at: before, len: bytes })
+                            if before.plus(*bytes as u64) == at =>
+                        {
+                            *bytes += len;
+                        }
+                        _ => pieces.push(Piece::Stored { at, len }),
+                    }
+                }
+                (_, Some(Piece::Zeroes { len: bytes })) => *bytes += len,
+                _ => pieces.push(Piece::Zeroes { len }),
+            }
+            done += len;
+        }
+        Ok(pieces)
+    }
+
+    /// The contents at byte `at`, and the first block that may differ from it: where a leaf of the
+    /// map is missing, that of the next one which is there.
+    ///
+    /// # Errors
+    /// The byte lies beyond the end, or the map is corrupt.
+    pub fn stored_run(&self, at: DeviceOffset) -> Result<(Stored, LogicalBlock), ExtentError> {
+        let _blocks = self.locks().read(BlockRange::of_bytes(at, 1));
+        self.check_range(at.0, 1)?;
+        let block = at.block();
+        Ok(match self.look_up(block)? {
+            Path::Entry(entry_at) => (self.stored_by(entry_at)?, LogicalBlock(block.0 + 1)),
+            Path::Missing(_) => (Stored::Hole, self.next_leaf(block)),
+        })
+    }
+
+    /// The first block of the next leaf of the map that is there, or beyond the last one. Where the
+    /// map cannot tell, the leaf that would come next.
+    ///
+    /// Reads inner nodes only. They stay where they are as long as the caller holds the lock of any
+    /// block: just leaves are taken off a map, and a map that shrinks has all locks.
+    pub(crate) fn next_leaf(&self, block: LogicalBlock) -> LogicalBlock {
+        let next = (block.0 / ENTRIES + 1) * ENTRIES;
+        if self.map_kind() == MapKind::Direct {
+            return LogicalBlock(next);
+        }
+        LogicalBlock(match map::first_leaf_from(self.medium(), self.root_at(), next) {
+            Ok(Some(leaf)) => leaf.max(next),
+            Ok(None) => u64::MAX / everbyte_media::BLOCK_U64,
+            Err(_) => next,
+        })
+    }
+}

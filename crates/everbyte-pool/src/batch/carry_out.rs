@@ -1,0 +1,195 @@
+//! Carrying a batch out: fills and records, one fence, then the stores.
+//!
+//! The order, and why. Fills come first, so that they are on their way to the medium while the
+//! records are made; those that go over a block's own old bytes come after the records, because
+//! making a record may still fail. The fence makes both durable. Only then words and lines are
+//! stored: each has a record that is durable, or lies in a block that undo takes away. Blocks are
+//! given up last, when the words that named them are changed.
+
+use everbyte_media::{BLOCK_U64, MediaError, Medium};
+use smallvec::SmallVec;
+
+use super::{Batch, BatchOutcome, Fill, Step};
+use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
+use crate::plant::{Bug, planted};
+use crate::volume::{Committed, WriteError};
+
+/// The sum of a batch's steps.
+#[derive(Default)]
+struct Sum {
+    /// Bytes of log that its records take.
+    log_bytes: u64,
+    /// Words that need a record.
+    words: usize,
+    /// Records of lines.
+    lines: usize,
+    /// Blocks and words that are filled over what readers may see until the batch is carried out.
+    refills: usize,
+}
+
+impl<M: Medium> Batch<'_, '_, M> {
+    /// Carries the batch out if the log has room for its records, and leaves the epoch.
+    ///
+    /// # Errors
+    /// The medium's. If its fence failed nothing is stored in place; if it was poisoned meanwhile
+    /// everything is, but will never be durable.
+    pub fn commit(mut self) -> Result<BatchOutcome, WriteError> {
+        let volume = self.volume();
+        let sum = self.sum();
+        if sum.log_bytes > self.writer.room_bytes() {
+            let fits_when_empty = sum.log_bytes <= volume.log_half_bytes();
+            if planted(Bug::StalePlan) && fits_when_empty {
+                return self.commit_stale();
+            }
+            return Ok(if fits_when_empty {
+                BatchOutcome::LogFull
+            } else {
+                BatchOutcome::TooLarge
+            });
+        }
+        let epoch = self.writer.epoch();
+        self.prepare(&sum)?;
+        self.make()?;
+        self.steps.clear();
+        drop(self);
+        volume.medium().check()?;
+        Ok(BatchOutcome::Done(epoch))
+    }
+
+    /// Carries the steps out after a checkpoint, as they were planned before it.
+    #[cold]
+    fn commit_stale(mut self) -> Result<BatchOutcome, WriteError> {
+        let (volume, steps) = (self.volume(), std::mem::take(&mut self.steps));
+        drop(self);
+        volume.make_room()?;
+        let mut stale = volume.begin_batch()?;
+        stale.steps = steps;
+        stale.commit()
+    }
+
+    fn sum(&self) -> Sum {
+        let mut sum = Sum::default();
+        for step in &self.steps {
+            match *step {
+                Step::Word { record: true, .. } => sum.words += 1,
+                Step::LogLines { lines, .. } => {
+                    sum.log_bytes += lines_record_bytes(lines.count());
+                    sum.lines += 1;
+                }
+                Step::FillWord { .. } => sum.refills += 1,
+                Step::Fill(fill) if fill.is_in_place() => sum.refills += 1,
+                Step::Word { .. }
+                | Step::Store { .. }
+                | Step::Fill(_)
+                | Step::Take(_)
+                | Step::Give(_) => {}
+            }
+        }
+        if sum.words > 0 {
+            sum.log_bytes += words_record_bytes(sum.words);
+        }
+        sum
+    }
+
+    /// Does all that comes before the fence.
+    fn prepare(&mut self, sum: &Sum) -> Result<(), WriteError> {
+        let Self { writer, steps, .. } = self;
+        let medium = writer.volume().medium();
+        for step in steps.iter() {
+            match step {
+                Step::Fill(fill) if !fill.is_in_place() => {
+                    writer.fill_block(fill.to, fill.around, fill.start, fill.data)
+                }
+                _ => {}
+            }
+        }
+        if sum.lines > 0 {
+            for step in steps.iter() {
+                if let Step::LogLines { block, lines } = *step {
+                    writer.log_lines(block, lines)?;
+                }
+            }
+        }
+        if sum.words > 0 {
+            let items: SmallVec<[WordItem; 16]> = steps.iter().filter_map(record_of).collect();
+            writer.log_words(&items);
+        }
+        check_sources(medium, steps)?;
+        // Nothing can fail any more until the fence.
+        if sum.refills > 0 {
+            for step in steps.iter() {
+                match step {
+                    Step::Fill(fill) if fill.is_in_place() => {
+                        writer.fill_block(fill.to, fill.around, fill.start, fill.data)
+                    }
+                    Step::FillWord { at, new } => writer.fill(*at, &new.to_le_bytes()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fences, and does all that comes after.
+    fn make(&mut self) -> Result<(), WriteError> {
+        let Self { writer, steps, .. } = self;
+        let mut committed = writer.commit()?;
+        for step in steps.iter() {
+            if let Step::Store { at, data } = *step {
+                committed.store(at, data);
+            }
+        }
+        for step in steps.iter() {
+            if let Step::Word { at, new, .. } = *step {
+                committed.store_word(at, new);
+            }
+        }
+        for step in steps.iter() {
+            if let Step::Give(block) = *step {
+                committed.retire(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the whole plan back. What was streamed or appended is fenced: the blocks may go to other
+    /// threads now, which cannot fence our streams. A medium that fails here fails whatever comes
+    /// next.
+    fn abandon(&mut self) {
+        let _: Result<Committed<'_, '_, M>, _> = self.writer.commit();
+        for step in self.steps.drain(..) {
+            if let Step::Take(block) = step {
+                self.writer.unalloc(block);
+            }
+        }
+    }
+}
+
+impl<M: Medium> Drop for Batch<'_, '_, M> {
+    fn drop(&mut self) {
+        if !self.steps.is_empty() || self.writer.is_unfenced() {
+            self.abandon();
+        }
+    }
+}
+
+/// Checks that what fills took from old blocks is what was stored there.
+fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaError> {
+    if !medium.has_bad() {
+        return Ok(());
+    }
+    for step in steps {
+        if let Step::Fill(Fill { around: Some(block), .. }) = *step {
+            medium.check_range(block.offset(), BLOCK_U64)?;
+        }
+    }
+    Ok(())
+}
+
+/// The record that a step needs of a word.
+fn record_of(step: &Step<'_>) -> Option<WordItem> {
+    match *step {
+        Step::Word { at, old, record: true, .. } => Some(WordItem { target: at.0, old }),
+        _ => None,
+    }
+}

@@ -1,0 +1,280 @@
+//! Batches: the one way to change persistent structures.
+//!
+//! A batch joins the epoch, and then collects steps: words and bytes to change, blocks to fill, to
+//! take and to give up. Nothing that is planned is reachable until [`Batch::commit`], which makes
+//! the records, fences once, and stores. A batch that is dropped instead has changed nothing.
+//!
+//! Invariants:
+//! - Steps stand in one list, in the order of planning; a savepoint is a length of it.
+//! - A word or line has at most one record in a batch, of what it held before the batch.
+//! - What was streamed or appended is fenced before the lane is given back, also when the batch
+//!   is given up: other threads cannot fence it, and a record that is torn hides later ones.
+//! - The caller holds the locks of whatever the batch names, from before it begins until it ends.
+//!
+//! Does not know what the bytes mean, nor who decides between a record and a new block.
+
+mod carry_out;
+mod retry;
+
+pub use retry::{ChangeError, Circumstances};
+
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use smallvec::SmallVec;
+
+use crate::plant::{Bug, planted};
+use crate::sync::{Mutex, MutexGuard};
+use crate::volume::{Volume, WriteError, Writer};
+
+/// Something that a batch does when it is carried out.
+#[derive(Clone, Copy, Debug)]
+enum Step<'d> {
+    /// A word changes; `record` says whether its old value must be logged.
+    Word { at: PoolOffset, old: u64, new: u64, record: bool },
+    /// The old bytes of lines are logged.
+    LogLines { block: BlockNo, lines: LineMask },
+    /// Bytes of lines that are logged or fresh are stored in place, after the fence.
+    Store { at: PoolOffset, data: &'d [u8] },
+    /// A block is filled as a whole, before the fence.
+    Fill(Fill<'d>),
+    /// A word that no undo relies on is stored, before the fence.
+    FillWord { at: PoolOffset, new: u64 },
+    /// A block was taken from the free ones.
+    Take(BlockNo),
+    /// A block is given up once nothing durable names it.
+    Give(BlockNo),
+}
+
+/// A block that is filled as a whole: what another block held, or zeroes, with bytes over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Fill<'d> {
+    /// The block that is filled: fresh, or one that nothing durable reads.
+    pub to: BlockNo,
+    /// Where the bytes around `data` come from; `None` for zeroes.
+    pub around: Option<BlockNo>,
+    /// First byte of `data` in the block, below 4096.
+    pub start: usize,
+    /// The new bytes; they end within the block.
+    pub data: &'d [u8],
+}
+
+impl Fill<'_> {
+    /// Whether a block is filled over its own old bytes: not before it is certain that the batch
+    /// will be carried out.
+    fn is_in_place(&self) -> bool {
+        self.around == Some(self.to)
+    }
+}
+
+/// A point in a batch to which its plan can be taken back.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Savepoint(usize);
+
+/// The end of an attempt to carry out a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchOutcome {
+    /// Carried out, in this epoch.
+    Done(u64),
+    /// Given up: the log has no room now, but has after a checkpoint.
+    LogFull,
+    /// Given up: the log never has room for so much at once.
+    TooLarge,
+}
+
+/// A change of persistent structures that is made as a whole or not at all.
+///
+/// The order of its life: [`Volume::begin_batch`], any number of steps, [`Batch::commit`]. Between
+/// beginning and end its thread must not wait for a socket, a checkpoint or space: the epoch cannot
+/// be sealed meanwhile.
+pub struct Batch<'v, 'd, M: Medium> {
+    writer: Writer<'v, M>,
+    steps: SmallVec<[Step<'d>; 24]>,
+    /// Places of those steps whose changes can be looked at while the batch is planned, ascending.
+    visible: SmallVec<[u32; 4]>,
+    /// Locks that are held until the batch has ended, because it changes what they guard.
+    held: SmallVec<[Held<'v>; 1]>,
+}
+
+/// A lock that a batch holds.
+struct Held<'v> {
+    lock: &'v Mutex<()>,
+    _guard: MutexGuard<'v, ()>,
+}
+
+impl<M: Medium> Volume<M> {
+    /// Joins the current epoch with an empty batch.
+    ///
+    /// # Errors
+    /// As [`Volume::join`].
+    pub fn begin_batch<'d>(&self) -> Result<Batch<'_, 'd, M>, WriteError> {
+        let writer = self.join()?;
+        Ok(Batch {
+            writer,
+            steps: SmallVec::new(),
+            visible: SmallVec::new(),
+            held: SmallVec::new(),
+        })
+    }
+}
+
+impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
+    /// The thread's place in the epoch, for questions about what is fresh and what is logged.
+    #[must_use]
+    pub fn writer(&self) -> &Writer<'v, M> {
+        &self.writer
+    }
+
+    /// The volume that the batch changes.
+    #[must_use]
+    pub fn volume(&self) -> &'v Volume<M> {
+        self.writer.volume()
+    }
+
+    /// Takes `lock`, which is given back once the batch has ended, unless the batch holds it
+    /// already. Says whether it was taken now, so that others may have had it a moment ago.
+    pub fn hold(&mut self, lock: &'v Mutex<()>) -> bool {
+        if self.held.iter().any(|held| std::ptr::eq(held.lock, lock)) {
+            return false;
+        }
+        self.held.push(Held { lock, _guard: lock.lock() });
+        true
+    }
+
+    /// The present end of the plan.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.steps.len())
+    }
+
+    /// Takes back every step since `savepoint`. Blocks that were taken since are free again.
+    pub fn roll_back(&mut self, savepoint: Savepoint) {
+        let Savepoint(len) = savepoint;
+        let left_behind = usize::from(planted(Bug::SavepointLeavesStep));
+        let kept = self.steps.len().min(len + left_behind);
+        for step in self.steps.drain(kept..) {
+            if let Step::Take(block) = step {
+                self.writer.unalloc(block);
+            }
+        }
+        while self.visible.last().is_some_and(|&place| place as usize >= kept) {
+            self.visible.pop();
+        }
+    }
+
+    /// Takes a free block, which is fresh from now on. `None` if the pool is full.
+    pub fn take(&mut self) -> Option<BlockNo> {
+        let block = self.writer.alloc()?;
+        self.steps.push(Step::Take(block));
+        Some(block)
+    }
+
+    /// The same for a node of a map, near other nodes.
+    pub fn take_node(&mut self) -> Option<BlockNo> {
+        let block = self.writer.alloc_node()?;
+        self.steps.push(Step::Take(block));
+        Some(block)
+    }
+
+    /// Plans to give up `block`: it is free once nothing durable names it.
+    pub fn give(&mut self, block: BlockNo) {
+        self.steps.push(Step::Give(block));
+    }
+
+    /// The word at `at` as it is once the batch is carried out, as far as it was changed by
+    /// [`Batch::change_word`].
+    #[must_use]
+    #[inline]
+    pub fn word(&self, at: PoolOffset) -> u64 {
+        if self.visible.is_empty() {
+            return self.volume().medium().load_word(at);
+        }
+        self.own_word(at).unwrap_or_else(|| self.volume().medium().load_word(at))
+    }
+
+    /// Whether [`Batch::change_word`] has changed anything yet.
+    #[must_use]
+    pub fn changes_seen_words(&self) -> bool {
+        !self.visible.is_empty()
+    }
+
+    fn own_word(&self, at: PoolOffset) -> Option<u64> {
+        if planted(Bug::OwnChangeUnseen) {
+            return None;
+        }
+        self.visible.iter().rev().find_map(|&place| match self.steps[place as usize] {
+            Step::Word { at: word, new, .. } if word == at => Some(new),
+            _ => None,
+        })
+    }
+
+    /// Plans that the word at `at` becomes `new`. The batch itself sees the change at once, and may
+    /// change the word again. For a handful of words: each look at one passes over all of them.
+    pub fn change_word(&mut self, at: PoolOffset, new: u64) {
+        let own = self.own_word(at);
+        let record = own.is_none() && !self.writer.word_is_covered(at);
+        let old = own.unwrap_or_else(|| self.volume().medium().load_word(at));
+        // A batch of 2^32 steps would need 200 GB.
+        self.visible.push(u32::try_from(self.steps.len()).unwrap_or(u32::MAX));
+        self.steps.push(Step::Word { at, old, new, record });
+    }
+
+    /// Plans that the word at `at`, which is `old` now, becomes `new`. For words that the batch
+    /// changes once and does not look at again, of which there may be any number.
+    pub fn change_word_once(&mut self, at: PoolOffset, old: u64, new: u64) {
+        let record = !self.writer.word_is_covered(at);
+        self.steps.push(Step::Word { at, old, new, record });
+    }
+
+    /// Plans to log the old bytes of `lines` of `block`, none of which has a record in this epoch
+    /// or batch.
+    pub fn log_lines(&mut self, block: BlockNo, lines: LineMask) {
+        if !lines.is_empty() {
+            self.steps.push(Step::LogLines { block, lines });
+        }
+    }
+
+    /// Plans to store `data` at `at`, in one block, over lines that are fresh, logged, or logged by
+    /// this batch.
+    pub fn store(&mut self, at: PoolOffset, data: &'d [u8]) {
+        if !data.is_empty() {
+            self.steps.push(Step::Store { at, data });
+        }
+    }
+
+    /// Plans to change the bytes of one block at `at` to `data`: logs the old bytes of those lines
+    /// that need it, and stores. For structures that are logged by line under one lock, each line
+    /// of which a batch changes once.
+    pub fn change_bytes(&mut self, at: PoolOffset, data: &'d [u8]) {
+        let block = at.block();
+        if !self.writer.is_fresh(block) {
+            let lines = LineMask::covering(at.in_block(), data.len());
+            let lines = lines.without(self.writer.logged(block)).without(self.own_lines(block));
+            self.log_lines(block, lines);
+        }
+        self.store(at, data);
+    }
+
+    /// Lines of `block` that this batch logs.
+    fn own_lines(&self, block: BlockNo) -> LineMask {
+        self.steps.iter().fold(LineMask::EMPTY, |seen, step| match *step {
+            Step::LogLines { block: logged, lines } if logged == block => seen.or(lines),
+            _ => seen,
+        })
+    }
+
+    /// Streams `bytes` to a place that nothing durable reads, at once: they are on their way while
+    /// the rest is planned. If the batch is given up, nobody ever reads them.
+    pub fn stream(&mut self, at: PoolOffset, bytes: &[u8]) {
+        self.writer.fill(at, bytes);
+    }
+
+    /// Plans to fill a block as a whole.
+    pub fn fill(&mut self, fill: Fill<'d>) {
+        debug_assert!(fill.start + fill.data.len() <= BLOCK, "a fill ends within its block");
+        self.steps.push(Step::Fill(fill));
+    }
+
+    /// Plans to store the word at `at`, on which no undo relies, before the fence.
+    pub fn fill_word(&mut self, at: PoolOffset, new: u64) {
+        self.steps.push(Step::FillWord { at, new });
+    }
+}
