@@ -25,9 +25,10 @@ use crate::emulate::{self, Technology};
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
 use crate::open::{
-    MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, memory_to_spare,
-    name_of, open_path, probe,
+    MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, name_of, open_path,
+    probe,
 };
+use crate::room::memory_to_spare;
 use crate::send;
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
 use crate::writeback::WriteBack;

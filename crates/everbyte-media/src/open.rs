@@ -2,30 +2,11 @@
 //!
 //! Invariants: a kind claims to survive power loss only if the kernel's own promises (MAP_SYNC,
 //! `msync`) carry the claim as far as the device. Knows nothing of what the bytes mean.
-//!
-//! | what is opened | kind | a flush | a fence adds | survives |
-//! | --- | --- | --- | --- | --- |
-//! | file on a DAX file system | `dax` | flush instruction; none with eADR | - | power |
-//! | device DAX on an NVDIMM bus | `dax` | the same | - | power |
-//! | other device DAX (CXL, set-aside DRAM) | `dax` | flush instruction | - | process |
-//! | other file, block device | `file` | notes the pages | `msync` | power |
-//! | file on tmpfs or ramfs | `tmpfs` | nothing | - | process |
-//! | file on hugetlbfs | `hugetlbfs` | nothing | - | process |
-//! | any of them, as a private copy | `private` | nothing | - | nothing |
-//! | no file | `anonymous` | nothing | - | nothing |
-//!
-//! Every fence is an `sfence`. Every flush is counted, whatever it does. `force_flush` and
-//! emulation make the flush instructions run on every kind.
-//!
-//! "Survives power" is as true as what lies below: a DAX file system on memory that the kernel was
-//! merely told is persistent (`memmap=`), or a disk that ignores its own flush command, promises
-//! what it cannot keep, and nothing here can tell. eADR is believed if every region of the NVDIMM
-//! bus says that its domain includes the processor's cache.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{SeekFrom, fstatfs, major, minor, seek};
@@ -34,9 +15,12 @@ use rustix::mm::MapFlags;
 use crate::emulate::Technology;
 use crate::map::is_synchronous;
 use crate::medium::Survives;
+use crate::room::{RAMFS_MAGIC, check_room};
 use crate::units::BLOCK_U64;
 
 const SYS_CHAR_DEVICES: &str = "/sys/dev/char";
+/// What a file's count of allocated blocks counts.
+const SECTOR_BYTES: u64 = 512;
 const SYS_NVDIMM_DEVICES: &str = "/sys/bus/nd/devices";
 
 /// How to open a medium. The default maps a file shared and writable, without emulation.
@@ -106,7 +90,26 @@ impl MediaOptions {
     }
 }
 
-/// What kind of memory a medium is. The module's table says what follows from it.
+/// What kind of memory a medium is, and what follows from it.
+///
+/// | what is opened | kind | a flush | a fence adds | survives |
+/// | --- | --- | --- | --- | --- |
+/// | file on a DAX file system | `dax` | flush instruction; none with eADR | - | power |
+/// | device DAX on an NVDIMM bus | `dax` | the same | - | power |
+/// | other device DAX (CXL, set-aside DRAM) | `dax` | flush instruction | - | process |
+/// | other file, block device | `file` | notes the pages | `msync` | power |
+/// | file on tmpfs or ramfs | `tmpfs` | nothing | - | process |
+/// | file on hugetlbfs | `hugetlbfs` | nothing | - | process |
+/// | any of them, as a private copy | `private` | nothing | - | nothing |
+/// | no file | `anonymous` | nothing | - | nothing |
+///
+/// Every fence is an `sfence`. Every flush is counted, whatever it does. [`MediaOptions::force_flush`] and
+/// emulation make the flush instructions run on every kind.
+///
+/// "Survives power" is as true as what lies below: a DAX file system on memory that the kernel was
+/// merely told is persistent (`memmap=`), or a disk that ignores its own flush command, promises
+/// what it cannot keep, and nothing here can tell. eADR is believed if every region of the NVDIMM
+/// bus says that its domain includes the processor's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MediaKind {
@@ -166,6 +169,18 @@ pub enum OpenError {
         len: u64,
         /// The page size in bytes.
         unit: u64,
+    },
+    /// More is asked for than is free; nothing was allocated.
+    #[error("{name} needs {needed_mib} MiB more, and {place} has {free_mib} MiB free")]
+    NoRoom {
+        /// The file.
+        name: String,
+        /// What it needs in MiB, rounded up.
+        needed_mib: u64,
+        /// What there is in MiB, rounded down.
+        free_mib: u64,
+        /// What has too little: the file system or memory.
+        place: &'static str,
     },
     /// The file system is full.
     #[error("no space for {len} bytes in {name}: free some or choose a smaller size")]
@@ -252,7 +267,7 @@ pub(crate) fn probe(file: &File, name: &str, options: &MediaOptions) -> Result<P
             seek(file, SeekFrom::End(0)).map_err(|e| OpenError::io("measure", name)(e.into()));
         Probe { len: len?, ..Probe::paged_file(0) }
     } else if file_type.is_char_device() {
-        let rdev = std::os::unix::fs::MetadataExt::rdev(&metadata);
+        let rdev = metadata.rdev();
         let device = format!("{SYS_CHAR_DEVICES}/{}:{}", major(rdev), minor(rdev));
         probe_device_dax(Path::new(&device))
             .ok_or_else(|| OpenError::NotMappable { name: name.to_owned() })?
@@ -290,13 +305,17 @@ pub(crate) fn check_length(name: &str, len: u64, unit: u64) -> Result<(), OpenEr
 /// later store can run out of space; never shortens it. Both are durable afterwards.
 ///
 /// # Errors
-/// `BadLength` unless `len` is a positive multiple of 4096; `NoSpace`; `Io`.
+/// `BadLength` unless `len` is a positive multiple of 4096; `NoRoom` before anything is allocated,
+/// see [`check_room`]; `NoSpace`; `Io`.
 pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
     let name = name_of(file);
     check_length(&name, len, BLOCK_U64)?;
     let Ok(signed_len) = i64::try_from(len) else {
         return Err(OpenError::NoSpace { name, len });
     };
+    let metadata = file.metadata().map_err(OpenError::io("inspect", &name))?;
+    let allocated = metadata.blocks().saturating_mul(SECTOR_BYTES);
+    check_room(file, &name, len.saturating_sub(allocated))?;
     loop {
         // SAFETY: the call touches no memory of ours, and the descriptor is open.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, signed_len) } {
@@ -315,10 +334,10 @@ pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
 }
 
 /// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included.
-/// What was made is removed again on failure.
+/// What was made is removed again on failure, and nothing else.
 ///
 /// # Errors
-/// As [`allocate_file`]; `Io` also if `path` exists.
+/// As [`allocate_file`]; `Io` also if `path` exists, be it as a link that leads nowhere.
 pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
     let name = path.display().to_string();
     check_length(&name, len, BLOCK_U64)?;
@@ -333,10 +352,22 @@ pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
     match finish() {
         Ok(()) => Ok(file),
         Err(error) => {
-            // The first error is the one that matters.
-            let _best_effort = fs::remove_file(path);
+            remove_created(path, &file);
             Err(error)
         }
+    }
+}
+
+/// Removes the name `path` if it is one of `file`, which the caller made there, and nothing that
+/// has taken its place since. Failing to remove it is passed over: it follows another error, which
+/// is the one that matters.
+pub fn remove_created(path: &Path, file: &File) {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let named = fs::symlink_metadata(path).map(identity);
+    if let (Ok(named), Ok(made)) = (named, file.metadata().map(identity))
+        && named == made
+    {
+        let _best_effort = fs::remove_file(path);
     }
 }
 
@@ -356,8 +387,6 @@ impl Probe {
 }
 
 fn probe_regular(file: &File, name: &str, len: u64) -> Result<Probe, OpenError> {
-    /// Of linux/magic.h; the C library's headers lack it.
-    const RAMFS_MAGIC: i64 = 0x8584_58f6;
     let system = fstatfs(file).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
     let probe = Probe { regular: true, ..Probe::paged_file(len) };
     let survives = Survives::Process;
@@ -385,15 +414,6 @@ fn probe_device_dax(device: &Path) -> Option<Probe> {
     let page = page.max(BLOCK_U64);
     let dax = Probe { kind: MediaKind::Dax, survives, page, ..Probe::paged_file(len) };
     Some(Probe { shared_only: true, ..dax })
-}
-
-/// Bytes of memory that a copy may take without driving others out: half of what is available.
-pub(crate) fn memory_to_spare() -> u64 {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = |line: &str| {
-        line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    meminfo.lines().find_map(available).map_or(u64::MAX, |kib| kib / 2 * 1024)
 }
 
 /// Whether every region under `devices` counts the processor's cache as persistent (eADR).

@@ -251,7 +251,7 @@ fn no_space_is_said_clearly_and_leaves_nothing() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("medium");
     let error = create_file(&path, 1 << 60).unwrap_err();
-    assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    assert!(matches!(error, OpenError::NoRoom { needed_mib: 0x100_0000_0000, .. }), "{error}");
     assert!(!path.exists());
 }
 

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everbyte_media::{
-    BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, allocate_file, create_file,
+    BLOCK_U64, BlockNo, Description, Mapped, MediaOptions, Medium, OpenError, allocate_file,
+    check_room, create_file, remove_created,
 };
 
 use crate::owner::Owners;
@@ -27,6 +28,8 @@ const BLANK_BYTES: u64 = 1 << 20;
 const ALLOCATION_STEPS: u64 = 64;
 /// No step of allocation is smaller, in bytes.
 const STEP_BYTES_MIN: u64 = 64 << 20;
+/// What `st_blocks` counts.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Why a pool's file could not be made or opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +57,20 @@ pub enum FileError {
         /// The path asked for.
         path: PathBuf,
     },
+    /// A link without a file behind it, where a new pool is to be.
+    #[error("{} is a link that leads nowhere; remove it, or choose another path", path.display())]
+    LeadsNowhere {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// What is there is no pool, and can be none.
+    #[error("{} is no pool: {why}", path.display())]
+    NoPool {
+        /// The path asked for.
+        path: PathBuf,
+        /// What it is.
+        why: String,
+    },
     /// A device that a new pool would overwrite.
     #[error("{} is not blank; pass --force to destroy what it holds", path.display())]
     NotBlank {
@@ -65,7 +82,7 @@ pub enum FileError {
     InUse(#[from] InUse),
     /// The file cannot be mapped.
     #[error(transparent)]
-    Media(#[from] everbyte_media::OpenError),
+    Media(#[from] OpenError),
     /// What the file holds cannot be opened as a pool.
     #[error("{}: {source}", path.display())]
     Pool {
@@ -99,6 +116,28 @@ impl FileError {
         }
     }
 
+    /// For the folder in which `path` is to be made.
+    fn folder(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action: "open the folder of", path, source }
+    }
+
+    /// For something that is opened as a pool.
+    fn media(path: &Path) -> impl FnOnce(OpenError) -> Self {
+        let path = path.to_owned();
+        move |source| match source {
+            OpenError::BadLength { len, unit, .. } => {
+                let why = format!("it has {len} bytes, which is not a positive multiple of {unit}");
+                Self::NoPool { path, why }
+            }
+            OpenError::NotMappable { .. } => {
+                let why = "it is neither a file nor a block device nor a DAX device".to_owned();
+                Self::NoPool { path, why }
+            }
+            _ => Self::Media(source),
+        }
+    }
+
     fn pool(path: &Path) -> impl FnOnce(PoolError) -> Self {
         let path = path.to_owned();
         move |source| Self::Pool { path, source }
@@ -127,68 +166,108 @@ impl Default for CreateOptions {
 /// Returns the size in bytes.
 ///
 /// # Errors
-/// Something is there and `force` was not given, somebody uses it, or the system refuses. A new
-/// file is removed again.
+/// Something is there and `force` was not given, somebody uses it, there is no room for it, or the
+/// system refuses. A file that was made here is removed again, and no other one.
 pub fn create(
     path: &Path,
     options: &CreateOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, FileError> {
-    let is_new = !path.try_exists().map_err(FileError::io("look for", path))?;
-    let made =
-        obtain(path, options, is_new, progress).and_then(|file| format(path, &file, options));
-    if made.is_err() && is_new && !matches!(made, Err(FileError::InUse(_))) {
-        // The first error is the one that matters.
-        let _best_effort = fs::remove_file(path);
+    if let Some(len) = options.len_bytes.filter(|len| *len == 0 || !len.is_multiple_of(BLOCK_U64)) {
+        return Err(invalid(
+            path,
+            format!("a pool of {len} bytes cannot be: use a multiple of 4096"),
+        ));
+    }
+    if is_there(path)? {
+        let file = take(path, options, progress)?;
+        return format(path, &file, options);
+    }
+    let len = needed_len(path, options)?;
+    let file = make(path, len)?;
+    let made = lock(path, &file)
+        .and_then(|()| allocate(&file, len, progress))
+        .and_then(|()| format(path, &file, options));
+    if made.is_err() && !matches!(made, Err(FileError::InUse(_))) {
+        remove_created(path, &file);
     }
     made
 }
 
-/// The locked and allocated file or device.
-fn obtain(
+fn invalid(path: &Path, what: String) -> FileError {
+    FileError::pool(path)(PoolError::Invalid(what))
+}
+
+fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
+    options.len_bytes.ok_or_else(|| invalid(path, "a file needs a size: pass --size".into()))
+}
+
+/// Whether there is a file or device at `path`.
+fn is_there(path: &Path) -> Result<bool, FileError> {
+    if path.try_exists().map_err(FileError::io("look for", path))? {
+        return Ok(true);
+    }
+    match fs::symlink_metadata(path) {
+        Ok(_) => Err(FileError::LeadsNowhere { path: path.to_owned() }),
+        Err(_) => Ok(false),
+    }
+}
+
+/// A new file with the first of `len` bytes allocated, on a file system with room for all of them.
+fn make(path: &Path, len: u64) -> Result<File, FileError> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(FileError::folder(path))?;
+    check_room(&folder, &path.display().to_string(), len)?;
+    match create_file(path, len.min(step_bytes(len))) {
+        Err(OpenError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+            Err(FileError::Exists { path: path.to_owned() })
+        }
+        made => Ok(made?),
+    }
+}
+
+/// The locked and allocated file or device that is there already.
+fn take(
     path: &Path,
     options: &CreateOptions,
-    is_new: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<File, FileError> {
-    let invalid = |what: String| FileError::pool(path)(PoolError::Invalid(what));
-    let wanted = options.len_bytes;
-    if let Some(len) = wanted.filter(|len| *len == 0 || !len.is_multiple_of(BLOCK_U64)) {
-        return Err(invalid(format!("a pool of {len} bytes cannot be: use a multiple of 4096")));
-    }
-    let needed = || wanted.ok_or_else(|| invalid("a file needs a size: pass --size".into()));
-    if is_new {
-        let len = needed()?;
-        let file = create_file(path, len.min(step_bytes(len)))?;
-        lock(path, &file)?;
-        allocate(&file, len, progress)?;
-        return Ok(file);
-    }
     let file = FileOptions::new().read(true).write(true).open(path);
     let file = file.map_err(FileError::io("open", path))?;
-    let kind = file.metadata().map_err(FileError::io("inspect", path))?.file_type();
-    if !kind.is_file() {
+    let metadata = file.metadata().map_err(FileError::io("inspect", path))?;
+    if !metadata.is_file() {
         lock(path, &file)?;
-        let device = Mapped::from_file(&file, &MediaOptions::new().read_only(true))?;
-        if let Some(len) = wanted.filter(|len| *len != device.len()) {
-            return Err(invalid(format!(
-                "the device has {} bytes and is taken as a whole: pass no size instead of {len}",
-                device.len()
-            )));
-        }
-        if !options.force && !is_blank(&device) {
-            return Err(FileError::NotBlank { path: path.to_owned() });
-        }
+        check_device(path, &file, options)?;
         return Ok(file);
     }
     if !options.force {
         return Err(FileError::Exists { path: path.to_owned() });
     }
-    let len = needed()?;
+    let len = needed_len(path, options)?;
     lock(path, &file)?;
+    let own = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
+    check_room(&file, &path.display().to_string(), len.saturating_sub(own))?;
     file.set_len(0).map_err(FileError::io("empty", path))?;
     allocate(&file, len, progress)?;
     Ok(file)
+}
+
+/// Checks that the device may be taken, and as a whole.
+fn check_device(path: &Path, file: &File, options: &CreateOptions) -> Result<(), FileError> {
+    let device = Mapped::from_file(file, &MediaOptions::new().read_only(true))?;
+    if let Some(len) = options.len_bytes.filter(|len| *len != device.len()) {
+        let has = device.len();
+        return Err(invalid(
+            path,
+            format!(
+                "the device has {has} bytes and is taken as a whole: pass no size instead of {len}"
+            ),
+        ));
+    }
+    if !options.force && !is_blank(&device) {
+        return Err(FileError::NotBlank { path: path.to_owned() });
+    }
+    Ok(())
 }
 
 fn step_bytes(len: u64) -> u64 {
@@ -236,7 +315,7 @@ pub fn open_locked(
     let file = FileOptions::new().read(true).write(true).open(path);
     let file = file.map_err(FileError::io("open", path))?;
     lock(path, &file)?;
-    let medium = Arc::new(Mapped::from_file(&file, media)?);
+    let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
     Pool::open(medium, owners, options).map_err(FileError::pool(path))
 }
 
@@ -273,7 +352,8 @@ pub fn inspect(
         Sharing::Shared => locked(path, &file, file.try_lock_shared())?,
         Sharing::Exclusive => lock(path, &file)?,
     }
-    let real = Mapped::from_file(&file, &media.clone().read_only(true))?;
+    let real = Mapped::from_file(&file, &media.clone().read_only(true));
+    let real = real.map_err(FileError::media(path))?;
     let description = real.describe();
     drop(real);
     let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?);
@@ -305,7 +385,8 @@ pub fn repair(
     let file = file.map_err(FileError::io("open", path))?;
     lock(path, &file)?;
     let media = MediaOptions::new();
-    let private = Arc::new(Mapped::from_file(&file, &media.clone().private(true))?);
+    let private = Mapped::from_file(&file, &media.clone().private(true));
+    let private = Arc::new(private.map_err(FileError::media(path))?);
     let failed = || FileError::pool(path);
     let mended = crate::repair::repair(&*private, &owners()).map_err(failed())?;
     let real = Mapped::from_file(&file, &media.read_only(dry_run || mended.is_empty()))?;

@@ -27,7 +27,8 @@ Examples:
 /// Make an empty pool.
 ///
 /// A file is made with all its space allocated, so that a pool never runs into a full file system
-/// later. A device is taken as a whole. What a pool survives depends on where it lies: on
+/// later; one for which there is no room, in memory where it lies in memory, is not begun. A device is
+/// taken as a whole. What a pool survives depends on where it lies: on
 /// persistent memory or a disk it survives power loss, in /dev/shm only the end of the server.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod caches;
+mod create;
 mod demo;
 mod local;
 mod media;

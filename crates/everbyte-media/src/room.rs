@@ -1,0 +1,110 @@
+//! Room for a file, found out before it is allocated.
+//!
+//! Owns what a file system has free, and what memory has free for a file that lives in memory.
+//! Invariant: a file system that tells no limit of its own has none here either. Knows nothing of
+//! limits that allocation itself meets (quotas, control groups): those still fail there.
+
+use std::fs::{self, File};
+
+use rustix::fs::{FsWord, fstatfs, fstatvfs};
+use rustix::process::geteuid;
+
+use crate::open::OpenError;
+
+const MIB: u64 = 1 << 20;
+
+/// Of linux/magic.h; the C library's headers lack it.
+pub(crate) const RAMFS_MAGIC: FsWord = 0x8584_58f6;
+
+/// Where there are how many free bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Room {
+    place: &'static str,
+    free_bytes: u64,
+}
+
+/// Checks that `bytes` more fit on the file system that `place`, a file or directory, lies on;
+/// on tmpfs and ramfs also into memory, which the system would else look for by ending processes.
+/// `name` is for messages.
+///
+/// # Errors
+/// `NoRoom` names what has too little and how much that is; `Io`.
+pub fn check_room(place: &File, name: &str, bytes: u64) -> Result<(), OpenError> {
+    let rooms = [file_system_room(place, name)?, memory_room(place, name)?];
+    check(name, bytes, rooms.into_iter().flatten())
+}
+
+fn check(name: &str, bytes: u64, rooms: impl Iterator<Item = Room>) -> Result<(), OpenError> {
+    match rooms.min_by_key(|room| room.free_bytes) {
+        Some(Room { place, free_bytes }) if free_bytes < bytes => Err(OpenError::NoRoom {
+            name: name.to_owned(),
+            needed_mib: bytes.div_ceil(MIB),
+            free_mib: free_bytes / MIB,
+            place,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn file_system_room(place: &File, name: &str) -> Result<Option<Room>, OpenError> {
+    let system = fstatvfs(place).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
+    // What is kept back for root, root may use.
+    let blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
+    let free_bytes = blocks.saturating_mul(system.f_frsize);
+    Ok((system.f_blocks > 0).then_some(Room { place: "its file system", free_bytes }))
+}
+
+fn memory_room(place: &File, name: &str) -> Result<Option<Room>, OpenError> {
+    let system = fstatfs(place).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
+    if !matches!(system.f_type, libc::TMPFS_MAGIC | RAMFS_MAGIC) {
+        return Ok(None);
+    }
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free_bytes = memory_bytes(&meminfo, "MemAvailable").map(|available| {
+        available.saturating_add(memory_bytes(&meminfo, "SwapFree").unwrap_or_default())
+    });
+    Ok(free_bytes.map(|free_bytes| Room { place: "memory", free_bytes }))
+}
+
+/// Bytes of memory that a copy may take without driving others out: half of what is available.
+pub(crate) fn memory_to_spare() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    memory_bytes(&meminfo, "MemAvailable").map_or(u64::MAX, |bytes| bytes / 2)
+}
+
+/// The figure that the text of `/proc/meminfo` has under `key`, in bytes.
+fn memory_bytes(meminfo: &str, key: &str) -> Option<u64> {
+    let figure = |line: &str| {
+        let kib = line.strip_prefix(key)?.strip_prefix(':')?.trim().strip_suffix(" kB")?;
+        kib.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    meminfo.lines().find_map(figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_room_counts_and_is_named() {
+        let rooms = [
+            Room { place: "its file system", free_bytes: 64 * MIB },
+            Room { place: "memory", free_bytes: 3 * MIB + 1 },
+        ];
+        check("pool", 3 * MIB + 1, rooms.into_iter()).unwrap();
+        let error = check("pool", 3 * MIB + 2, rooms.into_iter()).unwrap_err().to_string();
+        for words in ["pool", "4 MiB", "memory has 3 MiB"] {
+            assert!(error.contains(words), "{error}");
+        }
+        check("pool", u64::MAX, std::iter::empty()).unwrap();
+    }
+
+    #[test]
+    fn what_memory_has_is_read() {
+        let meminfo = "MemTotal:       100 kB\nMemAvailable:   24 kB\nSwapFree: 2 kB\nMemX: 3\n";
+        assert_eq!(memory_bytes(meminfo, "MemAvailable"), Some(24 * 1024));
+        assert_eq!(memory_bytes(meminfo, "SwapFree"), Some(2048));
+        assert_eq!(memory_bytes(meminfo, "Mem"), None);
+        assert_eq!(memory_bytes(meminfo, "MemX"), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Making pools: room is looked for first, and what others made is left alone.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::{Outcome, Place, everbyte};
+
+/// A shell script in a mount namespace of its own, whose mounts end with it however it ends; `None`
+/// where the system does not allow one.
+fn apart(place: &Place, script: &str) -> Option<Outcome> {
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--mount", "--map-root-user", "--propagation", "private"]);
+    let mut probe = std::process::Command::new(unshare.get_program());
+    let allowed = probe.args(unshare.get_args()).arg("true").output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        eprintln!("not run: no mount namespace is to be had here");
+        return None;
+    }
+    unshare.args(["sh", "-euc", script, "sh", everbyte().get_program().to_str()?]);
+    Some(Outcome::of(unshare.current_dir(place.folder.path())))
+}
+
+#[test]
+fn a_pool_larger_than_its_file_system_is_refused_before_anything_is_allocated() {
+    let place = Place::empty();
+    let script = "status=0; mkdir small; mount -t tmpfs -o size=8M none small
+        \"$1\" pool create small/pool --size 500G || status=$?
+        test -z \"$(ls -A small)\" || echo left
+        exit $status";
+    if let Some(outcome) = apart(&place, script) {
+        outcome.failed(1, &["small/pool", "512000 MiB", "8 MiB", "file system"]);
+    }
+}
+
+#[test]
+fn a_pool_larger_than_memory_is_refused_where_files_are_memory() {
+    let place = Place::empty();
+    // Memory itself is not filled: the command is told of less than there is.
+    let script = "status=0; mkdir small; mount -t tmpfs -o size=64M none small
+        printf 'MemAvailable: 5120 kB\\nSwapFree: 1024 kB\\n' >meminfo
+        mount --bind meminfo /proc/meminfo
+        \"$1\" pool create small/fits --size 4M >&2 || exit 9
+        rm small/fits
+        \"$1\" pool create small/pool --size 16M || status=$?
+        test -z \"$(ls -A small)\" || echo left
+        exit $status";
+    if let Some(outcome) = apart(&place, script) {
+        outcome.failed(1, &["small/pool", "16 MiB", "6 MiB", "memory"]);
+    }
+}
+
+#[test]
+fn a_pool_that_grows_beyond_memory_keeps_its_size() {
+    let place = Place::empty();
+    let script = "status=0; mkdir small; mount -t tmpfs -o size=64M none small
+        \"$1\" pool create small/pool --size 4M >&2
+        printf 'MemAvailable: 5120 kB\\nSwapFree: 1024 kB\\n' >meminfo
+        mount --bind meminfo /proc/meminfo
+        \"$1\" pool grow small/pool --size 16M || status=$?
+        test $(stat -c %s small/pool) = 4194304 || echo grown
+        exit $status";
+    if let Some(outcome) = apart(&place, script) {
+        outcome.failed(1, &["small/pool", "12 MiB", "6 MiB", "memory"]);
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_refused_and_stays() {
+    let place = Place::empty();
+    symlink("nowhere", &place.pool).unwrap();
+    for more in ["", "--force"] {
+        let outcome = place.run(&format!("pool create POOL --size 1M {more}"));
+        outcome.failed(1, &[place.pool.to_str().unwrap(), "link"]);
+        assert_eq!(fs::read_link(&place.pool).unwrap().to_str(), Some("nowhere"));
+        assert!(!place.folder.path().join("nowhere").exists());
+    }
+}
+
+/// Of several that make the same pool at once, one does, and nobody removes what it made.
+#[test]
+fn a_race_for_a_path_has_one_winner_whose_pool_stays() {
+    for _ in 0..10 {
+        let place = Place::empty();
+        let racers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut command = everbyte();
+                command.args(place.arguments("pool create POOL --size 1M"));
+                command.stdout(std::process::Stdio::null());
+                command.stderr(std::process::Stdio::null()).spawn().unwrap()
+            })
+            .collect();
+        let won = racers.into_iter().map(|mut child| child.wait().unwrap().success());
+        assert_eq!(won.filter(|won| *won).count(), 1);
+        assert_eq!(place.info()["size_bytes"], 1 << 20);
+    }
+}
