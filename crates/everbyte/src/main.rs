@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod backing;
 mod caches;
 mod commands;
@@ -24,7 +25,11 @@ use std::process::ExitCode;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use arguments::UsageError;
 use commands::{completions, man, pool, serve, sim, volume};
+
+/// Exit status for a wrong command line, as clap's.
+const BAD_USAGE_STATUS: u8 = 2;
 
 const AFTER_HELP: &str = "\
 Quick start:
@@ -33,7 +38,9 @@ Quick start:
   everbyte serve /dev/shm/p --nbd unix:/tmp/everbyte.sock
   nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
 
-Sizes take K, M, G and T, which are powers of 1024. Addresses are unix:PATH or tcp:HOST:PORT.
+Sizes take K, M, G and T, which are powers of 1024, also written KiB or KB, and fractions that come
+out at whole bytes: 1.5G. Times have a unit: 500ms, 5s, 2m, 1h. Addresses are unix:PATH or
+tcp:HOST:PORT.
 Exit status: 0 done, 1 failed (standard error says what, where and what to do), 2 bad usage.
 RUST_LOG sets what is logged to standard error, for example RUST_LOG=debug.";
 
@@ -80,6 +87,10 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|error| {
         #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
         {
+            if error.is::<UsageError>() {
+                eprintln!("error: {error}\n\nFor more information, try '--help'.");
+                return ExitCode::from(BAD_USAGE_STATUS);
+            }
             eprintln!("everbyte: {}", describe(&error));
         }
         ExitCode::FAILURE

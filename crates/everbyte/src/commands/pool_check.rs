@@ -21,7 +21,8 @@ Examples:
   everbyte pool check /dev/shm/p --json
 
   everbyte pool check --repair --dry-run /dev/pmem0     says what a repair would do
-  everbyte pool check --repair /dev/pmem0 && everbyte serve /dev/pmem0
+  everbyte pool check --repair /dev/pmem0 &&
+    everbyte serve /dev/pmem0 --nbd unix:/run/everbyte.socket
 
 Remarks tell what opening the pool had to mend, and are no problems.
 

@@ -1,7 +1,8 @@
 //! `everbyte sim plan`.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -29,9 +30,12 @@ pub(crate) struct Args {
     question: Question,
     #[command(flatten)]
     reading: Reading,
-    /// The file; without one, standard output.
+    /// The file; without one, standard output. One that is there stays as it is.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replace the file if it is there.
+    #[arg(long, requires = "out")]
+    force: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -49,10 +53,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     match &args.out {
-        Some(path) => {
-            fs::write(path, text).with_context(|| format!("cannot write to {}", path.display()))?
-        }
+        Some(path) => write(path, text.as_bytes(), args.force)?,
         None => output::bytes(text.as_bytes()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &[u8], force: bool) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(force).create(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text));
+    match written {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} exists already: pass --force to replace it", path.display())
+        }
+        written => written.with_context(|| format!("cannot write to {}", path.display())),
+    }
 }

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         run_together(args, &same, || bar.inc(1))?;
     }
     bar.finish_and_clear();
-    output::line(format!("{made} simulations made, {found} were there"));
+    output::line(format!("simulations: {made} made, {found} were there"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use everbyte_control::{Request, Response};
 
 use super::unexpected;
+use crate::arguments::parse_backing;
 use crate::backing;
 use crate::output;
 use crate::session::{Need, ask};
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     name: String,
     /// Where its storage is now: a file, a block device, nbd://HOST:PORT/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH.
-    #[arg(long, value_name = "PATH|URI")]
+    #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
     backing: String,
     /// Print the volume as JSON.
     #[arg(long)]

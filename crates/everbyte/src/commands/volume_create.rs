@@ -7,10 +7,14 @@ use everbyte_control::{NewCache, NewVolume, Request, Response};
 use everbyte_pool::LANES_DEFAULT;
 
 use super::unexpected;
+use crate::arguments::{UsageError, parse_backing};
 use crate::backing;
 use crate::output;
 use crate::session::{Need, ask};
 use crate::size::{parse_size, show_size};
+
+/// What a cache's memory is counted in.
+const PAGE_BYTES: u64 = 4096;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,10 +43,9 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume: up to 64 letters, digits, '.', '_' and '-'.
     name: String,
-    /// Size that its users see, such as 256M, a multiple of 512 bytes.
-    /// A cache has that of its storage.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE", required_unless_present_any = ["backing", "scm"],
-          conflicts_with = "backing")]
+    /// Size that its users see, such as 256M, a multiple of 512 bytes. Not for a cache, which has
+    /// that of its backing device.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
     /// What the volume is.
     #[arg(long, default_value = "block", value_parser = ["block", "cache"])]
@@ -83,15 +86,15 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Caches")]
 struct CacheArgs {
-    /// Storage behind a cache: a file, a block device, nbd://HOST:PORT/EXPORT or
+    /// The backing device, which a cache needs: a file, a block device, nbd://HOST:PORT/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH.
-    #[arg(long, value_name = "PATH|URI", requires = "scm", required_if_eq("kind", "cache"))]
+    #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
     backing: Option<String>,
-    /// Memory of the pool for a cache's pages, such as 256M.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE", requires = "backing")]
+    /// Memory of the pool for a cache's pages, such as 256M, which a cache needs; at least 4K.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     scm: Option<u64>,
-    /// Ordinary memory for a cache's pages, such as 64M. Left out, it is a third of --scm.
-    #[arg(long, value_parser = parse_size, value_name = "SIZE", requires = "backing")]
+    /// DRAM for a cache's pages, such as 64M, at least 4K. Left out, it is a third of --scm.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     dram: Option<u64>,
     /// When storage gets what is written: later in the order of its sectors; at once as well as
     /// the cache; or at once instead of the cache, for pages that are not cached.
@@ -109,13 +112,40 @@ struct CacheArgs {
     small_write: u16,
 }
 
+impl Args {
+    /// Checks that what is there fits the kind, and names all that is missing or too much at once.
+    fn check(&self) -> Result<(), UsageError> {
+        let CacheArgs { backing, scm, dram, .. } = &self.cache;
+        if self.kind != "cache" {
+            let for_caches = backing.is_some() || scm.is_some() || dram.is_some();
+            return match (for_caches, self.size) {
+                (true, _) => Err(UsageError(
+                    "--backing, --scm and --dram are for caches: add --kind cache and leave out \
+                     --size, or leave them out"
+                        .into(),
+                )),
+                (false, None) => Err(UsageError("a block volume needs --size SIZE".into())),
+                (false, Some(_)) => Ok(()),
+            };
+        }
+        if backing.is_some() && scm.is_some() && self.size.is_none() {
+            return Ok(());
+        }
+        Err(UsageError(
+            "a cache is made with --backing PATH|URI and --scm SIZE, and without --size: it is as \
+             large as its backing device"
+                .into(),
+        ))
+    }
+}
+
 impl CacheArgs {
-    fn wanted(&self, kind: &str) -> anyhow::Result<Option<Box<NewCache>>> {
+    fn wanted(&self) -> anyhow::Result<Option<Box<NewCache>>> {
         let (Some(text), Some(scm_bytes)) = (&self.backing, self.scm) else { return Ok(None) };
-        anyhow::ensure!(kind == "cache", "--backing is for caches: add --kind cache");
+        let third = (scm_bytes / 3 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
         Ok(Some(Box::new(NewCache {
             backing: backing::resolve(text)?,
-            dram_bytes: self.dram.unwrap_or(scm_bytes / 3),
+            dram_bytes: self.dram.unwrap_or(third),
             scm_bytes,
             mode: self.mode.clone(),
             policy: self.policy.clone(),
@@ -125,6 +155,7 @@ impl CacheArgs {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.check()?;
     let new = NewVolume {
         name: args.name.clone(),
         kind: args.kind.clone(),
@@ -135,7 +166,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         threshold_percent: args.threshold,
         log_bytes: args.log_size,
         lanes: args.lanes,
-        cache: args.cache.wanted(&args.kind)?,
+        cache: args.cache.wanted()?,
     };
     match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {
         Response::Volume(volume) if args.json => output::json(&volume)?,

@@ -3,22 +3,25 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use everbyte_control::{Request, Response, VolumeStatus};
 
 use super::unexpected;
 use crate::output;
-use crate::session::{Need, ask};
+use crate::session::Session;
 use crate::size::{parse_size, show_size};
 
 const EXAMPLES: &str = "\
 Examples:
   everbyte volume resize /dev/shm/p disk --size 512M
+  everbyte volume resize /dev/shm/p disk --size 128M --shrink        less than it has
   everbyte volume resize /dev/shm/p fast --scm 16G --dram 4G         a cache's memory
   truncate -s 20G /srv/disk.img &&
     everbyte volume resize /dev/shm/p fast --follow-backing          a cache of that file
 
-Shrink a file system before its volume: bytes beyond the new size are lost at once. NBD clients
-that are connected keep the size they saw when they connected.
+Shrink a file system before its volume: bytes beyond the new size are lost at once, so a volume in
+which anything is written shrinks with --shrink only. NBD clients that are connected keep the size
+they saw when they connected.
 
 A cache is as large as its storage. When that has grown, the cache is refused until it is told to
 follow, and keeps what it holds; it cannot follow one that has shrunk, so detach it before. A cache
@@ -42,6 +45,10 @@ pub(crate) struct Args {
           required_unless_present_any = ["scm", "dram", "follow_backing"],
           conflicts_with_all = ["scm", "dram", "follow_backing"])]
     size: Option<u64>,
+    /// Make a block volume smaller although something is written in it; what lies beyond the new
+    /// size is lost.
+    #[arg(long, requires = "size")]
+    shrink: bool,
     /// New size of the pool's memory for a cache's pages, such as 256M.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", help_heading = "Caches")]
     scm: Option<u64>,
@@ -67,12 +74,42 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             follow_backing: args.follow_backing,
         },
     };
-    match ask(&args.pool, Need::Change, request)? {
+    let mut session = Session::change(&args.pool)?;
+    let answer = check_shrinking(args, &mut session).and_then(|()| session.ask(request));
+    match session.finish(answer)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => output::line(describe(&volume)),
         other => return Err(unexpected(&other)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to make a volume smaller that holds something, unless told to.
+fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
+    let Some(wanted) = args.size.filter(|_| !args.shrink) else { return Ok(()) };
+    let volumes = match session.ask(Request::VolumeList)? {
+        Response::Volumes(volumes) => volumes,
+        other => return Err(unexpected(&other)),
+    };
+    let found =
+        volumes.into_iter().find(|volume| volume.name == args.name && volume.kind == "block");
+    // One that is not there, or is a cache, is refused where it is looked for.
+    let Some(volume) = found.filter(|volume| wanted < volume.size_bytes) else { return Ok(()) };
+    if volume.used_bytes == Some(0) {
+        return Ok(());
+    }
+    bail!(
+        "volume {} has {}: making it {} takes the {} beyond that, with whatever is written there{}; \
+         pass --shrink if that is what you want",
+        volume.name,
+        show_size(volume.size_bytes),
+        show_size(wanted),
+        show_size(volume.size_bytes - wanted),
+        volume.used_bytes.map_or(String::new(), |used| format!(
+            " ({} of the pool are in use by the whole volume)",
+            show_size(used)
+        )),
+    )
 }
 
 fn describe(volume: &VolumeStatus) -> String {

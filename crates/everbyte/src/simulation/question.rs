@@ -14,6 +14,9 @@ use crate::size::parse_size;
 /// Hundredths of a percent in the whole.
 const WHOLE: u64 = 10_000;
 
+/// Pages of the smallest cache: one for each tier.
+const PAGES_MIN: u64 = 2;
+
 /// How traces are read.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Reading {
@@ -58,7 +61,7 @@ pub(crate) struct Question {
     #[arg(long, default_value = "all", value_parser = parse_policies, value_name = "LIST")]
     policy: Policies,
     /// Sizes of the cache, DRAM and PRAM together, with commas between them: percent of the
-    /// trace's footprint (25%, 12.5%) or absolute (512M).
+    /// trace's footprint (0.01% to 1000%, such as 12.5%) or absolute (8K and more, such as 512M).
     #[arg(
         long,
         value_delimiter = ',',
@@ -144,7 +147,7 @@ impl CacheSize {
             Self::Share(share) => (footprint * u64::from(share) + WHOLE / 2) / WHOLE,
             Self::Bytes(bytes) => bytes / u64::from(PAGE_BYTES),
         };
-        u32::try_from(pages.max(2)).unwrap_or(u32::MAX)
+        u32::try_from(pages.max(PAGES_MIN)).unwrap_or(u32::MAX)
     }
 }
 
@@ -173,7 +176,15 @@ impl FromStr for CacheSize {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(percent) = text.trim().strip_suffix('%') else {
-            return parse_size(text).map(Self::Bytes);
+            let bytes = parse_size(text)?;
+            if bytes < PAGES_MIN * u64::from(PAGE_BYTES) {
+                let percent =
+                    if bytes <= 100 { format!("; do you mean {text}%?") } else { String::new() };
+                return Err(format!(
+                    "{text:?} is less than the 2 pages of 4 KiB that a cache needs{percent}"
+                ));
+            }
+            return Ok(Self::Bytes(bytes));
         };
         let wrong = || {
             format!("{text:?} is no share of the footprint: write 0.01% to 1000%, such as 12.5%")
@@ -280,12 +291,14 @@ mod tests {
             ("0.01%", CacheSize::Share(1)),
             ("1000%", CacheSize::Share(100_000)),
             ("512M", CacheSize::Bytes(512 << 20)),
-            ("4097", CacheSize::Bytes(4097)),
+            ("8193", CacheSize::Bytes(8193)),
         ] {
             assert_eq!(text.parse(), Ok(size));
             assert_eq!(size.to_string(), text);
         }
-        for wrong in ["0%", "-1%", "1.234%", "%", "1e3%", "1001%", "many", "99999999999%"] {
+        for wrong in
+            ["0%", "-1%", "1.234%", "%", "1e3%", "1001%", "many", "99999999999%", "8191", "10"]
+        {
             assert!(wrong.parse::<CacheSize>().is_err(), "{wrong}");
         }
         assert_eq!(CacheSize::Share(1000).pages(14_330), 1433);

@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 
+use everbyte_device::Fua;
+
 use crate::{Place, everbyte};
 
 #[test]
@@ -75,10 +77,84 @@ fn bad_usage_is_status_2() {
     place.run("serve POOL --nbd http://x").failed(2, &["unix:PATH, tcp:HOST:PORT"]);
     place.run("serve POOL --nbd tcp:1 --emulate flash").failed(2, &["stt-mram", "reram"]);
     place.run("serve POOL --nbd tcp:1 --checkpoint-interval 0s").failed(2, &["out of range"]);
+    place.run("serve POOL --nbd tcp:1 --checkpoint-interval 5").failed(2, &["unit", "5s"]);
     place.run("volume create POOL v --size 1M --kind fs").failed(2, &["block"]);
     place.run("volume create POOL v --size 1M --threshold 102").failed(2, &["102"]);
     place.run("").failed(2, &["Usage"]);
     assert!(!place.pool.exists());
+}
+
+#[test]
+fn a_new_volume_is_told_all_that_it_lacks_at_once() {
+    let place = Place::empty();
+    let create = |arguments: &str| place.run(&format!("volume create POOL v {arguments}"));
+    create("").failed(2, &["--size"]);
+    create("--kind block").failed(2, &["--size"]);
+    create("--kind cache").failed(2, &["--backing", "--scm"]);
+    create("--kind cache --size 1G").failed(2, &["--backing", "--scm", "without --size"]);
+    create("--kind cache --scm 8M").failed(2, &["--backing"]);
+    create("--kind cache --backing /dev/null --scm 8M --size 1G").failed(2, &["without --size"]);
+    create("--backing /dev/null --scm 8M").failed(2, &["--kind cache"]);
+    create("--size 1M --dram 8M").failed(2, &["--kind cache"]);
+    create("--kind block --size 1M --scm 8M").failed(2, &["--scm", "caches"]);
+    for text in ["nbd+unix:/tmp/sock", "nbd:host/disk", "http://host/disk"] {
+        let outcome = create(&format!("--kind cache --scm 8M --backing {text}"));
+        assert!(!outcome.err.contains("truncate"), "{outcome:?}");
+        outcome.failed(2, &["nbd://HOST:PORT/EXPORT", "nbd+unix:///EXPORT?socket=PATH"]);
+        place.run(&format!("volume attach POOL v --backing {text}")).failed(2, &["nbd+unix:///"]);
+    }
+}
+
+#[test]
+fn a_small_cache_gets_at_least_a_page_of_dram() {
+    let place = Place::with_disk();
+    fs::write(place.folder.path().join("slow"), vec![0; 1 << 20]).unwrap();
+    let create = "volume create POOL fast --kind cache --backing FOLDER/slow --json --scm";
+    let made = place.run(&format!("{create} 4K")).json();
+    assert_eq!(made["cache"]["dram_bytes"], 4096);
+    place.run("volume delete POOL fast").good();
+    assert_eq!(place.run(&format!("{create} 64K")).json()["cache"]["dram_bytes"], 5 * 4096);
+}
+
+#[test]
+fn sizes_have_the_units_of_the_field() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 16MiB").good();
+    let sizes = [("1.5M", 1_572_864), ("2MB", 2 << 20), ("0.5GiB", 512 << 20), ("1t", 1_u64 << 40)];
+    for (text, bytes) in sizes {
+        let made = place.run(&format!("volume create POOL v --size {text} --log-size 1M --json"));
+        assert_eq!(made.json()["size_bytes"], bytes, "{text}");
+        place.run("volume delete POOL v").good();
+    }
+    place.run("volume create POOL v --size 0.3K").failed(2, &["0.3K", "whole number of bytes"]);
+}
+
+#[test]
+fn a_volume_that_holds_something_is_shrunk_on_demand_only() {
+    let place = Place::with_disk();
+    place.run("volume resize POOL disk --size 6M").good();
+    let server = place.serve("POOL", "");
+    let mut client = place.client("disk");
+    client.write(1 << 20, &[7; 4096], Fua::No).unwrap();
+    client.flush().unwrap();
+    let words = ["6 MiB", "512 B", "--shrink", "disk"];
+    place.run("volume resize POOL disk --size 512").failed(1, &words);
+    drop(client);
+    server.stop();
+    place.run("volume resize POOL disk --size 512").failed(1, &words);
+    assert_eq!(place.info()["volumes"][0]["size_bytes"], 6 << 20);
+    place.run("volume resize POOL disk --size 7M").good();
+    place.run("volume resize POOL disk --size 2M --shrink").good();
+    assert_eq!(place.info()["volumes"][0]["size_bytes"], 2 << 20);
+}
+
+#[test]
+fn what_is_no_pool_is_called_so_and_said_once() {
+    let place = Place::empty();
+    let passwd = place.run("pool info /etc/passwd");
+    assert_eq!(passwd.err.matches("/etc/passwd").count(), 1, "{passwd:?}");
+    passwd.failed(1, &["is no pool"]);
+    place.run("pool info FOLDER").failed(1, &["is no pool"]);
 }
 
 #[test]
@@ -114,6 +190,7 @@ fn errors_say_what_where_and_what_to_do() {
     place.run("volume delete POOL z").failed(1, &["\"z\"", "volume list"]);
     place.run("volume resize POOL z --size 1M").failed(1, &["\"z\""]);
     place.run("volume resize POOL x --size 0").failed(1, &["multiple of 512"]);
+    place.run("volume resize POOL x --size 1000").failed(1, &["multiple of 512"]);
     place.run("serve POOL/z --nbd tcp:0").failed(1, &["\"z\""]);
     assert_eq!(place.info()["clean"], true, "a failed change leaves a clean pool");
 }
@@ -122,7 +199,7 @@ fn errors_say_what_where_and_what_to_do() {
 fn files_that_are_no_pools_are_named_and_left_alone() {
     let place = Place::empty();
     for (bytes, words) in
-        [(vec![], "0 bytes"), (vec![7; 5000], "5000 bytes"), (vec![7; 8192], "this is no pool")]
+        [(vec![], "0 bytes"), (vec![7; 5000], "5000 bytes"), (vec![7; 8192], "is no pool")]
     {
         fs::write(&place.pool, &bytes).unwrap();
         for command in
@@ -169,6 +246,10 @@ fn help_completions_and_manual_pages() {
     assert!(help.contains("Quick start") && help.contains("Exit status"), "{help}");
     for command in ["pool create", "pool check", "volume create", "serve", "demo"] {
         let help = place.run(&format!("{command} --help")).good();
+        let serves = help.lines().filter(|line| line.contains("everbyte serve /"));
+        for line in serves {
+            assert!(line.contains("--nbd"), "the example is refused: {line}");
+        }
         assert!(help.contains("Exit status") || help.contains("Examples:"), "{help}");
     }
     assert!(place.run("completions bash").good().contains("_everbyte"));

@@ -125,6 +125,8 @@ fn wrong_traces_and_questions_are_explained() {
     place.run("sim").failed(2, &["TRACE"]);
     place.run("sim x --policy best").failed(2, &["best"]);
     place.run("sim x --size 0%").failed(2, &["0%"]);
+    place.run("sim x --size 10").failed(2, &["\"10\"", "10%?"]);
+    place.run("sim x --size 4K").failed(2, &["2 pages"]);
     place.run("sim x --ratio 1:0").failed(2, &["1:0"]);
     place.run("sim x --threshold 5000").failed(2, &["5000"]);
     place.run("sim generate nothing").failed(2, &["nothing", "webserver"]);
@@ -153,12 +155,12 @@ fn a_sweep_in_parts_is_the_same_sweep() {
     assert_eq!(ids.len(), 9);
 
     let run = |part: &str| place.run(&format!("sim run --plan FOLDER/plan --out FOLDER/r {part}"));
-    assert_eq!(run("--task-index 4").good(), "1 simulations made, 0 were there\n");
-    assert_eq!(run("--shard 1/2").good(), "4 simulations made, 1 were there\n");
+    assert_eq!(run("--task-index 4").good(), "simulations: 1 made, 0 were there\n");
+    assert_eq!(run("--shard 1/2").good(), "simulations: 4 made, 1 were there\n");
     let merge = "sim merge FOLDER/r --plan FOLDER/plan --json";
     place.run(merge).failed(1, &["4 of 9 results are missing", "task 1"]);
-    assert_eq!(run("--shard 2/2").good(), "4 simulations made, 0 were there\n");
-    assert_eq!(run("").good(), "0 simulations made, 9 were there\n");
+    assert_eq!(run("--shard 2/2").good(), "simulations: 4 made, 0 were there\n");
+    assert_eq!(run("").good(), "simulations: 0 made, 9 were there\n");
     assert_eq!(place.run(merge).good(), direct);
     assert_eq!(place.run("sim merge FOLDER/r --json").good(), direct);
     let mut names: Vec<String> = fs::read_dir(place.folder.path().join("r"))
@@ -184,6 +186,19 @@ fn a_sweep_in_parts_is_the_same_sweep() {
     place.run("sim merge FOLDER/other").failed(1, &["there are no results"]);
     fs::write(place.folder.path().join("r").join(&wanted[0]), "{}").unwrap();
     place.run("sim merge FOLDER/r").failed(1, &[&wanted[0], "is no result"]);
+}
+
+#[test]
+fn a_plan_is_overwritten_on_demand_only() {
+    let place = Place::empty();
+    generated(&place);
+    let plan = place.folder.path().join("plan");
+    fs::write(&plan, "notes").unwrap();
+    let line = "sim plan FOLDER/web.csv.zst --policy lru --size 10% --out FOLDER/plan";
+    place.run(line).failed(1, &["plan", "exists", "--force"]);
+    assert_eq!(fs::read_to_string(&plan).unwrap(), "notes");
+    place.run(&format!("{line} --force")).good();
+    assert_eq!(fs::read_to_string(&plan).unwrap().lines().count(), 1);
 }
 
 /// A shell command that finds `everbyte`, in the place's folder.
@@ -226,7 +241,7 @@ fn results_are_kept_exactly() {
         place.run(&make).good();
         let question = "FOLDER/m.csv --size 7%,33% --ratio 2:7 --storage ssd,sd";
         let direct = place.run(&format!("sim {question} --json")).good();
-        place.run(&format!("sim plan {question} --out FOLDER/plan")).good();
+        place.run(&format!("sim plan {question} --out FOLDER/plan --force")).good();
         place.run(&format!("sim run --plan FOLDER/plan --out FOLDER/{seed}")).good();
         assert_eq!(place.run(&format!("sim merge FOLDER/{seed} --json")).good(), direct);
     }
