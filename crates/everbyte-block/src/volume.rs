@@ -57,8 +57,17 @@ impl BlockOptions {
 
 /// A block device over a volume of the pool.
 ///
-/// Every method may be called by any number of threads. A write is whole or absent after a crash,
-/// and durable after a flush that began when it had been answered.
+/// Every method may be called by any number of threads. A write is durable after a flush that began
+/// when it had been answered.
+///
+/// Beside the contract of [`BlockDevice`](everbyte_device::BlockDevice) it promises that a write is
+/// there as a whole or not at all after a crash, as long as its undo records fit in half a lane of the
+/// log: with the default log every write of up to 32 MiB. Larger ones are written in parts of at
+/// least a block, each atomic, and so are those in a pool without a free block; unmapping is atomic
+/// per 2 MiB.
+///
+/// Its block locks are what keeps concurrent requests whole, so a volume must be open at most once
+/// at a time: open it once and share it.
 pub struct BlockVolume<M: Medium> {
     pool: Arc<Pool<M>>,
     extent: Extent<M>,

@@ -99,7 +99,7 @@ fn without_bytes(page: Page) -> DeviceError {
     DeviceError::Media { offset: mark_at(page), len: 1, reason }
 }
 
-/// See the module's head.
+/// The volume that is the cache's storage-class memory.
 #[derive(Clone)]
 pub(crate) struct Memory {
     volume: Arc<dyn AtomicWrites>,

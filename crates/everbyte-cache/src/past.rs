@@ -11,7 +11,7 @@ use crate::layout::Page;
 /// Runs of pages that are told apart; more become one that has them all.
 const RUNS_MAX: usize = 256;
 
-/// See the module's head.
+/// Pages of the backing device that were changed past the cache and are not flushed.
 #[derive(Default)]
 pub(crate) struct Past {
     /// Changed since the last flush began.

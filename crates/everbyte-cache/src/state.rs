@@ -18,7 +18,7 @@ use crate::plant::{Bug, planted};
 use crate::policies::AnyPolicy;
 use crate::stats::{CacheStats, Counts};
 
-/// See the module's head.
+/// The pages of the cache, under one lock.
 pub(crate) struct State {
     pub(crate) memory: Memory,
     pub(crate) policy: AnyPolicy,

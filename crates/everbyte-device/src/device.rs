@@ -1,20 +1,4 @@
 //! The trait at which frontends and backends of block storage meet.
-//!
-//! # Contract
-//! - **Ranges.** Any byte offset and length is legal; devices that work in larger units read,
-//!   modify and write. The device checks ranges: a request that leaves `0 .. size_bytes` fails
-//!   with [`DeviceError::OutOfRange`] and does nothing. A zero-length request inside the range
-//!   succeeds and does nothing.
-//! - **Atomicity.** Concurrent reads see every 4 KiB-aligned block of a write whole or not at all.
-//!   What a crash leaves of a request is the device's own promise.
-//! - **Durability.** `flush` makes durable every write that was answered before it was called, on
-//!   whichever thread. A request with `Fua::Yes` is durable itself when it is answered.
-//!   Without either, a crash may undo answered writes.
-//! - **Errors.** A failed request leaves the device usable. A failed write left either all of its
-//!   bytes or none, unless the error is [`DeviceError::Media`].
-//! - **Threads.** Every method may be called from any thread at any time. Methods block until
-//!   done.
-//! - No method panics for anything a caller passes.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -132,7 +116,23 @@ pub enum SendError {
     Socket(#[from] io::Error),
 }
 
-/// A block device. The module's head is the contract.
+/// A block device: byte ranges that can be read, written and made durable.
+///
+/// # Contract
+/// - **Ranges.** Any byte offset and length is legal; devices that work in larger units read,
+///   modify and write. The device checks ranges: a request that leaves `0 .. size_bytes` fails
+///   with [`DeviceError::OutOfRange`] and does nothing. A zero-length request inside the range
+///   succeeds and does nothing.
+/// - **Atomicity.** Concurrent reads see every 4 KiB-aligned block of a write whole or not at all.
+///   What a crash leaves of a request is the device's own promise.
+/// - **Durability.** `flush` makes durable every write that was answered before it was called, on
+///   whichever thread. A request with `Fua::Yes` is durable itself when it is answered.
+///   Without either, a crash may undo answered writes.
+/// - **Errors.** A failed request leaves the device usable. A failed write left either all of its
+///   bytes or none, unless the error is [`DeviceError::Media`].
+/// - **Threads.** Every method may be called from any thread at any time. Methods block until
+///   done.
+/// - No method panics for anything a caller passes.
 pub trait BlockDevice: Send + Sync {
     /// Current sizes; `size_bytes` may change between calls when the device is resized.
     fn geometry(&self) -> Geometry;

@@ -113,7 +113,13 @@ struct Waiting {
     is_finished: bool,
 }
 
-/// See the module's head. Dropping it ends the recording as [`Recorder::finish`] does.
+/// Puts devices in front of others that note each request which succeeded; a thread of its own writes
+/// the notes to a [`RequestLog`].
+///
+/// The log has the requests of all recorded devices in the order in which they were answered,
+/// without a gap from the first on, and its times never go back. A request waits for another one's
+/// note at most, never for the log. A log that fails, or that falls too far behind, ends the recording
+/// and nothing else. Dropping the recorder ends the recording as [`Recorder::finish`] does.
 pub struct Recorder {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<u64>>,

@@ -1,39 +1,11 @@
 //! The contract between persistent memory and everything above it.
-//!
-//! # Contract
-//! - **Range checks** are the caller's duty for bytes that come from outside. An address beyond
-//!   `len()` here is a broken invariant of ours and panics.
-//! - **Order.** An ordinary store (`store`, `store_word`) becomes durable at any moment from when
-//!   it is made, and for certain once its line was flushed *and then* a fence was made, both by
-//!   one thread, after the store. Ordinary stores to one line become durable in program order.
-//!   A streamed copy (`stream`) needs no flush: it is durable after the next fence *of the thread
-//!   that streamed it*, and before that any subset of its aligned 8-byte words may be.
-//! - **Atomicity.** An aligned 8-byte word (`store_word`) is never torn. Nothing larger is atomic.
-//! - **Visibility.** Loads see the newest store at once, flushed or not, whichever thread made it,
-//!   provided that the two threads are ordered (a lock, or `store_word` and `load_word`, which
-//!   release and acquire). Streamed bytes are an exception: another thread is sure to see them
-//!   only if it is ordered after a fence of the thread that streamed them.
-//! - **Sharing.** No method hands out a reference into the medium: other threads and other
-//!   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
-//!   undefined behaviour; callers that need whole blocks hold a lock.
-//! - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
-//!   after a store that was lost, the medium is *poisoned* for good: every later fence fails and
-//!   `check` says why. An acknowledgement to anyone must come after a successful `check` that
-//!   follows the last access it rests on.
-//! - **Bad memory.** A load of memory that is not there, or has failed, gives zeroes, and the
-//!   range around it is *bad* from then on, for good. Whoever loads must ask `check_range` after
-//!   the load and before anything rests on it, so that nobody takes the zeroes for what was
-//!   stored. Bad memory poisons nothing as long as nobody stores there: a store to bad memory, and
-//!   a flush of it, are stores lost. Memory that was never touched may be bad unbeknown; `probe`
-//!   finds out.
-//! - No method panics for anything a medium, a file or a peer contains.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::units::{BlockNo, LineMask, PoolOffset};
 
-/// What a medium's contents outlive once they are durable by the rules above.
+/// What a medium's contents outlive once they are durable by the contract of [`Medium`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survives {
     /// The loss of power.
@@ -165,7 +137,35 @@ impl Counters {
     }
 }
 
-/// Byte-addressable memory with explicit persistence. The module's head is the contract.
+/// Byte-addressable memory with explicit persistence.
+///
+/// # Contract
+/// - **Range checks** are the caller's duty for bytes that come from outside. An address beyond
+///   `len()` here is a broken invariant of ours and panics.
+/// - **Order.** An ordinary store (`store`, `store_word`) becomes durable at any moment from when
+///   it is made, and for certain once its line was flushed *and then* a fence was made, both by
+///   one thread, after the store. Ordinary stores to one line become durable in program order.
+///   A streamed copy (`stream`) needs no flush: it is durable after the next fence *of the thread
+///   that streamed it*, and before that any subset of its aligned 8-byte words may be.
+/// - **Atomicity.** An aligned 8-byte word (`store_word`) is never torn. Nothing larger is atomic.
+/// - **Visibility.** Loads see the newest store at once, flushed or not, whichever thread made it,
+///   provided that the two threads are ordered (a lock, or `store_word` and `load_word`, which
+///   release and acquire). Streamed bytes are an exception: another thread is sure to see them
+///   only if it is ordered after a fence of the thread that streamed them.
+/// - **Sharing.** No method hands out a reference into the medium: other threads and other
+///   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
+///   undefined behaviour; callers that need whole blocks hold a lock.
+/// - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
+///   after a store that was lost, the medium is *poisoned* for good: every later fence fails and
+///   `check` says why. An acknowledgement to anyone must come after a successful `check` that
+///   follows the last access it rests on.
+/// - **Bad memory.** A load of memory that is not there, or has failed, gives zeroes, and the
+///   range around it is *bad* from then on, for good. Whoever loads must ask `check_range` after
+///   the load and before anything rests on it, so that nobody takes the zeroes for what was
+///   stored. Bad memory poisons nothing as long as nobody stores there: a store to bad memory, and
+///   a flush of it, are stores lost. Memory that was never touched may be bad unbeknown; `probe`
+///   finds out.
+/// - No method panics for anything a medium, a file or a peer contains.
 pub trait Medium: Send + Sync + 'static {
     /// Size in bytes, a multiple of 4096. It may grow while the medium is open, never shrink.
     fn len(&self) -> u64;

@@ -118,7 +118,7 @@ struct Outage {
     reason: String,
 }
 
-/// See the module's head.
+/// A connection to an export that is made again when it breaks.
 pub(crate) struct ReconnectingClient {
     client: Option<Client>,
     able: Able,

@@ -49,7 +49,7 @@ impl Content {
     }
 }
 
-/// See the module's head.
+/// The newest bytes of every range that was answered since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
     pieces: BTreeMap<u64, Content>,

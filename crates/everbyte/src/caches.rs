@@ -43,7 +43,7 @@ struct All {
     options: backing::Options,
 }
 
-/// See the module's head.
+/// The caches among the volumes of an open pool; each is open at most once.
 #[derive(Default)]
 pub(crate) struct Caches(Mutex<All>);
 

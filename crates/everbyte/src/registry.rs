@@ -30,7 +30,7 @@ use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
 
 type Device = BlockVolume<Mapped>;
 
-/// See the module's head.
+/// The volumes of an open pool, each open at most once.
 pub(crate) struct Registry {
     pool: Arc<Pool<Mapped>>,
     path: PathBuf,

@@ -3,6 +3,7 @@
 //! Every rule is a pure function from the [`Tree`] to findings, so that its test can plant a
 //! violation in a tree made of strings. What clippy and rustfmt check is not checked again here.
 
+mod docs;
 mod layers;
 mod layout;
 mod links;
@@ -44,7 +45,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 7] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 8] = [
         sizes::check,
         layers::check,
         names::check,
@@ -52,6 +53,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         links::check,
         promises::check,
         layout::check,
+        docs::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

@@ -33,7 +33,7 @@ impl File {
     }
 }
 
-/// See the module's head.
+/// The text files of a checkout, sorted by path.
 #[derive(Debug)]
 pub(crate) struct Tree {
     files: Vec<File>,

@@ -58,7 +58,7 @@ impl Mode {
 const DESCRIPTOR_WORDS: usize = 3;
 const PLACES_PER_DESCRIPTOR: usize = WORDS - DESCRIPTOR_WORDS;
 
-/// See the module's head.
+/// A journal of whole blocks.
 pub(crate) struct BlockJournal<M> {
     space: Space<M>,
     mode: Mode,

@@ -24,7 +24,7 @@ const EDITS_MAX: usize = 1024;
 /// Entries of the table in a line.
 const ENTRIES_PER_LINE: usize = LINE / 8;
 
-/// See the module's head.
+/// Writes in place without a log.
 pub(crate) struct NoConsistency<M> {
     space: Space<M>,
     places: Vec<u64>,

@@ -35,7 +35,7 @@ pub(crate) fn medium_bytes(device_bytes: u64, log_bytes: u64) -> u64 {
     device_bytes + for_moves + log_bytes + EXTRA_BLOCKS * BLOCK_U64
 }
 
-/// See the module's head.
+/// A block volume of ours.
 pub(crate) struct Rollback<M: Medium> {
     volume: BlockVolume<M>,
 }

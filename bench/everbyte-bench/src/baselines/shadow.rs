@@ -32,7 +32,7 @@ pub(crate) const CODE: u64 = 6;
 const EDITS_MAX: usize = 1024;
 const WORD: usize = 8;
 
-/// See the module's head.
+/// Short-circuit shadow paging.
 pub(crate) struct Shadow<M> {
     space: Space<M>,
     /// Where everything is, as the tree on the medium says: data blocks first, then the pages of

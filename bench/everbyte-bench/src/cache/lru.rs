@@ -41,7 +41,7 @@ pub(crate) struct LruStats {
     pub(crate) runs: u64,
 }
 
-/// See the module's head.
+/// A plain cache in DRAM.
 pub(crate) struct LruCache {
     storage: Arc<dyn BlockDevice>,
     pages: usize,

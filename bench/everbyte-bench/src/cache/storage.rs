@@ -13,7 +13,7 @@ use everbyte_device::{
     MemoryDevice,
 };
 
-/// See the module's head.
+/// A file behind a cache, as slow as a disk.
 pub(crate) struct Storage {
     slow: DelayDevice,
     /// Is asked to read whatever is read, and never to write.

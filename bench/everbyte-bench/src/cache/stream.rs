@@ -36,7 +36,7 @@ fn requests_of(workload: Workload, requests: Option<u64>) -> Result<Vec<Request>
     Ok(all)
 }
 
-/// See the module's head.
+/// Requests on a device that has the pages which they touch and nothing else.
 pub(crate) struct Stream {
     pub(crate) name: String,
     /// To be counted.

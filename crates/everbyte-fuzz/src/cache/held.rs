@@ -21,7 +21,7 @@ fn len_of(page: usize) -> usize {
     PAGE.min(STORAGE_BYTES as usize - page * PAGE)
 }
 
-/// See the module's head.
+/// What each page of a cache may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pages: Vec<Vec<Vec<u8>>>,

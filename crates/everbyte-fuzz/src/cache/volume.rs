@@ -18,7 +18,7 @@ pub(crate) fn page_at(page: usize) -> u64 {
     ((2 + page) * PAGE) as u64
 }
 
-/// See the module's head.
+/// A volume in memory that keeps everything.
 pub(crate) struct Volume(MemoryDevice);
 
 impl Volume {

@@ -73,7 +73,7 @@ pub(crate) struct Step {
     action: Action,
 }
 
-/// See the module's head.
+/// An open pool and what it must hold.
 pub(crate) struct Life {
     pool: Arc<Pool<Mapped>>,
     volumes: BTreeMap<String, BlockVolume<Mapped>>,

@@ -16,7 +16,7 @@ use super::{Request, RequestOp, SECTOR_BYTES};
 /// Kinds of events that stand for requests, the best first.
 const ACTIONS: [&str; 3] = ["Q", "D", "C"];
 
-/// See the module's head.
+/// Lines that `blkparse` prints, of one kind of event.
 pub(crate) struct Blkparse {
     action: &'static str,
 }

@@ -13,7 +13,7 @@ use super::{Request, RequestOp, SECTOR_BYTES};
 /// The bit of the flags that says read.
 const READ: u64 = 1;
 
-/// See the module's head.
+/// Lines of DiskSim's and MQSim's ASCII form.
 pub(crate) struct Disksim;
 
 impl LineFormat for Disksim {

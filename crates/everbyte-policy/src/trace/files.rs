@@ -7,7 +7,7 @@ use super::Problem;
 /// Names that a trace may have. A table of them must fit into memory whatever a trace says.
 const NAMES_MAX: u32 = 1 << 20;
 
-/// See the module's head.
+/// Names of the files and devices of a trace, numbered from 0 in the order of their first request.
 #[derive(Default, Debug)]
 pub struct FileNames {
     names: Vec<Box<str>>,

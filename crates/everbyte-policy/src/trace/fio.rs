@@ -15,7 +15,7 @@ use super::{Request, RequestOp};
 /// Before the first line, which has the version.
 const NO_VERSION: u8 = 0;
 
-/// See the module's head.
+/// Lines of fio's I/O logs, versions 2 and 3.
 #[derive(Default)]
 pub(crate) struct Fio {
     version: u8,

@@ -18,7 +18,7 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 type Source = Box<dyn BufRead + Send>;
 
-/// See the module's head.
+/// The source of a trace, decompressed.
 pub(crate) struct Input {
     source: Source,
     place: Place,

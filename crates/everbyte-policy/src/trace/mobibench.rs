@@ -37,7 +37,7 @@ struct Call {
     action: Action,
 }
 
-/// See the module's head.
+/// System calls as Mobibench replays them, sorted by time.
 #[derive(Default)]
 pub(crate) struct Mobibench {
     calls: Vec<Call>,

@@ -15,7 +15,7 @@ use super::{Request, RequestOp};
 /// ns in a unit of Windows file time.
 const FILE_TIME_NS: u64 = 100;
 
-/// See the module's head.
+/// Lines of the block traces of Microsoft Research Cambridge.
 #[derive(Default)]
 pub(crate) struct Msr {
     has_begun: bool,

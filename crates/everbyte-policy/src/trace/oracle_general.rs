@@ -25,7 +25,7 @@ const PLACE_BITS: u32 = 50;
 /// Bytes of an object, at most: each of its pages is a request of its own.
 const OBJECT_BYTES_MAX: u64 = 16 << 20;
 
-/// See the module's head.
+/// libCacheSim's "oracleGeneral" records.
 pub(crate) struct OracleGeneral;
 
 impl RecordFormat for OracleGeneral {

@@ -12,7 +12,7 @@ use super::files::FileNames;
 use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp, SECTOR_BYTES};
 
-/// See the module's head.
+/// Lines of the Storage Performance Council's format.
 pub(crate) struct Spc;
 
 impl LineFormat for Spc {

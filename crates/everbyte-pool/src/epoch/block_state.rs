@@ -32,7 +32,7 @@ const RECORD_WORDS: usize = 2 * WORDS / 64;
 /// The bit of `fresh` beside the epoch, which is shifted by it. Epochs are below 2^48.
 const MARKED: u64 = 1;
 
-/// The state of one block. See the module's head.
+/// What the open epochs know of one block, in DRAM, by its place in the pool.
 ///
 /// Most questions are about freshness, so that lies apart, densely: eight blocks a line. Where no
 /// block is marked, as where all of them are replaced whole, marks take no memory.

@@ -93,7 +93,7 @@ impl VolumeState {
     }
 }
 
-/// What does not change while a volume lives. See the module's head.
+/// What does not change while a volume lives. Stored twice, with a checksum each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Descriptor {

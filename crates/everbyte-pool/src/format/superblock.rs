@@ -27,7 +27,8 @@ const COUNTER_MAX: u64 = u64::MAX / 2;
 /// Where the two copies lie.
 pub const SUPERBLOCK_COPIES: [PoolOffset; 2] = [PoolOffset(0), PoolOffset(BLOCK_U64)];
 
-/// The pool's description. See the module's head.
+/// The pool's description, stored twice, in blocks 0 and 1. Of those copies with a right checksum the
+/// one with the larger generation counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Superblock {

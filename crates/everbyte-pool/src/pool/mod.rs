@@ -131,7 +131,11 @@ pub(crate) fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result
     Ok(())
 }
 
-/// An open pool. See the module's head.
+/// An open pool: a medium with its superblock, its volumes and its free blocks.
+///
+/// It is recovered when [`Pool::open`] returns. Without a [`CheckpointTimer`](crate::CheckpointTimer)
+/// nothing becomes durable but by a flush, a durable write, or a log that fills. Dropping it without
+/// [`Pool::close`] is as safe as a crash, and is recovered from as one.
 pub struct Pool<M: Medium> {
     shared: Arc<Shared<M>>,
     owners: Owners<M>,

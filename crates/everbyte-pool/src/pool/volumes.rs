@@ -220,7 +220,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Writes the header of a new volume. See the module's head for the order.
+    /// Writes the header of a new volume: its contents are fenced before its state says that there is
+    /// one.
     fn write_header(
         &self,
         spec: &VolumeSpec,

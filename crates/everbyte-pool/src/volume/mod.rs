@@ -68,7 +68,10 @@ impl Lane {
     }
 }
 
-/// An open volume. See the module's head.
+/// An open volume: one consistency domain with a log, epochs and a map root of its own.
+///
+/// What its map means is the business of its kind. Locks are taken in this order: the volume's, the
+/// kind's block locks, a lane of the log, the kind's structure lock.
 pub struct Volume<M: Medium> {
     pub(crate) shared: Arc<Shared<M>>,
     pub(crate) header_at: PoolOffset,

@@ -50,7 +50,12 @@ pub enum WriteError {
     CheckpointAbandoned,
 }
 
-/// A thread inside the current epoch, with a lane of its own. See the module's head.
+/// A thread inside the current epoch, with a lane of the log of its own.
+///
+/// It appends records of what will be overwritten, and fills blocks that nothing durable can reach
+/// yet. [`Writer::commit`] fences; only the [`Committed`] it returns can store in place and retire
+/// the blocks that were replaced. The caller holds the locks of the blocks and words that it names
+/// from before it joined until the writer is dropped.
 pub struct Writer<'v, M: Medium> {
     volume: &'v Volume<M>,
     lane: MutexGuard<'v, Lane>,

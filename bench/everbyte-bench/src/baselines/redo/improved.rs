@@ -57,7 +57,7 @@ struct State {
     running: bool,
 }
 
-/// See the module's head.
+/// Redo logging of sets of lines, in groups with a checksum.
 pub(crate) struct Improved<M> {
     space: Space<M>,
     places: Vec<u64>,

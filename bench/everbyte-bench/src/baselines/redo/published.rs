@@ -37,7 +37,7 @@ const RECORD_BYTES_MAX: u64 = RECORD_BYTES + BLOCK_U64 / 2;
 const REPLACED: u64 = 1 << 63;
 const WORD: u64 = 8;
 
-/// See the module's head.
+/// Redo logging of differences as published.
 pub(crate) struct Published<M> {
     space: Space<M>,
     /// Where each block is when all that is logged counts.

@@ -44,7 +44,7 @@ impl Misses {
     }
 }
 
-/// See the module's head.
+/// What was spent beyond the paper's policy, and what may be.
 #[derive(Default)]
 pub(super) struct Ledger {
     pub(super) accesses: u64,

@@ -41,7 +41,7 @@ impl Actions for Notes {
     }
 }
 
-/// See the module's head.
+/// The paper's policy, given every access, and what it asked for in the last call.
 pub(super) struct Paper<S: Space> {
     hybrid: Hybrid<S>,
     notes: Notes,

@@ -23,7 +23,7 @@ struct Touched {
     pages: Vec<bool>,
 }
 
-/// See the module's head.
+/// Files, and requests to them that keep to a mean write.
 pub(super) struct Script<'a> {
     pub(super) random: Random,
     sink: Sink<'a>,
