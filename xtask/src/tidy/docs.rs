@@ -57,8 +57,9 @@ mod tests {
             {
                 assert_eq!(found(&text).len(), 1, "{text}");
             }
-            let broken = pointer.replace(' ', "\n/// ");
-            assert_eq!(found(&format!("/// x\n/// See the {broken}.\nfn a() {{}}")).len(), 1);
+            let (first, last) = pointer.rsplit_once(' ').unwrap();
+            let broken = format!("/// x\n/// See the {first}\n/// {last}.\nfn a() {{}}");
+            assert_eq!(found(&broken).len(), 1, "{broken}");
         }
     }
 

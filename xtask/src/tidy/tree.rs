@@ -83,8 +83,12 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()>
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = format!("{prefix}{name}");
         let kind = entry.file_type().with_context(|| format!("cannot stat {path}"))?;
+        // In a worktree of git's it is a file.
+        if name == ".git" {
+            continue;
+        }
         if kind.is_dir() {
-            if !matches!(name.as_str(), "target" | ".git" | "__pycache__") {
+            if !matches!(name.as_str(), "target" | "__pycache__") {
                 read_folder(&entry.path(), &format!("{path}/"), files)?;
             }
         } else if kind.is_file() {

@@ -79,7 +79,7 @@ fn what_cannot_be_is_explained() {
     place
         .run("volume create POOL c --kind cache --scm 1G --backing FOLDER/disk")
         .failed(1, &["are free"]);
-    place.run("volume create POOL c --scm 1M --backing FOLDER/disk").failed(1, &["--kind cache"]);
+    place.run("volume create POOL c --scm 1M --backing FOLDER/disk").failed(2, &["--kind cache"]);
     place.run("volume create POOL b --size 1M").good();
     place.run("volume detach POOL b").failed(1, &["is no cache"]);
     place.run(CREATE).good();

@@ -7,6 +7,7 @@ use crate::{Outcome, Place, everbyte};
 
 /// A shell script in a mount namespace of its own, whose mounts end with it however it ends; `None`
 /// where the system does not allow one.
+#[expect(clippy::print_stderr, reason = "a test that is not run says so")]
 fn apart(place: &Place, script: &str) -> Option<Outcome> {
     let mut unshare = std::process::Command::new("unshare");
     unshare.args(["--mount", "--map-root-user", "--propagation", "private"]);
