@@ -59,7 +59,7 @@ impl Connection {
     }
 }
 
-/// See the module's head.
+/// The connections of a server, each with whom it serves and how to end it.
 pub(crate) struct Connections {
     /// Written to when the acceptor has to look up.
     wake: OwnedFd,
