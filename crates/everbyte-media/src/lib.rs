@@ -22,6 +22,7 @@ mod bus;
 mod counters;
 mod cpu;
 mod emulate;
+mod error;
 mod map;
 mod mapped;
 mod medium;
@@ -34,8 +35,9 @@ mod writeback;
 
 pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
+pub use error::OpenError;
 pub use mapped::{Description, Mapped};
 pub use medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
-pub use open::{MediaKind, MediaOptions, OpenError, allocate_file, create_file, remove_created};
+pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created};
 pub use room::check_room;
 pub use units::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset};

@@ -22,11 +22,11 @@ use crate::bus::{self, Registration};
 use crate::counters::{ShardedCounters, lines_touched};
 use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
+use crate::error::OpenError;
 use crate::map::{Mapping, Source, to_usize};
 use crate::medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
 use crate::open::{
-    MediaKind, MediaOptions, OpenError, Probe, allocate_file, check_length, name_of, open_path,
-    probe,
+    MediaKind, MediaOptions, Probe, allocate_file, check_length, name_of, open_path, probe,
 };
 use crate::room::memory_to_spare;
 use crate::send;

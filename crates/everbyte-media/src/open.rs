@@ -13,6 +13,7 @@ use rustix::fs::{SeekFrom, fstatfs, major, minor, seek};
 use rustix::mm::MapFlags;
 
 use crate::emulate::Technology;
+use crate::error::OpenError;
 use crate::map::is_synchronous;
 use crate::medium::Survives;
 use crate::room::{RAMFS_MAGIC, check_room};
@@ -137,91 +138,6 @@ impl std::fmt::Display for MediaKind {
             Self::Private => "private",
             Self::Anonymous => "anonymous",
         })
-    }
-}
-
-/// Why a medium could not be opened, allocated or grown.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The system refused.
-    #[error("cannot {action} {name}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        name: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Directories, sockets and the like.
-    #[error("{name} is neither a file nor a block device nor a DAX device")]
-    NotMappable {
-        /// The file.
-        name: String,
-    },
-    /// The length is 0 or not a multiple of the page size.
-    #[error("{name} has {len} bytes, which is not a positive multiple of {unit}")]
-    BadLength {
-        /// The file.
-        name: String,
-        /// Its length in bytes.
-        len: u64,
-        /// The page size in bytes.
-        unit: u64,
-    },
-    /// More is asked for than is free; nothing was allocated.
-    #[error("{name} needs {needed_mib} MiB more, and {place} has {free_mib} MiB free")]
-    NoRoom {
-        /// The file.
-        name: String,
-        /// What it needs in MiB, rounded up.
-        needed_mib: u64,
-        /// What there is in MiB, rounded down.
-        free_mib: u64,
-        /// What has too little: the file system or memory.
-        place: &'static str,
-    },
-    /// The file system is full.
-    #[error("no space for {len} bytes in {name}: free some or choose a smaller size")]
-    NoSpace {
-        /// The file.
-        name: String,
-        /// The length asked for in bytes.
-        len: u64,
-    },
-    /// The medium cannot grow at all, or not while it is open.
-    #[error("{name} cannot change to {len} bytes: {reason}")]
-    CannotGrow {
-        /// The file.
-        name: String,
-        /// The length asked for in bytes.
-        len: u64,
-        /// Why.
-        reason: String,
-    },
-    /// A private copy of a medium that can only be mapped shared needs more memory than there is.
-    #[error("cannot copy {name}: it holds more than the {bytes_max} bytes of memory to spare")]
-    NoMemory {
-        /// The file.
-        name: String,
-        /// Bytes that may be copied.
-        bytes_max: u64,
-    },
-    /// The process has too many media open.
-    #[error("cannot open {name}: {limit} media are open already")]
-    TooMany {
-        /// The file.
-        name: String,
-        /// The limit.
-        limit: usize,
-    },
-}
-
-impl OpenError {
-    pub(crate) fn io(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self + use<> {
-        let name = name.to_owned();
-        move |source| Self::Io { action, name, source }
     }
 }
 

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use rustix::fs::{FsWord, fstatfs, fstatvfs};
 use rustix::process::geteuid;
 
-use crate::open::OpenError;
+use crate::error::OpenError;
 
 const MIB: u64 = 1 << 20;
 

@@ -3,10 +3,12 @@
 //! Every rule is a pure function from the [`Tree`] to findings, so that its test can plant a
 //! violation in a tree made of strings. What clippy and rustfmt check is not checked again here.
 
+mod circles;
 mod docs;
 mod layers;
 mod layout;
 mod links;
+mod modules;
 mod names;
 mod promises;
 mod sizes;
@@ -45,7 +47,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 8] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
         sizes::check,
         layers::check,
         names::check,
@@ -54,6 +56,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         promises::check,
         layout::check,
         docs::check,
+        circles::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

@@ -1,0 +1,321 @@
+//! Files of a crate form no circles: what two need moves below both.
+//!
+//! A file depends on another if it names something that is defined there by a path that begins with
+//! `crate`, `super`, `self` or a module, in a `use` or anywhere else. Names are followed through
+//! re-exports to where they are defined. That a module uses the modules inside it does not count: it
+//! is the front of what they are together, so they may use what it defines. Tests are left out, and so
+//! is what macros are given.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::modules::Crate;
+use super::{Finding, Tree};
+
+/// Files of one crate that may depend on each other.
+struct Allowed {
+    /// The crate's folder.
+    krate: &'static str,
+    /// Paths below `src/`.
+    files: &'static [&'static str],
+    /// Why that is right, or for how long it stays.
+    #[allow(dead_code, reason = "an argument for readers, which every entry must have")]
+    why: &'static str,
+}
+
+/// Circles that are still there and are to be broken, and those that an argument keeps.
+const ALLOWED: &[Allowed] = &[
+    Allowed {
+        krate: "crates/everbyte-cache",
+        files: &["policies.rs", "settings.rs"],
+        why: "to be broken: settings name the policies, which are made of settings",
+    },
+    Allowed {
+        krate: "crates/everbyte-crash",
+        files: &["boot.rs", "failure.rs", "replay.rs", "trace.rs"],
+        why: "to be broken: a failure tells its trace, and a trace is told by running it again",
+    },
+    Allowed {
+        krate: "crates/everbyte-crash",
+        files: &["line.rs", "tape.rs"],
+        why: "to be broken: a line asks for decisions, a decision names a line",
+    },
+    Allowed {
+        krate: "crates/everbyte-crash",
+        files: &["medium.rs", "memory.rs"],
+        why: "to be broken: memory has the events of the medium",
+    },
+    Allowed {
+        krate: "crates/everbyte-extent",
+        files: &["checksum.rs", "error.rs", "extent.rs"],
+        why: "to be broken: an error names what a checksum is about",
+    },
+    Allowed {
+        krate: "crates/everbyte-policy",
+        files: &["policy/everbyte/ledger.rs", "policy/everbyte/paper.rs"],
+        why: "to be broken: the ledger takes what the paper's policy notes",
+    },
+    Allowed {
+        krate: "crates/everbyte-policy",
+        files: &[
+            "sim/costs.rs",
+            "sim/drain.rs",
+            "sim/outcome.rs",
+            "sim/recorder.rs",
+            "sim/spec.rs",
+        ],
+        why: "to be broken: costs are of counts that the recorder has",
+    },
+    Allowed {
+        krate: "crates/everbyte-policy",
+        files: &[
+            "trace/blkparse.rs",
+            "trace/csv.rs",
+            "trace/detect.rs",
+            "trace/disksim.rs",
+            "trace/error.rs",
+            "trace/fields.rs",
+            "trace/files.rs",
+            "trace/fio.rs",
+            "trace/input.rs",
+            "trace/mobibench.rs",
+            "trace/msr.rs",
+            "trace/oracle_general.rs",
+            "trace/pages.rs",
+            "trace/reader.rs",
+            "trace/spc.rs",
+            "trace/summary.rs",
+            "trace/vscsi.rs",
+        ],
+        why: "to be broken: the reader knows all formats, which know the reader's traits",
+    },
+    Allowed {
+        krate: "crates/everbyte-pool",
+        files: &[
+            "bad.rs",
+            "epoch/checkpoint.rs",
+            "log/scan.rs",
+            "pool/mod.rs",
+            "recover.rs",
+            "volume/mod.rs",
+            "volume/writer.rs",
+        ],
+        why: "to be broken: volumes share what the pool defines",
+    },
+    Allowed {
+        krate: "crates/everbyte-sqlite",
+        files: &["database.rs", "file.rs", "store.rs", "vfs.rs"],
+        why: "to be broken: a file knows its database, which is reached through the file system",
+    },
+    Allowed {
+        krate: "crates/everbyte",
+        files: &["simulation/report.rs", "simulation/results.rs"],
+        why: "to be broken: results make the report, which shows results",
+    },
+];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    check_with(tree, ALLOWED)
+}
+
+fn check_with(tree: &Tree, allowed: &[Allowed]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut met = BTreeSet::new();
+    for krate in Crate::all(tree) {
+        let graph = dependencies(&krate);
+        for circle in circles(&graph) {
+            let fits = |entry: &Allowed| {
+                entry.krate == krate.folder
+                    && circle.iter().all(|file| entry.files.contains(&file.as_str()))
+            };
+            if let Some(at) = allowed.iter().position(fits) {
+                met.insert(at);
+                continue;
+            }
+            let first = circle.first().map_or("", String::as_str);
+            let what = format!(
+                "the files {} depend on each other, as in {}: move what they share below them",
+                circle.iter().cloned().collect::<Vec<_>>().join(", "),
+                way_round(&graph, first).join(" -> ")
+            );
+            findings.push(Finding::new(format!("{}/src/{first}", krate.folder), 0, what));
+        }
+    }
+    for (_, entry) in allowed.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
+        let what = format!(
+            "{}: {} are in no circle any more: take them off the list",
+            entry.krate,
+            entry.files.join(", ")
+        );
+        findings.push(Finding::new("xtask/src/tidy/circles.rs", 0, what));
+    }
+    findings
+}
+
+/// Which files each file depends on.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+fn dependencies(krate: &Crate) -> Graph {
+    let mut graph = Graph::new();
+    for module in krate.modules() {
+        let uses = module.paths.iter().filter_map(|path| krate.defined_in(path));
+        let outside = uses.filter(|used| !used.place.starts_with(&module.place));
+        let others = outside.filter(|used| used.file != module.file).map(|used| used.file.clone());
+        graph.entry(module.file.clone()).or_default().extend(others);
+    }
+    graph
+}
+
+/// The sets of files, larger than one, in which each depends on each.
+fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        graph.keys().map(|file| (file, reachable(graph, file))).collect();
+    let mut found: Vec<BTreeSet<String>> = Vec::new();
+    for file in graph.keys() {
+        if found.iter().any(|circle| circle.contains(file)) {
+            continue;
+        }
+        let returns = |other: &&String| reached.get(other).is_some_and(|back| back.contains(file));
+        let circle: BTreeSet<String> = reached[file].iter().filter(returns).cloned().collect();
+        if circle.len() > 1 {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+/// The files that `from` depends on, itself included if that leads back.
+fn reachable(graph: &Graph, from: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut left = vec![from];
+    while let Some(file) = left.pop() {
+        for next in graph.get(file).into_iter().flatten() {
+            if reached.insert(next.clone()) {
+                left.push(next);
+            }
+        }
+    }
+    reached
+}
+
+/// A shortest way from `from` back to itself.
+fn way_round(graph: &Graph, from: &str) -> Vec<String> {
+    let mut ways = vec![vec![from.to_owned()]];
+    let mut seen = BTreeSet::new();
+    for _ in 0..graph.len() {
+        let mut longer = Vec::new();
+        for way in &ways {
+            let last = way.last().map_or(from, String::as_str);
+            for next in graph.get(last).into_iter().flatten() {
+                let with_next = || way.iter().chain([next]).cloned().collect::<Vec<_>>();
+                if next == from {
+                    return with_next();
+                }
+                if seen.insert(next.clone()) {
+                    longer.push(with_next());
+                }
+            }
+        }
+        ways = longer;
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)], allowed: &[Allowed]) -> Vec<String> {
+        let files: Vec<(String, &str)> =
+            files.iter().map(|(path, text)| (format!("crates/a/src/{path}"), *text)).collect();
+        let mut planted = vec![("crates/a/Cargo.toml", "")];
+        planted.extend(files.iter().map(|(path, text)| (path.as_str(), *text)));
+        check_with(&Tree::planted(&planted), allowed).iter().map(ToString::to_string).collect()
+    }
+
+    const ROOT: (&str, &str) = ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\npub use b::B;");
+
+    #[test]
+    fn a_circle_of_three_is_found_however_it_is_written() {
+        for use_a in [
+            "use crate::a::A;",
+            "use super::a::A as Other;",
+            "fn f(_: crate::a::A) {}",
+            "use crate::A;",
+            "use crate::{a::{A, X}};",
+            "mod inner { use super::super::a::A; }",
+            "use crate::a::*;",
+            "impl crate::a::A for u8 {}",
+        ] {
+            let files = [
+                ROOT,
+                ("a.rs", "use crate::B;\npub struct A;"),
+                ("b.rs", "use super::c::C; pub struct B;"),
+                ("c.rs", use_a),
+            ];
+            let found = found(&files, &[]);
+            assert_eq!(found.len(), 1, "{use_a}: {found:?}");
+            assert!(found[0].contains("a.rs -> b.rs -> c.rs -> a.rs"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_leads_down_only_is_no_circle() {
+        let files = [
+            ROOT,
+            ("a.rs", "use crate::B; use std::fmt;\npub struct A;"),
+            ("b.rs", "use crate::c; pub struct B;"),
+            ("c.rs", "pub struct C;"),
+        ];
+        assert_eq!(found(&files, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_module_and_those_inside_it_may_use_each_other() {
+        let root = ("lib.rs", "mod a;\nuse a::A;\npub struct Own(A);");
+        let inner = ("a/b.rs", "use super::A;\npub struct B;");
+        let module = ("a/mod.rs", "mod b;\nuse b::B;\nuse crate::Own;\npub struct A(B, Own);");
+        assert_eq!(found(&[root, module, inner], &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_circle_through_a_module_and_one_inside_it_is_found() {
+        let files = [
+            ("lib.rs", "mod a;\nmod c;"),
+            ("a/mod.rs", "mod b;\npub struct A;\nuse crate::c::C;"),
+            ("a/b.rs", "use super::A;\npub struct B;"),
+            ("c.rs", "use crate::a::b::B;\npub struct C;"),
+        ];
+        let found = found(&files, &[]);
+        assert!(found.len() == 1 && found[0].contains("a/b.rs, a/mod.rs, c.rs"), "{found:?}");
+    }
+
+    #[test]
+    fn tests_may_use_what_they_like() {
+        let back = "#[cfg(test)]\nmod tests { use crate::a::A; }\n#[cfg(test)]\nuse crate::a::A;";
+        let files =
+            [ROOT, ("a.rs", "use crate::b::B;\npub struct A;"), ("b.rs", back), ("c.rs", "")];
+        assert_eq!(found(&files, &[]), Vec::<String>::new());
+        let root = ("lib.rs", "mod a;\n#[cfg(test)]\nmod reference;");
+        let files = [
+            root,
+            ("a.rs", "use crate::reference::R; pub struct A;"),
+            ("reference.rs", "use crate::a::A;"),
+        ];
+        assert_eq!(found(&files, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_circle_may_be_allowed_as_long_as_it_is_there() {
+        let allowed = [Allowed { krate: "crates/a", files: &["a.rs", "b.rs"], why: "a test" }];
+        let files = [
+            ROOT,
+            ("a.rs", "use crate::b::B;\npub struct A;"),
+            ("b.rs", "use crate::a::A;"),
+            ("c.rs", ""),
+        ];
+        assert_eq!(found(&files, &allowed), Vec::<String>::new());
+        let files = [ROOT, ("a.rs", "use crate::b::B;\npub struct A;"), ("b.rs", ""), ("c.rs", "")];
+        let found = found(&files, &allowed);
+        assert!(found.len() == 1 && found[0].contains("in no circle any more"), "{found:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The modules of a crate, as its files declare them, and where a name is defined.
+//!
+//! Invariants: modules that are compiled for tests only are not there; neither is what tests in
+//! other modules name. Macros are not looked into.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::Visit;
+use syn::{Attribute, Item, UseTree};
+
+use super::Tree;
+
+/// Re-exports are followed this far.
+const STEPS_MAX: usize = 16;
+
+/// A crate's modules.
+pub(super) struct Crate {
+    /// Its folder, from the root of the tree.
+    pub(super) folder: String,
+    modules: BTreeMap<Vec<String>, Module>,
+}
+
+/// A module.
+#[derive(Default)]
+pub(super) struct Module {
+    /// Its file, from `src/` on.
+    pub(super) file: String,
+    /// Names of the modules that it lies in, and its own; nothing for the crate's root.
+    pub(super) place: Vec<String>,
+    /// Absolute paths of what it names, without the `crate`.
+    pub(super) paths: BTreeSet<Vec<String>>,
+    /// What names in it stand for that `use` has put there.
+    names: BTreeMap<String, Vec<String>>,
+    /// Modules of which it has all names.
+    globs: Vec<Vec<String>>,
+    /// Names of what it defines.
+    defined: BTreeSet<String>,
+}
+
+impl Crate {
+    /// Every crate of the tree.
+    pub(super) fn all(tree: &Tree) -> Vec<Self> {
+        let manifests =
+            tree.files().iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml"));
+        manifests.map(|folder| Self::read(tree, folder)).collect()
+    }
+
+    fn read(tree: &Tree, folder: &str) -> Self {
+        let mut krate = Self { folder: folder.to_owned(), modules: BTreeMap::new() };
+        for root in ["lib.rs", "main.rs"] {
+            if tree.get(&format!("{folder}/src/{root}")).is_some() {
+                krate.read_file(tree, root, "", &[]);
+                break;
+            }
+        }
+        krate
+    }
+
+    /// Reads the module `place` in `file`, whose own modules lie in `below`.
+    fn read_file(&mut self, tree: &Tree, file: &str, below: &str, place: &[String]) {
+        let path = format!("{}/src/{file}", self.folder);
+        let Some(parsed) = tree.get(&path).and_then(|file| syn::parse_file(&file.text).ok()) else {
+            return; // the rule on sizes reports what is no Rust
+        };
+        self.add(tree, &parsed.items, file, below, place);
+    }
+
+    fn add(&mut self, tree: &Tree, items: &[Item], file: &str, below: &str, place: &[String]) {
+        let items = || items.iter().filter(|item| !is_test(attributes(item)));
+        let inner = || {
+            items().filter_map(|item| if let Item::Mod(inner) = item { Some(inner) } else { None })
+        };
+        let mut reader = Reader {
+            module: Module { file: file.to_owned(), place: place.to_vec(), ..Module::default() },
+            modules: inner().map(|module| module.ident.to_string()).collect(),
+        };
+        for item in items() {
+            if !matches!(item, Item::Mod(_)) {
+                reader.visit_item(item);
+            }
+            reader.module.defined.extend(name(item));
+        }
+        self.modules.insert(place.to_vec(), reader.module);
+        for module in inner() {
+            let name = module.ident.to_string();
+            let inside: Vec<String> = place.iter().cloned().chain([name.clone()]).collect();
+            let folder = format!("{below}{name}/");
+            if let Some((_, items)) = &module.content {
+                self.add(tree, items, file, &folder, &inside);
+                continue;
+            }
+            for file in [format!("{below}{name}.rs"), format!("{folder}mod.rs")] {
+                self.read_file(tree, &file, &folder, &inside);
+            }
+        }
+    }
+
+    /// The modules.
+    pub(super) fn modules(&self) -> impl Iterator<Item = &Module> {
+        self.modules.values()
+    }
+
+    /// The module that defines what `path` stands for.
+    pub(super) fn defined_in(&self, path: &[String]) -> Option<&Module> {
+        self.resolve(path, STEPS_MAX)
+    }
+
+    fn resolve(&self, path: &[String], steps: usize) -> Option<&Module> {
+        let steps = steps.checked_sub(1)?;
+        let depth =
+            (0..=path.len()).rev().find(|depth| self.modules.contains_key(&path[..*depth]))?;
+        let module = &self.modules[&path[..depth]];
+        let Some(name) = path.get(depth) else { return Some(module) };
+        if module.defined.contains(name) {
+            return Some(module);
+        }
+        if let Some(target) = module.names.get(name) {
+            let target: Vec<String> = target.iter().chain(&path[depth + 1..]).cloned().collect();
+            return self.resolve(&target, steps);
+        }
+        let through = |glob: &Vec<String>| {
+            let target: Vec<String> = glob.iter().chain(&path[depth..]).cloned().collect();
+            self.resolve(&target, steps).filter(|found| found.defined.contains(name))
+        };
+        // A name that nothing here explains was made by a macro, or comes from another crate.
+        module.globs.iter().find_map(through).or(Some(module))
+    }
+}
+
+/// Reads one module's items.
+struct Reader {
+    module: Module,
+    /// Names of the modules in it.
+    modules: BTreeSet<String>,
+}
+
+impl Reader {
+    /// The absolute path for one that begins with `crate`, `self` or `super`.
+    fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
+        let mut place = match path.first()?.as_str() {
+            "crate" => Vec::new(),
+            "self" | "super" => self.module.place.clone(),
+            _ => return None,
+        };
+        let mut rest = path;
+        while let Some((first, others)) = rest.split_first() {
+            match first.as_str() {
+                "super" => drop(place.pop()?),
+                "crate" | "self" => {}
+                _ => break,
+            }
+            rest = others;
+        }
+        place.extend(rest.iter().cloned());
+        Some(place)
+    }
+
+    /// Takes a `use`; `before` is the path up to `tree`.
+    fn take_use(&mut self, tree: &UseTree, before: &mut Vec<String>) {
+        match tree {
+            UseTree::Path(path) => {
+                before.push(path.ident.to_string());
+                self.take_use(&path.tree, before);
+                before.pop();
+            }
+            UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.take_use(tree, before);
+                }
+            }
+            UseTree::Glob(_) => {
+                if let Some(path) = self.used(before) {
+                    self.module.paths.insert(path.clone());
+                    self.module.globs.push(path);
+                }
+            }
+            UseTree::Name(name) => self.bind(&name.ident, &name.ident, before),
+            UseTree::Rename(rename) => self.bind(&rename.ident, &rename.rename, before),
+        }
+    }
+
+    fn bind(&mut self, ident: &syn::Ident, called: &syn::Ident, before: &[String]) {
+        let mut path = before.to_vec();
+        let mut called = called.to_string();
+        if ident == "self" {
+            called =
+                if called == "self" { before.last().cloned().unwrap_or_default() } else { called };
+        } else {
+            path.push(ident.to_string());
+        }
+        if let Some(path) = self.used(&path) {
+            self.module.paths.insert(path.clone());
+            self.module.names.insert(called, path);
+        }
+    }
+
+    /// The absolute path of what lies in this crate: the path begins with `crate`, `self`, `super`
+    /// or a module here.
+    fn used(&self, path: &[String]) -> Option<Vec<String>> {
+        let is_here = path.first().is_some_and(|first| self.modules.contains(first));
+        let below = || self.module.place.iter().chain(path).cloned().collect();
+        self.absolute(path).or_else(|| is_here.then(below))
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !is_test(attributes(item)) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if item.leading_colon.is_none() {
+            self.take_use(&item.tree, &mut Vec::new());
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        self.module.paths.extend(self.used(&segments).filter(|_| segments.len() > 1));
+        syn::visit::visit_path(self, path);
+    }
+
+    /// Who may see something is no use of it.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn name(item: &Item) -> Option<String> {
+    let ident = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Macro(item) => item.ident.as_ref()?,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}
+
+/// Whether attributes say that something is compiled for tests only.
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
+        let mut found = false;
+        // What cannot be read this way (`feature = "x"`, `any(..)`) is no plain test.
+        let _what_can_be_read = attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("test") {
+                found = true;
+            } else if meta.path.is_ident("all") {
+                meta.parse_nested_meta(|inner| {
+                    found |= inner.path.is_ident("test");
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        });
+        found
+    })
+}
