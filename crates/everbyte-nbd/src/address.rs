@@ -1,7 +1,7 @@
 //! Where servers listen and clients connect: `unix:PATH`, `tcp:HOST:PORT`, and NBD URIs.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -56,12 +56,14 @@ pub enum AddressError {
     },
     /// Not an NBD URI that can be used here.
     #[error(
-        "{text:?} is no NBD URI: use nbd://HOST[:PORT]/EXPORT or \
-             nbd+unix:///EXPORT?socket=PATH"
+        "{text:?} is no NBD URI that can be used: {reason}; use nbd://HOST[:PORT]/EXPORT or \
+         nbd+unix:///EXPORT?socket=PATH"
     )]
     Uri {
         /// What was given.
         text: String,
+        /// What is wrong with it.
+        reason: String,
     },
 }
 
@@ -72,13 +74,16 @@ impl FromStr for Address {
     /// An IPv6 host stands in brackets. A host name is resolved at once.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return unix(path.into(), text);
+            return unix_path(path.into(), text).map(Self::Unix);
         }
         let Some(rest) = text.strip_prefix("tcp:") else {
             return Err(AddressError::Form { text: text.to_owned() });
         };
         let (host, port) = rest.rsplit_once(':').unwrap_or(("", rest));
-        tcp(host, port, text)
+        let port = parse_port(port, text)?;
+        let place = Place::Host { host: host.to_owned(), port };
+        let unresolved = || no_address(text, host, NO_ADDRESS);
+        place.addresses()?.into_iter().next().ok_or_else(unresolved)
     }
 }
 
@@ -105,61 +110,160 @@ impl Address {
         }
     }
 
-    /// Reads an NBD URI: the address and the name of the export, which may be empty.
+    /// Reads an NBD URI: the address and the name of the export, which may be empty. Of a host
+    /// with several addresses, the first.
     ///
     /// # Errors
     /// If it is none, if its scheme needs TLS, or if its host cannot be resolved.
     pub fn from_uri(text: &str) -> Result<(Self, String), AddressError> {
-        let wrong = || AddressError::Uri { text: text.to_owned() };
-        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
-        let export = decode(export).and_then(|b| String::from_utf8(b).ok()).ok_or_else(wrong)?;
-        let address = match scheme {
-            "nbd" => {
-                let (host, port) = match authority.rsplit_once(':') {
-                    Some((host, port)) if !port.ends_with(']') => (host, port.to_owned()),
-                    _ => (authority, DEFAULT_PORT.to_string()),
-                };
-                tcp(host, &port, text)?
-            }
-            "nbd+unix" if authority.is_empty() => {
-                let path = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
-                let path = path.and_then(decode).ok_or_else(wrong)?;
-                unix(std::os::unix::ffi::OsStringExt::from_vec(path), text)?
-            }
-            _ => return Err(wrong()),
-        };
-        Ok((address, export))
+        let (place, export) = Place::from_uri(text)?;
+        let unresolved = || no_address(text, &place.to_string(), NO_ADDRESS);
+        let first = place.addresses()?.into_iter().next().ok_or_else(unresolved)?;
+        Ok((first, export))
     }
 }
 
-fn unix(path: std::ffi::OsString, text: &str) -> Result<Address, AddressError> {
+const NO_ADDRESS: &str = "it has no address";
+
+/// Whether a text begins as the URIs of NBD do, those that cannot be used here included.
+#[must_use]
+pub fn is_uri(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(scheme, _)| {
+        matches!(scheme, "nbd" | "nbds" | "nbd+unix" | "nbds+unix" | "nbd+vsock" | "nbds+vsock")
+    })
+}
+
+/// Where a URI points: a socket's file, or a host whose addresses may change with time.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Unix(PathBuf),
+    Host { host: String, port: u16 },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Host { host, port } => write!(f, "tcp:{host}:{port}"),
+        }
+    }
+}
+
+impl Place {
+    /// Reads an NBD URI, without asking anybody for addresses.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn from_uri(text: &str) -> Result<(Self, String), AddressError> {
+        let wrong = |reason: &str| AddressError::Uri { text: text.into(), reason: reason.into() };
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(wrong(&why_no_uri(text)));
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
+        let export = decode(export).and_then(|bytes| String::from_utf8(bytes).ok());
+        let export =
+            export.ok_or_else(|| wrong("the export's name is not percent-encoded UTF-8"))?;
+        let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
+        let place = match (scheme, socket) {
+            ("nbd", None) => host_and_port(authority, text)?,
+            ("nbd", Some(_)) => return Err(wrong("only nbd+unix has a socket")),
+            ("nbd+unix", _) if !authority.is_empty() => {
+                let reason = format!(
+                    "{authority:?} stands where a host does, and a Unix socket has none (three \
+                     slashes)"
+                );
+                return Err(wrong(&reason));
+            }
+            ("nbd+unix", None) => return Err(wrong("it does not say which socket")),
+            ("nbd+unix", Some(socket)) => {
+                let path = decode(socket)
+                    .ok_or_else(|| wrong("the socket's path is not percent-encoded"))?;
+                unix_path(std::os::unix::ffi::OsStringExt::from_vec(path), text).map(Self::Unix)?
+            }
+            ("nbds" | "nbds+unix", _) => return Err(wrong("TLS is not supported")),
+            _ => return Err(wrong(&format!("scheme {scheme:?} is not supported"))),
+        };
+        Ok((place, export))
+    }
+
+    /// The addresses, if nobody need be asked for them.
+    pub(crate) fn known_addresses(&self) -> Option<Vec<Address>> {
+        let (host, port) = match self {
+            Self::Unix(path) => return Some(vec![Address::Unix(path.clone())]),
+            Self::Host { host, port } => (host, *port),
+        };
+        if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
+            let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+            return Some(loopback.map(|ip| Address::Tcp((ip, port).into())).into());
+        }
+        let ip: IpAddr = without_brackets(host).parse().ok()?;
+        Some(vec![Address::Tcp((ip, port).into())])
+    }
+
+    /// All addresses, in the order in which they are to be tried. May ask the system's resolver,
+    /// which takes its time.
+    ///
+    /// # Errors
+    /// If a host has none.
+    pub(crate) fn addresses(&self) -> Result<Vec<Address>, AddressError> {
+        if let Some(addresses) = self.known_addresses() {
+            return Ok(addresses);
+        }
+        let Self::Host { host, port } = self else { return Ok(Vec::new()) };
+        let unresolved = |reason: &str| no_address(&self.to_string(), host, reason);
+        let found = (without_brackets(host), *port).to_socket_addrs();
+        let found: Vec<_> =
+            found.map_err(|error| unresolved(&error.to_string()))?.map(Address::Tcp).collect();
+        if found.is_empty() { Err(unresolved(NO_ADDRESS)) } else { Ok(found) }
+    }
+}
+
+fn no_address(text: &str, host: &str, reason: &str) -> AddressError {
+    AddressError::Host { text: text.to_owned(), host: host.to_owned(), reason: reason.to_owned() }
+}
+
+/// What is wrong with a text that has no `://`.
+fn why_no_uri(text: &str) -> String {
+    match text.split_once(':') {
+        Some(("nbd+unix", path)) if !path.is_empty() => {
+            let path = path.trim_start_matches('/');
+            format!("a socket's path is given as nbd+unix:///EXPORT?socket=/{path}")
+        }
+        Some((scheme, _)) if is_uri(text) => format!("{scheme}: is followed by two slashes"),
+        _ => "it begins with none of nbd:// and nbd+unix://".to_owned(),
+    }
+}
+
+fn host_and_port(authority: &str, text: &str) -> Result<Place, AddressError> {
+    let wrong = |reason: &str| AddressError::Uri { text: text.into(), reason: reason.into() };
+    if authority.contains('@') {
+        return Err(wrong("there are no user names in NBD"));
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, parse_port(port, text)?),
+        _ => (authority, DEFAULT_PORT),
+    };
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(wrong("an IPv6 address stands in brackets"));
+    }
+    Ok(Place::Host { host: host.to_owned(), port })
+}
+
+fn unix_path(path: std::ffi::OsString, text: &str) -> Result<PathBuf, AddressError> {
     if path.is_empty() || path.len() > UNIX_PATH_MAX || path.as_encoded_bytes().contains(&0) {
         return Err(AddressError::Path { text: text.to_owned() });
     }
-    Ok(Address::Unix(path.into()))
+    Ok(path.into())
 }
 
-fn tcp(host: &str, port: &str, text: &str) -> Result<Address, AddressError> {
-    let Ok(number) = port.parse() else {
-        return Err(AddressError::Port { text: text.to_owned(), port: port.to_owned() });
-    };
-    if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
-        return Ok(Address::Tcp((Ipv4Addr::LOCALHOST, number).into()));
-    }
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok(Address::Tcp((ip, number).into()));
-    }
-    let unresolved = |reason: String| AddressError::Host {
-        text: text.to_owned(),
-        host: host.to_owned(),
-        reason,
-    };
-    let mut found = (bare, number).to_socket_addrs().map_err(|e| unresolved(e.to_string()))?;
-    let first = found.next().ok_or_else(|| unresolved("it has no address".to_owned()))?;
-    Ok(Address::Tcp(first))
+fn parse_port(port: &str, text: &str) -> Result<u16, AddressError> {
+    let wrong = |_| AddressError::Port { text: text.to_owned(), port: port.to_owned() };
+    port.parse().map_err(wrong)
+}
+
+fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host)
 }
 
 /// Percent-encodes all but letters, digits and `plain`.
@@ -239,5 +343,37 @@ mod tests {
         }
         assert!(Address::from_uri("nbd://127.0.0.1/%zz").is_err());
         assert!(Address::from_uri("nbd://127.0.0.1/%f").is_err());
+    }
+
+    #[test]
+    fn wrong_uris_are_told_what_is_wrong_and_what_a_right_one_looks_like() {
+        for (uri, words) in [
+            ("nbd+unix:/run/s", "as nbd+unix:///EXPORT?socket=/run/s"),
+            ("nbd+unix:///x", "does not say which socket"),
+            ("nbd+unix://run/s", "\"run\" stands where a host does"),
+            ("nbd+unix://h/?socket=/x", "a Unix socket has none"),
+            ("nbd:h/x", "followed by two slashes"),
+            ("nbds://h/x", "TLS is not supported"),
+            ("nbd+vsock://1/x", "\"nbd+vsock\" is not supported"),
+            ("nbd:///x?socket=/s", "only nbd+unix has a socket"),
+            ("nbd://u:p@h/x", "no user names"),
+            ("nbd://::1/x", "stands in brackets"),
+            ("nbd://h/%zz", "percent-encoded"),
+            ("/run/s", "begins with none of"),
+        ] {
+            let error = Address::from_uri(uri).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+            assert!(error.contains("use nbd://HOST[:PORT]/EXPORT or nbd+unix:///"), "{error}");
+            assert_eq!(is_uri(uri), uri.starts_with("nbd"), "{uri}");
+        }
+        let error = Address::from_uri("nbd://h:x/").unwrap_err().to_string();
+        assert!(error.contains("\"x\" is no port"), "{error}");
+    }
+
+    #[test]
+    fn a_host_has_all_its_addresses() {
+        let (place, _) = Place::from_uri("nbd://localhost:7/x").unwrap();
+        let all: Vec<_> = place.addresses().unwrap().iter().map(Address::to_string).collect();
+        assert_eq!(all, ["tcp:127.0.0.1:7", "tcp:[::1]:7"]);
     }
 }

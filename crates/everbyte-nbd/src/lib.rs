@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod blocks;
+mod cancel;
 mod client;
 mod connections;
 mod counters;
@@ -26,8 +28,9 @@ mod transmission;
 mod unflushed;
 mod wire;
 
-pub use address::{Address, AddressError};
-pub use client::{Client, ClientError, Cookie, Reply};
+pub use address::{Address, AddressError, is_uri};
+pub use cancel::Cancel;
+pub use client::{Client, ClientError, ClientOptions, Cookie, Reply};
 pub use connections::Disconnected;
 pub use counters::{ConnectionInfo, ServerStats};
 pub use exports::{Durability, Export, ExportInfo, Exports, OpenError};

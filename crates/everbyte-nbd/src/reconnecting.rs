@@ -4,7 +4,7 @@
 //! right as long as nobody else writes to the export:
 //! - A read changes nothing. A write, a trim or a zeroing that may have been done leaves the same
 //!   bytes when it is done again, and nothing else was sent in between: there is one request under
-//!   way at a time, and the lock around the link is held until it is answered.
+//!   way at a time, and the lock around the client is held until it is answered.
 //! - It must not be done a third time, by a server that still has the first copy and comes to it
 //!   later, over newer bytes. The old socket is closed before a new one is opened, and a TCP
 //!   connection is reset so that the kernel sends nothing more of it. What remains is a server that
@@ -12,20 +12,29 @@
 //! - A flush covers writes that were answered on the *old* connection, and a server that died has
 //!   lost what it had not flushed. To send only the flush again would promise what is gone, and to
 //!   fail it would not be enough: the answered bytes must be read back, too, whether anybody
-//!   flushes or not. So the link keeps what was answered since the last flush, bounded in bytes,
+//!   flushes or not. So it keeps what was answered since the last flush, bounded in bytes,
 //!   and gives it to the server again before anything else is done on a new connection. The same
-//!   is done after a flush that failed, because a server's system may have dropped what it could
-//!   not write and call the next flush a success.
+//!   is done after a flush that failed, and after a request with FUA that failed, which is a write
+//!   and a flush to many servers, because a server's system may have dropped what it could not
+//!   write and call the next flush a success.
+//! - What a server refuses to take again (its disk has a bad place, or is full) is kept, and tried
+//!   again by every flush and by every request that must see it. Those fail until it is taken, and
+//!   no others do.
 //!
-//! Invariants: nothing but `unflushed` is sent while the server is behind; a connection to an export
-//! of another size or kind is closed before a byte goes there. Knows nothing of devices' contracts.
+//! Invariants: nothing but `unflushed` is sent while the server needs a replay; a connection to an
+//! export of another size or kind is closed before a byte goes there. Knows nothing of devices'
+//! contracts.
 
 use std::time::{Duration, Instant};
 
-use crate::address::Address;
-use crate::client::{Client, ClientError};
+use everbyte_device::{Fua, Hole};
+
+use crate::address::{Address, Place};
+use crate::blocks::Span;
+use crate::client::{Client, ClientError, ClientOptions, resolve};
 use crate::protocol::{errno, transmission_flag};
 use crate::unflushed::{Content, Unflushed};
+use crate::wire::nap;
 
 /// Rest before the second attempt to connect; doubled after each one, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -34,8 +43,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Zeroes are written in pieces of so many bytes where the server cannot zero.
 pub(crate) const ZEROES_LEN: usize = 1 << 20;
 
-/// Splits are at multiples of this, so that no block is torn between two requests.
-pub(crate) const BLOCK_BYTES: u64 = 4096;
+/// Splits are at multiples of this, so that no block is torn between two requests, unless the
+/// server takes only smaller requests or larger blocks.
+const BLOCK_BYTES: u64 = 4096;
 
 /// Longest request without payload, in bytes.
 pub(crate) const RANGE_MAX: u64 = 1 << 30;
@@ -43,11 +53,42 @@ pub(crate) const RANGE_MAX: u64 = 1 << 30;
 /// Where an export is, and how long to look for it when it is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub(crate) address: Address,
-    pub(crate) export: String,
-    pub(crate) timeout: Duration,
-    /// Bytes that may be unflushed before the link flushes by itself.
-    pub(crate) unflushed_max: usize,
+    place: Place,
+    /// Where the place was found last.
+    addresses: Vec<Address>,
+    export: String,
+    options: ClientOptions,
+    timeout: Duration,
+    /// Bytes that may be unflushed before the client flushes by itself.
+    unflushed_max: usize,
+}
+
+impl Target {
+    /// The export that an NBD URI names.
+    ///
+    /// # Errors
+    /// The URI is wrong, or its host has no address.
+    pub(crate) fn new(
+        uri: &str,
+        options: ClientOptions,
+        timeout: Duration,
+        unflushed_max: usize,
+    ) -> Result<Self, ClientError> {
+        let (place, export) = Place::from_uri(uri)?;
+        let addresses = resolve(&place, &options)?;
+        Ok(Self { place, addresses, export, options, timeout, unflushed_max })
+    }
+
+    /// Connects to it. Its host may have moved; a resolver that fails is no reason not to try.
+    ///
+    /// # Errors
+    /// Those of [`Client::connect_uri_with`].
+    pub(crate) fn connect(&mut self, again: bool) -> Result<Client, ClientError> {
+        if again && let Ok(addresses) = resolve(&self.place, &self.options) {
+            self.addresses = addresses;
+        }
+        Client::connect_any(&self.addresses, &self.export, &self.options)
+    }
 }
 
 /// What the server of a connection can do.
@@ -59,12 +100,18 @@ pub(crate) struct Able {
     pub(crate) zero_fast: bool,
     pub(crate) cache: bool,
     pub(crate) status: bool,
-    /// Most bytes of a read or a write, whole blocks.
+    /// Most bytes of a read or a write, whole units.
     pub(crate) payload_max: u64,
+    /// Requests are split at multiples of so many bytes.
+    pub(crate) unit: u64,
 }
 
 impl Able {
     fn of(client: &Client) -> Self {
+        let payload_max = u64::from(client.payload_bytes_max());
+        let minimum = u64::from(client.block_bytes().0);
+        let block = minimum.max(BLOCK_BYTES);
+        let unit = if payload_max < block { minimum } else { block };
         Self {
             flush: client.can_flush(),
             fua: client.can(transmission_flag::SEND_FUA),
@@ -72,8 +119,9 @@ impl Able {
             zero_fast: client.can(transmission_flag::SEND_FAST_ZERO),
             cache: client.can(transmission_flag::SEND_CACHE),
             status: client.can_block_status(),
-            payload_max: u64::from(client.payload_bytes_max()).max(BLOCK_BYTES) / BLOCK_BYTES
-                * BLOCK_BYTES,
+            // A server may say less than its own smallest request.
+            payload_max: (payload_max / unit * unit).max(unit),
+            unit,
         }
     }
 }
@@ -128,6 +176,8 @@ pub(crate) struct ReconnectingClient {
     unflushed: Unflushed,
     /// Whether the server may have lost what is unflushed.
     needs_replay: bool,
+    /// The server's last words about what it refused to take again: the error and its message.
+    refusal: (u32, String),
     outage: Option<Outage>,
 }
 
@@ -140,6 +190,7 @@ impl ReconnectingClient {
             target,
             unflushed: Unflushed::default(),
             needs_replay: false,
+            refusal: (errno::IO, String::new()),
             outage: None,
         }
     }
@@ -160,14 +211,27 @@ impl ReconnectingClient {
     /// Makes one request, on a new connection if the old one breaks before it is answered.
     ///
     /// # Errors
-    /// The server's; `Broken` if there is no connection within the time; `OtherExport`.
+    /// The server's; `Broken` if there is no connection within the time; `OtherExport`;
+    /// `Cancelled`.
     pub(crate) fn request<T>(
         &mut self,
+        request: impl FnMut(&mut Client, &Able) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.request_seeing(Span::new(0, 0), request)
+    }
+
+    /// The same for a request that must see what a range was made to hold.
+    ///
+    /// # Errors
+    /// As `request`, and the server's for what of the range it has refused to take again.
+    pub(crate) fn request_seeing<T>(
+        &mut self,
+        seen: Span,
         mut request: impl FnMut(&mut Client, &Able) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         loop {
             self.connect()?;
-            if self.needs_replay && !self.replay()? {
+            if (self.needs_replay && !self.replay()?) || !self.give_refused(seen)? {
                 continue;
             }
             let done = self.attempt(&mut request);
@@ -197,11 +261,16 @@ impl ReconnectingClient {
     }
 
     /// The server answered that a range has this content.
-    pub(crate) fn answered(&mut self, offset: u64, len: u64, durable: bool, content: Content) {
-        if durable {
-            self.unflushed.cut(offset, len);
+    pub(crate) fn answered(
+        &mut self,
+        (at, len): (u64, u32),
+        is_durable: bool,
+        content: impl FnOnce() -> Content,
+    ) {
+        if is_durable {
+            self.unflushed.cut(at, len.into());
         } else if self.keeps_unflushed() {
-            self.unflushed.put(offset, content);
+            self.unflushed.put(at, content());
         }
     }
 
@@ -209,6 +278,20 @@ impl ReconnectingClient {
     /// there are no flushes after which it could go.
     pub(crate) fn keeps_unflushed(&self) -> bool {
         self.target.is_some() && self.able.flush
+    }
+
+    /// A request failed that was to be durable when answered. To many servers that is a write and
+    /// a flush, and then nobody knows what became of what was answered before.
+    pub(crate) fn durable_failed(&mut self, error: &ClientError) {
+        // These say that nothing was tried.
+        let is_refused = matches!(
+            error,
+            ClientError::Request {
+                errno: errno::PERM | errno::INVAL | errno::NOTSUP | errno::OVERFLOW,
+                ..
+            }
+        );
+        self.needs_replay |= !is_refused && self.keeps_unflushed();
     }
 
     /// Makes room for `len` bytes that will be unflushed.
@@ -219,24 +302,46 @@ impl ReconnectingClient {
         let max = self.target.as_ref().map_or(usize::MAX, |target| target.unflushed_max);
         let cost = self.unflushed.cost();
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        if cost > 0 && self.keeps_unflushed() && cost.saturating_add(len) > max {
-            self.flush()?;
+        if cost == 0 || !self.keeps_unflushed() || cost.saturating_add(len) <= max {
+            return Ok(());
         }
-        Ok(())
+        if self.unflushed.given_cost() > 0 {
+            self.flush_given()?;
+        }
+        // What was refused does not stand in the way of the rest, up to a bound.
+        if self.unflushed.cost() > max { Err(self.refused()) } else { Ok(()) }
     }
 
     /// Makes all that was answered durable.
     ///
     /// # Errors
-    /// As `request`.
+    /// As `request`; also if the server does not take all of it.
     pub(crate) fn flush(&mut self) -> Result<(), ClientError> {
+        if self.unflushed.has_refused() {
+            let everything = Span { start: 0, end: u64::MAX };
+            match self.request_seeing(everything, |_, _| Ok(())) {
+                Ok(()) | Err(ClientError::Request { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.flush_given()?;
+        if self.unflushed.has_refused() { Err(self.refused()) } else { Ok(()) }
+    }
+
+    /// Makes durable what the server has.
+    fn flush_given(&mut self) -> Result<(), ClientError> {
         let flushed = self.request(|client, _| client.flush());
         match flushed {
-            Ok(()) => self.unflushed.clear(),
+            Ok(()) => self.unflushed.clear_given(),
             // Nobody knows what became of it.
-            Err(_) => self.needs_replay = self.keeps_unflushed(),
+            Err(_) => self.needs_replay |= self.keeps_unflushed(),
         }
         flushed
+    }
+
+    fn refused(&self) -> ClientError {
+        let (errno, message) = self.refusal.clone();
+        ClientError::Request { errno, message }
     }
 
     /// Whether a new connection may help.
@@ -275,7 +380,7 @@ impl ReconnectingClient {
             outage.reason = reason;
             return;
         }
-        tracing::warn!(address = %target.address, export = target.export, reason,
+        tracing::warn!(place = %target.place, export = target.export, reason,
             "the NBD server is lost; connecting again");
         self.outage = Some(Outage { since: now, next_attempt: now, pause: PAUSE_MIN / 2, reason });
     }
@@ -283,12 +388,13 @@ impl ReconnectingClient {
     /// Connects, if there is no connection, and holds the export against what it was.
     fn connect(&mut self) -> Result<(), ClientError> {
         while self.client.is_none() {
-            let Some(target) = self.target.clone() else {
+            self.await_turn()?;
+            let Some(target) = &mut self.target else {
                 return Err(ClientError::Broken { reason: "not connected".to_owned() });
             };
-            self.await_turn(target.timeout)?;
-            let client = match Client::connect(&target.address, &target.export) {
+            let client = match target.connect(true) {
                 Ok(client) => client,
+                Err(ClientError::Cancelled) => return Err(ClientError::Cancelled),
                 Err(error) => {
                     self.note_failure(&error);
                     continue;
@@ -301,7 +407,7 @@ impl ReconnectingClient {
                 self.note_failure(&error);
                 return Err(error);
             }
-            tracing::info!(address = %target.address, export = target.export, "connected again");
+            tracing::info!(place = %target.place, export = target.export, "connected again");
             self.able = Able::of(&client);
             self.client = Some(client);
         }
@@ -310,13 +416,13 @@ impl ReconnectingClient {
 
     /// Waits until the next attempt to connect is due. Once the time is over, attempts are still
     /// made as often, and requests between them fail at once.
-    fn await_turn(&self, timeout: Duration) -> Result<(), ClientError> {
-        let Some(outage) = &self.outage else { return Ok(()) };
+    fn await_turn(&self) -> Result<(), ClientError> {
+        let (Some(outage), Some(target)) = (&self.outage, &self.target) else { return Ok(()) };
         let wait = outage.next_attempt.saturating_duration_since(Instant::now());
         if wait.is_zero() {
             return Ok(());
         }
-        let left = timeout.saturating_sub(outage.since.elapsed());
+        let left = target.timeout.saturating_sub(outage.since.elapsed());
         if left.is_zero() {
             let reason = format!(
                 "no server for {} s: {}; what it must still be given is kept, so start it again",
@@ -325,29 +431,73 @@ impl ReconnectingClient {
             );
             return Err(ClientError::Broken { reason });
         }
-        std::thread::sleep(wait.min(left));
-        Ok(())
+        Ok(nap(wait.min(left), target.options.cancel.as_ref())?)
     }
 
-    /// Gives the server all that it may have lost; says whether the connection lasted.
+    /// Gives the server all that it may have lost; says whether the connection lasted. What the
+    /// server refuses is kept, and stands in nobody's way but its own.
     fn replay(&mut self) -> Result<bool, ClientError> {
-        let Some(client) = &mut self.client else { return Ok(false) };
-        let pieces = self.unflushed.pieces();
-        let replayed = pieces.into_iter().try_for_each(|(offset, content)| match content {
-            Content::Bytes(bytes) => write_again(client, &self.able, offset, bytes),
-            Content::Zeroes(len, hole) => ranges(offset, *len, self.able.zero_max())
-                .try_for_each(|(at, piece)| self.able.zero_once(client, at, piece, *hole)),
-        });
-        match replayed {
-            Ok(()) => {
-                self.needs_replay = false;
-                Ok(true)
+        for start in self.unflushed.starts() {
+            match self.give(start) {
+                Ok(()) => self.unflushed.set_refused(start, false),
+                Err(ClientError::Request { errno, message }) if errno != errno::SHUTDOWN => {
+                    let had_refused = self.unflushed.has_refused();
+                    self.unflushed.set_refused(start, true);
+                    if !had_refused {
+                        tracing::error!(
+                            start,
+                            errno,
+                            message,
+                            "the NBD server refuses to take \
+                            again what it had answered; it is kept, and flushes fail until it is \
+                            taken"
+                        );
+                    }
+                    self.refusal = (errno, message);
+                }
+                Err(error) if self.is_loss(&error) => {
+                    self.lose(&error);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if self.is_loss(&error) => {
-                self.lose(&error);
-                Ok(false)
+        }
+        self.needs_replay = false;
+        Ok(true)
+    }
+
+    /// Tries again to give the server what it has refused of a range; says whether the connection
+    /// lasted.
+    fn give_refused(&mut self, span: Span) -> Result<bool, ClientError> {
+        if span.len() == 0 || !self.unflushed.has_refused() {
+            return Ok(true);
+        }
+        for start in self.unflushed.refused_in(span.start, span.end) {
+            match self.give(start) {
+                Ok(()) => self.unflushed.set_refused(start, false),
+                Err(error) if self.is_loss(&error) => {
+                    self.lose(&error);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Gives the server one piece of what is unflushed.
+    fn give(&mut self, start: u64) -> Result<(), ClientError> {
+        let Some(client) = &mut self.client else {
+            return Err(ClientError::Broken { reason: "not connected".to_owned() });
+        };
+        match self.unflushed.piece(start) {
+            Some(Content::Bytes(bytes)) => write_again(client, &self.able, start, bytes),
+            Some(Content::Zeroes(len, hole)) => {
+                Span::new(start, *len).pieces(self.able.zero_max(), self.able.unit).try_for_each(
+                    |(at, piece)| self.able.zero(client, (at, piece), *hole, false, Fua::No),
+                )
+            }
+            None => Ok(()),
         }
     }
 }
@@ -359,69 +509,36 @@ fn write_again(
     bytes: &[u8],
 ) -> Result<(), ClientError> {
     let mut rest = bytes;
-    for (at, piece) in ranges(offset, bytes.len() as u64, able.payload_max) {
+    for (at, piece) in Span::new(offset, bytes.len() as u64).pieces(able.payload_max, able.unit) {
         let (first, after) = rest.split_at(piece as usize);
-        client.write(at, first, everbyte_device::Fua::No)?;
+        client.write(at, first, Fua::No)?;
         rest = after;
     }
     Ok(())
 }
 
 impl Able {
-    /// Longest range that `zero_once` takes.
+    /// Longest range that is zeroed at once.
     pub(crate) fn zero_max(&self) -> u64 {
         if self.zero { RANGE_MAX } else { (ZEROES_LEN as u64).min(self.payload_max) }
     }
 
-    fn zero_once(
+    /// Zeroes a range by whatever means the server has; one that came back may be able to do less
+    /// than the one for which the range was cut.
+    pub(crate) fn zero(
         &self,
         client: &mut Client,
-        at: u64,
-        len: u32,
-        hole: everbyte_device::Hole,
+        (at, len): (u64, u32),
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
     ) -> Result<(), ClientError> {
-        let fua = everbyte_device::Fua::No;
         if self.zero {
-            client.write_zeroes(at, len, hole, false, fua)
-        } else {
-            client.write(at, &vec![0; len as usize], fua)
+            return client.write_zeroes(at, len, hole, fast, fua);
         }
-    }
-}
-
-/// Cuts a range into pieces of at most `piece_max` bytes, a multiple of the block size, cutting at
-/// block boundaries.
-pub(crate) fn ranges(offset: u64, len: u64, piece_max: u64) -> impl Iterator<Item = (u64, u32)> {
-    let mut at = offset;
-    let mut left = len;
-    std::iter::from_fn(move || {
-        if left == 0 {
-            return None;
-        }
-        let piece = left.min(piece_max - at % BLOCK_BYTES);
-        let start = at;
-        left -= piece;
-        at += piece;
-        // Pieces are far below 4 GiB.
-        Some((start, u32::try_from(piece).unwrap_or(u32::MAX)))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_cover_and_are_cut_at_blocks() {
-        for (offset, len) in [(0, 0), (5, 1), (4095, 8192), (100, 100_000), (8192, 16384)] {
-            let mut at = offset;
-            for (start, piece) in ranges(offset, len, 8192) {
-                assert_eq!(start, at);
-                assert!(piece > 0 && piece <= 8192);
-                assert!(start == offset || start % 4096 == 0, "{start}");
-                at += u64::from(piece);
-            }
-            assert_eq!(at, offset + len);
-        }
+        let zeroes = vec![0; usize::try_from(self.zero_max()).unwrap_or(0).min(len as usize)];
+        Span::new(at, u64::from(len))
+            .pieces(self.zero_max(), self.unit)
+            .try_for_each(|(at, piece)| client.write(at, &zeroes[..piece as usize], fua))
     }
 }

@@ -2,23 +2,27 @@
 //!
 //! One connection behind one lock: requests of several threads queue. A device made by
 //! [`RemoteDevice::open`] connects again when its connection breaks, and keeps the contract of
-//! [`BlockDevice`] across servers that crash: `link` argues how. One made of a client stays broken
-//! with its connection; every later request fails with a media error that says why.
+//! [`BlockDevice`] across servers that crash: `reconnecting` argues how. One made of a client stays
+//! broken with its connection; every later request fails with a media error that says why.
 //!
 //! `discard` is sent as zeroing that may punch holes, because the protocol's own trimming does
 //! not promise what is read afterwards. Requests are split where the protocol bounds them, at
-//! block boundaries.
+//! block boundaries. Where the server takes whole blocks only, the rest of the blocks at both ends
+//! of a write is read first and written with it, under the lock: nobody else may write there.
 
 use std::time::Duration;
 
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
 use parking_lot::Mutex;
 
-use crate::address::Address;
-use crate::client::{Client, ClientError};
+use crate::blocks::Span;
+use crate::client::{Client, ClientError, ClientOptions};
 use crate::protocol::errno;
-use crate::reconnecting::{Able, RANGE_MAX, ReconnectingClient, Target, ranges};
+use crate::reconnecting::{Able, RANGE_MAX, ReconnectingClient, Target};
 use crate::unflushed::Content;
+
+/// How long a device that comes back waits for a reply, unless its user says otherwise.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How a device comes back to an export that it has lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +42,10 @@ impl Default for Reconnect {
     }
 }
 
-/// A remote export. Its size is that of when it was connected to.
+/// A remote export. Its size is that of when it was connected to; a rest that is no whole block of
+/// a server that takes whole blocks only is left out.
 pub struct RemoteDevice {
-    link: Mutex<ReconnectingClient>,
+    client: Mutex<ReconnectingClient>,
     geometry: Geometry,
 }
 
@@ -49,47 +54,62 @@ impl RemoteDevice {
     ///
     /// A server that offers no flush is taken to have nothing to flush, as the protocol has it;
     /// a warning is logged, because it may as well forget everything.
-    ///
-    /// # Errors
-    /// If the server insists on aligned requests larger than one byte.
-    pub fn new(client: Client) -> Result<Self, ClientError> {
+    #[must_use]
+    pub fn new(client: Client) -> Self {
         Self::with(client, None)
     }
 
-    /// Connects to what an NBD URI names, now and whenever the connection breaks.
+    /// Connects to what an NBD URI names, now and whenever the connection breaks. A request that
+    /// is not answered within 30 s breaks it; [`ClientOptions`] has the other limits.
     ///
     /// A request that was not answered is made again, and so is whatever was answered since the
     /// last flush, before anything else. Nobody else may write to the export.
     ///
     /// # Errors
-    /// As [`Client::connect_uri`] and [`RemoteDevice::new`].
+    /// As [`Client::connect_uri`].
     pub fn open(uri: &str, reconnect: Reconnect) -> Result<Self, ClientError> {
-        let (address, export) = Address::from_uri(uri)?;
-        let client = Client::connect(&address, &export)?;
-        let (timeout, unflushed_max) = (reconnect.timeout, reconnect.unflushed_bytes_max);
-        Self::with(client, Some(Target { address, export, timeout, unflushed_max }))
+        let options =
+            ClientOptions { request_time_max: Some(REQUEST_TIME_MAX), ..ClientOptions::default() };
+        Self::open_with(uri, reconnect, options)
     }
 
-    fn with(client: Client, target: Option<Target>) -> Result<Self, ClientError> {
-        let (_, preferred_bytes) = client.block_bytes();
-        let link = ReconnectingClient::new(client, target);
-        let shape = link.shape();
-        if shape.minimum_bytes > 1 {
-            return Err(ClientError::Refused {
-                what: "take requests of any alignment",
-                message: format!("its blocks have {} bytes", shape.minimum_bytes),
-            });
+    /// Like `open`, with time limits of one's own. A request is given up when a reply has failed to
+    /// come within `request_time_max`, and no other server came within `reconnect.timeout`; when
+    /// it is cancelled, at once, and so are all later ones.
+    ///
+    /// # Errors
+    /// As `open`, and `Cancelled`.
+    pub fn open_with(
+        uri: &str,
+        reconnect: Reconnect,
+        options: ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let (timeout, unflushed_max) = (reconnect.timeout, reconnect.unflushed_bytes_max);
+        let mut target = Target::new(uri, options, timeout, unflushed_max)?;
+        let client = target.connect(false)?;
+        Ok(Self::with(client, Some(target)))
+    }
+
+    fn with(client: Client, target: Option<Target>) -> Self {
+        let (minimum_bytes, preferred_bytes) = client.block_bytes();
+        let client = ReconnectingClient::new(client, target);
+        let shape = client.shape();
+        if !shape.read_only && !client.able().flush {
+            tracing::warn!(
+                "the NBD server offers no flush: what it answers is taken to be durable"
+            );
         }
-        if !shape.read_only && !link.able().flush {
-            tracing::warn!("the NBD server offers no flush: nothing there is known to be durable");
+        let size_bytes = shape.size_bytes - shape.size_bytes % u64::from(minimum_bytes);
+        if size_bytes < shape.size_bytes {
+            tracing::warn!(
+                minimum_bytes,
+                "the last {} bytes of the NBD export are no whole block, and are left out",
+                shape.size_bytes - size_bytes
+            );
         }
-        let geometry = Geometry {
-            size_bytes: shape.size_bytes,
-            minimum_bytes: shape.minimum_bytes,
-            preferred_bytes,
-            read_only: shape.read_only,
-        };
-        Ok(Self { geometry, link: Mutex::new(link) })
+        let read_only = shape.read_only;
+        let geometry = Geometry { size_bytes, minimum_bytes, preferred_bytes, read_only };
+        Self { geometry, client: Mutex::new(client) }
     }
 
     /// Says goodbye to the server.
@@ -97,7 +117,7 @@ impl RemoteDevice {
     /// # Errors
     /// If the connection is broken.
     pub fn disconnect(self) -> Result<(), ClientError> {
-        self.link.into_inner().disconnect()
+        self.client.into_inner().disconnect()
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -113,84 +133,156 @@ impl RemoteDevice {
         Ok(())
     }
 
+    /// Bytes of the blocks that the server takes whole.
+    fn block(&self) -> u64 {
+        self.geometry.minimum_bytes.into()
+    }
+
     /// Zeroes by whatever means the server has.
-    fn zero(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.check(offset, len)?;
+    fn zero(&self, span: Span, hole: Hole, fast: bool, fua: Fua) -> Result<(), DeviceError> {
+        self.check(span.start, span.len())?;
         self.check_writable()?;
-        let link = &mut *self.link.lock();
-        if fast && !link.able().zero_fast {
+        let client = &mut *self.client.lock();
+        let whole = span.inward(self.block());
+        if fast && span.len() > 0 && (!client.able().zero_fast || whole.len() == 0) {
             return Err(DeviceError::NotFast);
         }
-        for (at, piece) in ranges(offset, len, link.able().zero_max()) {
-            let done = zero_piece(link, (at, piece), hole, fast, fua);
-            done.map_err(|error| failed_piece(offset, at, u64::from(piece), &error))?;
+        let mut is_durable = zero_blocks(client, whole, hole, fast, fua)?;
+        let (before, after) = (whole.start - span.start, span.end - whole.end);
+        let zeroes = vec![0; usize::try_from(before.max(after)).unwrap_or(usize::MAX)];
+        for edge in [Span::new(span.start, before), Span::new(whole.end, after)] {
+            let written = self.write_any(client, edge, &zeroes, fua);
+            is_durable &= written.map_err(|error| after_part(span, edge.start, error))?;
         }
-        finish(link, fua).map_err(|error| failed(offset, len, &error))
+        finish(client, fua, is_durable).map_err(|error| failed(span, &error))
+    }
+
+    /// Writes the first bytes of `data` to a range of any alignment; says whether they are durable.
+    fn write_any(
+        &self,
+        client: &mut ReconnectingClient,
+        span: Span,
+        data: &[u8],
+        fua: Fua,
+    ) -> Result<bool, DeviceError> {
+        let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+        let whole = span.outward(self.block());
+        if whole == span || len == 0 {
+            return write_blocks(client, span.start, &data[..len], fua);
+        }
+        let block = usize::try_from(self.block()).unwrap_or(usize::MAX);
+        let mut blocks = vec![0; usize::try_from(whole.len()).unwrap_or(usize::MAX)];
+        let before = usize::try_from(span.start - whole.start).unwrap_or(usize::MAX);
+        if before > 0 {
+            read_blocks(client, whole.start, &mut blocks[..block])?;
+        }
+        let last = blocks.len() - block;
+        // The only block, if there is but one, may have been read already.
+        if span.end < whole.end && (last > 0 || before == 0) {
+            read_blocks(client, whole.end - self.block(), &mut blocks[last..])?;
+        }
+        blocks[before..before + len].copy_from_slice(&data[..len]);
+        write_blocks(client, whole.start, &blocks, fua)
     }
 }
 
-fn wire_fua(able: &Able, fua: Fua) -> Fua {
-    if able.fua { fua } else { Fua::No }
-}
-
-/// Ends a request that should be durable, on servers that know no FUA.
-fn finish(link: &mut ReconnectingClient, fua: Fua) -> Result<(), ClientError> {
-    let able = link.able();
-    if fua == Fua::Yes && !able.fua && able.flush { link.flush() } else { Ok(()) }
-}
-
-fn write_piece(
-    link: &mut ReconnectingClient,
-    at: u64,
-    data: &[u8],
-    fua: Fua,
-) -> Result<(), ClientError> {
-    let len = data.len() as u64;
-    link.make_room(len)?;
-    let durable = link.request(|client, able| {
-        let fua = wire_fua(able, fua);
-        client.write(at, data, fua).map(|()| fua == Fua::Yes)
-    })?;
-    if link.keeps_unflushed() {
-        let content = if durable { Vec::new() } else { data.to_vec() };
-        link.answered(at, len, durable, Content::Bytes(content));
+fn read_blocks(
+    client: &mut ReconnectingClient,
+    offset: u64,
+    out: &mut [u8],
+) -> Result<(), DeviceError> {
+    let able = client.able();
+    let mut rest = out;
+    for (at, piece) in Span::new(offset, rest.len() as u64).pieces(able.payload_max, able.unit) {
+        let (first, after) = rest.split_at_mut(piece as usize);
+        let span = Span::new(at, piece.into());
+        let data = client
+            .request_seeing(span, |client, _| client.read(at, first.len()))
+            .map_err(|error| failed(span, &error))?;
+        first.copy_from_slice(&data);
+        rest = after;
     }
     Ok(())
 }
 
-/// Zeroes a range of at most `Able::zero_max` bytes. A server that comes back may be able to do
-/// less than before.
-fn zero_piece(
-    link: &mut ReconnectingClient,
-    (at, len): (u64, u32),
+/// Writes whole blocks; says whether they are durable already.
+fn write_blocks(
+    client: &mut ReconnectingClient,
+    offset: u64,
+    data: &[u8],
+    fua: Fua,
+) -> Result<bool, DeviceError> {
+    let able = client.able();
+    let whole = Span::new(offset, data.len() as u64);
+    let mut is_durable = true;
+    let mut rest = data;
+    for (at, piece) in whole.pieces(able.payload_max, able.unit) {
+        let (first, after) = rest.split_at(piece as usize);
+        let content = || Content::Bytes(first.to_vec());
+        let cost = u64::from(piece);
+        let done = change(client, (at, piece), cost, content, fua, |client, _, fua| {
+            client.write(at, first, fua)
+        });
+        is_durable &= done.map_err(|error| failed_piece(whole, (at, piece), &error))?;
+        rest = after;
+    }
+    Ok(is_durable)
+}
+
+/// Zeroes whole blocks; says whether that is durable already.
+fn zero_blocks(
+    client: &mut ReconnectingClient,
+    whole: Span,
     hole: Hole,
     fast: bool,
     fua: Fua,
-) -> Result<(), ClientError> {
-    link.make_room(0)?;
-    let durable = link.request(|client, able| {
-        let fua = wire_fua(able, fua);
-        let done = if able.zero {
-            client.write_zeroes(at, len, hole, fast, fua)
-        } else {
-            let zeroes = vec![0; usize::try_from(able.zero_max()).unwrap_or(0).min(len as usize)];
-            ranges(at, u64::from(len), able.zero_max())
-                .try_for_each(|(at, piece)| client.write(at, &zeroes[..piece as usize], fua))
-        };
-        done.map(|()| fua == Fua::Yes)
-    })?;
-    link.answered(at, u64::from(len), durable, Content::Zeroes(u64::from(len), hole));
-    Ok(())
+) -> Result<bool, DeviceError> {
+    let able = client.able();
+    let mut is_durable = true;
+    for (at, piece) in whole.pieces(able.zero_max(), able.unit) {
+        let content = || Content::Zeroes(piece.into(), hole);
+        let done = change(client, (at, piece), 0, content, fua, |client, able, fua| {
+            able.zero(client, (at, piece), hole, fast, fua)
+        });
+        is_durable &= done.map_err(|error| failed_piece(whole, (at, piece), &error))?;
+    }
+    Ok(is_durable)
 }
 
-fn failed(offset: u64, len: u64, error: &ClientError) -> DeviceError {
+/// Makes a request that changes a range, and remembers what the range holds until that is durable;
+/// says whether it is so already. A server that knows no FUA is not asked for it.
+fn change(
+    client: &mut ReconnectingClient,
+    (at, len): (u64, u32),
+    cost: u64,
+    content: impl FnOnce() -> Content,
+    fua: Fua,
+    mut request: impl FnMut(&mut Client, &Able, Fua) -> Result<(), ClientError>,
+) -> Result<bool, ClientError> {
+    client.make_room(cost)?;
+    let done = client.request(|client, able| {
+        let fua = if able.fua { fua } else { Fua::No };
+        request(client, able, fua).map(|()| fua == Fua::Yes)
+    });
+    match done {
+        Ok(is_durable) => client.answered((at, len), is_durable, content),
+        Err(error) if fua == Fua::Yes => {
+            client.durable_failed(&error);
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    }
+    done
+}
+
+/// Ends a request of which not all pieces were durable when they were answered, though they should
+/// have been: a server they went to knew no FUA.
+fn finish(client: &mut ReconnectingClient, fua: Fua, is_durable: bool) -> Result<(), ClientError> {
+    if fua == Fua::Yes && !is_durable && client.able().flush { client.flush() } else { Ok(()) }
+}
+
+fn failed(span: Span, error: &ClientError) -> DeviceError {
+    let (offset, len) = (span.start, span.len());
     let ClientError::Request { errno, message } = error else {
         return DeviceError::Media { offset, len, reason: error.to_string() };
     };
@@ -203,13 +295,19 @@ fn failed(offset: u64, len: u64, error: &ClientError) -> DeviceError {
     }
 }
 
-/// The error of a request of which an earlier piece may have been done already: a failed request
-/// that is not a media error has done nothing.
-fn failed_piece(offset: u64, at: u64, len: u64, error: &ClientError) -> DeviceError {
-    match failed(at, len, error) {
+/// The error of a piece of a request, of which earlier ones may have been done.
+fn failed_piece(whole: Span, (at, len): (u64, u32), error: &ClientError) -> DeviceError {
+    after_part(whole, at, failed(Span::new(at, len.into()), error))
+}
+
+/// The error of a request that failed at `at`: one that is not a media error says that nothing was
+/// done, which is not so if that is not where the request begins.
+fn after_part(whole: Span, at: u64, error: DeviceError) -> DeviceError {
+    match error {
         DeviceError::Gone => DeviceError::Gone,
-        error if at > offset => {
-            DeviceError::Media { offset: at, len, reason: format!("done in part: {error}") }
+        error if at > whole.start => {
+            let reason = format!("done in part: {error}");
+            DeviceError::Media { offset: at, len: whole.end - at, reason }
         }
         error => error,
     }
@@ -221,18 +319,17 @@ impl BlockDevice for RemoteDevice {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        let len = out.len() as u64;
-        self.check(offset, len)?;
-        let mut rest = out;
-        let link = &mut *self.link.lock();
-        for (at, piece) in ranges(offset, len, link.able().payload_max) {
-            let (first, after) = rest.split_at_mut(piece as usize);
-            let data = link
-                .request(|client, _| client.read(at, first.len()))
-                .map_err(|error| failed(at, u64::from(piece), &error))?;
-            first.copy_from_slice(&data);
-            rest = after;
+        self.check(offset, out.len() as u64)?;
+        let span = Span::new(offset, out.len() as u64);
+        let client = &mut *self.client.lock();
+        let whole = span.outward(self.block());
+        if whole == span || out.is_empty() {
+            return read_blocks(client, offset, out);
         }
+        let mut blocks = vec![0; usize::try_from(whole.len()).unwrap_or(usize::MAX)];
+        read_blocks(client, whole.start, &mut blocks)?;
+        let before = usize::try_from(offset - whole.start).unwrap_or(usize::MAX);
+        out.copy_from_slice(&blocks[before..before + out.len()]);
         Ok(())
     }
 
@@ -240,27 +337,22 @@ impl BlockDevice for RemoteDevice {
         let len = data.len() as u64;
         self.check(offset, len)?;
         self.check_writable()?;
-        let mut rest = data;
-        let link = &mut *self.link.lock();
-        for (at, piece) in ranges(offset, len, link.able().payload_max) {
-            let (first, after) = rest.split_at(piece as usize);
-            write_piece(link, at, first, fua)
-                .map_err(|error| failed_piece(offset, at, u64::from(piece), &error))?;
-            rest = after;
-        }
-        finish(link, fua).map_err(|error| failed(offset, len, &error))
+        let span = Span::new(offset, len);
+        let client = &mut *self.client.lock();
+        let is_durable = self.write_any(client, span, data, fua)?;
+        finish(client, fua, is_durable).map_err(|error| failed(span, &error))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        let mut link = self.link.lock();
-        if !link.able().flush {
+        let mut client = self.client.lock();
+        if !client.able().flush {
             return Ok(());
         }
-        link.flush().map_err(|error| failed(0, 0, &error))
+        client.flush().map_err(|error| failed(Span::new(0, 0), &error))
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.zero(offset, len, Hole::Allowed, false, fua)
+        self.write_zeroes(offset, len, Hole::Allowed, false, fua)
     }
 
     fn write_zeroes(
@@ -271,7 +363,8 @@ impl BlockDevice for RemoteDevice {
         fast: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        self.zero(offset, len, hole, fast, fua)
+        self.check(offset, len)?;
+        self.zero(Span::new(offset, len), hole, fast, fua)
     }
 
     fn status(
@@ -281,31 +374,58 @@ impl BlockDevice for RemoteDevice {
         extents_max: usize,
     ) -> Result<Vec<Extent>, DeviceError> {
         self.check(offset, len)?;
-        let Some((_, piece)) = ranges(offset, len, RANGE_MAX).next() else {
+        let span = Span::new(offset, len);
+        let whole = span.outward(self.block());
+        let mut client = self.client.lock();
+        let first = whole.pieces(RANGE_MAX, client.able().unit).next();
+        let Some((at, piece)) = first.filter(|_| len > 0) else {
             let size_bytes = self.geometry.size_bytes;
             return Err(DeviceError::OutOfRange { offset, len, size_bytes });
         };
-        let extents = self.link.lock().request(|client, able| {
+        let seen = Span::new(at, piece.into());
+        let extents = client.request_seeing(seen, |client, able| {
             if able.status {
-                return client.block_status(offset, piece, extents_max <= 1);
+                return client.block_status(at, piece, extents_max <= 1);
             }
-            Ok(vec![Extent { len, hole: false, zero: false }])
+            Ok(vec![Extent { len: whole.len(), hole: false, zero: false }])
         });
-        let mut extents = extents.map_err(|error| failed(offset, len, &error))?;
-        extents.truncate(extents_max.max(1));
-        Ok(extents)
+        let extents = extents.map_err(|error| failed(span, &error))?;
+        Ok(within(extents, at, span, extents_max))
     }
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(offset, len)?;
-        let mut link = self.link.lock();
-        for (at, piece) in ranges(offset, len, RANGE_MAX) {
-            let hinted = link.request(|client, able| match able.cache {
+        if len == 0 {
+            return Ok(());
+        }
+        let mut client = self.client.lock();
+        let whole = Span::new(offset, len).outward(self.block());
+        for (at, piece) in whole.pieces(RANGE_MAX, client.able().unit) {
+            let hinted = client.request(|client, able| match able.cache {
                 true => client.cache(at, piece),
                 false => Ok(()),
             });
-            hinted.map_err(|error| failed(at, u64::from(piece), &error))?;
+            hinted.map_err(|error| failed(Span::new(at, piece.into()), &error))?;
         }
         Ok(())
     }
+}
+
+/// Of extents that begin at `at`, which is not behind `span`, those within it, at most
+/// `extents_max` and at least one: what a server tells nothing of may be data.
+fn within(extents: Vec<Extent>, at: u64, span: Span, extents_max: usize) -> Vec<Extent> {
+    let mut start = at;
+    let mut out = Vec::new();
+    for extent in extents {
+        let end = start.saturating_add(extent.len).min(span.end);
+        let from = start.max(span.start);
+        if from < end && out.len() < extents_max.max(1) {
+            out.push(Extent { len: end - from, ..extent });
+        }
+        start = end;
+    }
+    if out.is_empty() {
+        out.push(Extent { len: span.len(), hole: false, zero: false });
+    }
+    out
 }

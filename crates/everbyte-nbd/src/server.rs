@@ -286,7 +286,7 @@ fn negotiate_in_time(
     exports: &dyn Exports,
     deadline: Instant,
 ) -> Result<Option<Session>, DisconnectReason> {
-    let wire = Wire { socket, deadline: Some(deadline) };
+    let wire = Wire { socket, deadline: Some(deadline), cancel: None };
     negotiate(&wire, exports).map_err(|reason| match reason {
         DisconnectReason::Socket(error) if error.kind() == io::ErrorKind::TimedOut => {
             DisconnectReason::Late

@@ -3,7 +3,9 @@
 //!
 //! Invariants: pieces do not overlap; where two writes met, only the newer one's bytes are here, so
 //! giving all pieces to the server again, in any order and any number of times, never puts older
-//! bytes over newer ones. Knows no connection.
+//! bytes over newer ones. A piece that a server refused to take again stays until it is taken or
+//! newer bytes are answered; what is left of it when newer bytes cut it is refused as well. Knows
+//! no connection.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +54,16 @@ impl Content {
 /// The newest bytes of every range that was answered since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
-    pieces: BTreeMap<u64, Content>,
+    pieces: BTreeMap<u64, Piece>,
     cost: usize,
+    /// The part of the cost that is of refused pieces.
+    refused_cost: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    content: Content,
+    is_refused: bool,
 }
 
 impl Unflushed {
@@ -62,53 +72,94 @@ impl Unflushed {
         self.cost
     }
 
+    /// Of those, bytes of memory of pieces that the server has, and may forget.
+    pub(crate) fn given_cost(&self) -> usize {
+        self.cost - self.refused_cost
+    }
+
+    /// Whether there are pieces that the server refused.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused_cost > 0
+    }
+
     /// The server answered that the range holds this.
     pub(crate) fn put(&mut self, offset: u64, content: Content) {
         if content.len() > 0 {
             self.cut(offset, content.len());
-            self.insert(offset, content);
+            self.insert(offset, Piece { content, is_refused: false });
         }
     }
 
     /// Forgets a range, which is durable with newer bytes.
     pub(crate) fn cut(&mut self, offset: u64, len: u64) {
         let end = offset + len;
-        while let Some((start, mut content)) = self.last_before(end, offset) {
+        while let Some((start, Piece { mut content, is_refused })) = self.last_before(end, offset) {
             if start + content.len() > end {
                 let rest = content.split_off(end - start);
-                self.insert(end, rest);
+                self.insert(end, Piece { content: rest, is_refused });
             }
             if start < offset {
                 drop(content.split_off(offset - start));
-                self.insert(start, content);
+                self.insert(start, Piece { content, is_refused });
             }
         }
     }
 
-    /// Everything is durable.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+    /// All that the server has is durable; what it refused is left.
+    pub(crate) fn clear_given(&mut self) {
+        self.pieces.retain(|_, piece| piece.is_refused);
+        self.cost = self.refused_cost;
     }
 
-    /// All pieces, ascending.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, &Content)> {
-        self.pieces.iter().map(|(&start, content)| (start, content))
+    /// Where the pieces begin, ascending.
+    pub(crate) fn starts(&self) -> Vec<u64> {
+        self.pieces.keys().copied().collect()
     }
 
-    fn insert(&mut self, start: u64, content: Content) {
-        self.cost += content.cost();
-        self.pieces.insert(start, content);
+    /// Where the refused pieces begin that have bytes of a range.
+    pub(crate) fn refused_in(&self, offset: u64, end: u64) -> Vec<u64> {
+        let touches = |&(start, piece): &(&u64, &Piece)| {
+            piece.is_refused && start + piece.content.len() > offset
+        };
+        self.pieces.range(..end).filter(touches).map(|(start, _)| *start).collect()
+    }
+
+    /// The content of the piece that begins here.
+    pub(crate) fn piece(&self, start: u64) -> Option<&Content> {
+        self.pieces.get(&start).map(|piece| &piece.content)
+    }
+
+    /// The server refused to take a piece again, or took it after all.
+    pub(crate) fn set_refused(&mut self, start: u64, is_refused: bool) {
+        if let Some(piece) = self.remove(start) {
+            self.insert(start, Piece { is_refused, ..piece });
+        }
+    }
+
+    fn insert(&mut self, start: u64, piece: Piece) {
+        self.cost += piece.content.cost();
+        if piece.is_refused {
+            self.refused_cost += piece.content.cost();
+        }
+        self.pieces.insert(start, piece);
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Piece> {
+        let piece = self.pieces.remove(&start)?;
+        self.cost -= piece.content.cost();
+        if piece.is_refused {
+            self.refused_cost -= piece.content.cost();
+        }
+        Some(piece)
     }
 
     /// Takes the last piece that begins before `end`, if it reaches beyond `offset`.
-    fn last_before(&mut self, end: u64, offset: u64) -> Option<(u64, Content)> {
-        let (&start, content) = self.pieces.range(..end).next_back()?;
-        if start + content.len() <= offset {
+    fn last_before(&mut self, end: u64, offset: u64) -> Option<(u64, Piece)> {
+        let (&start, piece) = self.pieces.range(..end).next_back()?;
+        if start + piece.content.len() <= offset {
             return None;
         }
-        let content = self.pieces.remove(&start)?;
-        self.cost -= content.cost();
-        Some((start, content))
+        Some((start, self.remove(start)?))
     }
 }
 
@@ -125,59 +176,91 @@ mod tests {
         Write(u8),
         Zero,
         Durable,
+        /// What begins in the range is refused.
+        Refused,
+        /// All that was given is flushed.
+        Flushed,
     }
 
     fn steps() -> impl Strategy<Value = Vec<(usize, usize, Step)>> {
-        let step =
-            prop_oneof![(1..=255_u8).prop_map(Step::Write), Just(Step::Zero), Just(Step::Durable)];
+        let step = prop_oneof![
+            6 => (1..=255_u8).prop_map(Step::Write),
+            3 => Just(Step::Zero),
+            3 => Just(Step::Durable),
+            2 => Just(Step::Refused),
+            1 => Just(Step::Flushed),
+        ];
         proptest::collection::vec((0..LEN, 0..LEN, step), 0..40)
     }
 
     proptest! {
         #[test]
-        fn it_has_the_newest_of_every_byte_that_is_not_durable(steps in steps()) {
+        fn it_has_the_newest_of_every_byte_that_is_not_durable_and_knows_what_was_refused(steps in steps()) {
             let mut unflushed = Unflushed::default();
-            let mut expected = [None; LEN];
+            // The byte, and whether the server refused it.
+            let mut expected: [Option<(u8, bool)>; LEN] = [None; LEN];
             for (start, len, step) in steps {
                 let end = LEN.min(start + len);
                 let (offset, len) = (start as u64, (end - start) as u64);
                 match step {
                     Step::Write(byte) => {
                         unflushed.put(offset, Content::Bytes(vec![byte; end - start]));
-                        expected[start..end].fill(Some(byte));
+                        expected[start..end].fill(Some((byte, false)));
                     }
                     Step::Zero => {
                         unflushed.put(offset, Content::Zeroes(len, Hole::Allowed));
-                        expected[start..end].fill(Some(0));
+                        expected[start..end].fill(Some((0, false)));
                     }
                     Step::Durable => {
                         unflushed.cut(offset, len);
                         expected[start..end].fill(None);
                     }
+                    Step::Refused => {
+                        for at in unflushed.starts() {
+                            if (offset..offset + len).contains(&at) {
+                                let len = unflushed.piece(at).unwrap().len();
+                                unflushed.set_refused(at, true);
+                                let from = usize::try_from(at).unwrap();
+                                let to = usize::try_from(at + len).unwrap();
+                                for (_, refused) in expected[from..to].iter_mut().flatten() {
+                                    *refused = true;
+                                }
+                            }
+                        }
+                    }
+                    Step::Flushed => {
+                        unflushed.clear_given();
+                        for byte in &mut expected {
+                            *byte = byte.filter(|(_, refused)| *refused);
+                        }
+                    }
                 }
             }
             let mut found = [None; LEN];
             let mut cost = 0;
-            for (start, content) in unflushed.pieces() {
-                let start = usize::try_from(start).unwrap();
-                cost += content.cost();
-                match content {
-                    Content::Bytes(bytes) => {
-                        for (at, byte) in (start..).zip(bytes) {
-                            prop_assert_eq!(found[at].replace(*byte), None, "twice");
-                        }
-                    }
-                    Content::Zeroes(len, _) => {
-                        let len = usize::try_from(*len).unwrap();
-                        for byte in &mut found[start..start + len] {
-                            prop_assert_eq!(byte.replace(0), None, "twice");
-                        }
-                    }
+            for at in unflushed.starts() {
+                let content = unflushed.piece(at).unwrap();
+                let refused = unflushed.refused_in(at, at + 1) == [at];
+                let start = usize::try_from(at).unwrap();
+                if !refused {
+                    cost += content.cost();
+                }
+                let bytes = match content {
+                    Content::Bytes(bytes) => bytes.clone(),
+                    Content::Zeroes(len, _) => vec![0; usize::try_from(*len).unwrap()],
+                };
+                for (at, byte) in (start..).zip(bytes) {
+                    prop_assert_eq!(found[at].replace((byte, refused)), None, "twice");
                 }
             }
             prop_assert_eq!(found, expected);
-            prop_assert_eq!(cost, unflushed.cost());
-            unflushed.clear();
+            prop_assert_eq!(cost, unflushed.given_cost());
+            let any_refused = expected.iter().flatten().any(|(_, refused)| *refused);
+            prop_assert_eq!(unflushed.has_refused(), any_refused);
+            for at in unflushed.starts() {
+                unflushed.set_refused(at, false);
+            }
+            unflushed.clear_given();
             prop_assert_eq!(unflushed.cost(), 0);
         }
     }

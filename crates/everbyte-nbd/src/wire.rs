@@ -1,4 +1,4 @@
-//! Whole messages over a stream socket, with or without a deadline.
+//! Whole messages over a stream socket, with or without a deadline and a handle that cancels.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+use crate::cancel::{Cancel, Cancelled};
 
 /// Probes of a silent TCP connection before it is given up.
 const PROBES: u32 = 5;
@@ -54,21 +56,7 @@ pub(crate) fn recv_now(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<Opt
     }
 }
 
-/// Fills `out`, waiting as long as it takes.
-///
-/// # Errors
-/// The socket's, and `UnexpectedEof` if the peer closes before.
-pub(crate) fn recv_exact(socket: BorrowedFd<'_>, mut out: &mut [u8]) -> io::Result<()> {
-    while !out.is_empty() {
-        match recv_some(socket, out)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => out = &mut out[count..],
-        }
-    }
-    Ok(())
-}
-
-/// The same, waiting for at most `limit` if there is one.
+/// Like `recv_some`, waiting for at most `limit` if there is one.
 ///
 /// # Errors
 /// The socket's, and `TimedOut`.
@@ -83,60 +71,104 @@ pub(crate) fn recv_within(
         if let Some(count) = recv_now(socket, out)? {
             return Ok(count);
         }
-        wait(socket, PollFlags::IN, Some(deadline))?;
+        wait(socket, PollFlags::IN, Some(deadline), None)?;
     }
 }
 
 /// Waits until one of `events` is there, or an error.
 ///
 /// # Errors
-/// `TimedOut` once `deadline` has passed.
+/// `TimedOut` once `deadline` has passed, `Cancelled`.
 pub(crate) fn wait(
-    socket: BorrowedFd<'_>,
+    socket: impl AsFd,
     events: PollFlags,
     deadline: Option<Instant>,
+    cancel: Option<&Cancel>,
 ) -> io::Result<PollFlags> {
+    let socket = PollFd::from_borrowed_fd(socket.as_fd(), events);
+    let polled = match cancel {
+        Some(cancel) => &mut [socket, PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN)][..],
+        None => &mut [socket][..],
+    };
     loop {
         let timeout = match deadline {
             None => None,
             Some(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Err(io::ErrorKind::TimedOut.into());
+                    let reason = "the other side did nothing in time";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
                 }
                 Timespec::try_from(left).ok()
             }
         };
-        let mut polled = [PollFd::from_borrowed_fd(socket, events)];
-        match poll(&mut polled, timeout.as_ref()) {
+        match poll(polled, timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) if polled.get(1).is_some_and(|cancel| !cancel.revents().is_empty()) => {
+                return Err(Cancelled.into());
+            }
             Ok(_) => return Ok(polled[0].revents()),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// A socket that is used up to a deadline.
+/// Sleeps.
+///
+/// # Errors
+/// `Cancelled`, as soon as that happens.
+pub(crate) fn nap(time: Duration, cancel: Option<&Cancel>) -> io::Result<()> {
+    let Some(cancel) = cancel else {
+        std::thread::sleep(time);
+        return Ok(());
+    };
+    match wait(cancel.fd(), PollFlags::IN, Some(Instant::now() + time), None) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(Cancelled.into()),
+    }
+}
+
+/// A socket that is used up to a deadline, or until somebody cancels it.
+#[derive(Clone, Copy)]
 pub(crate) struct Wire<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     /// When waiting ends with `TimedOut`; `None` is never.
     pub(crate) deadline: Option<Instant>,
+    /// What ends waiting with `Cancelled`.
+    pub(crate) cancel: Option<&'a Cancel>,
 }
 
 impl Wire<'_> {
+    /// Receives what has arrived, waiting for the first byte. None means that the peer has closed.
+    ///
+    /// # Errors
+    /// The socket's, `TimedOut` at the deadline, `Cancelled`.
+    pub(crate) fn recv_some(&self, out: &mut [u8]) -> io::Result<usize> {
+        if self.deadline.is_none() && self.cancel.is_none() {
+            return recv_some(self.socket, out);
+        }
+        loop {
+            if let Some(count) = recv_now(self.socket, out)? {
+                return Ok(count);
+            }
+            wait(self.socket, PollFlags::IN, self.deadline, self.cancel)?;
+        }
+    }
+
     /// Fills `out`.
     ///
     /// # Errors
-    /// The socket's, `UnexpectedEof`, and `TimedOut` at the deadline, however steadily the bytes
+    /// As `recv_some`, and `UnexpectedEof`. At the deadline it ends, however steadily the bytes
     /// arrive.
     pub(crate) fn recv_exact(&self, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
-            wait(self.socket, PollFlags::IN, self.deadline)?;
-            match recv(self.socket, &mut *out, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok((count, _)) => out = &mut out[count..],
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(error.into()),
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match self.recv_some(out)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => out = &mut out[count..],
             }
         }
         Ok(())
@@ -155,10 +187,10 @@ impl Wire<'_> {
     /// Sends all of `bytes`.
     ///
     /// # Errors
-    /// The socket's, and `TimedOut` at the deadline.
+    /// The socket's, `TimedOut` at the deadline, `Cancelled`.
     pub(crate) fn send_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            wait(self.socket, PollFlags::OUT, self.deadline)?;
+            wait(self.socket, PollFlags::OUT, self.deadline, self.cancel)?;
             match send(self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR | Errno::AGAIN) => {}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use everbyte_cache::Identity;
 use everbyte_device::{BlockDevice, FileDevice, FileOptions};
-use everbyte_nbd::{Reconnect, RemoteDevice};
+use everbyte_nbd::{Reconnect, RemoteDevice, is_uri};
 
 /// How storage is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +30,6 @@ impl Default for Options {
 pub(crate) struct Backing {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) identity: Identity,
-}
-
-fn is_uri(text: &str) -> bool {
-    text.starts_with("nbd://") || text.starts_with("nbd+unix://")
 }
 
 /// `text` as every process understands it: a URI as it is, a path made absolute.

@@ -81,7 +81,7 @@ const BYTE: u8 = 0xD7;
 pub fn nbd_client(bytes: &[u8]) {
     let Some(conversation) = crate::story::<Conversation>(bytes) else { return };
     let (near, far) = peer_saying(&conversation.said());
-    match Client::over(OwnedFd::from(near), "disk").and_then(RemoteDevice::new) {
+    match Client::over(OwnedFd::from(near), "disk").map(RemoteDevice::new) {
         Ok(device) => {
             let mut broken = false;
             for call in conversation.calls.iter().take(CALLS_MAX) {

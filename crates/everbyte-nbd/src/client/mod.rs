@@ -7,37 +7,73 @@
 //! fits no request breaks the connection for good, as does a failure of the socket. Sending never
 //! stops receiving, so a client and a server that both have much to send do not block each other.
 
+mod connect;
 mod negotiate;
 mod replies;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everbyte_device::{Extent, Fua, Hole};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send, sockopt};
 
-use crate::address::{Address, AddressError};
+use crate::address::{Address, AddressError, Place};
+use crate::cancel::{Cancel, is_cancelled};
 use crate::exports::ExportInfo;
 use crate::protocol::{PAYLOAD_MAX, Request, command, command_flag, transmission_flag};
-use crate::wire::{notice_silence, wait};
+use crate::wire::{Wire, wait};
 
+use connect::connect_any;
+pub(crate) use connect::resolve;
 use negotiate::Agreed;
 use replies::{Incoming, Pending, Wanted};
 
 /// Bytes of requests that are sent at the latest.
 const OUTGOING_MAX: usize = 256 << 10;
 
-/// How long connecting and the handshake may take, each.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a client waits, and who may end its waits.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// For the address of a host's name, and again for the server to take the connection.
+    /// Default 10 s.
+    pub connect_time_max: Duration,
+    /// For the handshake. Default 10 s.
+    pub handshake_time_max: Duration,
+    /// For the reply to a request, counted from when it is waited for; the connection is broken
+    /// afterwards. `None`, the default, is as long as it takes.
+    pub request_time_max: Option<Duration>,
+    /// Ends every wait. Default: none.
+    pub cancel: Option<Cancel>,
+}
 
-/// After how long without a sign of life a TCP connection is given up.
-const SILENCE_TIME_MAX: Duration = Duration::from_secs(20);
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            connect_time_max: Duration::from_secs(10),
+            handshake_time_max: Duration::from_secs(10),
+            request_time_max: None,
+            cancel: None,
+        }
+    }
+}
+
+impl ClientOptions {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+
+    fn handshake<'a>(&'a self, socket: &'a OwnedFd) -> Wire<'a> {
+        self.wire(socket, Some(Instant::now() + self.handshake_time_max))
+    }
+
+    fn wire<'a>(&'a self, socket: &'a OwnedFd, deadline: Option<Instant>) -> Wire<'a> {
+        Wire { socket: socket.as_fd(), deadline, cancel: self.cancel.as_ref() }
+    }
+}
 
 /// Why a client's request failed.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +112,10 @@ pub enum ClientError {
         /// What happened.
         reason: String,
     },
+    /// Somebody ended the wait by [`Cancel::cancel`]; what was asked for may have been done. The
+    /// connection is of no further use.
+    #[error("cancelled")]
+    Cancelled,
     /// The request is longer than the protocol's 32 MiB for payloads; nothing was sent.
     #[error("a request of {len} bytes is too long")]
     TooLong {
@@ -100,6 +140,9 @@ pub enum ClientError {
 
 impl From<io::Error> for ClientError {
     fn from(error: io::Error) -> Self {
+        if is_cancelled(&error) {
+            return Self::Cancelled;
+        }
         Self::Broken { reason: error.to_string() }
     }
 }
@@ -123,6 +166,7 @@ pub enum Reply {
 /// returns its reply; the other methods do both. Ranges are the server's to check.
 pub struct Client {
     socket: OwnedFd,
+    options: ClientOptions,
     agreed: Agreed,
     outgoing: Vec<u8>,
     incoming: Incoming,
@@ -132,26 +176,33 @@ pub struct Client {
     broken: Option<String>,
 }
 
-fn connect_socket(address: &Address) -> Result<OwnedFd, ClientError> {
-    let failed = |source| ClientError::Connect { address: address.clone(), source };
-    match address {
-        Address::Unix(path) => Ok(UnixStream::connect(path).map_err(failed)?.into()),
-        Address::Tcp(tcp) => {
-            let stream = TcpStream::connect_timeout(tcp, HANDSHAKE_TIME_MAX).map_err(failed)?;
-            stream.set_nodelay(true).map_err(failed)?;
-            notice_silence(&stream, SILENCE_TIME_MAX).map_err(|errno| failed(errno.into()))?;
-            Ok(stream.into())
-        }
-    }
-}
-
 impl Client {
     /// Connects to an export; the empty name is the server's default one.
     ///
     /// # Errors
     /// If there is no server, no such export, or no common protocol.
     pub fn connect(address: &Address, export: &str) -> Result<Self, ClientError> {
-        Self::over(connect_socket(address)?, export)
+        Self::connect_with(address, export, &ClientOptions::default())
+    }
+
+    /// Like `connect`, with time limits of one's own.
+    ///
+    /// # Errors
+    /// As `connect`, and `Cancelled`.
+    pub fn connect_with(
+        address: &Address,
+        export: &str,
+        options: &ClientOptions,
+    ) -> Result<Self, ClientError> {
+        Self::connect_any(std::slice::from_ref(address), export, options)
+    }
+
+    pub(crate) fn connect_any(
+        addresses: &[Address],
+        export: &str,
+        options: &ClientOptions,
+    ) -> Result<Self, ClientError> {
+        Self::over_with(connect_any(addresses, options)?, export, options)
     }
 
     /// Opens an export over a stream socket that is connected to a server already.
@@ -159,9 +210,18 @@ impl Client {
     /// # Errors
     /// If there is no such export, or no common protocol.
     pub fn over(socket: OwnedFd, export: &str) -> Result<Self, ClientError> {
-        let agreed = negotiate::go(socket.as_fd(), export)?;
+        Self::over_with(socket, export, &ClientOptions::default())
+    }
+
+    fn over_with(
+        socket: OwnedFd,
+        export: &str,
+        options: &ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let agreed = negotiate::go(&options.handshake(&socket), export)?;
         Ok(Self {
             socket,
+            options: options.clone(),
             agreed,
             outgoing: Vec::with_capacity(OUTGOING_MAX),
             incoming: Incoming::new(),
@@ -172,13 +232,22 @@ impl Client {
         })
     }
 
-    /// Connects to what an NBD URI names.
+    /// Connects to what an NBD URI names; of a host with several addresses, to the first one that
+    /// takes the connection.
     ///
     /// # Errors
     /// As `connect`, and if the URI is wrong.
     pub fn connect_uri(uri: &str) -> Result<Self, ClientError> {
-        let (address, export) = Address::from_uri(uri)?;
-        Self::connect(&address, &export)
+        Self::connect_uri_with(uri, &ClientOptions::default())
+    }
+
+    /// Like `connect_uri`, with time limits of one's own.
+    ///
+    /// # Errors
+    /// As `connect_uri`, and `Cancelled`.
+    pub fn connect_uri_with(uri: &str, options: &ClientOptions) -> Result<Self, ClientError> {
+        let (place, export) = Place::from_uri(uri)?;
+        Self::connect_any(&resolve(&place, options)?, &export, options)
     }
 
     /// The exports of a server.
@@ -186,7 +255,9 @@ impl Client {
     /// # Errors
     /// If there is no server or it does not tell.
     pub fn list(address: &Address) -> Result<Vec<ExportInfo>, ClientError> {
-        negotiate::list(connect_socket(address)?.as_fd())
+        let options = ClientOptions::default();
+        let socket = connect_any(std::slice::from_ref(address), &options)?;
+        negotiate::list(&options.handshake(&socket))
     }
 
     /// Size of the export in bytes, as it was when connecting.
@@ -366,7 +437,7 @@ impl Client {
             let _ = self.wait(Cookie(cookie));
         }
         self.submit(command::DISC, 0, 0, 0, &[], Wanted::Nothing)?;
-        self.send_outgoing()
+        self.send_outgoing(self.deadline())
     }
 
     /// Ends a broken connection so that nothing more of what was sent reaches the server.
@@ -403,7 +474,7 @@ impl Client {
         self.outgoing.extend_from_slice(payload);
         self.pending.insert(cookie, Pending::new(offset, len, wanted));
         if self.outgoing.len() >= OUTGOING_MAX {
-            self.send_outgoing()?;
+            self.send_outgoing(self.deadline())?;
         }
         Ok(Cookie(cookie))
     }
@@ -413,6 +484,7 @@ impl Client {
     /// # Errors
     /// The server's, `Broken`, `UnknownCookie`.
     pub fn wait(&mut self, cookie: Cookie) -> Result<Reply, ClientError> {
+        let deadline = self.deadline();
         loop {
             if let Some(reply) = self.finished.remove(&cookie.0) {
                 return reply;
@@ -421,21 +493,29 @@ impl Client {
             if !self.pending.contains_key(&cookie.0) {
                 return Err(ClientError::UnknownCookie(cookie));
             }
-            self.send_outgoing()?;
-            self.receive()?;
+            self.send_outgoing(deadline)?;
+            self.receive(deadline)?;
         }
     }
 
+    /// When a request that is waited for from now on takes too long.
+    fn deadline(&self) -> Option<Instant> {
+        self.options.request_time_max.map(|time_max| Instant::now() + time_max)
+    }
+
     fn check_broken(&self) -> Result<(), ClientError> {
+        if self.options.is_cancelled() {
+            return Err(ClientError::Cancelled);
+        }
         match &self.broken {
             Some(reason) => Err(ClientError::Broken { reason: reason.clone() }),
             None => Ok(()),
         }
     }
 
-    fn send_outgoing(&mut self) -> Result<(), ClientError> {
+    fn send_outgoing(&mut self, deadline: Option<Instant>) -> Result<(), ClientError> {
         let outgoing = std::mem::take(&mut self.outgoing);
-        let sent = self.send_receiving(&outgoing);
+        let sent = self.send_receiving(&outgoing, deadline);
         self.outgoing = outgoing;
         self.outgoing.clear();
         self.outgoing.shrink_to(2 * OUTGOING_MAX);
@@ -443,21 +523,26 @@ impl Client {
     }
 
     /// Sends `bytes`; when the server takes no more, takes its replies instead.
-    fn send_receiving(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
+    fn send_receiving(
+        &mut self,
+        mut bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), ClientError> {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let events = PollFlags::IN | PollFlags::OUT;
-                    let ready = wait(self.socket.as_fd(), events, None)
-                        .map_err(|error| self.break_off(error.to_string()))?;
+                    let cancel = self.options.cancel.as_ref();
+                    let ready = wait(&self.socket, events, deadline, cancel)
+                        .map_err(|error| self.break_off(error.into()))?;
                     if ready.contains(PollFlags::IN) {
-                        self.receive()?;
+                        self.receive(deadline)?;
                     }
                 }
                 Err(error) => {
-                    return Err(self.break_off(io::Error::from(error).to_string()));
+                    return Err(self.break_off(io::Error::from(error).into()));
                 }
             }
         }
@@ -465,24 +550,25 @@ impl Client {
     }
 
     /// Receives one simple reply or chunk.
-    fn receive(&mut self) -> Result<(), ClientError> {
-        let received = replies::receive(
-            self.socket.as_fd(),
-            &mut self.incoming,
-            &self.agreed,
-            &mut self.pending,
-        );
+    fn receive(&mut self, deadline: Option<Instant>) -> Result<(), ClientError> {
+        let wire = self.options.wire(&self.socket, deadline);
+        let received = replies::receive(&wire, &mut self.incoming, &self.agreed, &mut self.pending);
         match received {
             Ok(Some((cookie, reply))) => {
                 self.finished.insert(cookie, reply);
                 Ok(())
             }
             Ok(None) => Ok(()),
-            Err(error) => Err(self.break_off(error.to_string())),
+            Err(error) => Err(self.break_off(error)),
         }
     }
 
-    fn break_off(&mut self, reason: String) -> ClientError {
+    fn break_off(&mut self, error: ClientError) -> ClientError {
+        if let ClientError::Cancelled = error {
+            self.broken = Some(error.to_string());
+            return error;
+        }
+        let reason = error.to_string();
         self.broken = Some(reason.clone());
         ClientError::Broken { reason }
     }

@@ -1,8 +1,6 @@
 //! The client's side of the handshake.
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::time::Instant;
 
 use crate::exports::ExportInfo;
 use crate::protocol::{
@@ -11,7 +9,7 @@ use crate::protocol::{
 };
 use crate::wire::Wire;
 
-use super::{ClientError, HANDSHAKE_TIME_MAX};
+use super::ClientError;
 
 /// What the handshake agreed on.
 #[derive(Debug)]
@@ -27,12 +25,15 @@ pub(super) struct Agreed {
     pub(super) payload_bytes_max: u32,
 }
 
+/// Largest minimum block that the protocol allows, in bytes.
+const MINIMUM_MAX: u32 = 64 << 10;
+
 /// A reply to an option: its kind and data.
 type OptionReply = (u32, Vec<u8>);
 
 /// Chooses `export`.
-pub(super) fn go(socket: BorrowedFd<'_>, export: &str) -> Result<Agreed, ClientError> {
-    let wire = greet(socket)?;
+pub(super) fn go(wire: &Wire<'_>, export: &str) -> Result<Agreed, ClientError> {
+    greet(wire)?;
     let mut agreed = Agreed {
         size_bytes: 0,
         flags: 0,
@@ -42,18 +43,18 @@ pub(super) fn go(socket: BorrowedFd<'_>, export: &str) -> Result<Agreed, ClientE
         preferred_bytes: 4096,
         payload_bytes_max: PAYLOAD_MAX,
     };
-    ask(&wire, option::STRUCTURED_REPLY, &[])?;
-    agreed.structured = last_reply(&wire, option::STRUCTURED_REPLY, |_, _| Ok(()))?.is_none();
+    ask(wire, option::STRUCTURED_REPLY, &[])?;
+    agreed.structured = last_reply(wire, option::STRUCTURED_REPLY, |_, _| Ok(()))?.is_none();
     if agreed.structured {
-        agreed.context = select_context(&wire, export)?;
+        agreed.context = select_context(wire, export)?;
     }
     let mut data = Vec::new();
     encode_string(&mut data, export);
     data.extend_from_slice(&1_u16.to_be_bytes());
     data.extend_from_slice(&info::BLOCK_SIZE.to_be_bytes());
-    ask(&wire, option::GO, &data)?;
+    ask(wire, option::GO, &data)?;
     let mut has_size = false;
-    let refused = last_reply(&wire, option::GO, |kind, data| {
+    let refused = last_reply(wire, option::GO, |kind, data| {
         if kind == option_reply::INFO {
             has_size |= take_info(&mut agreed, data)?;
         }
@@ -67,11 +68,11 @@ pub(super) fn go(socket: BorrowedFd<'_>, export: &str) -> Result<Agreed, ClientE
 }
 
 /// Asks for all exports and leaves.
-pub(super) fn list(socket: BorrowedFd<'_>) -> Result<Vec<ExportInfo>, ClientError> {
-    let wire = greet(socket)?;
-    ask(&wire, option::LIST, &[])?;
+pub(super) fn list(wire: &Wire<'_>) -> Result<Vec<ExportInfo>, ClientError> {
+    greet(wire)?;
+    ask(wire, option::LIST, &[])?;
     let mut exports = Vec::new();
-    let refused = last_reply(&wire, option::LIST, |kind, data| {
+    let refused = last_reply(wire, option::LIST, |kind, data| {
         if kind == option_reply::SERVER {
             let mut fields = Fields(data);
             let name = fields.counted().ok_or_else(|| broken("a listed export is cut short"))?;
@@ -86,7 +87,7 @@ pub(super) fn list(socket: BorrowedFd<'_>) -> Result<Vec<ExportInfo>, ClientErro
         return Err(ClientError::Refused { what: "list its exports", message });
     }
     // The answer is of no interest, nor whether there is one.
-    let _ = ask(&wire, option::ABORT, &[]);
+    let _ = ask(wire, option::ABORT, &[]);
     Ok(exports)
 }
 
@@ -94,8 +95,7 @@ fn broken(reason: &str) -> ClientError {
     ClientError::Broken { reason: reason.to_owned() }
 }
 
-fn greet(socket: BorrowedFd<'_>) -> Result<Wire<'_>, ClientError> {
-    let wire = Wire { socket, deadline: Some(Instant::now() + HANDSHAKE_TIME_MAX) };
+fn greet(wire: &Wire<'_>) -> Result<(), ClientError> {
     if u64::from_be_bytes(wire.recv_array()?) != INIT_MAGIC {
         return Err(broken("this is no NBD server"));
     }
@@ -106,7 +106,7 @@ fn greet(socket: BorrowedFd<'_>) -> Result<Wire<'_>, ClientError> {
     }
     let flags = offered & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
     wire.send_all(&u32::from(flags).to_be_bytes())?;
-    Ok(wire)
+    Ok(())
 }
 
 fn ask(wire: &Wire<'_>, number: u32, data: &[u8]) -> io::Result<()> {
@@ -191,7 +191,11 @@ fn take_info(agreed: &mut Agreed, data: &[u8]) -> Result<bool, ClientError> {
             let minimum = fields.u32().ok_or_else(cut)?;
             let preferred = fields.u32().ok_or_else(cut)?;
             let maximum = fields.u32().ok_or_else(cut)?;
-            if !minimum.is_power_of_two() || !preferred.is_power_of_two() || maximum < minimum {
+            let is_sensible = minimum.is_power_of_two()
+                && minimum <= MINIMUM_MAX
+                && preferred.is_power_of_two()
+                && maximum >= minimum;
+            if !is_sensible {
                 return Err(broken("the server's block sizes make no sense"));
             }
             agreed.minimum_bytes = minimum;

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use everbyte_device::Extent;
 
@@ -13,7 +12,7 @@ use crate::protocol::{
     CHUNK_HEADER_LEN, Fields, NAME_MAX, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC,
     STRUCTURED_REPLY_MAGIC, chunk, extent_flag,
 };
-use crate::wire;
+use crate::wire::Wire;
 
 use super::negotiate::Agreed;
 use super::{ClientError, Reply};
@@ -104,7 +103,7 @@ impl Incoming {
     }
 
     /// Fills `out`; large rests go there without passing through the buffer.
-    fn recv(&mut self, socket: BorrowedFd<'_>, mut out: &mut [u8]) -> io::Result<()> {
+    fn recv(&mut self, wire: &Wire<'_>, mut out: &mut [u8]) -> io::Result<()> {
         loop {
             let count = (self.end - self.start).min(out.len());
             out[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
@@ -114,19 +113,19 @@ impl Incoming {
                 return Ok(());
             }
             if out.len() >= BUFFER_LEN {
-                return wire::recv_exact(socket, out);
+                return wire.recv_exact(out);
             }
             self.start = 0;
-            self.end = wire::recv_some(socket, &mut self.buffer)?;
+            self.end = wire.recv_some(&mut self.buffer)?;
             if self.end == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
 
-    fn array<const N: usize>(&mut self, socket: BorrowedFd<'_>) -> io::Result<[u8; N]> {
+    fn array<const N: usize>(&mut self, wire: &Wire<'_>) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
-        self.recv(socket, &mut bytes)?;
+        self.recv(wire, &mut bytes)?;
         Ok(bytes)
     }
 }
@@ -137,15 +136,15 @@ impl Incoming {
 /// The socket's, and every way in which a server can break the protocol; the connection is of no
 /// further use.
 pub(super) fn receive(
-    socket: BorrowedFd<'_>,
+    wire: &Wire<'_>,
     incoming: &mut Incoming,
     agreed: &Agreed,
     pending: &mut HashMap<u64, Pending>,
 ) -> Result<Option<Finished>, ClientError> {
-    match u32::from_be_bytes(incoming.array(socket)?) {
-        SIMPLE_REPLY_MAGIC => receive_simple(socket, incoming, agreed, pending).map(Some),
+    match u32::from_be_bytes(incoming.array(wire)?) {
+        SIMPLE_REPLY_MAGIC => receive_simple(wire, incoming, agreed, pending).map(Some),
         STRUCTURED_REPLY_MAGIC if agreed.structured => {
-            receive_chunk(socket, incoming, agreed, pending)
+            receive_chunk(wire, incoming, agreed, pending)
         }
         magic => Err(broken(&format!("a reply starts with {magic:#010x}"))),
     }
@@ -154,12 +153,12 @@ pub(super) fn receive(
 const UNASKED: &str = "the server answered what was not asked";
 
 fn receive_simple(
-    socket: BorrowedFd<'_>,
+    wire: &Wire<'_>,
     incoming: &mut Incoming,
     agreed: &Agreed,
     pending: &mut HashMap<u64, Pending>,
 ) -> Result<Finished, ClientError> {
-    let header: [u8; SIMPLE_REPLY_LEN - 4] = incoming.array(socket)?;
+    let header: [u8; SIMPLE_REPLY_LEN - 4] = incoming.array(wire)?;
     let mut fields = Fields(&header);
     let (errno, cookie) = (fields.u32().unwrap_or_default(), fields.u64().unwrap_or_default());
     let mut request = pending.remove(&cookie).ok_or_else(|| broken(UNASKED))?;
@@ -168,7 +167,7 @@ fn receive_simple(
             return Err(broken("the server gave a simple reply to a read"));
         }
         Wanted::Data(data) if errno == 0 => {
-            incoming.recv(socket, data)?;
+            incoming.recv(wire, data)?;
             request.covered.push((0, data.len()));
         }
         Wanted::Nothing | Wanted::Data(_) | Wanted::Extents(_) => {}
@@ -180,30 +179,30 @@ fn receive_simple(
 }
 
 fn receive_chunk(
-    socket: BorrowedFd<'_>,
+    wire: &Wire<'_>,
     incoming: &mut Incoming,
     agreed: &Agreed,
     pending: &mut HashMap<u64, Pending>,
 ) -> Result<Option<Finished>, ClientError> {
-    let header: [u8; CHUNK_HEADER_LEN - 4] = incoming.array(socket)?;
+    let header: [u8; CHUNK_HEADER_LEN - 4] = incoming.array(wire)?;
     let mut fields = Fields(&header);
     let (flags, kind) = (fields.u16().unwrap_or_default(), fields.u16().unwrap_or_default());
     let (cookie, len) = (fields.u64().unwrap_or_default(), fields.u32().unwrap_or_default());
     let request = pending.get_mut(&cookie).ok_or_else(|| broken(UNASKED))?;
     if kind == chunk::OFFSET_DATA {
-        let offset = u64::from_be_bytes(incoming.array(socket)?);
+        let offset = u64::from_be_bytes(incoming.array(wire)?);
         let len = len.checked_sub(8).ok_or_else(|| broken("a chunk of data is cut short"))?;
         let range = request.cover(offset, len as usize)?;
         let Wanted::Data(data) = &mut request.wanted else {
             return Err(broken(UNASKED));
         };
-        incoming.recv(socket, &mut data[range])?;
+        incoming.recv(wire, &mut data[range])?;
     } else {
         if len > CHUNK_MAX {
             return Err(broken("a chunk is too long"));
         }
         let mut payload = vec![0; len as usize];
-        incoming.recv(socket, &mut payload)?;
+        incoming.recv(wire, &mut payload)?;
         take_chunk(request, agreed, kind, &payload)?;
     }
     if flags & chunk::FLAG_DONE == 0 {

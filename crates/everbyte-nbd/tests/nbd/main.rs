@@ -6,6 +6,8 @@ mod connections;
 mod handshake;
 mod hostile;
 mod lifecycle;
+mod limits;
+mod plain;
 mod reconnect;
 mod remote;
 mod support;

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, Mem
 use everbyte_nbd::{Reconnect, RemoteDevice};
 use parking_lot::Mutex;
 
+use crate::plain::{FLUSH, Kind, Plain};
 use crate::support::Fixture;
 
 const SIZE: u64 = 64 << 10;
@@ -38,12 +40,17 @@ struct Forgetful {
     now: MemoryDevice,
     durable: MemoryDevice,
     fails_flush: AtomicBool,
+    /// Whether the next write with FUA fails, as one does that is a write and a flush.
+    fails_fua: AtomicBool,
+    /// Where writes fail.
+    bad: Mutex<Range<u64>>,
 }
 
 impl Forgetful {
     fn new() -> Arc<Self> {
         let (now, durable) = (MemoryDevice::new(SIZE), MemoryDevice::new(SIZE));
-        Arc::new(Self { now, durable, fails_flush: AtomicBool::new(false) })
+        let (fails_flush, fails_fua) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { now, durable, fails_flush, fails_fua, bad: Mutex::new(0..0) })
     }
 
     fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
@@ -87,8 +94,17 @@ impl BlockDevice for Forgetful {
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        let len = data.len() as u64;
+        let bad = self.bad.lock().clone();
+        if offset < bad.end && bad.start < offset + len {
+            return Err(DeviceError::Media { offset, len, reason: "planted".to_owned() });
+        }
+        if fua == Fua::Yes && self.fails_fua.swap(false, Ordering::SeqCst) {
+            self.fails_flush.store(true, Ordering::SeqCst);
+            return self.flush();
+        }
         self.now.write(offset, data, fua)?;
-        self.persist(offset, data.len() as u64, fua);
+        self.persist(offset, len, fua);
         Ok(())
     }
 
@@ -383,6 +399,82 @@ fn a_flush_after_one_that_failed_covers_what_that_one_should_have() {
     assert_eq!(found, [7; 5000]);
     remote.flush().unwrap();
     assert_eq!(device.durable_bytes()[1000..6000], [7; 5000]);
+}
+
+#[test]
+fn a_flush_after_a_durable_write_that_failed_covers_what_was_answered_before() {
+    for unaligned in [false, true] {
+        let device = Forgetful::new();
+        let fixture = Fixture::new(Arc::clone(&device) as _);
+        let uri = fixture.address().uri("disk");
+        let remote = RemoteDevice::open(&uri, Reconnect::default()).unwrap();
+        remote.write(1000, &[7; 5000], Fua::No).unwrap();
+        device.fails_fua.store(true, Ordering::SeqCst);
+        let at = if unaligned { 20_001 } else { 20_480 };
+        assert!(remote.write(at, &[8; 512], Fua::Yes).is_err());
+        assert_eq!(device.durable_bytes()[1000], 0);
+        let mut found = [0; 5000];
+        remote.read(1000, &mut found).unwrap();
+        assert_eq!(found, [7; 5000]);
+        remote.flush().unwrap();
+        assert_eq!(device.durable_bytes()[1000..6000], [7; 5000]);
+    }
+}
+
+#[test]
+fn a_durable_write_is_so_even_if_its_first_piece_went_to_a_server_without_fua() {
+    let block = 4096_u32;
+    let small = (1, block);
+    // It answers the first piece of a write of two, and is lost.
+    let without = Kind { flags: FLUSH, blocks: small, closes_after: 1, ..Kind::default() };
+    let plain = Plain::new(SIZE, without);
+    let remote = RemoteDevice::open(&plain.uri(), Reconnect::default()).unwrap();
+    *plain.kind.lock() = Kind { blocks: small, ..Kind::default() };
+    let data = vec![7; 2 * block as usize];
+    remote.write(0, &data, Fua::Yes).unwrap();
+    assert_eq!(plain.connections.load(Ordering::SeqCst), 2);
+    assert_eq!(plain.bytes.lock().1[..data.len()], data);
+}
+
+#[test]
+fn a_range_that_a_server_takes_no_more_blocks_nothing_but_itself() {
+    let device = Forgetful::new();
+    let mut fixture = Fixture::new(Arc::clone(&device) as _);
+    // Room for what is refused, and little more.
+    let reconnect = Reconnect { unflushed_bytes_max: 12 << 10, ..Reconnect::default() };
+    let remote = RemoteDevice::open(&fixture.address().uri("disk"), reconnect).unwrap();
+    for at in [0, 8192] {
+        remote.write(at, &[7; 4096], Fua::No).unwrap();
+    }
+    device.crash(&mut Dice(3));
+    *device.bad.lock() = 512..1024;
+    serve_instead(&mut fixture, Arc::clone(&device) as _);
+    let read = |at| {
+        let mut found = [0; 512];
+        remote.read(at, &mut found).map(|()| found[0])
+    };
+    assert_eq!(read(8192).unwrap(), 7);
+    assert!(read(0).is_err(), "what was answered there is not to be had");
+    for at in [16_384, 24_576, 32_768, 40_960] {
+        remote.write(at, &[8; 4096], Fua::No).unwrap();
+    }
+    remote.write(49_152, &[9; 512], Fua::Yes).unwrap();
+    for _ in 0..2 {
+        assert!(remote.flush().is_err(), "a flush would promise what is not there");
+    }
+    // The rest is as durable as a flush makes it.
+    let durable = device.durable_bytes();
+    assert_eq!([8192, 16_384, 40_960, 49_152].map(|at| durable[at]), [7, 8, 8, 9]);
+    // Newer bytes over a part of it leave the rest refused.
+    *device.bad.lock() = 2048..2560;
+    remote.write(0, &[5; 512], Fua::No).unwrap();
+    assert_eq!(read(0).unwrap(), 5);
+    assert!(read(512).is_err() && remote.flush().is_err());
+    *device.bad.lock() = 0..0;
+    assert_eq!(read(512).unwrap(), 7);
+    remote.flush().unwrap();
+    let durable = device.durable_bytes();
+    assert_eq!([0, 511, 512, 4095].map(|at| durable[at]), [5, 5, 7, 7]);
 }
 
 /// Ends the server and serves `device` in its place.

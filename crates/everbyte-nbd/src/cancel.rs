@@ -1,0 +1,65 @@
+//! A handle by which a client's waits are ended from outside.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Ends the waits of every client that was given it: for names, connections, handshakes, replies,
+/// and for a lost server to come back. Clones are the same handle. What is cancelled stays so:
+/// later requests fail at once.
+#[derive(Clone, Debug)]
+pub struct Cancel(Arc<Event>);
+
+#[derive(Debug)]
+struct Event {
+    is_cancelled: AtomicBool,
+    /// Readable once it is cancelled.
+    readable: OwnedFd,
+}
+
+impl Cancel {
+    /// A handle that nothing waits for yet.
+    ///
+    /// # Errors
+    /// If the process or the system has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let readable = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Event { is_cancelled: AtomicBool::new(false), readable })))
+    }
+
+    /// Ends all waits, now and from now on. Returns at once; may be called from any thread.
+    pub fn cancel(&self) {
+        self.0.is_cancelled.store(true, Ordering::SeqCst);
+        // It fails only if it is readable already.
+        let _ = rustix::io::write(&self.0.readable, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether `cancel` was called.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.readable.as_fd()
+    }
+}
+
+/// Why a wait ended that was cancelled.
+#[derive(Debug, thiserror::Error)]
+#[error("cancelled")]
+pub(crate) struct Cancelled;
+
+impl From<Cancelled> for io::Error {
+    fn from(cancelled: Cancelled) -> Self {
+        Self::new(io::ErrorKind::Interrupted, cancelled)
+    }
+}
+
+/// Whether an error says that a wait was cancelled.
+pub(crate) fn is_cancelled(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Cancelled>())
+}

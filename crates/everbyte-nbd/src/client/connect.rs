@@ -1,0 +1,151 @@
+//! How a client reaches its server: names are resolved, addresses tried in turn, all within a time
+//! limit and until somebody cancels it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::address::{Address, AddressError, Place};
+use crate::cancel::{Cancel, Cancelled};
+use crate::wire::{nap, notice_silence, wait};
+
+use super::{ClientError, ClientOptions};
+
+/// After how long without a sign of life a TCP connection is given up.
+const SILENCE_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Rest before the next look whether a server has room for a connection, or a name an address.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The addresses of a place. A system's resolver knows neither time limits nor cancelling, so it
+/// works in a thread of its own, which is left behind if it takes too long.
+///
+/// # Errors
+/// If there are none, or none in time; `Cancelled`.
+pub(crate) fn resolve(place: &Place, options: &ClientOptions) -> Result<Vec<Address>, ClientError> {
+    if let Some(addresses) = place.known_addresses() {
+        return Ok(addresses);
+    }
+    let deadline = Instant::now() + options.connect_time_max;
+    let (sender, receiver) = mpsc::channel();
+    let asked = place.clone();
+    std::thread::Builder::new().name("nbd-resolve".to_owned()).spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(asked.addresses());
+    })?;
+    loop {
+        match receiver.recv_timeout(PAUSE) {
+            Ok(found) => return Ok(found?),
+            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+            Err(_) => {
+                let reason = "the system's resolver does not answer".to_owned();
+                let (text, host) = (place.to_string(), place.to_string());
+                return Err(AddressError::Host { text, host, reason }.into());
+            }
+        }
+        if options.is_cancelled() {
+            return Err(ClientError::Cancelled);
+        }
+    }
+}
+
+/// Connects to the first of `addresses` that takes the connection.
+///
+/// # Errors
+/// `Connect`, with what every address had to say; `Cancelled`.
+pub(crate) fn connect_any(
+    addresses: &[Address],
+    options: &ClientOptions,
+) -> Result<OwnedFd, ClientError> {
+    let deadline = Instant::now() + options.connect_time_max;
+    let mut failures: Vec<(&Address, io::Error)> = Vec::new();
+    for (address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        // One that does not answer leaves time for the others.
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(1);
+        match connect(address, now + share, options.cancel.as_ref()) {
+            Ok(socket) => return Ok(socket),
+            Err(_) if options.is_cancelled() => return Err(ClientError::Cancelled),
+            Err(error) => failures.push((address, error)),
+        }
+    }
+    let words: Vec<_> = failures.iter().map(|(address, e)| format!("{address}: {e}")).collect();
+    match (failures.len(), failures.pop()) {
+        (1, Some((address, source))) => {
+            Err(ClientError::Connect { address: address.clone(), source })
+        }
+        (_, Some((address, last))) => {
+            let source = io::Error::new(last.kind(), words.join("; "));
+            Err(ClientError::Connect { address: address.clone(), source })
+        }
+        (_, None) => Err(ClientError::Broken { reason: "the host has no address".to_owned() }),
+    }
+}
+
+fn connect(address: &Address, deadline: Instant, cancel: Option<&Cancel>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let family = match address {
+        Address::Unix(_) => AddressFamily::UNIX,
+        Address::Tcp(tcp) if tcp.is_ipv4() => AddressFamily::INET,
+        Address::Tcp(_) => AddressFamily::INET6,
+    };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match address {
+        Address::Unix(path) => {
+            let path = SocketAddrUnix::new(path)?;
+            while let Err(error) = rustix::net::connect(&socket, &path) {
+                // A server that is alive, and has connections enough to accept.
+                if error != Errno::AGAIN {
+                    return Err(error.into());
+                }
+                if Instant::now() >= deadline {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                nap(PAUSE, cancel)?;
+            }
+        }
+        Address::Tcp(tcp) => {
+            match rustix::net::connect(&socket, tcp) {
+                Ok(()) => {}
+                Err(Errno::INPROGRESS) => {
+                    wait(&socket, PollFlags::OUT, Some(deadline), cancel)?;
+                    sockopt::socket_error(&socket)??;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            sockopt::set_tcp_nodelay(&socket, true)?;
+            notice_silence(&socket, SILENCE_TIME_MAX)?;
+        }
+    }
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    match cancel {
+        Some(cancel) if cancel.is_cancelled() => Err(Cancelled.into()),
+        _ => Ok(socket),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn every_address_is_tried_until_one_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let live = Address::Tcp(listener.local_addr().unwrap());
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let dead = Address::Tcp(closed);
+        let options = ClientOptions::default();
+        connect_any(&[dead.clone(), live.clone()], &options).unwrap();
+        connect_any(&[live], &options).unwrap();
+        let other: Address = "unix:/nowhere/at all".parse().unwrap();
+        let error = connect_any(&[dead.clone(), other], &options).unwrap_err().to_string();
+        assert!(error.contains(&dead.to_string()) && error.contains("/nowhere"), "{error}");
+    }
+}
