@@ -130,4 +130,36 @@ mod tests {
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
     }
+
+    /// The commands of `everbyte` in a document: what shells and units would run.
+    fn commands(text: &str) -> Vec<Vec<&str>> {
+        let starts = ["everbyte ", "sudo everbyte ", "ExecStart=/usr/local/bin/everbyte "];
+        let lines = text.lines().map(str::trim);
+        let found = lines.filter_map(|line| {
+            let rest = starts.iter().find_map(|start| line.strip_prefix(start))?;
+            let command = rest.split(['#', '|', '&', '>']).next()?;
+            Some(command.split_whitespace().collect())
+        });
+        found.collect()
+    }
+
+    #[test]
+    fn commands_in_documents_are_accepted() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (path, at_least) in [
+            ("README.md", 4),
+            ("docs/operations.md", 6),
+            ("docs/examples/everbyte.service", 1),
+            ("docs/sweeps.md", 1),
+        ] {
+            let text = std::fs::read_to_string(root.join(path)).unwrap();
+            let commands = commands(&text);
+            assert!(commands.len() >= at_least, "{path}: {commands:?}");
+            for command in commands {
+                let parsed = Cli::try_parse_from(["everbyte"].into_iter().chain(command.clone()));
+                let shown = ["--version", "--help"].iter().any(|only| command == [*only]);
+                assert!(parsed.is_ok() || shown, "{path}: {command:?}");
+            }
+        }
+    }
 }
