@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::medium::{Op, SimMedium};
 use crate::memory::CrashState;
-use crate::replay::Step;
 use crate::scenario::{Crash, Log, Scenario, Stamped};
+use crate::step::Step;
 use crate::tape::{Choice, Learned, Plan};
 
 /// A workload that was run.

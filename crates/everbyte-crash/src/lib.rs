@@ -146,6 +146,7 @@ mod replay;
 mod scenario;
 pub mod schedule;
 mod shrink;
+mod step;
 mod tape;
 mod trace;
 mod walk;

@@ -9,10 +9,7 @@ use std::sync::Arc;
 
 use everbyte_media::LINE;
 
-use crate::tape::{Learned, Tape, mix};
-
-/// The bytes of one line.
-pub(crate) type Image = [u8; LINE];
+use crate::tape::{Image, Learned, Tape, mix};
 
 /// Pieces of a line without an order up to which every subset of them is tried.
 const SUBSETS_EXHAUSTIVE: usize = 3;

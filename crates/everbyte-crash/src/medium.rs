@@ -22,7 +22,7 @@ use rustix::net::SendFlags;
 
 use crate::memory::{CrashState, Memory, Rules, ThreadNo, lines_of};
 use crate::schedule;
-use crate::tape::{Choice, Learned, Tape};
+use crate::tape::{Choice, Learned, Plan, Tape};
 
 /// Bytes that one `send` gathers at most.
 const SEND_MAX: usize = 1 << 18;
@@ -332,6 +332,14 @@ impl State {
         if let Some(trace) = &mut self.trace {
             trace.push(Op { thread, kind, at, len, bytes: bytes.into() });
         }
+    }
+}
+
+impl CrashState {
+    /// Starts a medium on one of the possible images: `plan` picks which.
+    #[must_use]
+    pub fn boot(&self, plan: Plan) -> SimMedium {
+        SimMedium::booted(Memory::booted(self), Tape::new(plan))
     }
 }
 

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use everbyte_media::{LINE, LINE_U64};
 
-use crate::line::{Fate, How, Image, Line, StoredPiece, mask_of};
-use crate::medium::SimMedium;
-use crate::tape::{Plan, Tape, mix};
+use crate::line::{Fate, How, Line, StoredPiece, mask_of};
+use crate::tape::{Image, Tape, mix};
 
 /// A number of a simulated thread, given in the order in which threads first used the medium.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -49,12 +48,6 @@ pub struct CrashState {
 }
 
 impl CrashState {
-    /// Starts a medium on one of the possible images: `plan` picks which.
-    #[must_use]
-    pub fn boot(&self, plan: Plan) -> SimMedium {
-        SimMedium::booted(Memory::booted(self), Tape::new(plan))
-    }
-
     /// Lines that have more than one possible content.
     #[must_use]
     pub fn open_lines(&self) -> usize {
@@ -135,7 +128,7 @@ impl Memory {
         Self::booted(&CrashState { base: Arc::new(image), lines, rules })
     }
 
-    fn booted(state: &CrashState) -> Self {
+    pub(crate) fn booted(state: &CrashState) -> Self {
         Self {
             base: Arc::clone(&state.base),
             origin: Arc::clone(&state.lines),

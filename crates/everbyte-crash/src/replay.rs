@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use crate::failure::Failure;
 use crate::memory::{Rules, StoreOrder};
+use crate::step::Step;
 use crate::tape::{BadPlan, Plan};
 
 /// Why a replay did not come out clean.
@@ -30,13 +31,6 @@ pub enum ReplayError {
     /// The failure is there.
     #[error(transparent)]
     Failed(Box<Failure>),
-}
-
-/// A recovery to crash: the image it starts from, and the operation it must not make.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Step {
-    pub(crate) plan: Plan,
-    pub(crate) at: u64,
 }
 
 /// The way to one image.

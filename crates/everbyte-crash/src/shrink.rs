@@ -12,8 +12,9 @@ use crate::boot::{Outcome, Recorded, follow, quietly};
 use crate::explorer::{Explorer, Found};
 use crate::failure::{Failure, Summary};
 use crate::memory::CrashState;
-use crate::replay::{Path, ReplayError, Step};
+use crate::replay::{Path, ReplayError};
 use crate::scenario::{Scenario, Steps};
+use crate::step::Step;
 use crate::tape::{Choice, Lines, Plan};
 use crate::walk::Walk;
 

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use everbyte_media::{LINE_U64, PoolOffset};
+use everbyte_media::{LINE, LINE_U64, PoolOffset};
 
-use crate::line::Image;
+/// The bytes of one line.
+pub(crate) type Image = [u8; LINE];
 
 /// Who decides which possible content a line turns out to hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -13,7 +13,7 @@ use crate::boot::Boot;
 use crate::labels::Labels;
 use crate::medium::{Op, OpKind};
 use crate::memory::{ThreadNo, lines_of};
-use crate::replay::Step;
+use crate::step::Step;
 use crate::tape::Learned;
 
 /// Operations shown of what would have come after the crash.

@@ -13,10 +13,10 @@ use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, WriteReq
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::batch::Batch;
+use crate::durability::Durability;
 use crate::error::DatabaseError;
 use crate::format::{DatabaseHeader, FileKind};
 use crate::locks::LockTable;
-use crate::vfs::Durability;
 
 /// What was asked of a database since it was opened by the first of the connections that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use libsqlite3_sys as ffi;
 
 use crate::database::Database;
+use crate::durability::Durability;
 use crate::error::DatabaseError;
 use crate::format::FileKind;
 use crate::locks::Level;
-use crate::vfs::Durability;
 
 /// What may be relied on for every file of a database:
 ///

@@ -79,6 +79,7 @@
 
 mod batch;
 mod database;
+mod durability;
 mod error;
 mod file;
 mod format;
@@ -87,7 +88,8 @@ mod store;
 mod vfs;
 
 pub use database::Activity;
+pub use durability::Durability;
 pub use error::DatabaseError;
 pub use format::{FileKind, volume_bytes};
 pub use store::Store;
-pub use vfs::{Durability, RegisterError, Registration, VfsOptions, has_batch_atomic, register};
+pub use vfs::{RegisterError, Registration, VfsOptions, has_batch_atomic, register};

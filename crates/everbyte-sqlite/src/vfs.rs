@@ -21,6 +21,7 @@ use everbyte_media::BLOCK;
 use libsqlite3_sys::{self as ffi, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 use parking_lot::Mutex;
 
+use crate::durability::Durability;
 use crate::error::DatabaseError;
 use crate::file::File;
 use crate::format::FileKind;
@@ -34,17 +35,6 @@ const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
     | ffi::SQLITE_OPEN_TRANSIENT_DB
     | ffi::SQLITE_OPEN_TEMP_JOURNAL
     | ffi::SQLITE_OPEN_SUBJOURNAL;
-
-/// When a commit is durable. That it is there as a whole or not at all holds either way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
-    /// When it returns.
-    #[default]
-    AtCommit,
-    /// With the device's next checkpoint: syncs and commits flush nothing. The crate's head says
-    /// what a crash may take.
-    AtCheckpoint,
-}
 
 /// Settings of a VFS.
 #[derive(Clone, Copy, Debug)]

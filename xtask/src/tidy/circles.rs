@@ -30,63 +30,9 @@ const ALLOWED: &[Allowed] = &[
         why: "to be broken: settings name the policies, which are made of settings",
     },
     Allowed {
-        krate: "crates/everbyte-crash",
-        files: &["boot.rs", "failure.rs", "replay.rs", "trace.rs"],
-        why: "to be broken: a failure tells its trace, and a trace is told by running it again",
-    },
-    Allowed {
-        krate: "crates/everbyte-crash",
-        files: &["line.rs", "tape.rs"],
-        why: "to be broken: a line asks for decisions, a decision names a line",
-    },
-    Allowed {
-        krate: "crates/everbyte-crash",
-        files: &["medium.rs", "memory.rs"],
-        why: "to be broken: memory has the events of the medium",
-    },
-    Allowed {
         krate: "crates/everbyte-extent",
         files: &["checksum.rs", "error.rs", "extent.rs"],
         why: "to be broken: an error names what a checksum is about",
-    },
-    Allowed {
-        krate: "crates/everbyte-policy",
-        files: &["policy/everbyte/ledger.rs", "policy/everbyte/paper.rs"],
-        why: "to be broken: the ledger takes what the paper's policy notes",
-    },
-    Allowed {
-        krate: "crates/everbyte-policy",
-        files: &[
-            "sim/costs.rs",
-            "sim/drain.rs",
-            "sim/outcome.rs",
-            "sim/recorder.rs",
-            "sim/spec.rs",
-        ],
-        why: "to be broken: costs are of counts that the recorder has",
-    },
-    Allowed {
-        krate: "crates/everbyte-policy",
-        files: &[
-            "trace/blkparse.rs",
-            "trace/csv.rs",
-            "trace/detect.rs",
-            "trace/disksim.rs",
-            "trace/error.rs",
-            "trace/fields.rs",
-            "trace/files.rs",
-            "trace/fio.rs",
-            "trace/input.rs",
-            "trace/mobibench.rs",
-            "trace/msr.rs",
-            "trace/oracle_general.rs",
-            "trace/pages.rs",
-            "trace/reader.rs",
-            "trace/spc.rs",
-            "trace/summary.rs",
-            "trace/vscsi.rs",
-        ],
-        why: "to be broken: the reader knows all formats, which know the reader's traits",
     },
     Allowed {
         krate: "crates/everbyte-pool",
@@ -100,16 +46,6 @@ const ALLOWED: &[Allowed] = &[
             "volume/writer.rs",
         ],
         why: "to be broken: volumes share what the pool defines",
-    },
-    Allowed {
-        krate: "crates/everbyte-sqlite",
-        files: &["database.rs", "file.rs", "store.rs", "vfs.rs"],
-        why: "to be broken: a file knows its database, which is reached through the file system",
-    },
-    Allowed {
-        krate: "crates/everbyte",
-        files: &["simulation/report.rs", "simulation/results.rs"],
-        why: "to be broken: results make the report, which shows results",
     },
 ];
 

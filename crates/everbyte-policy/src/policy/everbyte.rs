@@ -60,6 +60,7 @@
 
 mod leaving;
 mod ledger;
+mod misses;
 mod odds;
 mod paper;
 

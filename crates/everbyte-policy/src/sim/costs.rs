@@ -1,23 +1,11 @@
-//! What memory and storage cost, and the time that the counts of an [`Outcome`] come to.
-//!
-//! The model: steps do not overlap; memory costs a part an operation and a part a 64-byte line
-//! (from the counts, partial lines as their share); storage costs a part a page and a part a jump,
-//! where a step jumps unless it goes on at most [`StorageCosts::GAP_PAGES`] pages after the one
-//! before it of the same kind. A device with a head has it carried between reading and writing
-//! once a batch of writes. So writing back in the order of sectors pays as it does on the device.
-//!
-//! The time with a drain adds the write-back of what is dirty at the end, in the order of sectors and
-//! as one batch, see [`Drain`].
+//! What memory and storage cost, one step at a time, and which steps of storage jump.
 //!
 //! Absolute times are only as good as the figures; ratios between policies are what they are for. Each
-//! set of figures says which of them were published and which are our own assumptions. So are the
-//! model's form, that nothing overlaps, and [`StorageCosts::GAP_PAGES`].
+//! set of figures says which of them were published and which are our own assumptions.
 
 use serde::{Deserialize, Serialize};
 
-use super::drain::Drain;
-use super::outcome::Outcome;
-use crate::access::PAGE_BYTES;
+use crate::access::{PageAddress, PageNo};
 
 /// Costs of a memory, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -115,50 +103,23 @@ impl Costs {
             storage,
         }
     }
-
-    /// The time that an outcome's steps take one after the other, in nanoseconds.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "a model of times needs no 53 bits")]
-    pub fn elapsed_ns(&self, outcome: &Outcome) -> f64 {
-        let memory = |costs: &MemoryCosts, operations: u64, read: u64, written: u64| {
-            operations as f64 * costs.operation_ns
-                + read as f64 / 64.0 * costs.read_line_ns
-                + written as f64 / 64.0 * costs.write_line_ns
-        };
-        let pram_operations = outcome.pram.reads + outcome.pram.writes;
-        let steps = &outcome.storage;
-        let storage = &self.storage;
-        memory(
-            &self.dram,
-            outcome.dram_accesses,
-            outcome.dram_bytes_read,
-            outcome.dram_bytes_written,
-        ) + memory(&self.pram, pram_operations, outcome.pram.bytes_read, outcome.pram.bytes)
-            + steps.pages_read as f64 * storage.read_page_ns
-            + steps.read_jumps as f64 * storage.read_jump_ns
-            + steps.pages_written as f64
-                * (storage.write_page_ns + storage.turn_ns / f64::from(storage.batch_writes))
-            + steps.write_jumps as f64 * storage.write_jump_ns
-    }
-
-    /// The time that a last write-back takes, in nanoseconds. The device turns to it once.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "a model of times needs no 53 bits")]
-    pub fn drain_ns(&self, drain: &Drain) -> f64 {
-        let lines = f64::from(PAGE_BYTES / 64);
-        let from_dram = (drain.pages - drain.pages_from_pram) as f64;
-        let turns = if drain.pages > 0 { 1.0 } else { 0.0 };
-        from_dram * lines * self.dram.read_line_ns
-            + drain.pages_from_pram as f64
-                * (self.pram.operation_ns + lines * self.pram.read_line_ns)
-            + drain.pages as f64 * self.storage.write_page_ns
-            + drain.write_jumps as f64 * self.storage.write_jump_ns
-            + turns * self.storage.turn_ns
-    }
 }
 
 impl Default for Costs {
     fn default() -> Self {
         Self::with_storage(StorageCosts::SD_CARD)
     }
+}
+
+/// Whether a step at `here` needs no jump after one at `before`. Numbers are in the order of
+/// addresses, so pages whose numbers are far apart are, too, and need not be looked up.
+#[inline]
+pub(super) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
+    before.is_some_and(|before| {
+        let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
+        u64::from(gap) < StorageCosts::GAP_PAGES && {
+            let (before, here) = (addresses[before.0 as usize], addresses[here.0 as usize]);
+            here.device == before.device && here.page - before.page <= StorageCosts::GAP_PAGES
+        }
+    })
 }

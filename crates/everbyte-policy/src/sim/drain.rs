@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::recorder::follows;
+use super::costs::follows;
 use crate::access::{PageNo, PageTrace};
 use crate::policy::{Residents, Space, Tier};
 

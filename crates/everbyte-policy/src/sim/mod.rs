@@ -28,6 +28,7 @@ mod run;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod times;
 
 pub use costs::{Costs, MemoryCosts, StorageCosts};
 pub use drain::Drain;

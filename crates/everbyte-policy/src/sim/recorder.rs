@@ -2,11 +2,11 @@
 //!
 //! Invariant: a page in PRAM has a frame of its own; a frame that became free last is used next.
 
+use super::costs::{Costs, follows};
 use super::drain::Drain;
 use super::kind::Kind;
 use super::outcome::{ActionCount, Hits, Outcome, PramWrites, StorageSteps, Wear};
 use super::spec::Spec;
-use super::{Costs, StorageCosts};
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 use crate::policy::{Action, Actions, Reason, Tier};
 
@@ -255,19 +255,6 @@ impl Actions for Recorder<'_> {
             }
         }
     }
-}
-
-/// Whether a step at `here` needs no jump after one at `before`. Numbers are in the order of
-/// addresses, so pages whose numbers are far apart are, too, and need not be looked up.
-#[inline]
-pub(super) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
-    before.is_some_and(|before| {
-        let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
-        u64::from(gap) < StorageCosts::GAP_PAGES && {
-            let (before, here) = (addresses[before.0 as usize], addresses[here.0 as usize]);
-            here.device == before.device && here.page - before.page <= StorageCosts::GAP_PAGES
-        }
-    })
 }
 
 fn named(counts: &[[u64; Reason::ALL.len()]; ACTION_NAMES.len()]) -> Vec<ActionCount> {

@@ -7,10 +7,10 @@
 //! that `blkparse` puts at the end is where reading ends. Source: blkparse(1), "Default output",
 //! "Action identifiers", "RWBS description".
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{decimal, next, number, scaled};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp, SECTOR_BYTES};
 
 /// Kinds of events that stand for requests, the best first.

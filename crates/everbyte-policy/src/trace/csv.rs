@@ -6,10 +6,10 @@
 
 use std::io::{self, Write};
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{next, number};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp};
 
 const HEADER: &str = "time_ns,op,file,offset,len";

@@ -4,9 +4,9 @@
 //! but one that is none of them may look like one: the readers find that out.
 
 use super::blkparse::is_device;
+use super::format::Format;
 use super::mobibench::is_call;
 use super::oracle_general::RECORD_BYTES;
-use super::reader::Format;
 use super::vscsi::{V1_BYTES, V2_BYTES, Vscsi, little_endian};
 
 /// Records by which a binary format is known.

@@ -4,10 +4,10 @@
 //! read. DiskSim's times are ms with a fraction, MQSim's whole ns; a point tells which. Sources:
 //! the DiskSim 4.0 reference manual, on input traces; MQSim's README ("trace-based workloads").
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{decimal, next, number, scaled};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp, SECTOR_BYTES};
 
 /// The bit of the flags that says read.

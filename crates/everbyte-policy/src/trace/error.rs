@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::Format;
+use super::format::Format;
 
 /// Bytes of a wrong value that an error shows at most.
 const SHOWN_BYTES: usize = 40;

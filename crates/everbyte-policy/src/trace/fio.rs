@@ -6,10 +6,10 @@
 //! is the time in us. Source: fio's documentation, "Trace file format v2" and "v3", and `iolog.c`
 //! for the unit of time.
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{next, number, scaled};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp};
 
 /// Before the first line, which has the version.

@@ -13,10 +13,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{next, number, scaled};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{OFFSET_MAX, Request, RequestOp};
 
 /// Calls that are kept to be sorted, at most.

@@ -14,12 +14,14 @@
 
 mod blkparse;
 mod csv;
+mod decode;
 mod detect;
 mod disksim;
 mod error;
 mod fields;
 mod files;
 mod fio;
+mod format;
 pub mod generate;
 mod input;
 mod mobibench;
@@ -37,8 +39,9 @@ mod tests;
 pub use csv::CsvWriter;
 pub use error::{Place, Problem, TraceError};
 pub use files::FileNames;
+pub use format::Format;
 pub use pages::{PageLimits, PageTraceBuilder};
-pub use reader::{Format, ReadOptions, TraceReader, read_pages, summarise};
+pub use reader::{ReadOptions, TraceReader, read_pages, summarise};
 pub use summary::Summary;
 
 /// No request ends beyond this byte: offsets are signed in every system that traces come from.

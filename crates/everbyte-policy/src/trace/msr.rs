@@ -6,10 +6,10 @@
 //! Narayanan, Donnelly, Rowstron, "Write Off-Loading", FAST 2008). A first line with the names of
 //! the fields may be there.
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{next, number, scaled};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp};
 
 /// ns in a unit of Windows file time.

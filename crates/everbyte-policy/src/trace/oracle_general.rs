@@ -10,10 +10,10 @@
 //! `0.k`, for each page `k` that its size needs, where the highest bits of `n` take the place of the
 //! 0: objects never share a page, and neighbouring numbers are neighbours.
 
+use super::decode::{Item, RecordFormat};
 use super::error::Problem;
 use super::fields::scaled;
 use super::files::FileNames;
-use super::reader::{Item, RecordFormat};
 use super::vscsi::little_endian;
 use super::{Request, RequestOp};
 use crate::access::PAGE_BYTES;

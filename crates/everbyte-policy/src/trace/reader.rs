@@ -1,12 +1,12 @@
 //! [`TraceReader`]: requests from a trace of any format.
 
-use std::fmt;
 use std::io::Read;
 use std::path::Path;
-use std::str::FromStr;
 
+use super::decode::{Item, LineFormat, RecordFormat};
 use super::error::{Problem, TraceError};
 use super::files::FileNames;
+use super::format::Format;
 use super::input::Input;
 use super::pages::{PageLimits, PageTraceBuilder};
 use super::summary::Summary;
@@ -18,84 +18,6 @@ use crate::access::PageTrace;
 
 /// The largest request that is taken for one, in bytes, unless options say otherwise.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
-
-/// A format of traces.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Format {
-    /// Our own: lines of `time_ns,op,file,offset,len`.
-    Csv,
-    /// VMware's vscsiStats records, version 1.
-    VscsiV1,
-    /// The same, version 2.
-    VscsiV2,
-    /// The servers of Microsoft Research Cambridge.
-    Msr,
-    /// The text that `blkparse` makes of `blktrace` recordings.
-    Blkparse,
-    /// fio's I/O logs, versions 2 and 3.
-    Fio,
-    /// The Storage Performance Council's, as in the UMass repository.
-    Spc,
-    /// DiskSim's ASCII traces, and MQSim's, which are like them.
-    Disksim,
-    /// libCacheSim's binary records, which do not say what is read and what written.
-    OracleGeneral,
-    /// The system calls of Mobibench.
-    Mobibench,
-}
-
-impl Format {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Csv,
-        Self::VscsiV1,
-        Self::VscsiV2,
-        Self::Msr,
-        Self::Blkparse,
-        Self::Fio,
-        Self::Spc,
-        Self::Disksim,
-        Self::OracleGeneral,
-        Self::Mobibench,
-    ];
-
-    /// Its name, as it is displayed and parsed.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::VscsiV1 => "vscsi-v1",
-            Self::VscsiV2 => "vscsi-v2",
-            Self::Msr => "msr",
-            Self::Blkparse => "blkparse",
-            Self::Fio => "fio",
-            Self::Spc => "spc",
-            Self::Disksim => "disksim",
-            Self::OracleGeneral => "oracle-general",
-            Self::Mobibench => "mobibench",
-        }
-    }
-
-    /// All names, for a person.
-    pub(crate) fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|format| format.name() == text);
-        found.ok_or_else(|| format!("{text:?} is none of the formats {}", Self::names()))
-    }
-}
 
 /// How a trace is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,36 +34,6 @@ impl Default for ReadOptions {
     fn default() -> Self {
         Self { format: None, assume_reads: false, request_bytes_max: REQUEST_BYTES_MAX }
     }
-}
-
-/// What a line or record turned out to be.
-pub(crate) enum Item {
-    /// A request.
-    Request(Request),
-    /// Requests, none if they are told at the end.
-    Requests(Vec<Request>),
-    /// Something that asks for nothing, such as a header.
-    Nothing,
-    /// The end of what is to be read.
-    End,
-}
-
-/// A format made of lines.
-pub(crate) trait LineFormat {
-    /// What `line` says. Lines are never empty.
-    fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem>;
-
-    /// After the last line: requests that had to wait for it.
-    fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
-        let _ = files;
-        Ok(Vec::new())
-    }
-}
-
-/// A format made of records of one length.
-pub(crate) trait RecordFormat {
-    /// What `record` says; it has the length that the format has.
-    fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem>;
 }
 
 enum Decoder {

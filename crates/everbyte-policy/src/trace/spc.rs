@@ -6,10 +6,10 @@
 //! a fraction. White space around fields and more fields after these are allowed. Source: "SPC Trace
 //! File Format Specification", revision 1.0.1.
 
+use super::decode::{Item, LineFormat};
 use super::error::Problem;
 use super::fields::{decimal, next, number, scaled};
 use super::files::FileNames;
-use super::reader::{Item, LineFormat};
 use super::{Request, RequestOp, SECTOR_BYTES};
 
 /// Lines of the Storage Performance Council's format.

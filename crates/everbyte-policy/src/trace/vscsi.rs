@@ -8,10 +8,10 @@
 //! those of the SCSI Block Commands (SBC-4, table of operation codes). Commands that neither move,
 //! drop nor harden data are passed over. UNMAP is, too: its ranges are in data that is not recorded.
 
+use super::decode::{Item, RecordFormat};
 use super::error::Problem;
 use super::fields::scaled;
 use super::files::FileNames;
-use super::reader::{Item, RecordFormat};
 use super::{Request, RequestOp, SECTOR_BYTES};
 
 /// Bytes of a record of version 1.

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use crate::simulation::kept::Kept;
-use crate::simulation::results::{Outputs, Row};
+use crate::simulation::outputs::Outputs;
+use crate::simulation::results::Row;
 use crate::simulation::task::read_plan;
 
 /// Put the results of 'sim run' together: the same table, JSON, CSV and report as of 'sim'.

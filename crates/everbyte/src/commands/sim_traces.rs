@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use crate::output::progress;
 use crate::simulation::load;
+use crate::simulation::outputs::Outputs;
 use crate::simulation::question::{Question, Reading};
-use crate::simulation::results::Outputs;
 use crate::simulation::task::{Threads, simulate};
 
 /// Traces and what to simulate.

@@ -7,6 +7,7 @@
 
 mod figure;
 pub(crate) mod kept;
+pub(crate) mod outputs;
 pub(crate) mod question;
 pub(crate) mod report;
 pub(crate) mod results;

@@ -1,19 +1,9 @@
-//! What came out of simulations: rows, as a table, versioned JSON, CSV, or a report.
+//! What came out of simulations, one row each, and what is made of a row.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
 use everbyte_policy::sim::{Kind, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::question::Setting;
-use super::report;
-use crate::output;
-use crate::size::show_size;
-
-/// Version of the JSON document.
-const VERSION: u32 = 1;
 
 /// One simulation and its outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -44,141 +34,6 @@ impl Row {
 #[expect(clippy::cast_precision_loss, reason = "counts of one simulation stay below 2^53")]
 pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    version: u32,
-    results: &'a [Row],
-}
-
-/// Where results go.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Outputs {
-    /// Print JSON instead of a table. Its "version" changes when fields change their meaning.
-    #[arg(long)]
-    json: bool,
-    /// Write the main figures to a file as CSV, too.
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Write a page with all figures and reasons, too. It needs nothing but a browser.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-}
-
-impl Outputs {
-    /// Puts `rows` where they are wanted.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub(crate) fn put(&self, rows: &[Row]) -> anyhow::Result<()> {
-        if let Some(path) = &self.csv {
-            write(path, &csv(rows))?;
-        }
-        if let Some(path) = &self.report {
-            write(path, &report::page(rows)?)?;
-        }
-        if self.json {
-            return output::json(&Document { version: VERSION, results: rows });
-        }
-        output::table(&table(rows), &[1, 3, 4, 5, 6, 7, 8, 9, 10]);
-        Ok(())
-    }
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write to {}", path.display()))
-}
-
-fn table(rows: &[Row]) -> Vec<Vec<String>> {
-    let heading = [
-        "TRACE",
-        "SIZE",
-        "POLICY",
-        "HITS",
-        "PRAM WRITES",
-        "<=512 B",
-        "PRAM BYTES",
-        "FETCHED",
-        "WRITTEN",
-        "TIME",
-        "WITH DRAIN",
-    ];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
-        let outcome = &row.outcome;
-        let percent = |share: f64| format!("{:.2}%", share * 100.0);
-        vec![
-            row.trace.clone(),
-            row.setting.size.to_string(),
-            row.setting.policy.name().to_owned(),
-            percent(outcome.hit_ratio()),
-            outcome.pram.writes.to_string(),
-            percent(row.small_share()),
-            show_size(outcome.pram.bytes),
-            outcome.storage.pages_read.to_string(),
-            outcome.storage.pages_written.to_string(),
-            format!("{:.3} s", row.seconds()),
-            format!("{:.3} s", row.seconds_with_drain()),
-        ]
-    }));
-    table
-}
-
-fn csv(rows: &[Row]) -> String {
-    let mut text = "trace,policy,size,pages,dram_pram,small_write_bytes,pseudo_code,storage,\
-                    requests,footprint_pages,hits,accesses,hit_ratio,pram_writes,\
-                    pram_writes_up_to_512,pram_bytes,pram_bytes_in_place,pram_bytes_moved,\
-                    pram_bytes_filled,pages_read,read_jumps,pages_written,write_jumps,\
-                    dirty_at_end,wear_max_bytes,wear_mean_bytes,elapsed_ns,\
-                    drain_jumps,elapsed_with_drain_ns\n"
-        .to_owned();
-    for row in rows {
-        let (setting, outcome) = (&row.setting, &row.outcome);
-        let (pram, storage, wear) = (&outcome.pram, &outcome.storage, &outcome.wear);
-        let cells = [
-            quoted(&row.trace),
-            setting.policy.to_string(),
-            setting.size.to_string(),
-            outcome.spec.pages.to_string(),
-            setting.ratio.to_string(),
-            setting.small_write_bytes.to_string(),
-            setting.pseudo_code.to_string(),
-            setting.storage.name().to_owned(),
-            outcome.requests.to_string(),
-            outcome.footprint_pages.to_string(),
-            outcome.hits().to_string(),
-            outcome.accesses().to_string(),
-            format!("{:.6}", outcome.hit_ratio()),
-            pram.writes.to_string(),
-            pram.writes_up_to_512_bytes.to_string(),
-            pram.bytes.to_string(),
-            pram.bytes_in_place.to_string(),
-            pram.bytes_moved.to_string(),
-            pram.bytes_filled.to_string(),
-            storage.pages_read.to_string(),
-            storage.read_jumps.to_string(),
-            storage.pages_written.to_string(),
-            storage.write_jumps.to_string(),
-            storage.dirty_at_end.to_string(),
-            wear.bytes_max.to_string(),
-            format!("{:.1}", wear.bytes_mean),
-            format!("{:.0}", outcome.elapsed_ns),
-            outcome.drain.write_jumps.to_string(),
-            format!("{:.0}", outcome.elapsed_with_drain_ns),
-        ];
-        text += &cells.join(",");
-        text.push('\n');
-    }
-    text
-}
-
-/// A cell of a CSV file (RFC 4180).
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }
 
 /// The row of the paper's baseline with the same trace, size and rest, if it was run.

@@ -4,8 +4,8 @@
 //! Invariant: what may still be lost by what was decided is counted as if it were lost.
 
 use super::PAGE;
+use super::misses::Misses;
 use super::paper::Paper;
-use crate::access::{Access, Op};
 use crate::policy::space::Space;
 
 /// Debt that we may have, as a part of the bytes that the paper's policy writes: one in so many,
@@ -20,29 +20,6 @@ const MISSES_OF_MISSES: u64 = 32;
 const JUMPS_SHARE: u64 = 64;
 /// and besides.
 const JUMPS_MIN: u64 = 8;
-/// Pages that storage reads on without a jump.
-const GAP_PAGES: u32 = 8;
-
-/// Misses, and how many of them made storage jump.
-#[derive(Default)]
-pub(super) struct Misses {
-    pub(super) count: u64,
-    pub(super) jumps: u64,
-    /// One more than the page read last.
-    read_to: u32,
-}
-
-impl Misses {
-    /// A page was missed. What is overwritten as a whole is not read.
-    pub(super) fn add(&mut self, access: Access) {
-        self.count += 1;
-        if access.op == Op::Read || u64::from(access.len) < PAGE {
-            let page = access.page.0;
-            self.jumps += u64::from(page.wrapping_sub(self.read_to) >= GAP_PAGES);
-            self.read_to = page + 1;
-        }
-    }
-}
 
 /// What was spent beyond the paper's policy, and what may be.
 #[derive(Default)]

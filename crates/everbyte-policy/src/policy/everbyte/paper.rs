@@ -8,7 +8,7 @@ use super::super::action::{Action, Actions, Tier};
 use super::super::hybrid::{Hybrid, HybridConfig};
 use super::super::residents::{Capacity, Residents, State};
 use super::super::space::Space;
-use super::ledger::Misses;
+use super::misses::Misses;
 use crate::access::{Access, Op, PageNo};
 
 /// What the paper's policy did.

@@ -1,0 +1,82 @@
+//! The formats of traces and their names. Knows none of them but by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A format of traces.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Format {
+    /// Our own: lines of `time_ns,op,file,offset,len`.
+    Csv,
+    /// VMware's vscsiStats records, version 1.
+    VscsiV1,
+    /// The same, version 2.
+    VscsiV2,
+    /// The servers of Microsoft Research Cambridge.
+    Msr,
+    /// The text that `blkparse` makes of `blktrace` recordings.
+    Blkparse,
+    /// fio's I/O logs, versions 2 and 3.
+    Fio,
+    /// The Storage Performance Council's, as in the UMass repository.
+    Spc,
+    /// DiskSim's ASCII traces, and MQSim's, which are like them.
+    Disksim,
+    /// libCacheSim's binary records, which do not say what is read and what written.
+    OracleGeneral,
+    /// The system calls of Mobibench.
+    Mobibench,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Csv,
+        Self::VscsiV1,
+        Self::VscsiV2,
+        Self::Msr,
+        Self::Blkparse,
+        Self::Fio,
+        Self::Spc,
+        Self::Disksim,
+        Self::OracleGeneral,
+        Self::Mobibench,
+    ];
+
+    /// Its name, as it is displayed and parsed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::VscsiV1 => "vscsi-v1",
+            Self::VscsiV2 => "vscsi-v2",
+            Self::Msr => "msr",
+            Self::Blkparse => "blkparse",
+            Self::Fio => "fio",
+            Self::Spc => "spc",
+            Self::Disksim => "disksim",
+            Self::OracleGeneral => "oracle-general",
+            Self::Mobibench => "mobibench",
+        }
+    }
+
+    /// All names, for a person.
+    pub(crate) fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.name() == text);
+        found.ok_or_else(|| format!("{text:?} is none of the formats {}", Self::names()))
+    }
+}
