@@ -10,7 +10,7 @@ mod atomic;
 mod device;
 mod error;
 mod group;
-mod owner;
+mod kind;
 mod read;
 mod resize;
 mod volume;
@@ -18,5 +18,5 @@ mod write;
 
 pub use everbyte_extent::{Checksum, Delta, MapKind};
 pub use group::{BlockGroup, GroupWriteError};
-pub use owner::owners;
+pub use kind::kinds;
 pub use volume::{BlockOptions, BlockVolume};

@@ -13,7 +13,8 @@ use everbyte_extent::{
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{
-    Corrupt, Pool, PoolError, ScrubReport, Volume, VolumeSpec, VolumeView, WriteError,
+    Corrupt, NewRoot, Pool, PoolError, ScrubReport, Volume, VolumeHandle, VolumeSpec, VolumeView,
+    WriteError,
 };
 
 use crate::error::RequestRange;
@@ -71,6 +72,7 @@ impl BlockOptions {
 pub struct BlockVolume<M: Medium> {
     pool: Arc<Pool<M>>,
     extent: Extent<M>,
+    _handle: VolumeHandle<M>,
     read_only: AtomicBool,
 }
 
@@ -85,7 +87,7 @@ impl<M: Medium> BlockVolume<M> {
         size_bytes: u64,
         options: &BlockOptions,
     ) -> Result<Self, PoolError> {
-        Self::create_as(pool, name, VolumeKind::Block, size_bytes, options)
+        Self::create_as(pool, name, VolumeKind::BLOCK, size_bytes, options)
     }
 
     /// Makes a volume of a kind that is a block volume inside. It can be opened as that kind only.
@@ -107,20 +109,20 @@ impl<M: Medium> BlockVolume<M> {
         spec.threshold_lines = options.threshold_lines();
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
-        let table_blocks = match options.map {
-            MapKind::Radix => 0,
-            MapKind::Direct => table_blocks(size_bytes),
+        let root = match options.map {
+            MapKind::Radix => NewRoot::Empty,
+            MapKind::Direct => NewRoot::Zeroes { blocks: table_blocks(size_bytes) },
         };
-        pool.create_volume(&spec, table_blocks)?;
+        pool.create_volume(&spec, root)?;
         Self::open_as(pool, name, kind)
     }
 
-    /// Opens the block volume `name` of `pool`. A volume is to be opened once at a time.
+    /// Opens the block volume `name` of `pool`. It can be opened again once this is dropped.
     ///
     /// # Errors
-    /// There is no such volume, or it cannot be read, or it is of another kind.
+    /// There is no such volume, it cannot be read, is of another kind, or is open already.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
-        Self::open_as(pool, name, VolumeKind::Block)
+        Self::open_as(pool, name, VolumeKind::BLOCK)
     }
 
     /// Opens the volume `name` of `pool`, which is of a kind that is a block volume inside.
@@ -128,11 +130,8 @@ impl<M: Medium> BlockVolume<M> {
     /// # Errors
     /// As [`BlockVolume::open`].
     pub fn open_as(pool: &Arc<Pool<M>>, name: &str, kind: VolumeKind) -> Result<Self, PoolError> {
-        let volume = pool.volume(name)?;
-        if volume.kind() != kind {
-            let what = format!("volume {name} is a {} volume, not a {kind} one", volume.kind());
-            return Err(PoolError::Invalid(what));
-        }
+        let handle = pool.open_volume(name, kind)?;
+        let volume = handle.volume();
         let descriptor = volume.descriptor();
         let bounds = pool.data_bounds();
         let view = VolumeView {
@@ -160,8 +159,9 @@ impl<M: Medium> BlockVolume<M> {
             size_bytes: view.size_bytes,
         };
         let read_only = AtomicBool::new(volume.read_only_reason().is_some());
-        let extent = Extent::new(volume, &settings);
-        let block_volume = Self { pool: Arc::clone(pool), extent, read_only };
+        let extent = Extent::new(Arc::clone(volume), &settings);
+        handle.set_users(Arc::new(extent.locks().clone()));
+        let block_volume = Self { pool: Arc::clone(pool), extent, _handle: handle, read_only };
         {
             let _gate = block_volume.volume().enter();
             match block_volume.trim_tail() {
@@ -223,12 +223,6 @@ impl<M: Medium> BlockVolume<M> {
     /// Refuses writes from now on, or allows them again where the pool does.
     pub fn set_read_only(&self, read_only: bool) {
         self.read_only.store(read_only, Ordering::Release);
-    }
-
-    /// Returns when nobody reads or writes the volume any more. To be called after
-    /// [`Volume::mark_gone`], so that nobody begins to either.
-    pub fn drain(&self) {
-        drop(self.extent.locks().write_all());
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

@@ -4,6 +4,9 @@
 //! no others until it has given them back; so there is no deadlock. A block's stripe is its number
 //! modulo the number of stripes, so that a run of blocks takes a run of stripes.
 
+use std::sync::Arc;
+
+use everbyte_pool::Users;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
@@ -17,12 +20,21 @@ const LINE_LOCKS: usize = 8;
 
 /// The locks of one extent. Stripes that follow each other lie in different lines, so that threads
 /// which work side by side do not get in each other's way.
-pub struct BlockLocks(Box<[RwLock<()>]>);
+///
+/// A clone is the same locks.
+#[derive(Clone)]
+pub struct BlockLocks(Arc<[RwLock<()>]>);
 
 /// Blocks held for reading. For a few blocks it takes no memory of its own.
 pub type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 16]>;
 /// Blocks held for writing.
 pub type WriteGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 16]>;
+
+impl Users for BlockLocks {
+    fn wait_idle(&self) {
+        drop(self.write_all());
+    }
+}
 
 fn stripe_of(block: LogicalBlock) -> usize {
     (block.0 % STRIPES) as usize

@@ -8,7 +8,7 @@ use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 
 use crate::alloc::{Allocator, BlockRun};
 use crate::format::Corrupt;
-use crate::owner::take_from;
+use crate::kind::take_from;
 use crate::pool::{Pool, PoolError};
 use crate::volume::{Volume, WriteError};
 
@@ -87,6 +87,10 @@ impl<M: Medium> Pool<M> {
             report.problems.push(error.to_string());
         }
         for volume in &volumes {
+            if !self.knows_kind(volume) {
+                walked = false;
+                continue;
+            }
             if let Err(corrupt) = self.visit(volume, &mut take_from(&owned, volume.name())) {
                 report.problems.push(corrupt.to_string());
                 walked = false;

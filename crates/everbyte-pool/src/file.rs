@@ -19,7 +19,7 @@ use everbyte_media::{
     check_room, create_file, remove_created,
 };
 
-use crate::owner::Owners;
+use crate::kind::Kinds;
 use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
 
 /// Bytes at the start of a device that must be zero for it to count as blank.
@@ -296,7 +296,7 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<u64, File
     let failed = || FileError::pool(path);
     Pool::format(&medium, options.volumes_max, rand::random()).map_err(failed())?;
     let len = medium.len();
-    let pool = Pool::open(Arc::new(medium), Owners::new([]), &OpenOptions::default());
+    let pool = Pool::open(Arc::new(medium), Kinds::new([]), &OpenOptions::default());
     pool.and_then(|pool| pool.close()).map_err(failed())?;
     Ok(len)
 }
@@ -309,14 +309,14 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<u64, File
 pub fn open_locked(
     path: &Path,
     media: &MediaOptions,
-    owners: Owners<Mapped>,
+    kinds: Kinds<Mapped>,
     options: &OpenOptions,
 ) -> Result<Pool<Mapped>, FileError> {
     let file = FileOptions::new().read(true).write(true).open(path);
     let file = file.map_err(FileError::io("open", path))?;
     lock(path, &file)?;
     let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
-    Pool::open(medium, owners, options).map_err(FileError::pool(path))
+    Pool::open(medium, kinds, options).map_err(FileError::pool(path))
 }
 
 /// A pool that is only looked at.
@@ -345,7 +345,7 @@ pub fn inspect(
     path: &Path,
     sharing: Sharing,
     media: MediaOptions,
-    owners: Owners<Mapped>,
+    kinds: Kinds<Mapped>,
 ) -> Result<Inspected, FileError> {
     let file = File::open(path).map_err(FileError::io("open", path))?;
     match sharing {
@@ -357,8 +357,7 @@ pub fn inspect(
     let description = real.describe();
     drop(real);
     let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?);
-    let pool =
-        Pool::open(medium, owners, &OpenOptions::default()).map_err(FileError::pool(path))?;
+    let pool = Pool::open(medium, kinds, &OpenOptions::default()).map_err(FileError::pool(path))?;
     Ok(Inspected { pool, medium: description })
 }
 
@@ -379,7 +378,7 @@ pub struct Repaired {
 pub fn repair(
     path: &Path,
     dry_run: bool,
-    owners: impl Fn() -> Owners<Mapped>,
+    kinds: impl Fn() -> Kinds<Mapped>,
 ) -> Result<Repaired, FileError> {
     let file = FileOptions::new().read(true).write(!dry_run).open(path);
     let file = file.map_err(FileError::io("open", path))?;
@@ -388,14 +387,14 @@ pub fn repair(
     let private = Mapped::from_file(&file, &media.clone().private(true));
     let private = Arc::new(private.map_err(FileError::media(path))?);
     let failed = || FileError::pool(path);
-    let mended = crate::repair::repair(&*private, &owners()).map_err(failed())?;
+    let mended = crate::repair::repair(&*private, &kinds()).map_err(failed())?;
     let real = Mapped::from_file(&file, &media.read_only(dry_run || mended.is_empty()))?;
     let medium = real.describe();
     if !dry_run && !mended.is_empty() {
-        crate::repair::repair(&real, &owners()).map_err(failed())?;
+        crate::repair::repair(&real, &kinds()).map_err(failed())?;
     }
     drop(real);
-    let pool = Pool::open(private, owners(), &OpenOptions::default()).map_err(failed())?;
+    let pool = Pool::open(private, kinds(), &OpenOptions::default()).map_err(failed())?;
     Ok(Repaired { mended, inspected: Inspected { pool, medium } })
 }
 
@@ -445,11 +444,11 @@ mod tests {
     }
 
     fn open(path: &Path) -> Result<Pool<Mapped>, FileError> {
-        open_locked(path, &MediaOptions::new(), Owners::new([]), &OpenOptions::default())
+        open_locked(path, &MediaOptions::new(), Kinds::new([]), &OpenOptions::default())
     }
 
     fn look(path: &Path) -> Result<Inspected, FileError> {
-        inspect(path, Sharing::Shared, MediaOptions::new(), Owners::new([]))
+        inspect(path, Sharing::Shared, MediaOptions::new(), Kinds::new([]))
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Owns the format, allocation, the rollback log, epochs, recovery and the check. Everything is
 //! generic over the medium, so that the same code runs on memory and under the crash explorer.
-//! Knows volumes' maps only as owners of blocks. `docs/crash-model.md` argues the protocol.
+//! Knows volumes' maps only through their kinds. `docs/crash-model.md` argues the protocol.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +13,8 @@ mod check;
 mod epoch;
 pub mod file;
 pub mod format;
+mod kind;
 mod log;
-mod owner;
 mod persist;
 pub mod plant;
 mod pool;
@@ -30,11 +30,11 @@ pub use batch::{Batch, BatchOutcome, ChangeError, Circumstances, Fill, Savepoint
 pub use check::CheckReport;
 pub use epoch::PendingCheckpoint;
 pub use format::Corrupt;
-pub use owner::{BlockOwner, Claim, Claimed, Holds, Owners, VolumeView};
+pub use kind::{Claim, Claimed, Holds, Kind, Kinds, VolumeView};
 pub use pool::{
-    CheckpointTimer, LANES_DEFAULT, OpenOptions, Pool, PoolError, PoolInfo, RecoverySummary,
-    THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
+    CheckpointTimer, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
+    RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
 };
 pub use repair::repair;
 pub use scrub::{ScrubFinding, ScrubReport};
-pub use volume::{Committed, Group, GroupError, Volume, WriteError, Writer};
+pub use volume::{Committed, Group, GroupError, Users, Volume, VolumeHandle, WriteError, Writer};

@@ -19,7 +19,7 @@ use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
     SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word, encode_word,
 };
-use crate::owner::{Owners, VolumeView, take_from};
+use crate::kind::{Kinds, VolumeView, take_from};
 use crate::persist::Dirty;
 use crate::pool::{
     PoolError, header_at, load_saved, read_descriptor, read_superblock_copy, write_superblock,
@@ -34,7 +34,7 @@ use crate::volume::read_size;
 /// # Errors
 /// No superblock can be believed, the pool needs a newer program to be written, or the medium
 /// fails. What was mended before stays so.
-pub fn repair<M: Medium>(medium: &M, owners: &Owners<M>) -> Result<Vec<String>, PoolError> {
+pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, PoolError> {
     let mut mended = Vec::new();
     let mut sb = mend_superblock(medium, &mut mended)?;
     for slot in 0..sb.table_slots {
@@ -42,7 +42,7 @@ pub fn repair<M: Medium>(medium: &M, owners: &Owners<M>) -> Result<Vec<String>, 
     }
     let whole = |at: &PoolOffset| read_superblock_copy(medium, *at).is_ok();
     if SUPERBLOCK_COPIES.iter().all(whole)
-        && let Some(reason) = saved_state_is_wrong(medium, &sb, owners)
+        && let Some(reason) = saved_state_is_wrong(medium, &sb, kinds)
     {
         // The copy that is torn by a crash must not be the only one that is up to date.
         write_superblock(medium, &sb)?;
@@ -178,7 +178,7 @@ fn mend_descriptor<M: Medium>(
 fn saved_state_is_wrong<M: Medium>(
     medium: &M,
     sb: &Superblock,
-    owners: &Owners<M>,
+    kinds: &Kinds<M>,
 ) -> Option<Corrupt> {
     if sb.clean != 1 || sb.saved_start == 0 {
         return None;
@@ -188,7 +188,7 @@ fn saved_state_is_wrong<M: Medium>(
         return Some(wrong);
     }
     // Maps that cannot be read, or that contradict each other, prove nothing.
-    let owned = free_by_maps(medium, sb, owners).ok()?;
+    let owned = free_by_maps(medium, sb, kinds).ok()?;
     let wrong = (sb.data_start..sb.size_blocks)
         .map(BlockNo)
         .find(|&block| owned.is_free(block) != saved.is_free(block))?;
@@ -205,7 +205,7 @@ fn saved_state_is_wrong<M: Medium>(
 fn free_by_maps<M: Medium>(
     medium: &M,
     sb: &Superblock,
-    owners: &Owners<M>,
+    kinds: &Kinds<M>,
 ) -> Result<Allocator, Corrupt> {
     let start = BlockNo(sb.data_start);
     let free = Allocator::new(sb.size_blocks);
@@ -224,7 +224,7 @@ fn free_by_maps<M: Medium>(
         let descriptor = read_descriptor(medium, sb, header)?;
         let size_bytes = read_size(medium, header)?;
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
-        owners.visit(medium, &view, &mut take_from(&free, descriptor.name()))?;
+        kinds.visit(medium, &view, &mut take_from(&free, descriptor.name()))?;
     }
     Ok(free)
 }

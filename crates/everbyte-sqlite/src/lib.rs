@@ -19,7 +19,7 @@
 //! Pool::format(&medium, 8, [1; 16])?;
 //! let pool = Arc::new(Pool::open(
 //!     Arc::new(medium),
-//!     everbyte_block::owners(),
+//!     everbyte_block::kinds(),
 //!     &OpenOptions::default(),
 //! )?);
 //! let store = Store::new(pool);

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use everbyte_block::{BlockOptions, owners};
+use everbyte_block::{BlockOptions, kinds};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::file::{CreateOptions, create, open_locked};
 use everbyte_pool::{OpenOptions, Pool};
@@ -41,7 +41,7 @@ struct Open {
 }
 
 fn open(pool: &Path, mode: &str) -> Open {
-    let pool = open_locked(pool, &MediaOptions::new(), owners(), &OpenOptions::default()).unwrap();
+    let pool = open_locked(pool, &MediaOptions::new(), kinds(), &OpenOptions::default()).unwrap();
     let pool = Arc::new(pool);
     let store = Store::new(Arc::clone(&pool));
     if pool.volume(NAME).is_err() {

@@ -93,10 +93,10 @@ pub(crate) fn create(
     settings.check().map_err(refused)?;
     check_room(settings.memory_bytes_max(), pool.info().free_bytes)?;
     let size_bytes = volume_bytes(settings.storage_bytes);
-    let device = Device::create_as(pool, name, VolumeKind::Cache, size_bytes, options);
+    let device = Device::create_as(pool, name, VolumeKind::CACHE, size_bytes, options);
     let device = device.map_err(refused)?;
     if let Err(error) = Cache::format(&device, &settings) {
-        if let Err(error) = pool.delete_volume(name, || device.drain()) {
+        if let Err(error) = pool.delete_volume(name) {
             tracing::warn!(volume = name, %error, "a volume is left over that is no cache");
         }
         return Err(refused(error));

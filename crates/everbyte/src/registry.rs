@@ -152,7 +152,7 @@ impl Registry {
     /// There is no such volume, or it cannot be served.
     pub(crate) fn export(&self, name: &str) -> Result<Arc<dyn BlockDevice>, Refused> {
         let device = self.device(name).map_err(|error| refused(&error))?;
-        if device.volume().kind() != VolumeKind::Cache {
+        if device.volume().kind() != VolumeKind::CACHE {
             return Ok(device);
         }
         if self.unchanging {
@@ -166,7 +166,7 @@ impl Registry {
 
     /// Clients that have the volume open: everybody but the registry who shares it.
     fn clients(&self, name: &str) -> u64 {
-        if self.pool.volume(name).is_ok_and(|volume| volume.kind() == VolumeKind::Cache) {
+        if self.pool.volume(name).is_ok_and(|volume| volume.kind() == VolumeKind::CACHE) {
             return self.caches.clients(name);
         }
         let volumes = self.volumes.read();
@@ -240,7 +240,7 @@ impl Registry {
     fn resize(&self, name: &str, size_bytes: u64) -> Result<Response, Refused> {
         let admin = self.change()?;
         let device = self.device_locked(name, &admin).map_err(|error| refused(&error))?;
-        if device.volume().kind() == VolumeKind::Cache {
+        if device.volume().kind() == VolumeKind::CACHE {
             return Err(Refused(format!(
                 "volume {name} is a cache, which is as large as its storage: make that larger and \
                  pass --follow-backing instead of --size; --scm and --dram change its memory"
@@ -270,7 +270,7 @@ impl Registry {
 
     /// Refuses to delete a cache that has what its storage does not.
     fn check_nothing_dirty(&self, name: &str, device: &Device) -> Result<(), Refused> {
-        let is_cache = device.volume().kind() == VolumeKind::Cache;
+        let is_cache = device.volume().kind() == VolumeKind::CACHE;
         let status = is_cache.then(|| self.caches.status(name, device)).flatten();
         match status {
             Some(status) if status.dirty_bytes > 0 => Err(Refused(format!(
@@ -289,7 +289,7 @@ impl Registry {
         admin: &MutexGuard<'_, bool>,
     ) -> Result<Arc<Device>, Refused> {
         let device = self.device_locked(name, admin).map_err(|error| refused(&error))?;
-        if device.volume().kind() == VolumeKind::Cache {
+        if device.volume().kind() == VolumeKind::CACHE {
             return Ok(device);
         }
         Err(Refused(format!("volume {name} is no cache, so it has no storage behind it")))
@@ -338,7 +338,7 @@ impl Registry {
         _admin: &MutexGuard<'_, bool>,
     ) -> Result<Response, Refused> {
         self.caches.forget(name);
-        let deleted = self.pool.delete_volume(name, || device.drain());
+        let deleted = self.pool.delete_volume(name);
         if device.volume().is_gone() {
             self.volumes.write().remove(name);
         }
@@ -368,7 +368,7 @@ impl Registry {
     fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
         let clients = self.serving().map(|_| self.clients(volume.name()));
         let mut status = status::volume(&self.pool, volume, clients);
-        if volume.kind() == VolumeKind::Cache
+        if volume.kind() == VolumeKind::CACHE
             && let Ok(device) = self.device(volume.name())
         {
             status.cache = self.caches.status(volume.name(), &device).map(Box::new);

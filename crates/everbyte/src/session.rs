@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use everbyte_block::owners;
+use everbyte_block::kinds;
 use everbyte_control::{
     ControlClient, ControlError, Handler, Request, Response, ServingStatus, socket_path,
 };
@@ -117,11 +117,11 @@ fn open_local(path: &Path, need: Need) -> Result<Registry, FileError> {
     let media = MediaOptions::new();
     match need {
         Need::Look => {
-            let found = inspect(path, Sharing::Shared, media, owners())?;
+            let found = inspect(path, Sharing::Shared, media, kinds())?;
             Ok(Registry::new(found.pool, path, found.medium, None, true))
         }
         Need::Change => {
-            let pool = open_locked(path, &media, owners(), &OpenOptions::default())?;
+            let pool = open_locked(path, &media, kinds(), &OpenOptions::default())?;
             let medium = pool.medium().describe();
             Ok(Registry::new(pool, path, medium, None, false))
         }

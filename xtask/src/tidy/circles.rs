@@ -42,6 +42,7 @@ const ALLOWED: &[Allowed] = &[
             "log/scan.rs",
             "pool/mod.rs",
             "recover.rs",
+            "volume/handle.rs",
             "volume/mod.rs",
             "volume/writer.rs",
         ],

@@ -11,7 +11,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
     SendError, WriteRequest,
@@ -70,7 +70,7 @@ impl<M: Medium> Rollback<M> {
     }
 
     fn pool(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
-        Ok(Arc::new(Pool::open(Arc::clone(medium), owners(), &OpenOptions::default())?))
+        Ok(Arc::new(Pool::open(Arc::clone(medium), kinds(), &OpenOptions::default())?))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_cache::{Cache, Identity, Mode, Settings, Writer, volume_bytes};
 use everbyte_device::BlockDevice;
 use everbyte_media::{Mapped, MediaOptions, Technology};
@@ -183,9 +183,9 @@ fn cache(storage: &Arc<Storage>, policy: Kind, mode: Mode, spec: &Spec) -> Resul
     let medium = Mapped::anonymous(pool_bytes, &options);
     let medium = medium.with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))?;
     Pool::format(&medium, 4, [1; 16])?;
-    let pool = Arc::new(Pool::open(Arc::new(medium), owners(), &OpenOptions::default())?);
+    let pool = Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?);
     let (size_bytes, options) = (volume_bytes(storage_bytes), BlockOptions::default());
-    let volume = BlockVolume::create_as(&pool, "c", VolumeKind::Cache, size_bytes, &options)?;
+    let volume = BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, size_bytes, &options)?;
     Cache::format(&volume, &settings)?;
     let storage: Arc<dyn BlockDevice> = Arc::<Storage>::clone(storage);
     Ok(Arc::new(Cache::open(Arc::new(volume), storage, &identity)?))

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{Mapped, MediaOptions, Medium, Technology};
 use everbyte_pool::{OpenOptions, Pool};
@@ -177,7 +177,7 @@ impl VolumeTarget {
         let medium = memory(len, technology)?;
         Pool::format(&*medium, 1, [5; 16])?;
         let open = OpenOptions { capacity_blocks: len / 4096 };
-        let pool = Arc::new(Pool::open(Arc::clone(&medium), owners(), &open)?);
+        let pool = Arc::new(Pool::open(Arc::clone(&medium), kinds(), &open)?);
         let volume = BlockVolume::create(&pool, "device", device_bytes, options)?;
         Ok(Self { name, volume, medium })
     }

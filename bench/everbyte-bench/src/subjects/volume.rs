@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Delta, MapKind, kinds};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_pool::{CheckpointTimer, OpenOptions, Pool};
@@ -48,7 +48,7 @@ impl BenchPool {
         let medium = Mapped::from_file(&file, &MediaOptions::new().force_flush(true))?;
         touch(&medium, 0, len)?;
         Pool::format(&medium, 16, [7; 16])?;
-        let pool = Pool::open(Arc::new(medium), owners(), &OpenOptions::default())?;
+        let pool = Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?;
         let pool = Arc::new(pool);
         let timer = pool.start_timer(CHECKPOINT_INTERVAL).context("no checkpoint thread")?;
         Ok(Self { pool, _timer: timer })
@@ -96,7 +96,7 @@ impl VolumeSubject {
     /// The pool's.
     pub(crate) fn delete(self) -> Result<()> {
         let pool = Arc::clone(self.volume.pool());
-        Ok(pool.delete_volume(&self.name, || self.volume.drain())?)
+        Ok(pool.delete_volume(&self.name)?)
     }
 
     /// The device alone.

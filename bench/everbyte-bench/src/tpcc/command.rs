@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{CheckpointTimer, OpenOptions, Pool};
 use everbyte_sqlite::{Activity, Durability, volume_bytes};
@@ -250,7 +250,7 @@ impl TpccPool {
         let medium = Mapped::from_file(&file, &MediaOptions::new().force_flush(true))?;
         touch(&medium, 0, len)?;
         Pool::format(&medium, 4, [9; 16])?;
-        let pool = Pool::open(Arc::new(medium), owners(), &OpenOptions::default())?;
+        let pool = Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?;
         let pool = Arc::new(pool);
         let timer = pool.start_timer(CHECKPOINT_INTERVAL).context("no checkpoint thread")?;
         let volume = BlockVolume::create(&pool, "tpcc", volume_bytes(len), options)?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::file::{CreateOptions, create, open_locked};
 use everbyte_pool::{OpenOptions, Pool};
@@ -227,7 +227,7 @@ fn prepare(path: &Path, seed: u64) -> Result<()> {
 }
 
 fn open_pool(path: &Path) -> Result<Arc<Pool<Mapped>>> {
-    let pool = open_locked(path, &MediaOptions::new(), owners(), &OpenOptions::default())?;
+    let pool = open_locked(path, &MediaOptions::new(), kinds(), &OpenOptions::default())?;
     Ok(Arc::new(pool))
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, SendError};
 use everbyte_media::{Medium, PoolOffset};
@@ -28,7 +28,7 @@ fn plain() -> BlockOptions {
 
 fn open(medium: &Arc<SimMedium>) -> (Arc<Pool<SimMedium>>, BlockVolume<SimMedium>) {
     let options = OpenOptions { capacity_blocks: medium.len() / 4096 };
-    let pool = Arc::new(Pool::open(Arc::clone(medium), owners(), &options).unwrap());
+    let pool = Arc::new(Pool::open(Arc::clone(medium), kinds(), &options).unwrap());
     let volume = BlockVolume::open(&pool, "v").unwrap();
     (pool, volume)
 }
@@ -42,7 +42,7 @@ fn full_volume(pool_blocks: u64, options: &BlockOptions) -> Arc<SimMedium> {
     let medium = Arc::new(SimMedium::new(pool_blocks * 4096));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let capacity = OpenOptions { capacity_blocks: pool_blocks };
-    let pool = Arc::new(Pool::open(Arc::clone(&medium), owners(), &capacity).unwrap());
+    let pool = Arc::new(Pool::open(Arc::clone(&medium), kinds(), &capacity).unwrap());
     let volume = BlockVolume::create(&pool, "v", BLOCKS * 4096, options).unwrap();
     for block in 0..BLOCKS {
         volume.write(block * 4096, &content(block), Fua::No).unwrap();
@@ -202,7 +202,7 @@ fn checksums_follow_their_blocks() {
         volume.flush().unwrap();
         assert_eq!(scrub(&pool, &volume), []);
         assert!(pool.check().unwrap().is_clean());
-        pool.delete_volume("v", || volume.drain()).unwrap();
+        pool.delete_volume("v").unwrap();
         assert_eq!(pool.info().free_bytes, pool.info().data_bytes);
     }
 }

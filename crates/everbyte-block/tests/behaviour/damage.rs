@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
 use everbyte_pool::format::{
@@ -25,7 +25,7 @@ const OPTIONS: BlockOptions = BlockOptions {
 
 fn open(medium: &Arc<Mapped>) -> Result<Arc<Pool<Mapped>>, PoolError> {
     let options = OpenOptions { capacity_blocks: 4096 };
-    Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new)
+    Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
 /// A pool with a flushed block at 0 and, if asked, unflushed writes with records.

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::{CrashState, Plan, SimMedium};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{
@@ -93,7 +93,7 @@ impl Medium for Fading {
 
 fn open<M: Medium>(medium: &Arc<M>) -> Arc<Pool<M>> {
     let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
-    Arc::new(Pool::open(Arc::clone(medium), owners(), &options).unwrap())
+    Arc::new(Pool::open(Arc::clone(medium), kinds(), &options).unwrap())
 }
 
 /// A pool with the volume `v` of 8 blocks, all flushed, whose log has one lane.

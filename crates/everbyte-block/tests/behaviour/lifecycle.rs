@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, MapKind};
-
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, MapKind, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua, conformance};
-use everbyte_pool::{GroupError, PoolError};
+use everbyte_media::Mapped;
+use everbyte_pool::format::VolumeKind;
+use everbyte_pool::{
+    Claim, Corrupt, GroupError, Kind, Kinds, OpenOptions, Pool, PoolError, VolumeView,
+};
 
 use crate::{new_pool, new_volume, open_pool, pattern};
 
@@ -165,7 +168,7 @@ fn volumes_come_and_go_beside_others() {
             BlockVolume::create(&pool, "guest", 4096, &BlockOptions::default()),
             Err(PoolError::VolumeExists { .. })
         ));
-        pool.delete_volume("guest", || volume.drain()).unwrap();
+        pool.delete_volume("guest").unwrap();
         assert!(matches!(volume.read(0, &mut [0]), Err(DeviceError::Gone)));
     }
     keeper.flush().unwrap();
@@ -176,6 +179,70 @@ fn volumes_come_and_go_beside_others() {
         BlockVolume::create(&pool, "../x", 4096, &BlockOptions::default()),
         Err(PoolError::Invalid(_))
     ));
+}
+
+#[test]
+fn a_volume_is_open_once_at_a_time() {
+    let pool = new_pool(4096);
+    let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions::default());
+    assert!(matches!(BlockVolume::open(&pool, "v"), Err(PoolError::InUse { name }) if name == "v"));
+    volume.write(0, &pattern(1, 9000), Fua::No).unwrap();
+    drop(volume);
+    let again = BlockVolume::open(&pool, "v").unwrap();
+    assert_eq!(read(&again, 0, 9000), pattern(1, 9000));
+    let Err(PoolError::Invalid(what)) = BlockVolume::open_as(&pool, "v", VolumeKind::CACHE) else {
+        panic!("it is no cache");
+    };
+    assert_eq!(what, "volume v is a block volume, not a cache one");
+}
+
+#[test]
+fn a_volume_of_an_unknown_kind_is_named_as_such_and_harms_no_other() {
+    let pool = new_pool(4096);
+    let volume = new_volume(&pool, "v", 4 << 20, &BlockOptions::default());
+    volume.write(0, &pattern(1, 9000), Fua::Yes).unwrap();
+    let cache =
+        BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, 4096, &BlockOptions::default());
+    drop((volume, cache.unwrap()));
+    let medium = Arc::clone(pool.medium());
+    drop(pool);
+    let only_block = Kinds::new([Arc::new(OnlyBlock(kinds())) as Arc<dyn Kind<Mapped>>]);
+    let pool = Arc::new(Pool::open(medium, only_block, &OpenOptions::default()).unwrap());
+    let remarks = pool.recovery().remarks.join("; ");
+    assert!(
+        remarks.contains("volume c: it is of kind 3, which this program does not know"),
+        "{remarks}"
+    );
+    let listed: Vec<String> =
+        pool.volumes().iter().map(|volume| pool.volume_info(volume).kind).collect();
+    assert_eq!(listed, ["kind 3", "block"]);
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    assert_eq!(read(&volume, 0, 9000), pattern(1, 9000));
+    volume.write(0, &pattern(2, 9000), Fua::Yes).unwrap();
+    let problems = pool.check().unwrap().problems.join("; ");
+    assert!(problems.contains("kind 3") && !problems.contains("corrupt"), "{problems}");
+}
+
+/// The kind of block volumes, in a program that knows no other.
+struct OnlyBlock(Kinds<Mapped>);
+
+impl Kind<Mapped> for OnlyBlock {
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::BLOCK
+    }
+
+    fn name(&self) -> &'static str {
+        "block"
+    }
+
+    fn visit(
+        &self,
+        medium: &Mapped,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        self.0.get(VolumeKind::BLOCK).unwrap().visit(medium, view, claim)
+    }
 }
 
 #[test]

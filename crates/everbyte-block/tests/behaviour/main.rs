@@ -16,7 +16,7 @@ mod space;
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions, Pool};
 
@@ -30,7 +30,7 @@ pub(crate) fn new_pool(blocks: u64) -> Arc<Pool<Mapped>> {
 /// Opens the pool on `medium`.
 pub(crate) fn open_pool(medium: Arc<Mapped>) -> Arc<Pool<Mapped>> {
     let options = OpenOptions { capacity_blocks: 1 << 20 };
-    Arc::new(Pool::open(medium, owners(), &options).unwrap())
+    Arc::new(Pool::open(medium, kinds(), &options).unwrap())
 }
 
 /// A new volume named `name`.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, create_file};
@@ -33,7 +33,7 @@ fn plain() -> BlockOptions {
 
 fn open<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
     let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
-    Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new)
+    Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
 fn content(block: u64) -> Vec<u8> {
@@ -184,7 +184,7 @@ fn a_discarded_bad_block_is_given_to_nobody() {
     assert_eq!(pool.info().free_bytes, free + 4096);
     fill(&volume, 0..BLOCKS);
     only_bad_are_lost(&volume, &[]);
-    pool.delete_volume("v", || volume.drain()).unwrap();
+    pool.delete_volume("v").unwrap();
     let report = pool.check().unwrap();
     assert!(report.problems.iter().all(|p| p.starts_with("bad memory")), "{report:?}");
 }

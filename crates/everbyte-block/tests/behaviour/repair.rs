@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::{Closures, Explorer, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
@@ -25,7 +25,7 @@ const NAMES: [&str; 2] = ["v", "other"];
 
 fn open<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
     let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
-    Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new)
+    Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
 fn content(block: u64) -> Vec<u8> {
@@ -120,10 +120,10 @@ struct Found {
 /// Repairs `image`, twice, and looks at all of it. Bytes that read wrong are a failure.
 fn repaired(image: &[u8]) -> Result<Found, PoolError> {
     let medium = Arc::new(mapped(image));
-    let mended = repair(&*medium, &owners())?;
+    let mended = repair(&*medium, &kinds())?;
     let after = bytes_of(&*medium);
     assert_eq!(after == image, mended.is_empty(), "{mended:?}");
-    assert_eq!(repair(&*medium, &owners())?, Vec::<String>::new(), "there was more to mend");
+    assert_eq!(repair(&*medium, &kinds())?, Vec::<String>::new(), "there was more to mend");
     assert!(bytes_of(&*medium) == after, "a second repair changed something");
     let pool = open(&medium)?;
     let report = pool.check()?;
@@ -161,7 +161,7 @@ fn what_is_whole_keeps_every_byte() {
     for closed in [true, false] {
         let image = image(closed);
         let medium = mapped(&image);
-        assert_eq!(repair(&medium, &owners()).unwrap(), Vec::<String>::new());
+        assert_eq!(repair(&medium, &kinds()).unwrap(), Vec::<String>::new());
         assert!(bytes_of(&medium) == image, "closed: {closed}");
     }
 }
@@ -224,7 +224,7 @@ fn what_is_said_once_is_named_and_left_alone() {
     let mut damaged = sound;
     SUPERBLOCK_COPIES.iter().for_each(|at| flip(&mut damaged, at.0 + 60, 0));
     let medium = mapped(&damaged);
-    let error = repair(&medium, &owners()).unwrap_err().to_string();
+    let error = repair(&medium, &kinds()).unwrap_err().to_string();
     assert!(error.contains("superblock at 0x0 is corrupt"), "{error}");
     assert!(bytes_of(&medium) == damaged);
 }
@@ -267,7 +267,7 @@ fn a_block_with_two_owners_is_named_and_stays() {
     let entry = image[index(leaf)..][..8].to_vec();
     image[index(table) + 8..][..8].copy_from_slice(&entry);
     let medium = Arc::new(mapped(&image));
-    assert_eq!(repair(&*medium, &owners()).unwrap(), Vec::<String>::new());
+    assert_eq!(repair(&*medium, &kinds()).unwrap(), Vec::<String>::new());
     let report = open(&medium).unwrap().check().unwrap();
     let named = |p: &String| p.contains("belong to someone else already");
     assert!(report.problems.iter().any(named), "{report:?}");
@@ -375,14 +375,14 @@ fn a_crash_in_repair_leaves_what_repair_mends() {
     flips.iter().for_each(|&at| flip(&mut damaged, at, 3));
     let scenario = Closures::new(
         |medium: &Arc<SimMedium>, _: &everbyte_crash::Log<()>| {
-            assert_eq!(repair(&**medium, &owners()).unwrap().len(), flips.len());
+            assert_eq!(repair(&**medium, &kinds()).unwrap().len(), flips.len());
         },
         |medium| {
-            repair(&**medium, &owners()).map_err(|error| error.to_string())?;
+            repair(&**medium, &kinds()).map_err(|error| error.to_string())?;
             Ok(Arc::clone(medium))
         },
         |medium: Arc<SimMedium>, _| {
-            let again = repair(&*medium, &owners()).map_err(|error| error.to_string())?;
+            let again = repair(&*medium, &kinds()).map_err(|error| error.to_string())?;
             if !again.is_empty() {
                 return Err(format!("more to mend: {again:?}"));
             }

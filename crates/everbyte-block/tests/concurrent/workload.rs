@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, owners};
+use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::schedule::{self, Schedule, Task};
 use everbyte_crash::{Crash, Labels, Log, Scenario, SimMedium};
 use everbyte_device::{BlockDevice, Fua};
@@ -220,7 +220,7 @@ impl Workload {
 
 fn open_pool(medium: &Arc<SimMedium>) -> Result<Arc<Pool<SimMedium>>, String> {
     let options = OpenOptions { capacity_blocks: medium.len_blocks() };
-    Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new).map_err(|e| e.to_string())
+    Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new).map_err(|e| e.to_string())
 }
 
 /// Checks that every block is free or owned once.

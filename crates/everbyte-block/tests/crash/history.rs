@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use everbyte_block::{BlockOptions, BlockVolume, GroupWriteError, owners};
+use everbyte_block::{BlockOptions, BlockVolume, GroupWriteError, kinds};
 use everbyte_crash::{Log, SimMedium};
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, Hole, WriteRequest,
@@ -86,7 +86,7 @@ pub(crate) struct Open {
 pub(crate) fn open(medium: &Arc<SimMedium>) -> Result<Open, String> {
     let blocks = medium.len() / BLOCK;
     let options = OpenOptions { capacity_blocks: blocks };
-    let pool = Pool::open(Arc::clone(medium), owners(), &options).map_err(|e| e.to_string())?;
+    let pool = Pool::open(Arc::clone(medium), kinds(), &options).map_err(|e| e.to_string())?;
     if let Some(reason) = pool.read_only_reason() {
         return Err(format!("the pool is read-only: {reason}"));
     }
@@ -449,8 +449,8 @@ impl<'a> History<'a> {
 
     fn delete(&mut self, name: &'static str) {
         let begun = self.note(&format!("delete volume {name}"));
-        let volume = self.open.volumes.remove(name).unwrap();
-        self.open.pool.delete_volume(name, || volume.drain()).unwrap();
+        let _open = self.open.volumes.remove(name).unwrap();
+        self.open.pool.delete_volume(name).unwrap();
         let now = self.tracks.remove(name).unwrap().now;
         begun.inside.set(BTreeMap::from([(name, vec![Some(now), None])])).unwrap();
         self.rest(&format!("after {}", begun.label));

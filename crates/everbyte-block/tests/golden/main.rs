@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use everbyte_block::{BlockVolume, owners};
+use everbyte_block::{BlockVolume, kinds};
 use everbyte_crash::SimMedium;
 use everbyte_device::BlockDevice;
 use everbyte_pool::{CheckReport, OpenOptions, Pool, PoolError, repair};
@@ -83,7 +83,7 @@ fn read_image(name: &str) -> Vec<u8> {
 type Sim = Arc<Pool<SimMedium>>;
 
 fn open(medium: &Arc<SimMedium>) -> Result<Sim, PoolError> {
-    Pool::open(Arc::clone(medium), owners(), &OpenOptions { capacity_blocks: 1024 }).map(Arc::new)
+    Pool::open(Arc::clone(medium), kinds(), &OpenOptions { capacity_blocks: 1024 }).map(Arc::new)
 }
 
 /// Holds the problems of `report` against what was expected.
@@ -135,7 +135,7 @@ fn hold(golden: &Golden, image: &[u8]) {
     let boot = || Arc::new(SimMedium::from_image(image.to_vec()));
     if let Some(text) = &golden.open_error {
         let opened = open(&boot()).err().unwrap().to_string();
-        let mended = repair(&*boot(), &owners()).unwrap_err().to_string();
+        let mended = repair(&*boot(), &kinds()).unwrap_err().to_string();
         assert!(opened.contains(text) && mended.contains(text), "{name}: {opened}, {mended}");
         return;
     }
@@ -145,7 +145,7 @@ fn hold(golden: &Golden, image: &[u8]) {
     drop(pool);
     read_all(golden, &boot(), &golden.check);
     let medium = boot();
-    let mended = repair(&*medium, &owners()).unwrap();
+    let mended = repair(&*medium, &kinds()).unwrap();
     assert_eq!(mended.len(), golden.mended.len(), "{name}: {mended:?}");
     for (line, text) in mended.iter().zip(&golden.mended) {
         assert!(line.contains(text), "{name}: {line}");

@@ -135,7 +135,7 @@ fn write_through_and_around_reach_storage_at_once() {
 fn another_storage_is_refused() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let pool = open_pool(&shop.medium).unwrap();
-    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap();
+    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap();
     let volume = Arc::new(volume);
     let found = Identity { serial: "inode 8".into(), ..identity() };
     let storage = || Arc::new(MemoryDevice::new(64 * PAGE));
@@ -157,7 +157,7 @@ fn a_damaged_mark_is_named() {
     cache.write(3 * PAGE, &[1; 10], Fua::Yes).unwrap();
     drop(cache);
     let pool = open_pool(&shop.medium).unwrap();
-    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap();
+    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap();
     let found = inspect(&volume).unwrap();
     assert_eq!((found.pages, found.dirty_pages), (1, 1));
     volume.write(PAGE + 3, &[9], Fua::Yes).unwrap();
@@ -176,7 +176,7 @@ fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
     assert_eq!(page_of(&cache, 3), [0; 4096]);
     drop(cache);
     let pool = open_pool(&shop.medium).unwrap();
-    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap();
+    let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap();
     // A page that was never cached: it would read as zeroes, whatever storage holds.
     volume.write(PAGE + 9, &[1], Fua::Yes).unwrap();
     drop((volume, pool));

@@ -138,7 +138,7 @@ fn moved(
     found: &Identity,
 ) -> Result<Settings, CacheError> {
     let pool = open_pool(medium).unwrap();
-    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap());
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
     Cache::move_storage(volume, storage, found)
 }
 
@@ -152,7 +152,7 @@ fn used(clean_pages: u64) -> (Arc<Mapped>, Arc<MemoryDevice>) {
     let medium = medium(1024, &Settings { storage: here.clone(), ..settings(PAGES * PAGE, 1, 30) });
     let storage = Arc::new(storage_of(PAGES * PAGE));
     let pool = open_pool(&medium).unwrap();
-    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap());
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
     let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&storage) as _, &here).unwrap();
     let mut dice = Dice(3);
     for page in 0..clean_pages {
@@ -190,7 +190,7 @@ fn storage_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
     let place = Identity { kind: "nbd".into(), ..there("") };
     assert_eq!(moved(&medium, &copy, &place).unwrap().storage, place);
     let pool = open_pool(&medium).unwrap();
-    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::Cache).unwrap());
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
     let copy = Arc::new(copy);
     let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&copy) as _, &place).unwrap();
     cache.drain().unwrap();

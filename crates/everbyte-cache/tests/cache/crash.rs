@@ -398,7 +398,7 @@ struct Shown {
 impl Shown {
     fn before(medium: &Arc<SimMedium>, storage: MemoryDevice) -> Result<Self, String> {
         let pool = open_pool(medium)?;
-        let volume = BlockVolume::open_as(&pool, "c", VolumeKind::Cache);
+        let volume = BlockVolume::open_as(&pool, "c", VolumeKind::CACHE);
         let volume = volume.map_err(|error| error.to_string())?;
         let found = inspect(&volume).map_err(|error| error.to_string())?;
         Ok(Self { storage: Arc::new(storage), shown_bytes: found.settings.storage_bytes })

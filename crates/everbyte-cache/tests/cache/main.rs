@@ -12,7 +12,7 @@ mod simulator;
 
 use std::sync::Arc;
 
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_cache::{Cache, Change, Identity, Mode, Settings, volume_bytes};
 use everbyte_device::BlockDevice;
 use everbyte_media::{Mapped, MediaOptions, Medium};
@@ -52,7 +52,7 @@ pub(crate) fn settings(storage_bytes: u64, dram_pages: u64, scm_pages: u64) -> S
 /// Opens the pool on `medium`.
 pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, String> {
     let options = OpenOptions { capacity_blocks: medium.len() / PAGE };
-    let pool = Pool::open(Arc::clone(medium), owners(), &options);
+    let pool = Pool::open(Arc::clone(medium), kinds(), &options);
     pool.map(Arc::new).map_err(|error| error.to_string())
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn format<M: Medium>(medium: &Arc<M>, settings: &Settings, log_bytes:
     let options = BlockOptions { log_bytes: Some(log_bytes), lanes: 1, ..BlockOptions::default() };
     let size_bytes = volume_bytes(settings.storage_bytes);
     let volume =
-        BlockVolume::create_as(&pool, "c", VolumeKind::Cache, size_bytes, &options).unwrap();
+        BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, size_bytes, &options).unwrap();
     Cache::format(&volume, settings).unwrap();
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn open<M: Medium + 'static>(
     storage: Arc<dyn BlockDevice>,
 ) -> Result<Cache, String> {
     let pool = open_pool(medium)?;
-    let volume = BlockVolume::open_as(&pool, "c", VolumeKind::Cache);
+    let volume = BlockVolume::open_as(&pool, "c", VolumeKind::CACHE);
     let volume = Arc::new(volume.map_err(|error| error.to_string())?);
     Cache::open(volume, storage, &identity()).map_err(|error| error.to_string())
 }
@@ -85,7 +85,7 @@ pub(crate) fn resize<M: Medium + 'static>(
     change: &Change,
 ) -> Result<Settings, String> {
     let pool = open_pool(medium)?;
-    let volume = BlockVolume::open_as(&pool, "c", VolumeKind::Cache);
+    let volume = BlockVolume::open_as(&pool, "c", VolumeKind::CACHE);
     let volume = Arc::new(volume.map_err(|error| error.to_string())?);
     let needed = volume_bytes(storage.geometry().size_bytes);
     if change.follows_storage && needed > volume.geometry().size_bytes {

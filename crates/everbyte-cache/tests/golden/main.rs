@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use everbyte_block::{BlockVolume, owners};
+use everbyte_block::{BlockVolume, kinds};
 use everbyte_cache::{Cache, Identity, Settings, inspect};
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, Fua, MemoryDevice};
@@ -93,11 +93,11 @@ fn read_image(name: &str) -> Vec<u8> {
 
 fn open_pool(medium: &Arc<SimMedium>) -> Arc<Pool<SimMedium>> {
     let options = OpenOptions { capacity_blocks: 1024 };
-    Arc::new(Pool::open(Arc::clone(medium), owners(), &options).unwrap())
+    Arc::new(Pool::open(Arc::clone(medium), kinds(), &options).unwrap())
 }
 
 fn open_volume(pool: &Arc<Pool<SimMedium>>) -> Arc<BlockVolume<SimMedium>> {
-    Arc::new(BlockVolume::open_as(pool, "cache", VolumeKind::Cache).unwrap())
+    Arc::new(BlockVolume::open_as(pool, "cache", VolumeKind::CACHE).unwrap())
 }
 
 /// Reads `image` as `golden` says.

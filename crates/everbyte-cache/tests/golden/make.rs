@@ -54,7 +54,7 @@ impl Workshop {
         let log_bytes = Some(2 * 16384);
         let options = BlockOptions { log_bytes, lanes: 1, ..BlockOptions::default() };
         let size_bytes = volume_bytes(settings.storage_bytes);
-        BlockVolume::create_as(&pool, "cache", VolumeKind::Cache, size_bytes, &options).unwrap();
+        BlockVolume::create_as(&pool, "cache", VolumeKind::CACHE, size_bytes, &options).unwrap();
         pool.close().unwrap();
         let mut image = medium.image();
         for copy in DESCRIPTOR_AT {

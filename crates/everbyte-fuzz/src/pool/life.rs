@@ -191,7 +191,7 @@ impl Life {
         if let Some(name) = name {
             self.volumes.remove(name);
             self.known.remove(name);
-            let deleted = self.pool.delete_volume(name, || ());
+            let deleted = self.pool.delete_volume(name);
             assert!(!self.sound || deleted.is_ok(), "a volume cannot be deleted: {deleted:?}");
         }
         let options = BlockOptions {

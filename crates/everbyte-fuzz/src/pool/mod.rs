@@ -16,7 +16,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
-use everbyte_block::owners;
+use everbyte_block::kinds;
 use everbyte_media::{BLOCK_U64, Mapped, Medium, PoolOffset};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
@@ -115,7 +115,7 @@ fn play(medium: &Arc<Mapped>, story: &Story) {
 
 fn open(medium: &Arc<Mapped>) -> Result<Arc<Pool<Mapped>>, PoolError> {
     let options = OpenOptions { capacity_blocks: POOL_BLOCKS };
-    let opened = Pool::open(Arc::clone(medium), owners(), &options).map(Arc::new);
+    let opened = Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new);
     match &opened {
         Ok(pool) => drop(format!("{:?}", pool.info())),
         Err(error) => drop(error.to_string()),

@@ -36,31 +36,21 @@ pub const THRESHOLD_LINES_MAX: u32 = 65;
 /// Longest volume name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// What a volume is; decides who walks its map.
+/// The number of a kind of volume, which decides who knows what the volume holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u32)]
-pub enum VolumeKind {
-    /// A block device.
-    Block = 1,
-    /// The memory of a cache before slower storage: a block device inside, with pages of the
-    /// storage and marks that say which of them are newer.
-    Cache = 3,
-}
+pub struct VolumeKind(pub u32);
 
 impl VolumeKind {
-    /// The kind stored as `code`, if this program knows it.
-    #[must_use]
-    pub fn from_code(code: u32) -> Option<Self> {
-        [Self::Block, Self::Cache].into_iter().find(|&kind| kind as u32 == code)
-    }
+    /// A block device.
+    pub const BLOCK: Self = Self(1);
+    /// The SCM of a cache before a backing device: a block device inside, with pages of the backing
+    /// device and marks that say which of them are newer.
+    pub const CACHE: Self = Self(3);
 }
 
 impl std::fmt::Display for VolumeKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Block => f.write_str("block"),
-            Self::Cache => f.write_str("cache"),
-        }
+        write!(f, "kind {}", self.0)
     }
 }
 
@@ -99,7 +89,7 @@ impl VolumeState {
 pub struct Descriptor {
     /// Identity, never used twice in a pool.
     pub uid: u64,
-    /// `VolumeKind` as a number.
+    /// The number of its [`VolumeKind`].
     pub kind: u32,
     /// The kind's own choice of map (block: 0 radix, 1 direct).
     pub map: u32,
@@ -155,17 +145,16 @@ impl Descriptor {
         if d.crc != crc32c::crc32c(&d.as_bytes()[..CRC_AT]) {
             return wrong("its checksum is wrong");
         }
-        if VolumeKind::from_code(d.kind).is_none() {
-            return wrong("it is of a kind that this program does not know");
-        }
-        if !LANES.contains(&d.lanes) || !HALF_BLOCKS.contains(&u64::from(d.half_blocks)) {
+        let log_can_be =
+            LANES.contains(&d.lanes) && HALF_BLOCKS.contains(&u64::from(d.half_blocks));
+        if d.has_log() && !log_can_be {
             return wrong("its log has too few or too many lanes, or too small or too large ones");
         }
         if d.threshold_lines > THRESHOLD_LINES_MAX {
             return wrong("its threshold is more lines than a block has");
         }
         let end = d.log_start.checked_add(d.log_blocks());
-        if d.log_start < data_start || end.is_none_or(|end| end > size_blocks) {
+        if d.has_log() && (d.log_start < data_start || end.is_none_or(|end| end > size_blocks)) {
             return wrong("its log does not fit the pool");
         }
         if d.checksum > 1 {
@@ -184,6 +173,18 @@ impl Descriptor {
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }
 
+    /// The volume's kind, which this program may not know.
+    #[must_use]
+    pub fn volume_kind(&self) -> VolumeKind {
+        VolumeKind(self.kind)
+    }
+
+    /// Whether the volume has a log. One without says 0 for all that describes a log.
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        (self.log_start, self.lanes, self.half_blocks) != (0, 0, 0)
+    }
+
     /// Blocks of the whole log; more than any pool has if there are too many to count.
     #[must_use]
     pub fn log_blocks(&self) -> u64 {
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn a_log_too_large_to_count_does_not_fit() {
         let mut descriptor = Descriptor::new_zeroed();
-        descriptor.kind = VolumeKind::Block as u32;
+        descriptor.kind = VolumeKind::BLOCK.0;
         descriptor.name[0] = b'v';
         (descriptor.log_start, descriptor.lanes, descriptor.half_blocks) = (66, 1, 4);
         let parse = |descriptor: Descriptor| {

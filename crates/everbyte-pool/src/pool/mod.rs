@@ -2,7 +2,7 @@
 //!
 //! Owns opening and closing, and the list of open volumes. The order of opening: superblock, every
 //! volume's recovery, then the allocator, then the durable loss of the clean mark, and only then
-//! the first allocation. Knows volumes' maps only through [`Owners`].
+//! the first allocation. Knows volumes' maps only through [`Kinds`].
 
 mod open;
 mod timer;
@@ -11,7 +11,7 @@ mod volumes;
 pub use open::OpenOptions;
 pub(crate) use open::{load_saved, read_descriptor, read_superblock_copy};
 pub use timer::CheckpointTimer;
-pub use volumes::{LANES_DEFAULT, THRESHOLD_LINES_DEFAULT, VolumeSpec};
+pub use volumes::{LANES_DEFAULT, NewRoot, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -22,10 +22,10 @@ use zerocopy::IntoBytes;
 use crate::alloc::{Allocator, BlockRun};
 use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock, VolumeKind};
-use crate::owner::{Owners, VolumeView};
+use crate::kind::{Kinds, VolumeView};
 use crate::persist::{Dirty, InFlight};
 use crate::sync::{Mutex, MutexGuard, RwLock};
-use crate::volume::{Volume, WriteError};
+use crate::volume::{Volume, VolumeHandle, WriteError};
 
 /// Volume headers in a new pool unless told otherwise.
 pub const VOLUMES_MAX_DEFAULT: u64 = 64;
@@ -65,6 +65,12 @@ pub enum PoolError {
         volume: String,
         /// Why.
         source: WriteError,
+    },
+    /// The volume is open already.
+    #[error("volume {name:?} is in use already")]
+    InUse {
+        /// The name asked for.
+        name: String,
     },
     /// An argument is out of range.
     #[error("{0}")]
@@ -138,7 +144,7 @@ pub(crate) fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result
 /// [`Pool::close`] is as safe as a crash, and is recovered from as one.
 pub struct Pool<M: Medium> {
     shared: Arc<Shared<M>>,
-    owners: Owners<M>,
+    kinds: Kinds<M>,
     volumes: RwLock<BTreeMap<String, Arc<Volume<M>>>>,
     /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
     admin: Mutex<()>,
@@ -264,6 +270,24 @@ impl<M: Medium> Pool<M> {
         found.ok_or_else(|| PoolError::NoSuchVolume { name: name.to_owned() })
     }
 
+    /// Opens the volume of this name, which must be of `kind`, for that kind. It has one handle at a
+    /// time.
+    ///
+    /// # Errors
+    /// `NoSuchVolume`; it is of another kind; `InUse`.
+    pub fn open_volume(&self, name: &str, kind: VolumeKind) -> Result<VolumeHandle<M>, PoolError> {
+        let volume = self.volume(name)?;
+        if volume.kind() != kind {
+            return Err(PoolError::Invalid(format!(
+                "volume {name} is a {} volume, not a {} one",
+                self.kinds.name_of(volume.kind()),
+                self.kinds.name_of(kind)
+            )));
+        }
+        let name = name.to_owned();
+        VolumeHandle::take(volume).ok_or(PoolError::InUse { name })
+    }
+
     /// Every open volume, by name.
     #[must_use]
     pub fn volumes(&self) -> Vec<Arc<Volume<M>>> {
@@ -302,7 +326,7 @@ impl<M: Medium> Pool<M> {
         let log_blocks = volume.descriptor().log_blocks();
         VolumeInfo {
             name: volume.name().to_owned(),
-            kind: volume.kind().to_string(),
+            kind: self.kinds.name_of(volume.kind()),
             uid: volume.descriptor().uid,
             size_bytes: volume.size_bytes().unwrap_or(0),
             used_bytes: used.is_ok().then(|| (blocks - log_blocks) * BLOCK_U64),
@@ -310,6 +334,11 @@ impl<M: Medium> Pool<M> {
             completed_epoch: volume.completed_epoch(),
             read_only: volume.read_only_reason().map(str::to_owned),
         }
+    }
+
+    /// Whether this program knows the volume's kind, so that it can tell what the volume owns.
+    pub(crate) fn knows_kind(&self, volume: &Volume<M>) -> bool {
+        self.kinds.get(volume.kind()).is_some()
     }
 
     fn view<'v>(&self, volume: &'v Volume<M>) -> Result<VolumeView<'v>, Corrupt> {
@@ -381,9 +410,9 @@ impl<M: Medium> Pool<M> {
     pub(crate) fn visit(
         &self,
         volume: &Volume<M>,
-        claim: &mut crate::owner::Claim<'_>,
+        claim: &mut crate::kind::Claim<'_>,
     ) -> Result<(), Corrupt> {
-        self.owners.visit(&self.shared.medium, &self.view(volume)?, claim)
+        self.kinds.visit(&self.shared.medium, &self.view(volume)?, claim)
     }
 
     fn writable(&self) -> Result<(), PoolError> {
@@ -486,9 +515,4 @@ impl<M: Medium> Volume<M> {
 /// Address of the header in `slot` of the volume table.
 pub(crate) fn header_at(sb: &Superblock, slot: u64) -> PoolOffset {
     BlockNo(sb.table_start + slot).offset()
-}
-
-/// The kind of the volume that `code` stands for, as an error-carrying lookup.
-fn kind_of(code: u32, at: PoolOffset) -> Result<VolumeKind, Corrupt> {
-    VolumeKind::from_code(code).ok_or_else(|| Corrupt::new("volume descriptor", at, "unknown kind"))
 }

@@ -5,9 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use super::{
-    Pool, PoolError, RecoverySummary, Shared, header_at, kind_of, timer, write_superblock,
-};
+use super::{Pool, PoolError, RecoverySummary, Shared, header_at, timer, write_superblock};
 use crate::alloc::{Allocator, BlockRun};
 use crate::bad::sound;
 use crate::epoch::BlockStates;
@@ -15,7 +13,7 @@ use crate::format::{
     Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState,
     decode_word,
 };
-use crate::owner::{Owners, VolumeView, take_from};
+use crate::kind::{Kinds, VolumeView, take_from, unknown_kind};
 use crate::recover::{UndoScope, read_completed, recover_volume};
 use crate::sync::{Mutex, RwLock};
 use crate::volume::{Volume, read_size};
@@ -39,7 +37,7 @@ struct Found {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Opens the pool on `medium`, recovering every volume first. `owners` says what volumes'
+    /// Opens the pool on `medium`, recovering every volume first. `kinds` says what volumes'
     /// maps hold.
     ///
     /// A volume that is damaged opens read-only, or not at all; every refused write says why. The
@@ -49,11 +47,7 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Errors
     /// No superblock can be believed, or the medium fails.
-    pub fn open(
-        medium: Arc<M>,
-        owners: Owners<M>,
-        options: &OpenOptions,
-    ) -> Result<Self, PoolError> {
+    pub fn open(medium: Arc<M>, kinds: Kinds<M>, options: &OpenOptions) -> Result<Self, PoolError> {
         let mut summary = RecoverySummary::default();
         let (sb, mut read_only) = read_superblock(&*medium, &mut summary)?;
         summary.was_clean = sb.clean == 1;
@@ -67,14 +61,15 @@ impl<M: Medium> Pool<M> {
             }
             read_only = Some(reason);
         }
-        let Recovered { mut found, lost_headers } = recover_all(&*medium, &sb, &mut summary)?;
+        let Recovered { mut found, lost_headers } =
+            recover_all(&*medium, &sb, &kinds, &mut summary)?;
         let mut space_unknown = why_unknown(&found, &lost_headers);
         let mut alloc = Allocator::new(capacity(options, medium.len()));
         alloc.set_total_blocks(sb.size_blocks - sb.data_start);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
             space_unknown = None;
         } else if space_unknown.is_none() {
-            match rebuild(&*medium, &sb, &mut found, &owners, &alloc, &mut summary) {
+            match rebuild(&*medium, &sb, &mut found, &kinds, &alloc, &mut summary) {
                 Ok(unknown) => space_unknown = unknown,
                 Err(clash) => {
                     summary.remarks.push(clash.to_string());
@@ -105,7 +100,7 @@ impl<M: Medium> Pool<M> {
         let volumes = open_volumes(&shared, &sb, found)?;
         Ok(Self {
             shared,
-            owners,
+            kinds,
             volumes: RwLock::new(volumes),
             admin: Mutex::new(()),
             recovered: summary,
@@ -125,11 +120,12 @@ struct Recovered {
 fn recover_all<M: Medium>(
     medium: &M,
     sb: &Superblock,
+    kinds: &Kinds<M>,
     summary: &mut RecoverySummary,
 ) -> Result<Recovered, PoolError> {
     let mut recovered = Recovered::default();
     for slot in 0..sb.table_slots {
-        match recover_slot(medium, sb, slot, summary) {
+        match recover_slot(medium, sb, slot, kinds, summary) {
             Ok(volume) => recovered.found.extend(volume),
             Err(SlotError::Pool(error)) => return Err(error),
             Err(SlotError::Unusable(corrupt)) => {
@@ -167,7 +163,7 @@ fn open_volumes<M: Medium>(
     let mut volumes = BTreeMap::new();
     for volume in found {
         let at = header_at(sb, volume.slot);
-        let kind = kind_of(volume.descriptor.kind, at)?;
+        let kind = volume.descriptor.volume_kind();
         let name = volume.descriptor.name().to_owned();
         let open = Volume::open(
             Arc::clone(shared),
@@ -247,6 +243,7 @@ fn recover_slot<M: Medium>(
     medium: &M,
     sb: &Superblock,
     slot: u64,
+    kinds: &Kinds<M>,
     summary: &mut RecoverySummary,
 ) -> Result<Option<Found>, SlotError> {
     let at = header_at(sb, slot);
@@ -267,6 +264,22 @@ fn recover_slot<M: Medium>(
         }
     }
     let descriptor = read_descriptor(medium, sb, at).map_err(SlotError::Unusable)?;
+    let kind = descriptor.volume_kind();
+    let unusable = match kinds.get(kind) {
+        None => Some(unknown_kind(kind)),
+        Some(known) if known.has_log() != descriptor.has_log() => {
+            let what = "whether it has a log is not as its kind says";
+            return Err(SlotError::Unusable(Corrupt::new("volume descriptor", at, what)));
+        }
+        Some(_) => None,
+    };
+    if let Some(reason) = unusable {
+        summary.remarks.push(format!("volume {}: {reason}", descriptor.name()));
+        return Ok(Some(Found { slot, descriptor, completed: 0, read_only: Some(reason) }));
+    }
+    if !descriptor.has_log() {
+        return Ok(Some(Found { slot, descriptor, completed: 0, read_only: None }));
+    }
     if sb.forbids_writing() {
         let completed = read_completed(medium, at).map_err(SlotError::Unusable)?;
         return Ok(Some(Found { slot, descriptor, completed, read_only: None }));
@@ -327,7 +340,7 @@ fn rebuild<M: Medium>(
     medium: &M,
     sb: &Superblock,
     found: &mut [Found],
-    owners: &Owners<M>,
+    kinds: &Kinds<M>,
     alloc: &Allocator,
     summary: &mut RecoverySummary,
 ) -> Result<Option<String>, Corrupt> {
@@ -339,7 +352,7 @@ fn rebuild<M: Medium>(
         let mut clash = None;
         let walked = view(medium, sb, volume).and_then(|view| {
             let mut take = take_from(alloc, name);
-            owners.visit(medium, &view, &mut |claimed| {
+            kinds.visit(medium, &view, &mut |claimed| {
                 take(claimed).inspect_err(|corrupt| clash = Some(corrupt.clone()))
             })
         });

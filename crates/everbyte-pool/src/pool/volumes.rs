@@ -19,6 +19,7 @@ use crate::format::{
     ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState, decode_word,
     encode_word,
 };
+use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
 use crate::volume::Volume;
@@ -76,8 +77,12 @@ impl VolumeSpec {
         }
     }
 
+    /// Blocks in half a lane; 0 without lanes.
     fn half_blocks(&self) -> u64 {
-        let halves = 2 * u64::from(self.lanes.max(1));
+        if self.lanes == 0 {
+            return 0;
+        }
+        let halves = 2 * u64::from(self.lanes);
         let half_bytes = self.log_bytes.map_or_else(
             || {
                 let log = (self.size_bytes / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
@@ -88,7 +93,7 @@ impl VolumeSpec {
         half_bytes.div_ceil(BLOCK_U64)
     }
 
-    fn check(&self) -> Result<(), PoolError> {
+    fn check(&self, has_log: bool) -> Result<(), PoolError> {
         let invalid = |what: String| Err(PoolError::Invalid(what));
         let name_fits = (1..=NAME_BYTES_MAX).contains(&self.name.len())
             && !self.name.starts_with(['.', '-'])
@@ -101,6 +106,9 @@ impl VolumeSpec {
             ));
         }
         check_size(self.size_bytes)?;
+        if !has_log {
+            return Ok(());
+        }
         if !LANES.contains(&self.lanes) || self.threshold_lines > THRESHOLD_LINES_MAX {
             return invalid(format!(
                 "{} lanes or a threshold of {} lines is out of range (1 to 1024; 0 to 65)",
@@ -127,51 +135,89 @@ fn check_size(size_bytes: u64) -> Result<(), PoolError> {
     Ok(())
 }
 
+/// The root of a new volume's map.
+#[derive(Clone, Copy, Debug)]
+pub enum NewRoot<'a> {
+    /// Nothing yet.
+    Empty,
+    /// So many adjacent blocks of zeroes.
+    Zeroes {
+        /// How many, at least 1.
+        blocks: u64,
+    },
+    /// A block that holds this, such as the kind's own settings.
+    Block(&'a [u8; BLOCK]),
+}
+
+impl NewRoot<'_> {
+    fn blocks(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Zeroes { blocks } => *blocks,
+            Self::Block(_) => 1,
+        }
+    }
+}
+
 impl<M: Medium> Pool<M> {
-    /// Makes a volume. `table_blocks` adjacent zeroed blocks are given to it as the root of its
-    /// map; 0 leaves the root empty.
+    /// Makes a volume, of a kind that this pool was opened with, and with that root. A kind without
+    /// a log leaves the specification's log aside.
     ///
     /// # Errors
-    /// The name is taken or not a name; a size is out of range; the volume table or the pool is
-    /// full; the medium's.
+    /// The name is taken or not a name; the kind is unknown; a size is out of range; the volume
+    /// table or the pool is full; the medium's.
     pub fn create_volume(
         &self,
         spec: &VolumeSpec,
-        table_blocks: u64,
+        root: NewRoot<'_>,
     ) -> Result<Arc<Volume<M>>, PoolError> {
         let _admin = self.admin.lock();
         self.writable()?;
-        spec.check()?;
+        let Some(kind) = self.kinds.get(spec.kind) else {
+            return Err(PoolError::Invalid(unknown_kind(spec.kind)));
+        };
+        let mut spec = spec.clone();
+        if !kind.has_log() {
+            spec.lanes = 0;
+        }
+        spec.check(kind.has_log())?;
         if self.volumes.read().contains_key(&spec.name) {
-            return Err(PoolError::VolumeExists { name: spec.name.clone() });
+            return Err(PoolError::VolumeExists { name: spec.name });
         }
         let slot = self.free_slot()?;
-        let log =
-            self.take_run("the volume's log", spec.half_blocks() * 2 * u64::from(spec.lanes))?;
-        let table = match table_blocks {
-            0 => None,
-            blocks => match self.take_run("the volume's map", blocks) {
-                Ok(run) => Some(run),
-                Err(error) => {
-                    self.return_run(log);
-                    return Err(error);
-                }
-            },
-        };
-        let written = self.write_header(spec, slot, log, table);
-        let descriptor = match written {
+        let runs = self.take_runs(&spec, root)?;
+        let descriptor = match self.write_header(&spec, slot, &runs, root, kind.ro_compat()) {
             Ok(descriptor) => descriptor,
             Err(error) => {
-                self.return_run(log);
-                table.into_iter().for_each(|run| self.return_run(run));
+                runs.into_iter().flatten().for_each(|run| self.return_run(run));
                 return Err(error);
             }
         };
         let at = header_at(&self.shared.superblock.lock(), slot);
         let shared = Arc::clone(&self.shared);
         let volume = Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
-        self.volumes.write().insert(spec.name.clone(), Arc::clone(&volume));
+        self.volumes.write().insert(spec.name, Arc::clone(&volume));
         Ok(volume)
+    }
+
+    /// Takes what a new volume needs from the beginning: its log and its root, if it has them.
+    fn take_runs(
+        &self,
+        spec: &VolumeSpec,
+        root: NewRoot<'_>,
+    ) -> Result<[Option<BlockRun>; 2], PoolError> {
+        let take = |what, blocks| match blocks {
+            0 => Ok(None),
+            blocks => self.take_run(what, blocks).map(Some),
+        };
+        let log = take("the volume's log", spec.half_blocks() * 2 * u64::from(spec.lanes))?;
+        match take("the volume's map", root.blocks()) {
+            Ok(table) => Ok([log, table]),
+            Err(error) => {
+                log.into_iter().for_each(|run| self.return_run(run));
+                Err(error)
+            }
+        }
     }
 
     fn free_slot(&self) -> Result<u64, PoolError> {
@@ -226,12 +272,14 @@ impl<M: Medium> Pool<M> {
         &self,
         spec: &VolumeSpec,
         slot: u64,
-        log: BlockRun,
-        table: Option<BlockRun>,
+        [log, table]: &[Option<BlockRun>; 2],
+        root: NewRoot<'_>,
+        ro_compat: u64,
     ) -> Result<Descriptor, PoolError> {
         let medium = &*self.shared.medium;
         let sb = self.shared.update_superblock(|sb| {
             sb.next_volume_uid += 1;
+            sb.ro_compat |= ro_compat;
             if spec.checksum != 0 {
                 sb.ro_compat |= RO_COMPAT_CHECKSUMS;
             }
@@ -242,10 +290,10 @@ impl<M: Medium> Pool<M> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let descriptor = Descriptor {
             uid: sb.next_volume_uid - 1,
-            kind: spec.kind as u32,
+            kind: spec.kind.0,
             map: spec.map,
             name,
-            log_start: log.start.0,
+            log_start: log.map_or(0, |log| log.start.0),
             lanes: spec.lanes,
             half_blocks: u32::try_from(spec.half_blocks()).unwrap_or(u32::MAX),
             threshold_lines: spec.threshold_lines,
@@ -261,8 +309,11 @@ impl<M: Medium> Pool<M> {
             put(&mut header, copy, descriptor.as_bytes());
         }
         put(&mut header, SIZE_AT, &encode_word(spec.size_bytes / 512).to_le_bytes());
-        if let Some(run) = table {
-            self.zero(run);
+        if let Some(run) = *table {
+            match root {
+                NewRoot::Block(bytes) => medium.stream(run.start.offset(), bytes),
+                NewRoot::Empty | NewRoot::Zeroes { .. } => self.zero(run),
+            }
             put(&mut header, ROOT_AT, &Entry::data(run.start).encode().to_le_bytes());
         }
         medium.stream(at, &header);
@@ -280,13 +331,13 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Deletes the volume of this name. `drain` is called once no new writer can come, and must
-    /// not return before the last reader has left.
+    /// Deletes the volume of this name. Whoever has it open is refused from now on; those who are
+    /// inside are waited for.
     ///
     /// # Errors
     /// `NoSuchVolume`; the pool is read-only; the volume's map cannot be read (nothing is freed
     /// then, and the volume is gone until the pool is opened again); the medium's.
-    pub fn delete_volume(&self, name: &str, drain: impl FnOnce()) -> Result<(), PoolError> {
+    pub fn delete_volume(&self, name: &str) -> Result<(), PoolError> {
         let _admin = self.admin.lock();
         self.writable()?;
         let volume = self.volume(name)?;
@@ -295,7 +346,7 @@ impl<M: Medium> Pool<M> {
         }
         volume.mark_gone();
         drop(volume.close_gates());
-        drain();
+        volume.wait_idle();
         {
             let guard = volume.lock_checkpoint();
             volume.begin_checkpoint(&guard)?.finish()?;

@@ -5,9 +5,11 @@
 //! kind's structure lock.
 
 mod group;
+mod handle;
 mod writer;
 
 pub use group::{Group, GroupError};
+pub use handle::{Users, VolumeHandle};
 pub use writer::{Committed, WriteError, Writer};
 
 use std::collections::BTreeSet;
@@ -87,6 +89,10 @@ pub struct Volume<M: Medium> {
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) gone: AtomicBool,
+    /// Whether its one handle is out.
+    taken: AtomicBool,
+    /// Those who are inside through that handle.
+    users: Mutex<Option<Arc<dyn Users>>>,
     /// Why the volume was opened read-only.
     read_only: Option<String>,
     /// What was found damaged since.
@@ -139,6 +145,8 @@ impl<M: Medium> Volume<M> {
             checkpointing: Mutex::new(()),
             wants_checkpoint: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            users: Mutex::new(None),
             read_only,
             damage: OnceLock::new(),
             reported: Mutex::new(BTreeSet::new()),
@@ -297,6 +305,9 @@ impl<M: Medium> Volume<M> {
             return Err(WriteError::Gone);
         }
         self.medium().check()?;
+        if self.lanes.is_empty() {
+            return Err(WriteError::NoLog);
+        }
         let first = thread_index() % self.lanes.len();
         for step in 0..self.lanes.len() {
             let lane = &self.lanes[(first + step) % self.lanes.len()];

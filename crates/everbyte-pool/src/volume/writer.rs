@@ -45,6 +45,9 @@ pub enum WriteError {
     /// The volume was deleted or closed.
     #[error("the volume is gone")]
     Gone,
+    /// The volume is of a kind without a log, so nothing of it changes in epochs.
+    #[error("the volume has no log")]
+    NoLog,
     /// A checkpoint was begun and failed or was given up: no epoch can be completed any more.
     #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
     CheckpointAbandoned,

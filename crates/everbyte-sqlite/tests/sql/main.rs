@@ -13,7 +13,7 @@ mod refusals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_media::{Mapped, MediaOptions, Medium};
 use everbyte_pool::{OpenOptions, Pool};
 use everbyte_sqlite::{Registration, Store, VfsOptions, register, volume_bytes};
@@ -62,7 +62,7 @@ impl Bench {
 /// Opens the pool on `medium`.
 pub(crate) fn open_pool<M: Medium>(medium: Arc<M>) -> Arc<Pool<M>> {
     let options = OpenOptions { capacity_blocks: medium.len() / 4096 };
-    Arc::new(Pool::open(medium, owners(), &options).unwrap())
+    Arc::new(Pool::open(medium, kinds(), &options).unwrap())
 }
 
 /// A new pool of `pool_mib` MiB.

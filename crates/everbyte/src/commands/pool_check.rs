@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use everbyte_block::owners;
+use everbyte_block::kinds;
 use everbyte_control::{CheckStatus, Request, Response, ScrubProblem};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::{FileError, Repaired, repair};
@@ -124,7 +124,7 @@ fn run_repair(args: &Args) -> anyhow::Result<ExitCode> {
 /// Repairs the pool at `path`, then checks and reads all of it. A pool without a superblock that
 /// can be believed is a finding.
 fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> {
-    let repaired = match wait_for(|| repair(path, dry_run, owners)) {
+    let repaired = match wait_for(|| repair(path, dry_run, kinds)) {
         Ok(repaired) => repaired,
         Err(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
             let problems = vec![corrupt.to_string()];

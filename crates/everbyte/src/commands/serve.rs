@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use everbyte_block::owners;
+use everbyte_block::kinds;
 use everbyte_control::{ControlServer, Handler};
 use everbyte_media::{MediaOptions, Technology};
 use everbyte_nbd::{Address, Server, Settings};
@@ -146,11 +146,11 @@ impl Args {
     fn open(&self, path: &Path, only: Option<String>) -> Result<Registry, FileError> {
         let media = self.media();
         if self.read_only {
-            let open = || inspect(path, Sharing::Exclusive, media.clone(), owners());
+            let open = || inspect(path, Sharing::Exclusive, media.clone(), kinds());
             let found = wait_for(open)?;
             return Ok(Registry::new(found.pool, path, found.medium, only, true));
         }
-        let open = || open_locked(path, &media, owners(), &OpenOptions::default());
+        let open = || open_locked(path, &media, kinds(), &OpenOptions::default());
         let pool = wait_for(open)?;
         let medium = pool.medium().describe();
         Ok(Registry::new(pool, path, medium, only, false))

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_block::{BlockOptions, BlockVolume, owners};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_nbd::Client;
@@ -119,7 +119,7 @@ fn in_process() -> anyhow::Result<Throughput> {
     // Room for the data, its log, and what is replaced between two checkpoints.
     let medium = Mapped::anonymous(4 * REACH_BYTES, &MediaOptions::new())?;
     Pool::format(&medium, 1, rand::random())?;
-    let pool = Arc::new(Pool::open(Arc::new(medium), owners(), &OpenOptions::default())?);
+    let pool = Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?);
     let options = BlockOptions { log_bytes: Some(16 << 20), lanes: 2, ..BlockOptions::default() };
     let volume = BlockVolume::create(&pool, "v", REACH_BYTES, &options)?;
     let _timer = pool.start_timer(Duration::from_secs(5))?;

@@ -1,7 +1,7 @@
-//! Who owns which blocks.
+//! Kinds of volumes: what the pool must know of a kind, and who owns which blocks.
 //!
-//! Owns the trait by which a kind of volume tells the pool what its map holds, and the claims that
-//! are made while an allocator is rebuilt or a pool checked. Knows no map.
+//! Owns the trait by which a kind tells the pool what its volumes hold, and the claims that are
+//! made while an allocator is rebuilt or a pool checked. Knows no map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -101,10 +101,28 @@ pub struct Claimed {
 /// Takes a run of blocks for the volume that is being visited.
 pub type Claim<'a> = dyn FnMut(Claimed) -> Result<(), Corrupt> + 'a;
 
-/// What a kind of volume must do so that the pool can tell used blocks from free ones.
-pub trait BlockOwner<M: Medium>: Send + Sync {
-    /// The kind.
+/// A kind of volume, as far as the pool must know it.
+///
+/// An implementation has no state: it is asked about volumes on the medium, open or not. It must
+/// not panic, whatever the medium holds.
+pub trait Kind<M: Medium>: Send + Sync {
+    /// Its number in descriptors.
     fn kind(&self) -> VolumeKind;
+
+    /// Its name in lists and messages, a word in lower case.
+    fn name(&self) -> &'static str;
+
+    /// Features of the superblock that a pool has once it has such a volume. A program that does
+    /// not know one of them opens the pool read-only: it could not tell which blocks are free.
+    fn ro_compat(&self) -> u64 {
+        0
+    }
+
+    /// Whether its volumes have a log. Without one nothing of them is undone, and nothing of them
+    /// can be changed in an epoch.
+    fn has_log(&self) -> bool {
+        true
+    }
 
     /// Calls `claim` once for every block or run that the volume's map owns, nodes and tables
     /// included, the log not.
@@ -119,36 +137,63 @@ pub trait BlockOwner<M: Medium>: Send + Sync {
     ) -> Result<(), Corrupt>;
 }
 
-/// The walkers of every kind that this program knows.
-pub struct Owners<M: Medium>(HashMap<VolumeKind, Arc<dyn BlockOwner<M>>>);
+/// The kinds that this program knows.
+pub struct Kinds<M: Medium>(HashMap<VolumeKind, Arc<dyn Kind<M>>>);
 
-impl<M: Medium> Owners<M> {
-    /// A set of walkers; of two for one kind the last counts.
+impl<M: Medium> Kinds<M> {
+    /// A table of kinds; of two with one number the last counts.
     #[must_use]
-    pub fn new(owners: impl IntoIterator<Item = Arc<dyn BlockOwner<M>>>) -> Self {
-        Self(owners.into_iter().map(|owner| (owner.kind(), owner)).collect())
+    pub fn new(kinds: impl IntoIterator<Item = Arc<dyn Kind<M>>>) -> Self {
+        Self(kinds.into_iter().map(|kind| (kind.kind(), kind)).collect())
+    }
+
+    /// These kinds and those of `others`, which count where a number is in both.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// The kind with this number, if this program knows it.
+    #[must_use]
+    pub fn get(&self, kind: VolumeKind) -> Option<&dyn Kind<M>> {
+        self.0.get(&kind).map(|kind| &**kind)
+    }
+
+    /// The name of a kind, known or not.
+    #[must_use]
+    pub fn name_of(&self, kind: VolumeKind) -> String {
+        self.get(kind).map_or_else(|| kind.to_string(), |kind| kind.name().to_owned())
     }
 
     /// Visits the map of the volume in `view` and its log.
     ///
     /// # Errors
-    /// As [`BlockOwner::visit`]; also if no walker knows the kind.
+    /// As [`Kind::visit`]; also if the kind is unknown.
     pub(crate) fn visit(
         &self,
         medium: &M,
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
-        let owner = VolumeKind::from_code(view.descriptor.kind)
-            .and_then(|kind| self.0.get(&kind))
-            .ok_or_else(|| Corrupt::new("volume descriptor", view.root_at, "unknown kind"))?;
+        let kind = view.descriptor.volume_kind();
+        let Some(known) = self.get(kind) else {
+            return Err(Corrupt::new("volume descriptor", view.root_at, unknown_kind(kind)));
+        };
         let log = BlockRun {
             start: BlockNo(view.descriptor.log_start),
             len: view.descriptor.log_blocks(),
         };
-        claim(Claimed { run: log, named_at: view.root_at, holds: Holds::Log })?;
-        owner.visit(medium, view, claim)
+        if log.len > 0 {
+            claim(Claimed { run: log, named_at: view.root_at, holds: Holds::Log })?;
+        }
+        known.visit(medium, view, claim)
     }
+}
+
+/// The reason why a volume of an unknown kind cannot be used.
+pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
+    format!("it is of {kind}, which this program does not know; a newer one may")
 }
 
 /// A claim that takes blocks from `alloc`, so that a second owner is noticed.

@@ -1,20 +1,27 @@
-//! What a block volume's map owns, for the pool's allocator and check.
+//! The kinds of volumes that are block volumes inside, for the pool.
 
 use std::sync::Arc;
 
 use everbyte_extent::{Delta, visit_checksums};
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
-use everbyte_pool::{BlockOwner, Claim, Corrupt, Owners, VolumeView};
+use everbyte_pool::{Claim, Corrupt, Kind, Kinds, VolumeView};
 
 use crate::volume::map_view;
 
-/// For one of the kinds that are block volumes inside.
-struct BlockMaps(VolumeKind);
+/// One of the kinds that are block volumes inside.
+struct BlockKind {
+    kind: VolumeKind,
+    name: &'static str,
+}
 
-impl<M: Medium> BlockOwner<M> for BlockMaps {
+impl<M: Medium> Kind<M> for BlockKind {
     fn kind(&self) -> VolumeKind {
-        self.0
+        self.kind
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
     }
 
     fn visit(
@@ -34,9 +41,10 @@ impl<M: Medium> BlockOwner<M> for BlockMaps {
     }
 }
 
-/// What is needed to open pools with block volumes and volumes that are block volumes inside.
+/// The kinds of volumes that this crate knows: what is needed to open pools with block volumes, and
+/// with caches, which are block volumes inside.
 #[must_use]
-pub fn owners<M: Medium>() -> Owners<M> {
-    let kinds = [VolumeKind::Block, VolumeKind::Cache];
-    Owners::new(kinds.map(|kind| Arc::new(BlockMaps(kind)) as Arc<dyn BlockOwner<M>>))
+pub fn kinds<M: Medium>() -> Kinds<M> {
+    let kinds = [(VolumeKind::BLOCK, "block"), (VolumeKind::CACHE, "cache")];
+    Kinds::new(kinds.map(|(kind, name)| Arc::new(BlockKind { kind, name }) as Arc<dyn Kind<M>>))
 }

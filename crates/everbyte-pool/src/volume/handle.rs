@@ -1,0 +1,67 @@
+//! The one open handle of a volume.
+//!
+//! Invariant: a volume has at most one handle at a time, because its kind keeps locks in DRAM, and
+//! two sets of locks guard nothing.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use everbyte_media::Medium;
+
+use super::Volume;
+
+/// Those who are inside a volume through its kind.
+pub trait Users: Send + Sync {
+    /// Returns once nobody is inside any more. Called after the volume was marked as gone, so
+    /// that whoever comes later is refused.
+    fn wait_idle(&self);
+}
+
+/// The right to use a volume, as its kind holds it while the volume is open. Given back when it is
+/// dropped.
+pub struct VolumeHandle<M: Medium>(Arc<Volume<M>>);
+
+impl<M: Medium> VolumeHandle<M> {
+    /// Takes the volume for a kind; `None` if somebody has it.
+    pub(crate) fn take(volume: Arc<Volume<M>>) -> Option<Self> {
+        let taken = volume.taken.swap(true, Ordering::AcqRel);
+        (!taken).then(|| Self(volume))
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume<M>> {
+        &self.0
+    }
+
+    /// Says who is inside, so that deletion can wait for them.
+    pub fn set_users(&self, users: Arc<dyn Users>) {
+        *self.0.users.lock() = Some(users);
+    }
+}
+
+impl<M: Medium> Deref for VolumeHandle<M> {
+    type Target = Volume<M>;
+
+    fn deref(&self) -> &Volume<M> {
+        &self.0
+    }
+}
+
+impl<M: Medium> Drop for VolumeHandle<M> {
+    fn drop(&mut self) {
+        *self.0.users.lock() = None;
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+impl<M: Medium> Volume<M> {
+    /// Returns once nobody is inside through the volume's kind. The volume has been marked as gone.
+    pub(crate) fn wait_idle(&self) {
+        let users = self.users.lock().clone();
+        if let Some(users) = users {
+            users.wait_idle();
+        }
+    }
+}
