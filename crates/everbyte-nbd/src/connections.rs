@@ -46,6 +46,8 @@ pub(crate) struct Connection {
     pub(crate) peer: String,
     pub(crate) socket: OwnedFd,
     pub(crate) activity: Activity,
+    /// Whether it is to end at once, whatever it waits for.
+    is_cut: AtomicBool,
 }
 
 impl Connection {
@@ -65,7 +67,8 @@ pub(crate) struct Connections {
     wake: OwnedFd,
     stopping: AtomicBool,
     state: Mutex<State>,
-    /// Signalled when a connection has ended, an export was opened, or the end has begun.
+    /// Signalled when a connection has ended or is to end, when an export was opened, and when the
+    /// end has begun.
     changed: Condvar,
 }
 
@@ -124,7 +127,9 @@ impl Connections {
             return None;
         }
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let connection = Arc::new(Connection { id, peer, socket, activity: Activity::new() });
+        let is_cut = AtomicBool::new(false);
+        let connection =
+            Arc::new(Connection { id, peer, socket, activity: Activity::new(), is_cut });
         state.handshakes += 1;
         state.open.insert(id, Arc::clone(&connection));
         Some(connection)
@@ -180,8 +185,10 @@ impl Connections {
         let total = left.len();
         for connection in &left {
             tracing::info!(id = connection.id, peer = connection.peer, "disconnecting");
+            connection.is_cut.store(true, Ordering::Relaxed);
             connection.shut(Shutdown::Both);
         }
+        self.changed.notify_all();
         loop {
             left.retain(|connection| state.open.contains_key(&connection.id));
             if left.is_empty() || self.changed.wait_until(&mut state, deadline).timed_out() {
@@ -246,10 +253,15 @@ impl Connections {
     }
 
     /// Waits until few enough others are opening this export.
-    fn begin_open(&self, name: &str, deadline: Instant) -> Result<(), OpenError> {
+    fn begin_open(
+        &self,
+        connection: &Connection,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<(), OpenError> {
         let mut state = self.state.lock();
         loop {
-            if state.stopping_since.is_some() {
+            if state.stopping_since.is_some() || connection.is_cut.load(Ordering::Relaxed) {
                 return Err(OpenError::ShuttingDown);
             }
             let opening = state.opening.entry(name.to_owned()).or_default();
@@ -351,7 +363,8 @@ impl Exports for InTurn<'_> {
     fn open(&self, name: &str) -> Result<Export, OpenError> {
         self.place.end_handshake();
         let mut resume = Resume { place: self.place, opened: None };
-        self.place.connections.begin_open(name, self.deadline)?;
+        let Place { connections, connection, .. } = self.place;
+        connections.begin_open(connection, name, self.deadline)?;
         resume.opened = Some(name);
         let export = self.exports.open(name)?;
         self.place.connection.activity.opened(&export.name);

@@ -223,7 +223,7 @@ impl ReconnectingClient {
     /// The same for a request that must see what a range was made to hold.
     ///
     /// # Errors
-    /// As `request`, and the server's for what of the range it has refused to take again.
+    /// As `request`, and `NotTakenAgain` for what of the range the server has refused.
     pub(crate) fn request_seeing<T>(
         &mut self,
         seen: Span,
@@ -315,12 +315,12 @@ impl ReconnectingClient {
     /// Makes all that was answered durable.
     ///
     /// # Errors
-    /// As `request`; also if the server does not take all of it.
+    /// As `request`, and `NotTakenAgain` if the server does not take all of it.
     pub(crate) fn flush(&mut self) -> Result<(), ClientError> {
         if self.unflushed.has_refused() {
             let everything = Span { start: 0, end: u64::MAX };
             match self.request_seeing(everything, |_, _| Ok(())) {
-                Ok(()) | Err(ClientError::Request { .. }) => {}
+                Ok(()) | Err(ClientError::NotTakenAgain { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -341,7 +341,7 @@ impl ReconnectingClient {
 
     fn refused(&self) -> ClientError {
         let (errno, message) = self.refusal.clone();
-        ClientError::Request { errno, message }
+        ClientError::NotTakenAgain { errno, message }
     }
 
     /// Whether a new connection may help.
@@ -478,6 +478,10 @@ impl ReconnectingClient {
                 Err(error) if self.is_loss(&error) => {
                     self.lose(&error);
                     return Ok(false);
+                }
+                Err(ClientError::Request { errno, message }) => {
+                    self.refusal = (errno, message);
+                    return Err(self.refused());
                 }
                 Err(error) => return Err(error),
             }

@@ -257,7 +257,7 @@ impl Shared {
     }
 
     fn serve(&self, place: &Place) -> Result<(), DisconnectReason> {
-        let Connection { id, peer, socket, activity } = &*place.connection;
+        let Connection { id, peer, socket, activity, .. } = &*place.connection;
         if matches!(self.address, Address::Tcp(_)) {
             sockopt::set_tcp_nodelay(socket, true).map_err(io::Error::from)?;
             notice_silence(socket, self.settings.silence_time_max).map_err(io::Error::from)?;

@@ -112,6 +112,15 @@ pub enum ClientError {
         /// What happened.
         reason: String,
     },
+    /// The server came back without something that it had answered, and does not take it again. It
+    /// is kept, and offered again by later requests that need it.
+    #[error("the server does not take again what it had answered: error {errno}: {message}")]
+    NotTakenAgain {
+        /// The error's number in the protocol, which is Linux's.
+        errno: u32,
+        /// The server's words; may be empty.
+        message: String,
+    },
     /// Somebody ended the wait by [`Cancel::cancel`]; what was asked for may have been done. The
     /// connection is of no further use.
     #[error("cancelled")]

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use everbyte_device::{BlockDevice, Fua, MemoryDevice};
-use everbyte_nbd::{Address, Client, Export, ExportInfo, Exports, OpenError, Server, Settings};
+use everbyte_nbd::{
+    Address, Client, ClientOptions, Export, ExportInfo, Exports, OpenError, Server, Settings,
+};
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::{Answer, Fixture, SIZE, Watched, go, request};
@@ -191,6 +193,35 @@ fn an_export_that_hangs_when_it_is_opened_keeps_nobody_from_another() {
         // A shutdown leaves the hanging ones behind.
         server.shutdown();
         assert!(client.flush().is_err());
+        exports.release();
+        for client in hanging {
+            assert!(client.join().unwrap().is_err());
+        }
+    });
+}
+
+#[test]
+fn a_handshake_that_waits_for_an_export_is_ended_as_well() {
+    let exports = Slow::new();
+    let settings = Settings { handshake_time_max: 10 * LONG, ..Settings::default() };
+    let (server, _folder) = serve(&exports, settings);
+    let options = ClientOptions { handshake_time_max: 10 * LONG, ..ClientOptions::default() };
+    std::thread::scope(|scope| {
+        let connect = || Client::connect_with(server.address(), "slow", &options);
+        let hanging: Vec<_> = (0..6).map(|_| scope.spawn(connect)).collect();
+        while server.connections().len() < 6 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        // Two wait for their turn and end at once, four are within the export.
+        for info in server.connections() {
+            server.disconnect(info.id, Duration::ZERO);
+        }
+        let told = Instant::now();
+        while server.connections().len() > 4 {
+            assert!(told.elapsed() < LONG, "they wait on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         exports.release();
         for client in hanging {
             assert!(client.join().unwrap().is_err());
