@@ -7,8 +7,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
 
 use rustix::fs::OFlags;
 
@@ -76,10 +76,11 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens the file at `path`, which has `size_bytes` bytes, and reads a block to see that it
-    /// works.
-    pub(crate) fn open(path: &Path, size_bytes: u64) -> io::Result<Self> {
+    /// Opens `other`, which has `size_bytes` bytes, a second time, whatever its path leads to by
+    /// now, and reads a block to see that it works.
+    pub(crate) fn open(other: &File, size_bytes: u64) -> io::Result<Self> {
         let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+        let path = format!("/proc/self/fd/{}", other.as_raw_fd());
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
         let direct = Self { file, end: size_bytes - size_bytes % ALIGN };
         if direct.end > 0 {

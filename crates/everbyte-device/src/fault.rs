@@ -1,15 +1,15 @@
-//! A device that fails when it is told to, for tests of what stands in front of it.
+//! A device that fails or hangs when it is told to, for tests of what stands in front of it.
 //!
-//! Owns the choice of which requests fail; a failed request does nothing. Knows nothing of the
-//! device below.
+//! Owns the choice of which requests fail or hang; a failed request does nothing, one that hangs is
+//! done once it may go on. Knows nothing of the device below.
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
 
-/// Kinds of requests that can fail.
+/// Kinds of requests that can fail or hang.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Faults {
     /// Reads fail.
@@ -30,6 +30,9 @@ impl Faults {
 #[derive(Default)]
 struct Plan {
     faults: Faults,
+    hangs: Faults,
+    /// Requests that hang now.
+    hanging: u64,
     /// Requests until one fails, besides those of `faults`.
     countdown: Option<u64>,
     requests: u64,
@@ -39,18 +42,34 @@ struct Plan {
 pub struct FaultDevice {
     device: Arc<dyn BlockDevice>,
     plan: Mutex<Plan>,
+    /// Told when requests begin to hang, and when they may go on.
+    changed: Condvar,
 }
 
 impl FaultDevice {
     /// Fails nothing until told to.
     #[must_use]
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, plan: Mutex::new(Plan::default()) }
+        Self { device, plan: Mutex::new(Plan::default()), changed: Condvar::new() }
     }
 
     /// Fails all requests of these kinds from now on.
     pub fn fail(&self, faults: Faults) {
         self.plan.lock().faults = faults;
+    }
+
+    /// Lets all requests of these kinds hang from now on, and others go on.
+    pub fn hang(&self, hangs: Faults) {
+        self.plan.lock().hangs = hangs;
+        self.changed.notify_all();
+    }
+
+    /// Waits until as many requests hang.
+    pub fn wait_for_hanging(&self, requests: u64) {
+        let mut plan = self.plan.lock();
+        while plan.hanging < requests {
+            self.changed.wait(&mut plan);
+        }
     }
 
     /// Fails one request of any kind, after `requests` more of them.
@@ -72,6 +91,14 @@ impl FaultDevice {
     ) -> Result<(), DeviceError> {
         let mut plan = self.plan.lock();
         plan.requests += 1;
+        if kind(plan.hangs) {
+            plan.hanging += 1;
+            self.changed.notify_all();
+            while kind(plan.hangs) {
+                self.changed.wait(&mut plan);
+            }
+            plan.hanging -= 1;
+        }
         let is_due = plan.countdown == Some(0);
         plan.countdown = plan.countdown.and_then(|left| left.checked_sub(1));
         if is_due || kind(plan.faults) {
@@ -135,6 +162,23 @@ mod tests {
     #[test]
     fn keeps_the_contract() {
         conformance(&|size| Arc::new(FaultDevice::new(Arc::new(MemoryDevice::new(size)))));
+    }
+
+    #[test]
+    fn what_hangs_goes_on_when_it_may() {
+        let device = FaultDevice::new(Arc::new(MemoryDevice::new(8192)));
+        device.hang(Faults { writes: true, ..Faults::NONE });
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| device.write(0, &[1], Fua::No));
+            device.wait_for_hanging(1);
+            let mut found = [9];
+            device.read(0, &mut found).unwrap();
+            assert!(found == [0] && !writer.is_finished());
+            device.hang(Faults::NONE);
+            writer.join().unwrap().unwrap();
+            device.read(0, &mut found).unwrap();
+            assert_eq!(found, [1]);
+        });
     }
 
     #[test]

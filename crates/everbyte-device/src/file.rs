@@ -1,7 +1,6 @@
 //! A file or a block device of the system as a device.
 //!
-//! Owns opening, the size, what tells one file from another, and how the system is asked to zero and
-//! to give space back. Requests go through the system's page cache or, if wanted, past it; `flush` is
+//! Owns opening, the size, and how the system is asked to zero and to give space back. Requests go through the system's page cache or, if wanted, past it; `flush` is
 //! `fdatasync`. Sizes are those at opening.
 //!
 //! Zeroing that may leave holes is `fallocate` with `FALLOC_FL_PUNCH_HOLE`, on block devices as well:
@@ -12,17 +11,18 @@
 //! Concurrent requests to one block are kept apart here, because the system does not promise that
 //! a read sees all of a write or nothing.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use parking_lot::RwLock;
-use rustix::fs::{FallocateFlags, SeekFrom as SeekTo, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom as SeekTo, fallocate};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
 use crate::direct::{ALIGN, Direct};
+use crate::identity::{BackingIdentity, stable_path};
 use crate::range::check_range;
 
 /// Zeroes are written in pieces of so many bytes where the system cannot zero.
@@ -55,6 +55,16 @@ pub enum FileDeviceError {
         /// The file.
         path: PathBuf,
     },
+    /// The system uses the block device, or a part of it, itself.
+    #[error(
+        "{path} is in use by the system: it, or a partition of it, is mounted or part of another \
+         device; unmount it, or use another device",
+        path = path.display()
+    )]
+    Mounted {
+        /// The block device.
+        path: PathBuf,
+    },
 }
 
 /// How a file is used.
@@ -73,6 +83,7 @@ pub struct FileDevice {
     size_bytes: u64,
     is_block: bool,
     serial: String,
+    identity: BackingIdentity,
     direct: Option<Direct>,
     why_buffered: Option<String>,
     /// Held shared by readers, exclusively by writers.
@@ -81,7 +92,7 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Opens the file or block device at `path` for reading and writing, and locks it against
-    /// others who do the same.
+    /// others who do the same. A block device is claimed: while this is open nobody mounts it.
     ///
     /// # Errors
     /// It cannot be opened, is in use, or is neither.
@@ -95,38 +106,31 @@ impl FileDevice {
     /// As [`FileDevice::open`].
     pub fn open_with(path: &Path, options: FileOptions) -> Result<Self, FileDeviceError> {
         let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
-        let path = path.canonicalize().map_err(failed)?;
+        let path = stable_path(path).map_err(failed)?;
+        let mut file = open_alone(&path)?;
         let failed = |error| FileDeviceError::Io { path: path.clone(), error };
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        let kind = metadata.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(FileDeviceError::Kind { path });
-        }
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(FileDeviceError::Locked { path }),
-            Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
-        }
+        let identity = BackingIdentity::of(&file).map_err(failed)?;
         let size_bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let serial = if kind.is_file() {
-            format!("device {} inode {}", metadata.dev(), metadata.ino())
-        } else {
+        let is_block = metadata.file_type().is_block_device();
+        let serial = if is_block {
             format!("device {}", metadata.rdev())
+        } else {
+            format!("device {} inode {}", metadata.dev(), metadata.ino())
         };
-        let is_block = kind.is_block_device();
         let mut device = Self {
             file,
             path,
             size_bytes,
             is_block,
             serial,
+            identity,
             direct: None,
             why_buffered: None,
             order: RwLock::new(()),
         };
         if options.direct {
-            match Direct::open(&device.path, size_bytes) {
+            match Direct::open(&device.file, size_bytes) {
                 Ok(direct) => device.direct = Some(direct),
                 Err(error) => device.why_buffered = Some(error.to_string()),
             }
@@ -141,7 +145,8 @@ impl FileDevice {
         self.why_buffered.as_deref()
     }
 
-    /// Its absolute path, without symbolic links.
+    /// Its absolute path: of a block device, one that stays when disks are numbered anew, if there
+    /// is one; else without symbolic links. See [`stable_path`].
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -153,10 +158,16 @@ impl FileDevice {
         self.is_block
     }
 
-    /// What tells it from others of the same name: numbers of its device and inode.
+    /// Numbers of its device and inode, for messages: neither stays for ever.
     #[must_use]
     pub fn serial(&self) -> &str {
         &self.serial
+    }
+
+    /// What tells it from others.
+    #[must_use]
+    pub fn identity(&self) -> &BackingIdentity {
+        &self.identity
     }
 
     fn failed(&self, offset: u64, len: u64, error: &io::Error) -> DeviceError {
@@ -273,6 +284,39 @@ impl FileDevice {
     /// Moves the offset of the open file, which nobody uses.
     fn seek(&self, to: SeekTo) -> Result<u64, Errno> {
         rustix::fs::seek(&self.file, to)
+    }
+}
+
+/// Opens a file or block device that nobody else uses, and locks it.
+fn open_alone(path: &Path) -> Result<File, FileDeviceError> {
+    let failed = |error| FileDeviceError::Io { path: path.to_owned(), error };
+    let is_fit = |kind: FileType| kind.is_file() || kind.is_block_device();
+    let kind = path.metadata().map_err(failed)?.file_type();
+    if !is_fit(kind) {
+        return Err(FileDeviceError::Kind { path: path.to_owned() });
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if kind.is_block_device() {
+        // Refused while the system uses it; from now on the system is refused.
+        options.custom_flags(i32::try_from(OFlags::EXCL.bits()).unwrap_or(0));
+    }
+    let file = match options.open(path) {
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            return Err(FileDeviceError::Mounted { path: path.to_owned() });
+        }
+        opened => opened.map_err(failed)?,
+    };
+    // The path may have come to lead elsewhere.
+    if file.metadata().map_err(failed)?.file_type() != kind {
+        return Err(FileDeviceError::Kind { path: path.to_owned() });
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(FileDeviceError::Locked { path: path.to_owned() })
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
@@ -513,5 +557,67 @@ mod tests {
         ));
         let absent = FileDevice::open(&folder.0.join("absent"));
         assert!(absent.is_err_and(|error| error.to_string().contains("absent")));
+    }
+
+    /// A loop device over a file, let go when dropped.
+    struct Loop(PathBuf);
+
+    impl Loop {
+        /// `None` where there are none, or not for us.
+        fn over(image: &Path) -> Option<Self> {
+            let made = std::process::Command::new("losetup")
+                .args(["--find", "--show"])
+                .arg(image)
+                .output();
+            let made = made.ok().filter(|output| output.status.success())?;
+            Some(Self(PathBuf::from(String::from_utf8(made.stdout).ok()?.trim())))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
+        }
+    }
+
+    #[test]
+    fn a_block_device_that_the_system_uses_is_refused() {
+        let folder = Folder::new("claimed");
+        let Some(block) = Loop::over(&folder.file("a", 1 << 20)) else {
+            eprintln!("not run: there are no loop devices here");
+            return;
+        };
+        // A mount claims its device in the same way.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(i32::try_from(OFlags::EXCL.bits()).unwrap());
+        let claimed = options.open(&block.0).unwrap();
+        let refused = FileDevice::open(&block.0);
+        assert!(matches!(refused, Err(FileDeviceError::Mounted { .. })));
+        drop(claimed);
+        let device = FileDevice::open_with(&block.0, FileOptions { direct: true }).unwrap();
+        assert!(options.open(&block.0).is_err(), "it could be mounted");
+        device.write(5, &[7], Fua::Yes).unwrap();
+        assert!(device.is_block() && device.why_buffered().is_none());
+    }
+
+    #[test]
+    fn another_image_under_the_same_block_device_is_another_identity() {
+        let folder = Folder::new("swapped");
+        let (one, two) = (folder.file("one", 1 << 20), folder.file("two", 1 << 20));
+        let Some(block) = Loop::over(&one) else {
+            eprintln!("not run: there are no loop devices here");
+            return;
+        };
+        let path = block.0.clone();
+        let first = FileDevice::open(&path).unwrap().identity().clone();
+        drop(block);
+        let again = std::process::Command::new("losetup").arg(&path).arg(&two).status();
+        if !again.is_ok_and(|status| status.success()) {
+            eprintln!("not run: somebody else took the loop device");
+            return;
+        }
+        let block = Loop(path);
+        let second = FileDevice::open(&block.0).unwrap().identity().clone();
+        assert_eq!(first.compare(&second), crate::Likeness::Different, "{first:?} {second:?}");
     }
 }

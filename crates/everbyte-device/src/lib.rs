@@ -1,5 +1,6 @@
 //! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it: a reference
-//! device in memory, the conformance suite, and a recorder of requests.
+//! device in memory, the conformance suite, a recorder of requests, and files and block devices of
+//! the system.
 //!
 //! Knows nothing of pools or protocols.
 #![forbid(unsafe_code)]
@@ -11,10 +12,12 @@ mod device;
 mod direct;
 mod fault;
 mod file;
+mod identity;
 mod memory;
 mod range;
 pub mod record;
 mod socket;
+pub mod unflushed;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
@@ -22,6 +25,7 @@ pub use delay::{DelayDevice, DiskCosts, StepCosts};
 pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
 pub use fault::{FaultDevice, Faults};
 pub use file::{FileDevice, FileDeviceError, FileOptions};
+pub use identity::{BackingIdentity, FileIdentity, Likeness, stable_path};
 pub use memory::MemoryDevice;
 pub use range::check_range;
 pub use socket::send_all;

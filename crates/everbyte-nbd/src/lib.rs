@@ -25,8 +25,9 @@ mod reconnecting;
 mod remote;
 mod server;
 mod transmission;
-mod unflushed;
 mod wire;
+
+use everbyte_device::unflushed;
 
 pub use address::{Address, AddressError, is_uri};
 pub use cancel::Cancel;

@@ -1,28 +1,33 @@
-//! What a server was given and may still forget: the newest bytes of every range that was answered
+//! What a device was given and may still forget: the newest bytes of every range that was answered
 //! since the last flush.
 //!
 //! Invariants: pieces do not overlap; where two writes met, only the newer one's bytes are here, so
-//! giving all pieces to the server again, in any order and any number of times, never puts older
-//! bytes over newer ones. A piece that a server refused to take again stays until it is taken or
+//! giving all pieces to the device again, in any order and any number of times, never puts older
+//! bytes over newer ones. A piece that the device refused to take again stays until it is taken or
 //! newer bytes are answered; what is left of it when newer bytes cut it is refused as well. Knows
-//! no connection.
+//! no device and no connection.
 
 use std::collections::BTreeMap;
 
-use everbyte_device::Hole;
+use crate::device::Hole;
 
 /// Counted for every piece besides its bytes, so that many small ones are bounded as well.
 const PIECE_COST: usize = 64;
 
 /// What a range was made to hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Content {
+pub enum Content {
+    /// These bytes.
     Bytes(Vec<u8>),
+    /// So many zeroes, and what may remain of the space under them.
     Zeroes(u64, Hole),
 }
 
 impl Content {
-    fn len(&self) -> u64 {
+    /// Bytes of the range.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "an empty range has no content")]
+    pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Zeroes(len, _) => *len,
@@ -53,7 +58,7 @@ impl Content {
 
 /// The newest bytes of every range that was answered since the last flush.
 #[derive(Debug, Default)]
-pub(crate) struct Unflushed {
+pub struct Unflushed {
     pieces: BTreeMap<u64, Piece>,
     cost: usize,
     /// The part of the cost that is of refused pieces.
@@ -68,22 +73,49 @@ struct Piece {
 
 impl Unflushed {
     /// Bytes of memory that it takes, about.
-    pub(crate) fn cost(&self) -> usize {
+    #[must_use]
+    pub fn cost(&self) -> usize {
         self.cost
     }
 
-    /// Of those, bytes of memory of pieces that the server has, and may forget.
-    pub(crate) fn given_cost(&self) -> usize {
+    /// Of those, bytes of memory of pieces that the device has, and may forget.
+    #[must_use]
+    pub fn given_cost(&self) -> usize {
         self.cost - self.refused_cost
     }
 
-    /// Whether there are pieces that the server refused.
-    pub(crate) fn has_refused(&self) -> bool {
+    /// Whether there are pieces that the device refused.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
         self.refused_cost > 0
     }
 
-    /// The server answered that the range holds this.
-    pub(crate) fn put(&mut self, offset: u64, content: Content) {
+    /// Whether there is nothing to forget.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether any byte of a range may be forgotten.
+    #[must_use]
+    pub fn touches(&self, offset: u64, len: u64) -> bool {
+        let before = self.pieces.range(..offset.saturating_add(len)).next_back();
+        before.is_some_and(|(start, piece)| start + piece.content.len() > offset)
+    }
+
+    /// The first piece that begins at `offset` or later.
+    #[must_use]
+    pub fn first_from(&self, offset: u64) -> Option<(u64, &Content)> {
+        self.pieces.range(offset..).next().map(|(&start, piece)| (start, &piece.content))
+    }
+
+    /// Adds what `newer` has, none of it refused, which counts where both have something.
+    pub fn append(&mut self, newer: Self) {
+        newer.pieces.into_iter().for_each(|(start, piece)| self.put(start, piece.content));
+    }
+
+    /// The device answered that the range holds this.
+    pub fn put(&mut self, offset: u64, content: Content) {
         if content.len() > 0 {
             self.cut(offset, content.len());
             self.insert(offset, Piece { content, is_refused: false });
@@ -91,7 +123,7 @@ impl Unflushed {
     }
 
     /// Forgets a range, which is durable with newer bytes.
-    pub(crate) fn cut(&mut self, offset: u64, len: u64) {
+    pub fn cut(&mut self, offset: u64, len: u64) {
         let end = offset + len;
         while let Some((start, Piece { mut content, is_refused })) = self.last_before(end, offset) {
             if start + content.len() > end {
@@ -105,19 +137,21 @@ impl Unflushed {
         }
     }
 
-    /// All that the server has is durable; what it refused is left.
-    pub(crate) fn clear_given(&mut self) {
+    /// All that the device has is durable; what it refused is left.
+    pub fn clear_given(&mut self) {
         self.pieces.retain(|_, piece| piece.is_refused);
         self.cost = self.refused_cost;
     }
 
     /// Where the pieces begin, ascending.
-    pub(crate) fn starts(&self) -> Vec<u64> {
+    #[must_use]
+    pub fn starts(&self) -> Vec<u64> {
         self.pieces.keys().copied().collect()
     }
 
     /// Where the refused pieces begin that have bytes of a range.
-    pub(crate) fn refused_in(&self, offset: u64, end: u64) -> Vec<u64> {
+    #[must_use]
+    pub fn refused_in(&self, offset: u64, end: u64) -> Vec<u64> {
         let touches = |&(start, piece): &(&u64, &Piece)| {
             piece.is_refused && start + piece.content.len() > offset
         };
@@ -125,12 +159,13 @@ impl Unflushed {
     }
 
     /// The content of the piece that begins here.
-    pub(crate) fn piece(&self, start: u64) -> Option<&Content> {
+    #[must_use]
+    pub fn piece(&self, start: u64) -> Option<&Content> {
         self.pieces.get(&start).map(|piece| &piece.content)
     }
 
-    /// The server refused to take a piece again, or took it after all.
-    pub(crate) fn set_refused(&mut self, start: u64, is_refused: bool) {
+    /// The device refused to take a piece again, or took it after all.
+    pub fn set_refused(&mut self, start: u64, is_refused: bool) {
         if let Some(piece) = self.remove(start) {
             self.insert(start, Piece { is_refused, ..piece });
         }
@@ -197,11 +232,13 @@ mod tests {
         #[test]
         fn it_has_the_newest_of_every_byte_that_is_not_durable_and_knows_what_was_refused(steps in steps()) {
             let mut unflushed = Unflushed::default();
-            // The byte, and whether the server refused it.
+            // The byte, and whether the device refused it.
             let mut expected: [Option<(u8, bool)>; LEN] = [None; LEN];
             for (start, len, step) in steps {
                 let end = LEN.min(start + len);
                 let (offset, len) = (start as u64, (end - start) as u64);
+                let has_some = expected[start..end].iter().any(Option::is_some);
+                prop_assert_eq!(unflushed.touches(offset, len), has_some);
                 match step {
                     Step::Write(byte) => {
                         unflushed.put(offset, Content::Bytes(vec![byte; end - start]));

@@ -1,0 +1,357 @@
+//! Identities of backing files and block devices: what tells one from another, whatever its path is
+//! today.
+//!
+//! Owns where the system keeps such things (birth times of files, `/sys` of devices) and how two
+//! identities compare. Numbers that the system gives out anew at each start, such as those of
+//! devices, never prove anything by themselves.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags, fstatvfs, statx};
+use serde::{Deserialize, Serialize};
+
+/// Files in the folder of a disk below `/sys` that hold a name which stays with the disk, by
+/// preference.
+const NAMES_OF_DISKS: [&str; 7] =
+    ["wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial", "device/cid"];
+
+/// Folders with links to block devices whose names stay with the device, by preference.
+const STABLE_LINKS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev/disk/by-path"];
+
+/// How sure it is that two identities are those of one backing file or device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Likeness {
+    /// They are.
+    Same,
+    /// Nothing contradicts it, and nothing proves it: the system told too little.
+    Plausible,
+    /// They are not.
+    Different,
+}
+
+/// A file's identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// Number of the device that its file system is on. Another one after a restart, perhaps.
+    pub device: u64,
+    /// Identifier of the file system; 0 if it has none.
+    pub file_system: u64,
+    /// Inode number. File systems give those of deleted files to new ones.
+    pub inode: u64,
+    /// When the file was made, in nanoseconds since 1970, if the file system knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub born_ns: Option<u64>,
+}
+
+impl FileIdentity {
+    fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let times = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME);
+        let born_ns = times.ok().filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0);
+        let born_ns = born_ns.and_then(|stat| {
+            let seconds = u64::try_from(stat.stx_btime.tv_sec).ok()?;
+            seconds.checked_mul(1_000_000_000)?.checked_add(u64::from(stat.stx_btime.tv_nsec))
+        });
+        Ok(Self {
+            device: metadata.dev(),
+            file_system: fstatvfs(file).map_or(0, |stat| stat.f_fsid),
+            inode: metadata.ino(),
+            born_ns,
+        })
+    }
+
+    fn compare(&self, other: &Self) -> Likeness {
+        let is_same_id = self.file_system != 0 && self.file_system == other.file_system;
+        if self.inode != other.inode || !(is_same_id || self.device == other.device) {
+            return Likeness::Different;
+        }
+        match (self.born_ns, other.born_ns) {
+            (Some(born), Some(other)) if born == other => Likeness::Same,
+            (Some(_), Some(_)) => Likeness::Different,
+            _ => Likeness::Plausible,
+        }
+    }
+}
+
+/// The identity of a backing file or block device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum BackingIdentity {
+    /// A file.
+    File(FileIdentity),
+    /// A loop device: part of a file.
+    Loop {
+        /// The file.
+        file: FileIdentity,
+        /// Where the device begins in it.
+        offset_bytes: u64,
+    },
+    /// A disk that tells a name of its own, or a partition of one.
+    Disk {
+        /// Which name it is, and the name: `wwid naa.5000c500a1b2c3d4`.
+        hardware: String,
+        /// First sector of the partition; `None` for the whole disk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        partition_start: Option<u64>,
+    },
+    /// A block device that tells nothing but its number.
+    Number {
+        /// Its device number.
+        device: u64,
+        /// Identifier of the system's start that `sequence` counts from.
+        boot: String,
+        /// How many disks the system had seen when it saw this one; 0 if it does not count.
+        sequence: u64,
+    },
+}
+
+impl BackingIdentity {
+    /// The identity of an open file or block device.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        if metadata.file_type().is_block_device() {
+            return Ok(Self::of_device(metadata.rdev()));
+        }
+        FileIdentity::of(file).map(Self::File)
+    }
+
+    fn of_device(device: u64) -> Self {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
+        let known = folder.ok().and_then(|folder| Self::of_folder(&folder));
+        known.unwrap_or_else(|| Self::Number {
+            device,
+            boot: word(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default(),
+            sequence: number(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}/diskseq"))),
+        })
+    }
+
+    /// The identity of the device that `/sys` describes in this folder, if it tells more than its
+    /// number.
+    fn of_folder(folder: &Path) -> Option<Self> {
+        if let Some(path) = word(&folder.join("loop/backing_file")) {
+            let file = FileIdentity::of(&File::open(path).ok()?).ok()?;
+            return Some(Self::Loop { file, offset_bytes: number(&folder.join("loop/offset")) });
+        }
+        let is_partition = folder.join("partition").exists();
+        let disk = if is_partition { folder.parent()? } else { folder };
+        let mut names = NAMES_OF_DISKS.iter();
+        let hardware = names.find_map(|name| {
+            let found = word(&disk.join(name))?;
+            Some(format!("{} {found}", name.trim_start_matches("device/")))
+        })?;
+        let partition_start = is_partition.then(|| number(&folder.join("start")));
+        Some(Self::Disk { hardware, partition_start })
+    }
+
+    /// Whether this is the identity of the same backing file or device as `other`.
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Likeness {
+        match (self, other) {
+            (Self::File(file), Self::File(other)) => file.compare(other),
+            (
+                Self::Loop { file, offset_bytes },
+                Self::Loop { file: other, offset_bytes: other_offset },
+            ) if offset_bytes == other_offset => file.compare(other),
+            (Self::Disk { .. }, Self::Disk { .. }) if self == other => Likeness::Same,
+            (
+                Self::Number { device, boot, sequence },
+                Self::Number { device: other, boot: other_boot, sequence: other_sequence },
+            ) if device == other => match boot == other_boot && *sequence != 0 {
+                true if sequence == other_sequence => Likeness::Same,
+                true => Likeness::Different,
+                false => Likeness::Plausible,
+            },
+            _ => Likeness::Different,
+        }
+    }
+
+    /// Whether a write to the one may change bytes of the other: they may be the same, or the one
+    /// may be a part of the other (a partition, a loop device over the file).
+    #[must_use]
+    pub fn shares_bytes_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::File(file) | Self::Loop { file, .. },
+                Self::File(other) | Self::Loop { file: other, .. },
+            ) => file.compare(other) != Likeness::Different,
+            (
+                Self::Disk { hardware, partition_start: start },
+                Self::Disk { hardware: other, partition_start: other_start },
+            ) => {
+                hardware == other
+                    && (start.is_none() || other_start.is_none() || start == other_start)
+            }
+            _ => self.compare(other) != Likeness::Different,
+        }
+    }
+}
+
+/// The path to keep for a file or block device. For a block device a link whose name stays with it
+/// when the system numbers its disks anew: `path` itself if it is such a link, else the first that
+/// leads to it; for anything else, or without such a link, the path without symbolic links.
+///
+/// # Errors
+/// There is nothing at `path`.
+pub fn stable_path(path: &Path) -> io::Result<PathBuf> {
+    let real = path.canonicalize()?;
+    if !fs::metadata(&real)?.file_type().is_block_device() {
+        return Ok(real);
+    }
+    let given = std::path::absolute(path)?;
+    if STABLE_LINKS.iter().any(|folder| given.parent() == Some(Path::new(folder))) {
+        return Ok(given);
+    }
+    Ok(STABLE_LINKS.iter().find_map(|folder| link_to(&real, Path::new(folder))).unwrap_or(real))
+}
+
+/// The first link in `folder`, by name, that leads to `real`.
+fn link_to(real: &Path, folder: &Path) -> Option<PathBuf> {
+    let mut links: Vec<PathBuf> =
+        fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    links.sort();
+    links.into_iter().find(|link| link.canonicalize().is_ok_and(|found| found == real))
+}
+
+/// What a file below `/sys` or `/proc` says; `None` if that is nothing.
+fn word(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn number(path: &Path) -> u64 {
+    word(path).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(device: u64, inode: u64, born_ns: Option<u64>) -> FileIdentity {
+        FileIdentity { device, file_system: 5, inode, born_ns }
+    }
+
+    #[test]
+    fn a_file_made_anew_with_the_old_inode_is_another() {
+        let old = file(1, 7, Some(100));
+        assert_eq!(old.compare(&file(1, 7, Some(100))), Likeness::Same);
+        assert_eq!(old.compare(&file(1, 7, Some(101))), Likeness::Different);
+        assert_eq!(old.compare(&file(1, 8, Some(100))), Likeness::Different);
+        assert_eq!(old.compare(&file(1, 7, None)), Likeness::Plausible);
+        // The file system has another number after a restart.
+        assert_eq!(old.compare(&file(2, 7, Some(100))), Likeness::Same);
+        let elsewhere = FileIdentity { file_system: 6, ..file(2, 7, Some(100)) };
+        assert_eq!(old.compare(&elsewhere), Likeness::Different);
+    }
+
+    /// A folder as `/sys` has it, gone when dropped.
+    struct Sys(PathBuf);
+
+    impl Sys {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let folder = format!("everbyte-device-sys-{name}-{}", std::process::id());
+            let sys = Self(std::env::temp_dir().join(folder));
+            for (path, text) in files {
+                let path = sys.0.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            sys
+        }
+    }
+
+    impl Drop for Sys {
+        fn drop(&mut self) {
+            // Nothing depends on it.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn disks_are_known_by_their_own_names_and_partitions_by_their_place() {
+        let files = [
+            ("disk/device/wwid", "naa.1\n"),
+            ("disk/device/serial", "s1\n"),
+            ("disk/sda1/partition", "1\n"),
+            ("disk/sda1/start", "2048\n"),
+            ("other/serial", "s2\n"),
+            ("silent/serial", "\n"),
+        ];
+        let sys = Sys::new("disks", &files);
+        let of = |name: &str| BackingIdentity::of_folder(&sys.0.join(name));
+        let disk = of("disk").unwrap();
+        let part = of("disk/sda1").unwrap();
+        let expected =
+            BackingIdentity::Disk { hardware: "wwid naa.1".into(), partition_start: Some(2048) };
+        assert_eq!(part, expected);
+        assert_eq!(disk.compare(&of("disk").unwrap()), Likeness::Same);
+        assert_eq!(disk.compare(&part), Likeness::Different);
+        assert!(disk.shares_bytes_with(&part) && part.shares_bytes_with(&part));
+        let other = of("other").unwrap();
+        assert_eq!(disk.compare(&other), Likeness::Different);
+        assert!(!disk.shares_bytes_with(&other));
+        assert_eq!(of("silent"), None);
+    }
+
+    #[test]
+    fn a_loop_device_is_known_by_its_file() {
+        let sys = Sys::new("loops", &[("one.img", "1"), ("two.img", "2")]);
+        let set = |image: &str| {
+            let path = sys.0.join(image).display().to_string();
+            fs::create_dir_all(sys.0.join("loop0/loop")).unwrap();
+            fs::write(sys.0.join("loop0/loop/backing_file"), path).unwrap();
+            BackingIdentity::of_folder(&sys.0.join("loop0")).unwrap()
+        };
+        let (one, two) = (set("one.img"), set("two.img"));
+        assert_eq!(one.compare(&two), Likeness::Different);
+        assert_ne!(one.compare(&set("one.img")), Likeness::Different);
+        let file = BackingIdentity::of(&File::open(sys.0.join("one.img")).unwrap()).unwrap();
+        assert!(file.shares_bytes_with(&one) && !file.shares_bytes_with(&two));
+        assert_eq!(file.compare(&one), Likeness::Different);
+    }
+
+    #[test]
+    fn a_number_proves_something_only_while_the_system_runs() {
+        let at = |device, boot: &str, sequence| BackingIdentity::Number {
+            device,
+            boot: boot.into(),
+            sequence,
+        };
+        let first = at(7, "a", 3);
+        assert_eq!(first.compare(&at(7, "a", 3)), Likeness::Same);
+        assert_eq!(first.compare(&at(7, "a", 4)), Likeness::Different);
+        assert_eq!(first.compare(&at(7, "b", 4)), Likeness::Plausible);
+        assert_eq!(first.compare(&at(8, "a", 3)), Likeness::Different);
+        assert_eq!(at(7, "a", 0).compare(&at(7, "a", 0)), Likeness::Plausible);
+    }
+
+    #[test]
+    fn identities_can_be_kept_as_text() {
+        for identity in [
+            BackingIdentity::File(file(1, 2, None)),
+            BackingIdentity::Loop { file: file(1, 2, Some(3)), offset_bytes: 4096 },
+            BackingIdentity::Disk { hardware: "serial x".into(), partition_start: Some(1) },
+            BackingIdentity::Number { device: 1, boot: "b".into(), sequence: 2 },
+        ] {
+            let text = serde_json::to_string(&identity).unwrap();
+            assert_eq!(serde_json::from_str::<BackingIdentity>(&text).unwrap(), identity);
+        }
+    }
+
+    #[test]
+    fn paths_of_files_have_no_links() {
+        let sys = Sys::new("paths", &[("real", "")]);
+        let link = sys.0.join("link");
+        std::os::unix::fs::symlink(sys.0.join("real"), &link).unwrap();
+        assert_eq!(stable_path(&link).unwrap(), sys.0.join("real").canonicalize().unwrap());
+        assert!(stable_path(&sys.0.join("none")).is_err());
+    }
+}
