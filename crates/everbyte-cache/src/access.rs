@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, check_range};
 use parking_lot::MutexGuard;
 
@@ -62,7 +63,7 @@ impl Cache {
         state
     }
 
-    fn end_busy(&self, all: &[Range<Page>]) -> MutexGuard<'_, State> {
+    pub(crate) fn end_busy(&self, all: &[Range<Page>]) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         all.iter().for_each(|pages| state.end_busy(pages));
         self.freed.notify_all();
@@ -81,9 +82,10 @@ impl Cache {
                 done += 1;
                 continue;
             }
-            let Some(mut state) = self.with_room(state)? else { continue };
+            let Some(state) = self.with_room(state)? else { continue };
             let (run, absent) = self.missing(&state, &parts[done..]);
-            state.busy.extend(absent.iter().cloned());
+            let Some(mut state) = self.with_flushed(state, &range_of(run))? else { continue };
+            absent.iter().for_each(|pages| state.begin_busy(pages.clone()));
             drop(state);
             let bytes = self.fetch(range_of(run), &absent);
             let mut state = self.end_busy(&absent);
@@ -115,6 +117,25 @@ impl Cache {
         drop(state);
         self.write_back(&Choice::Aside)?;
         self.retry_stranded()?;
+        Ok(None)
+    }
+
+    /// The state, if storage will not lose what it shows of `pages`, so that it may be called clean;
+    /// else it is made to flush, without the lock.
+    fn with_flushed<'s>(
+        &self,
+        state: MutexGuard<'s, State>,
+        pages: &Range<Page>,
+    ) -> Result<Option<MutexGuard<'s, State>>, DeviceError> {
+        if !state.bypassed.touches(pages) || planted(Bug::UnflushedFetched) {
+            return Ok(Some(state));
+        }
+        drop(state);
+        let flushed = self.flush_bypassed();
+        // Others' changes may fail without concerning these pages.
+        if self.state.lock().bypassed.touches(pages) {
+            flushed?;
+        }
         Ok(None)
     }
 
@@ -163,16 +184,12 @@ impl Cache {
         (&parts[..len], absent)
     }
 
-    /// The bytes of `pages`, of which the `absent` ones are busy for the caller, from storage. They
-    /// are clean: what storage could still lose, it is made to flush first.
+    /// The bytes of `pages`, of which the `absent` ones are busy for the caller, from storage.
     fn fetch(
         &self,
         pages: Range<Page>,
         absent: &[Range<Page>],
     ) -> Result<Vec<Box<[u8]>>, DeviceError> {
-        if self.state.lock().past.has(&pages) && !planted(Bug::UnflushedFetched) {
-            self.flush_past()?;
-        }
         let count = pages.len();
         let mut bytes = vec![0; count * PAGE];
         let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
@@ -226,8 +243,9 @@ impl Cache {
             return Ok(1);
         }
         let pages = part.page..part.page + 1;
+        let Some(mut state) = self.with_flushed(state, &pages)? else { return Ok(0) };
         let absent = [pages.clone()];
-        state.busy.push(pages.clone());
+        state.begin_busy(pages.clone());
         drop(state);
         let fetched = self.fetch(pages, &absent);
         let mut state = self.end_busy(&absent);
@@ -244,6 +262,11 @@ impl Cache {
         parts: &[Part],
         data: &[u8],
     ) -> Result<usize, DeviceError> {
+        if state.bypassed.is_full() {
+            drop(state);
+            self.flush_bypassed()?;
+            return Ok(0);
+        }
         let absent = parts.iter().take(RUN_PAGES_MAX).take_while(|part| {
             let page = part.page;
             !state.frames.contains_key(&page) && !state.is_busy(&(page..page + 1))
@@ -252,7 +275,8 @@ impl Cache {
         let (first, last) = (run[0], run[run.len() - 1]);
         let bytes = &data[first.at..last.at + last.len];
         let pages = range_of(run);
-        state.busy.push(pages.clone());
+        state.begin_busy(pages.clone());
+        let failures = state.bypassed.failures();
         drop(state);
         let offset = u64::from(first.page) * PAGE_U64 + first.start as u64;
         let written = self.forget_departed().and_then(|()| {
@@ -260,9 +284,14 @@ impl Cache {
                 .write(offset, bytes, Fua::No)
                 .map_err(|error| self.storage_failed(offset, bytes.len() as u64, &error))
         });
-        let mut state = self.end_busy(&[pages]);
-        state.past.add(range_of(run));
-        written?;
+        let mut state = self.end_busy(std::slice::from_ref(&pages));
+        match written {
+            Ok(()) => state.bypassed.changed(offset, Content::Bytes(bytes.to_vec()), failures),
+            Err(error) => {
+                state.bypassed.change_failed(pages, failures);
+                return Err(error);
+            }
+        }
         state.counts.stats.bypass_write_bytes += bytes.len() as u64;
         Ok(run.len())
     }
@@ -285,33 +314,52 @@ impl Cache {
         if planted(Bug::FlushWithoutShadow) {
             return self.checkpoint();
         }
-        // In pieces, so that others are served in between.
+        self.shadow_all(pages)?;
+        let may_be_lost = || {
+            let state = self.state.lock();
+            pages.iter().any(|&page| state.bypassed.touches(&(page..page + 1)))
+        };
+        if may_be_lost() {
+            let flushed = self.flush_bypassed();
+            // Others' changes may fail without concerning these pages.
+            if may_be_lost() {
+                flushed?;
+            }
+        }
+        self.checkpoint()
+    }
+
+    /// Makes everything that was answered durable.
+    pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
+        if planted(Bug::FlushWithoutShadow) {
+            return self.checkpoint();
+        }
+        let pages: Vec<Page> = self.state.lock().newer.iter().copied().collect();
+        self.shadow_all(&pages)?;
+        self.flush_bypassed()?;
+        self.checkpoint()
+    }
+
+    /// Makes memory have the newest bytes of `pages`; in pieces, so that others are served in
+    /// between.
+    fn shadow_all(&self, pages: &[Page]) -> Result<(), DeviceError> {
         for piece in pages.chunks(RUN_PAGES_MAX) {
             let mut state = self.state.lock();
             for &page in piece {
                 state.shadow_newer(page)?;
             }
         }
-        self.flush_past()?;
-        self.checkpoint()
+        Ok(())
     }
 
-    /// Makes durable what storage was changed past the cache. Who comes while another flush is
-    /// under way waits for it: that one may be what the caller's changes need.
-    pub(crate) fn flush_past(&self) -> Result<(), DeviceError> {
-        let _one_at_a_time = self.flushing.lock();
-        if !self.state.lock().past.begin_flush() {
-            return Ok(());
-        }
-        let flushed = self.flush_storage();
-        self.state.lock().past.end_flush(flushed.is_ok());
-        flushed
-    }
-
-    /// Makes everything that was answered durable.
-    pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
-        let pages: Vec<Page> = self.state.lock().newer.iter().copied().collect();
-        self.persist(&pages)
+    /// As [`Cache::persist_all`], for a client: it is told, once, that a flush of storage failed on
+    /// somebody else's behalf and may have lost what clients had written, though that was made
+    /// again by now.
+    pub(crate) fn flush_for_client(&self) -> Result<(), DeviceError> {
+        let persisted = self.persist_all();
+        let untold = self.state.lock().bypassed.take_untold();
+        persisted?;
+        untold.map_or(Ok(()), Err)
     }
 }
 

@@ -8,7 +8,7 @@ use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::{Access, Op, PageNo};
 
 use crate::frame::{Frame, Span};
-use crate::layout::{PAGE, Page, Part};
+use crate::layout::{PAGE, PAGE_U64, Page, Part};
 use crate::memory::Mark;
 use crate::state::State;
 
@@ -21,7 +21,7 @@ pub(crate) enum Wanted<'a> {
 /// Bytes of a page that was not in the cache.
 struct Arrival {
     bytes: Box<[u8]>,
-    /// What the request wrote over them.
+    /// What is newer than in storage.
     written: Span,
 }
 
@@ -48,16 +48,22 @@ impl State {
     /// the page needs none that mean anything.
     pub(crate) fn admit(&mut self, part: Part, mut bytes: Box<[u8]>, wanted: Wanted<'_>) {
         let end = part.start + part.len;
+        let is_suspect = self.bypassed.is_suspect(part.page);
         let (op, written) = match wanted {
             Wanted::Read(out) => {
                 out.copy_from_slice(&bytes[part.start..end]);
-                (Op::Read, Span::default())
+                // What storage may lose of it is to be written there again.
+                (Op::Read, if is_suspect { Span::WHOLE } else { Span::default() })
             }
             Wanted::Write(data) => {
                 bytes[part.start..end].copy_from_slice(data);
                 (Op::Write, Span { start: part.start, end })
             }
         };
+        if op == Op::Write {
+            // The cache has its newest bytes now, and writes them back.
+            self.bypassed.superseded(u64::from(part.page) * PAGE_U64, PAGE_U64);
+        }
         self.decide(access_of(part, op), Some(Arrival { bytes, written }));
     }
 

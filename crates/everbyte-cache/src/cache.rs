@@ -1,17 +1,18 @@
 //! The cache: its parts, opening and closing.
 //!
-//! Two locks, taken in this order: `writer`, held by whoever writes pages back or zeroes ranges of
-//! storage, and `state`, which is never held while storage is accessed.
+//! Three locks, taken in this order: `writer`, held by whoever writes pages back or zeroes ranges of
+//! storage; `flushing`, held while storage flushes; and `state`, which is never held while storage
+//! is accessed. Pages are made busy after `writer` is taken and before `flushing` is.
 
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWrites, BlockDevice, DeviceError};
+use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
 use parking_lot::{Condvar, Mutex};
 
 use crate::layout::{PAGE_U64, Page, volume_bytes};
-use crate::memory::Memory;
-use crate::plant::{Bug, planted};
+use crate::memory::{Mark, Memory};
 use crate::policies::AnyPolicy;
+use crate::proof::{Comparison, PROOF_PAGES};
 use crate::settings::{Identity, Settings, SettingsError};
 use crate::state::State;
 use crate::stats::CacheStats;
@@ -50,7 +51,7 @@ pub enum CacheError {
         /// Bytes it has.
         found: u64,
     },
-    /// The storage that is said to have moved here has other bytes.
+    /// The storage has other bytes than clean pages of the cache.
     #[error(
         "{found} is not the storage of this cache, or was changed without it: at byte {offset} it \
          has other bytes than the cache read there; nothing was changed"
@@ -105,6 +106,45 @@ pub enum CacheError {
     },
 }
 
+/// A backing device that a cache is given.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<'a> {
+    pub(crate) identity: &'a Identity,
+    /// How it compares with the recorded one.
+    pub(crate) likeness: Likeness,
+}
+
+impl Found<'_> {
+    /// Dirty pages that are going to be written there although nothing shows that it is the cache's
+    /// own device: all or none.
+    ///
+    /// # Errors
+    /// Clean pages show that it is another one.
+    fn unproven_pages(
+        self,
+        memory: &Memory,
+        storage: &dyn BlockDevice,
+        settings: &Settings,
+        pages: &[(Page, Mark)],
+    ) -> Result<u64, CacheError> {
+        let (storage_bytes, found) = (settings.storage_bytes, self.identity);
+        let comparison = Comparison { memory, storage, storage_bytes, found };
+        let matched = comparison.at_opening(pages)?;
+        if self.likeness == Likeness::Same || matched >= PROOF_PAGES {
+            return Ok(0);
+        }
+        let dirty_pages = pages.iter().filter(|(_, mark)| *mark == Mark::Dirty).count() as u64;
+        if dirty_pages > 0 {
+            tracing::warn!(
+                storage = %found, dirty_pages, matched,
+                "nothing proves that this is the storage of the cache: the system tells no lasting \
+                 identity of it, and too few clean pages agree with it"
+            );
+        }
+        Ok(dirty_pages)
+    }
+}
+
 /// A cache before a storage, as a block device. See the crate's head.
 pub struct Cache {
     pub(crate) storage: Arc<dyn BlockDevice>,
@@ -115,7 +155,7 @@ pub struct Cache {
     pub(crate) freed: Condvar,
     /// Where the hand that writes back stands.
     pub(crate) writer: Mutex<Page>,
-    /// Held while storage flushes what was written past the cache.
+    /// Held while storage flushes, until what became of it is noted.
     pub(crate) flushing: Mutex<()>,
     /// Told when there is something to write back.
     pub(crate) work: Condvar,
@@ -152,20 +192,21 @@ impl Cache {
     ) -> Result<Self, CacheError> {
         let memory = Memory::new(volume);
         let settings = Settings::decode(&memory.header()?)?;
-        settings.check_storage(found)?;
+        let likeness = settings.check_storage(found)?;
         let size_bytes = storage.geometry().size_bytes;
         if settings.storage_bytes != size_bytes {
             return Err(settings.other_size(size_bytes));
         }
-        Self::build(memory, storage, settings)
+        Self::build(memory, storage, settings, Found { identity: found, likeness })
     }
 
     /// Opens what lies in `memory` with these settings before a storage that is at least as large
-    /// as they say.
+    /// as they say, and that clean pages do not show to be another one.
     pub(crate) fn build(
         memory: Memory,
         storage: Arc<dyn BlockDevice>,
         settings: Settings,
+        found: Found<'_>,
     ) -> Result<Self, CacheError> {
         let needed = volume_bytes(settings.storage_bytes);
         // It is larger if a crash came while the cache was about to follow its storage.
@@ -176,13 +217,18 @@ impl Cache {
             return Err(CacheError::ReadOnly);
         }
         let pages = memory.scan(settings.storage_bytes.div_ceil(PAGE_U64))?;
+        let unproven_pages = found.unproven_pages(&memory, &*storage, &settings, &pages)?;
         let read_only = storage.geometry().read_only;
         let mut state = State::new(memory, AnyPolicy::new(&settings)?);
+        state.counts.stats.unproven_pages = unproven_pages;
         state.restore(pages);
-        // What went there past the cache in an earlier life may not be flushed. From now on it is
-        // read, and covered by the first flush, as what is there.
-        if !read_only && storage.flush().is_err() {
-            state.past.add(0..Page::MAX);
+        // What went there past the cache in an earlier life may not be flushed, and is read from now
+        // on as what is there.
+        if !read_only && let Err(error) = storage.flush() {
+            tracing::warn!(storage = %settings.storage, %error, "the flush at opening failed");
+            let reason = format!("{}: at opening, {error}", settings.storage);
+            let lost = DeviceError::Media { offset: 0, len: settings.storage_bytes, reason };
+            state.bypassed.opening_flush_failed(lost);
         }
         Ok(Self {
             storage,
@@ -215,39 +261,6 @@ impl Cache {
         usize::try_from(len).unwrap_or(0)
     }
 
-    /// The error of a request that storage failed.
-    pub(crate) fn storage_failed(&self, offset: u64, len: u64, error: &DeviceError) -> DeviceError {
-        self.state.lock().counts.stats.storage_errors += 1;
-        tracing::warn!(storage = %self.settings.storage, %error, "the storage failed");
-        let reason = format!("{}: {error}", self.settings.storage);
-        DeviceError::Media { offset, len, reason }
-    }
-
-    /// Makes storage durable.
-    pub(crate) fn flush_storage(&self) -> Result<(), DeviceError> {
-        self.storage.flush().map_err(|error| {
-            self.state.lock().flushes_failed += 1;
-            self.storage_failed(0, self.settings.storage_bytes, &error)
-        })
-    }
-
-    /// Flushes of storage that failed so far. For [`Cache::flush_since`].
-    pub(crate) fn flushes_failed(&self) -> u64 {
-        self.state.lock().flushes_failed
-    }
-
-    /// Makes storage durable, with what was written there since `failures` was taken. A flush that
-    /// failed meanwhile, on whichever thread, may have lost it: systems tell of what they could not
-    /// write once, and the next flush succeeds.
-    pub(crate) fn flush_since(&self, failures: u64) -> Result<(), DeviceError> {
-        self.flush_storage()?;
-        if self.flushes_failed() == failures || planted(Bug::OthersFlushIgnored) {
-            return Ok(());
-        }
-        let reason = "another flush of the storage failed meanwhile".to_owned();
-        Err(DeviceError::Media { offset: 0, len: self.settings.storage_bytes, reason })
-    }
-
     /// The error of a drain that did not come to its end.
     pub(crate) fn not_drained(&self, error: &DeviceError) -> CacheError {
         let pages = self.state.lock().dirty.len() as u64;
@@ -268,10 +281,11 @@ impl Cache {
 }
 
 impl Settings {
-    /// Whether `found` is the storage that the cache belongs to.
-    pub(crate) fn check_storage(&self, found: &Identity) -> Result<(), CacheError> {
-        if self.storage == *found {
-            return Ok(());
+    /// How sure it is that `found` is the storage that the cache belongs to; an error if it is not.
+    pub(crate) fn check_storage(&self, found: &Identity) -> Result<Likeness, CacheError> {
+        let likeness = self.storage.compare(found);
+        if likeness != Likeness::Different {
+            return Ok(likeness);
         }
         let (recorded, found) = (Box::new(self.storage.clone()), Box::new(found.clone()));
         Err(CacheError::OtherStorage { recorded, found })

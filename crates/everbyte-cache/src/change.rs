@@ -7,20 +7,15 @@
 
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWrites, BlockDevice, DeviceError};
+use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
 
-use crate::cache::{Cache, CacheError};
-use crate::layout::{PAGE, PAGE_U64, Page, volume_bytes};
-use crate::memory::{Mark, Memory};
+use crate::cache::{Cache, CacheError, Found};
+use crate::layout::{PAGE_U64, Page, volume_bytes};
+use crate::memory::Memory;
 use crate::plant::{Bug, planted};
+use crate::proof::{Comparison, PROOF_PAGES};
 use crate::settings::{Identity, Settings};
 use crate::write_back::Choice;
-
-/// Clean pages that are compared with a storage that has moved, spread over all of them.
-const COMPARED_PAGES_MAX: usize = 1024;
-
-/// Of these, how many that are not all the same byte prove that it is the same storage.
-const PROOF_PAGES: u64 = 8;
 
 /// Other sizes for a cache. What is `None` stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -75,17 +70,18 @@ impl Cache {
     ) -> Result<Settings, CacheError> {
         let memory = Memory::new(volume);
         let recorded = Settings::decode(&memory.header()?)?;
-        recorded.check_storage(found)?;
+        let likeness = recorded.check_storage(found)?;
         let settings = change.applied_to(&recorded, storage.geometry().size_bytes)?;
-        let (found, needed) = (memory.size_bytes(), volume_bytes(settings.storage_bytes));
-        if found < needed {
-            return Err(CacheError::VolumeSize { found, needed });
+        let (has_bytes, needed) = (memory.size_bytes(), volume_bytes(settings.storage_bytes));
+        if has_bytes < needed {
+            return Err(CacheError::VolumeSize { found: has_bytes, needed });
         }
         let old_bytes = recorded.storage_bytes;
         let cache = Self::build(
             memory.clone(),
             storage,
             Settings { storage_bytes: old_bytes, ..settings.clone() },
+            Found { identity: found, likeness },
         )?;
         // What the policy took in and gave up again, because it has less room than it had.
         cache.write_back(&Choice::Aside).map_err(|error| cache.not_drained(&error))?;
@@ -126,12 +122,15 @@ impl Cache {
             return Err(recorded.other_size(size_bytes));
         }
         let pages = memory.scan(size_bytes.div_ceil(PAGE_U64))?;
-        let clean = pages.iter().filter(|(_, mark)| *mark == Mark::Clean).map(|(page, _)| *page);
-        let clean: Vec<Page> = clean.collect();
-        let matched = compare(&memory, storage, &clean, size_bytes, found)?;
+        let comparison = Comparison { memory: &memory, storage, storage_bytes: size_bytes, found };
+        let matched = comparison.of_moved(&pages)?;
         let old = &recorded.storage;
-        let is_same =
+        let has_serial =
             old.kind == found.kind && old.serial == found.serial && !old.serial.is_empty();
+        let is_same = match (&old.backing, &found.backing) {
+            (Some(old), Some(found)) => old.compare(found) == Likeness::Same,
+            _ => has_serial,
+        };
         if !is_same && !pages.is_empty() && matched < PROOF_PAGES {
             let (recorded, found) = (Box::new(recorded.storage), Box::new(found.clone()));
             return Err(CacheError::NoProof { recorded, found, matched, needed: PROOF_PAGES });
@@ -140,27 +139,4 @@ impl Cache {
         memory.write_header(&settings.encode()?)?;
         Ok(settings)
     }
-}
-
-/// Holds clean pages against storage; says how many of those that agree are not of one byte only.
-fn compare(
-    memory: &Memory,
-    storage: &dyn BlockDevice,
-    clean: &[Page],
-    storage_bytes: u64,
-    found: &Identity,
-) -> Result<u64, CacheError> {
-    let (mut cached, mut stored) = (vec![0; PAGE], vec![0; PAGE]);
-    let mut matched = 0;
-    for &page in clean.iter().step_by(clean.len().div_ceil(COMPARED_PAGES_MAX).max(1)) {
-        let offset = u64::from(page) * PAGE_U64;
-        let len = usize::try_from((storage_bytes - offset).min(PAGE_U64)).unwrap_or(PAGE);
-        memory.read(page, 0, &mut cached[..len])?;
-        storage.read(offset, &mut stored[..len]).map_err(CacheError::Storage)?;
-        if cached[..len] != stored[..len] {
-            return Err(CacheError::OtherBytes { found: Box::new(found.clone()), offset });
-        }
-        matched += u64::from(cached[1..len].iter().any(|byte| *byte != cached[0]));
-    }
-    Ok(matched)
 }

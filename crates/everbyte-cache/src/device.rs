@@ -80,7 +80,7 @@ impl BlockDevice for Cache {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        if self.read_only { Ok(()) } else { self.persist_all() }
+        if self.read_only { Ok(()) } else { self.flush_for_client() }
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {

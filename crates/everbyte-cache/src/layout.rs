@@ -4,6 +4,8 @@
 //! about, so a cache grows with its storage by growing at its end. A page has one place in the
 //! volume for ever; a page that is not cached is a hole. `docs/format.md` has the table.
 
+use std::ops::Range;
+
 /// Bytes of a page and of a block.
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGE_U64: u64 = 4096;
@@ -36,6 +38,12 @@ pub(crate) fn mark_at(page: Page) -> u64 {
 /// Where the bytes of a page lie.
 pub(crate) fn page_at(page: Page) -> u64 {
     group_at(page) + (1 + u64::from(page) % GROUP_PAGES) * PAGE_U64
+}
+
+/// The pages that a range lies in, which may be empty.
+pub(crate) fn pages_of(offset: u64, len: u64) -> Range<Page> {
+    let page = |at: u64| Page::try_from(at).unwrap_or(Page::MAX);
+    page(offset / PAGE_U64)..page((offset + len).div_ceil(PAGE_U64))
 }
 
 /// First pages of the groups of `pages` pages.

@@ -17,18 +17,20 @@
 
 mod access;
 mod actions;
+mod bypassed;
 mod cache;
 mod change;
 mod device;
 mod frame;
 mod layout;
 mod memory;
-mod past;
 pub mod plant;
 mod policies;
+mod proof;
 mod settings;
 mod state;
 mod stats;
+mod storage;
 mod write_back;
 mod writer;
 mod zero;

@@ -22,6 +22,10 @@ pub enum Bug {
     CutPageKept,
     /// A page that was changed past the cache is fetched, and so clean, before storage has flushed it.
     UnflushedFetched,
+    /// A trim forgets a page that a flush made durable after the trim had begun.
+    TrimForgetsFlushed,
+    /// A flush of storage that fails is forgotten: what it may have lost counts as not flushed yet.
+    FlushErrorUntold,
     /// A page counts as clean although somebody else's flush failed after it was written.
     OthersFlushIgnored,
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use everbyte_device::{BackingIdentity, Likeness};
 use everbyte_policy::sim::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +50,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which storage this is. Two that differ in anything are not the same.
+/// Which backing device this is: what it is called, and what tells it from others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// `file`, `block` or `nbd`.
@@ -58,6 +59,40 @@ pub struct Identity {
     pub name: String,
     /// What else tells it from others, such as device and inode numbers; may be empty.
     pub serial: String,
+    /// What stays with it whatever it is called; `None` if nothing is known, as of exports, and in
+    /// headers written before there was such a thing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backing: Option<BackingIdentity>,
+}
+
+impl Identity {
+    /// Whether this is the backing device that `other` says. Without what stays with a device, its
+    /// serial decides, or its name if that is empty, and then nothing is proven.
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Likeness {
+        if self.kind != other.kind {
+            return Likeness::Different;
+        }
+        if let (Some(own), Some(found)) = (&self.backing, &other.backing) {
+            return own.compare(found);
+        }
+        let is_same = if self.serial.is_empty() && other.serial.is_empty() {
+            self.name == other.name
+        } else {
+            self.serial == other.serial
+        };
+        if is_same { Likeness::Plausible } else { Likeness::Different }
+    }
+
+    /// Whether a cache of the one would change bytes below a cache of the other. Two names of one
+    /// export are taken for two backing devices.
+    #[must_use]
+    pub fn shares_bytes_with(&self, other: &Self) -> bool {
+        match (&self.backing, &other.backing) {
+            (Some(own), Some(found)) => own.shares_bytes_with(found),
+            _ => self.name == other.name || self.compare(other) != Likeness::Different,
+        }
+    }
 }
 
 impl fmt::Display for Identity {
@@ -221,6 +256,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use everbyte_device::FileIdentity;
+
     use super::*;
 
     fn settings() -> Settings {
@@ -229,6 +266,7 @@ mod tests {
                 kind: "file".into(),
                 name: "/srv/disk".into(),
                 serial: "inode 7".into(),
+                backing: None,
             },
             storage_bytes: 1 << 20,
             dram_bytes: 1 << 16,
@@ -237,6 +275,35 @@ mod tests {
             policy: Kind::Hybrid,
             small_write_bytes: 512,
         }
+    }
+
+    #[test]
+    fn one_file_under_two_names_is_one_and_two_of_one_name_are_two() {
+        let file = |name: &str, born_ns| {
+            let identity = FileIdentity { device: 1, file_system: 2, inode: 3, born_ns };
+            let backing = Some(BackingIdentity::File(identity));
+            Identity { name: name.into(), backing, ..settings().storage }
+        };
+        let disk = file("/srv/disk", Some(1));
+        assert_eq!(disk.compare(&file("/other", Some(1))), Likeness::Same);
+        assert!(disk.shares_bytes_with(&file("/other", Some(1))));
+        assert_eq!(disk.compare(&file("/srv/disk", Some(2))), Likeness::Different);
+        assert!(!disk.shares_bytes_with(&file("/srv/disk", Some(2))));
+        // As headers of the first version have it.
+        let old = settings().storage;
+        assert_eq!(old.compare(&disk), Likeness::Plausible);
+        let other = Identity { serial: "inode 8".into(), ..disk.clone() };
+        assert_eq!(old.compare(&other), Likeness::Different);
+        assert!(old.shares_bytes_with(&other), "they have one name");
+        let export = |name: &str| Identity {
+            kind: "nbd".into(),
+            name: name.into(),
+            serial: String::new(),
+            backing: None,
+        };
+        assert!(export("nbd://a/x").shares_bytes_with(&export("nbd://a/x")));
+        assert_eq!(export("nbd://a/x").compare(&export("nbd://a/y")), Likeness::Different);
+        assert!(!export("nbd://a/x").shares_bytes_with(&disk));
     }
 
     #[test]

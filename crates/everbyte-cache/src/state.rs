@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use everbyte_device::DeviceError;
 
+use crate::bypassed::Bypassed;
 use crate::frame::{Frame, Span};
 use crate::layout::{PAGE, Page};
 use crate::memory::{Mark, Memory};
-use crate::past::Past;
 use crate::plant::{Bug, planted};
 use crate::policies::AnyPolicy;
 use crate::stats::{CacheStats, Counts};
@@ -31,13 +31,12 @@ pub(crate) struct State {
     /// Pages that belong in memory and could not be put there.
     pub(crate) stranded: BTreeSet<Page>,
     /// Pages that are being fetched or zeroed: nobody else touches them.
-    pub(crate) busy: Vec<Range<Page>>,
+    busy: Vec<Range<Page>>,
     /// Pages that lost their mark so far, and how many of them had when memory was last flushed.
     pub(crate) departed: u64,
     pub(crate) departed_durably: u64,
-    pub(crate) past: Past,
-    /// Flushes of storage that failed.
-    pub(crate) flushes_failed: u64,
+    /// Changes of storage that did not go through pages.
+    pub(crate) bypassed: Bypassed,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
     versions: u64,
@@ -56,8 +55,7 @@ impl State {
             busy: Vec::new(),
             departed: 0,
             departed_durably: 0,
-            past: Past::default(),
-            flushes_failed: 0,
+            bypassed: Bypassed::default(),
             counts: Counts::default(),
             last_error: None,
             versions: 0,
@@ -74,6 +72,11 @@ impl State {
 
     pub(crate) fn is_busy(&self, pages: &Range<Page>) -> bool {
         self.busy.iter().any(|busy| busy.start < pages.end && pages.start < busy.end)
+    }
+
+    /// Keeps everybody else away from `pages`, none of which is busy.
+    pub(crate) fn begin_busy(&mut self, pages: Range<Page>) {
+        self.busy.push(pages);
     }
 
     pub(crate) fn end_busy(&mut self, pages: &Range<Page>) {

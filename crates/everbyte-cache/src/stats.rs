@@ -60,6 +60,10 @@ pub struct CacheStats {
     pub storage_errors: u64,
     /// Accesses of storage-class memory that failed.
     pub memory_errors: u64,
+    /// Dirty pages found at opening although nothing proved that the backing device is the cache's
+    /// own; 0 if its identity or clean pages did.
+    #[serde(default)]
+    pub unproven_pages: u64,
     /// Pages in the cache now.
     pub pages: u64,
     /// Of these, pages that storage may have older bytes of.

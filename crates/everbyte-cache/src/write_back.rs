@@ -162,7 +162,7 @@ impl Cache {
         let failed = |error: DeviceError| self.not_drained(&error);
         let all = self.state.lock().dirty.clone();
         self.write_back(&Choice::These(all)).map_err(failed)?;
-        self.flush_past().map_err(failed)?;
+        self.flush_bypassed().map_err(failed)?;
         self.checkpoint().map_err(failed)
     }
 }

@@ -1,17 +1,19 @@
 //! Trimming and zeroing: whole pages past the cache, the rest as writes of zeroes.
 //!
 //! The order, for whole pages: clean ones leave the cache, durably, so that no crash brings them
-//! back; storage zeroes; if dirty ones are durable in memory, storage is flushed, because their
-//! bytes may go only when storage is done; then they leave, too. Until then a crash finds them as
-//! they were.
+//! back; storage zeroes; if dirty ones are durable in memory by now (a flush may have come
+//! meanwhile), storage is flushed, because their bytes may go only when storage is done; then they
+//! leave, too. Until then a crash finds them as they were.
 
 use std::ops::Range;
 
+use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
 
 use crate::cache::Cache;
-use crate::layout::{PAGE, PAGE_U64, Page};
+use crate::layout::{PAGE, PAGE_U64, Page, pages_of};
 use crate::memory::Mark;
+use crate::plant::{Bug, planted};
 use crate::state::State;
 
 /// How to zero.
@@ -55,32 +57,47 @@ impl Cache {
     }
 
     fn zero_pages(&self, first: u64, last: u64, how: How) -> Result<(), DeviceError> {
-        let page_of = |at: u64| u32::try_from(at / PAGE_U64).unwrap_or(u32::MAX);
-        let pages = page_of(first)..page_of(last.next_multiple_of(PAGE_U64));
+        let (len, pages) = (last - first, pages_of(first, last - first));
+        if self.state.lock().bypassed.is_full() {
+            self.flush_bypassed()?;
+        }
         let _hand = self.writer.lock();
         let mut state = self.lock_free(&pages);
-        let is_kept = state.drop_clean(&pages)?;
-        state.busy.push(pages.clone());
+        state.drop_clean(&pages)?;
+        let was_persisted = state.is_persisted(&pages);
+        state.begin_busy(pages.clone());
+        let failures = state.bypassed.failures();
         drop(state);
-        let zeroed = self.zero_storage(first, last - first, how, is_kept);
+        let mut zeroed = self.zero_storage(first, len, how);
         let mut state = self.state.lock();
+        let must_flush = if planted(Bug::TrimForgetsFlushed) {
+            was_persisted
+        } else {
+            state.is_persisted(&pages)
+        };
+        if zeroed.is_ok() && must_flush {
+            drop(state);
+            zeroed = self.flush_since(failures);
+            state = self.state.lock();
+        }
         state.end_busy(&pages);
         self.freed.notify_all();
-        state.past.add(pages.clone());
-        zeroed?;
-        state.counts.stats.bypass_zero_bytes += last - first;
+        match zeroed {
+            Ok(()) if must_flush => state.bypassed.superseded(first, len),
+            Ok(()) => state.bypassed.changed(first, Content::Zeroes(len, how.hole()), failures),
+            // Nothing was done.
+            Err(DeviceError::NotFast) => return Err(DeviceError::NotFast),
+            Err(error) => {
+                state.bypassed.change_failed(pages, failures);
+                return Err(error);
+            }
+        }
+        state.counts.stats.bypass_zero_bytes += len;
         state.drop_all(&pages)
     }
 
-    fn zero_storage(
-        &self,
-        offset: u64,
-        len: u64,
-        how: How,
-        flush: bool,
-    ) -> Result<(), DeviceError> {
+    fn zero_storage(&self, offset: u64, len: u64, how: How) -> Result<(), DeviceError> {
         self.forget_departed()?;
-        let failures = self.flushes_failed();
         let done = match how {
             How::Discard => self.storage.discard(offset, len, Fua::No),
             How::Zero { hole, fast } => self.storage.write_zeroes(offset, len, hole, fast, Fua::No),
@@ -88,25 +105,32 @@ impl Cache {
         done.map_err(|error| match error {
             DeviceError::NotFast => DeviceError::NotFast,
             error => self.storage_failed(offset, len, &error),
-        })?;
-        if flush { self.flush_since(failures) } else { Ok(()) }
+        })
+    }
+}
+
+impl How {
+    fn hole(self) -> Hole {
+        match self {
+            Self::Discard => Hole::Allowed,
+            Self::Zero { hole, .. } => hole,
+        }
     }
 }
 
 impl State {
-    /// Takes clean pages out; says whether memory holds dirty ones.
-    fn drop_clean(&mut self, pages: &Range<Page>) -> Result<bool, DeviceError> {
-        let mut is_kept = false;
-        let found: Vec<Page> = self.frames.range(pages.clone()).map(|(&page, _)| page).collect();
-        for page in found {
-            let Some(frame) = self.frames.get(&page) else { continue };
-            if frame.dirty {
-                is_kept |= frame.mark == Some(Mark::Dirty);
-            } else {
-                self.take_out(page)?;
-            }
-        }
-        Ok(is_kept)
+    /// Takes clean pages out.
+    fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
+        let frames = self.frames.range(pages.clone());
+        let clean: Vec<Page> =
+            frames.filter(|(_, frame)| !frame.dirty).map(|(&page, _)| page).collect();
+        clean.into_iter().try_for_each(|page| self.take_out(page))
+    }
+
+    /// Whether memory holds dirty ones of `pages`, which may have been promised to be durable.
+    fn is_persisted(&self, pages: &Range<Page>) -> bool {
+        let mut frames = self.frames.range(pages.clone());
+        frames.any(|(_, frame)| frame.mark == Some(Mark::Dirty))
     }
 
     fn drop_all(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {

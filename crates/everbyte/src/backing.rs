@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use everbyte_cache::Identity;
-use everbyte_device::{BlockDevice, FileDevice, FileOptions};
+use everbyte_device::{BlockDevice, FileDevice, FileOptions, stable_path};
 use everbyte_nbd::{Reconnect, RemoteDevice, is_uri};
 
 /// How storage is used.
@@ -40,7 +40,7 @@ pub(crate) fn resolve(text: &str) -> anyhow::Result<String> {
     if is_uri(text) {
         return Ok(text.to_owned());
     }
-    let path = Path::new(text).canonicalize().with_context(|| {
+    let path = stable_path(Path::new(text)).with_context(|| {
         format!(
             "there is no storage {text}: make the file first, such as by 'truncate -s 10G {text}'"
         )
@@ -59,7 +59,7 @@ pub(crate) fn open(text: &str, options: &Options) -> anyhow::Result<Backing> {
         let device = RemoteDevice::open(text, reconnect)
             .with_context(|| format!("cannot use the storage {text}"))?;
         let (kind, name) = ("nbd".to_owned(), text.to_owned());
-        let identity = Identity { kind, name, serial: String::new() };
+        let identity = Identity { kind, name, serial: String::new(), backing: None };
         return Ok(Backing { device: Arc::new(device), identity });
     }
     let file = FileOptions { direct: options.direct };
@@ -74,6 +74,7 @@ pub(crate) fn open(text: &str, options: &Options) -> anyhow::Result<Backing> {
         kind: if device.is_block() { "block" } else { "file" }.to_owned(),
         name: device.path().display().to_string(),
         serial: device.serial().to_owned(),
+        backing: Some(device.identity().clone()),
     };
     Ok(Backing { device: Arc::new(device), identity })
 }

@@ -327,6 +327,7 @@ fn status(settings: &Settings, stats: &CacheStats) -> CacheStatus {
         ("bypass_zero_bytes", stats.bypass_zero_bytes),
         ("storage_errors", stats.storage_errors),
         ("memory_errors", stats.memory_errors),
+        ("unproven_pages", stats.unproven_pages),
         ("waiting_pages", stats.waiting_pages),
     ];
     let reasons = stats.actions.iter();

@@ -166,7 +166,12 @@ impl Subject {
 
 /// Our cache in a new pool on memory that flushes as persistent memory must.
 fn cache(storage: &Arc<Storage>, policy: Kind, mode: Mode, spec: &Spec) -> Result<Arc<Cache>> {
-    let identity = Identity { kind: "file".into(), name: "model".into(), serial: String::new() };
+    let identity = Identity {
+        kind: "file".into(),
+        name: "model".into(),
+        serial: String::new(),
+        backing: None,
+    };
     let storage_bytes = storage.geometry().size_bytes;
     let capacity = spec.capacity();
     let settings = Settings {

@@ -132,6 +132,17 @@ fn write_through_and_around_reach_storage_at_once() {
 }
 
 #[test]
+fn a_write_around_of_a_cached_page_is_written_back_later() {
+    let shop = Shop::new(&Settings { mode: Mode::WriteAround, ..settings(64 * PAGE, 4, 12) });
+    let cache = shop.open();
+    page_of(&cache, 3);
+    cache.write(3 * PAGE, &[5; 4096], Fua::Yes).unwrap();
+    assert_eq!((shop.stored(3), cache.stats().dirty_pages), (vec![0; 4096], 1));
+    cache.drain().unwrap();
+    assert_eq!(shop.stored(3), [5; 4096]);
+}
+
+#[test]
 fn another_storage_is_refused() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let pool = open_pool(&shop.medium).unwrap();

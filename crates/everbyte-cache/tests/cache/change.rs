@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
 use everbyte_cache::{Cache, CacheError, Change, Identity, Settings};
-use everbyte_device::{BlockDevice, FaultDevice, Faults, Fua, MemoryDevice};
+use everbyte_device::{
+    BackingIdentity, BlockDevice, FaultDevice, Faults, FileIdentity, Fua, MemoryDevice,
+};
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
@@ -143,7 +145,7 @@ fn moved(
 }
 
 fn there(serial: &str) -> Identity {
-    Identity { kind: "memory".into(), name: "there".into(), serial: serial.into() }
+    Identity { kind: "memory".into(), name: "there".into(), serial: serial.into(), backing: None }
 }
 
 /// A cache with a serial, some clean pages and a dirty one.
@@ -195,6 +197,70 @@ fn storage_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
     let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&copy) as _, &place).unwrap();
     cache.drain().unwrap();
     assert_eq!(bytes_of(&*copy)[40 * 4096..41 * 4096], [1; 4096]);
+}
+
+/// Opens the cache of `used` before `storage`, found as `identity`.
+fn opened(
+    medium: &Arc<Mapped>,
+    storage: &Arc<MemoryDevice>,
+    identity: &Identity,
+) -> Result<Cache, CacheError> {
+    let pool = open_pool(medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
+    Cache::open(volume, Arc::<MemoryDevice>::clone(storage) as _, identity)
+}
+
+fn file(inode: u64, born_ns: Option<u64>) -> Option<BackingIdentity> {
+    Some(BackingIdentity::File(FileIdentity { device: 1, file_system: 1, inode, born_ns }))
+}
+
+#[test]
+fn another_storage_under_the_old_name_and_number_is_known_by_its_bytes() {
+    let here = Identity { serial: "7".into(), ..identity() };
+    let (medium, storage) = used(20);
+    let cache = opened(&medium, &storage, &here).unwrap();
+    assert_eq!(cache.stats().unproven_pages, 0, "twenty clean pages agree");
+    drop(cache);
+    let other = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let error = opened(&medium, &other, &here).unwrap_err();
+    assert!(matches!(error, CacheError::OtherBytes { .. }), "{error}");
+    let error = resize(&medium, other, &sizes(2, 20)).unwrap_err();
+    assert!(error.contains("belongs to") || error.contains("other bytes"), "{error}");
+    // What cannot be read shows nothing, and keeps no cache from being opened.
+    let faulty = Arc::new(FaultDevice::new(storage));
+    faulty.fail(Faults { reads: true, ..Faults::NONE });
+    let pool = open_pool(&medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
+    let cache = Cache::open(volume, faulty, &here).unwrap();
+    assert_eq!(cache.stats().unproven_pages, 2);
+}
+
+#[test]
+fn storage_that_nothing_proves_is_said_to_be_unproven() {
+    let here = Identity { serial: "7".into(), ..identity() };
+    let (medium, storage) = used(0);
+    let cache = opened(&medium, &storage, &here).unwrap();
+    assert_eq!(cache.stats().unproven_pages, 2);
+}
+
+#[test]
+fn a_file_made_anew_with_the_old_inode_is_refused() {
+    let here = |born_ns| Identity { backing: file(7, born_ns), ..identity() };
+    let settings = Settings { storage: here(Some(1)), ..settings(PAGES * PAGE, 1, 30) };
+    let medium = medium(1024, &settings);
+    let storage = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let cache = opened(&medium, &storage, &here(Some(1))).unwrap();
+    cache.write(0, &[1; 4096], Fua::Yes).unwrap();
+    drop(cache);
+    let cache = opened(&medium, &storage, &here(Some(1))).unwrap();
+    assert_eq!(cache.stats().unproven_pages, 0, "a birth time proves it");
+    drop(cache);
+    let error = opened(&medium, &storage, &here(Some(2))).unwrap_err();
+    assert!(matches!(error, CacheError::OtherStorage { .. }), "{error}");
+    let moved = Identity { name: "there".into(), ..here(Some(1)) };
+    assert!(opened(&medium, &storage, &moved).is_ok(), "another name of the same file");
+    let unknown = opened(&medium, &storage, &here(None)).unwrap();
+    assert_eq!(unknown.stats().unproven_pages, 1);
 }
 
 #[test]

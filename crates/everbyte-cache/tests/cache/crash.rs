@@ -2,8 +2,8 @@
 //! drained, in storage; what was not is old or new page by page; nothing changes on its own.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use everbyte_block::BlockVolume;
 use everbyte_cache::plant::{Bug, plant};
@@ -22,9 +22,17 @@ const POOL_BLOCKS: u64 = 112;
 /// What storage was asked to do.
 #[derive(Clone, Debug)]
 enum Done {
-    Write { at: u64, data: Vec<u8> },
-    Zero { at: u64, len: u64 },
+    Write {
+        at: u64,
+        data: Vec<u8>,
+    },
+    Zero {
+        at: u64,
+        len: u64,
+    },
     Flush,
+    /// A flush that failed: what was not flushed is never sure again.
+    FailedFlush,
 }
 
 /// A request of storage: after so many operations of memory and so many notes of the workload.
@@ -60,9 +68,21 @@ struct Journaled {
     shown_bytes: AtomicU64,
     medium: Arc<SimMedium>,
     journal: Journal,
+    /// Whether a client flushes in the midst of the next change, and its cache.
+    is_flushed_meanwhile: AtomicBool,
+    client: Mutex<Weak<Cache>>,
+    fails_next_flush: AtomicBool,
 }
 
 impl Journaled {
+    /// In the midst of a change: the other client, if it is its turn.
+    fn meanwhile(&self) {
+        if self.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
+            let client = self.client.lock().unwrap().upgrade();
+            client.unwrap().flush().unwrap();
+        }
+    }
+
     fn note(&self, done: Done) {
         let notes = self.journal.notes.load(Ordering::SeqCst);
         let entry = Entry { op: self.medium.ops(), notes, done };
@@ -82,15 +102,23 @@ impl BlockDevice for Journaled {
 
     fn write(&self, at: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
         self.note(Done::Write { at, data: data.to_vec() });
+        self.meanwhile();
         self.storage.write(at, data, fua)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        if self.fails_next_flush.swap(false, Ordering::SeqCst) {
+            self.note(Done::FailedFlush);
+            let reason = "planned".to_owned();
+            return Err(DeviceError::Media { offset: 0, len: 0, reason });
+        }
         self.note(Done::Flush);
         Ok(())
     }
 
     fn discard(&self, at: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        // Before anything is noted: that flush is not one of this change.
+        self.meanwhile();
         self.note(Done::Zero { at, len });
         self.storage.discard(at, len, fua)
     }
@@ -137,6 +165,15 @@ enum Step {
         page: u64,
         seed: u64,
     },
+    /// A trim in whose midst another client flushes.
+    DiscardAndFlush {
+        at: u64,
+        len: u64,
+    },
+    /// Writing back, in whose midst a client flushes.
+    SweepAndFlush,
+    /// Writing back, with a flush of storage that fails and drops what was not flushed.
+    SweepThatFails,
     Drain,
     /// Opened again without having been closed.
     Reopen,
@@ -177,12 +214,17 @@ impl Case {
         let notes = entries.get(end).filter(|entry| entry.op <= point);
         let notes = notes.map_or(usize::MAX, |entry| entry.notes);
         let done = &entries[..end];
-        let is_flush = |entry: &Entry| matches!(entry.done, Done::Flush);
-        let sure = done.iter().rposition(is_flush).map_or(0, |at| at + 1);
+        let is_sure = |index: usize| {
+            let mut later = done[index..].iter().map(|entry| &entry.done);
+            matches!(
+                later.find(|done| matches!(done, Done::Flush | Done::FailedFlush)),
+                Some(Done::Flush)
+            )
+        };
         let storage = first_storage();
         for (index, entry) in done.iter().enumerate() {
             let halves = match self.fate {
-                _ if index < sure => 2,
+                _ if is_sure(index) => 2,
                 0 => 2,
                 1 => 0,
                 // Past the cache, storage is as good as it is by itself.
@@ -197,7 +239,7 @@ impl Case {
                 Done::Zero { at, len } if halves == 2 => {
                     storage.discard(*at, *len, Fua::No).unwrap();
                 }
-                Done::Zero { .. } | Done::Flush => {}
+                Done::Zero { .. } | Done::Flush | Done::FailedFlush => {}
             }
         }
         (storage, notes)
@@ -214,6 +256,8 @@ struct Life<'a> {
     notes: &'a AtomicUsize,
     contents: Vec<Vec<u8>>,
     allowed: Allowed,
+    /// Whether the next flush may tell of one that failed before.
+    is_failure_untold: bool,
 }
 
 impl Life<'_> {
@@ -267,12 +311,21 @@ impl Scenario for Case {
             shown_bytes: AtomicU64::new(self.settings.storage_bytes),
             medium: Arc::clone(medium),
             journal: self.journal.clone(),
+            is_flushed_meanwhile: AtomicBool::new(false),
+            client: Mutex::default(),
+            fails_next_flush: AtomicBool::new(false),
         });
         let contents: Vec<_> = (0..PAGES).map(first_content).collect();
         let allowed = (0..).zip(&contents).map(|(page, c)| (page, vec![c.clone()])).collect();
-        let mut life = Life { log, notes: &self.journal.notes, contents, allowed };
+        let notes = &self.journal.notes;
+        let mut life = Life { log, notes, contents, allowed, is_failure_untold: false };
         life.note();
-        let mut cache = open(medium, Arc::<Journaled>::clone(&storage)).unwrap();
+        let reopen = || {
+            let cache = Arc::new(open(medium, Arc::<Journaled>::clone(&storage)).unwrap());
+            *storage.client.lock().unwrap() = Arc::downgrade(&cache);
+            cache
+        };
+        let mut cache = reopen();
         for step in &self.steps {
             if let Step::Resize { dram_pages, scm_pages, follow } = *step {
                 if follow {
@@ -286,9 +339,9 @@ impl Scenario for Case {
                 resize(medium, Arc::<Journaled>::clone(&storage), &change).unwrap();
             }
             if matches!(step, Step::Reopen | Step::Resize { .. }) {
-                cache = open(medium, Arc::<Journaled>::clone(&storage)).unwrap();
+                cache = reopen();
                 for page in 0..cache.geometry().size_bytes.div_ceil(PAGE) {
-                    let found = page_of(&cache, page);
+                    let found = page_of(&*cache, page);
                     let allowed = &life.allowed[&page];
                     let old = allowed.iter().find(|old| old.starts_with(&found));
                     let old = old.unwrap_or_else(|| panic!("reopened: page {page}")).clone();
@@ -296,7 +349,7 @@ impl Scenario for Case {
                 }
                 continue;
             }
-            life.step(&cache, step);
+            life.step(&cache, &storage, step);
         }
     }
 
@@ -359,7 +412,34 @@ impl Life<'_> {
         }
     }
 
-    fn step(&mut self, cache: &Cache, step: &Step) {
+    /// A trim, in whose midst a client flushes: its pages are what they were or zeroes afterwards.
+    fn discard_and_flush(&mut self, cache: &Cache, storage: &Journaled, at: u64, len: u64) {
+        let before = self.contents.clone();
+        self.begin(at, &vec![0; usize::try_from(len).unwrap()]);
+        storage.is_flushed_meanwhile.store(true, Ordering::SeqCst);
+        cache.discard(at, len, Fua::No).unwrap();
+        if storage.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        for (page, (now, before)) in (0..).zip(self.contents.iter().zip(before)) {
+            let mut allowed = vec![now.clone()];
+            if pages_of(at, len).any(|trimmed| trimmed == page) {
+                allowed.push(before);
+            }
+            self.allowed.insert(page, allowed);
+        }
+        self.note();
+    }
+
+    fn flush(&mut self, cache: &Cache) {
+        if cache.flush().is_err() {
+            assert!(std::mem::take(&mut self.is_failure_untold));
+            cache.flush().unwrap();
+        }
+        self.is_durable(0..PAGES);
+    }
+
+    fn step(&mut self, cache: &Cache, storage: &Journaled, step: &Step) {
         match *step {
             Step::Write { at, len, seed, fua } => self.write(cache, at, len, seed, fua),
             Step::Discard { at, len } => {
@@ -370,10 +450,21 @@ impl Life<'_> {
                 let found = page_of(cache, page);
                 assert!(found == self.contents[usize::try_from(page).unwrap()], "page {page}");
             }
-            Step::Flush => {
-                cache.flush().unwrap();
-                self.is_durable(0..PAGES);
+            Step::DiscardAndFlush { at, len } => self.discard_and_flush(cache, storage, at, len),
+            Step::SweepAndFlush => {
+                storage.is_flushed_meanwhile.store(true, Ordering::SeqCst);
+                cache.sweep().unwrap();
+                if !storage.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
+                    self.is_durable(0..PAGES);
+                }
             }
+            Step::SweepThatFails => {
+                storage.fails_next_flush.store(true, Ordering::SeqCst);
+                let has_failed = cache.sweep().is_err();
+                storage.fails_next_flush.store(false, Ordering::SeqCst);
+                self.is_failure_untold |= has_failed;
+            }
+            Step::Flush => self.flush(cache),
             Step::Sweep => drop(cache.sweep().unwrap()),
             Step::SweepAndWrite { page, seed } => {
                 cache.sweep().unwrap();
@@ -501,6 +592,42 @@ fn resized() -> Vec<Step> {
     steps
 }
 
+/// Trims and write-back with a client's flush in their midst. The last trim lets go, durably, of what
+/// left the cache before it.
+fn two_clients() -> Vec<Step> {
+    vec![
+        write(1, 4096, 1),
+        write(2, 300, 2),
+        Step::DiscardAndFlush { at: PAGE, len: 2 * PAGE },
+        Step::Discard { at: 9 * PAGE, len: PAGE },
+        write(3, 4096, 3),
+        write(4, 100, 4),
+        Step::SweepAndFlush,
+        write(3, 50, 5),
+        Step::DiscardAndFlush { at: 3 * PAGE, len: PAGE },
+        Step::Write { at: 6 * PAGE, len: 10, seed: 6, fua: true },
+    ]
+}
+
+/// Changes past the cache that a failed flush drops before a client wants them durable, or reads
+/// them.
+fn failing() -> Vec<Step> {
+    vec![
+        Step::Read { page: 5 },
+        Step::Discard { at: PAGE, len: PAGE },
+        write(2, 4096, 2),
+        write(5, 10, 1),
+        Step::SweepThatFails,
+        Step::Flush,
+        Step::Discard { at: 7 * PAGE, len: PAGE },
+        write(5, 10, 3),
+        Step::SweepThatFails,
+        Step::Read { page: 7 },
+        Step::Flush,
+        Step::Drain,
+    ]
+}
+
 /// A cache before a storage that ends within a page and has grown since.
 fn cut(steps: Vec<Step>) -> Case {
     Case::new(settings(10 * PAGE + 100, 2, 3), steps)
@@ -526,6 +653,8 @@ fn cases() -> Vec<Case> {
                 write(1, 10, 5),
             ];
             cases.push(Case::new(Settings { mode, policy, ..small.clone() }, steps));
+            let steps = if policy == Kind::Hybrid { two_clients() } else { failing() };
+            cases.push(Case::new(Settings { mode, policy, ..small.clone() }, steps));
         }
         cases.push(Case::new(Settings { policy, ..small.clone() }, rounds()));
         cases.push(Case::new(Settings { policy, ..cut(vec![]).settings }, resized()));
@@ -549,9 +678,15 @@ fn what_was_flushed_survives_any_crash() {
 fn random_case(seed: u64) -> Case {
     let mut dice = Dice(seed);
     let mut steps = Vec::new();
+    // A flush in the midst of a trim waits for it where it must be made again after a failure; here
+    // they have one thread.
+    let fails = dice.below(2) == 0;
     for _ in 0..5 + dice.below(12) {
         let page = dice.below(PAGES - 3);
-        steps.push(match dice.below(13) {
+        steps.push(match dice.below(15) {
+            14 if fails => Step::SweepThatFails,
+            14 => Step::DiscardAndFlush { at: page * PAGE, len: PAGE * (1 + dice.below(3)) },
+            13 => Step::SweepAndFlush,
             12 => Step::Resize {
                 dram_pages: 1 + dice.below(3),
                 scm_pages: 1 + dice.below(4),
@@ -667,4 +802,19 @@ fn direct_without_checkpoint() {
     let mut steps: Vec<Step> = (0..4).map(|page| Step::Read { page }).collect();
     steps.extend([Step::Flush, Step::Discard { at: 0, len: 4 * PAGE }, write(8, 9, 1)]);
     caught(Bug::DirectWithoutCheckpoint, small(steps));
+}
+
+#[test]
+fn trim_forgets_flushed() {
+    caught(Bug::TrimForgetsFlushed, small(two_clients()));
+}
+
+#[test]
+fn flush_error_untold() {
+    for mode in [Mode::WriteBack, Mode::WriteAround] {
+        caught(
+            Bug::FlushErrorUntold,
+            Case::new(Settings { mode, ..small(vec![]).settings }, failing()),
+        );
+    }
 }

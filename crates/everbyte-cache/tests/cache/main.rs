@@ -7,6 +7,7 @@ mod behaviour;
 mod change;
 mod crash;
 mod faults;
+mod lost_flushes;
 mod model;
 mod simulator;
 
@@ -34,7 +35,7 @@ pub(crate) const POLICIES: [Kind; 7] = [
 ];
 
 pub(crate) fn identity() -> Identity {
-    Identity { kind: "memory".into(), name: "test".into(), serial: String::new() }
+    Identity { kind: "memory".into(), name: "test".into(), serial: String::new(), backing: None }
 }
 
 pub(crate) fn settings(storage_bytes: u64, dram_pages: u64, scm_pages: u64) -> Settings {

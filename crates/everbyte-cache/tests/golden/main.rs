@@ -60,7 +60,12 @@ struct Range {
 }
 
 fn identity() -> Identity {
-    Identity { kind: "file".into(), name: "/srv/golden.img".into(), serial: "inode 42".into() }
+    Identity {
+        kind: "file".into(),
+        name: "/srv/golden.img".into(),
+        serial: "inode 42".into(),
+        backing: None,
+    }
 }
 
 /// The storage behind every image: each byte tells its page.

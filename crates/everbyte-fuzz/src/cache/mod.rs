@@ -127,7 +127,7 @@ fn settings(story: &Story) -> Settings {
 }
 
 fn identity() -> Identity {
-    Identity { kind: "memory".into(), name: "fuzzed".into(), serial: "1".into() }
+    Identity { kind: "memory".into(), name: "fuzzed".into(), serial: "1".into(), backing: None }
 }
 
 fn open(volume: &Arc<Volume>, storage: &Arc<MemoryDevice>) -> Result<Cache, CacheError> {
@@ -144,6 +144,8 @@ fn expect_reason(error: &CacheError, damaged: &Damaged) {
         | CacheError::VolumeSize { .. } => {
             assert!(damaged.header, "{text}");
         }
+        // A page of other bytes under a clean mark.
+        CacheError::OtherBytes { .. } => assert!(damaged.pages_at(PAGE as u64), "{text}"),
         CacheError::Memory(DeviceError::Media { offset, .. }) => {
             assert!(damaged.pages_at(*offset), "{text} at byte {offset}");
             assert!(text.contains("mark") && text.contains("page"), "{text}");

@@ -1,0 +1,290 @@
+//! What the backing device was changed past the cache and may still lose.
+//!
+//! Invariants: an answered change is kept here until a flush of the backing device that began after
+//! it has succeeded, or newer bytes took its place. A flush that fails may have lost every change
+//! that was not flushed before, also one that a later flush seems to cover: systems tell of what
+//! they could not write once, and drop it. Such changes are `lost` until they are made again. What
+//! a change that failed left behind is unknown, so it cannot be made again: after a failed flush
+//! its pages are `suspect`, for as long as the cache is open, and what is read of them is dirty.
+
+use std::ops::Range;
+
+use everbyte_device::DeviceError;
+use everbyte_device::unflushed::{Content, Unflushed};
+
+use crate::layout::{PAGE_U64, Page};
+use crate::plant::{Bug, planted};
+
+/// Runs of pages that are told apart; more become one that has them all.
+const RUNS_MAX: usize = 256;
+
+/// Bytes of changes that are kept, about; more are flushed first.
+const COST_MAX: usize = 16 << 20;
+
+/// Pages in runs; perhaps some more.
+#[derive(Default)]
+struct Runs(Vec<Range<Page>>);
+
+impl Runs {
+    fn add(&mut self, pages: Range<Page>) {
+        match self.0.last_mut() {
+            Some(last) if last.start <= pages.end && pages.start <= last.end => {
+                *last = last.start.min(pages.start)..last.end.max(pages.end);
+            }
+            _ => self.0.push(pages),
+        }
+        if self.0.len() > RUNS_MAX {
+            let start = self.0.iter().map(|run| run.start).min().unwrap_or(0);
+            let end = self.0.iter().map(|run| run.end).max().unwrap_or(0);
+            self.0.clear();
+            self.0.push(start..end);
+        }
+    }
+
+    fn append(&mut self, other: Self) {
+        other.0.into_iter().for_each(|pages| self.add(pages));
+    }
+
+    fn touches(&self, pages: &Range<Page>) -> bool {
+        self.0.iter().any(|run| run.start < pages.end && pages.start < run.end)
+    }
+}
+
+/// What may still be lost of one time between two flushes.
+#[derive(Default)]
+struct Changes {
+    answered: Unflushed,
+    /// Pages of changes that failed.
+    failed: Runs,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.answered.is_empty() && self.failed.0.is_empty()
+    }
+
+    fn touches(&self, pages: &Range<Page>) -> bool {
+        let (offset, len) = bytes_of(pages);
+        self.answered.touches(offset, len) || self.failed.touches(pages)
+    }
+}
+
+fn bytes_of(pages: &Range<Page>) -> (u64, u64) {
+    let len = u64::from(pages.end.saturating_sub(pages.start)) * PAGE_U64;
+    (u64::from(pages.start) * PAGE_U64, len)
+}
+
+/// Changes of the backing device past the cache that it may still lose.
+#[derive(Default)]
+pub(crate) struct Bypassed {
+    /// Changed since the last flush began.
+    since: Changes,
+    /// Changed before; that flush is under way.
+    being_flushed: Changes,
+    /// Perhaps lost by a flush that failed.
+    lost: Unflushed,
+    suspect: Runs,
+    /// A failure that no client was told of.
+    untold: Option<DeviceError>,
+    failures: u64,
+}
+
+impl Bypassed {
+    /// A range was changed, by a request that began when there had been so many failures.
+    pub(crate) fn changed(&mut self, offset: u64, content: Content, failures: u64) {
+        self.superseded(offset, content.len());
+        if failures == self.failures {
+            self.since.answered.put(offset, content);
+        } else {
+            self.lost.put(offset, content);
+        }
+    }
+
+    /// A change of pages failed that began when there had been so many failures: anything may be
+    /// there.
+    pub(crate) fn change_failed(&mut self, pages: Range<Page>, failures: u64) {
+        if failures == self.failures {
+            self.since.failed.add(pages);
+        } else {
+            self.suspect.add(pages);
+        }
+    }
+
+    /// Something newer has the bytes of the range, and cares for them.
+    pub(crate) fn superseded(&mut self, offset: u64, len: u64) {
+        self.since.answered.cut(offset, len);
+        self.being_flushed.answered.cut(offset, len);
+        self.lost.cut(offset, len);
+    }
+
+    /// Whether the backing device may lose what it shows of `pages`.
+    pub(crate) fn touches(&self, pages: &Range<Page>) -> bool {
+        let (offset, len) = bytes_of(pages);
+        self.since.touches(pages)
+            || self.being_flushed.touches(pages)
+            || self.lost.touches(offset, len)
+    }
+
+    /// Whether a failed flush may have lost what the backing device shows of the page, so that no
+    /// later flush covers it.
+    pub(crate) fn is_suspect(&self, page: Page) -> bool {
+        self.suspect.touches(&(page..page + 1))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.since.is_empty() && self.being_flushed.is_empty() && self.lost.is_empty()
+    }
+
+    /// Whether so much is kept that a flush should come before more.
+    pub(crate) fn is_full(&self) -> bool {
+        let kept = [&self.since.answered, &self.being_flushed.answered, &self.lost];
+        kept.iter().map(|changes| changes.cost()).sum::<usize>() >= COST_MAX
+    }
+
+    /// A flush begins; there is one at a time.
+    pub(crate) fn begin_flush(&mut self) {
+        self.being_flushed = std::mem::take(&mut self.since);
+    }
+
+    /// It has succeeded.
+    pub(crate) fn flushed(&mut self) {
+        self.being_flushed = Changes::default();
+    }
+
+    /// It has failed.
+    pub(crate) fn flush_failed(&mut self, error: &DeviceError) {
+        self.failures += 1;
+        let is_concerned = !self.is_empty();
+        for changes in [std::mem::take(&mut self.being_flushed), std::mem::take(&mut self.since)] {
+            if planted(Bug::FlushErrorUntold) {
+                self.since.answered.append(changes.answered);
+                self.since.failed.append(changes.failed);
+            } else {
+                self.lost.append(changes.answered);
+                self.suspect.append(changes.failed);
+            }
+        }
+        if is_concerned && !planted(Bug::FlushErrorUntold) {
+            self.untold = Some(error.clone());
+        }
+    }
+
+    /// The flush at opening has failed, which may have lost anything that an earlier life changed.
+    pub(crate) fn opening_flush_failed(&mut self, error: DeviceError) {
+        self.failures += 1;
+        self.suspect.add(0..Page::MAX);
+        self.untold = Some(error);
+    }
+
+    /// Flushes that failed so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The first lost change that begins at `offset` or later.
+    pub(crate) fn lost_from(&self, offset: u64) -> Option<(u64, Content)> {
+        let (start, content) = self.lost.first_from(offset)?;
+        Some((start, content.clone()))
+    }
+
+    /// Whether changes are lost and were not made again.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// The failure that is to be told to the next client who wants everything durable.
+    pub(crate) fn take_untold(&mut self) -> Option<DeviceError> {
+        self.untold.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error() -> DeviceError {
+        DeviceError::Gone
+    }
+
+    fn change(bypassed: &mut Bypassed, page: u64, byte: u8) {
+        let failures = bypassed.failures();
+        bypassed.changed(page * PAGE_U64, Content::Bytes(vec![byte; 100]), failures);
+    }
+
+    #[test]
+    fn changes_are_kept_until_a_later_flush_succeeds() {
+        let mut bypassed = Bypassed::default();
+        change(&mut bypassed, 3, 1);
+        assert!(bypassed.touches(&(3..9)) && !bypassed.touches(&(4..9)));
+        bypassed.begin_flush();
+        change(&mut bypassed, 7, 1);
+        assert!(bypassed.touches(&(3..4)), "the flush is under way");
+        bypassed.flushed();
+        assert!(!bypassed.touches(&(3..4)) && bypassed.touches(&(7..8)));
+        assert!(bypassed.take_untold().is_none());
+    }
+
+    #[test]
+    fn what_a_failed_flush_may_have_lost_is_covered_by_no_later_one() {
+        let mut bypassed = Bypassed::default();
+        change(&mut bypassed, 3, 1);
+        bypassed.begin_flush();
+        change(&mut bypassed, 7, 2);
+        let begun = bypassed.failures();
+        bypassed.flush_failed(&error());
+        // It was under way when the flush failed.
+        bypassed.changed(9 * PAGE_U64, Content::Bytes(vec![3; 9]), begun);
+        bypassed.begin_flush();
+        bypassed.flushed();
+        for page in [3, 7, 9] {
+            assert!(bypassed.touches(&(page..page + 1)), "{page}");
+        }
+        assert!(bypassed.take_untold().is_some() && bypassed.take_untold().is_none());
+        // Made again, and flushed.
+        while let Some((offset, content)) = bypassed.lost_from(0) {
+            let failures = bypassed.failures();
+            bypassed.changed(offset, content, failures);
+        }
+        assert!(!bypassed.is_empty() && !bypassed.has_lost());
+        bypassed.begin_flush();
+        bypassed.flushed();
+        assert!(bypassed.is_empty());
+    }
+
+    #[test]
+    fn newer_bytes_are_never_taken_back() {
+        let mut bypassed = Bypassed::default();
+        change(&mut bypassed, 3, 1);
+        bypassed.begin_flush();
+        bypassed.flush_failed(&error());
+        change(&mut bypassed, 3, 2);
+        assert!(!bypassed.has_lost());
+        bypassed.begin_flush();
+        bypassed.flush_failed(&error());
+        assert_eq!(bypassed.lost_from(0).unwrap().1, Content::Bytes(vec![2; 100]));
+        bypassed.superseded(3 * PAGE_U64, PAGE_U64);
+        assert!(bypassed.is_empty());
+    }
+
+    #[test]
+    fn pages_of_failed_changes_are_suspect_after_a_failed_flush() {
+        let mut bypassed = Bypassed::default();
+        bypassed.change_failed(3..5, 0);
+        assert!(bypassed.touches(&(4..5)) && !bypassed.is_suspect(4));
+        bypassed.begin_flush();
+        bypassed.flush_failed(&error());
+        bypassed.change_failed(8..9, 0);
+        assert!(bypassed.is_empty(), "there is nothing that could be made again");
+        assert!(bypassed.is_suspect(4) && bypassed.is_suspect(8) && !bypassed.is_suspect(5));
+    }
+
+    #[test]
+    fn many_runs_become_one() {
+        let mut runs = Runs::default();
+        let count = u32::try_from(RUNS_MAX).unwrap();
+        (0..count).for_each(|run| runs.add(10 * run + 5..10 * run + 6));
+        assert!(!runs.touches(&(0..5)) && !runs.touches(&(6..15)));
+        runs.add(7..8);
+        assert!(!runs.touches(&(0..5)) && runs.touches(&(6..15)));
+    }
+}

@@ -1,0 +1,101 @@
+//! Evidence that a backing device is the cache's own: the bytes of clean pages.
+//!
+//! A clean page is one that the backing device has as well, so a page that differs shows another
+//! device, or one that was changed without the cache. Pages of one byte over and over agree with
+//! too many devices to prove anything.
+
+use everbyte_device::BlockDevice;
+
+use crate::cache::CacheError;
+use crate::layout::{PAGE, PAGE_U64, Page};
+use crate::memory::{Mark, Memory};
+use crate::settings::Identity;
+
+/// Clean pages compared with a backing device that has moved, spread over all of them.
+const COMPARED_PAGES_MAX: usize = 1024;
+
+/// Clean pages compared whenever a cache is opened: few, because each may cost a seek.
+const COMPARED_AT_OPENING_MAX: usize = 32;
+
+/// Pages that agree, and are not one byte over and over, that prove that it is the same device.
+pub(crate) const PROOF_PAGES: u64 = 8;
+
+/// What is compared.
+pub(crate) struct Comparison<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) storage: &'a dyn BlockDevice,
+    pub(crate) storage_bytes: u64,
+    pub(crate) found: &'a Identity,
+}
+
+/// What one page shows.
+enum Shown {
+    Agrees { is_telling: bool },
+    Differs,
+    NotRead(CacheError),
+}
+
+impl Comparison<'_> {
+    /// Compares with a device that is said to have moved; says how many pages prove that it has.
+    ///
+    /// # Errors
+    /// A page that differs, or cannot be read.
+    pub(crate) fn of_moved(&self, pages: &[(Page, Mark)]) -> Result<u64, CacheError> {
+        let mut matched = 0;
+        for page in spread(pages, COMPARED_PAGES_MAX) {
+            match self.page(page) {
+                Shown::Agrees { is_telling } => matched += u64::from(is_telling),
+                Shown::Differs => return Err(self.other_bytes(page)),
+                Shown::NotRead(error) => return Err(error),
+            }
+        }
+        Ok(matched)
+    }
+
+    /// Compares with a device that is where it was; says how many pages prove that it is the same.
+    /// A page that cannot be read shows nothing: who needs it will be told.
+    ///
+    /// # Errors
+    /// A page that differs.
+    pub(crate) fn at_opening(&self, pages: &[(Page, Mark)]) -> Result<u64, CacheError> {
+        let mut matched = 0;
+        for page in spread(pages, COMPARED_AT_OPENING_MAX) {
+            match self.page(page) {
+                Shown::Agrees { is_telling } => matched += u64::from(is_telling),
+                Shown::Differs => return Err(self.other_bytes(page)),
+                Shown::NotRead(error) => {
+                    tracing::warn!(page, %error, "a clean page could not be compared");
+                }
+            }
+        }
+        Ok(matched)
+    }
+
+    fn page(&self, page: Page) -> Shown {
+        let (mut cached, mut stored) = (vec![0; PAGE], vec![0; PAGE]);
+        let offset = u64::from(page) * PAGE_U64;
+        let len = usize::try_from((self.storage_bytes - offset).min(PAGE_U64)).unwrap_or(PAGE);
+        if let Err(error) = self.memory.read(page, 0, &mut cached[..len]) {
+            return Shown::NotRead(CacheError::Memory(error));
+        }
+        if let Err(error) = self.storage.read(offset, &mut stored[..len]) {
+            return Shown::NotRead(CacheError::Storage(error));
+        }
+        if cached[..len] != stored[..len] {
+            return Shown::Differs;
+        }
+        Shown::Agrees { is_telling: cached[1..len].iter().any(|byte| *byte != cached[0]) }
+    }
+
+    fn other_bytes(&self, page: Page) -> CacheError {
+        let offset = u64::from(page) * PAGE_U64;
+        CacheError::OtherBytes { found: Box::new(self.found.clone()), offset }
+    }
+}
+
+/// At most `max` of the clean pages, from all over them.
+fn spread(pages: &[(Page, Mark)], max: usize) -> Vec<Page> {
+    let clean = pages.iter().filter(|(_, mark)| *mark == Mark::Clean).map(|(page, _)| *page);
+    let clean: Vec<Page> = clean.collect();
+    clean.iter().copied().step_by(clean.len().div_ceil(max).max(1)).collect()
+}

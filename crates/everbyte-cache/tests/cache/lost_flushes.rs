@@ -1,0 +1,324 @@
+//! Flushes of storage that fail and lose what was not flushed, as those of Linux do: the error is told
+//! once, and the next flush succeeds without what was lost.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use everbyte_cache::plant::{Bug, plant};
+use everbyte_cache::{Cache, Mode, Settings};
+use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_media::Mapped;
+
+use crate::{PAGE, medium, open, settings};
+
+const PAGES: u64 = 40;
+
+enum Change {
+    Write(u64, Vec<u8>),
+    Zero(u64, u64),
+}
+
+/// Storage with a volatile cache of its own: what a power failure leaves is `durable`.
+struct Forgetful {
+    shown: MemoryDevice,
+    durable: MemoryDevice,
+    unflushed: Mutex<Vec<Change>>,
+    /// Flushes that will fail.
+    failing: AtomicU64,
+    is_flushing: AtomicBool,
+    /// Flushes as a client during the next write.
+    client: OnceLock<Weak<Cache>>,
+}
+
+impl Forgetful {
+    /// Every page says that it is old.
+    fn new() -> Arc<Self> {
+        let [shown, durable] = [(); 2].map(|()| MemoryDevice::new(PAGES * PAGE));
+        for device in [&shown, &durable] {
+            device.write(0, &vec![0xee; usize::try_from(PAGES * PAGE).unwrap()], Fua::No).unwrap();
+        }
+        Arc::new(Self {
+            shown,
+            durable,
+            unflushed: Mutex::default(),
+            failing: AtomicU64::new(0),
+            is_flushing: AtomicBool::new(false),
+            client: OnceLock::new(),
+        })
+    }
+
+    fn fail_flushes(&self, count: u64) {
+        self.failing.store(count, Ordering::SeqCst);
+    }
+
+    fn is_durable(&self, page: u64, byte: u8) -> bool {
+        byte_of(&self.durable, page) == byte
+    }
+
+    /// Storage after a power failure.
+    fn cut(&self) -> Arc<MemoryDevice> {
+        let mut bytes = vec![0; usize::try_from(PAGES * PAGE).unwrap()];
+        self.durable.read(0, &mut bytes).unwrap();
+        let left = MemoryDevice::new(PAGES * PAGE);
+        left.write(0, &bytes, Fua::No).unwrap();
+        Arc::new(left)
+    }
+}
+
+impl BlockDevice for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.shown.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.shown.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.unflushed.lock().unwrap().push(Change::Write(offset, data.to_vec()));
+        self.shown.write(offset, data, fua)?;
+        if let Some(cache) = self.client.get().and_then(Weak::upgrade)
+            && self.failing.load(Ordering::SeqCst) > 0
+        {
+            assert!(cache.flush().is_err());
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        assert!(!self.is_flushing.swap(true, Ordering::SeqCst), "two flushes at a time");
+        // So that another one would come in between.
+        std::thread::yield_now();
+        let changes = std::mem::take(&mut *self.unflushed.lock().unwrap());
+        let left = self.failing.load(Ordering::SeqCst);
+        self.failing.store(left.saturating_sub(1), Ordering::SeqCst);
+        self.is_flushing.store(false, Ordering::SeqCst);
+        if left > 0 {
+            let reason = "told once".to_owned();
+            return Err(DeviceError::Media { offset: 0, len: 0, reason });
+        }
+        changes.into_iter().try_for_each(|change| match change {
+            Change::Write(offset, data) => self.durable.write(offset, &data, Fua::No),
+            Change::Zero(offset, len) => self.durable.discard(offset, len, Fua::No),
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.unflushed.lock().unwrap().push(Change::Zero(offset, len));
+        self.shown.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        _: Hole,
+        _: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.discard(offset, len, fua)
+    }
+
+    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
+        self.shown.status(offset, len, max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.shown.cache(offset, len)
+    }
+}
+
+fn byte_of(device: &dyn BlockDevice, page: u64) -> u8 {
+    let mut found = vec![0; 4096];
+    device.read(page * PAGE, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == found[0]), "page {page} is torn");
+    found[0]
+}
+
+fn cache(mode: Mode) -> (Arc<Cache>, Arc<Forgetful>, Arc<Mapped>) {
+    let storage = Forgetful::new();
+    let medium = medium(512, &Settings { mode, ..settings(PAGES * PAGE, 2, 6) });
+    let cache = Arc::new(open(&medium, Arc::<Forgetful>::clone(&storage)).unwrap());
+    (cache, storage, medium)
+}
+
+/// A change past the cache, of page 3, and what the page holds then.
+fn change_past(mode: Mode, cache: &Cache) -> u8 {
+    if mode == Mode::WriteAround {
+        cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
+        7
+    } else {
+        cache.discard(3 * PAGE, PAGE, Fua::No).unwrap();
+        0
+    }
+}
+
+/// A page in the cache that is dirty, in any mode.
+fn dirty_page(cache: &Cache) {
+    byte_of(cache, 9);
+    cache.write(9 * PAGE, &[5; 4096], Fua::No).unwrap();
+}
+
+const MODES: [Mode; 2] = [Mode::WriteBack, Mode::WriteAround];
+
+/// Whether a client hears of a background flush that failed, and a flush that succeeds is true.
+fn tells_of_a_background_flush(mode: Mode) -> bool {
+    let (cache, storage, _) = cache(mode);
+    let byte = change_past(mode, &cache);
+    dirty_page(&cache);
+    storage.fail_flushes(1);
+    assert!(cache.sweep().is_err());
+    let told = cache.flush();
+    cache.flush().unwrap();
+    told.is_err() && storage.is_durable(3, byte)
+}
+
+#[test]
+fn a_flush_that_failed_in_the_background_is_told_and_what_it_lost_is_written_again() {
+    for mode in MODES {
+        assert!(tells_of_a_background_flush(mode), "{mode}");
+        plant(Some(Bug::FlushErrorUntold));
+        let is_told = tells_of_a_background_flush(mode);
+        plant(None);
+        assert!(!is_told, "{mode}: the planted mistake was not caught");
+    }
+}
+
+#[test]
+fn a_flush_that_failed_for_one_client_is_no_lie_to_another() {
+    for mode in MODES {
+        let (cache, storage, _) = cache(mode);
+        let byte = change_past(mode, &cache);
+        storage.fail_flushes(1);
+        assert!(cache.flush().is_err());
+        cache.flush().unwrap();
+        assert!(storage.is_durable(3, byte), "{mode}");
+    }
+}
+
+#[test]
+fn a_durable_write_and_a_drain_are_true_after_a_flush_that_failed() {
+    for mode in MODES {
+        let (cache, storage, _) = cache(mode);
+        let byte = change_past(mode, &cache);
+        dirty_page(&cache);
+        storage.fail_flushes(1);
+        assert!(cache.sweep().is_err());
+        let at = 3 * PAGE;
+        cache.write_zeroes(at, PAGE, Hole::Allowed, false, Fua::Yes).unwrap();
+        assert!(storage.is_durable(3, 0), "{mode}");
+        let (cache, storage, _) = self::cache(mode);
+        assert_eq!(change_past(mode, &cache), byte);
+        storage.fail_flushes(1);
+        assert!(cache.drain().is_err());
+        cache.drain().unwrap();
+        assert!(storage.is_durable(3, byte), "{mode}");
+    }
+}
+
+#[test]
+fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_leaves() {
+    for mode in MODES {
+        let (cache, storage, medium) = cache(mode);
+        let byte = change_past(mode, &cache);
+        dirty_page(&cache);
+        storage.fail_flushes(1);
+        assert!(cache.sweep().is_err());
+        assert_eq!(byte_of(&*cache, 3), byte);
+        // It goes where it is kept over a restart, or leaves.
+        for page in 10..30 {
+            byte_of(&*cache, page);
+        }
+        drop(cache.flush());
+        cache.flush().unwrap();
+        drop(cache);
+        let cache = open(&medium, storage.cut()).unwrap();
+        assert_eq!(byte_of(&cache, 3), byte, "{mode}");
+    }
+}
+
+#[test]
+fn newer_bytes_in_the_cache_are_not_overwritten_by_what_is_written_again() {
+    let (cache, storage, _) = cache(Mode::WriteBack);
+    cache.discard(3 * PAGE, 2 * PAGE, Fua::No).unwrap();
+    dirty_page(&cache);
+    storage.fail_flushes(1);
+    assert!(cache.sweep().is_err());
+    cache.write(3 * PAGE, &[8; 4096], Fua::No).unwrap();
+    cache.sweep().unwrap();
+    drop(cache.flush());
+    cache.flush().unwrap();
+    assert!(storage.is_durable(3, 8) && storage.is_durable(4, 0));
+}
+
+#[test]
+fn a_flush_that_fails_at_opening_is_told_and_what_is_read_then_stays() {
+    let (cache, storage, medium) = cache(Mode::WriteAround);
+    cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
+    drop(cache);
+    storage.fail_flushes(1);
+    let cache = open(&medium, Arc::<Forgetful>::clone(&storage)).unwrap();
+    assert!(cache.flush().is_err(), "nobody was told");
+    let seen = byte_of(&cache, 3);
+    cache.flush().unwrap();
+    drop(cache);
+    let cut = storage.cut();
+    let cache = open(&medium, Arc::<MemoryDevice>::clone(&cut)).unwrap();
+    assert_eq!(byte_of(&cache, 3), seen, "what was read and flushed became another page");
+    cache.drain().unwrap();
+    assert_eq!(byte_of(&*cut, 3), seen);
+}
+
+/// Whether storage has a page in the end that was written back while another thread's flush failed.
+fn keeps_what_another_flush_lost() -> bool {
+    let (cache, storage, _) = cache(Mode::WriteBack);
+    cache.write(9 * PAGE, &[1; 4096], Fua::No).unwrap();
+    cache.discard(8 * PAGE, PAGE, Fua::No).unwrap();
+    storage.fail_flushes(1);
+    storage.client.set(Arc::downgrade(&cache)).unwrap();
+    let swept = cache.sweep();
+    cache.drain().unwrap();
+    swept.is_err() && storage.is_durable(9, 1)
+}
+
+#[test]
+fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
+    assert!(keeps_what_another_flush_lost());
+    plant(Some(Bug::OthersFlushIgnored));
+    let is_kept = keeps_what_another_flush_lost();
+    plant(None);
+    assert!(!is_kept, "the planted mistake was not caught");
+}
+
+/// Storage asserts that its flushes come one by one: only so is a failure known to whoever flushes
+/// next.
+#[test]
+fn flushes_of_storage_come_one_at_a_time() {
+    let (cache, storage, _) = cache(Mode::WriteBack);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (cache, storage) = (&cache, &storage);
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let page = 10 * thread + round % 10;
+                    if round % 3 == 0 {
+                        cache.discard(page * PAGE, PAGE, Fua::No).unwrap();
+                    } else {
+                        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+                    }
+                    if round % 50 == 7 {
+                        storage.fail_flushes(1);
+                    }
+                    drop(cache.flush());
+                    drop(cache.sweep());
+                }
+            });
+        }
+    });
+    storage.fail_flushes(0);
+    drop(cache.flush());
+    cache.drain().unwrap();
+    for page in 0..PAGES {
+        assert!(storage.is_durable(page, byte_of(&*cache, page)), "page {page}");
+    }
+}
