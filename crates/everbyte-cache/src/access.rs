@@ -314,7 +314,7 @@ impl Cache {
         if planted(Bug::FlushWithoutShadow) {
             return self.checkpoint();
         }
-        self.shadow_all(pages)?;
+        self.shadow_with_room(pages)?;
         let may_be_lost = || {
             let state = self.state.lock();
             pages.iter().any(|&page| state.bypassed.touches(&(page..page + 1)))
@@ -335,9 +335,20 @@ impl Cache {
             return self.checkpoint();
         }
         let pages: Vec<Page> = self.state.lock().newer.iter().copied().collect();
-        self.shadow_all(&pages)?;
+        self.shadow_with_room(&pages)?;
         self.flush_bypassed()?;
         self.checkpoint()
+    }
+
+    /// As `shadow_all`. Where memory has no space left and all of it is dirty, some is written back.
+    fn shadow_with_room(&self, pages: &[Page]) -> Result<(), DeviceError> {
+        loop {
+            match self.shadow_all(pages) {
+                Err(DeviceError::NoSpace { .. })
+                    if self.write_back(&Choice::Sweep).is_ok_and(|written| written > 0) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Makes memory have the newest bytes of `pages`; in pieces, so that others are served in

@@ -267,6 +267,16 @@ impl Cache {
         CacheError::NotDrained { pages, reason: error.to_string() }
     }
 
+    /// Makes everything durable that was answered, so that the cache can be dropped without loss:
+    /// for those who are about to close it. With an error it is open as it was. Other than a flush
+    /// it says nothing of what failed before and has been put right.
+    ///
+    /// # Errors
+    /// The volume's or the storage's.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        if self.read_only { Ok(()) } else { self.persist_all() }
+    }
+
     /// Makes memory durable as it is.
     pub(crate) fn checkpoint(&self) -> Result<(), DeviceError> {
         let (departed, memory) = {

@@ -18,6 +18,9 @@ use crate::plant::{Bug, planted};
 use crate::policies::AnyPolicy;
 use crate::stats::{CacheStats, Counts};
 
+/// Clean pages that leave at once where memory has no space left.
+const GIVEN_UP_PAGES: usize = 32;
+
 /// The pages of the cache, under one lock.
 pub(crate) struct State {
     pub(crate) memory: Memory,
@@ -135,11 +138,30 @@ impl State {
         }
     }
 
-    /// Makes memory have the newest bytes of a page. Durable with the next flush of memory.
+    /// Makes memory have the newest bytes of a page. Durable with the next flush of memory. Where
+    /// memory has no space left, clean pages leave the cache.
+    ///
+    /// # Errors
+    /// `NoSpace`, if none is clean; memory's.
     pub(crate) fn shadow(&mut self, page: Page) -> Result<(), DeviceError> {
-        let bytes = self.copy_down(page)?;
-        self.counts.stats.scm_bytes_shadow += bytes;
-        Ok(())
+        loop {
+            match self.copy_down(page) {
+                Err(DeviceError::NoSpace { .. }) if self.give_up_clean()? > 0 => {}
+                copied => {
+                    self.counts.stats.scm_bytes_shadow += copied?;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes some clean pages out that are in memory; says how many.
+    fn give_up_clean(&mut self) -> Result<usize, DeviceError> {
+        let frames = self.frames.iter();
+        let clean = frames.filter(|(_, frame)| !frame.dirty && frame.mark.is_some());
+        let pages: Vec<Page> = clean.map(|(&page, _)| page).take(GIVEN_UP_PAGES).collect();
+        pages.iter().try_for_each(|&page| self.take_out(page))?;
+        Ok(pages.len())
     }
 
     /// Writes to memory what DRAM has newer; says how many bytes.

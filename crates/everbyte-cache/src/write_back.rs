@@ -41,18 +41,39 @@ struct Copied {
 
 impl Cache {
     /// Writes a batch of pages back; says how many were written. Nothing is lost by an error:
-    /// pages that were not written stay dirty.
+    /// pages that were not written stay dirty. Pages that have no space in memory yet, where there
+    /// is none left, wait until others are clean and can leave.
     ///
     /// # Errors
     /// The first one, of storage or of memory, after whatever could be done was done.
     pub(crate) fn write_back(&self, choice: &Choice) -> Result<usize, DeviceError> {
         let mut hand = self.writer.lock();
-        let pages = self.choose(choice, &mut hand);
-        let mut all_written = 0;
-        for batch in pages.chunks(BATCH_PAGES) {
-            all_written += self.write_back_batch(batch)?;
+        let mut pages = self.choose(choice, &mut hand);
+        let begun = self.written_back_pages();
+        loop {
+            let written = self.written_back_pages();
+            let mut without_space = None;
+            for batch in pages.chunks(BATCH_PAGES) {
+                match self.write_back_batch(batch) {
+                    Err(error @ DeviceError::NoSpace { .. }) => {
+                        without_space.get_or_insert(error);
+                    }
+                    outcome => outcome?,
+                }
+            }
+            let Some(error) = without_space else { break };
+            if self.written_back_pages() == written {
+                return Err(error);
+            }
+            let state = self.state.lock();
+            pages.retain(|page| state.dirty.contains(page));
         }
-        Ok(all_written)
+        Ok(usize::try_from(self.written_back_pages() - begun).unwrap_or(usize::MAX))
+    }
+
+    /// Pages written back so far, by whoever holds `writer`.
+    fn written_back_pages(&self) -> u64 {
+        self.state.lock().counts.stats.written_back_pages
     }
 
     fn choose(&self, choice: &Choice, hand: &mut Page) -> Vec<Page> {
@@ -70,7 +91,7 @@ impl Cache {
         }
     }
 
-    fn write_back_batch(&self, pages: &[Page]) -> Result<usize, DeviceError> {
+    fn write_back_batch(&self, pages: &[Page]) -> Result<(), DeviceError> {
         let (copies, mut first_error) = self.copy_dirty(pages);
         if !planted(Bug::OpenEpochWrittenBack) {
             self.checkpoint()?;
@@ -93,7 +114,7 @@ impl Cache {
             self.flush_since(failures)?;
         }
         self.clean_all(&written)?;
-        first_error.map_or(Ok(written.len()), Err)
+        first_error.map_or(Ok(()), Err)
     }
 
     /// Copies of the newest bytes of the dirty ones among `pages`, which memory then has as well.

@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::plant::{Bug, plant};
 use everbyte_cache::{Cache, CacheError};
 use everbyte_device::{
     BlockDevice, DeviceError, Extent, FaultDevice, Faults, Fua, Geometry, Hole, MemoryDevice,
 };
 
-use crate::{Dice, PAGE, medium, open, settings};
+use everbyte_pool::format::VolumeKind;
+
+use crate::{Dice, PAGE, identity, medium, open, open_pool, settings};
 
 const PAGES: u64 = 40;
 
@@ -266,4 +269,75 @@ fn what_is_cached_is_served_and_made_durable_while_storage_hangs() {
         memory.read(PAGE, &mut found).unwrap();
         assert_eq!((found[99], found[100]), (2, 1));
     }
+}
+
+/// A cache in a pool that another volume has filled, when `pages` pages of the cache were written, and
+/// perhaps cleaned.
+fn in_full_pool(pages: u64, is_clean: bool) -> (Cache, Arc<MemoryDevice>) {
+    let storage = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let medium = medium(512, &settings(PAGES * PAGE, 4, 12));
+    let pool = open_pool(&medium).unwrap();
+    let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
+    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&storage) as _, &identity());
+    let cache = cache.unwrap();
+    for page in 0..pages {
+        cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
+    }
+    if is_clean {
+        cache.drain().unwrap();
+    }
+    let options = BlockOptions { log_bytes: Some(65536), lanes: 1, ..BlockOptions::default() };
+    let filler = BlockVolume::create(&pool, "filler", 4096 * PAGE, &options).unwrap();
+    let mut filled = 0;
+    while filler.write(filled * PAGE, &[1; 4096], Fua::No).is_ok() {
+        filled += 1;
+    }
+    assert!(filled > 10);
+    (cache, storage)
+}
+
+#[test]
+fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back() {
+    for is_clean in [true, false] {
+        let (cache, storage) = in_full_pool(14, is_clean);
+        // The last pages are in DRAM, and memory has no space for a copy of them.
+        for page in 10..14 {
+            cache.write(page * PAGE + 5, &[2; 4000], Fua::No).unwrap();
+        }
+        cache.flush().unwrap();
+        cache.write(12 * PAGE + 5, &[3; 4000], Fua::No).unwrap();
+        cache.drain().unwrap();
+        for page in 0..14 {
+            let mut found = vec![0; 4096];
+            storage.read(page * PAGE, &mut found).unwrap();
+            let expected = if page < 10 {
+                1
+            } else if page == 12 {
+                3
+            } else {
+                2
+            };
+            assert_eq!((found[0], found[5], found[4004]), (1, expected, expected), "page {page}");
+        }
+    }
+}
+
+/// As closing for a change does.
+#[test]
+fn a_sync_that_fails_leaves_an_open_cache_with_everything_that_was_answered() {
+    let (cache, storage, memory) = cache(2, 6);
+    cache.write(0, &[1; 4096], Fua::No).unwrap();
+    cache.discard(5 * PAGE, PAGE, Fua::No).unwrap();
+    storage.fail(Faults::ALL);
+    assert!(cache.sync().is_err());
+    let mut found = [0; 2];
+    cache.read(0, &mut found).unwrap();
+    assert_eq!(found, [1; 2]);
+    storage.fail(Faults::NONE);
+    cache.sync().unwrap();
+    assert!(cache.flush().is_err(), "the flush that failed for nobody is told to a client");
+    cache.flush().unwrap();
+    cache.drain().unwrap();
+    memory.read(0, &mut found).unwrap();
+    assert_eq!(found, [1; 2]);
 }
