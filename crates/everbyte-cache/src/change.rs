@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
 
-use crate::cache::{Cache, CacheError, Found};
+use crate::cache::{Cache, Found};
+use crate::error::CacheError;
 use crate::layout::{PAGE_U64, Page, volume_bytes};
 use crate::memory::Memory;
 use crate::plant::{Bug, planted};

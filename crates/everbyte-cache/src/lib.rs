@@ -21,6 +21,7 @@ mod bypassed;
 mod cache;
 mod change;
 mod device;
+mod error;
 mod frame;
 mod layout;
 mod memory;
@@ -35,8 +36,9 @@ mod write_back;
 mod writer;
 mod zero;
 
-pub use cache::{Cache, CacheError};
+pub use cache::Cache;
 pub use change::Change;
+pub use error::CacheError;
 pub use layout::volume_bytes;
 pub use memory::{InspectError, Inspection, inspect};
 pub use settings::{Identity, Mode, Settings, SettingsError};

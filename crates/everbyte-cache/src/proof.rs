@@ -6,7 +6,7 @@
 
 use everbyte_device::BlockDevice;
 
-use crate::cache::CacheError;
+use crate::error::CacheError;
 use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::memory::{Mark, Memory};
 use crate::settings::Identity;

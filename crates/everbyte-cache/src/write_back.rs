@@ -10,7 +10,8 @@ use std::ops::Bound;
 
 use everbyte_device::{DeviceError, Fua};
 
-use crate::cache::{Cache, CacheError};
+use crate::cache::Cache;
+use crate::error::CacheError;
 use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::plant::{Bug, planted};
 use crate::state::State;
