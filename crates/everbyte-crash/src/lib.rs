@@ -77,7 +77,8 @@
 //! - Ordinary stores to one line of 64 bytes persist in order, the pieces of one copy in any
 //!   ([`StoreOrder`]). A line may persist at any time, flushed or not, independently of others.
 //! - Streamed (non-temporal) bytes persist in any subset of pieces until the thread that streamed
-//!   them fences.
+//!   them fences. Until then no other thread may load or store any of them: it could see older bytes,
+//!   or have its own overwritten by them later. On this medium that panics, which fails the run.
 //! - A flush counts after the next fence of the thread that flushed, for what the line held at
 //!   the flush.
 //!

@@ -2,7 +2,8 @@
 //!
 //! Owns the pending stores of a line and the enumeration of its possible durable contents.
 //! Invariants: pieces are kept in the order they were stored; no piece crosses an aligned 8-byte
-//! word; once a piece is durable, no earlier piece can overwrite its bytes.
+//! word; once a piece is durable, no earlier piece can overwrite its bytes. On hardware the buffer
+//! of an unfenced stream of another thread could; the medium lets nobody store over one.
 //! Knows nothing of addresses, threads' fences or the explorer.
 
 use std::sync::Arc;

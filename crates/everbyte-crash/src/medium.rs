@@ -120,7 +120,8 @@ struct State {
 /// naturally aligned bytes are atomic; longer ones are copies in bulk, made of such pieces.
 /// Threads are told apart; a fence counts only for what its own thread flushed and streamed. A
 /// thread that reads what another streamed and did not fence would see either bytes on real
-/// hardware; here it panics.
+/// hardware, and one that stores over it could lose its own bytes to the older ones, even after its
+/// fence; here both panic.
 pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
@@ -280,6 +281,8 @@ impl SimMedium {
         }
         schedule::point();
         let state = &mut *self.state.lock();
+        let verb = if kind == OpKind::Stream { "streams" } else { "stores" };
+        state.refuse_unfenced(verb, at, bytes.len());
         state.begin(kind, at, len, bytes);
         state.counters.bytes_stored += len;
         state.counters.lines_stored += lines_of(at.0, len).count() as u64;
@@ -298,6 +301,18 @@ impl State {
             self.threads.len() - 1
         });
         ThreadNo(u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    /// Panics if another thread streamed some of these bytes and has not fenced since.
+    fn refuse_unfenced(&mut self, verb: &str, at: PoolOffset, len: usize) {
+        let thread = self.thread();
+        if let Some(other) = self.memory.unfenced_by_other(thread, at.0, len) {
+            let (thread, other) = (thread.0, other.0);
+            panic!(
+                "thread {thread} {verb} {len} bytes at {at}, of which thread {other} streamed some \
+                 that it has not fenced"
+            );
+        }
     }
 
     /// Takes the crash state of this operation number, if it was asked for.
@@ -364,14 +379,7 @@ impl Medium for SimMedium {
         if !out.is_empty() {
             schedule::point();
             let state = &mut *self.state.lock();
-            let reader = state.thread();
-            if let Some(writer) = state.memory.unfenced_by_other(reader, at.0, out.len()) {
-                let (len, reader, writer) = (out.len(), reader.0, writer.0);
-                panic!(
-                    "thread {reader} reads {len} bytes at {at}, of which thread {writer} streamed \
-                     some that it has not fenced"
-                );
-            }
+            state.refuse_unfenced("reads", at, out.len());
             self.load(state, at, out);
         }
     }

@@ -162,23 +162,23 @@ impl Memory {
         }
     }
 
-    /// A thread other than `reader` that streamed to `at .. at + len` and has not fenced since.
+    /// A thread other than `thread` that streamed to `at .. at + len` and has not fenced since.
     pub(crate) fn unfenced_by_other(
         &self,
-        reader: ThreadNo,
+        thread: ThreadNo,
         at: u64,
         len: usize,
     ) -> Option<ThreadNo> {
         let lines = lines_of(at, len as u64);
-        self.in_flight.iter().find_map(|(&thread, in_flight)| {
+        self.in_flight.iter().find_map(|(&other, in_flight)| {
             let unfenced = |line: &u64| {
                 let (start, len) = overlap(*line, at, len);
                 let touched = self.touched.get(line);
                 touched
-                    .is_some_and(|touched| touched.streamed_by(thread.0) & mask_of(start, len) != 0)
+                    .is_some_and(|touched| touched.streamed_by(other.0) & mask_of(start, len) != 0)
             };
             let mut theirs = in_flight.streamed.iter().filter(|line| lines.contains(line));
-            (thread != reader && theirs.any(unfenced)).then_some(thread)
+            (other != thread && theirs.any(unfenced)).then_some(other)
         })
     }
 

@@ -197,6 +197,7 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Stores `bytes` at `at` past the cache where that is faster. Needs a fence of this thread
     /// to be durable, and to be sure to be seen by others, but no flush, whatever the alignment.
+    /// Until then no other thread may store there: its bytes could be overwritten later.
     fn stream(&self, at: PoolOffset, bytes: &[u8]);
 
     /// Says that the lines of `at .. at + len` will be read or stored to soon. The range need not lie

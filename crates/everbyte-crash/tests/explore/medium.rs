@@ -174,6 +174,43 @@ fn bad_lines_are_found_by_loads_and_lose_stores() {
     assert!(matches!(medium.fence(), Err(MediaError::StoreLost { at: lost }) if lost == at(4096)));
 }
 
+/// Whether `then` panics on another thread after this one has streamed 20 bytes at 100, with the
+/// message.
+fn after_a_stream(fenced: bool, then: impl FnOnce(&SimMedium) + Send) -> Option<String> {
+    let medium = SimMedium::new(4096);
+    medium.stream(at(100), &[1; 20]);
+    if fenced {
+        medium.fence().unwrap();
+    }
+    // The streaming thread itself may do as it likes.
+    medium.store(at(112), &[2; 8]);
+    let ended = std::thread::scope(|scope| scope.spawn(|| then(&medium)).join());
+    ended.err().map(|panic| panic.downcast_ref::<String>().unwrap().clone())
+}
+
+#[test]
+fn nobody_else_reads_or_stores_over_a_stream_that_is_not_fenced() {
+    let uses: [(&str, fn(&SimMedium)); 4] = [
+        ("reads", |medium| medium.read(at(119), &mut [0; 9])),
+        ("stores", |medium| medium.store(at(90), &[3; 11])),
+        ("stores", |medium| medium.store_word(at(104), 3)),
+        ("streams", |medium| medium.stream(at(64), &[3; 64])),
+    ];
+    for (what, then) in uses {
+        let message = after_a_stream(false, then).expect(what);
+        assert!(message.starts_with(&format!("thread 1 {what} ")), "{message}");
+        assert!(message.ends_with("that it has not fenced"), "{message}");
+        assert_eq!(after_a_stream(true, then), None);
+    }
+    let beside = |medium: &SimMedium| {
+        medium.store(at(90), &[3; 10]);
+        medium.store_word(at(120), 3);
+        medium.flush(at(64), 64);
+        medium.fence().unwrap();
+    };
+    assert_eq!(after_a_stream(false, beside), None);
+}
+
 #[test]
 #[should_panic(expected = "leave a medium of 4096 bytes")]
 fn accesses_beyond_the_end_panic() {
