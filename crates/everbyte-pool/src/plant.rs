@@ -76,6 +76,14 @@ pub enum Bug {
     SavepointLeavesStep,
     /// A batch does not see what it has planned itself.
     OwnChangeUnseen,
+    /// The short path takes entries that the epoch being flushed has a record of.
+    ShortPathIgnoresSealedWords,
+    /// A fresh block that is given up is free at once, even if the checkpoint has lines of it to flush.
+    MarkedBlocksFreed,
+    /// What a plan that is given up has streamed is not fenced.
+    AbandonNotFenced,
+    /// A block that a group took on one lane and gives up on another is free at once.
+    GroupBlocksFreed,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -4,6 +4,7 @@ use everbyte_crash::schedule::Schedule;
 
 use crate::explore::{self, Tried};
 use crate::workload::{MAPPED, Step, Workload, b, durable, read, write};
+use everbyte_block::MapKind;
 
 /// Both writers on the same blocks, in place and by replacing.
 pub(crate) fn same_blocks() -> Workload {
@@ -144,6 +145,89 @@ pub(crate) fn unlinked_leaf() -> Workload {
     Workload::new("unlinked leaf", tasks).delayed_max(100)
 }
 
+/// A durable write of an entry that the epoch being flushed has unmapped.
+pub(crate) fn durable_after_discard() -> Workload {
+    let discard = Step::Discard { at: b(MAPPED), len: 4096 };
+    let tasks = vec![vec![discard, durable(b(MAPPED), 9)], vec![Step::Flush]];
+    Workload::new("durable after a discard", tasks).two_delays()
+}
+
+/// A whole block that is on its way before it turns out that the pool has none for the next one.
+pub(crate) fn given_up() -> Workload {
+    let tasks = vec![
+        vec![Step::Discard { at: b(MAPPED), len: 8192 }, write(b(MAPPED + 3), 8192)],
+        vec![write(b(MAPPED + 2), 4096)],
+    ];
+    // Superblocks and table 6, log 8, two nodes, mapped 4, and one.
+    Workload::new("given up", tasks).lanes(1).pool_blocks(21).not_comparing().delayed_max(100)
+}
+
+/// Reserved blocks, written and discarded by others.
+pub(crate) fn reserved() -> Workload {
+    let reserve = |block| Step::Reserve { at: b(block), len: 8192 };
+    let tasks = vec![
+        vec![reserve(MAPPED), write(b(MAPPED) + 9, 65)],
+        vec![write(b(MAPPED + 1) + 100, 65), reserve(12)],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 8192)],
+    ];
+    Workload::new("reserved", tasks).delayed_max(60)
+}
+
+/// Batches without comparing, where whole blocks go over fresh ones, beside writes that are one.
+pub(crate) fn batches() -> Workload {
+    let batch = |first, second| Step::Batch { at: [b(first), b(second)], len: 4096 };
+    let tasks = vec![
+        vec![batch(MAPPED, 12), batch(MAPPED, MAPPED + 1)],
+        vec![Step::Atomic { at: [b(12) + 9, b(MAPPED) + 100], len: 65 }],
+        vec![Step::Flush],
+        vec![read(b(MAPPED), 8192)],
+    ];
+    Workload::new("batches", tasks).not_comparing().delayed_max(60)
+}
+
+/// A group that is rolled back beside other writers.
+pub(crate) fn rolled_back() -> Workload {
+    let tasks = vec![
+        vec![write(b(12), 9), Step::RolledBack { at: b(MAPPED) + 9, len: 3000 }],
+        vec![write(b(MAPPED) + 2000, 4096), write(b(12), 4096)],
+        vec![Step::Flush],
+    ];
+    Workload::new("rolled back", tasks).delayed_max(60)
+}
+
+/// A volume that grows under its writers, by a level of its map or by its table.
+pub(crate) fn growing(map: MapKind) -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 65), write(b(600), 4096)],
+        vec![Step::Grow { blocks: 300_000 * u64::from(map == MapKind::Radix) + 2048 }],
+        vec![write(b(MAPPED + 1) + 9, 4096), Step::Flush],
+    ];
+    Workload::new("growing", tasks).map(map).delayed_max(60)
+}
+
+/// Volumes that come and go beside a writer.
+pub(crate) fn guests() -> Workload {
+    let tasks = vec![
+        vec![Step::ComeAndGo],
+        vec![write(b(MAPPED), 4096), write(b(12), 8192)],
+        vec![Step::Flush],
+    ];
+    Workload::new("guests", tasks).delayed_max(40)
+}
+
+/// Two volumes that take blocks from each other.
+pub(crate) fn two_volumes() -> Workload {
+    let discard = Step::Discard { at: b(12), len: 4096 };
+    let tasks = vec![
+        vec![write(b(12), 9), write(b(12) + 9, 65), discard, Step::Flush],
+        vec![write(b(MAPPED), 4096), write(b(MAPPED) + 9, 65), Step::Flush],
+    ];
+    // Superblocks and table 6, logs 16, four nodes, mapped 8, and three.
+    let workload = Workload::new("two volumes", tasks).on_volumes(&[0, 1]);
+    workload.lanes(1).pool_blocks(37).delayed_max(100)
+}
+
 fn passes(workload: &Workload) {
     let mut tried = Tried::default();
     if let Err(failure) = explore::all(workload, None, &mut tried) {
@@ -223,6 +307,52 @@ fn straggler_passes() {
 #[test]
 fn short_path_passes() {
     passes(&short_path());
+}
+
+#[test]
+fn durable_after_discard_passes() {
+    passes(&durable_after_discard());
+}
+
+#[test]
+fn given_up_passes() {
+    passes(&given_up());
+}
+
+#[test]
+fn reserved_passes() {
+    passes(&reserved());
+}
+
+#[test]
+fn batches_passes() {
+    passes(&batches());
+}
+
+#[test]
+fn rolled_back_passes() {
+    passes(&rolled_back());
+}
+
+#[test]
+fn growing_passes() {
+    passes(&growing(MapKind::Radix));
+    passes(&growing(MapKind::Direct));
+}
+
+#[test]
+fn guests_passes() {
+    passes(&guests());
+}
+
+#[test]
+fn two_volumes_passes() {
+    passes(&two_volumes());
+}
+
+#[test]
+fn direct_map_passes() {
+    passes(&same_blocks().map(MapKind::Direct).delayed_max(40));
 }
 
 /// Slots of neighbouring blocks share lines, and readers verify.

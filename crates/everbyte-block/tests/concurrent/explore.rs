@@ -1,5 +1,6 @@
 //! Which orders of a workload are tried, and how thoroughly each is crashed.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use everbyte_crash::Explorer;
@@ -25,6 +26,21 @@ pub(crate) struct Tried {
     pub(crate) images: u64,
 }
 
+/// An order that has a crash that the engine does not survive.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) schedule: Schedule,
+    /// What is wrong.
+    pub(crate) message: String,
+    text: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.schedule, self.text)
+    }
+}
+
 /// Images of few crash points; the points differ from order to order.
 fn explorer(workload: &Workload, turn: u64) -> Explorer {
     let points_max = if workload.delays == 1 { 6 } else { 3 };
@@ -46,12 +62,13 @@ pub(crate) fn one(
     schedule: Schedule,
     bug: Option<Bug>,
     tried: &mut Tried,
-) -> Result<u64, String> {
+) -> Result<u64, Box<Failed>> {
     let ordered = Ordered { workload, schedule, bug, ran: OnceLock::new() };
     tried.schedules += 1;
-    let summary = explorer(workload, tried.schedules)
-        .explore(&ordered)
-        .map_err(|failure| format!("{}, {}: {failure}", workload.name, ordered.schedule))?;
+    let summary = explorer(workload, tried.schedules).explore(&ordered).map_err(|failure| {
+        let text = format!("{}: {failure}", workload.name);
+        Box::new(Failed { schedule: ordered.schedule.clone(), message: failure.message, text })
+    })?;
     let ran = ordered.ran.get().unwrap();
     tried.images += summary.images;
     tried.switches += ran.switches;
@@ -62,7 +79,11 @@ pub(crate) fn one(
 ///
 /// # Errors
 /// The first order that has a crash that the engine does not survive.
-pub(crate) fn all(workload: &Workload, bug: Option<Bug>, tried: &mut Tried) -> Result<(), String> {
+pub(crate) fn all(
+    workload: &Workload,
+    bug: Option<Bug>,
+    tried: &mut Tried,
+) -> Result<(), Box<Failed>> {
     let variable = std::env::var("EVERBYTE_SCHEDULES");
     let seeded = variable.map_or(SEEDED, |text| text.parse().unwrap());
     for first in 0..workload.tasks.len() {

@@ -17,8 +17,8 @@ pub(crate) enum Event {
     Begun { task: usize, step: usize, epoch: u64 },
     /// A step was answered, while this epoch takes writes; a read with these bytes.
     Ended { task: usize, step: usize, epoch: u64, bytes: Vec<u8> },
-    /// All threads have ended; the watched blocks are this.
-    Joined { contents: Vec<u8> },
+    /// All threads have ended; the watched blocks of each volume are this.
+    Joined { contents: Vec<Vec<u8>> },
     /// Something went wrong without a crash.
     Trouble(String),
 }
@@ -39,7 +39,14 @@ struct Request {
 
 impl Request {
     fn changes(&self) -> bool {
-        !matches!(self.step, Step::Flush | Step::Read { .. })
+        !matches!(
+            self.step,
+            Step::Flush
+                | Step::Read { .. }
+                | Step::Grow { .. }
+                | Step::ComeAndGo
+                | Step::RolledBack { .. }
+        )
     }
 
     /// Whether it may become durable before its epoch does, by the short path.
@@ -71,10 +78,13 @@ struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    fn new(workload: &'a Workload, events: &[&Event]) -> Self {
+    /// Those of the threads that work on the volume at `place`.
+    fn new(workload: &'a Workload, place: usize, events: &[&Event]) -> Self {
+        let is_other = |task: usize| workload.volume_of[task] != place;
         let mut requests: Vec<Request> = Vec::new();
         for (place, event) in events.iter().enumerate() {
             match **event {
+                Event::Begun { task, .. } | Event::Ended { task, .. } if is_other(task) => {}
                 Event::Begun { task, step: index, epoch } => requests.push(Request {
                     task,
                     index,
@@ -102,15 +112,11 @@ impl<'a> History<'a> {
     }
 
     fn apply(&self, request: &Request, contents: &mut [u8]) {
-        let (at, len) = match request.step {
-            Step::Write { at, len } | Step::Durable { at, len } => (at, len as u64),
-            Step::Group { at, len } => (at, 2 * len as u64),
-            Step::Discard { at, len } => (at, len),
-            Step::Flush | Step::Read { .. } => return,
-        };
-        for (start, from, len) in self.workload.places(at, len) {
+        let ranges = request.step.ranges();
+        let places = ranges.into_iter().flat_map(|(at, len)| self.workload.places(at, len));
+        for (start, from, len) in places {
             let bytes = match request.step {
-                Step::Discard { .. } => vec![0; len],
+                Step::Discard { .. } | Step::Reserve { .. } => vec![0; len],
                 _ => pattern(seed_of(request.task, request.index), from, len),
             };
             contents[start..start + len].copy_from_slice(&bytes);
@@ -178,7 +184,8 @@ impl<'a> History<'a> {
 
     /// Whether the request survives a crash that recovery of `completed` followed.
     fn survives(&self, request: &Request, completed: u64) -> Part {
-        let durable = matches!(request.step, Step::Durable { .. } | Step::Group { .. });
+        let durable =
+            matches!(request.step, Step::Durable { .. } | Step::Group { .. } | Step::Atomic { .. });
         let answered = durable && request.ended != usize::MAX;
         if request.epoch_max <= completed || self.is_flushed(request) || answered {
             Part::Yes
@@ -218,25 +225,29 @@ impl<'a> History<'a> {
     }
 }
 
-/// Checks what a crash after `events` left: recovery found `completed` and now there is `found`.
+/// Checks what a crash after `events` left of the volume at `place`: recovery found `completed` and now
+/// there is `found`.
 pub(crate) fn check(
     workload: &Workload,
+    place: usize,
     events: &[&Event],
     completed: u64,
     found: &[u8],
 ) -> Result<(), String> {
-    let history = History::new(workload, events);
+    let history = History::new(workload, place, events);
     for event in events {
         match event {
             Event::Trouble(trouble) => return Err(trouble.clone()),
             Event::Joined { contents }
-                if !history.explains(&|_| Part::Yes, &|outcome| outcome == contents) =>
+                if !history.explains(&|_| Part::Yes, &|outcome| outcome == contents[place]) =>
             {
                 return Err("the threads left what no order of their requests does".into());
             }
             Event::Ended { task, step, bytes, .. } if !bytes.is_empty() => {
                 let is_it = |r: &&Request| r.task == *task && r.index == *step;
-                history.check_read(history.requests.iter().find(is_it).unwrap(), bytes)?;
+                if let Some(read) = history.requests.iter().find(is_it) {
+                    history.check_read(read, bytes)?;
+                }
             }
             _ => {}
         }

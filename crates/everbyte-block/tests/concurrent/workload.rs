@@ -3,20 +3,23 @@
 //! Invariants: a workload's pool is made once, since making it draws random numbers; a request
 //! writes bytes that no other request writes; only watched blocks are written or read.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::schedule::{self, Schedule, Task};
 use everbyte_crash::{Crash, Labels, Log, Scenario, SimMedium};
-use everbyte_device::{BlockDevice, Fua};
+use everbyte_device::{AtomicWrites, BlockDevice, Fua, Hole, WriteRequest};
 use everbyte_pool::plant::{Bug, plant};
 use everbyte_pool::sync::{Observer, observe};
-use everbyte_pool::{OpenOptions, Pool};
+use everbyte_pool::{OpenOptions, Pool, PoolError};
 
 use crate::labels;
 use crate::oracle::{self, Event};
 
 pub(crate) const BLOCK: u64 = 4096;
+/// Names of the volumes that there may be.
+const VOLUMES: [&str; 2] = ["a", "b"];
 /// First of the blocks that hold data when the threads begin.
 pub(crate) const MAPPED: u64 = 4;
 const MAPPED_BLOCKS: u64 = 4;
@@ -38,10 +41,36 @@ pub(crate) enum Step {
         at: u64,
         len: usize,
     },
+    /// The same bytes, in a group that is rolled back.
+    RolledBack {
+        at: u64,
+        len: usize,
+    },
+    /// Writes at two places in one batch.
+    Batch {
+        at: [u64; 2],
+        len: usize,
+    },
+    /// Writes at two places that are one and durable when answered.
+    Atomic {
+        at: [u64; 2],
+        len: usize,
+    },
     Discard {
         at: u64,
         len: u64,
     },
+    /// Zeroes that leave no hole.
+    Reserve {
+        at: u64,
+        len: u64,
+    },
+    /// Makes the volume larger, in blocks.
+    Grow {
+        blocks: u64,
+    },
+    /// Makes another volume, writes to it, and deletes it.
+    ComeAndGo,
     Flush,
     Read {
         at: u64,
@@ -66,6 +95,23 @@ pub(crate) fn read(at: u64, len: usize) -> Step {
     Step::Read { at, len }
 }
 
+impl Step {
+    /// The ranges that it changes or reads.
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        match *self {
+            Self::Write { at, len } | Self::Durable { at, len } | Self::Read { at, len } => {
+                vec![(at, len as u64)]
+            }
+            Self::Group { at, len } | Self::RolledBack { at, len } => vec![(at, 2 * len as u64)],
+            Self::Batch { at, len } | Self::Atomic { at, len } => {
+                at.map(|at| (at, len as u64)).to_vec()
+            }
+            Self::Discard { at, len } | Self::Reserve { at, len } => vec![(at, len)],
+            Self::Grow { .. } | Self::ComeAndGo | Self::Flush => Vec::new(),
+        }
+    }
+}
+
 /// Bytes that tell by whom and where they were written.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     let byte = |i: u64| {
@@ -86,9 +132,13 @@ pub(crate) fn seed_of(task: usize, step: usize) -> u64 {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) tasks: Vec<Vec<Step>>,
+    /// The volume that each task works on, by its place among `VOLUMES`.
+    pub(crate) volume_of: Vec<usize>,
     /// Blocks that are compared, ascending.
     pub(crate) watched: Vec<u64>,
     pub(crate) lanes: u32,
+    pub(crate) map: MapKind,
+    pub(crate) delta: Delta,
     pub(crate) pool_blocks: u64,
     /// See `BlockOptions`.
     pub(crate) threshold_percent: u32,
@@ -103,16 +153,9 @@ pub(crate) struct Workload {
 impl Workload {
     pub(crate) fn new(name: &'static str, tasks: Vec<Vec<Step>>) -> Self {
         let mut watched: Vec<u64> = (MAPPED..MAPPED + MAPPED_BLOCKS).collect();
-        for step in tasks.iter().flatten() {
-            match *step {
-                Step::Write { at, len } | Step::Durable { at, len } | Step::Read { at, len } => {
-                    watched.extend(at / BLOCK..(at + len as u64).div_ceil(BLOCK));
-                }
-                Step::Group { at, len } => {
-                    watched.extend(at / BLOCK..(at + 2 * len as u64).div_ceil(BLOCK));
-                }
-                Step::Discard { .. } | Step::Flush => {}
-            }
+        let zeroes = |step: &&Step| !matches!(step, Step::Discard { .. } | Step::Reserve { .. });
+        for (at, len) in tasks.iter().flatten().filter(zeroes).flat_map(Step::ranges) {
+            watched.extend(at / BLOCK..(at + len).div_ceil(BLOCK));
         }
         watched.sort_unstable();
         watched.dedup();
@@ -121,9 +164,12 @@ impl Workload {
         let (delays, delayed_max) = (1, 400);
         Self {
             name,
+            volume_of: vec![0; tasks.len()],
             tasks,
             watched,
             lanes,
+            map: MapKind::Radix,
+            delta: Delta::On,
             pool_blocks,
             threshold_percent,
             checksum: Checksum::None,
@@ -143,6 +189,24 @@ impl Workload {
 
     pub(crate) fn never_replacing(self) -> Self {
         Self { threshold_percent: 101, ..self }
+    }
+
+    pub(crate) fn map(self, map: MapKind) -> Self {
+        Self { map, ..self }
+    }
+
+    pub(crate) fn not_comparing(self) -> Self {
+        Self { delta: Delta::Off, ..self }
+    }
+
+    /// The same with the tasks on these volumes.
+    pub(crate) fn on_volumes(self, volume_of: &[usize]) -> Self {
+        Self { volume_of: volume_of.to_vec(), ..self }
+    }
+
+    /// The volumes that the tasks work on.
+    pub(crate) fn volumes(&self) -> &'static [&'static str] {
+        &VOLUMES[..=self.volume_of.iter().copied().max().unwrap_or(0)]
     }
 
     pub(crate) fn checksummed(self) -> Self {
@@ -182,31 +246,40 @@ impl Workload {
         Pool::format(&*medium, 4, [7; 16]).unwrap();
         let pool = open_pool(&medium).unwrap();
         let options = BlockOptions {
-            map: MapKind::Radix,
-            delta: Delta::On,
+            map: self.map,
+            delta: self.delta,
             checksum: self.checksum,
             threshold_percent: self.threshold_percent,
             log_bytes: Some(u64::from(self.lanes) * 2 * 16384),
             lanes: self.lanes,
         };
-        let volume = BlockVolume::create(&pool, "a", b(1536), &options).unwrap();
-        for block in MAPPED..MAPPED + MAPPED_BLOCKS {
-            volume.write(b(block), &pattern(0, b(block), 4096), Fua::No).unwrap();
+        for name in self.volumes() {
+            let volume = BlockVolume::create(&pool, name, b(1536), &options).unwrap();
+            for block in MAPPED..MAPPED + MAPPED_BLOCKS {
+                volume.write(b(block), &pattern(0, b(block), 4096), Fua::No).unwrap();
+            }
+            volume.flush().unwrap();
         }
-        volume.flush().unwrap();
         medium.image()
     }
 
-    fn open(medium: &Arc<SimMedium>) -> Result<BlockVolume<SimMedium>, String> {
+    fn open(&self, medium: &Arc<SimMedium>) -> Result<Vec<BlockVolume<SimMedium>>, String> {
         let pool = open_pool(medium)?;
         if let Some(reason) = pool.read_only_reason() {
             return Err(format!("the pool is read-only: {reason}"));
         }
-        let volume = BlockVolume::open(&pool, "a").map_err(|error| error.to_string())?;
-        match volume.volume().read_only_reason() {
-            Some(reason) => Err(format!("the volume is read-only: {reason}")),
-            None => Ok(volume),
-        }
+        let open = |name: &&str| {
+            let volume = BlockVolume::open(&pool, name).map_err(|error| error.to_string())?;
+            match volume.volume().read_only_reason() {
+                Some(reason) => Err(format!("volume {name} is read-only: {reason}")),
+                None => Ok(volume),
+            }
+        };
+        self.volumes().iter().map(open).collect()
+    }
+
+    fn all_contents(&self, volumes: &[BlockVolume<SimMedium>]) -> Result<Vec<Vec<u8>>, String> {
+        volumes.iter().map(|volume| self.contents(volume)).collect()
     }
 
     fn contents(&self, volume: &BlockVolume<SimMedium>) -> Result<Vec<u8>, String> {
@@ -272,8 +345,9 @@ pub(crate) struct Ordered<'a> {
 
 /// The volume after a crash.
 pub(crate) struct Recovered {
-    pub(crate) volume: BlockVolume<SimMedium>,
-    pub(crate) contents: Vec<u8>,
+    pub(crate) volumes: Vec<BlockVolume<SimMedium>>,
+    /// By volume.
+    pub(crate) contents: Vec<Vec<u8>>,
 }
 
 impl Ordered<'_> {
@@ -284,25 +358,7 @@ impl Ordered<'_> {
             let epoch = volume.volume().current_epoch();
             log.note(Event::Begun { task, step, epoch });
             let mut bytes = Vec::new();
-            let done = match *what {
-                Step::Write { at, len } => {
-                    volume.write(at, &pattern(seed_of(task, step), at, len), Fua::No)
-                }
-                Step::Durable { at, len } => {
-                    volume.write(at, &pattern(seed_of(task, step), at, len), Fua::Yes)
-                }
-                Step::Group { at, len } => {
-                    write_group(volume, at, &pattern(seed_of(task, step), at, 2 * len));
-                    Ok(())
-                }
-                Step::Discard { at, len } => volume.discard(at, len, Fua::No),
-                Step::Flush => volume.flush(),
-                Step::Read { at, len } => {
-                    bytes.resize(len, 0);
-                    volume.read(at, &mut bytes)
-                }
-            };
-            if let Err(error) = done {
+            if let Err(error) = take_step(volume, *what, seed_of(task, step), &mut bytes) {
                 log.note(Event::Trouble(format!("{what:?} of thread {task}: {error}")));
             }
             let epoch = volume.volume().current_epoch();
@@ -312,13 +368,74 @@ impl Ordered<'_> {
     }
 }
 
+/// Does what `step` says, with bytes from `seed`; what it reads goes to `out`.
+fn take_step(
+    volume: &BlockVolume<SimMedium>,
+    step: Step,
+    seed: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let text = |error: everbyte_device::DeviceError| error.to_string();
+    let bytes = |at, len| pattern(seed, at, len);
+    match step {
+        Step::Write { at, len } => volume.write(at, &bytes(at, len), Fua::No).map_err(text),
+        Step::Durable { at, len } => volume.write(at, &bytes(at, len), Fua::Yes).map_err(text),
+        Step::Group { at, len } => in_group(volume, at, &bytes(at, 2 * len), true),
+        Step::RolledBack { at, len } => in_group(volume, at, &bytes(at, 2 * len), false),
+        Step::Batch { at, len } => {
+            let data = at.map(|at| bytes(at, len));
+            let outcomes = volume.write_batch(&requests(at, &data, Fua::No));
+            outcomes.into_iter().try_for_each(|outcome| outcome.map_err(text))
+        }
+        Step::Atomic { at, len } => {
+            let data = at.map(|at| bytes(at, len));
+            let done = volume.write_atomic(&requests(at, &data, Fua::Yes));
+            done.map_err(|error| error.to_string())
+        }
+        Step::Discard { at, len } => volume.discard(at, len, Fua::No).map_err(text),
+        Step::Reserve { at, len } => {
+            volume.write_zeroes(at, len, Hole::Forbidden, false, Fua::No).map_err(text)
+        }
+        Step::Grow { blocks } => volume.resize(b(blocks)).map_err(|error| error.to_string()),
+        Step::ComeAndGo => come_and_go(volume, seed).map_err(|error| error.to_string()),
+        Step::Flush => volume.flush().map_err(text),
+        Step::Read { at, len } => {
+            out.resize(len, 0);
+            volume.read(at, out).map_err(text)
+        }
+    }
+}
+
+fn requests(at: [u64; 2], data: &[Vec<u8>; 2], fua: Fua) -> [WriteRequest<'_>; 2] {
+    [0, 1].map(|i| WriteRequest { offset: at[i], data: &data[i], fua })
+}
+
 /// Writes both halves of `bytes` in a group.
-fn write_group(volume: &BlockVolume<SimMedium>, at: u64, bytes: &[u8]) {
+fn in_group(
+    volume: &BlockVolume<SimMedium>,
+    at: u64,
+    bytes: &[u8],
+    commits: bool,
+) -> Result<(), String> {
     let (first, second) = bytes.split_at(bytes.len() / 2);
-    let group = volume.begin_group().unwrap();
-    group.write(at, first).unwrap();
-    group.write(at + first.len() as u64, second).unwrap();
-    group.commit().unwrap();
+    let group = volume.begin_group().map_err(|error| error.to_string())?;
+    group.write(at, first).map_err(|error| error.to_string())?;
+    group.write(at + first.len() as u64, second).map_err(|error| error.to_string())?;
+    match commits {
+        true => group.commit().map_err(|error| error.to_string()),
+        false => group.roll_back().map_err(|error| error.to_string()),
+    }
+}
+
+/// Makes a volume beside `volume`, writes to it, and deletes it.
+fn come_and_go(volume: &BlockVolume<SimMedium>, seed: u64) -> Result<(), PoolError> {
+    let name = format!("guest-{seed}");
+    let options = BlockOptions { log_bytes: Some(2 * 16384), lanes: 1, ..BlockOptions::default() };
+    let guest = BlockVolume::create(volume.pool(), &name, b(8), &options)?;
+    for block in 0..3 {
+        guest.write(b(block), &pattern(seed, b(block), 4096), Fua::No).unwrap();
+    }
+    volume.pool().delete_volume(&name, || guest.drain())
 }
 
 impl Scenario for Ordered<'_> {
@@ -340,22 +457,24 @@ impl Scenario for Ordered<'_> {
     }
 
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Event>) {
-        let volume = Workload::open(medium).unwrap();
+        let volumes = self.workload.open(medium).unwrap();
         log.note(Event::Opened);
         let tasks = (0..self.workload.tasks.len()).map(|task| -> Task<'_> {
-            let volume = &volume;
+            let volume = &volumes[self.workload.volume_of[task]];
             Box::new(move || self.task(task, volume, log))
         });
         let ran = schedule::run(&self.schedule, tasks.collect());
         if let Some(trouble) = &ran.trouble {
             log.note(Event::Trouble(trouble.clone()));
         } else {
-            match self.workload.contents(&volume) {
+            // What a thread left unfenced makes the medium panic.
+            let contents = catch_unwind(AssertUnwindSafe(|| self.workload.all_contents(&volumes)));
+            match contents.unwrap_or_else(|panic| Err(*panic.downcast::<String>().unwrap())) {
                 Ok(contents) => log.note(Event::Joined { contents }),
                 Err(error) => log.note(Event::Trouble(error)),
             }
             if matches!(self.schedule, Schedule::Seeded(_))
-                && let Err(error) = check_ownership(&volume)
+                && let Err(error) = check_ownership(&volumes[0])
             {
                 log.note(Event::Trouble(format!("before the crash: {error}")));
             }
@@ -365,20 +484,24 @@ impl Scenario for Ordered<'_> {
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Recovered, String> {
         plant(self.bug);
-        let opened = Workload::open(&medium);
+        let opened = self.workload.open(&medium);
         plant(None);
-        let volume = opened?;
-        let contents = self.workload.contents(&volume)?;
-        Ok(Recovered { volume, contents })
+        let volumes = opened?;
+        let contents = self.workload.all_contents(&volumes)?;
+        Ok(Recovered { volumes, contents })
     }
 
     fn check(&self, recovered: Recovered, crash: &Crash<'_, Event>) -> Result<(), String> {
-        // Every opening here is a recovery, which counts the two open epochs as completed.
-        let completed = recovered.volume.volume().completed_epoch() - 2;
         let events: Vec<&Event> = crash.events.iter().map(|stamped| &stamped.event).collect();
-        oracle::check(self.workload, &events, completed, &recovered.contents)?;
+        for (place, (volume, contents)) in
+            recovered.volumes.iter().zip(&recovered.contents).enumerate()
+        {
+            // Every opening here is a recovery, which counts the two open epochs as completed.
+            let completed = volume.volume().completed_epoch() - 2;
+            oracle::check(self.workload, place, &events, completed, contents)?;
+        }
         // Opening has walked the maps, too; that the check agrees need not be seen every time.
-        if crash.point == crash.points { check_ownership(&recovered.volume) } else { Ok(()) }
+        if crash.point == crash.points { check_ownership(&recovered.volumes[0]) } else { Ok(()) }
     }
 }
 

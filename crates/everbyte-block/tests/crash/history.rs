@@ -18,6 +18,7 @@ use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::{GroupError, OpenOptions, Pool};
 
 use crate::content::{BLOCK, Content};
+use crate::lanes;
 use crate::steps::{Case, End, Step, W};
 
 const LEAF_BYTES: u64 = 512 * BLOCK;
@@ -127,6 +128,7 @@ impl<'a> History<'a> {
             always: contents(&tracks),
             inside: OnceLock::new(),
         }));
+        lanes::first();
         let mut history = Self { case, medium, log, open: open(medium).unwrap(), tracks };
         for step in &case.steps {
             history.step("a", step);
@@ -219,6 +221,7 @@ impl<'a> History<'a> {
     }
 
     fn step(&mut self, name: &'static str, step: &Step) {
+        lanes::next();
         match step {
             Step::Write(write) => self.write(name, std::slice::from_ref(write)),
             Step::Batch(writes) => self.write(name, writes),
@@ -399,6 +402,7 @@ impl<'a> History<'a> {
         let before = self.tracks[name].now.clone();
         self.end(name, &begun, Vec::new(), vec![before.clone()], before.clone());
         for write in writes {
+            lanes::next();
             let begun = self.note(&format!("in a group: {write:?}"));
             let now = self.tracks[name].now.clone();
             let bytes = write.bytes(&now);

@@ -8,6 +8,7 @@ mod content;
 mod explore;
 mod history;
 mod labels;
+mod lanes;
 mod probe;
 mod scenario;
 mod steps;

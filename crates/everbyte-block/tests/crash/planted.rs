@@ -1,8 +1,10 @@
 //! Mistakes planted in the protocol, each with a workload in which it must be caught. The same
 //! workload passes without the mistake, so it is the mistake that is caught.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use everbyte_block::Delta;
-use everbyte_crash::{Explorer, ReplayError};
+use everbyte_crash::{Explorer, ReplayError, Summary};
 use everbyte_pool::plant::{Bug, plant};
 
 use crate::explore;
@@ -24,31 +26,43 @@ impl Drop for Planted {
     }
 }
 
-fn caught(bug: Bug, steps: Vec<Step>) {
-    caught_by(&Explorer { nested_depth: 0, ..explore::broad() }, bug, steps);
+/// What exploring a case has found: a crash that the code does not survive, or what is wrong without
+/// any.
+fn explored(explorer: &Explorer, case: &Case) -> Result<Summary, String> {
+    match catch_unwind(AssertUnwindSafe(|| explorer.explore(case))) {
+        Ok(Ok(summary)) => Ok(summary),
+        Ok(Err(failure)) => Err(failure.message),
+        Err(panic) => Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()),
+    }
 }
 
-fn caught_by(explorer: &Explorer, bug: Bug, steps: Vec<Step>) {
-    caught_case(explorer, bug, &Case::new(format!("{bug:?}"), steps));
-}
-
-fn caught_case(explorer: &Explorer, bug: Bug, case: &Case) {
-    if let Err(failure) = explore::one(explorer, case) {
+/// The workload fails with `bug` as `expected` says, a part of the message, and without it passes.
+fn caught_case(explorer: &Explorer, bug: Bug, case: &Case, expected: &str) {
+    if let Err(failure) = explored(explorer, case) {
         panic!("{bug:?} is not planted yet: {failure}");
     }
     let planted = Planted::new(bug);
-    let found = explorer.explore(case);
+    let found = explored(explorer, case);
     drop(planted);
     match found {
         Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
-        Err(failure) => println!("{bug:?} is caught: {failure}"),
+        Err(failure) => assert!(failure.contains(expected), "{bug:?} is caught: {failure}"),
     }
 }
 
+fn caught(bug: Bug, steps: Vec<Step>, expected: &str) {
+    caught_case(&crashing_once(), bug, &Case::new(format!("{bug:?}"), steps), expected);
+}
+
 /// As `caught`, with checksums.
-fn caught_by_checksums(bug: Bug, steps: Vec<Step>) {
-    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
-    caught_case(&explorer, bug, &Case::new(format!("{bug:?}"), steps).checksummed());
+fn caught_by_checksums(bug: Bug, steps: Vec<Step>, expected: &str) {
+    let case = Case::new(format!("{bug:?}"), steps).checksummed();
+    caught_case(&crashing_once(), bug, &case, expected);
+}
+
+/// Crashes workloads, and no recoveries.
+fn crashing_once() -> Explorer {
+    Explorer { nested_depth: 0, ..explore::broad() }
 }
 
 fn write(at: u64, len: usize) -> Step {
@@ -82,45 +96,58 @@ fn failures_lose_the_steps_they_do_not_need() {
 
 #[test]
 fn no_log_fence() {
-    caught(Bug::NoLogFence, vec![in_place()]);
+    caught(Bug::NoLogFence, vec![in_place()], r#"volume a is none of ["block 4 differs"#);
 }
 
 #[test]
 fn no_log_flush() {
-    caught(Bug::NoLogFlush, vec![in_place()]);
+    caught(Bug::NoLogFlush, vec![in_place()], r#"volume a is none of ["block 4 differs"#);
 }
 
 #[test]
 fn no_log_checksum() {
-    caught(Bug::NoLogChecksum, vec![in_place()]);
+    caught(Bug::NoLogChecksum, vec![in_place()], r#"volume a is none of ["block 4 differs"#);
 }
 
 /// Records of dead epochs are undone by any opening, so the books are wrong without a crash.
 #[test]
-#[should_panic(expected = "it leaked")]
 fn epoch_not_checked() {
-    caught(Bug::EpochNotChecked, vec![in_place(), Step::Flush]);
+    caught(Bug::EpochNotChecked, vec![in_place(), Step::Flush], "without a crash: CheckReport");
 }
 
 #[test]
 fn no_data_flush() {
-    caught(Bug::NoDataFlush, vec![in_place(), Step::Flush]);
+    caught(
+        Bug::NoDataFlush,
+        vec![in_place(), Step::Flush],
+        r#"flush: volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn completed_before_data() {
-    caught(Bug::CompletedBeforeData, vec![in_place(), Step::Flush]);
+    caught(Bug::CompletedBeforeData, vec![in_place(), Step::Flush], "flush: volume a is none of");
 }
 
 #[test]
 fn reuse_without_quarantine() {
-    caught(Bug::ReuseWithoutQuarantine, vec![write(b(MAPPED), 4096), write(b(HOLE), 4096)]);
+    caught(
+        Bug::ReuseWithoutQuarantine,
+        vec![write(b(MAPPED), 4096), write(b(HOLE), 4096)],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn recovery_without_flush() {
     let explorer = Explorer { nested_images_max: 8, nested_points_max: 64, ..explore::broad() };
-    caught_by(&explorer, Bug::RecoveryWithoutFlush, vec![in_place()]);
+    let case = Case::new("recovered", vec![in_place()]);
+    caught_case(
+        &explorer,
+        Bug::RecoveryWithoutFlush,
+        &case,
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
@@ -132,18 +159,26 @@ fn epoch_reused() {
         fua(b(MAPPED + 1), 4096),
         Step::Write(w2(b(MAPPED), 65)),
     ];
-    caught(Bug::EpochReused, steps);
+    caught(Bug::EpochReused, steps, r#"volume a is none of ["block 5 differs"#);
 }
 
 #[test]
 fn dirty_dropped_on_replace() {
     let replaced = Step::Write(w2(b(MAPPED), 4096));
-    caught(Bug::DirtyDroppedOnReplace, vec![in_place(), Step::Split(vec![replaced])]);
+    caught(
+        Bug::DirtyDroppedOnReplace,
+        vec![in_place(), Step::Split(vec![replaced])],
+        r#"finishing a checkpoint: volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn fill_not_fenced() {
-    caught(Bug::FillNotFenced, vec![fua(b(MAPPED), 4096)]);
+    caught(
+        Bug::FillNotFenced,
+        vec![fua(b(MAPPED), 4096)],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 /// Rule 8 of the protocol: what is logged in an epoch is not in the next but one.
@@ -156,59 +191,86 @@ fn logged_forever() {
         Step::Flush,
         Step::Write(w2(b(MAPPED), 65)),
     ];
-    caught(Bug::LoggedForever, steps);
+    caught(
+        Bug::LoggedForever,
+        steps,
+        r#"volume a is none of ["block 4 differs in 65 bytes from 0 on"#,
+    );
 }
 
 #[test]
 fn redo_forgotten() {
-    caught(Bug::RedoForgotten, vec![fua(b(MAPPED), 65)]);
+    caught(
+        Bug::RedoForgotten,
+        vec![fua(b(MAPPED), 65)],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn redo_not_fenced() {
-    caught(Bug::RedoNotFenced, vec![fua(b(MAPPED), 65)]);
+    caught(
+        Bug::RedoNotFenced,
+        vec![fua(b(MAPPED), 65)],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn recovery_keeps_new_entry() {
-    caught(Bug::RecoveryKeepsNewEntry, vec![write(b(MAPPED), 4096)]);
+    caught(
+        Bug::RecoveryKeepsNewEntry,
+        vec![write(b(MAPPED), 4096)],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn delete_without_state() {
     let write = Step::On("b", Box::new(write(b(1), 9)));
     let create = Step::Create { name: "b", blocks: 8, map: everbyte_block::MapKind::Radix };
-    caught(Bug::DeleteWithoutState, vec![create, write, Step::Delete("b")]);
+    caught(
+        Bug::DeleteWithoutState,
+        vec![create, write, Step::Delete("b")],
+        r#"volume b is none of ["exists: true, expected: false"]"#,
+    );
 }
 
 #[test]
 fn short_path_ignores_records() {
-    caught(Bug::ShortPathIgnoresRecords, vec![write(b(MAPPED), 4096), fua(b(MAPPED), 65)]);
+    caught(
+        Bug::ShortPathIgnoresRecords,
+        vec![write(b(MAPPED), 4096), fua(b(MAPPED), 65)],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn checksum_not_logged() {
-    caught_by_checksums(Bug::ChecksumNotLogged, vec![in_place()]);
+    caught_by_checksums(Bug::ChecksumNotLogged, vec![in_place()], "the checksum of the block at");
 }
 
 #[test]
 fn atomic_in_parts() {
     let writes = vec![w(b(MAPPED), 65).fua(), w(b(MAPPED + 1), 65)];
-    caught(Bug::AtomicInParts, vec![Step::Atomic(writes)]);
+    caught(Bug::AtomicInParts, vec![Step::Atomic(writes)], "block 4 differs in 65 bytes from 0 on");
 }
 
 /// What a leaf held that is no part of the map any more is read without a crash.
 #[test]
-#[should_panic(expected = "without a crash: block 512 differs")]
 fn unlinked_leaf_known() {
     let leaf = 512 * 4096;
     let steps = vec![write(leaf, 9), Step::Discard { at: leaf, len: leaf, fua: false }];
     let case = Case::new("an unlinked leaf", steps).setup(|setup| setup.volume_blocks = 1024);
-    caught_case(&explore::broad(), Bug::UnlinkedLeafKnown, &case);
+    caught_case(
+        &explore::broad(),
+        Bug::UnlinkedLeafKnown,
+        &case,
+        "without a crash: block 512 differs",
+    );
 }
 
 #[test]
-#[should_panic(expected = "without a crash")]
 fn leaf_of_an_undone_group_known() {
     let leaf = 512 * 4096;
     let steps = vec![
@@ -217,7 +279,12 @@ fn leaf_of_an_undone_group_known() {
         Step::Write(w2(leaf, 65)),
     ];
     let case = Case::new("an undone leaf", steps).setup(|setup| setup.volume_blocks = 1024);
-    caught_case(&explore::broad(), Bug::UnlinkedLeafKnown, &case);
+    caught_case(
+        &explore::broad(),
+        Bug::UnlinkedLeafKnown,
+        &case,
+        "RollBack: without a crash: block 512 differs",
+    );
 }
 
 #[test]
@@ -226,8 +293,12 @@ fn older_blocks_refilled() {
         |of: fn(u64, usize) -> W| Step::Batch(vec![of(b(MAPPED), 4096), of(b(MAPPED + 1), 4096)]);
     let steps = vec![batch(w), Step::Split(vec![batch(w2)])];
     let case = Case::new("refilled", steps).setup(|setup| setup.options.delta = Delta::Off);
-    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
-    caught_case(&explorer, Bug::OlderBlocksRefilled, &case);
+    caught_case(
+        &crashing_once(),
+        Bug::OlderBlocksRefilled,
+        &case,
+        r#"finishing a checkpoint: volume a is none of ["block 4 differs"#,
+    );
 }
 
 /// What was logged before the checkpoint that makes room is not logged after it.
@@ -239,11 +310,75 @@ fn stale_plan() {
         Step::Batch(vec![w2(b(MAPPED), 65), touch(b(MAPPED + 7), 4096, 64)]),
     ];
     let case = Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101);
-    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
-    caught_case(&explorer, Bug::StalePlan, &case);
+    caught_case(
+        &crashing_once(),
+        Bug::StalePlan,
+        &case,
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn logged_twice() {
-    caught(Bug::LoggedTwice, vec![in_place(), Step::Write(w2(b(MAPPED), 9))]);
+    caught(
+        Bug::LoggedTwice,
+        vec![in_place(), Step::Write(w2(b(MAPPED), 9))],
+        "another record saves the same line",
+    );
+}
+
+/// A block that one volume gave up and another took, of which the first one's checkpoint knows lines.
+#[test]
+fn marked_blocks_freed() {
+    let on_x = |step| Step::On("x", Box::new(step));
+    let steps = vec![
+        on_x(write(0, 9)),
+        on_x(Step::Flush),
+        // The epochs of both volumes are even together.
+        on_x(Step::Write(w2(0, 9))),
+        on_x(Step::Flush),
+        write(b(HOLE), 65),
+        Step::Write(w2(b(HOLE) + 9, 65)),
+        Step::Discard { at: b(HOLE), len: 4096, fua: false },
+        Step::Split(vec![
+            on_x(write(4096, 65)),
+            on_x(Step::Flush),
+            on_x(Step::Write(w2(4096 + 9, 65))),
+        ]),
+        on_x(write(4096 + 20, 65)),
+    ];
+    let mut case = Case::new("another volume's block", steps).setup(|setup| {
+        // Superblocks and table 6, two logs 16, two nodes, probe 4, mapped 8, reserved 2, x 1, one free.
+        setup.pool_blocks = 40;
+        setup.others = vec![("x", 8)];
+    });
+    case.may_fill = true;
+    caught_case(
+        &crashing_once(),
+        Bug::MarkedBlocksFreed,
+        &case,
+        "another record saves the same line",
+    );
+}
+
+/// A block that a group gave up on another lane than it took it on, and that a roll-back gives up once
+/// more.
+#[test]
+fn group_blocks_freed() {
+    let steps = vec![
+        Step::Group(vec![w(b(MAPPED), 4096), w2(b(MAPPED), 4096)], End::RollBack),
+        write(b(HOLE), 4096),
+        write(b(HOLE + 1), 4096),
+        Step::Flush,
+        write(b(HOLE + 2), 4096),
+        write(b(HOLE + 3), 4096),
+    ];
+    let case = Case::new("a group on two lanes", steps).on_two_lanes();
+    let case = case.setup(|setup| setup.options.delta = Delta::Off);
+    caught_case(
+        &crashing_once(),
+        Bug::GroupBlocksFreed,
+        &case,
+        "has an owner, yet is free for others",
+    );
 }

@@ -10,9 +10,9 @@ use everbyte_pool::Pool;
 
 use crate::content::{BLOCK, Content, pattern};
 use crate::history::{Expect, History, Open, open};
-use crate::labels;
 use crate::probe::{self, Generations};
 use crate::steps::{Case, MAPPED, PREPARED, Setup, ZERO, b};
+use crate::{labels, lanes};
 
 /// A pool after recovery.
 pub(crate) struct Recovered {
@@ -24,6 +24,7 @@ pub(crate) struct Recovered {
 
 impl Setup {
     fn prepare(&self, medium: &Arc<SimMedium>) {
+        lanes::first();
         Pool::format(&**medium, 4, [7; 16]).unwrap();
         let Open { pool, .. } = open(medium).unwrap();
         let size_bytes = self.volume_blocks * BLOCK;
@@ -68,6 +69,7 @@ impl Scenario for Case {
     }
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Recovered, String> {
+        lanes::first();
         let open = open(&medium)?;
         let contents = contents_of(&open)?;
         let probe = self.probe.then(|| probe::run(&open.volumes["a"])).transpose()?;

@@ -179,6 +179,15 @@ impl Case {
         self
     }
 
+    /// The same with two lanes, which requests take in turn.
+    pub(crate) fn on_two_lanes(mut self) -> Self {
+        let options = &mut self.setup.options;
+        self.setup.pool_blocks += options.log_bytes.unwrap_or(0) / BLOCK;
+        options.log_bytes = options.log_bytes.map(|bytes| 2 * bytes);
+        options.lanes = 2;
+        self
+    }
+
     /// The same with checksums, and with the space that they take.
     pub(crate) fn checksummed(mut self) -> Self {
         self.name.push_str(", with checksums");

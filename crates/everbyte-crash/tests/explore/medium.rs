@@ -190,7 +190,8 @@ fn after_a_stream(fenced: bool, then: impl FnOnce(&SimMedium) + Send) -> Option<
 
 #[test]
 fn nobody_else_reads_or_stores_over_a_stream_that_is_not_fenced() {
-    let uses: [(&str, fn(&SimMedium)); 4] = [
+    type Use = fn(&SimMedium);
+    let uses: [(&str, Use); 4] = [
         ("reads", |medium| medium.read(at(119), &mut [0; 9])),
         ("stores", |medium| medium.store(at(90), &[3; 11])),
         ("stores", |medium| medium.store_word(at(104), 3)),

@@ -378,8 +378,13 @@ impl<M: Medium> Committed<'_, '_, M> {
         let state = self.0.volume.shared.states.get(block);
         // What a group took on another lane stays on that one's list, for a roll-back to give up.
         let groups = self.0.lane.group_blocks.as_ref();
-        let is_ours = groups.is_none_or(|blocks| blocks.contains(&block));
-        if is_ours && state.is_untouched_since(self.0.epoch()) {
+        let is_ours =
+            groups.is_none_or(|blocks| blocks.contains(&block)) || planted(Bug::GroupBlocksFreed);
+        let is_unmarked = match planted(Bug::MarkedBlocksFreed) {
+            true => state.is_fresh(self.0.epoch()),
+            false => state.is_untouched_since(self.0.epoch()),
+        };
+        if is_ours && is_unmarked {
             self.0.unalloc(block);
         } else {
             self.0.lane.retired.push(block);
