@@ -435,7 +435,7 @@ fn come_and_go(volume: &BlockVolume<SimMedium>, seed: u64) -> Result<(), PoolErr
     for block in 0..3 {
         guest.write(b(block), &pattern(seed, b(block), 4096), Fua::No).unwrap();
     }
-    volume.pool().delete_volume(&name, || guest.drain())
+    volume.pool().delete_volume(&name)
 }
 
 impl Scenario for Ordered<'_> {
