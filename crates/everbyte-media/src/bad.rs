@@ -1,61 +1,112 @@
 //! Which pages of a mapping have turned out to be bad.
 //!
-//! Invariants: the set only grows while its mapping is registered; a page is in it before zeroes
-//! can be read in its place, so whoever has read them and then asks is told. `add` is for signal
-//! handlers too: it takes no lock and allocates nothing.
+//! Invariants: a bit for each page that the mapping can ever have, so that any number of them can be
+//! bad; bits are only set while the mapping is registered; a page's is set before zeroes can be read
+//! in its place, so whoever has read them and then asks is told. `add` is for signal handlers too: it
+//! takes no lock and allocates nothing. The bits take memory only where one was set or looked for.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Bad pages that are remembered one by one; with more of them the medium is given up.
-pub(crate) const PAGES_MAX: usize = 64;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Offsets of pages, in the order in which they were found. A page found by two threads at once
-/// may be there twice.
+const WORD_BITS: usize = 64;
+
+/// See the module's head. Pages are named by their numbers in the mapping.
 pub(crate) struct BadPages {
-    /// Entries claimed; may exceed what there is room for.
-    claimed: AtomicUsize,
-    /// The page's offset plus 1; 0 while its finder has claimed but not yet written it.
-    offsets: [AtomicU64; PAGES_MAX],
+    /// `words` words; null while there are none.
+    bits: AtomicPtr<AtomicU64>,
+    words: AtomicUsize,
+    any: AtomicBool,
 }
 
 impl BadPages {
+    /// A set with room for no page.
     pub(crate) const fn new() -> Self {
-        Self { claimed: AtomicUsize::new(0), offsets: [const { AtomicU64::new(0) }; PAGES_MAX] }
-    }
-
-    /// Forgets everything. Only while nobody else uses the set.
-    pub(crate) fn clear(&self) {
-        self.claimed.store(0, Ordering::SeqCst);
-        self.offsets.iter().for_each(|offset| offset.store(0, Ordering::SeqCst));
-    }
-
-    /// Adds the page at `offset`; false if there is no room.
-    pub(crate) fn add(&self, offset: u64) -> bool {
-        if self.iter().any(|known| known == offset) {
-            return true;
+        Self {
+            bits: AtomicPtr::new(ptr::null_mut()),
+            words: AtomicUsize::new(0),
+            any: AtomicBool::new(false),
         }
-        let place = self.claimed.fetch_add(1, Ordering::SeqCst);
-        let Some(slot) = self.offsets.get(place) else { return false };
-        slot.store(offset + 1, Ordering::SeqCst);
-        true
+    }
+
+    /// Gives an empty set room for `pages` pages, none of them bad. Only while nobody else uses it.
+    ///
+    /// # Errors
+    /// There is no address space.
+    pub(crate) fn make_room(&self, pages: usize) -> io::Result<()> {
+        let words = pages.div_ceil(WORD_BITS).max(1);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: the kernel chooses a free place.
+        let bits = unsafe { mmap_anonymous(ptr::null_mut(), words * 8, access, flags) }?;
+        self.bits.store(bits.cast(), Ordering::SeqCst);
+        self.words.store(words, Ordering::SeqCst);
+        self.any.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Forgets everything and gives the room up. Only while nobody else uses the set.
+    pub(crate) fn clear(&self) {
+        let words = self.words.swap(0, Ordering::SeqCst);
+        let bits = self.bits.swap(ptr::null_mut(), Ordering::SeqCst);
+        self.any.store(false, Ordering::SeqCst);
+        if !bits.is_null() {
+            // SAFETY: mapped by `make_room` with this length, and nobody has a reference into it. It
+            // cannot fail for such a range, and there would be nothing to do about it.
+            let _cannot_fail = unsafe { munmap(bits.cast(), words * 8) };
+        }
+    }
+
+    fn bits(&self) -> &[AtomicU64] {
+        let bits = self.bits.load(Ordering::Acquire);
+        if bits.is_null() {
+            return &[];
+        }
+        // SAFETY: `make_room` mapped that many words, zero at first; they stay mapped as long as anyone
+        // uses the set, and are only ever accessed as atomics.
+        unsafe { std::slice::from_raw_parts(bits, self.words.load(Ordering::Acquire)) }
+    }
+
+    /// Adds a page, for which there is room.
+    pub(crate) fn add(&self, page: usize) {
+        if let Some(word) = self.bits().get(page / WORD_BITS) {
+            word.fetch_or(1 << (page % WORD_BITS), Ordering::SeqCst);
+            self.any.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Whether any page is bad. One load.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.claimed.load(Ordering::Acquire) != 0
+        self.any.load(Ordering::Acquire)
     }
 
-    /// Whether there are more than are remembered: any page may be one of them.
-    pub(crate) fn overflowed(&self) -> bool {
-        self.claimed.load(Ordering::Acquire) > PAGES_MAX
+    /// The first bad page in a range.
+    pub(crate) fn first_in(&self, pages: Range<usize>) -> Option<usize> {
+        let bits = self.bits();
+        let mut page = pages.start;
+        while page < pages.end {
+            let word = bits.get(page / WORD_BITS)?.load(Ordering::Acquire) >> (page % WORD_BITS);
+            if word != 0 {
+                let found = page + word.trailing_zeros() as usize;
+                return (found < pages.end).then_some(found);
+            }
+            page = (page / WORD_BITS + 1) * WORD_BITS;
+        }
+        None
     }
 
-    /// The offsets, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        let claimed = self.claimed.load(Ordering::Acquire).min(PAGES_MAX);
-        let written = |slot: &AtomicU64| slot.load(Ordering::Acquire).checked_sub(1);
-        self.offsets[..claimed].iter().filter_map(written)
+    /// The bad pages in a range, ascending.
+    pub(crate) fn all_in(&self, pages: Range<usize>) -> impl Iterator<Item = usize> {
+        let mut from = pages.start;
+        std::iter::from_fn(move || {
+            let found = self.first_in(from..pages.end)?;
+            from = found + 1;
+            Some(found)
+        })
     }
 }
 
@@ -64,21 +115,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_kept_once_up_to_the_limit() {
+    fn pages_are_found_in_their_ranges_until_they_are_forgotten() {
         let bad = BadPages::new();
-        assert!(!bad.any());
-        for page in 0..PAGES_MAX as u64 {
-            assert!(bad.add(page * 4096));
-            assert!(bad.add(page * 4096));
+        bad.add(0);
+        assert!(!bad.any(), "there was no room");
+        bad.make_room(200).unwrap();
+        assert_eq!((bad.any(), bad.first_in(0..200)), (false, None));
+        for page in [199, 63, 64, 130, 63] {
+            bad.add(page);
         }
         assert!(bad.any());
-        assert_eq!(bad.iter().count(), PAGES_MAX);
-        assert!(bad.add(0), "it is known");
-        assert!(!bad.overflowed());
-        assert!(!bad.add(1 << 30));
-        assert!(bad.overflowed());
-        assert_eq!(bad.iter().count(), PAGES_MAX);
+        assert_eq!(bad.all_in(0..200).collect::<Vec<_>>(), [63, 64, 130, 199]);
+        assert_eq!((bad.first_in(0..63), bad.first_in(65..130)), (None, None));
+        assert_eq!((bad.first_in(64..65), bad.first_in(131..200)), (Some(64), Some(199)));
+        assert_eq!((bad.first_in(64..64), bad.first_in(500..600)), (None, None));
         bad.clear();
-        assert!(!bad.any());
+        assert_eq!((bad.any(), bad.first_in(0..200)), (false, None));
+        bad.make_room(10).unwrap();
+        assert_eq!(bad.first_in(0..10), None);
+        bad.clear();
     }
 }

@@ -67,7 +67,7 @@ impl Registration {
     /// Returns `None` if [`SLOTS`] mappings are registered already.
     ///
     /// # Errors
-    /// The handler could not be installed.
+    /// The handler could not be installed, or there is no room to note bad pages.
     pub(crate) fn new(base: usize, reserved: usize, page: usize) -> io::Result<Option<Self>> {
         install()?;
         let claim = |slot: &&Slot| {
@@ -80,7 +80,10 @@ impl Registration {
         slot.base.store(base, Ordering::SeqCst);
         slot.reserved.store(reserved, Ordering::SeqCst);
         slot.page.store(page, Ordering::SeqCst);
-        slot.bad.clear();
+        if let Err(error) = slot.bad.make_room(reserved.div_ceil(page)) {
+            slot.taken.store(false, Ordering::Release);
+            return Err(error);
+        }
         slot.lost.store(0, Ordering::SeqCst);
         slot.generation.fetch_add(1, Ordering::SeqCst);
         Ok(Some(Self { slot }))
@@ -88,7 +91,7 @@ impl Registration {
 
     /// The pages that are known to be bad.
     #[inline]
-    pub(crate) fn bad(&self) -> &'static BadPages {
+    pub(crate) fn bad(&self) -> &BadPages {
         &self.slot.bad
     }
 
@@ -118,6 +121,7 @@ impl Slot {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.slot.generation.fetch_add(1, Ordering::SeqCst);
+        self.slot.bad.clear();
         self.slot.taken.store(false, Ordering::Release);
     }
 }
@@ -191,8 +195,8 @@ fn repair(address: usize, is_load: bool) -> bool {
         let offset = address - base;
         let start = offset / page * page;
         // Notes first: whoever sees the zeroes must be able to find out.
-        let noted = slot.bad.add(start as u64);
-        if !(is_load && noted) {
+        slot.bad.add(offset / page);
+        if !is_load {
             slot.lose(offset as u64);
         }
         map_zeroes(base + start, page)

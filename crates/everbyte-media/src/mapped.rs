@@ -341,9 +341,15 @@ impl Mapped {
         }
     }
 
-    fn bad_pages(&self) -> impl Iterator<Item = BadRange> {
-        let len = self.registration.page();
-        self.registration.bad().iter().map(move |at| BadRange { at: PoolOffset(at), len })
+    /// The pages that `at .. at + len` touches.
+    fn pages(&self, at: PoolOffset, len: u64) -> Range<usize> {
+        let page = self.registration.page();
+        to_usize(at.0 / page)..to_usize(at.0.saturating_add(len).div_ceil(page))
+    }
+
+    /// The start of a page.
+    fn page_at(&self, page: usize) -> u64 {
+        page as u64 * self.registration.page()
     }
 }
 
@@ -476,20 +482,17 @@ impl Medium for Mapped {
     }
 
     fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
-        if self.registration.bad().overflowed() {
-            return Some(at);
+        if len == 0 {
+            return None;
         }
-        self.bad_pages().filter_map(|bad| bad.first_in(at, len)).min()
+        let page = self.registration.bad().first_in(self.pages(at, len))?;
+        Some(PoolOffset(self.page_at(page).max(at.0)))
     }
 
     fn bad_ranges(&self) -> Vec<BadRange> {
-        if self.registration.bad().overflowed() {
-            return vec![BadRange { at: PoolOffset(0), len: self.len() }];
-        }
-        let mut ranges: Vec<BadRange> = self.bad_pages().collect();
-        ranges.sort_unstable();
-        ranges.dedup();
-        ranges
+        let len = self.registration.page();
+        let bad = self.registration.bad().all_in(self.pages(PoolOffset(0), self.len()));
+        bad.map(|page| BadRange { at: PoolOffset(self.page_at(page)), len }).collect()
     }
 
     fn probe(&self, at: PoolOffset, len: u64) {

@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{SeekFrom, fstatfs, major, minor, seek};
@@ -18,6 +18,9 @@ use crate::map::is_synchronous;
 use crate::medium::Survives;
 use crate::room::{RAMFS_MAGIC, check_room};
 use crate::units::BLOCK_U64;
+
+/// Permissions of a new file.
+const FILE_MODE: u32 = 0o600;
 
 const SYS_CHAR_DEVICES: &str = "/sys/dev/char";
 /// What a file's count of allocated blocks counts.
@@ -249,15 +252,16 @@ pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
     file.sync_all().map_err(OpenError::io("sync", &name))
 }
 
-/// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included.
-/// What was made is removed again on failure, and nothing else.
+/// Makes a new file of `len` bytes at `path`, fully allocated and durable, its name included, which
+/// nobody but its owner can open. What was made is removed again on failure, and nothing else.
 ///
 /// # Errors
 /// As [`allocate_file`]; `Io` also if `path` exists, be it as a link that leads nowhere.
 pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
     let name = path.display().to_string();
     check_length(&name, len, BLOCK_U64)?;
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
     let file = file.map_err(OpenError::io("create", &name))?;
     let finish = || {
         allocate_file(&file, len)?;

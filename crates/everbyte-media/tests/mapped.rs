@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -238,7 +239,8 @@ fn files_are_created_fully_allocated() {
     let file = create_file(&path, LEN).unwrap();
     let metadata = file.metadata().unwrap();
     assert_eq!(metadata.len(), LEN);
-    assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512 >= LEN, "sparse");
+    assert!(metadata.blocks() * 512 >= LEN, "sparse");
+    assert_eq!(metadata.mode() & 0o777, 0o600, "others can open it");
     assert!(matches!(create_file(&path, LEN), Err(OpenError::Io { action: "create", .. })));
     assert!(path.exists(), "a file that existed is not removed");
     allocate_file(&file, BLOCK_U64).unwrap();
@@ -331,15 +333,25 @@ fn what_was_flushed_before_its_page_went_bad_is_not_synced_as_zeroes() {
 }
 
 #[test]
-fn more_bad_pages_than_are_remembered_poison_the_medium() {
-    let len = 80 * BLOCK_U64;
+fn any_number_of_bad_pages_is_known_page_by_page() {
+    let len = 3000 * BLOCK_U64;
     let file = tmpfs_file(len);
     let medium = Mapped::from_file(&file, &plain()).unwrap();
     file.set_len(BLOCK_U64).unwrap();
-    medium.probe(PoolOffset(0), len);
-    assert!(matches!(medium.check(), Err(MediaError::StoreLost { .. })));
-    assert_eq!(medium.bad_ranges(), [BadRange { at: PoolOffset(0), len }]);
-    assert!(medium.check_range(PoolOffset(0), 8).is_err(), "nothing can be trusted");
+    // All but one of those that are lost.
+    medium.probe(PoolOffset(0), 7 * BLOCK_U64);
+    medium.probe(PoolOffset(8 * BLOCK_U64), len - 8 * BLOCK_U64);
+    medium.check().unwrap();
+    assert_eq!(medium.bad_ranges().len(), 2998);
+    let bad_in = |first, len| medium.bad_in(PoolOffset(first), len).map(|at| at.0);
+    assert_eq!(bad_in(0, BLOCK_U64), None);
+    assert_eq!(bad_in(5, BLOCK_U64), Some(BLOCK_U64));
+    assert_eq!(bad_in(7 * BLOCK_U64, BLOCK_U64), None);
+    assert_eq!(bad_in(7 * BLOCK_U64 + 9, BLOCK_U64), Some(8 * BLOCK_U64));
+    assert_eq!(bad_in(len - 5, 5), Some(len - 5));
+    assert_eq!(bad_in(7 * BLOCK_U64, 0), None);
+    assert_eq!(medium.load_word(PoolOffset(0)), 0);
+    medium.fence().unwrap();
 }
 
 #[test]
