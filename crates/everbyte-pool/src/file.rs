@@ -398,13 +398,32 @@ pub fn repair(
     Ok(Repaired { mended, inspected: Inspected { pool, medium } })
 }
 
+/// Warns of a pool that others than its owner can open: they could read every volume and what tells
+/// records of a log from a client's bytes, and keep the pool locked. Of a device the group can, which
+/// is the administrators'.
+fn warn_of_others(path: &Path, file: &File) {
+    let Ok(metadata) = file.metadata() else { return };
+    let (kept_out, mode) = if metadata.is_file() { (0o066, "600") } else { (0o006, "660") };
+    if metadata.mode() & kept_out != 0 {
+        let path = path.display();
+        tracing::warn!(
+            "others can open {path} (mode {:o}), and read every volume in it; `chmod {mode} {path}` \
+             keeps them out",
+            metadata.mode() & 0o777
+        );
+    }
+}
+
 fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     locked(path, file, file.try_lock())
 }
 
 fn locked(path: &Path, file: &File, result: Result<(), TryLockError>) -> Result<(), FileError> {
     match result {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            warn_of_others(path, file);
+            Ok(())
+        }
         Err(TryLockError::WouldBlock) => Err(who_has(path, file).into()),
         Err(TryLockError::Error(error)) => Err(FileError::io("lock", path)(error)),
     }
@@ -436,6 +455,10 @@ fn find_holder(locks: &str, identity: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     fn make(path: &Path, len: u64, force: bool) -> Result<u64, FileError> {
@@ -469,6 +492,52 @@ mod tests {
         make(&path, 512 << 10, true).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 512 << 10);
         assert_ne!(look(&path).unwrap().pool.info().uid, uid);
+    }
+
+    /// What is logged meanwhile.
+    fn logged(run: impl FnOnce()) -> String {
+        let (lines, subscriber) = (Arc::new(Mutex::new(Vec::new())), tracing_subscriber::fmt());
+        let writer = Lines(Arc::clone(&lines));
+        let subscriber = subscriber.with_ansi(false).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, run);
+        String::from_utf8(lines.lock().clone()).unwrap()
+    }
+
+    #[derive(Clone)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pool_is_its_owners_alone_and_one_that_is_not_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool");
+        make(&path, 1 << 20, false).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let open_all: [&dyn Fn(); 4] = [
+            &|| drop(open(&path).unwrap()),
+            &|| drop(look(&path).unwrap()),
+            &|| drop(repair(&path, true, || Owners::new([])).unwrap()),
+            &|| assert_eq!(make(&path, 1 << 20, true).unwrap(), 1 << 20),
+        ];
+        for (mode, warns) in [(0o600, false), (0o640, true), (0o604, true), (0o622, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            for (which, open) in open_all.iter().enumerate() {
+                let logged = logged(open);
+                let advice = format!("`chmod 600 {}`", path.display());
+                assert_eq!(logged.contains(&advice), warns, "{which} of mode {mode:o}: {logged}");
+                assert_eq!(logged.contains(&format!("mode {mode:o}")), warns, "{logged}");
+            }
+        }
     }
 
     #[test]
