@@ -169,7 +169,8 @@ impl<M: Medium> Kinds<M> {
     /// Visits the map of the volume in `view` and its log.
     ///
     /// # Errors
-    /// As [`Kind::visit`]; also if the kind is unknown.
+    /// As [`Kind::visit`]; also if the kind is unknown, or if the map leads to more blocks than there
+    /// are, as one that leads to itself does.
     pub(crate) fn visit(
         &self,
         medium: &M,
@@ -184,10 +185,18 @@ impl<M: Medium> Kinds<M> {
             start: BlockNo(view.descriptor.log_start),
             len: view.descriptor.log_blocks(),
         };
+        let mut blocks_left = view.data_end - view.data_start;
+        let mut claim_counted = |claimed: Claimed| {
+            blocks_left = blocks_left.checked_sub(claimed.run.len).ok_or_else(|| {
+                let map = format!("map of volume {}", view.descriptor.name());
+                Corrupt::new(map, claimed.named_at, "it leads to more blocks than the pool has")
+            })?;
+            claim(claimed)
+        };
         if log.len > 0 {
-            claim(Claimed { run: log, named_at: view.root_at, holds: Holds::Log })?;
+            claim_counted(Claimed { run: log, named_at: view.root_at, holds: Holds::Log })?;
         }
-        known.visit(medium, view, claim)
+        known.visit(medium, view, &mut claim_counted)
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds};
 
@@ -28,6 +28,46 @@ pub(crate) fn height_for(blocks: u64) -> u8 {
         height += 1;
     }
     height
+}
+
+/// The levels of the tree whose top the word at `at` names.
+///
+/// # Errors
+/// No tree has so many.
+fn height_of(root: Entry, structure: &str, at: PoolOffset) -> Result<u8, Corrupt> {
+    let height = root.flags.height;
+    if (1..=HEIGHT_MAX).contains(&height) {
+        Ok(height)
+    } else {
+        Err(Corrupt::new(structure, at, format!("{height} levels cannot be")))
+    }
+}
+
+/// A node on the way down.
+#[derive(Clone, Copy)]
+struct Node {
+    block: BlockNo,
+    level: u8,
+    /// The first logical block below it.
+    base: u64,
+}
+
+/// Nodes that the walk of a whole tree may still meet. A tree with more of them than the medium has
+/// blocks leads to itself.
+struct NodesLeft(u64);
+
+impl NodesLeft {
+    fn of<M: Medium>(medium: &M) -> Self {
+        Self(medium.len() / BLOCK_U64)
+    }
+
+    /// Counts the node that the word at `named_at` names.
+    fn enter(&mut self, named_at: PoolOffset) -> Result<(), Corrupt> {
+        let more =
+            || Corrupt::new("map node", named_at, "the tree has more nodes than the pool blocks");
+        self.0 = self.0.checked_sub(1).ok_or_else(more)?;
+        Ok(())
+    }
 }
 
 /// Blocks that a tree of `height` levels covers.
@@ -78,10 +118,7 @@ pub(crate) fn walk<M: Medium>(
         let attach = Attach { at: root_at, level: wanted, is_root: true, old_root: None };
         return Ok(Path::Missing(attach));
     };
-    let height = root.flags.height;
-    if height == 0 || height > HEIGHT_MAX {
-        return Err(Corrupt::new("volume root", root_at, format!("{height} levels cannot be")));
-    }
+    let height = height_of(root, "volume root", root_at)?;
     if block >= covered_by(height) {
         let attach = Attach { at: root_at, level: height + 1, is_root: true, old_root: Some(root) };
         return Ok(Path::Missing(attach));
@@ -109,7 +146,7 @@ pub(crate) fn find_leaf_link<M: Medium>(
     block: u64,
 ) -> Result<Option<(PoolOffset, BlockNo)>, Corrupt> {
     let Some(root) = load_entry(medium, root_at)? else { return Ok(None) };
-    let height = root.flags.height;
+    let height = height_of(root, "volume root", root_at)?;
     if block >= covered_by(height) {
         return Ok(None);
     }
@@ -131,29 +168,32 @@ pub(crate) fn first_leaf_from<M: Medium>(
     from: u64,
 ) -> Result<Option<u64>, Corrupt> {
     let Some(root) = load_entry(medium, root_at)? else { return Ok(None) };
-    let height = root.flags.height;
-    if height == 0 || height > HEIGHT_MAX || from >= covered_by(height) {
+    let height = height_of(root, "volume root", root_at)?;
+    if from >= covered_by(height) {
         return Ok(None);
     }
-    first_leaf_below(medium, root.block, height, 0, from)
+    let top = Node { block: root.block, level: height, base: 0 };
+    first_leaf_below(medium, (root_at, top), from, &mut NodesLeft::of(medium))
 }
 
 fn first_leaf_below<M: Medium>(
     medium: &M,
-    node: BlockNo,
-    level: u8,
-    base: u64,
+    (named_at, node): (PoolOffset, Node),
     from: u64,
+    left: &mut NodesLeft,
 ) -> Result<Option<u64>, Corrupt> {
-    if level == 1 {
-        return Ok(Some(base));
+    left.enter(named_at)?;
+    if node.level == 1 {
+        return Ok(Some(node.base));
     }
-    let child_blocks = covered_by(level - 1);
-    let first = from.saturating_sub(base) / child_blocks;
+    let child_blocks = covered_by(node.level - 1);
+    let first = from.saturating_sub(node.base) / child_blocks;
     for index in first..ENTRIES {
-        if let Some(entry) = load_entry(medium, slot_at(node, index))? {
-            let child_base = base + index * child_blocks;
-            let found = first_leaf_below(medium, entry.block, level - 1, child_base, from)?;
+        let at = slot_at(node.block, index);
+        if let Some(entry) = load_entry(medium, at)? {
+            let base = node.base + index * child_blocks;
+            let below = Node { block: entry.block, level: node.level - 1, base };
+            let found = first_leaf_below(medium, (at, below), from, left)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -208,24 +248,11 @@ pub(super) fn visit<M: Medium>(
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let Some(root) = load_entry(medium, view.root_at)? else { return Ok(()) };
-    let height = root.flags.height;
-    if height == 0 || height > HEIGHT_MAX {
-        let what = format!("{height} levels cannot be");
-        return Err(Corrupt::new("volume root", view.root_at, what));
-    }
+    let height = height_of(root, "volume root", view.root_at)?;
     let root = view.in_bounds(root, view.root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
     claim(Claimed { run, named_at: view.root_at, holds: Holds::Map })?;
     visit_node(medium, view, Node { block: root.block, level: height, base: 0 }, claim)
-}
-
-/// A node on the way down.
-#[derive(Clone, Copy)]
-struct Node {
-    block: BlockNo,
-    level: u8,
-    /// The first logical block below it.
-    base: u64,
 }
 
 fn visit_node<M: Medium>(
@@ -274,11 +301,12 @@ pub(crate) fn each_slot_node<M: Medium>(
     on_node: &mut OnNode<'_>,
 ) -> Result<(), Corrupt> {
     let Some(root) = load_entry(medium, root_at)? else { return Ok(()) };
-    let height = root.flags.height;
-    if height == 0 || height > HEIGHT_MAX {
-        return Err(Corrupt::new("checksum root", root_at, format!("{height} levels cannot be")));
-    }
-    each_slot_node_below(medium, (root_at, root), height, on_node)
+    let height = height_of(root, "checksum root", root_at)?;
+    let mut left = NodesLeft::of(medium);
+    each_slot_node_below(medium, (root_at, root), height, &mut |named_at, node| {
+        left.enter(named_at)?;
+        on_node(named_at, node)
+    })
 }
 
 fn each_slot_node_below<M: Medium>(
