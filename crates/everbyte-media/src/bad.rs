@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 const WORD_BITS: usize = 64;
 
-/// See the module's head. Pages are named by their numbers in the mapping.
+/// The pages of a mapping that are known to be bad, by their numbers in the mapping.
 pub(crate) struct BadPages {
     /// `words` words; null while there are none.
     bits: AtomicPtr<AtomicU64>,

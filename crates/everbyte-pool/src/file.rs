@@ -526,7 +526,7 @@ mod tests {
         let open_all: [&dyn Fn(); 4] = [
             &|| drop(open(&path).unwrap()),
             &|| drop(look(&path).unwrap()),
-            &|| drop(repair(&path, true, || Owners::new([])).unwrap()),
+            &|| drop(repair(&path, true, || Kinds::new([])).unwrap()),
             &|| assert_eq!(make(&path, 1 << 20, true).unwrap(), 1 << 20),
         ];
         for (mode, warns) in [(0o600, false), (0o640, true), (0o604, true), (0o622, true)] {

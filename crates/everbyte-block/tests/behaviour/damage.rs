@@ -6,8 +6,8 @@ use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds}
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
 use everbyte_pool::format::{
-    COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, ROOT_AT, SIZE_AT,
-    SUPERBLOCK_COPIES, Superblock, encode_word,
+    CHECKSUM_ROOT_AT, COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, EntryFlags,
+    ROOT_AT, RecordHeader, SIZE_AT, SUPERBLOCK_COPIES, Superblock, encode_word,
 };
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -280,6 +280,117 @@ fn a_log_that_no_volume_is_made_with_is_an_error() {
         );
         assert!(BlockVolume::open(&pool, "v").is_err(), "{which}");
     }
+}
+
+/// A cleanly closed pool with a volume whose root and map `craft` has changed, given the leaf.
+fn closed_pool_crafted(
+    options: &BlockOptions,
+    craft: impl FnOnce(&Mapped, BlockNo),
+) -> Arc<Mapped> {
+    let pool = new_pool(1024);
+    let volume = new_volume(&pool, "v", 1 << 20, options);
+    volume.write(0, &pattern(1, 64 << 10), Fua::No).unwrap();
+    drop(volume);
+    pool.close().unwrap();
+    let medium = Arc::clone(pool.medium());
+    let leaf = leaf_of(&medium);
+    craft(&medium, leaf);
+    medium
+}
+
+fn root(block: BlockNo, height: u8) -> u64 {
+    Entry { block, flags: EntryFlags { height, ..EntryFlags::default() } }.encode()
+}
+
+/// Makes every entry of `node` name `child`.
+fn fill_node(medium: &Mapped, node: BlockNo, child: BlockNo) {
+    for index in 0..512 {
+        medium.store_word(node.offset().plus(index * 8), Entry::data(child).encode());
+    }
+}
+
+#[test]
+fn a_map_that_leads_to_itself_is_an_error_in_bounded_time() {
+    for root_offset in [ROOT_AT, CHECKSUM_ROOT_AT] {
+        let options = BlockOptions { checksum: Checksum::Crc32c, ..OPTIONS };
+        let medium = closed_pool_crafted(&options, |medium, leaf| {
+            fill_node(medium, leaf, leaf);
+            medium.store_word(HEADER.plus(root_offset), root(leaf, 5));
+        });
+        let pool = open(&medium).unwrap();
+        let volume = pool.volume("v").unwrap();
+        assert_eq!(pool.volume_info(&volume).used_bytes, None);
+        let expected = "map of volume v at 0x";
+        let error = pool.delete_volume("v").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        let problems = open(&copy(&medium)).unwrap().check().unwrap().problems;
+        assert!(problems.iter().any(|p| p.contains("belong to someone else")), "{problems:?}");
+        let volume = BlockVolume::open(&open(&copy(&medium)).unwrap(), "v");
+        let report = volume.unwrap().scrub(0).unwrap().0;
+        let is_named = report.findings.iter().any(|finding| finding.structure == "map node");
+        assert_eq!(is_named, root_offset == CHECKSUM_ROOT_AT, "{report:?}");
+    }
+}
+
+#[test]
+fn a_tree_without_a_leaf_that_leads_to_itself_is_an_error_in_bounded_time() {
+    // Five levels, each node of which names one node over and over; the last one is empty.
+    let medium = closed_pool_crafted(&OPTIONS, |medium, leaf| {
+        let nodes = [leaf.0, 1000, 1001, 1002].map(BlockNo);
+        for pair in nodes.windows(2) {
+            fill_node(medium, pair[0], pair[1]);
+        }
+        medium.store(nodes[3].offset(), &[0; 4096]);
+        medium.store_word(HEADER.plus(ROOT_AT), root(leaf, 5));
+        medium.store_word(HEADER.plus(SIZE_AT), encode_word(1));
+    });
+    let pool = open(&medium).unwrap();
+    let volume = BlockVolume::open(&pool, "v").unwrap();
+    let reason = volume.volume().read_only_reason().unwrap();
+    assert!(reason.contains("map node at 0x"), "{reason}");
+}
+
+#[test]
+fn a_tree_of_a_height_that_cannot_be_is_an_error_wherever_it_is_met() {
+    for height in [0, 6, 7] {
+        let medium = closed_pool_crafted(&OPTIONS, |medium, leaf| {
+            medium.store_word(HEADER.plus(ROOT_AT), root(leaf, height));
+        });
+        let pool = open(&medium).unwrap();
+        let volume = BlockVolume::open(&pool, "v").unwrap();
+        let reason = volume.volume().read_only_reason().map(str::to_owned);
+        assert!(reason.unwrap().contains("volume root at 0x"), "{height}");
+        assert!(volume.read(0, &mut [0; 10]).is_err());
+        assert!(volume.status(0, 1 << 20, 9).is_err());
+    }
+}
+
+#[test]
+fn the_header_of_a_later_record_proves_that_one_is_lost_in_one_look_at_each_line() {
+    let medium = pool_with_data(0);
+    let pool = open(&medium).unwrap();
+    let descriptor = *pool.volume("v").unwrap().descriptor();
+    let epoch = pool.volume("v").unwrap().current_epoch();
+    drop(pool);
+    // Each line of the half pretends to begin a record of all that follows.
+    let half_bytes = u64::from(descriptor.half_blocks) * 4096;
+    let half = PoolOffset(descriptor.log_start * 4096 + epoch % 2 * half_bytes);
+    for line in 1..half_bytes / 64 {
+        let header = RecordHeader {
+            log_key: descriptor.log_key,
+            epoch,
+            payload_crc: 1,
+            seq: 2,
+            commit_start: 2,
+            position: u32::try_from(line).unwrap(),
+            kind: 1,
+            count: u32::try_from((half_bytes / 64 - 1 - line) * 4 + 1).unwrap(),
+            ..RecordHeader::new_zeroed()
+        };
+        medium.store(half.plus(line * 64), header.sealed().as_bytes());
+    }
+    let reason = open(&medium).unwrap().volume("v").unwrap().read_only_reason().unwrap().to_owned();
+    assert!(reason.contains("log record 0 of lane 0"), "{reason}");
 }
 
 #[test]

@@ -582,3 +582,37 @@ fn a_truncated_file_loses_what_lay_there_and_nothing_else() {
     assert_eq!(report.problems.len(), 1, "{report:?}");
     pool.close().unwrap();
 }
+
+#[test]
+fn many_bad_pages_are_that_many_errors_and_a_flush_is_still_done() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let size = 1000 * 4096;
+    let file = create_file(&path, size).unwrap();
+    let medium = Arc::new(Mapped::open(&path, &MediaOptions::new()).unwrap());
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let open_options = OpenOptions { capacity_blocks: 1000 };
+    let pool = Arc::new(Pool::open(Arc::clone(&medium), kinds(), &open_options).unwrap());
+    let off = options(MapKind::Radix, Delta::Off, 50);
+    let volume = BlockVolume::create(&pool, "v", 500 * 4096, &off).unwrap();
+    fill(&volume, 0..500);
+    let kept = 400 * 4096;
+    let lost: Vec<u64> = (0..500).filter(|&b| place_of(&*medium, b).0 >= kept).collect();
+    assert!(lost.len() > 70, "{}", lost.len());
+    file.set_len(kept).unwrap();
+    volume.write(100, &[7; 100], Fua::No).unwrap();
+    for block in 0..500 {
+        match read(&volume, block) {
+            Ok(bytes) => assert!(!lost.contains(&block) && (block == 0 || bytes == content(block))),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(lost.contains(&block) && error.contains("memory error at 0x"), "{error}");
+                assert!(!error.contains("map entry"), "{error}");
+            }
+        }
+    }
+    assert_eq!(volume.volume().read_only_reason(), None);
+    let epoch = volume.volume().current_epoch();
+    volume.flush().unwrap();
+    assert_eq!(volume.volume().completed_epoch(), epoch);
+}

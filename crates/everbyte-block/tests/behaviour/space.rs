@@ -61,10 +61,35 @@ fn a_full_pool_takes_back_what_lanes_took_in_advance() {
     drop(usual);
     volume.flush().unwrap();
     let mut at = 0;
-    while other.write(at, &pattern(2, 4096), Fua::No).is_ok() {
+    while pool.allocator().free_blocks() > 0 {
+        other.write(at, &pattern(2, 4096), Fua::No).unwrap();
         at += 4096;
     }
     volume.write(4096, &pattern(3, 4096), Fua::No).unwrap();
+    assert_partition(&pool);
+}
+
+#[test]
+fn a_full_pool_takes_back_what_idle_volumes_took_in_advance() {
+    let pool = new_pool(3000);
+    let options = BlockOptions { lanes: 4, log_bytes: Some(256 << 10), ..small() };
+    let idle = new_volume(&pool, "idle", 16 << 20, &options);
+    // Each lane takes some.
+    let mut writers: Vec<_> = (0..4).map(|_| idle.volume().join().unwrap()).collect();
+    for writer in &mut writers {
+        let block = writer.alloc().unwrap();
+        writer.unalloc(block);
+    }
+    drop(writers);
+    assert!(pool.allocator().free_blocks() * 4096 < pool.info().free_bytes, "taken in advance");
+    let other = new_volume(&pool, "other", 16 << 20, &small());
+    let mut at = 0;
+    while other.write(at, &pattern(2, 4096), Fua::No).is_ok() {
+        at += 4096;
+    }
+    assert_eq!(pool.info().free_bytes, 0, "a write found no space");
+    other.discard(0, 64 * 4096, Fua::Yes).unwrap();
+    idle.write(0, &pattern(3, 4096), Fua::No).unwrap();
     assert_partition(&pool);
 }
 

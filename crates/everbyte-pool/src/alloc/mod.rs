@@ -113,6 +113,25 @@ impl Allocator {
         self.tree.free_run(run.start.0, run.len)
     }
 
+    /// The free blocks, in runs as long as they can be, ascending.
+    pub(crate) fn free_runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
+        let words = self.tree.words().zip(0u64..).filter(|&(word, _)| word != 0);
+        let mut blocks = words
+            .flat_map(|(word, number)| {
+                let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
+                bits.map(move |bit| number * 64 + bit)
+            })
+            .peekable();
+        std::iter::from_fn(move || {
+            let start = blocks.next()?;
+            let mut len = 1;
+            while blocks.next_if_eq(&(start + len)).is_some() {
+                len += 1;
+            }
+            Some(BlockRun { start: BlockNo(start), len })
+        })
+    }
+
     /// Whether `block` is free.
     #[must_use]
     pub fn is_free(&self, block: BlockNo) -> bool {
@@ -158,5 +177,21 @@ impl Allocator {
     /// The free map as words, bit set = free, for saving.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
         self.tree.words()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_runs_are_as_long_as_they_can_be() {
+        let alloc = Allocator::new(400);
+        let runs = [(0, 1), (5, 60), (126, 3), (192, 64), (300, 1), (399, 1)];
+        for (start, len) in runs {
+            alloc.free_run(BlockRun { start: BlockNo(start), len }).unwrap();
+        }
+        let found: Vec<_> = alloc.free_runs().map(|run| (run.start.0, run.len)).collect();
+        assert_eq!(found, runs);
     }
 }

@@ -57,7 +57,7 @@ impl<M: Medium> Volume<M> {
                 planted(Bug::FlushSharesEarlier) && self.checkpointing.try_lock().is_none();
             let checkpointing = self.checkpointing.lock();
             if self.completed_epoch() < epoch && !shares {
-                self.check_not_abandoned()?;
+                self.check_completable()?;
                 if self.is_touched() {
                     self.seal(&checkpointing, true)?.finish()?;
                 }
@@ -67,13 +67,16 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
-    /// Checks that no epoch was sealed and then not completed: it holds writes that were answered,
-    /// and nothing later can become durable. The caller holds the checkpoint lock.
+    /// Checks that the current epoch can be completed. The caller holds the checkpoint lock. Only under
+    /// all lanes is it certain to stay so until the epoch is sealed.
     ///
     /// # Errors
-    /// `CheckpointAbandoned`.
-    fn check_not_abandoned(&self) -> Result<(), WriteError> {
-        if self.current_epoch() == self.completed_epoch() + 1 {
+    /// `CheckpointAbandoned` if an earlier epoch was sealed and then not completed: it holds writes that
+    /// were answered, and nothing later can become durable; `Unfinished` if a write was left half done.
+    fn check_completable(&self) -> Result<(), WriteError> {
+        if self.unfinished.load(Ordering::Acquire) {
+            Err(WriteError::Unfinished)
+        } else if self.current_epoch() == self.completed_epoch() + 1 {
             Ok(())
         } else {
             Err(WriteError::CheckpointAbandoned)
@@ -81,17 +84,15 @@ impl<M: Medium> Volume<M> {
     }
 
     /// Makes room for a request that found none: in the log, and by setting blocks free, those that
-    /// the epoch retired, and where few are left those that the volume's lanes took in advance. The
-    /// caller holds no lane.
+    /// the epoch retired, and where few are left those that lanes took in advance. The caller holds no
+    /// lane.
     ///
     /// # Errors
     /// As for `flush`.
     pub fn make_room(&self) -> Result<(), WriteError> {
         self.complete(self.current_epoch())?;
         if self.shared.alloc.is_low() {
-            for lane in &self.lanes {
-                lane.lock().take_spare().for_each(|block| self.give_back(block));
-            }
+            self.shared.take_back_spare_blocks();
         }
         Ok(())
     }
@@ -141,7 +142,7 @@ impl<M: Medium> Volume<M> {
             true => self.lanes.iter().filter_map(|lane| lane.try_lock()).collect(),
             false => self.lanes.iter().map(|lane| lane.lock()).collect(),
         };
-        self.check_not_abandoned()?;
+        self.check_completable()?;
         let epoch = self.current_epoch();
         let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Vec::new() };
         let low = return_free && self.shared.alloc.is_low();
@@ -161,7 +162,8 @@ impl<M: Medium> Volume<M> {
         Ok(PendingCheckpoint { volume: self, sealed: Dirty::new(sealed), _checkpointing: guard })
     }
 
-    fn give_back(&self, block: BlockNo) {
+    /// Gives a block that nothing durable names to the allocator, unless its memory is bad.
+    pub(crate) fn give_back(&self, block: BlockNo) {
         if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
             tracing::warn!(%block, "a block was given up, but its memory is bad: it is used no more");
             return;

@@ -199,17 +199,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_too_large_to_count_does_not_fit() {
+    fn a_log_has_a_possible_size_and_lies_in_the_pool() {
         let mut descriptor = Descriptor::new_zeroed();
         descriptor.kind = VolumeKind::BLOCK.0;
         descriptor.name[0] = b'v';
-        (descriptor.log_start, descriptor.lanes, descriptor.half_blocks) = (66, 1, 4);
-        let parse = |descriptor: Descriptor| {
-            Descriptor::parse(descriptor.sealed().as_bytes(), PoolOffset(0), 66, 1000)
+        let mut parse = |log_start, lanes, half_blocks| {
+            (descriptor.log_start, descriptor.lanes, descriptor.half_blocks) =
+                (log_start, lanes, half_blocks);
+            let bytes = descriptor.sealed();
+            Descriptor::parse(bytes.as_bytes(), PoolOffset(0), 66, 1000).map_err(|e| e.to_string())
         };
-        assert!(parse(descriptor).is_ok());
-        // 2 * lanes * half_blocks is a multiple of 2^64, and 4.
-        (descriptor.lanes, descriptor.half_blocks) = (2_147_549_185, 4_294_836_226);
-        assert!(parse(descriptor).unwrap_err().to_string().contains("does not fit"));
+        assert!(parse(66, 1, 4).is_ok());
+        for (log_start, lanes, half_blocks) in
+            [(65, 1, 4), (993, 1, 4), (u64::MAX, 1, 4), (66, 2, 400)]
+        {
+            assert!(parse(log_start, lanes, half_blocks).unwrap_err().contains("does not fit"));
+        }
+        // Of the last, 2 * lanes * half_blocks is a multiple of 2^64, and 4.
+        let impossible =
+            [(0, 4), (1025, 4), (1, 3), (1, (1 << 20) + 1), (2_147_549_185, 4_294_836_226)];
+        for (lanes, half_blocks) in impossible {
+            assert!(parse(66, lanes, half_blocks).unwrap_err().contains("too few or too many"));
+        }
     }
 }

@@ -14,7 +14,8 @@ pub use timer::CheckpointTimer;
 pub use volumes::{LANES_DEFAULT, NewRoot, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
@@ -102,6 +103,8 @@ pub(crate) struct Shared<M: Medium> {
     /// Volume headers that cannot be read; there may have been volumes.
     pub(crate) lost_headers: Vec<Corrupt>,
     pub(crate) kick: timer::Kick,
+    /// Whose lanes may have taken blocks in advance.
+    open_volumes: Mutex<Vec<Weak<Volume<M>>>>,
 }
 
 impl<M: Medium> Shared<M> {
@@ -109,6 +112,19 @@ impl<M: Medium> Shared<M> {
     pub(crate) fn data_bounds(&self) -> std::ops::Range<u64> {
         let sb = self.superblock.lock();
         sb.data_start..sb.size_blocks
+    }
+
+    fn note_open(&self, volume: &Arc<Volume<M>>) {
+        let mut open = self.open_volumes.lock();
+        open.retain(|volume| volume.strong_count() > 0);
+        open.push(Arc::downgrade(volume));
+    }
+
+    /// Gives back to the allocator what lanes took in advance, of every volume, so that what an idle one
+    /// took is not missing elsewhere. The caller holds no lane.
+    pub(crate) fn take_back_spare_blocks(&self) {
+        let open: Vec<_> = self.open_volumes.lock().iter().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|volume| volume.return_spare_blocks());
     }
 
     /// Changes the superblock durably, one copy after the other.
@@ -500,13 +516,13 @@ fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Gives the blocks that lanes took in advance back to the allocator.
+    /// Gives the blocks that lanes took in advance back to the allocator. Those that a write took and
+    /// then panicked may be named by a map, so such a volume keeps all of them.
     pub(crate) fn return_spare_blocks(&self) {
         for lane in &self.lanes {
-            for block in lane.lock().take_spare() {
-                if let Err(error) = self.shared.alloc.free(block) {
-                    tracing::error!(%error, "a spare block was free already");
-                }
+            let mut lane = lane.lock();
+            if !self.unfinished.load(Ordering::Acquire) {
+                lane.take_spare().for_each(|block| self.give_back(block));
             }
         }
     }

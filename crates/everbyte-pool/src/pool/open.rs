@@ -89,6 +89,7 @@ impl<M: Medium> Pool<M> {
             space_unknown,
             lost_headers,
             kick: timer::Kick::default(),
+            open_volumes: Mutex::default(),
             medium,
         });
         if shared.read_only.is_none() {
@@ -165,15 +166,16 @@ fn open_volumes<M: Medium>(
         let at = header_at(sb, volume.slot);
         let kind = volume.descriptor.volume_kind();
         let name = volume.descriptor.name().to_owned();
-        let open = Volume::open(
+        let open = Arc::new(Volume::open(
             Arc::clone(shared),
             at,
             volume.descriptor,
             kind,
             volume.completed,
             volume.read_only,
-        );
-        volumes.insert(name, Arc::new(open));
+        ));
+        shared.note_open(&open);
+        volumes.insert(name, open);
     }
     Ok(volumes)
 }

@@ -12,14 +12,14 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
 use super::{Pool, PoolError, header_at};
-use crate::alloc::BlockRun;
+use crate::alloc::{Allocator, BlockRun};
 use crate::epoch::write_completed;
 use crate::format::{
-    DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS,
-    ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState, decode_word,
-    encode_word,
+    Corrupt, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX,
+    RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState,
+    decode_word, encode_word,
 };
-use crate::kind::unknown_kind;
+use crate::kind::{Claimed, unknown_kind};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
 use crate::volume::Volume;
@@ -196,6 +196,7 @@ impl<M: Medium> Pool<M> {
         let at = header_at(&self.shared.superblock.lock(), slot);
         let shared = Arc::clone(&self.shared);
         let volume = Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
+        self.shared.note_open(&volume);
         self.volumes.write().insert(spec.name, Arc::clone(&volume));
         Ok(volume)
     }
@@ -240,10 +241,15 @@ impl<M: Medium> Pool<M> {
     /// # Errors
     /// `NoSpace` if there is no such run.
     pub fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
-        let run = self.shared.alloc.alloc_run(blocks).ok_or_else(|| PoolError::NoSpace {
+        let alloc = &self.shared.alloc;
+        let run = alloc.alloc_run(blocks).or_else(|| {
+            self.shared.take_back_spare_blocks();
+            alloc.alloc_run(blocks)
+        });
+        let run = run.ok_or_else(|| PoolError::NoSpace {
             what,
             needed_blocks: blocks,
-            free_blocks: self.shared.alloc.free_blocks(),
+            free_blocks: alloc.free_blocks(),
         })?;
         for block in run.start.0..run.start.0 + run.len {
             // What an earlier owner's epochs said of it must not be taken for the new owner's.
@@ -352,21 +358,33 @@ impl<M: Medium> Pool<M> {
             volume.begin_checkpoint(&guard)?.finish()?;
         }
         volume.return_spare_blocks();
-        let mut runs = Vec::new();
-        self.visit(&volume, &mut |claimed| {
-            runs.push(claimed.run);
-            Ok(())
-        })?;
+        let owned = self.owned_by(&volume)?;
         let medium = &*self.shared.medium;
         if !planted(Bug::DeleteWithoutState) {
             store_state(medium, volume.header_at, VolumeState::Deleting)?;
         }
         self.volumes.write().remove(name);
-        runs.into_iter().for_each(|run| self.return_run(run));
+        owned.free_runs().for_each(|run| self.return_run(run));
         if !planted(Bug::DeleteWithoutState) {
             store_state(medium, volume.header_at, VolumeState::Free)?;
         }
         Ok(())
+    }
+
+    /// The blocks that `volume` owns, as the free ones of an allocator of their own.
+    fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
+        let owned = Allocator::new(self.data_bounds().end);
+        self.visit(volume, &mut |Claimed { run, named_at, .. }| {
+            owned.free_run(run).map_err(|error| {
+                let map = format!("map of volume {}", volume.name());
+                let what = format!(
+                    "it leads to one of {} blocks from {} on twice ({error})",
+                    run.len, run.start
+                );
+                Corrupt::new(map, named_at, what)
+            })
+        })?;
+        Ok(owned)
     }
 
     /// Checks that `size_bytes` can be a volume's size.

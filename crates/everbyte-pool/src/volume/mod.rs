@@ -27,7 +27,7 @@ use crate::log::{LaneLog, LogGeometry};
 use crate::plant::{Bug, planted};
 use crate::pool::Shared;
 use crate::recover::UndoScope;
-use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
 
 /// Shards of the gate that groups close; more than the threads that usually write.
 const GATES: usize = 16;
@@ -97,6 +97,8 @@ pub struct Volume<M: Medium> {
     read_only: Option<String>,
     /// What was found damaged since.
     damage: OnceLock<String>,
+    /// Whether a thread panicked inside the current epoch. Set under its lane.
+    pub(crate) unfinished: AtomicBool,
     /// Bad memory and wrong blocks that were reported, so that each is reported once.
     reported: Mutex<BTreeSet<PoolOffset>>,
     /// Checkpoints completed since the volume was opened.
@@ -149,6 +151,7 @@ impl<M: Medium> Volume<M> {
             users: Mutex::new(None),
             read_only,
             damage: OnceLock::new(),
+            unfinished: AtomicBool::new(false),
             reported: Mutex::new(BTreeSet::new()),
             checkpoints: AtomicU64::new(0),
         }
@@ -298,6 +301,10 @@ impl<M: Medium> Volume<M> {
     /// # Errors
     /// The volume is read-only, gone, or its medium poisoned.
     pub fn join(&self) -> Result<Writer<'_, M>, WriteError> {
+        if self.lanes.is_empty() {
+            return Err(WriteError::NoLog);
+        }
+        let writer = Writer::new(self, self.take_lane());
         if let Some(reason) = self.read_only_reason() {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }
@@ -305,17 +312,29 @@ impl<M: Medium> Volume<M> {
             return Err(WriteError::Gone);
         }
         self.medium().check()?;
-        if self.lanes.is_empty() {
-            return Err(WriteError::NoLog);
-        }
+        Ok(writer)
+    }
+
+    fn take_lane(&self) -> MutexGuard<'_, Lane> {
         let first = thread_index() % self.lanes.len();
         for step in 0..self.lanes.len() {
             let lane = &self.lanes[(first + step) % self.lanes.len()];
             if let Some(lane) = lane.try_lock() {
-                return Ok(Writer::new(self, lane));
+                return lane;
             }
         }
-        Ok(Writer::new(self, self.lanes[first].lock()))
+        self.lanes[first].lock()
+    }
+
+    /// Notes that the calling thread panicked inside the epoch, on a lane that it still holds. What it
+    /// had begun may be half done, and its last records torn, so nobody writes from now on and the epoch
+    /// is never completed: the next opening undoes it.
+    fn leave_unfinished(&self) {
+        self.unfinished.store(true, Ordering::Release);
+        let reason = WriteError::Unfinished.to_string();
+        if self.damage.set(reason).is_ok() {
+            tracing::error!(volume = self.name(), "a thread panicked while it wrote to the volume");
+        }
     }
 
     /// Says that the state of the block at `at`, and `len` of its bytes from there on, are about to

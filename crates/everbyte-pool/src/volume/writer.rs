@@ -51,6 +51,11 @@ pub enum WriteError {
     /// A checkpoint was begun and failed or was given up: no epoch can be completed any more.
     #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
     CheckpointAbandoned,
+    /// A thread panicked inside an epoch, which may hold part of a write: it is never completed.
+    #[error(
+        "a thread panicked while it wrote to the volume; what was not durable then is undone when the pool is opened again"
+    )]
+    Unfinished,
 }
 
 /// A thread inside the current epoch, with a lane of the log of its own.
@@ -64,6 +69,18 @@ pub struct Writer<'v, M: Medium> {
     lane: MutexGuard<'v, Lane>,
     /// Whether something was streamed or flushed since the last fence.
     unfenced: bool,
+    /// Whether it writes while its thread unwinds, so that its end says nothing of its own writes.
+    joined_in_panic: bool,
+}
+
+impl<M: Medium> Drop for Writer<'_, M> {
+    fn drop(&mut self) {
+        // Before the lane is given back, so that neither the next one on it nor who seals the epoch can
+        // miss it.
+        if std::thread::panicking() && !self.joined_in_panic {
+            self.volume.leave_unfinished();
+        }
+    }
 }
 
 /// A writer whose records are durable: it may store in place.
@@ -71,7 +88,7 @@ pub struct Committed<'w, 'v, M: Medium>(&'w mut Writer<'v, M>);
 
 impl<'v, M: Medium> Writer<'v, M> {
     pub(super) fn new(volume: &'v Volume<M>, lane: MutexGuard<'v, Lane>) -> Self {
-        Self { volume, lane, unfenced: false }
+        Self { volume, lane, unfenced: false, joined_in_panic: std::thread::panicking() }
     }
 
     /// The volume that is written.

@@ -1,0 +1,78 @@
+//! The pool under a kind of volume that does next to nothing: promises that need no map.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod unfinished;
+
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, VolumeKind};
+use everbyte_pool::{
+    BlockRun, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot, OpenOptions, Pool, Volume,
+    VolumeSpec, VolumeView,
+};
+
+const TOY: VolumeKind = VolumeKind(77);
+
+/// A volume that is a table of one block, of words that mean nothing.
+struct Toy;
+
+impl Kind<Mapped> for Toy {
+    fn kind(&self) -> VolumeKind {
+        TOY
+    }
+
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn visit(
+        &self,
+        medium: &Mapped,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap();
+        let run = BlockRun { start: root.block, len: 1 };
+        claim(Claimed { run, named_at: view.root_at, holds: Holds::Map })
+    }
+}
+
+fn open(medium: &Arc<Mapped>) -> Pool<Mapped> {
+    let options = OpenOptions { capacity_blocks: 1024 };
+    Pool::open(Arc::clone(medium), Kinds::new([Arc::new(Toy) as _]), &options).unwrap()
+}
+
+/// A new pool with a volume on `lanes` lanes, and where its table lies.
+fn pool_with_volume(lanes: u32) -> (Pool<Mapped>, Arc<Volume<Mapped>>, PoolOffset) {
+    let medium = Arc::new(Mapped::anonymous(1024 * BLOCK_U64, &MediaOptions::new()).unwrap());
+    Pool::format(&*medium, 4, [1; 16]).unwrap();
+    let pool = open(&medium);
+    let mut spec = VolumeSpec::new("v", TOY, 4096);
+    (spec.lanes, spec.log_bytes) = (lanes, Some(u64::from(lanes) * 64 * 1024));
+    let volume = pool.create_volume(&spec, NewRoot::Zeroes { blocks: 1 }).unwrap();
+    let root = Entry::decode(medium.load_word(volume.root_at())).unwrap().unwrap();
+    (pool, volume, root.block.offset())
+}
+
+/// The pool as it is opened after the end of the process.
+fn reopened(pool: &Pool<Mapped>) -> Pool<Mapped> {
+    let medium = pool.medium();
+    let mut bytes = vec![0; usize::try_from(medium.len()).unwrap()];
+    medium.read(PoolOffset(0), &mut bytes);
+    let copy = Mapped::anonymous(medium.len(), &MediaOptions::new()).unwrap();
+    copy.store(PoolOffset(0), &bytes);
+    open(&Arc::new(copy))
+}
+
+/// Stores a word by the rules.
+fn set(volume: &Volume<Mapped>, at: PoolOffset, value: u64) {
+    let _gate = volume.enter();
+    let mut writer = volume.join().unwrap();
+    if !writer.word_is_covered(at) {
+        let old = volume.medium().load_word(at);
+        writer.log_words(&[everbyte_pool::format::WordItem { target: at.0, old }]);
+    }
+    writer.commit().unwrap().store_word(at, value);
+}
