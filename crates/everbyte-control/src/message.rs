@@ -49,10 +49,14 @@ pub enum Request {
         /// Whether clients that have it open are no reason to refuse.
         force: bool,
     },
-    /// The end of a cache, once storage has all that was written; answered with `Deleted`.
+    /// The end of a cache, once its backing device has all that was written; answered with
+    /// `Deleted`.
     VolumeDetach {
         /// Its name.
         name: String,
+        /// Whether clients that have it open are disconnected first.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        force: bool,
     },
     /// Some writing back of what a cache holds, about a second's; answered with `Drained`. Clients
     /// must have disconnected. Whoever detaches a cache asks for this until nothing is left, and
@@ -60,6 +64,9 @@ pub enum Request {
     CacheDrain {
         /// Its name.
         name: String,
+        /// Whether clients that have it open are disconnected first.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        force: bool,
     },
     /// Other sizes for a cache; what is `None` stays as it is. Answered with `Volume`.
     CacheResize {
@@ -71,6 +78,9 @@ pub enum Request {
         scm_bytes: Option<u64>,
         /// Whether it becomes as large as its storage, which has grown.
         follow_backing: bool,
+        /// Whether clients that have it open are disconnected first.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        force: bool,
     },
     /// The new place of a cache's storage; answered with `Volume`.
     CacheAttach {
@@ -78,6 +88,16 @@ pub enum Request {
         name: String,
         /// The storage: an absolute path or an NBD URI.
         backing: String,
+        /// Whether clients that have it open are disconnected first.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        force: bool,
+    },
+    /// Who is connected; answered with `Clients`.
+    ClientList,
+    /// The end of a connection; answered with `Disconnected`.
+    ClientDisconnect {
+        /// Its number.
+        id: u64,
     },
     /// Counts since the pool was opened; answered with `Stats`.
     Stats,
@@ -137,6 +157,12 @@ fn no_checksum() -> String {
 }
 
 /// Left out, so that servers of older versions understand.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_unset(flag: &bool) -> bool {
+    !flag
+}
+
+/// Left out, so that servers of older versions understand.
 fn is_no_checksum(word: &str) -> bool {
     word == "none"
 }
@@ -170,6 +196,15 @@ pub enum Response {
     Drained {
         /// Bytes of pages that its storage may still have older bytes of.
         dirty_bytes: u64,
+    },
+    /// Who is connected, the oldest connection of each address first.
+    Clients(Vec<ClientStatus>),
+    /// A connection was ended.
+    Disconnected {
+        /// The number that it had.
+        id: u64,
+        /// Whether it is still in a request that does not end; it ends with that.
+        stuck: bool,
     },
     /// Counts.
     Stats(PoolStats),
@@ -269,6 +304,13 @@ pub struct VolumeStatus {
 /// A cache in figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CacheStatus {
+    /// What it is doing: `open`, `opening`, `changing` or `closed`; or why it cannot be used:
+    /// `backing missing`, `backing silent`, `backing refused`, and others of so few words.
+    #[serde(default)]
+    pub state: String,
+    /// The reason for that in full, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Its storage.
     pub backing: String,
     /// Bytes of its storage.
@@ -358,6 +400,29 @@ pub struct ExportStatus {
     pub name: String,
     /// Where clients find it.
     pub uris: Vec<String>,
+}
+
+/// A connection of a client.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Its number, by which it can be disconnected.
+    pub id: u64,
+    /// Who is at the other end.
+    pub peer: String,
+    /// The address that it came to.
+    pub address: String,
+    /// The volume that it uses; `None` as long as it has not chosen one.
+    pub export: Option<String>,
+    /// Milliseconds since it connected.
+    pub age_ms: u64,
+    /// Milliseconds since it was last heard of.
+    pub idle_ms: u64,
+    /// Requests, failed ones included.
+    pub requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
 }
 
 /// Counts since a pool was opened.

@@ -1,23 +1,16 @@
 //! The `everbyte` command.
 //!
 //! Owns the command line, logging and exit status: 0 done, 1 failed, 2 bad usage. Everything else
-//! is glue between the crates below: `commands` has a file for each subcommand, `registry` joins
-//! the pool to its servers, `session` finds out whether a command goes to the pool or its server.
+//! is glue between the crates below: `commands` has a file for each subcommand.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod backing;
-mod caches;
 mod commands;
 mod demo;
 mod output;
-mod recording;
-mod registry;
-mod session;
 mod simulation;
 mod size;
-mod status;
 mod traces;
 
 use std::process::ExitCode;
@@ -26,7 +19,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use arguments::UsageError;
-use commands::{completions, man, pool, serve, sim, volume};
+use commands::{client, completions, man, pool, serve, sim, volume};
 
 /// Exit status for a wrong command line, as clap's.
 const BAD_USAGE_STATUS: u8 = 2;
@@ -67,6 +60,8 @@ enum Command {
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
     Serve(serve::Args),
+    #[command(subcommand)]
+    Client(client::ClientCommand),
     Sim(Box<sim::Args>),
     Completions(completions::Args),
     Man(man::Args),
@@ -80,6 +75,7 @@ fn main() -> ExitCode {
         Command::Pool(command) => pool::run(command),
         Command::Volume(command) => volume::run(command),
         Command::Serve(args) => serve::run(args),
+        Command::Client(command) => client::run(command),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),

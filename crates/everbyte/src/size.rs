@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+pub(crate) use everbyte_server::show_size;
+
 /// Suffixes and the powers of 1024 that they stand for.
 const SUFFIXES: [(char, u32); 4] = [('K', 1), ('M', 2), ('G', 3), ('T', 4)];
 /// More decimals than anybody writes; so many keep the sums below in range.
@@ -56,20 +58,6 @@ fn split_unit(text: &str) -> (&str, u32) {
 fn strip_suffix_of_any_case<'t>(text: &'t str, suffix: &str) -> Option<&'t str> {
     let (rest, end) = text.split_at_checked(text.len().checked_sub(suffix.len())?)?;
     end.eq_ignore_ascii_case(suffix).then_some(rest)
-}
-
-/// Writes a size in the largest unit that leaves at least 1, with one decimal where it counts.
-pub(crate) fn show_size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let power = (1..UNITS.len()).rev().find(|&power| bytes >> (10 * power) > 0).unwrap_or(0);
-    let unit = 1_u64 << (10 * power);
-    let (whole, rest) = (bytes / unit, bytes % unit);
-    let tenths = u128::from(rest) * 10 / u128::from(unit);
-    if power == 0 || (tenths == 0 && rest == 0) {
-        format!("{whole} {}", UNITS[power])
-    } else {
-        format!("{whole}.{tenths} {}", UNITS[power])
-    }
 }
 
 /// Reads a duration such as `500ms`, `5s`, `2m` or `1h`. It is positive and has a unit: a bare

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use everbyte_server::recording::RecordOutput;
 use zstd::stream::write::Encoder;
 
 /// How hard zstd tries: its own default.
@@ -49,6 +50,12 @@ impl<W: Write> Output<W> {
             Self::Plain(out) => Ok(out),
             Self::Zstd(encoder) => encoder.finish(),
         }
+    }
+}
+
+impl RecordOutput for Output<File> {
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        Self::finish(*self)?.flush()
     }
 }
 

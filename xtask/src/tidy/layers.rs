@@ -24,7 +24,7 @@ const fn row(
     Row { name, uses, tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -42,6 +42,21 @@ const ROWS: [Row; 17] = [
     },
     row(
         "everbyte",
+        &[
+            "everbyte-server",
+            "everbyte-control",
+            "everbyte-nbd",
+            "everbyte-cache",
+            "everbyte-block",
+            "everbyte-device",
+            "everbyte-policy",
+            "everbyte-pool",
+            "everbyte-media",
+        ],
+        &[],
+    ),
+    row(
+        "everbyte-server",
         &[
             "everbyte-control",
             "everbyte-nbd",

@@ -16,7 +16,7 @@ pub use header::{
 };
 pub use record::{RecordHeader, RecordKind, WordItem};
 pub(crate) use record::{lines_record_bytes, words_record_bytes};
-pub use superblock::{RO_COMPAT_CHECKSUMS, SUPERBLOCK_COPIES, Superblock};
+pub use superblock::{MAGIC, RO_COMPAT_CHECKSUMS, SUPERBLOCK_COPIES, Superblock};
 pub use word::{Entry, EntryFlags, decode_word, encode_word};
 
 use everbyte_media::PoolOffset;

@@ -9,7 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Corrupt;
 
-const MAGIC: [u8; 8] = *b"EVERBYTE";
+/// What every superblock begins with.
+pub const MAGIC: [u8; 8] = *b"EVERBYTE";
 const VERSION: u32 = 1;
 
 /// Features a reader may ignore.

@@ -1,5 +1,8 @@
 //! The subcommands, one file each.
 
+pub(crate) mod client;
+mod client_disconnect;
+mod client_list;
 pub(crate) mod completions;
 pub(crate) mod man;
 pub(crate) mod pool;

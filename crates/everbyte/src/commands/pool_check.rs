@@ -7,13 +7,12 @@ use everbyte_block::kinds;
 use everbyte_control::{CheckStatus, Request, Response, ScrubProblem};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::{FileError, Repaired, repair};
+use everbyte_server::{Need, OpenPool, Options, Session, SessionError, ask, wait_for};
 use serde::Serialize;
 
 use super::pool_scrub::{describe, part};
 use super::unexpected;
 use crate::output;
-use crate::registry::Registry;
-use crate::session::{Need, Session, ask, explained, wait_for};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,11 +130,12 @@ fn repair_and_check(path: &Path, dry_run: bool) -> anyhow::Result<RepairStatus> 
             let check = CheckStatus { problems, ..CheckStatus::default() };
             return Ok(RepairStatus { dry_run, mended: Vec::new(), lost: Vec::new(), check });
         }
-        Err(error) => return Err(explained(error)),
+        Err(error) => return Err(SessionError::from(error).into()),
     };
     let Repaired { mended, inspected } = repaired;
-    let registry = Registry::new(inspected.pool, path, inspected.medium, None, true);
-    let mut session = Session::Local(Box::new(registry));
+    let options = Options { unchanging: true, ..Options::default() };
+    let pool = OpenPool::new(inspected.pool, path, inspected.medium, options);
+    let mut session = Session::Local(Box::new(pool));
     let mut check = match session.ask(Request::Check)? {
         Response::Check(status) => status,
         other => return Err(unexpected(&other)),
@@ -181,11 +181,9 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<CheckStatus> {
     match ask(path, Need::Look, Request::Check) {
         Ok(Response::Check(status)) => Ok(status),
         Ok(other) => Err(unexpected(&other)),
-        Err(error) => match error.downcast_ref::<FileError>() {
-            Some(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
-                Ok(CheckStatus { problems: vec![corrupt.to_string()], ..CheckStatus::default() })
-            }
-            _ => Err(error),
-        },
+        Err(SessionError::File(FileError::Pool {
+            source: PoolError::Corrupt(corrupt), ..
+        })) => Ok(CheckStatus { problems: vec![corrupt.to_string()], ..CheckStatus::default() }),
+        Err(error) => Err(error.into()),
     }
 }

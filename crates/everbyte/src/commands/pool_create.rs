@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use everbyte_pool::VOLUMES_MAX_DEFAULT;
 use everbyte_pool::file::{CreateOptions, create};
+use everbyte_server::SessionError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::output;
-use crate::session::explained;
 use crate::size::{parse_size, show_size};
 
 /// Work shorter than this shows no progress.
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bar.set_length(of);
         bar.set_position(done);
     })
-    .map_err(explained)?;
+    .map_err(SessionError::from)?;
     bar.finish_and_clear();
     let path = args.pool.display().to_string();
     if args.json {

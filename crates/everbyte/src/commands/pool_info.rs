@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{MediumStatus, PoolStats, PoolStatus, Request, Response};
+use everbyte_server::{Need, ask};
 
 use super::unexpected;
 use super::volume_list;
 use crate::output;
-use crate::session::{Need, ask};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\

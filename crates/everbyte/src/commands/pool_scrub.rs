@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use everbyte_control::{Request, Response, ScrubPart, ScrubProblem, VolumeStatus};
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
+use everbyte_server::{Session, SessionError};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
-use crate::session::Session;
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\
@@ -100,18 +100,18 @@ fn scrub(path: &Path) -> anyhow::Result<Scrubbed> {
     let mut scrubbed = Scrubbed::default();
     match Session::look(path) {
         Ok(mut session) => scrub_all(&mut session, &mut scrubbed)?,
-        Err(error) => match error.downcast_ref::<FileError>() {
-            Some(FileError::Pool { source: PoolError::Corrupt(corrupt), .. }) => {
-                scrubbed.problems.push(ScrubProblem {
-                    volume: None,
-                    structure: corrupt.structure.clone(),
-                    offset: None,
-                    pool_offset: corrupt.at.0,
-                    what: corrupt.what.clone(),
-                });
-            }
-            _ => return Err(error),
-        },
+        Err(SessionError::File(FileError::Pool {
+            source: PoolError::Corrupt(corrupt), ..
+        })) => {
+            scrubbed.problems.push(ScrubProblem {
+                volume: None,
+                structure: corrupt.structure.clone(),
+                offset: None,
+                pool_offset: corrupt.at.0,
+                what: corrupt.what.clone(),
+            });
+        }
+        Err(error) => return Err(error.into()),
     }
     scrubbed.clean = scrubbed.problems.is_empty();
     Ok(scrubbed)

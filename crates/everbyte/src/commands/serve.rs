@@ -1,7 +1,7 @@
 //! `everbyte serve`.
 //!
-//! Owns the order of starting (recover, checkpoint timer, control socket, listen, announce) and of
-//! stopping (no new requests, finish those that run, checkpoint, clean mark).
+//! Owns the order of starting (recover, checkpoint timer, listen, control socket, open volumes,
+//! announce) and of stopping (no new requests, finish those that run, checkpoint, clean mark).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,22 +13,29 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_block::kinds;
 use everbyte_control::{ControlServer, Handler};
+use everbyte_device::record::Recorder;
 use everbyte_media::{MediaOptions, Technology};
-use everbyte_nbd::{Address, Server, Settings};
+use everbyte_nbd::{Address, Durability, Server, Settings};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
 use everbyte_pool::{CheckpointTimer, OpenOptions};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use everbyte_server::recording::{self, RecordError};
+use everbyte_server::{OpenPool, Options, SessionError, backing, listen, wait_for};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::backing;
 use crate::output;
-use crate::recording;
-use crate::registry::Registry;
-use crate::session::{explained, wait_for};
 use crate::size::parse_duration;
+use crate::traces::Output;
 
 /// Exit status when a second signal cuts the shutdown short.
 const KILLED_STATUS: i32 = 130;
+
+/// How long the volumes of a pool may take to be ready before the others are announced.
+const READY_TIME_MAX: Duration = Duration::from_secs(4);
+
+/// How long connections may take to finish what they have begun when the server ends. With what is
+/// waited for after that, a server ends within 10 s whatever hangs.
+const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,13 +45,21 @@ Examples:
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --emulate pcm     as slow as phase-change memory
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   and what clients ask
 
-For each export a line 'ready: URI' is printed once the server listens, or one with the server's
-own URI if there is no volume yet; other NBD programs take the URI as it is, for example
+For each export a line 'ready: URI' is printed once clients can have it, or one with the server's
+own URI if there is none; other NBD programs take the URI as it is, for example
   nbdinfo 'nbd+unix:///disk?socket=/tmp/everbyte.sock'
+A cache whose backing device is missing or silent is not ready: 'everbyte volume list' has its state,
+and clients that connect are told why, until it is there.
 
-SIGTERM and SIGINT (Ctrl-C) end the server cleanly: requests are finished, everything is made
-durable and the pool is marked clean. A second one ends it at once, which is as safe as a crash:
+SIGTERM, SIGINT (Ctrl-C) and SIGHUP end the server cleanly: requests are finished, everything is made
+durable and the pool is marked clean. Backing devices that hang are left after a few seconds; if
+something that was answered is lost by that, standard error says so, the exit status is 1 and the
+pool is not marked clean. A second signal ends the server at once, which is as safe as a crash:
 everything that was flushed is there.
+
+The end of the server by kill -9 or a crash undoes what was answered and not flushed, as a power cut
+does to a disk. Clients that connect again by themselves (nbd-client -persist, QEMU's
+reconnect-delay) do not know that: serve them with --write-through.
 
 TCP has neither encryption nor passwords: listen on loopback, or on a network you trust.";
 
@@ -59,13 +74,18 @@ pub(crate) struct Args {
     /// The pool's file or device; followed by /VOLUME, only that volume is served.
     #[arg(value_name = "POOL[/VOLUME]")]
     target: PathBuf,
-    /// Where to listen: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. May be repeated.
-    #[arg(long, required = true, value_name = "ADDRESS")]
+    /// Where to listen: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. May be repeated; without
+    /// it only commands reach the pool, through its control socket.
+    #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<Address>,
     /// Serve without changing anything: a pool that was not shut down cleanly is recovered in a
     /// private copy, and clients cannot write.
     #[arg(long)]
     read_only: bool,
+    /// Make every write durable before it is answered, and announce no volatile cache: for clients
+    /// that connect again by themselves after the server was killed. Small writes take longer.
+    #[arg(long)]
+    write_through: bool,
     /// Add the costs of a memory technology to every line read and written, and flush lines even
     /// where that is not needed.
     #[arg(long, value_enum, value_name = "TECHNOLOGY")]
@@ -83,10 +103,13 @@ pub(crate) struct Args {
     checkpoint_interval: Duration,
     /// Write down what clients ask for, as a trace for 'everbyte sim': lines of
     /// time_ns,op,file,offset,len, where the time counts from the start, op is R, W, F (flush),
-    /// T (trim) or Z (zero), and file is the export. Compressed if the name ends in .zst. A file that
-    /// is there is replaced. If it cannot be written any more, serving goes on without it.
+    /// T (trim) or Z (zero), and file is the export. Compressed if the name ends in .zst. If it cannot
+    /// be written any more, serving goes on without it.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Replace the file of --record if there is one. Pools and backing devices are never replaced.
+    #[arg(long, requires = "record")]
+    force: bool,
     /// How long requests of a cache wait for an NBD server behind it that is lost, such as 30s. Then
     /// they fail, but what clients flushed stays in the pool, and everything goes on when the server
     /// is back.
@@ -139,21 +162,29 @@ impl Args {
             .populate(self.populate)
     }
 
-    fn backing(&self) -> backing::Options {
-        backing::Options { reconnect_timeout: self.reconnect_timeout, direct: self.direct_backing }
+    fn options(&self, only: Option<String>) -> Options {
+        let backing = backing::Options {
+            reconnect_timeout: self.reconnect_timeout,
+            direct: self.direct_backing,
+        };
+        let durability = match self.write_through {
+            true => Durability::WhenAnswered,
+            false => Durability::AtFlush,
+        };
+        Options { only, unchanging: self.read_only, backing, durability }
     }
 
-    fn open(&self, path: &Path, only: Option<String>) -> Result<Registry, FileError> {
-        let media = self.media();
+    fn open(&self, path: &Path, only: Option<String>) -> Result<OpenPool, FileError> {
+        let (media, options) = (self.media(), self.options(only));
         if self.read_only {
             let open = || inspect(path, Sharing::Exclusive, media.clone(), kinds());
             let found = wait_for(open)?;
-            return Ok(Registry::new(found.pool, path, found.medium, only, true));
+            return Ok(OpenPool::new(found.pool, path, found.medium, options));
         }
         let open = || open_locked(path, &media, kinds(), &OpenOptions::default());
         let pool = wait_for(open)?;
         let medium = pool.medium().describe();
-        Ok(Registry::new(pool, path, medium, only, false))
+        Ok(OpenPool::new(pool, path, medium, options))
     }
 }
 
@@ -161,16 +192,26 @@ impl Args {
 struct Stop {
     signals: Signals,
     stopping: Arc<AtomicBool>,
+    /// Whether one has come.
+    wanted: Arc<AtomicBool>,
 }
 
 impl Stop {
+    const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+
     fn new() -> anyhow::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        let (stopping, wanted) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        for signal in Self::SIGNALS {
             let stopping = Arc::clone(&stopping);
             signal_hook::flag::register_conditional_shutdown(signal, KILLED_STATUS, stopping)?;
+            signal_hook::flag::register(signal, Arc::clone(&wanted))?;
         }
-        Ok(Self { signals: Signals::new([SIGINT, SIGTERM])?, stopping })
+        Ok(Self { signals: Signals::new(Self::SIGNALS)?, stopping, wanted })
+    }
+
+    /// Whether a signal has come.
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst)
     }
 
     fn wait(&mut self) {
@@ -188,26 +229,19 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(
-        args: &Args,
-        path: &Path,
-        only: Option<&str>,
-        registry: &Arc<Registry>,
-    ) -> anyhow::Result<Self> {
-        registry.set_backing(args.backing());
-        open_devices(registry, only)?;
+    fn start(args: &Args, path: &Path, pool: &Arc<OpenPool>) -> anyhow::Result<Self> {
         if let Some(record) = &args.record {
-            registry.set_recorder(recording::start(record, path)?);
+            pool.set_recorder(start_recording(pool, record, args.force)?);
         }
         let timer = if args.read_only {
             None
         } else {
-            let timer = registry.pool().start_timer(args.checkpoint_interval);
+            let timer = pool.start_timer(args.checkpoint_interval);
             Some(timer.context("cannot start the checkpoint thread")?)
         };
-        let servers = listen(args, registry)?;
-        registry.set_servers(&servers);
-        let handler: Arc<dyn Handler> = Arc::<Registry>::clone(registry);
+        let servers = listen_all(args, pool)?;
+        pool.set_servers(&servers);
+        let handler: Arc<dyn Handler> = Arc::<OpenPool>::clone(pool);
         let control = ControlServer::start(path, handler)
             .with_context(|| format!("cannot make the control socket of {}", path.display()))?;
         Ok(Self { servers, _control: control, _timer: timer })
@@ -225,25 +259,41 @@ impl Drop for Serving {
     }
 }
 
+fn start_recording(pool: &OpenPool, path: &Path, force: bool) -> anyhow::Result<Recorder> {
+    let file = match pool.record_file(path, force) {
+        Err(error @ RecordError::Exists { .. }) => bail!("{error}; pass --force for that"),
+        made => made?,
+    };
+    let output = Output::over(file, path);
+    let output = output.with_context(|| format!("cannot write to {}", path.display()))?;
+    Ok(recording::start(Box::new(output), path)?)
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, only) = split_target(&args.target)?;
     let mut stop = Stop::new().context("cannot catch signals")?;
     let started = Instant::now();
-    let registry = Arc::new(args.open(&path, only.clone()).map_err(explained)?);
-    report_recovery(&registry, started.elapsed());
-    let served = Serving::start(args, &path, only.as_deref(), &registry).map(|serving| {
-        announce(&registry, &serving.servers);
-        stop.wait();
-    });
-    if let Some(requests) = registry.end_recording() {
+    let pool = Arc::new(args.open(&path, only).map_err(SessionError::from)?);
+    report_recovery(&pool, started.elapsed());
+    let served = serve(args, &path, &pool, &mut stop);
+    if let Some(requests) = pool.end_recording() {
         tracing::info!(requests, "the record is complete");
     }
     // Whether it was served or not: it is in order now, and is to be found so.
-    let closed = registry.close();
+    let closed = pool.close();
     served?;
     closed.context("the pool could not be closed cleanly; it will be recovered")?;
     tracing::info!("the pool is closed");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until a signal comes.
+fn serve(args: &Args, path: &Path, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
+    let serving = Serving::start(args, path, pool)?;
+    let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
+    announce(&ready, &serving.servers);
+    stop.wait();
+    Ok(())
 }
 
 /// The pool, and the volume if the last part of `target` is none of the pool's path.
@@ -263,12 +313,12 @@ fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
     Err(FileError::NotFound { path: target.to_owned() }.into())
 }
 
-fn report_recovery(registry: &Registry, took: Duration) {
-    let summary = registry.pool().recovery();
+fn report_recovery(pool: &OpenPool, took: Duration) {
+    let summary = pool.recovery();
     for remark in &summary.remarks {
         tracing::warn!("{remark}");
     }
-    let info = registry.pool().info();
+    let info = pool.info();
     if let Some(reason) = &info.read_only {
         tracing::warn!("the pool is read-only: {reason}");
     }
@@ -280,22 +330,12 @@ fn report_recovery(registry: &Registry, took: Duration) {
     }
 }
 
-/// Opens every volume that is exported now, so that what is wrong is known from the start.
-fn open_devices(registry: &Registry, only: Option<&str>) -> anyhow::Result<()> {
-    if let Some(name) = only {
-        registry.export(name)?;
-    }
-    for name in registry.exported() {
-        if let Err(error) = registry.export(&name) {
-            tracing::error!(volume = name, %error, "the volume cannot be served");
-        }
-    }
-    Ok(())
-}
-
-fn listen(args: &Args, registry: &Arc<Registry>) -> anyhow::Result<Vec<Arc<Server>>> {
-    let settings =
-        Settings { connections_max: usize::from(args.max_connections), ..Settings::default() };
+fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Server>>> {
+    let settings = Settings {
+        connections_max: usize::from(args.max_connections),
+        shutdown_time_max: SHUTDOWN_TIME_MAX,
+        ..Settings::default()
+    };
     let mut servers = Vec::new();
     for address in &args.nbd {
         if let Address::Tcp(tcp) = address
@@ -305,19 +345,25 @@ fn listen(args: &Args, registry: &Arc<Registry>) -> anyhow::Result<Vec<Arc<Serve
                 "{address}: whoever reaches this address can read and write the volumes"
             );
         }
-        let server = Server::bind_with(address, Arc::<Registry>::clone(registry), settings)?;
-        servers.push(Arc::new(server));
+        servers.push(listen(pool, address, settings)?);
     }
     Ok(servers)
 }
 
-fn announce(registry: &Registry, servers: &[Arc<Server>]) {
-    let exports = registry.exported();
-    let names = if exports.is_empty() { vec![String::new()] } else { exports };
-    let uris = servers.iter().flat_map(|s| names.iter().map(move |name| s.address().uri(name)));
-    for uri in uris {
-        if let Err(error) = output::try_line(&format!("ready: {uri}")) {
-            tracing::warn!(%error, "cannot announce {uri} on standard output");
+/// Says which exports are ready, or if there is none, that the server is.
+fn announce(ready: &[String], servers: &[Arc<Server>]) {
+    let itself = [String::new()];
+    let names = if ready.is_empty() { &itself } else { ready };
+    let mut lines: Vec<String> = Vec::new();
+    for server in servers {
+        lines.extend(names.iter().map(|name| format!("ready: {}", server.address().uri(name))));
+    }
+    if servers.is_empty() {
+        lines.push("ready".to_owned());
+    }
+    for line in lines {
+        if let Err(error) = output::try_line(&line) {
+            tracing::warn!(%error, "cannot say on standard output: {line}");
         }
     }
 }

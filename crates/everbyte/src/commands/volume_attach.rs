@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
+use everbyte_server::backing;
+use everbyte_server::{Need, ask};
 
 use super::unexpected;
 use crate::arguments::parse_backing;
-use crate::backing;
 use crate::output;
-use crate::session::{Need, ask};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +29,7 @@ To make a new cache, see 'everbyte volume create --kind cache'.";
 /// Tell a cache where its storage is now.
 ///
 /// For a storage that has moved: a file to another path, a disk to another name, an export to
-/// another server. Clients must have disconnected; a server goes on serving its other volumes meanwhile.
+/// another server. Clients must have disconnected, unless forced; a server goes on serving its other volumes meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
     backing: String,
+    /// Disconnect clients that have it open. What they were answered is kept.
+    #[arg(long)]
+    force: bool,
     /// Print the volume as JSON.
     #[arg(long)]
     json: bool,
@@ -48,7 +51,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let backing = backing::resolve(&args.backing)?;
-    let request = Request::CacheAttach { name: args.name.clone(), backing };
+    let request = Request::CacheAttach { name: args.name.clone(), backing, force: args.force };
     match ask(&args.pool, Need::Change, request)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => {

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use everbyte_control::{NewCache, NewVolume, Request, Response};
 use everbyte_pool::LANES_DEFAULT;
+use everbyte_server::backing::{self, BackingError};
+use everbyte_server::{Need, ask};
 
 use super::unexpected;
 use crate::arguments::{UsageError, parse_backing};
-use crate::backing;
 use crate::output;
-use crate::session::{Need, ask};
 use crate::size::{parse_size, show_size};
 
 /// What a cache's memory is counted in.
@@ -139,12 +140,22 @@ impl Args {
     }
 }
 
+/// The backing device that `text` names, which must be there.
+fn resolve(text: &str) -> anyhow::Result<String> {
+    match backing::resolve(text) {
+        Err(error @ BackingError::NotFound { .. }) => {
+            bail!("{error}: make the file first, such as by 'truncate -s 10G {text}'")
+        }
+        resolved => Ok(resolved?),
+    }
+}
+
 impl CacheArgs {
     fn wanted(&self) -> anyhow::Result<Option<Box<NewCache>>> {
         let (Some(text), Some(scm_bytes)) = (&self.backing, self.scm) else { return Ok(None) };
         let third = (scm_bytes / 3 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
         Ok(Some(Box::new(NewCache {
-            backing: backing::resolve(text)?,
+            backing: resolve(text)?,
             dram_bytes: self.dram.unwrap_or(third),
             scm_bytes,
             mode: self.mode.clone(),

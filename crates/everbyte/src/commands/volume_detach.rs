@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response};
+use everbyte_server::Session;
 use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
-use crate::session::Session;
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\
@@ -24,7 +24,7 @@ by 'everbyte volume attach' first. To have the cache back, make it anew with 'ev
 
 /// Write everything that a cache holds to its storage, and delete the cache.
 ///
-/// Afterwards the storage can be used without it. Clients must have disconnected; a server goes on
+/// Afterwards the storage can be used without it. Clients must have disconnected, unless forced; a server goes on
 /// serving its other volumes meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -33,6 +33,10 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the cache.
     name: String,
+    /// Disconnect clients that have it open. What they were answered is kept, what they did not
+    /// flush too.
+    #[arg(long)]
+    force: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -47,7 +51,7 @@ struct Detached {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut session = Session::change(&args.pool)?;
-    let detached = detach(&mut session, &args.name);
+    let detached = detach(&mut session, &args.name, args.force);
     let detached = session.finish(detached)?;
     if args.json {
         output::json(&detached)?;
@@ -61,19 +65,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn detach(session: &mut Session, name: &str) -> anyhow::Result<Detached> {
+fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Detached> {
     let written_bytes = dirty_bytes(session, name)?;
     let bar = output::progress("writing back {bar:40} {bytes}/{total_bytes} {eta}", written_bytes);
     let mut left = written_bytes;
     while left > 0 {
-        match session.ask(Request::CacheDrain { name: name.to_owned() })? {
+        match session.ask(Request::CacheDrain { name: name.to_owned(), force })? {
             Response::Drained { dirty_bytes } => left = dirty_bytes,
             other => return Err(unexpected(&other)),
         }
         bar.set_position(written_bytes.saturating_sub(left));
     }
     bar.finish_and_clear();
-    match session.ask(Request::VolumeDetach { name: name.to_owned() })? {
+    match session.ask(Request::VolumeDetach { name: name.to_owned(), force })? {
         Response::Deleted { name } => Ok(Detached { detached: name, written_bytes }),
         other => Err(unexpected(&other)),
     }

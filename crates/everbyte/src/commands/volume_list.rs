@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response, VolumeStatus};
+use everbyte_server::{Need, ask};
 use serde::Serialize;
 
 use super::unexpected;
 use crate::output;
-use crate::session::{Need, ask};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\
@@ -67,11 +67,24 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
             volume.checksum.clone(),
             volume.epoch.to_string(),
             volume.clients.map_or("-".into(), |clients| clients.to_string()),
-            volume.read_only.as_ref().map_or("ok".into(), |why| format!("read-only: {why}")),
+            state(volume),
         ]);
     }
     output::table(&rows, &[2, 3, 4, 8, 9]);
     show_caches(volumes);
+}
+
+/// What keeps a volume from being used as usual, if anything does.
+fn state(volume: &VolumeStatus) -> String {
+    if let Some(why) = &volume.read_only {
+        return format!("read-only: {why}");
+    }
+    match &volume.cache {
+        Some(cache) if !["", "open", "closed"].contains(&cache.state.as_str()) => {
+            cache.state.clone()
+        }
+        _ => "ok".to_owned(),
+    }
 }
 
 /// Prints what there is to say of caches, if there are any.

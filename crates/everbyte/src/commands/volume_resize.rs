@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use everbyte_control::{Request, Response, VolumeStatus};
+use everbyte_server::Session;
 
 use super::unexpected;
 use crate::output;
-use crate::session::Session;
 use crate::size::{parse_size, show_size};
 
 const EXAMPLES: &str = "\
@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// Make a cache as large as its storage, which has grown.
     #[arg(long, help_heading = "Caches")]
     follow_backing: bool,
+    /// Disconnect clients that have a cache open. What they were answered is kept.
+    #[arg(long, help_heading = "Caches")]
+    force: bool,
     /// Print the volume as JSON.
     #[arg(long)]
     json: bool,
@@ -72,10 +75,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             dram_bytes: args.dram,
             scm_bytes: args.scm,
             follow_backing: args.follow_backing,
+            force: args.force,
         },
     };
     let mut session = Session::change(&args.pool)?;
-    let answer = check_shrinking(args, &mut session).and_then(|()| session.ask(request));
+    let answer = check_shrinking(args, &mut session).and_then(|()| Ok(session.ask(request)?));
     match session.finish(answer)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => output::line(describe(&volume)),

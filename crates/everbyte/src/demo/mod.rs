@@ -19,12 +19,12 @@ use anyhow::{Context, bail};
 use everbyte_control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
 use everbyte_pool::file::{CreateOptions, create};
 use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
+use everbyte_server::{Need, ask};
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::commands::{pool_check, unexpected};
 use crate::output;
-use crate::session::{Need, ask};
 use files::{Maker, Samples, Verdict};
 use ledger::{Counts, Found};
 use measure::Throughput;

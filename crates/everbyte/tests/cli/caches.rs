@@ -34,8 +34,8 @@ fn a_cache_keeps_what_was_flushed_and_gives_it_to_its_storage_in_the_end() {
     assert_eq!(cache["counts"]["misses"], 3);
     assert_eq!(cache["reasons"]["fill_dram/write_miss"], 3);
     assert_eq!(listed["volumes"][0]["clients"], 1);
-    place.run("volume detach POOL c").failed(1, &["1 clients"]);
-    place.run("volume resize POOL c --size 9M").failed(1, &["as large as its storage"]);
+    place.run("volume detach POOL c").failed(1, &["1 client has"]);
+    place.run("volume resize POOL c --size 9M").failed(1, &["as large as its backing device"]);
     server.kill();
     assert!(fs::read(&disk).unwrap().iter().all(|&byte| byte == 0));
 
@@ -73,7 +73,7 @@ fn what_cannot_be_is_explained() {
     let (place, _) = place();
     let create = "volume create POOL c --kind cache --scm 1M --backing";
     place.run(&format!("{create} FOLDER/none")).failed(1, &["none", "truncate"]);
-    place.run(&format!("{create} FOLDER")).failed(1, &["cannot use the storage"]);
+    place.run(&format!("{create} FOLDER")).failed(1, &["cannot use the backing device"]);
     place.run(&format!("{create} nbd+unix:///x?socket=FOLDER/none")).failed(1, &["none"]);
     place.run("volume create POOL c --kind cache --scm 1M").failed(2, &["--backing"]);
     place
@@ -104,7 +104,7 @@ fn write(place: &Place, at: u64, data: &[u8]) {
 fn once_alone(place: &Place, command: &str) -> crate::Outcome {
     for _ in 0..1000 {
         let ran = place.run(command);
-        if !ran.err.contains("clients have volume") {
+        if !ran.err.contains("volume c open") {
             return ran;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -121,7 +121,7 @@ fn a_cache_becomes_smaller_and_larger_and_follows_its_storage() {
     write(&place, 1 << 20, &bytes);
     let mut client = place.client("c");
     client.read(0, 1).unwrap();
-    place.run("volume resize POOL c --scm 64K").failed(1, &["1 clients", "disconnect"]);
+    place.run("volume resize POOL c --scm 64K").failed(1, &["1 client has", "disconnect"]);
     client.disconnect().unwrap();
     let resize = "volume resize POOL c --scm 64K --dram 32K --json";
     let resized = once_alone(&place, resize).json();

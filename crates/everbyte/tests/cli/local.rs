@@ -73,7 +73,6 @@ fn bad_usage_is_status_2() {
     place.run("pool create POOL --size -5").failed(2, &["-5"]);
     place.run("pool create POOL --size 1M --volumes-max 0").failed(2, &["volumes-max"]);
     place.run("pool frobnicate POOL").failed(2, &["frobnicate"]);
-    place.run("serve POOL").failed(2, &["--nbd"]);
     place.run("serve POOL --nbd http://x").failed(2, &["unix:PATH, tcp:HOST:PORT"]);
     place.run("serve POOL --nbd tcp:1 --emulate flash").failed(2, &["stt-mram", "reram"]);
     place.run("serve POOL --nbd tcp:1 --checkpoint-interval 0s").failed(2, &["out of range"]);

@@ -8,6 +8,7 @@
 mod caches;
 mod create;
 mod demo;
+mod faults;
 mod local;
 mod media;
 mod repair;
@@ -148,9 +149,13 @@ impl Running {
     }
 
     fn signal(&mut self, signal: Signal) -> ExitStatus {
+        self.send(signal);
+        self.child.wait().unwrap()
+    }
+
+    fn send(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
-        self.child.wait().unwrap()
     }
 
     /// Ends it politely, and expects that it succeeds.

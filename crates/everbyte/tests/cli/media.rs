@@ -54,7 +54,7 @@ fn a_bad_page_is_one_error_for_a_client() {
     }
     assert_eq!(lost.len(), 1, "{lost:?}");
     let (block, error) = &lost[0];
-    assert!(error.contains("EIO") || error.contains("memory error"), "{error}");
+    assert!(error.contains("error 5") && error.contains("media error"), "{error}");
     // One request over everything fails as a whole, and the connection goes on.
     let from = block.saturating_sub(200) * 4096;
     assert!(client.read(from, 1 << 20).is_err());

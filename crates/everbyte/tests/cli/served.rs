@@ -62,7 +62,7 @@ fn a_volume_in_use_is_deleted_by_force_only() {
     let place = Place::with_disk();
     let server = place.serve("POOL", "");
     let mut client = place.client("disk");
-    place.run("volume delete POOL disk").failed(1, &["1 clients", "--force"]);
+    place.run("volume delete POOL disk").failed(1, &["1 client has", "--force"]);
     client.write(0, &[1; 4096], Fua::Yes).unwrap();
     place.run("volume delete POOL disk --force").good();
     assert!(client.write(0, &[2; 4096], Fua::No).is_err());
@@ -207,7 +207,7 @@ fn a_record_that_cannot_be_written_stops_no_server() {
     let before = place.bytes();
     place.run("serve POOL --nbd unix:FOLDER/nbd.sock --record POOL").failed(1, &["is the pool"]);
     assert_eq!(place.bytes().len(), before.len());
-    let server = place.serve("POOL", "--record /dev/full");
+    let server = place.serve("POOL", "--record /dev/full --force");
     let mut client = place.client("disk");
     for number in 0..20_000 {
         client.write(number % 8 * 4096, &[1; 64], Fua::No).unwrap();

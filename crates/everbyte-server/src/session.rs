@@ -6,16 +6,16 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use everbyte_block::kinds;
 use everbyte_control::{
-    ControlClient, ControlError, Handler, Request, Response, ServingStatus, socket_path,
+    ControlClient, ControlError, Handler, Refused, Request, Response, ServingStatus, socket_path,
 };
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, InUse, Sharing, inspect, open_locked};
 
-use crate::registry::Registry;
+use crate::open_pool::{OpenPool, Options};
+use crate::shutdown::CloseError;
 
 /// How long to wait for a pool that another command, or a server that is starting, has.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -25,19 +25,40 @@ const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What a command does to a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Need {
+pub enum Need {
     /// It looks.
     Look,
     /// It changes something.
     Change,
 }
 
+/// Why a request of a command came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The pool cannot be opened.
+    #[error(transparent)]
+    File(FileError),
+    /// Somebody else has the pool, and cannot be asked.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// Its server cannot be asked, or refused.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The pool cannot do it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The pool could not be closed cleanly afterwards.
+    #[error("the pool could not be closed cleanly: {0}")]
+    Close(#[from] CloseError),
+}
+
 /// A pool within reach.
-pub(crate) enum Session {
+pub enum Session {
     /// By its server.
     Served(ControlClient),
     /// Opened by this process.
-    Local(Box<Registry>),
+    Local(Box<OpenPool>),
 }
 
 impl Session {
@@ -45,7 +66,7 @@ impl Session {
     ///
     /// # Errors
     /// The pool cannot be opened or reached.
-    pub(crate) fn look(path: &Path) -> anyhow::Result<Self> {
+    pub fn look(path: &Path) -> Result<Self, SessionError> {
         open(path, Need::Look)
     }
 
@@ -53,7 +74,7 @@ impl Session {
     ///
     /// # Errors
     /// The pool cannot be opened or reached.
-    pub(crate) fn change(path: &Path) -> anyhow::Result<Self> {
+    pub fn change(path: &Path) -> Result<Self, SessionError> {
         open(path, Need::Change)
     }
 
@@ -61,25 +82,23 @@ impl Session {
     ///
     /// # Errors
     /// That of `done`, or the pool could not be closed cleanly.
-    pub(crate) fn finish<T>(self, done: anyhow::Result<T>) -> anyhow::Result<T> {
+    pub fn finish<T, E: From<SessionError>>(self, done: Result<T, E>) -> Result<T, E> {
         let closed = match self {
             Self::Served(_) => Ok(()),
-            Self::Local(registry) => {
-                registry.close().context("the pool could not be closed cleanly")
-            }
+            Self::Local(pool) => pool.close().map_err(SessionError::Close),
         };
         let done = done?;
-        closed.map(|()| done)
+        Ok(closed.map(|()| done)?)
     }
 
     /// Carries out one request.
     ///
     /// # Errors
     /// The request is refused, or the server gone.
-    pub(crate) fn ask(&mut self, request: Request) -> anyhow::Result<Response> {
+    pub fn ask(&mut self, request: Request) -> Result<Response, SessionError> {
         match self {
             Self::Served(client) => Ok(client.call(request)?),
-            Self::Local(registry) => Ok(registry.handle(request)?),
+            Self::Local(pool) => Ok(pool.handle(request)?),
         }
     }
 }
@@ -88,17 +107,17 @@ impl Session {
 ///
 /// # Errors
 /// The pool cannot be opened or reached, or the request is refused.
-pub(crate) fn ask(path: &Path, need: Need, request: Request) -> anyhow::Result<Response> {
+pub fn ask(path: &Path, need: Need, request: Request) -> Result<Response, SessionError> {
     let mut session = open(path, need)?;
     let answer = session.ask(request);
     session.finish(answer)
 }
 
-fn open(path: &Path, need: Need) -> anyhow::Result<Session> {
+fn open(path: &Path, need: Need) -> Result<Session, SessionError> {
     let deadline = Instant::now() + BUSY_TIME_MAX;
     loop {
         let busy = match open_local(path, need) {
-            Ok(registry) => return Ok(Session::Local(Box::new(registry))),
+            Ok(pool) => return Ok(Session::Local(Box::new(pool))),
             Err(FileError::InUse(holder)) => holder,
             Err(error) => return Err(error.into()),
         };
@@ -113,17 +132,18 @@ fn open(path: &Path, need: Need) -> anyhow::Result<Session> {
     }
 }
 
-fn open_local(path: &Path, need: Need) -> Result<Registry, FileError> {
+fn open_local(path: &Path, need: Need) -> Result<OpenPool, FileError> {
     let media = MediaOptions::new();
     match need {
         Need::Look => {
             let found = inspect(path, Sharing::Shared, media, kinds())?;
-            Ok(Registry::new(found.pool, path, found.medium, None, true))
+            let options = Options { unchanging: true, ..Options::default() };
+            Ok(OpenPool::new(found.pool, path, found.medium, options))
         }
         Need::Change => {
             let pool = open_locked(path, &media, kinds(), &OpenOptions::default())?;
             let medium = pool.medium().describe();
-            Ok(Registry::new(pool, path, medium, None, false))
+            Ok(OpenPool::new(pool, path, medium, Options::default()))
         }
     }
 }
@@ -133,7 +153,7 @@ fn open_local(path: &Path, need: Need) -> Result<Registry, FileError> {
 ///
 /// # Errors
 /// `open`'s last.
-pub(crate) fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
+pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     let deadline = Instant::now() + BUSY_TIME_MAX;
     loop {
         match open() {
@@ -159,7 +179,7 @@ fn serving(path: &Path) -> Option<ServingStatus> {
 
 /// A pool that somebody else has, and what is known of them.
 #[derive(Debug)]
-struct Busy {
+pub struct Busy {
     holder: InUse,
     serving: Option<ServingStatus>,
 }
@@ -195,10 +215,12 @@ impl std::fmt::Display for Busy {
     }
 }
 
-/// `error` for the user: of a pool that somebody has, it says who and how to reach them.
-pub(crate) fn explained(error: FileError) -> anyhow::Error {
-    match error {
-        FileError::InUse(holder) => Busy::found(holder).into(),
-        other => other.into(),
+impl From<FileError> for SessionError {
+    /// Of a pool that somebody has, it says who, and how to reach them.
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::InUse(holder) => Self::Busy(Busy::found(holder)),
+            other => Self::File(other),
+        }
     }
 }

@@ -1,0 +1,91 @@
+//! Making caches.
+
+use std::sync::Arc;
+
+use everbyte_block::BlockOptions;
+use everbyte_cache::{Cache, Mode, Settings, volume_bytes};
+use everbyte_control::{NewCache, NewVolume, Refused};
+use everbyte_policy::sim;
+use everbyte_pool::format::VolumeKind;
+
+use super::{CHANGE_SILENCE, CacheHandle, refused};
+use crate::backing::{self, Backing};
+use crate::context::{Context, Unshared};
+use crate::handle::Device;
+use crate::size::show_size;
+use crate::watch::{Outcome, Watch, Work};
+
+impl CacheHandle {
+    /// Makes a cache. Its backing device is opened to see that it is there and how large, and
+    /// closed again.
+    pub(crate) fn create(
+        context: &Context,
+        new: &NewVolume,
+        options: &BlockOptions,
+        unshared: Unshared<'_>,
+    ) -> Result<Device, Refused> {
+        let wanted = new.cache.as_deref();
+        let wanted = wanted.ok_or_else(|| Refused("a cache needs a backing device".to_owned()))?;
+        unshared(None)?;
+        let backing = open_backing(&wanted.backing, context.backing)?;
+        unshared(Some(&backing.identity))?;
+        let settings = settings(wanted, &backing)?;
+        check_room(settings.memory_bytes_max(), context.pool.info().free_bytes)?;
+        let size_bytes = volume_bytes(settings.storage_bytes);
+        let (pool, name) = (&context.pool, &new.name);
+        let device = Device::create_as(pool, name, VolumeKind::CACHE, size_bytes, options);
+        let device = device.map_err(refused)?;
+        if let Err(error) = Cache::format(&device, &settings) {
+            if let Err(error) = pool.delete_volume(name) {
+                tracing::warn!(volume = name, %error, "a volume is left over that is no cache");
+            }
+            return Err(refused(error));
+        }
+        Ok(device)
+    }
+}
+
+fn open_backing(text: &str, options: backing::Options) -> Result<Backing, Refused> {
+    let (watch, opened) = (Arc::<Watch>::default(), text.to_owned());
+    let watched = Arc::clone(&watch);
+    let work = Work::begin("cache-create", &watch, move || {
+        let _request = watched.begin();
+        backing::open(&opened, &options)
+    });
+    match work.wait(options.reconnect_timeout + CHANGE_SILENCE) {
+        Outcome::Done(backing) => backing.map_err(refused),
+        Outcome::Silent(silence) => Err(Refused(format!(
+            "the backing device {text} has not answered for {} s: nothing was made",
+            silence.as_secs()
+        ))),
+        Outcome::Failed(what) => Err(Refused(what)),
+    }
+}
+
+fn settings(wanted: &NewCache, backing: &Backing) -> Result<Settings, Refused> {
+    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == wanted.mode);
+    let settings = Settings {
+        storage: backing.identity.clone(),
+        storage_bytes: backing.device.geometry().size_bytes,
+        dram_bytes: wanted.dram_bytes,
+        scm_bytes: wanted.scm_bytes,
+        mode: mode.ok_or_else(|| Refused(format!("{:?} is no mode of a cache", wanted.mode)))?,
+        policy: wanted.policy.parse::<sim::Kind>().map_err(refused)?,
+        small_write_bytes: wanted.small_write_bytes,
+    };
+    settings.check().map_err(refused)?;
+    Ok(settings)
+}
+
+/// Whether a cache that may take `needed` bytes has room in `free` bytes.
+pub(super) fn check_room(needed: u64, free: u64) -> Result<(), Refused> {
+    if needed <= free {
+        return Ok(());
+    }
+    Err(Refused(format!(
+        "the cache may take {} of the pool: its memory, as much again as its DRAM, and a sixteenth \
+         for pages on their way out; {} are free: make it smaller or grow the pool",
+        show_size(needed),
+        show_size(free)
+    )))
+}

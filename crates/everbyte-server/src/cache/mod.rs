@@ -1,0 +1,435 @@
+//! Caches: opening them before their backing devices, changing them, closing them.
+//!
+//! Invariants: a cache is open at most once; its backing device is open, and locked if it is a file,
+//! as long as the cache is; what is only looked at needs no backing device. Whatever waits for a
+//! backing device does so on a thread of its own, and no lock is held meanwhile. A cache that is
+//! taken apart to be changed holds nothing any more that is not in the pool.
+
+mod create;
+mod status;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use everbyte_cache::{
+    Cache, CacheError, Change, Identity, Inspection, Writer, inspect, volume_bytes,
+};
+use everbyte_control::{CacheStatus, Refused};
+use everbyte_device::BlockDevice;
+use parking_lot::{Condvar, Mutex};
+
+use crate::backing::{self, Backing};
+use crate::context::{Context, Unshared};
+use crate::gate::Alone;
+use crate::handle::{Closing, Device, Handle, Resize, Unavailable};
+use crate::size::show_size;
+use crate::watch::{Outcome, Watch, Watched, Work};
+
+/// How long one part of a drain goes on.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How long a client waits for a cache to be opened, so that it is told why not before it gives up.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(4);
+/// How long a backing device may be silent while the server ends.
+const CLOSE_SILENCE_MAX: Duration = Duration::from_secs(4);
+/// How long a backing device may be silent while it is closed, once nothing can be lost any more.
+const END_SILENCE_MAX: Duration = Duration::from_secs(1);
+/// How long a backing device may be silent beyond the time for which a lost server is looked for,
+/// while somebody waits for a change of its cache.
+const CHANGE_SILENCE: Duration = Duration::from_secs(10);
+
+/// A cache's handle, whether the cache is open or not.
+pub(crate) struct CacheHandle(Arc<Shared>);
+
+/// What threads at work on a cache share.
+struct Shared {
+    volume: Arc<Device>,
+    options: backing::Options,
+    unchanging: bool,
+    /// The requests that the backing device has not answered.
+    watch: Arc<Watch>,
+    state: Mutex<State>,
+    /// Told when the state has changed.
+    changed: Condvar,
+}
+
+enum State {
+    /// With the reason why it could not be opened the last time, if so.
+    Closed(Option<Unavailable>),
+    Opening,
+    /// Taken apart, to be put together in another way.
+    Changing,
+    Open(OpenCache),
+}
+
+/// A cache in use.
+struct OpenCache {
+    cache: Arc<Cache>,
+    _writer: Writer,
+}
+
+fn refused(error: impl std::fmt::Display) -> Refused {
+    Refused(error.to_string())
+}
+
+impl CacheHandle {
+    pub(crate) fn boxed(context: &Context, device: &Arc<Device>) -> Box<dyn Handle> {
+        Box::new(Self(Arc::new(Shared {
+            volume: Arc::clone(device),
+            options: context.backing,
+            unchanging: context.unchanging,
+            watch: Arc::default(),
+            state: Mutex::new(State::Closed(None)),
+            changed: Condvar::new(),
+        })))
+    }
+
+    /// Runs `work` on another thread, and waits for it as long as the backing device answers. If
+    /// that is silent, the work goes on by itself.
+    fn watched<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Shared>) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let shared = Arc::clone(&self.0);
+        let work = Work::begin("cache-change", &self.0.watch, move || work(&shared));
+        self.0.outcome(work.wait(self.0.options.reconnect_timeout + CHANGE_SILENCE))
+    }
+
+    /// Opens the backing device that is called `text`.
+    fn open_backing(&self, text: String) -> Result<Backing, Refused> {
+        self.watched(move |shared| {
+            let _request = shared.watch.begin();
+            backing::open(&text, &shared.options).map_err(refused)
+        })
+    }
+}
+
+impl Handle for CacheHandle {
+    fn prepare(&self) {
+        self.0.begin_to_open();
+    }
+
+    fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        self.0.begin_to_open();
+        Ok(self.0.await_open(Instant::now() + OPEN_TIME_MAX)?)
+    }
+
+    fn is_settled(&self) -> bool {
+        !matches!(*self.0.state.lock(), State::Opening)
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(*self.0.state.lock(), State::Open(_))
+    }
+
+    fn has_backing(&self) -> bool {
+        true
+    }
+
+    fn backing(&self) -> Option<Identity> {
+        if let State::Open(open) = &*self.0.state.lock() {
+            return Some(open.cache.settings().storage.clone());
+        }
+        Some(inspect(&*self.0.volume).ok()?.settings.storage)
+    }
+
+    fn cache_status(&self) -> Option<CacheStatus> {
+        self.0.status()
+    }
+
+    /// A size for its users it refuses, whoever uses it.
+    fn resizes_beside_clients(&self, resize: &Resize) -> bool {
+        matches!(resize, Resize::Size(_))
+    }
+
+    fn resize(&self, resize: &Resize, alone: Option<Alone>) -> Result<(), Refused> {
+        let Resize::Memory(change) = *resize else {
+            return Err(Refused(format!(
+                "volume {} is a cache, which is as large as its backing device: make that larger \
+                 and pass --follow-backing instead of --size; --scm and --dram change its memory",
+                self.0.name()
+            )));
+        };
+        self.watched(move |shared| {
+            let _alone = alone;
+            let _apart = shared.take_apart()?;
+            shared.resize(&change)
+        })
+    }
+
+    fn attach(&self, backing: &str, alone: Alone, unshared: Unshared<'_>) -> Result<(), Refused> {
+        unshared(None)?;
+        let (apart, alone) = self.watched(move |shared| Ok((shared.take_apart()?, alone)))?;
+        let backing = self.open_backing(backing.to_owned())?;
+        unshared(Some(&backing.identity))?;
+        self.watched(move |shared| {
+            let (_alone, _apart) = (alone, apart);
+            let device = Watched { device: backing.device, watch: Arc::clone(&shared.watch) };
+            let volume = Arc::clone(&shared.volume);
+            Cache::move_storage(volume, &device, &backing.identity).map(drop).map_err(refused)
+        })
+    }
+
+    fn write_back(&self, alone: Alone) -> Result<u64, Refused> {
+        self.0.begin_to_open();
+        self.watched(move |shared| {
+            let _alone = alone;
+            shared.write_back_part()
+        })
+    }
+
+    fn detach(&self, alone: Alone) -> Result<Alone, Refused> {
+        self.0.begin_to_open();
+        self.watched(move |shared| {
+            let cache = shared.await_open(Instant::now() + shared.options.reconnect_timeout);
+            cache.map_err(refused)?.drain().map_err(refused)?;
+            Ok(alone)
+        })
+    }
+
+    fn check_deletable(&self) -> Result<(), Refused> {
+        match self.0.status() {
+            Some(status) if status.dirty_bytes > 0 => Err(Refused(format!(
+                "volume {} is a cache with {} that its backing device does not have: 'everbyte \
+                 volume detach' writes them there and then deletes it, --force throws them away",
+                self.0.name(),
+                show_size(status.dirty_bytes)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn abandon(&self) {
+        let left = std::mem::replace(&mut *self.0.state.lock(), State::Closed(None));
+        // Its writer may be in a request that is never answered, and nobody needs to wait for it.
+        drop(Work::begin("cache-end", &self.0.watch, move || drop(left)));
+    }
+
+    fn close(&self) -> Option<Box<dyn Closing>> {
+        let left = std::mem::replace(&mut *self.0.state.lock(), State::Closed(None));
+        // Whatever else it is doing, it holds nothing that is not in the pool.
+        let State::Open(open) = left else { return None };
+        let (flushed, shared) = (Arc::clone(&open.cache), Arc::clone(&self.0));
+        let work = move || flushed.sync().map_err(|error| error.to_string());
+        let work = Work::begin("cache-flush", &self.0.watch, work);
+        Some(Box::new(ClosingCache { work, open, shared }))
+    }
+}
+
+/// A cache whose DRAM goes to the pool for the last time.
+struct ClosingCache {
+    work: Work<Result<(), String>>,
+    open: OpenCache,
+    shared: Arc<Shared>,
+}
+
+impl Closing for ClosingCache {
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        let Self { work, open, shared } = *self;
+        let flushed = work.wait(CLOSE_SILENCE_MAX);
+        let ended = Work::begin("cache-end", &shared.watch, move || drop(open));
+        match flushed {
+            Outcome::Done(flushed) => flushed?,
+            Outcome::Silent(silence) => return Err(shared.silent(silence)),
+            Outcome::Failed(what) => return Err(what),
+        }
+        if let Outcome::Silent(silence) = ended.wait(END_SILENCE_MAX) {
+            tracing::warn!(
+                volume = shared.name(),
+                "{}; the server ends without its answer",
+                shared.silent(silence)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A cache that is taken apart, until it may be opened again.
+struct Apart(Arc<Shared>);
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.0.settle(State::Closed(None));
+    }
+}
+
+impl Shared {
+    fn name(&self) -> &str {
+        self.volume.volume().name()
+    }
+
+    fn silent(&self, silence: Duration) -> String {
+        format!(
+            "the backing device of cache {} has not answered for {} s",
+            self.name(),
+            silence.as_secs()
+        )
+    }
+
+    fn outcome<T>(&self, outcome: Outcome<Result<T, Refused>>) -> Result<T, Refused> {
+        match outcome {
+            Outcome::Done(done) => done,
+            Outcome::Silent(silence) => Err(Refused(format!(
+                "{}; what was begun goes on when it answers, and until then the cache is shut",
+                self.silent(silence)
+            ))),
+            Outcome::Failed(what) => Err(Refused(what)),
+        }
+    }
+
+    fn settle(&self, state: State) {
+        *self.state.lock() = state;
+        self.changed.notify_all();
+    }
+
+    /// Begins to open the cache on another thread, unless it is open, or somebody is at it.
+    fn begin_to_open(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Closed(_)) {
+            return;
+        }
+        if self.unchanging {
+            let reason = format!(
+                "volume {} is a cache, which cannot be served read-only: its pages could not be \
+                 written back",
+                self.name()
+            );
+            *state = State::Closed(Some(Unavailable { state: "read-only", reason }));
+            return;
+        }
+        *state = State::Opening;
+        let shared = Arc::clone(self);
+        // The result is the state.
+        drop(Work::begin("cache-open", &self.watch, move || {
+            let opened = shared.open_cache();
+            if let Err(why) = &opened {
+                tracing::warn!(volume = shared.name(), "the cache cannot be opened: {why}");
+            }
+            shared.settle(match opened {
+                Ok(open) => State::Open(open),
+                Err(why) => State::Closed(Some(why)),
+            });
+        }));
+    }
+
+    fn open_cache(&self) -> Result<OpenCache, Unavailable> {
+        let _opening = self.watch.begin();
+        let unusable = |state, reason: String| Unavailable { state, reason };
+        let recorded = inspect(&*self.volume).map_err(|e| unusable("damaged", e.to_string()))?;
+        let backing = backing::open(&recorded.settings.storage.name, &self.options);
+        let Backing { device, identity } = backing.map_err(|error| {
+            let is_missing = error.is_missing();
+            unusable(
+                if is_missing { "backing missing" } else { "backing refused" },
+                error.to_string(),
+            )
+        })?;
+        let cache = self.build(device, &identity);
+        let cache = Arc::new(cache.map_err(|e| unusable("backing refused", e.to_string()))?);
+        let writer = Writer::start(&cache).map_err(|e| unusable("no thread", e.to_string()))?;
+        Ok(OpenCache { cache, _writer: writer })
+    }
+
+    fn build(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        identity: &Identity,
+    ) -> Result<Cache, CacheError> {
+        let watched = Watched { device, watch: Arc::clone(&self.watch) };
+        Cache::open(Arc::<Device>::clone(&self.volume), Arc::new(watched), identity)
+    }
+
+    /// The cache, once it is open.
+    fn await_open(&self, deadline: Instant) -> Result<Arc<Cache>, Unavailable> {
+        let mut state = self.state.lock();
+        loop {
+            match &*state {
+                State::Open(open) => return Ok(Arc::clone(&open.cache)),
+                State::Closed(Some(why)) => return Err(why.clone()),
+                State::Closed(None) => {
+                    let reason = format!("cache {} was closed meanwhile: try again", self.name());
+                    return Err(Unavailable { state: "closed", reason });
+                }
+                State::Changing => {
+                    let reason = format!("cache {} is being changed: try again", self.name());
+                    return Err(Unavailable { state: "changing", reason });
+                }
+                State::Opening => {}
+            }
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                let reason = self.silent(self.watch.silence());
+                return Err(Unavailable { state: "backing silent", reason });
+            }
+        }
+    }
+
+    /// Makes durable what the cache holds in DRAM, and closes it for a change. If something could
+    /// not be made durable it stays as it is.
+    fn take_apart(self: &Arc<Self>) -> Result<Apart, Refused> {
+        let open = match &*self.state.lock() {
+            State::Open(open) => Some(Arc::clone(&open.cache)),
+            State::Closed(_) => None,
+            State::Opening | State::Changing => {
+                return Err(Refused(format!(
+                    "cache {} is being opened, for which it waits for its backing device: try \
+                     again",
+                    self.name()
+                )));
+            }
+        };
+        if let Some(cache) = open {
+            cache.sync().map_err(|error| {
+                Refused(format!(
+                    "what cache {} holds in DRAM could not be made durable, so it stays as it is: \
+                     {error}",
+                    self.name()
+                ))
+            })?;
+        }
+        // Nobody opens it meanwhile: whoever changes it is alone.
+        let left = std::mem::replace(&mut *self.state.lock(), State::Changing);
+        let apart = Apart(Arc::clone(self));
+        drop(left);
+        Ok(apart)
+    }
+
+    /// Gives a cache that is taken apart other sizes.
+    fn resize(&self, change: &Change) -> Result<(), Refused> {
+        let Inspection { settings, pages, .. } = inspect(&*self.volume).map_err(refused)?;
+        let backing = {
+            let _request = self.watch.begin();
+            backing::open(&settings.storage.name, &self.options).map_err(refused)?
+        };
+        let storage_bytes = backing.device.geometry().size_bytes;
+        let wanted = change.applied_to(&settings, storage_bytes).map_err(refused)?;
+        let (old, new) = (settings.memory_bytes_max(), wanted.memory_bytes_max());
+        if new > old {
+            // Its pages may still become as many as it had asked for.
+            let free_bytes = self.volume.pool().info().free_bytes;
+            create::check_room(new, free_bytes + pages * 4096)?;
+        }
+        let needed = volume_bytes(storage_bytes);
+        if needed > self.volume.geometry().size_bytes {
+            self.volume.resize(needed).map_err(refused)?;
+        }
+        let volume = Arc::<Device>::clone(&self.volume);
+        let watched = Watched { device: backing.device, watch: Arc::clone(&self.watch) };
+        let resized = Cache::resize(volume, Arc::new(watched), &backing.identity, change);
+        resized.map(drop).map_err(refused)
+    }
+
+    fn write_back_part(&self) -> Result<u64, Refused> {
+        let opened = self.await_open(Instant::now() + self.options.reconnect_timeout);
+        let cache = opened.map_err(refused)?;
+        let end = Instant::now() + DRAIN_TIME;
+        while cache.dirty_bytes() > 0 && Instant::now() < end {
+            cache.sweep().map_err(|error| {
+                Refused(format!(
+                    "{} could not be written back: {error}; nothing is lost: mend the backing \
+                     device and try again",
+                    show_size(cache.dirty_bytes())
+                ))
+            })?;
+        }
+        Ok(cache.dirty_bytes())
+    }
+}

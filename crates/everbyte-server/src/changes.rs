@@ -1,0 +1,258 @@
+//! Changes of the pool and its volumes, for control requests.
+//!
+//! Invariant: whoever changes a volume has shut its clients out first, or its kind allows clients
+//! beside the change; what a change waits for holds nobody up who uses another volume.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use everbyte_block::BlockOptions;
+use everbyte_cache::Identity;
+use everbyte_control::{NewVolume, Refused, Response};
+use everbyte_media::Medium;
+use parking_lot::MutexGuard;
+
+use crate::backing;
+use crate::gate::Alone;
+use crate::handle::Resize;
+use crate::kinds::Kind;
+use crate::open_pool::{OpenPool, refused};
+use crate::size::show_size;
+use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
+use crate::volumes::OpenVolume;
+
+/// How long clients that are sent away may take to be gone.
+const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long to wait for another cache to get its backing device.
+const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
+
+impl OpenPool {
+    pub(crate) fn grow(&self, size_bytes: u64) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let old = self.pool().info().size_bytes;
+        if size_bytes <= old {
+            return Err(Refused(format!(
+                "the pool has {} ({old} bytes) already: a pool can only grow",
+                show_size(old)
+            )));
+        }
+        let medium = self.pool().medium();
+        if size_bytes > medium.len() {
+            medium.grow(size_bytes).map_err(|error| Refused(error.to_string()))?;
+        }
+        let size_bytes = self.pool().extend().map_err(|error| refused(&error))?;
+        Ok(Response::Grown { size_bytes })
+    }
+
+    pub(crate) fn create(&self, new: &NewVolume) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let kind = Kind::named(&new.kind)?;
+        let options = options(new)?;
+        let _backings = new.cache.as_ref().map(|_| self.lock_backings()).transpose()?;
+        let volume = self.volumes.make(&new.name, || {
+            let unshared = |found: Option<&Identity>| {
+                let backing = new.cache.as_ref().map_or("", |cache| &cache.backing);
+                self.check_unshared(&new.name, backing, found)
+            };
+            (kind.create)(self.volumes.context(), new, &options, &unshared)
+        })?;
+        Ok(Response::Volume(self.volume_status(volume.device.volume())))
+    }
+
+    pub(crate) fn resize(
+        &self,
+        name: &str,
+        resize: &Resize,
+        force: bool,
+    ) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let volume = self.volumes.get(name)?;
+        let beside_clients = volume.handle.resizes_beside_clients(resize);
+        let alone = if beside_clients { None } else { Some(self.shut(&volume, "resized", force)?) };
+        volume.handle.resize(resize, alone)?;
+        Ok(Response::Volume(self.volume_status(volume.device.volume())))
+    }
+
+    pub(crate) fn attach(
+        &self,
+        name: &str,
+        backing: &str,
+        force: bool,
+    ) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let volume = self.cache(name)?;
+        let _backings = self.lock_backings()?;
+        let alone = self.shut(&volume, "attached", force)?;
+        let unshared = |found: Option<&Identity>| self.check_unshared(name, backing, found);
+        volume.handle.attach(backing, alone, &unshared)?;
+        Ok(Response::Volume(self.volume_status(volume.device.volume())))
+    }
+
+    /// Writes some of what a cache has back.
+    pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let volume = self.cache(name)?;
+        let alone = self.shut(&volume, "detached", force)?;
+        let dirty_bytes = volume.handle.write_back(alone)?;
+        Ok(Response::Drained { dirty_bytes })
+    }
+
+    /// Writes back what a cache has and deletes it.
+    pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let volume = self.cache(name)?;
+        let alone = self.shut(&volume, "detached", force)?;
+        let alone = volume.handle.detach(alone)?;
+        self.delete_alone(&volume, alone)
+    }
+
+    pub(crate) fn delete(&self, name: &str, force: bool) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let volume = self.volumes.get(name)?;
+        if force {
+            // Those that cannot be sent away lose the volume all the same.
+            let alone = volume.gate.shut("deleted", true);
+            let alone = alone.map_err(|occupied| Refused(volume.why_occupied(occupied)))?;
+            self.send_away(&volume, &alone);
+            return self.delete_alone(&volume, alone);
+        }
+        let alone = volume.gate.shut("deleted", false).map_err(|occupied| {
+            Refused(format!(
+                "{}: disconnect them, or pass --force to delete it under them",
+                volume.why_occupied(occupied)
+            ))
+        })?;
+        volume.handle.check_deletable()?;
+        self.delete_alone(&volume, alone)
+    }
+
+    /// A volume with a backing device.
+    fn cache(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
+        let volume = self.volumes.get(name)?;
+        if volume.handle.has_backing() {
+            return Ok(volume);
+        }
+        Err(Refused(format!("volume {name} is no cache, so it has no backing device")))
+    }
+
+    fn delete_alone(&self, volume: &OpenVolume, alone: Alone) -> Result<Response, Refused> {
+        let name = &volume.name;
+        let deleted = self.pool().delete_volume(name);
+        // Else it was refused, and is as it was.
+        if volume.device.volume().is_gone() {
+            volume.handle.abandon();
+            self.volumes.remove(name);
+        }
+        drop(alone);
+        deleted.map_err(|error| refused(&error))?;
+        Ok(Response::Deleted { name: name.clone() })
+    }
+
+    /// Shuts clients out of a volume to do `what`; with `force`, sends those away that there are.
+    fn shut(&self, volume: &OpenVolume, what: &'static str, force: bool) -> Result<Alone, Refused> {
+        let alone = volume.gate.shut(what, force).map_err(|occupied| {
+            let why = volume.why_occupied(occupied);
+            Refused(match occupied {
+                crate::gate::Occupied::Clients(_) => {
+                    format!("{why}: disconnect them first, or pass --force to disconnect them")
+                }
+                crate::gate::Occupied::Change(_) => why,
+            })
+        })?;
+        match if force { self.send_away(volume, &alone) } else { 0 } {
+            0 => Ok(alone),
+            left => Err(Refused(format!(
+                "{left} clients of volume {} are in the midst of a request that does not end, such \
+                 as one to a backing device that is silent; they are disconnected when it does: try \
+                 again then",
+                volume.name
+            ))),
+        }
+    }
+
+    /// Disconnects all clients of a volume that is shut; says how many are left in a request.
+    fn send_away(&self, volume: &OpenVolume, alone: &Alone) -> u64 {
+        let deadline = Instant::now() + DISCONNECT_TIME_MAX;
+        if volume.gate.clients() == 0 {
+            return 0;
+        }
+        for server in self.servers() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let disconnected = server.disconnect_export(&volume.name, left);
+            tracing::info!(volume = volume.name, clients = disconnected.ended, "sent away");
+        }
+        alone.await_clients(deadline)
+    }
+
+    fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, Refused> {
+        self.backings.try_lock_for(BACKINGS_TIME_MAX).ok_or_else(|| {
+            Refused(
+                "another cache is being made or attached, and waits for its backing device: try \
+                 again"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// Refuses a backing device for the cache `name` that another cache of the pool has already.
+    fn check_unshared(
+        &self,
+        name: &str,
+        text: &str,
+        found: Option<&Identity>,
+    ) -> Result<(), Refused> {
+        let found = found.cloned().unwrap_or_else(|| backing::look_at(text));
+        let other = self
+            .backing_of(|other, recorded| other != name && backing::share_bytes(recorded, &found));
+        match other {
+            None => Ok(()),
+            Some(other) => Err(Refused(format!(
+                "{text} is the backing device of cache {other}: two caches would overwrite each \
+                 other's data; detach that one first, or use another device"
+            ))),
+        }
+    }
+
+    /// The first cache for whose backing device `is_it` holds.
+    pub(crate) fn backing_of(&self, is_it: impl Fn(&str, &Identity) -> bool) -> Option<String> {
+        let names = self.pool().volumes().into_iter().map(|volume| volume.name().to_owned());
+        let mut others = names.filter_map(|name| self.volumes.get(&name).ok());
+        others
+            .find(|volume| {
+                let recorded = volume.handle.backing();
+                recorded.is_some_and(|recorded| is_it(&volume.name, &recorded))
+            })
+            .map(|volume| volume.name.clone())
+    }
+
+    pub(crate) fn check(&self) -> Result<Response, Refused> {
+        self.check_open()?;
+        let report = self.pool().check().map_err(|error| refused(&error))?;
+        Ok(Response::Check(status::check(report)))
+    }
+
+    /// Holds no lock while it reads, so that it delays nobody.
+    pub(crate) fn scrub(&self, volume: Option<&str>, from: u64) -> Result<Response, Refused> {
+        let Some(name) = volume else {
+            return Ok(Response::Scrub(status::scrub(self.pool().scrub(), None)));
+        };
+        let volume = self.volumes.get(name)?;
+        let scrubbed = volume.device.scrub(from);
+        let (report, next) = scrubbed.map_err(|error| Refused(error.to_string()))?;
+        Ok(Response::Scrub(status::scrub(report, next)))
+    }
+}
+
+fn options(new: &NewVolume) -> Result<BlockOptions, Refused> {
+    let unknown = |what: &str, word: &str| Refused(format!("{word:?} is no {what}"));
+    Ok(BlockOptions {
+        map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
+        delta: meaning(&DELTA_WORDS, &new.delta)
+            .ok_or_else(|| unknown("translation setting", &new.delta))?,
+        checksum: meaning(&CHECKSUM_WORDS, &new.checksum)
+            .ok_or_else(|| unknown("checksum", &new.checksum))?,
+        threshold_percent: new.threshold_percent,
+        log_bytes: new.log_bytes,
+        lanes: new.lanes,
+    })
+}

@@ -1,0 +1,239 @@
+//! An open pool as the exports of NBD servers, and what it says of those and of its clients.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use everbyte_control::{
+    ClientStatus, ExportStatus, PoolStats, PoolStatus, Refused, Response, ServingStatus,
+    VolumeStatus,
+};
+use everbyte_media::{Mapped, Medium};
+use everbyte_nbd::{ConnectionInfo, Export, ExportInfo, Exports, OpenError};
+
+use crate::handle::Unavailable;
+use crate::open_pool::OpenPool;
+use crate::size::show_size;
+use crate::status;
+
+/// How long a client that is disconnected may take to be gone.
+const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often those who wait for volumes look again.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl OpenPool {
+    /// Names of the volumes that are exported.
+    #[must_use]
+    pub fn exported(&self) -> Vec<String> {
+        let names = self.pool().volumes().into_iter().map(|volume| volume.name().to_owned());
+        names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
+    }
+
+    /// Opens every volume that is exported now, so that what is wrong is known from the start; the
+    /// names of those that are ready. Backing devices are waited for until `deadline`, or until
+    /// `is_enough` says so, all at once.
+    ///
+    /// # Errors
+    /// The only volume that is to be exported is not ready, and why.
+    pub fn open_exported(
+        &self,
+        deadline: Instant,
+        is_enough: impl Fn() -> bool,
+    ) -> Result<Vec<String>, Refused> {
+        let mut waiting = Vec::new();
+        for name in self.exported() {
+            match self.volumes.get(&name) {
+                Ok(volume) => {
+                    volume.handle.prepare();
+                    waiting.push(volume);
+                }
+                Err(error) => tracing::error!(volume = name, %error, "the volume cannot be served"),
+            }
+        }
+        while waiting.iter().any(|volume| !volume.handle.is_settled())
+            && Instant::now() < deadline
+            && !is_enough()
+        {
+            std::thread::sleep(LOOK);
+        }
+        let ready = waiting.iter().filter(|volume| volume.handle.is_ready());
+        let ready: Vec<String> = ready.map(|volume| volume.name.clone()).collect();
+        match &self.only {
+            Some(only) if !ready.contains(only) => {
+                let volume = self.volumes.get(only)?;
+                Err(volume.handle.open().err().map_or_else(
+                    || Refused(format!("volume {only} is not ready")),
+                    |why| Refused(why.to_string()),
+                ))
+            }
+            _ => Ok(ready),
+        }
+    }
+
+    pub(crate) fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
+        let name = volume.name();
+        let opened = self.volumes.opened(name);
+        let clients = opened.as_ref().map_or(0, |volume| volume.gate.clients());
+        let clients = self.serving().map(|_| clients);
+        let mut status = status::volume(self.pool(), volume, clients);
+        // A volume that cannot be opened has a status all the same.
+        let opened = opened.or_else(|| self.volumes.get(name).ok());
+        status.cache = opened.and_then(|volume| volume.handle.cache_status()).map(Box::new);
+        // What its users see, and not what lies in the pool.
+        if let Some(cache) = &status.cache {
+            status.size_bytes = cache.backing_bytes;
+        }
+        status
+    }
+
+    pub(crate) fn volume_statuses(&self) -> Vec<VolumeStatus> {
+        self.pool().volumes().iter().map(|volume| self.volume_status(volume)).collect()
+    }
+
+    pub(crate) fn pool_status(&self) -> PoolStatus {
+        let info = self.pool().info();
+        PoolStatus {
+            path: self.path.display().to_string(),
+            uid: info.uid,
+            size_bytes: info.size_bytes,
+            used_bytes: info.data_bytes.saturating_sub(info.free_bytes),
+            free_bytes: info.free_bytes,
+            low_on_space: info.low_on_space,
+            promised_bytes: info.promised_bytes,
+            survives: self.medium.survives.to_string(),
+            medium: status::medium(&self.medium),
+            clean: info.recovery.was_clean,
+            records_undone: info.recovery.records_undone,
+            remarks: info.recovery.remarks,
+            read_only: info.read_only,
+            volumes_max: info.volumes_max,
+            volumes: self.volume_statuses(),
+            serving: self.serving(),
+        }
+    }
+
+    /// Who serves and where; `None` if nobody does.
+    #[must_use]
+    pub fn serving(&self) -> Option<ServingStatus> {
+        if !self.is_served() {
+            return None;
+        }
+        let servers = self.servers();
+        let exports = self.exported().into_iter().map(|name| {
+            let uris = servers.iter().map(|server| server.address().uri(&name)).collect();
+            ExportStatus { name, uris }
+        });
+        Some(ServingStatus {
+            pid: std::process::id(),
+            read_only: self.unchanging(),
+            addresses: servers.iter().map(|server| server.address().to_string()).collect(),
+            exports: exports.collect(),
+        })
+    }
+
+    pub(crate) fn stats(&self) -> PoolStats {
+        let servers = self.servers();
+        PoolStats {
+            medium: status::counters(&self.pool().medium().counters()),
+            volumes: self.pool().volumes().iter().map(|v| status::checkpoints(v)).collect(),
+            servers: servers
+                .iter()
+                .map(|server| status::server(server.address().to_string(), &server.stats()))
+                .collect(),
+        }
+    }
+
+    /// Who is connected.
+    ///
+    /// # Errors
+    /// Nobody can be.
+    pub(crate) fn clients(&self) -> Result<Response, Refused> {
+        if !self.is_served() {
+            return Err(Refused("nobody serves the pool, so it has no clients".to_owned()));
+        }
+        let mut clients = Vec::new();
+        for server in self.servers() {
+            let address = server.address().to_string();
+            let connections = server.connections().into_iter();
+            clients.extend(connections.map(|connection| client(&address, connection)));
+        }
+        Ok(Response::Clients(clients))
+    }
+
+    pub(crate) fn disconnect(&self, id: u64) -> Result<Response, Refused> {
+        let servers = self.servers();
+        let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
+        let server = found.ok_or_else(|| {
+            Refused(format!(
+                "there is no client {id}: 'everbyte client list' shows those there are"
+            ))
+        })?;
+        let disconnected = server.disconnect(id, DISCONNECT_TIME_MAX);
+        Ok(Response::Disconnected { id, stuck: !disconnected.stuck.is_empty() })
+    }
+}
+
+fn client(address: &str, connection: ConnectionInfo) -> ClientStatus {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    ClientStatus {
+        id: connection.id,
+        peer: connection.peer,
+        address: address.to_owned(),
+        export: connection.export,
+        age_ms: ms(connection.age),
+        idle_ms: ms(connection.idle),
+        requests: connection.requests,
+        read_bytes: connection.read_bytes,
+        written_bytes: connection.written_bytes,
+    }
+}
+
+impl Exports for OpenPool {
+    fn list(&self) -> Vec<ExportInfo> {
+        let describe = |name: String| {
+            let status = self.pool().volume(&name).map(|volume| self.volume_status(&volume));
+            let description = status.map(|status| {
+                format!("Everbyte {} volume, {}", status.kind, show_size(status.size_bytes))
+            });
+            ExportInfo { description: description.unwrap_or_default(), name }
+        };
+        self.exported().into_iter().map(describe).collect()
+    }
+
+    /// The default export is the only one there is.
+    fn open(&self, name: &str) -> Result<Export, OpenError> {
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(OpenError::ShuttingDown);
+        }
+        let exported = self.exported();
+        let found = match (name, exported.as_slice()) {
+            ("", [single]) => Some(single),
+            _ => exported.iter().find(|known| *known == name),
+        };
+        let name = found.ok_or(OpenError::Unknown)?;
+        let unreadable = |error: Refused| Unavailable { state: "damaged", reason: error.0 };
+        let volume = self.volumes.get(name).map_err(unreadable);
+        let device = volume.and_then(|volume| volume.lease()).map_err(|why| {
+            tracing::warn!(volume = name, "a client cannot have the volume: {why}");
+            OpenError::Unavailable { reason: why.reason }
+        })?;
+        let device = match &*self.recorder.lock() {
+            Some(recorder) => recorder.record(name, device),
+            None => device,
+        };
+        Ok(Export::new(name, device).with_durability(self.durability))
+    }
+}
+
+/// Serves an open pool to whoever reaches `address`.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn listen(
+    pool: &Arc<OpenPool>,
+    address: &everbyte_nbd::Address,
+    settings: everbyte_nbd::Settings,
+) -> Result<Arc<everbyte_nbd::Server>, everbyte_nbd::BindError> {
+    let exports = Arc::<OpenPool>::clone(pool);
+    Ok(Arc::new(everbyte_nbd::Server::bind_with(address, exports, settings)?))
+}

@@ -1,0 +1,133 @@
+//! Who uses a volume: clients share it, a change has it to itself.
+//!
+//! Invariants: nobody becomes a client while a change is under way; a change that does not break
+//! clients' use begins only when there is none. So whoever finds a volume without clients and may
+//! change it cannot be overtaken by one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Keeps a volume's clients and its changes apart.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    clients: u64,
+    /// What is being done to the volume, if anything is.
+    change: Option<&'static str>,
+}
+
+/// Why somebody may not use or change a volume now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Occupied {
+    /// So many clients have it open.
+    Clients(u64),
+    /// This is being done to it.
+    Change(&'static str),
+}
+
+/// The right to use a volume, as long as it lives.
+pub(crate) struct Lease(Arc<Gate>);
+
+/// The right to change a volume, as long as it lives.
+pub(crate) struct Alone(Arc<Gate>);
+
+impl Gate {
+    /// Lets a client in.
+    ///
+    /// # Errors
+    /// The volume is being changed.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<Lease, Occupied> {
+        let mut state = self.state.lock();
+        if let Some(what) = state.change {
+            return Err(Occupied::Change(what));
+        }
+        state.clients += 1;
+        Ok(Lease(Arc::clone(self)))
+    }
+
+    /// Shuts clients out to do `what`.
+    ///
+    /// # Errors
+    /// The volume is being changed, or there are clients and the change is not to be made `beside_clients`.
+    pub(crate) fn shut(
+        self: &Arc<Self>,
+        what: &'static str,
+        beside_clients: bool,
+    ) -> Result<Alone, Occupied> {
+        let mut state = self.state.lock();
+        if let Some(what) = state.change {
+            return Err(Occupied::Change(what));
+        }
+        if state.clients > 0 && !beside_clients {
+            return Err(Occupied::Clients(state.clients));
+        }
+        state.change = Some(what);
+        Ok(Alone(Arc::clone(self)))
+    }
+
+    /// Clients that have the volume open.
+    pub(crate) fn clients(&self) -> u64 {
+        self.state.lock().clients
+    }
+}
+
+impl Alone {
+    /// Waits until no client is left, or until `deadline`; says how many are.
+    pub(crate) fn await_clients(&self, deadline: Instant) -> u64 {
+        let mut state = self.0.state.lock();
+        while state.clients > 0 && !self.0.left.wait_until(&mut state, deadline).timed_out() {}
+        state.clients
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.state.lock().clients -= 1;
+        self.0.left.notify_all();
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.state.lock().change = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_comes_between_the_look_for_clients_and_the_change() {
+        let gate = Arc::new(Gate::default());
+        let first = gate.enter().ok().unwrap();
+        let second = gate.enter().ok().unwrap();
+        assert_eq!(gate.shut("deleted", false).err(), Some(Occupied::Clients(2)));
+        drop(first);
+        assert_eq!(gate.clients(), 1);
+        drop(second);
+        let alone = gate.shut("deleted", false).ok().unwrap();
+        assert_eq!(gate.enter().err(), Some(Occupied::Change("deleted")));
+        assert_eq!(gate.shut("resized", true).err(), Some(Occupied::Change("deleted")));
+        drop(alone);
+        drop(gate.enter().ok().unwrap());
+    }
+
+    #[test]
+    fn a_forced_change_waits_for_those_who_are_sent_away() {
+        let gate = Arc::new(Gate::default());
+        let client = gate.enter().ok().unwrap();
+        let alone = gate.shut("detached", true).ok().unwrap();
+        assert_eq!(alone.await_clients(Instant::now()), 1);
+        let leaving = std::thread::spawn(move || drop(client));
+        assert_eq!(alone.await_clients(Instant::now() + std::time::Duration::from_secs(60)), 0);
+        leaving.join().unwrap();
+    }
+}

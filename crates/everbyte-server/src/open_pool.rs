@@ -1,0 +1,178 @@
+//! An open pool: what control requests act on, and what NBD servers export.
+//!
+//! Owns the pool, its open volumes, who serves them, and the record of what clients ask. Invariants:
+//! after [`OpenPool::close`] nothing is opened or changed any more; a pool that is served unchanged
+//! refuses every request that would change it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use everbyte_control::{Handler, Refused, Request, Response};
+use everbyte_device::record::Recorder;
+use everbyte_media::{Description, Mapped};
+use everbyte_nbd::{Durability, Server};
+use everbyte_pool::{CheckpointTimer, Pool, PoolError, RecoverySummary};
+use parking_lot::{Mutex, RwLock};
+
+use crate::backing;
+use crate::context::Context;
+use crate::handle::Resize;
+use crate::volumes::Volumes;
+
+/// How a pool is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The one volume that is exported, if not all are.
+    pub only: Option<String>,
+    /// Whether the pool is a private copy whose changes nobody would ever see again.
+    pub unchanging: bool,
+    /// How backing devices of caches are used.
+    pub backing: backing::Options,
+    /// What clients are promised of answered writes.
+    pub durability: Durability,
+}
+
+/// An open pool, with its volumes, their clients and servers. To be closed with
+/// [`OpenPool::close`], after which nothing is opened or changed any more; dropping it without is as
+/// safe as a crash.
+pub struct OpenPool {
+    pub(crate) path: PathBuf,
+    pub(crate) medium: Description,
+    pub(crate) only: Option<String>,
+    pub(crate) durability: Durability,
+    pub(crate) volumes: Volumes,
+    /// Held while a cache gets a backing device, so that no two get the same one.
+    pub(crate) backings: Mutex<()>,
+    pub(crate) is_closing: AtomicBool,
+    /// Who serves it on which addresses, if anybody does: perhaps on none but the control socket.
+    servers: RwLock<Option<Vec<Weak<Server>>>>,
+    pub(crate) recorder: Mutex<Option<Recorder>>,
+}
+
+impl OpenPool {
+    /// For the pool at `path`, which lies on `medium`.
+    #[must_use]
+    pub fn new(pool: Pool<Mapped>, path: &Path, medium: Description, options: Options) -> Self {
+        let Options { only, unchanging, backing, durability } = options;
+        let context = Context { pool: Arc::new(pool), unchanging, backing };
+        Self {
+            path: path.to_owned(),
+            medium,
+            only,
+            durability,
+            volumes: Volumes::new(context),
+            backings: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            servers: RwLock::default(),
+            recorder: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool<Mapped>> {
+        &self.volumes.context().pool
+    }
+
+    pub(crate) fn unchanging(&self) -> bool {
+        self.volumes.context().unchanging
+    }
+
+    /// What opening the pool had to do.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoverySummary {
+        self.pool().recovery()
+    }
+
+    /// The pool in figures.
+    #[must_use]
+    pub fn info(&self) -> everbyte_pool::PoolInfo {
+        self.pool().info()
+    }
+
+    /// Makes everything durable at this interval from now on, whether anybody asks or not.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start_timer(&self, interval: std::time::Duration) -> std::io::Result<CheckpointTimer> {
+        self.pool().start_timer(interval)
+    }
+
+    /// Tells who serves the pool: these servers, and whoever has the control socket.
+    pub fn set_servers(&self, servers: &[Arc<Server>]) {
+        *self.servers.write() = Some(servers.iter().map(Arc::downgrade).collect());
+    }
+
+    /// Writes down what clients that come from now on ask for.
+    pub fn set_recorder(&self, recorder: Recorder) {
+        *self.recorder.lock() = Some(recorder);
+    }
+
+    /// Ends the recording, if there is one, and says how many requests are in it.
+    pub fn end_recording(&self) -> Option<u64> {
+        self.recorder.lock().take().map(Recorder::finish)
+    }
+
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+        self.servers.read().iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether a server has the pool, and not a command.
+    pub(crate) fn is_served(&self) -> bool {
+        self.servers.read().is_some()
+    }
+
+    /// Whether anything may be opened or changed.
+    pub(crate) fn check_open(&self) -> Result<(), Refused> {
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Refused("the server is shutting down: try again when it has".into()));
+        }
+        Ok(())
+    }
+
+    /// Whether anything may be changed.
+    pub(crate) fn check_changing(&self) -> Result<(), Refused> {
+        if self.unchanging() {
+            return Err(Refused(
+                "the pool is served read-only: end the server and serve it without --read-only, \
+                 or try again when nobody serves it"
+                    .into(),
+            ));
+        }
+        self.check_open()
+    }
+}
+
+pub(crate) fn refused(error: &PoolError) -> Refused {
+    Refused(error.to_string())
+}
+
+impl Handler for OpenPool {
+    fn handle(&self, request: Request) -> Result<Response, Refused> {
+        tracing::debug!(?request, "control request");
+        match request {
+            Request::Info => Ok(Response::Pool(Box::new(self.pool_status()))),
+            Request::Check => self.check(),
+            Request::Scrub { volume, from } => self.scrub(volume.as_deref(), from),
+            Request::Grow { size_bytes } => self.grow(size_bytes),
+            Request::VolumeCreate(new) => self.create(&new),
+            Request::VolumeList => Ok(Response::Volumes(self.volume_statuses())),
+            Request::VolumeResize { name, size_bytes } => {
+                self.resize(&name, &Resize::Size(size_bytes), false)
+            }
+            Request::VolumeDelete { name, force } => self.delete(&name, force),
+            Request::VolumeDetach { name, force } => self.detach(&name, force),
+            Request::CacheDrain { name, force } => self.write_back(&name, force),
+            Request::CacheResize { name, dram_bytes, scm_bytes, follow_backing, force } => {
+                let follows_storage = follow_backing;
+                let change = everbyte_cache::Change { dram_bytes, scm_bytes, follows_storage };
+                self.resize(&name, &Resize::Memory(change), force)
+            }
+            Request::CacheAttach { name, backing, force } => self.attach(&name, &backing, force),
+            Request::ClientList => self.clients(),
+            Request::ClientDisconnect { id } => self.disconnect(id),
+            Request::Stats => Ok(Response::Stats(self.stats())),
+            Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
+            other => Err(Refused(format!("this server does not know {other:?}"))),
+        }
+    }
+}

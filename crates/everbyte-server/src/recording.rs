@@ -1,0 +1,183 @@
+//! Requests to exports, written down in our trace format.
+//!
+//! Invariants: whatever happens to the file, serving goes on; no file is emptied before it is known
+//! not to be a pool or a backing device.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use everbyte_cache::Identity;
+use everbyte_device::BackingIdentity;
+use everbyte_device::record::{RecordedOp, RecordedRequest, Recorder, RequestLog};
+use everbyte_policy::trace::{CsvWriter, Request, RequestOp};
+use everbyte_pool::format::{MAGIC, SUPERBLOCK_COPIES};
+
+use crate::open_pool::OpenPool;
+
+/// The longest request in a record: readers take longer ones for mistakes. Only zeroes come longer.
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
+
+/// Permissions of a new record: what clients ask for is their own business.
+const RECORD_MODE: u32 = 0o600;
+
+/// Why requests cannot be recorded in a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The system refused.
+    #[error("cannot write to {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// There is such a file, which the record would replace.
+    #[error("{} exists already, and a record would replace it", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something that must not be replaced by any means.
+    #[error("{} is {what}: record into another file", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+}
+
+impl OpenPool {
+    /// An empty file at `path` for a record. With `force`, what a file has that is there already is
+    /// thrown away; but never if that is a pool, a device, or a backing device of a cache.
+    ///
+    /// # Errors
+    /// See [`RecordError`]. Nothing was changed then.
+    pub fn record_file(&self, path: &Path, force: bool) -> Result<File, RecordError> {
+        let failed = |source| RecordError::Io { path: path.to_owned(), source };
+        let mut options = File::options();
+        options.write(true).mode(RECORD_MODE);
+        match options.clone().create_new(true).open(path) {
+            Ok(file) => return Ok(file),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // Not emptied until it is known what it is.
+        let file = options.read(true).open(path).map_err(failed)?;
+        if let Some(what) = self.what_is(&file).map_err(failed)? {
+            return Err(RecordError::InUse { path: path.to_owned(), what });
+        }
+        if !force {
+            return Err(RecordError::Exists { path: path.to_owned() });
+        }
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(0).map_err(failed)?;
+        }
+        Ok(file)
+    }
+
+    /// Why a file that is there must not be replaced.
+    fn what_is(&self, file: &File) -> io::Result<Option<String>> {
+        let found = file.metadata()?;
+        let pool = std::fs::metadata(&self.path)?;
+        if (pool.dev(), pool.ino()) == (found.dev(), found.ino()) {
+            return Ok(Some("the pool that is served".to_owned()));
+        }
+        if found.is_file() || found.file_type().is_block_device() {
+            let identity = BackingIdentity::of(file)?;
+            let is_it = |_: &str, recorded: &Identity| {
+                let recorded = recorded.backing.as_ref();
+                recorded.is_some_and(|recorded| recorded.shares_bytes_with(&identity))
+            };
+            if let Some(cache) = self.backing_of(is_it) {
+                return Ok(Some(format!("the backing device of cache {cache}")));
+            }
+        }
+        if found.file_type().is_block_device() {
+            return Ok(Some("a block device".to_owned()));
+        }
+        if !found.is_file() {
+            return Ok(None);
+        }
+        if file.try_lock().is_err() {
+            return Ok(Some("in use by another process".to_owned()));
+        }
+        for copy in SUPERBLOCK_COPIES {
+            let mut start = [0; MAGIC.len()];
+            if file.read_exact_at(&mut start, copy.0).is_ok() && start == MAGIC {
+                return Ok(Some("a pool".to_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Somewhere that a record goes, such as a file or a compressor before one.
+pub trait RecordOutput: Write + Send {
+    /// Writes what a reader needs to know that nothing is missing.
+    ///
+    /// # Errors
+    /// Those of the file.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Starts recording to `output`, which lies at `path`.
+///
+/// # Errors
+/// It cannot be written, or the system has no thread for it.
+pub fn start(output: Box<dyn RecordOutput>, path: &Path) -> Result<Recorder, RecordError> {
+    let failed = |source| RecordError::Io { path: path.to_owned(), source };
+    let csv = CsvWriter::new(BufWriter::new(output)).map_err(failed)?;
+    let shown = path.display().to_string();
+    let recorder = Recorder::start(Box::new(CsvLog { csv: Some(csv) }), move |error| {
+        tracing::warn!(%error, "{shown}: recording has ended; serving goes on");
+    });
+    recorder.map_err(failed)
+}
+
+/// The file.
+struct CsvLog {
+    /// Until it is finished.
+    csv: Option<CsvWriter<BufWriter<Box<dyn RecordOutput>>>>,
+}
+
+impl CsvLog {
+    fn csv(&mut self) -> io::Result<&mut CsvWriter<BufWriter<Box<dyn RecordOutput>>>> {
+        self.csv.as_mut().ok_or_else(|| io::Error::other("the record is finished"))
+    }
+}
+
+impl RequestLog for CsvLog {
+    fn write(&mut self, name: &str, recorded: &RecordedRequest) -> io::Result<()> {
+        let op = match recorded.op {
+            RecordedOp::Read => RequestOp::Read,
+            RecordedOp::Write => RequestOp::Write,
+            RecordedOp::Flush => RequestOp::Flush,
+            RecordedOp::Discard => RequestOp::Trim,
+            RecordedOp::WriteZeroes => RequestOp::Zero,
+        };
+        let RecordedRequest { time_ns, mut offset, len, .. } = *recorded;
+        let mut left = len;
+        loop {
+            let len = left.min(REQUEST_BYTES_MAX);
+            self.csv()?.write(&Request { time_ns, op, file: 0, offset, len }, name)?;
+            left -= len;
+            offset += len;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.csv()?.flush()
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let Some(csv) = self.csv.take() else { return Ok(()) };
+        csv.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
+    }
+}

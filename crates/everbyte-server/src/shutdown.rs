@@ -1,0 +1,63 @@
+//! The end of an open pool.
+//!
+//! Invariant: a pool is marked clean only if everything that was answered is in it. Nobody waits
+//! for ever: what hangs is left behind, everything else is made durable first.
+
+use std::sync::atomic::Ordering;
+
+use everbyte_device::BlockDevice;
+use everbyte_pool::PoolError;
+
+use crate::open_pool::OpenPool;
+
+/// Why a pool was not closed cleanly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// Something that was answered, and not flushed, could not be made durable. Everything else was,
+    /// and the pool is not marked clean.
+    #[error(
+        "what was written and not flushed may be lost, and the pool is not marked clean: {}",
+        lost.join("; ")
+    )]
+    Lost {
+        /// Which volumes, and why.
+        lost: Vec<String>,
+    },
+    /// The pool itself could not be closed.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+impl OpenPool {
+    /// Makes everything durable and marks the pool clean, unless it is a private copy. Nothing is
+    /// opened or changed afterwards. Clients must have been sent away. A backing device that is
+    /// silent is waited for a few seconds.
+    ///
+    /// # Errors
+    /// Something may be lost, or the medium failed. The next opening recovers as after a crash.
+    pub fn close(&self) -> Result<(), CloseError> {
+        if self.is_closing.swap(true, Ordering::AcqRel) || self.unchanging() {
+            return Ok(());
+        }
+        let volumes = self.volumes.all_opened();
+        let closing: Vec<_> = volumes.iter().map(|v| (&v.name, v.handle.close())).collect();
+        let mut lost = Vec::new();
+        for (name, closing) in closing {
+            if let Some(Err(why)) = closing.map(|closing| closing.finish()) {
+                tracing::error!(volume = name, "the volume could not be made durable: {why}");
+                lost.push(format!("volume {name}: {why}"));
+            }
+        }
+        if lost.is_empty() {
+            return Ok(self.pool().close()?);
+        }
+        for volume in &volumes {
+            if let Err(error) = volume.device.flush() {
+                tracing::error!(volume = volume.name, %error, "the last checkpoint failed");
+                lost.push(format!("volume {}: {error}", volume.name));
+            }
+        }
+        Err(CloseError::Lost { lost })
+    }
+}

@@ -1,0 +1,152 @@
+//! The volumes of an open pool, each of them opened when it is first needed.
+//!
+//! Invariants: a volume is open at most once, because its block locks live in that one device; a
+//! name that a volume is being made under belongs to it. The lock of the table is held while
+//! something in the pool's memory is looked up, and never while anybody waits for a backing device,
+//! a client, or the pool's own lock of changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use everbyte_control::Refused;
+use everbyte_device::BlockDevice;
+use parking_lot::Mutex;
+
+use crate::context::Context;
+use crate::gate::{Gate, Lease, Occupied};
+use crate::handle::{Device, Handle, Unavailable};
+use crate::kinds::Kind;
+use crate::leased::Leased;
+
+/// A volume that is open.
+pub(crate) struct OpenVolume {
+    pub(crate) name: String,
+    pub(crate) device: Arc<Device>,
+    pub(crate) handle: Box<dyn Handle>,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl OpenVolume {
+    fn new(context: &Context, device: Device) -> Result<Self, Refused> {
+        let (device, gate) = (Arc::new(device), Arc::default());
+        let volume = device.volume();
+        let (name, kind) = (volume.name().to_owned(), Kind::of(volume.kind())?);
+        let handle = (kind.handle)(context, &device);
+        Ok(Self { name, device, handle, gate })
+    }
+
+    /// What one client uses, who counts as a client as long as that lives.
+    ///
+    /// # Errors
+    /// The volume is being changed, or cannot be opened.
+    pub(crate) fn lease(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
+        let lease: Lease = self.gate.enter().map_err(|occupied| self.occupied(occupied))?;
+        Ok(Arc::new(Leased::new(self.handle.open()?, lease)))
+    }
+
+    fn occupied(&self, occupied: Occupied) -> Unavailable {
+        Unavailable { state: "changing", reason: self.why_occupied(occupied) }
+    }
+
+    /// `occupied` for people.
+    pub(crate) fn why_occupied(&self, occupied: Occupied) -> String {
+        let name = &self.name;
+        match occupied {
+            Occupied::Change(what) => format!("volume {name} is being {what}: try again"),
+            Occupied::Clients(1) => format!("1 client has volume {name} open"),
+            Occupied::Clients(clients) => format!("{clients} clients have volume {name} open"),
+        }
+    }
+}
+
+enum Slot {
+    /// A volume of this name is being made.
+    Making,
+    Open(Arc<OpenVolume>),
+}
+
+/// The volumes of an open pool by name. A volume is open at most once.
+pub(crate) struct Volumes {
+    context: Context,
+    slots: Mutex<BTreeMap<String, Slot>>,
+}
+
+impl Volumes {
+    pub(crate) fn new(context: Context) -> Self {
+        Self { context, slots: Mutex::default() }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The volume of this name, opened if need be.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
+        let refused = |error: everbyte_pool::PoolError| Refused(error.to_string());
+        let mut slots = self.slots.lock();
+        match slots.get(name) {
+            Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
+            Some(Slot::Making) => {
+                return Err(Refused(format!("volume {name} is being made: try again")));
+            }
+            None => {}
+        }
+        let kind = self.context.pool.volume(name).map_err(refused)?.kind();
+        let device = Device::open_as(&self.context.pool, name, kind).map_err(refused)?;
+        device.set_read_only(self.context.unchanging);
+        let volume = Arc::new(OpenVolume::new(&self.context, device)?);
+        slots.insert(name.to_owned(), Slot::Open(Arc::clone(&volume)));
+        Ok(volume)
+    }
+
+    /// The volume of this name, if it is open.
+    pub(crate) fn opened(&self, name: &str) -> Option<Arc<OpenVolume>> {
+        match self.slots.lock().get(name) {
+            Some(Slot::Open(volume)) => Some(Arc::clone(volume)),
+            _ => None,
+        }
+    }
+
+    /// All that are open.
+    pub(crate) fn all_opened(&self) -> Vec<Arc<OpenVolume>> {
+        let slots = self.slots.lock();
+        let open = slots.values().filter_map(|slot| match slot {
+            Slot::Open(volume) => Some(Arc::clone(volume)),
+            Slot::Making => None,
+        });
+        open.collect()
+    }
+
+    /// Makes a volume by `make`, under a name that nobody else gets meanwhile.
+    ///
+    /// # Errors
+    /// The name is taken; those of `make`.
+    pub(crate) fn make(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Device, Refused>,
+    ) -> Result<Arc<OpenVolume>, Refused> {
+        {
+            let mut slots = self.slots.lock();
+            if slots.contains_key(name) {
+                return Err(Refused(format!("a volume named {name:?} exists already")));
+            }
+            slots.insert(name.to_owned(), Slot::Making);
+        }
+        let made = make().and_then(|device| OpenVolume::new(&self.context, device)).map(Arc::new);
+        let mut slots = self.slots.lock();
+        match &made {
+            Ok(volume) => slots.insert(name.to_owned(), Slot::Open(Arc::clone(volume))),
+            Err(_) => slots.remove(name),
+        };
+        made
+    }
+
+    /// Forgets a volume that is gone.
+    pub(crate) fn remove(&self, name: &str) {
+        self.slots.lock().remove(name);
+    }
+}

@@ -1,0 +1,231 @@
+//! How long a backing device has not answered, and waiting for work that may hang in it.
+//!
+//! A disk or a server may be silent for ever, and a thread that waits for it cannot be called back.
+//! So whatever may wait for one runs on a thread of its own, and whoever wants the result waits for
+//! it as long as there is progress: work may take hours, but no single request may.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use everbyte_device::{
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
+};
+use parking_lot::Mutex;
+
+/// How often those who wait look whether a device has gone silent.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The requests that a device has not answered.
+#[derive(Default)]
+pub(crate) struct Watch(Mutex<Unanswered>);
+
+#[derive(Default)]
+struct Unanswered {
+    next: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+/// A request, or anything else that waits for a device, as long as it lives.
+pub(crate) struct UnderWay<'w> {
+    watch: &'w Watch,
+    number: u64,
+}
+
+impl Watch {
+    /// A request begins.
+    pub(crate) fn begin(&self) -> UnderWay<'_> {
+        let mut unanswered = self.0.lock();
+        let number = unanswered.next;
+        unanswered.next += 1;
+        unanswered.since.insert(number, Instant::now());
+        UnderWay { watch: self, number }
+    }
+
+    /// How long the oldest request has not been answered; zero if there is none.
+    pub(crate) fn silence(&self) -> Duration {
+        let oldest = self.0.lock().since.first_key_value().map(|(_, since)| *since);
+        oldest.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.watch.0.lock().since.remove(&self.number);
+    }
+}
+
+/// What came of work on another thread.
+#[derive(Debug)]
+pub(crate) enum Outcome<T> {
+    /// It is done.
+    Done(T),
+    /// It goes on, but its device has been silent for so long.
+    Silent(Duration),
+    /// It could not be begun, or its thread has panicked.
+    Failed(String),
+}
+
+/// Work on a thread of its own.
+pub(crate) struct Work<T> {
+    result: Result<mpsc::Receiver<T>, std::io::Error>,
+    watch: Arc<Watch>,
+    begun: Instant,
+}
+
+impl<T: Send + 'static> Work<T> {
+    /// Begins work whose requests `watch` sees.
+    pub(crate) fn begin(
+        name: &str,
+        watch: &Arc<Watch>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Self {
+        let (send, receive) = mpsc::channel();
+        // If nobody waits any more, nobody wants to know.
+        let run = move || drop(send.send(work()));
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        Self { result: spawned.map(|_| receive), watch: Arc::clone(watch), begun: Instant::now() }
+    }
+
+    /// Waits for the result, unless the device has been silent for `silence_max` and the work has
+    /// taken as long.
+    pub(crate) fn wait(&self, silence_max: Duration) -> Outcome<T> {
+        let result = match &self.result {
+            Ok(result) => result,
+            Err(error) => return Outcome::Failed(format!("no thread for it: {error}")),
+        };
+        loop {
+            match result.recv_timeout(LOOK) {
+                Ok(done) => return Outcome::Done(done),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Outcome::Failed("its thread has panicked".to_owned());
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let silence = self.watch.silence();
+                    if silence.min(self.begun.elapsed()) >= silence_max {
+                        return Outcome::Silent(silence);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A device whose requests are watched.
+pub(crate) struct Watched {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) watch: Arc<Watch>,
+}
+
+impl BlockDevice for Watched {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.read(offset, out)
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: std::os::fd::BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        let _request = self.watch.begin();
+        self.device.send(offset, len, prefix, socket)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.write(offset, data, fua)
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        let _request = self.watch.begin();
+        self.device.write_batch(requests)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        let _request = self.watch.begin();
+        self.device.status(offset, len, extents_max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let _request = self.watch.begin();
+        self.device.cache(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn work_is_waited_for_as_long_as_requests_are_answered() {
+        let watch = Arc::new(Watch::default());
+        let busy = Arc::clone(&watch);
+        let work = Work::begin("busy", &watch, move || {
+            for _ in 0..30 {
+                let _request = busy.begin();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            7
+        });
+        assert!(matches!(work.wait(Duration::from_secs(60)), Outcome::Done(7)));
+        assert_eq!(watch.silence(), Duration::ZERO);
+    }
+
+    #[test]
+    fn work_whose_device_is_silent_is_left_and_its_result_kept() {
+        let watch = Arc::new(Watch::default());
+        let (busy, gate) = (Arc::clone(&watch), Arc::new(Barrier::new(2)));
+        let open = Arc::clone(&gate);
+        let work = Work::begin("silent", &watch, move || {
+            let _request = busy.begin();
+            gate.wait();
+            8
+        });
+        assert!(matches!(work.wait(Duration::from_millis(10)), Outcome::Silent(_)));
+        open.wait();
+        assert!(matches!(work.wait(Duration::from_secs(60)), Outcome::Done(8)));
+    }
+
+    #[test]
+    fn a_panic_is_told() {
+        let watch = Arc::new(Watch::default());
+        let work: Work<()> = Work::begin("wrong", &watch, || panic!("as it should"));
+        assert!(matches!(work.wait(Duration::from_secs(60)), Outcome::Failed(_)));
+    }
+}

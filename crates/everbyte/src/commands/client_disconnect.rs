@@ -1,0 +1,56 @@
+//! `everbyte client disconnect`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_control::{Request, Response};
+use everbyte_server::{Need, ask};
+use serde::Serialize;
+
+use super::unexpected;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte client disconnect /dev/shm/p 17       the client that 'everbyte client list' calls 17
+
+What the client was answered is kept; a request that was not answered may have been carried out or
+not. A client may connect again at once: to keep clients away from a cache while it is changed, pass
+--force to the command that changes it.";
+
+/// Disconnect a client of a pool's server.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// The client's number.
+    id: u64,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Disconnected {
+    disconnected: u64,
+    /// Whether it is still in a request that does not end.
+    stuck: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match ask(&args.pool, Need::Change, Request::ClientDisconnect { id: args.id })? {
+        Response::Disconnected { id, stuck } if args.json => {
+            output::json(&Disconnected { disconnected: id, stuck })?;
+        }
+        Response::Disconnected { id, stuck: false } => {
+            output::line(format!("disconnected client {id}"));
+        }
+        Response::Disconnected { id, stuck: true } => output::line(format!(
+            "disconnected client {id}, whose last request has not ended yet: it waits for a \
+             backing device"
+        )),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(ExitCode::SUCCESS)
+}

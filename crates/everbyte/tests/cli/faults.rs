@@ -1,0 +1,381 @@
+//! Caches whose backing device is missing, silent or shared, pools that run full under them, and
+//! what becomes of everything else meanwhile.
+
+use std::fs::{self, File};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use everbyte_device::Fua;
+use everbyte_nbd::{Address, Client};
+use rustix::process::Signal;
+
+use crate::{Place, Running};
+
+const CREATE: &str = "volume create POOL c --kind cache --backing FOLDER/disk --scm 1M --dram 256K";
+
+/// A pool with a volume `disk`, and a cache `c` of an export of another server, which can be made
+/// silent: its process stops, and its sockets still accept.
+struct Behind {
+    place: Place,
+    below: Place,
+    server_below: Running,
+}
+
+impl Behind {
+    fn new() -> Self {
+        let below = Place::with_disk();
+        let server_below = below.serve("POOL", "");
+        let place = Place::with_disk();
+        let uri = format!("nbd+unix:///disk?socket={}", below.socket().display());
+        let create = format!("volume create POOL c --kind cache --backing {uri} --scm 1M");
+        place.run(&create).good();
+        Self { place, below, server_below }
+    }
+
+    fn silence(&self) {
+        self.server_below.send(Signal::STOP);
+    }
+
+    fn resume(&self) {
+        self.server_below.send(Signal::CONT);
+    }
+
+    fn connect(&self, export: &str) -> Result<Client, everbyte_nbd::ClientError> {
+        Client::connect(&Address::Unix(self.place.socket()), export)
+    }
+}
+
+/// Waits until the cache `c` is in this state.
+fn await_state(place: &Place, state: &str) {
+    for _ in 0..3000 {
+        let listed = place.run("volume list POOL --json").json();
+        if listed["volumes"][0]["cache"]["state"] == state {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the cache never is in the state {state:?}");
+}
+
+fn uri(place: &Place, export: &str) -> String {
+    format!("ready: {}", Address::Unix(place.socket()).uri(export))
+}
+
+#[test]
+fn a_silent_backing_device_stops_no_other_volume() {
+    let behind = Behind::new();
+    let place = &behind.place;
+    behind.silence();
+    let server = place.serve("POOL", "");
+    assert_eq!(server.ready, uri(place, "disk"), "the cache is not ready, and nobody waits for it");
+    place.client("disk").write(0, &[1; 4096], Fua::Yes).unwrap();
+    assert!(behind.connect("c").is_err());
+    let listed = place.run("volume list POOL --json").json();
+    assert_ne!(listed["volumes"][0]["cache"]["state"], "open", "{listed}");
+    place.run("volume create POOL more --size 1M").good();
+    place.client("more").read(0, 512).unwrap();
+    behind.resume();
+    let mut found = None;
+    for _ in 0..500 {
+        found = behind.connect("c").ok();
+        if found.is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    found.expect("the cache comes back with its backing device").read(0, 512).unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_server_ends_although_a_backing_device_is_silent() {
+    let behind = Behind::new();
+    let place = &behind.place;
+    let mut server = place.serve("POOL", "--checkpoint-interval 10m");
+    let mut writer = place.client("c");
+    writer.write(0, &[7; 4096], Fua::No).unwrap();
+    place.client("disk").write(0, &[8; 4096], Fua::No).unwrap();
+    behind.silence();
+    let mut reader = place.client("c");
+    let reading = thread::spawn(move || reader.read(4 << 20, 4096).is_err());
+    await_state(place, "backing silent");
+    assert!(server.signal(Signal::TERM).success(), "everything answered is in the pool");
+    assert!(reading.join().unwrap());
+    assert_eq!(place.info()["clean"], true);
+    behind.resume();
+    let server = place.serve("POOL", "");
+    assert_eq!(place.client("c").read(0, 4096).unwrap(), [7; 4096]);
+    assert_eq!(place.client("disk").read(0, 4096).unwrap(), [8; 4096]);
+    server.stop();
+}
+
+#[test]
+fn a_change_of_a_cache_whose_backing_device_is_silent_holds_up_nothing_else() {
+    let behind = Behind::new();
+    let place = &behind.place;
+    let mut server = place.serve("POOL", "");
+    behind.silence();
+    let arguments = place.arguments("volume resize POOL c --scm 512K");
+    let resizing = thread::spawn(move || crate::Outcome::of(crate::everbyte().args(arguments)));
+    await_state(place, "changing");
+    place.run("volume create POOL more --size 1M").good();
+    place.client("more").write(0, &[1; 512], Fua::Yes).unwrap();
+    place.run("volume list POOL").good();
+    assert!(server.signal(Signal::TERM).success());
+    assert_ne!(resizing.join().unwrap().status, 0);
+    behind.resume();
+    assert_eq!(place.info()["clean"], true);
+    place.run("volume detach POOL c").good();
+    assert_eq!(behind.below.client("disk").read(0, 512).unwrap(), [0; 512]);
+}
+
+#[test]
+fn a_missing_backing_device_is_said_to_be_missing() {
+    let place = Place::with_disk();
+    let disk = place.folder.path().join("disk");
+    File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    place.run(CREATE).good();
+    fs::rename(&disk, place.folder.path().join("away")).unwrap();
+    let server = place.serve("POOL", "");
+    assert_eq!(server.ready, uri(&place, "disk"));
+    let listed = place.run("volume list POOL --json").json();
+    assert_eq!(listed["volumes"][0]["cache"]["state"], "backing missing", "{listed}");
+    assert!(place.run("volume list POOL").good().contains("backing missing"));
+    let refused = Client::connect(&Address::Unix(place.socket()), "c").err().unwrap().to_string();
+    assert!(refused.contains("backing") && !refused.contains("no export"), "{refused}");
+    fs::rename(place.folder.path().join("away"), &disk).unwrap();
+    place.client("c").write(0, &[1; 512], Fua::Yes).unwrap();
+    let listed = place.run("volume list POOL --json").json();
+    assert_eq!(listed["volumes"][0]["cache"]["state"], "open", "{listed}");
+    server.stop();
+}
+
+/// A server whose cache holds an answered write that was not flushed and cannot become durable: its
+/// pool has no block left, and its backing device has gone.
+struct Stuck {
+    place: Place,
+    below: Place,
+    server: Running,
+}
+
+impl Stuck {
+    fn new() -> Self {
+        let below = Place::with_disk();
+        let server_below = below.serve("POOL", "");
+        let place = Place::empty();
+        place.run("pool create POOL --size 16M").good();
+        let uri = format!("nbd+unix:///disk?socket={}", below.socket().display());
+        let create = "volume create POOL c --kind cache --scm 1M --dram 256K --backing";
+        place.run(&format!("{create} {uri}")).good();
+        place.run("volume create POOL fill --size 64M --log-size 4M").good();
+        let arguments = "--checkpoint-interval 10m --reconnect-timeout 200ms";
+        let server = place.serve("POOL", arguments);
+        let mut client = place.client("c");
+        client.write(0, &[7; 64 << 10], Fua::No).unwrap();
+        client.disconnect().unwrap();
+        let mut fill = place.client("fill");
+        for len in [1_usize << 20, 4096] {
+            let pieces = (64 << 20) / len as u64;
+            let mut is_full =
+                |piece| fill.write(piece * len as u64, &vec![1; len], Fua::No).is_err();
+            assert!((0..pieces).any(&mut is_full));
+        }
+        fill.disconnect().unwrap();
+        server_below.kill();
+        Self { place, below, server }
+    }
+}
+
+#[test]
+fn a_refused_change_of_a_cache_keeps_what_was_answered() {
+    for change in ["volume resize POOL c --scm 512K", "volume attach POOL c --backing FOLDER/other"]
+    {
+        let Stuck { place, below, server } = Stuck::new();
+        File::create(place.folder.path().join("other")).unwrap().set_len(8 << 20).unwrap();
+        place.run(change).failed(1, &["cache c", "could not be made durable"]);
+        place.run("volume delete POOL fill --force").good();
+        let server_below = below.serve("POOL", "");
+        assert_eq!(place.client("c").read(0, 64 << 10).unwrap(), [7; 64 << 10], "{change}");
+        server.stop();
+        server_below.stop();
+    }
+}
+
+#[test]
+fn a_shutdown_that_loses_answered_writes_fails_and_is_not_clean() {
+    let Stuck { place, mut server, .. } = Stuck::new();
+    assert!(!server.signal(Signal::TERM).success(), "it lost what it had answered");
+    assert_eq!(place.info()["clean"], false);
+    place.run("pool check POOL").good();
+}
+
+#[test]
+fn a_hangup_ends_a_server_cleanly() {
+    let place = Place::with_disk();
+    let mut server = place.serve("POOL", "--checkpoint-interval 10m");
+    place.client("disk").write(0, &[9; 4096], Fua::No).unwrap();
+    assert!(server.signal(Signal::HUP).success());
+    assert_eq!(place.info()["clean"], true);
+}
+
+#[test]
+fn a_record_replaces_no_file_that_is_in_use_or_unasked() {
+    let place = Place::with_disk();
+    let disk = place.folder.path().join("image");
+    fs::write(&disk, vec![5; 1 << 20]).unwrap();
+    place.run("volume create POOL c --kind cache --backing FOLDER/image --scm 1M").good();
+    let other = place.folder.path().join("other");
+    place.run(&format!("pool create {} --size 4M", other.display())).good();
+    let kept = place.folder.path().join("kept");
+    fs::write(&kept, "precious").unwrap();
+    std::os::unix::fs::symlink(&disk, place.folder.path().join("link")).unwrap();
+    let serve = "serve POOL --nbd unix:FOLDER/nbd.sock --record FOLDER/";
+    place.run(&format!("{serve}kept")).failed(1, &["kept", "--force"]);
+    for (name, words) in [
+        ("image", "backing device of cache c"),
+        ("link", "backing device of cache c"),
+        ("other", "is a pool"),
+        ("pool", "is the pool"),
+    ] {
+        place.run(&format!("{serve}{name} --force")).failed(1, &[name, words]);
+    }
+    assert_eq!(fs::read(&kept).unwrap(), b"precious");
+    assert_eq!(fs::read(&disk).unwrap(), vec![5; 1 << 20]);
+    assert_eq!(fs::metadata(&other).unwrap().len(), 4 << 20);
+    let server = place.serve("POOL", "--record FOLDER/kept --force");
+    server.stop();
+    assert_ne!(fs::read(&kept).unwrap(), b"precious");
+}
+
+#[test]
+fn two_caches_of_one_backing_device_are_refused() {
+    let place = Place::with_disk();
+    let disk = place.folder.path().join("image");
+    File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    fs::hard_link(&disk, place.folder.path().join("again")).unwrap();
+    std::os::unix::fs::symlink(&disk, place.folder.path().join("link")).unwrap();
+    place.run("volume create POOL one --kind cache --backing FOLDER/image --scm 1M").good();
+    let create = "volume create POOL two --kind cache --scm 1M --backing FOLDER/";
+    let words = ["is the backing device of cache one"];
+    for name in ["image", "again", "link"] {
+        place.run(&format!("{create}{name}")).failed(1, &words);
+    }
+    let server = place.serve("POOL", "");
+    place.run(&format!("{create}image")).failed(1, &words);
+    server.stop();
+    let below = Place::with_disk();
+    let server = below.serve("POOL", "");
+    let uri = format!("nbd+unix:///disk?socket={}", below.socket().display());
+    place.run(&format!("volume create POOL far --kind cache --scm 1M --backing {uri}")).good();
+    place
+        .run(&format!("volume create POOL two --kind cache --scm 1M --backing {uri}"))
+        .failed(1, &["is the backing device of cache far"]);
+    place
+        .run("volume attach POOL far --backing FOLDER/again")
+        .failed(1, &["is the backing device of cache one"]);
+    server.stop();
+}
+
+#[test]
+fn a_cache_deleted_beside_clients_that_reconnect_leaves_nothing_behind() {
+    let place = Place::with_disk();
+    File::create(place.folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
+    place.run(CREATE).good();
+    let server = place.serve("POOL", "");
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (stop, address) = (Arc::clone(&stop), Address::Unix(place.socket()));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if let Ok(mut client) = Client::connect(&address, "c") {
+                        // It may be deleted at any moment.
+                        let _ = client.read(0, 512);
+                    }
+                }
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        place.run("volume delete POOL c --force").good();
+        place.run(CREATE).good();
+    }
+    stop.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let mut client = place.client("c");
+    client.write(0, &[3; 512], Fua::Yes).unwrap();
+    assert_eq!(client.read(0, 512).unwrap(), [3; 512]);
+    server.stop();
+    assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
+}
+
+#[test]
+fn a_write_through_server_keeps_what_it_answered() {
+    let place = Place::with_disk();
+    File::create(place.folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
+    place.run(CREATE).good();
+    let server = place.serve("POOL", "--write-through --checkpoint-interval 10m");
+    for export in ["disk", "c"] {
+        let mut client = place.client(export);
+        assert!(!client.can_flush(), "there is no volatile cache to be flushed");
+        client.write(4096, &[4; 9000], Fua::No).unwrap();
+    }
+    server.kill();
+    let server = place.serve("POOL", "");
+    for export in ["disk", "c"] {
+        let mut client = place.client(export);
+        assert!(client.can_flush());
+        assert_eq!(client.read(4096, 9000).unwrap(), [4; 9000], "{export}");
+    }
+    server.stop();
+}
+
+#[test]
+fn clients_are_listed_and_disconnected() {
+    let place = Place::with_disk();
+    File::create(place.folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
+    place.run(CREATE).good();
+    place.run("client list POOL").failed(1, &["nobody serves"]);
+    let server = place.serve("POOL", "");
+    let (mut first, mut second) = (place.client("disk"), place.client("c"));
+    first.write(0, &[1; 700], Fua::No).unwrap();
+    let listed = place.run("client list POOL --json").json();
+    let clients = listed["clients"].as_array().unwrap();
+    assert_eq!(clients.len(), 2, "{listed}");
+    assert_eq!(
+        (&clients[0]["export"], &clients[0]["written_bytes"]),
+        (&"disk".into(), &700.into())
+    );
+    let shown = place.run("client list POOL").good();
+    assert!(shown.contains("VOLUME") && shown.contains("disk"), "{shown}");
+    place.run("client disconnect POOL 999999").failed(1, &["no client 999999"]);
+    place.run(&format!("client disconnect POOL {}", clients[0]["id"])).good();
+    assert!(first.read(0, 512).is_err());
+    place.run("volume resize POOL c --scm 2M").failed(1, &["1 client has", "--force"]);
+    second.write(0, &[2; 512], Fua::No).unwrap();
+    place.run("volume resize POOL c --scm 2M --force").good();
+    assert!(second.read(0, 512).is_err());
+    let mut second = place.client("c");
+    assert_eq!(second.read(0, 512).unwrap(), [2; 512]);
+    place.run("volume detach POOL disk --force").failed(1, &["is no cache"]);
+    place.run("volume detach POOL c --force").good();
+    assert!(second.read(0, 512).is_err());
+    assert_eq!(fs::read(place.folder.path().join("disk")).unwrap()[..512], [2; 512]);
+    assert_eq!(place.run("client list POOL --json").json()["clients"].as_array().unwrap().len(), 0);
+    server.stop();
+}
+
+#[test]
+fn a_pool_may_be_served_to_commands_alone() {
+    let place = Place::with_disk();
+    let arguments = place.arguments("serve POOL");
+    let server = Running::start(crate::everbyte().args(arguments));
+    assert_eq!(server.ready, "ready");
+    assert_eq!(place.info()["serving"]["pid"], server.child.id());
+    place.run("volume create POOL more --size 1M").good();
+    place.run("client list POOL").good();
+    server.stop();
+    assert_eq!(place.info()["clean"], true);
+}
