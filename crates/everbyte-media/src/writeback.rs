@@ -5,11 +5,16 @@
 //! so that none returns while another is still syncing its pages. After one failure nothing is
 //! ever synced again: the kernel may have dropped the dirty pages and would report success.
 //!
+//! The kernel reports a failed write-back once for each open file, to the `msync` that asks first,
+//! whosever pages failed. So a fence succeeds only after every `msync` of other threads that was under
+//! way when its own had ended has said whether it was told of a failure.
+//!
 //! Writing back more than was asked for is always allowed (any line may become durable at any
 //! time), so close ranges are synced together: each `msync` may cost a journal commit.
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::mm::{MsyncFlags, msync};
@@ -35,7 +40,11 @@ struct Pending {
 }
 
 #[repr(align(128))]
-struct Shard(Mutex<Pending>);
+struct Shard {
+    pending: Mutex<Pending>,
+    /// Whether a fence that holds the lock is syncing, and may know of a failure that it has not told.
+    is_syncing: AtomicBool,
+}
 
 /// What a file medium still has to sync, by shard.
 pub(crate) struct WriteBack {
@@ -53,7 +62,10 @@ impl WriteBack {
     }
 
     pub(crate) fn with_sync(sync: SyncRange) -> Self {
-        let shard = |_| Shard(Mutex::new(Pending { ranges: Vec::new(), limit: RANGES_MIN }));
+        let shard = |_| Shard {
+            pending: Mutex::new(Pending { ranges: Vec::new(), limit: RANGES_MIN }),
+            is_syncing: AtomicBool::new(false),
+        };
         Self { shards: std::array::from_fn(shard), failed: OnceLock::new(), sync }
     }
 
@@ -86,18 +98,33 @@ impl WriteBack {
         self.check()?;
         pending.ranges.iter().for_each(each);
         merge(&mut pending.ranges, GAP_MAX);
-        for range in pending.ranges.drain(..) {
-            let len = range.end - range.start;
-            let at = base.wrapping_add(to_usize(range.start));
-            if let Err(error) = (self.sync)(at, to_usize(len)) {
-                let (at, reason) = (PoolOffset(range.start), error.to_string());
-                let failure = MediaError::WriteBack { at, len, reason };
-                return Err(self.failed.get_or_init(|| failure).clone());
-            }
-        }
+        let is_syncing = &self.shards[shard()].is_syncing;
+        is_syncing.store(true, Ordering::SeqCst);
+        let synced = pending.ranges.drain(..).try_for_each(|range| self.sync_range(base, &range));
+        is_syncing.store(false, Ordering::SeqCst);
         pending.limit = RANGES_MIN;
-        // Another shard's failure may have been about pages that this one needed too.
+        drop(pending);
+        synced?;
+        self.await_others();
         self.check()
+    }
+
+    /// Syncs one range; a failure is noted before anyone may take the sync for ended.
+    fn sync_range(&self, base: *mut u8, range: &Range<u64>) -> Result<(), MediaError> {
+        let len = range.end - range.start;
+        let at = base.wrapping_add(to_usize(range.start));
+        (self.sync)(at, to_usize(len)).map_err(|error| {
+            let (at, reason) = (PoolOffset(range.start), error.to_string());
+            self.failed.get_or_init(|| MediaError::WriteBack { at, len, reason }).clone()
+        })
+    }
+
+    /// Returns once every fence that is syncing now has noted whether it failed. The caller holds no
+    /// shard's lock, so fences that wait for each other go on.
+    fn await_others(&self) {
+        for other in self.shards.iter().filter(|other| other.is_syncing.load(Ordering::SeqCst)) {
+            drop(other.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// # Errors
@@ -108,7 +135,7 @@ impl WriteBack {
 
     fn mine(&self) -> MutexGuard<'_, Pending> {
         // A panic elsewhere leaves the list usable: it is only ever added to or drained.
-        self.shards[shard()].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard()].pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,7 +155,6 @@ fn merge(ranges: &mut Vec<Range<u64>>, gap_max: u64) {
 mod tests {
     use std::cell::RefCell;
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -223,6 +249,45 @@ mod tests {
                 shard()
             });
             assert_eq!(one.join().unwrap(), other.join().unwrap(), "they share a shard");
+        });
+    }
+
+    #[test]
+    fn a_failure_that_another_fence_was_told_of_fails_this_one_too() {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        // As the kernel does: it tells of a failure once, whoever asks first, before the first to ask
+        // could tell anyone else.
+        let write_back = WriteBack::with_sync(|_, _| {
+            if TOLD.swap(true, Ordering::SeqCst) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            Err(io::Error::from_raw_os_error(libc::EIO))
+        });
+        let until_told = || {
+            while !TOLD.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let told = scope.spawn(|| {
+                write_back.note(PoolOffset(0), 1);
+                write_back.fence(ptr::null_mut(), |_| {}).unwrap_err();
+                shard()
+            });
+            let with_pages = scope.spawn(|| {
+                write_back.note(PoolOffset(8192), 1);
+                until_told();
+                write_back.fence(ptr::null_mut(), |_| {}).unwrap_err();
+                shard()
+            });
+            // Another thread of its shard may have synced its pages.
+            let without = scope.spawn(|| {
+                until_told();
+                write_back.fence(ptr::null_mut(), |_| {}).unwrap_err();
+            });
+            assert_ne!(told.join().unwrap(), with_pages.join().unwrap(), "too many threads");
+            without.join().unwrap();
         });
     }
 
