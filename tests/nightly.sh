@@ -2,7 +2,7 @@
 #
 # What is too long for every change: machine kills on every kind of medium, with planted losses that
 # the judge must notice; the kernel's NBD client under machine kills; kill -9 under SQLite and under
-# TPC-C; and the end-to-end scripts with more rounds. Needs the packages in .ci/run; see e2e/tally.sh for how it ends.
+# TPC-C; crashes of random workloads with new seeds; and the end-to-end scripts with more rounds. Needs the packages in .ci/run; see e2e/tally.sh for how it ends.
 
 cd "$(dirname "$0")" || exit 1
 source e2e/tally.sh
@@ -12,6 +12,13 @@ export CRASH_FS_ROUNDS=${CRASH_FS_ROUNDS:-60}
 export CRASH_CACHE_ROUNDS=${CRASH_CACHE_ROUNDS:-50}
 export CACHE_STORAGE_KILLS=${CACHE_STORAGE_KILLS:-30}
 export FAILING_BACKING_ROUNDS=${FAILING_BACKING_ROUNDS:-50}
+
+# Random workloads are new ones every night; the number printed brings tonight's back.
+export EVERBYTE_CRASH_SEED=${EVERBYTE_CRASH_SEED:-$((10#$(date -u +%Y%m%d) * 100000))}
+export EVERBYTE_CRASH_CASES=${EVERBYTE_CRASH_CASES:-2000}
+export EVERBYTE_SCHEDULES=${EVERBYTE_SCHEDULES:-1500}
+echo "EVERBYTE_CRASH_SEED=$EVERBYTE_CRASH_SEED EVERBYTE_CRASH_CASES=$EVERBYTE_CRASH_CASES"
+run explore.sh
 
 run machine/kill.py 20 --plant
 run machine/kill.py 10 --medium eadr

@@ -233,8 +233,12 @@ fn passes(workload: &Workload) {
     if let Err(failure) = explore::all(workload, None, &mut tried) {
         panic!("{failure}");
     }
-    let Tried { schedules, switches, images } = tried;
-    println!("{}: {schedules} orders, {switches} switches, {images} images", workload.name);
+    let Tried { schedules, switches, images, crashed, points } = tried;
+    println!(
+        "{}: {schedules} orders, {switches} switches, crashed at {crashed} of {points} points, {images} \
+         images",
+        workload.name
+    );
     assert!(schedules > 100 && images > 5 * schedules, "hardly anything was explored");
 }
 

@@ -24,6 +24,9 @@ pub(crate) struct Tried {
     pub(crate) schedules: u64,
     pub(crate) switches: u64,
     pub(crate) images: u64,
+    /// Moments at which these orders were crashed, and at which they could have been.
+    pub(crate) crashed: u64,
+    pub(crate) points: u64,
 }
 
 /// An order that has a crash that the engine does not survive.
@@ -71,6 +74,8 @@ pub(crate) fn one(
     })?;
     let ran = ordered.ran.get().unwrap();
     tried.images += summary.images;
+    tried.crashed += summary.points - summary.points_left_out - summary.points_alike;
+    tried.points += summary.points;
     tried.switches += ran.switches;
     Ok(ran.points)
 }

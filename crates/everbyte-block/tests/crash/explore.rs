@@ -34,7 +34,7 @@ const CHECKSUMMED_EVERY: usize = 8;
 
 /// Explores every case; panics with the whole report of the first that fails.
 pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
-    let (mut cases_done, mut images, mut nested) = (0, 0, 0);
+    let (mut cases_done, mut cut_short, mut total) = (0, 0, Summary::default());
     let twice = cases.into_iter().enumerate().flat_map(|(index, case)| {
         let again = index.is_multiple_of(CHECKSUMMED_EVERY).then(|| case.clone().checksummed());
         std::iter::once(case).chain(again)
@@ -44,13 +44,27 @@ pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
         let summary = one(explorer, &case).unwrap_or_else(|failure| panic!("{name}: {failure}"));
         assert!(summary.points > 10, "{name}: hardly anything was explored: {summary}");
         cases_done += 1;
-        images += summary.images;
-        nested += summary.nested_images;
+        cut_short += u64::from(!summary.is_exhaustive());
+        total = add(total, summary);
         if std::env::var_os("EVERBYTE_CRASH_VERBOSE").is_some() {
             println!("{name}: {summary}");
         }
     }
-    println!("{cases_done} workloads, {images} images, {nested} after crashes of recoveries");
+    println!("{cases_done} workloads, of which a bound cut {cut_short} short: {total}");
+}
+
+fn add(a: Summary, b: Summary) -> Summary {
+    Summary {
+        points: a.points + b.points,
+        points_alike: a.points_alike + b.points_alike,
+        points_left_out: a.points_left_out + b.points_left_out,
+        images: a.images + b.images,
+        nested_crashes: a.nested_crashes + b.nested_crashes,
+        nested_images: a.nested_images + b.nested_images,
+        sampled: a.sampled + b.sampled,
+        thinned: a.thinned + b.thinned,
+        left_out: a.left_out + b.left_out,
+    }
 }
 
 /// Explores one case. Of one that fails, only the steps that it needs are told.

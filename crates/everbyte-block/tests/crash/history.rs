@@ -280,6 +280,13 @@ impl<'a> History<'a> {
         }
         if completed {
             inside.extend((0..=fua_count).map(|count| apply(&now, true, count)));
+            if overlap(&done) {
+                // What goes over an earlier request is made after it, maybe in a later epoch.
+                let first = |count| {
+                    done.iter().take(count).fold(now.clone(), |all, r| all.with(r.offset, r.data))
+                };
+                inside.extend((0..=done.len()).map(first));
+            }
             if in_parts {
                 inside.extend(prefixes(&now, &done));
             }
@@ -299,6 +306,12 @@ impl<'a> History<'a> {
 
     /// Writes to more than one block.
     fn write_atomic(&mut self, name: &'static str, writes: &[W]) {
+        if let [one] = writes
+            && (one.at + one.len as u64).div_ceil(BLOCK) - one.at / BLOCK <= 1
+        {
+            // One that lies in a block is made like any other.
+            return self.write(name, writes);
+        }
         let begun = self.note(&format!("as one: {writes:?}"));
         let now = self.tracks[name].now.clone();
         let bytes: Vec<Vec<u8>> = writes.iter().map(|write| write.bytes(&now)).collect();
@@ -309,15 +322,19 @@ impl<'a> History<'a> {
             .map(|(write, data)| WriteRequest { offset: write.at, data, fua })
             .collect();
         let (outcome, completed) = self.watch(name, |volume| volume.write_atomic(&requests));
+        let is_done = outcome.is_ok();
         let after = match outcome {
             Ok(()) => requests.iter().fold(now.clone(), |all, r| all.with(r.offset, r.data)),
-            Err(AtomicWriteError::TooLarge { .. }) if self.case.may_fill => now.clone(),
+            Err(
+                AtomicWriteError::TooLarge { .. }
+                | AtomicWriteError::Device(DeviceError::NoSpace { .. }),
+            ) if self.case.may_fill => now.clone(),
             Err(error) => panic!("{}: {error}", self.case.name),
         };
         let (inside, durable) = match (fua, completed) {
-            (Fua::Yes, _) => (vec![now], vec![after.clone()]),
-            (Fua::No, true) => (vec![now.clone()], vec![now, after.clone()]),
-            (Fua::No, false) => (Vec::new(), self.tracks[name].durable.clone()),
+            (Fua::Yes, _) if is_done => (vec![now], vec![after.clone()]),
+            (_, true) => (vec![now.clone()], vec![now, after.clone()]),
+            (_, false) => (Vec::new(), self.tracks[name].durable.clone()),
         };
         self.end(name, &begun, inside, durable, after);
     }
@@ -488,6 +505,16 @@ impl<'a> History<'a> {
 fn contents(tracks: &BTreeMap<&'static str, Track>) -> Contents {
     let durable = |track: &Track| track.durable.iter().cloned().map(Some).collect();
     tracks.iter().map(|(&name, track)| (name, durable(track))).collect()
+}
+
+/// Whether two of `requests` have a block in common.
+fn overlap(requests: &[WriteRequest<'_>]) -> bool {
+    let mut blocks: Vec<u64> = requests
+        .iter()
+        .flat_map(|r| r.offset / BLOCK..(r.offset + r.data.len() as u64).div_ceil(BLOCK))
+        .collect();
+    blocks.sort_unstable();
+    blocks.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// `base` with the first blocks of `requests`, for every number of blocks but all.

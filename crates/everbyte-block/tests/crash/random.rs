@@ -77,6 +77,7 @@ impl Dice {
             4 => self.of(&[Step::Kill, Step::Reopen]),
             5 => self.zeroes(true),
             6 | 7 => Step::Write(self.request().fua()),
+            8 if self.once_in(2) => Step::Atomic(self.requests()),
             8 => Step::Batch(self.requests()),
             9 => {
                 let mut requests = self.requests();
@@ -102,11 +103,11 @@ impl Dice {
 fn case(seed: u64) -> Case {
     let mut dice = Dice(seed);
     let setup = dice.setup();
-    let steps: Vec<Step> = (0..2 + dice.below(2)).map(|_| dice.step()).collect();
+    let steps: Vec<Step> = (0..dice.of(&[2, 2, 3, 3, 4, 5, 7])).map(|_| dice.step()).collect();
     let mut case = Case::new(format!("seed {seed}: {setup:?} {steps:?}"), steps);
     case.setup = setup;
     case.probe = dice.once_in(2);
-    case
+    if dice.once_in(2) { case.on_two_lanes() } else { case }
 }
 
 fn number(variable: &str, otherwise: u64) -> u64 {
