@@ -100,7 +100,7 @@ impl Unflushed {
     #[must_use]
     pub fn touches(&self, offset: u64, len: u64) -> bool {
         let before = self.pieces.range(..offset.saturating_add(len)).next_back();
-        before.is_some_and(|(start, piece)| start + piece.content.len() > offset)
+        len > 0 && before.is_some_and(|(start, piece)| start + piece.content.len() > offset)
     }
 
     /// The first piece that begins at `offset` or later.
