@@ -4,7 +4,7 @@
 //! it, because bad memory reads as zeroes, which most structures take for "nothing here". Bad
 //! memory of a volume's data is no business of this module but for its name.
 
-use everbyte_media::{BLOCK_U64, BadRange, Medium, PoolOffset};
+use everbyte_media::{BadRange, Medium, PoolOffset};
 
 use crate::format::{Corrupt, SUPERBLOCK_COPIES};
 use crate::pool::Pool;
@@ -36,8 +36,7 @@ impl<M: Medium> Pool<M> {
         for volume in self.volumes() {
             // A map that cannot be walked is a finding of its own; what it leads to has no name.
             let _partly = self.visit(&volume, &mut |claimed| {
-                let start = claimed.run.start.offset();
-                let len = claimed.run.len * BLOCK_U64;
+                let (start, len) = claimed.part.bytes();
                 for (bad, name) in ranges.iter().zip(&mut named) {
                     if bad.first_in(start, len).is_some() {
                         name.get_or_insert(format!(

@@ -6,7 +6,7 @@
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 
-use crate::alloc::{Allocator, BlockRun};
+use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::format::Corrupt;
 use crate::kind::take_from;
 use crate::pool::{Pool, PoolError};
@@ -91,9 +91,14 @@ impl<M: Medium> Pool<M> {
                 walked = false;
                 continue;
             }
-            if let Err(corrupt) = self.visit(volume, &mut take_from(&owned, volume.name())) {
+            let cells = Cells::default();
+            let mut take = take_from(&owned, &cells, volume.name());
+            if let Err(corrupt) = self.visit(volume, &mut take) {
                 report.problems.push(corrupt.to_string());
                 walked = false;
+            } else if let Some(block) = cells.first_difference(&volume.cells) {
+                let what = "which of its cells are in use is not what the volume's words say";
+                report.problems.push(format!("{block} of volume {}: {what}", volume.name()));
             }
         }
         report.problems.extend(self.name_bad_memory());

@@ -6,10 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use crate::alloc::{Allocator, BlockRun};
-use crate::format::{CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT, VolumeKind};
+use crate::alloc::{Allocator, BlockRun, CellClaim, CellSize, Cells};
+use crate::format::{
+    CHECKSUM_ROOT_AT, Corrupt, Descriptor, RO_COMPAT_CHECKSUMS, ROOT_AT, VolumeKind,
+};
 
 /// A volume as its kind's walker sees it: on the medium, not open.
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +89,66 @@ impl std::fmt::Display for Holds {
     }
 }
 
-/// A run of blocks with an owner.
+/// A part of the pool that a volume owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Adjacent blocks.
+    Blocks(BlockRun),
+    /// A cell. Its block is the volume's because of its cells, and is not claimed by itself.
+    Cell {
+        /// Its address.
+        at: PoolOffset,
+        /// Its size.
+        size: CellSize,
+    },
+}
+
+impl Part {
+    /// Its address, and its length in bytes.
+    pub(crate) fn bytes(self) -> (PoolOffset, u64) {
+        match self {
+            Self::Blocks(run) => (run.start.offset(), run.len * BLOCK_U64),
+            Self::Cell { at, size } => (at, size.bytes()),
+        }
+    }
+}
+
+/// A part of the pool with an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimed {
-    /// The blocks.
-    pub run: BlockRun,
-    /// Address of the word that names them.
+    /// What is owned.
+    pub part: Part,
+    /// Address of the word that names it.
     pub named_at: PoolOffset,
-    /// What they are used for.
+    /// What it is used for.
     pub holds: Holds,
 }
 
-/// Takes a run of blocks for the volume that is being visited.
+impl Claimed {
+    /// The blocks that the volume owns by this claim beside those of earlier ones. `cells` are those
+    /// of the volume that were claimed before, and become one more.
+    ///
+    /// # Errors
+    /// The cell cannot be, or has an owner already.
+    pub(crate) fn new_blocks(&self, cells: &Cells) -> Result<Option<BlockRun>, Corrupt> {
+        match self.part {
+            Part::Blocks(run) => Ok(Some(run)),
+            Part::Cell { at, size } => match cells.claim(at, size) {
+                CellClaim::First => Ok(Some(BlockRun { start: at.block(), len: 1 })),
+                CellClaim::Another => Ok(None),
+                CellClaim::Clash => {
+                    let what = format!(
+                        "the cell of {} bytes at {at} cannot be, or has two owners",
+                        size.bytes()
+                    );
+                    Err(Corrupt::new("word that names a cell", self.named_at, what))
+                }
+            },
+        }
+    }
+}
+
+/// Takes a part of the pool for the volume that is being visited.
 pub type Claim<'a> = dyn FnMut(Claimed) -> Result<(), Corrupt> + 'a;
 
 /// A kind of volume, as far as the pool must know it.
@@ -124,8 +174,14 @@ pub trait Kind<M: Medium>: Send + Sync {
         true
     }
 
-    /// Calls `claim` once for every block or run that the volume's map owns, nodes and tables
-    /// included, the log not.
+    /// Whether its volumes own cells, so that they are visited at every opening: which cells are free
+    /// is not saved.
+    fn has_cells(&self) -> bool {
+        false
+    }
+
+    /// Calls `claim` once for every run of blocks and every cell that the volume owns, nodes and
+    /// tables included, the log not.
     ///
     /// # Errors
     /// The first thing in the map that cannot be right, or `claim`'s error.
@@ -160,6 +216,11 @@ impl<M: Medium> Kinds<M> {
         self.0.get(&kind).map(|kind| &**kind)
     }
 
+    /// Every feature that a pool may have and these kinds can still write it.
+    pub(crate) fn known_features(&self) -> u64 {
+        self.0.values().fold(RO_COMPAT_CHECKSUMS, |known, kind| known | kind.ro_compat())
+    }
+
     /// The name of a kind, known or not.
     #[must_use]
     pub fn name_of(&self, kind: VolumeKind) -> String {
@@ -185,16 +246,17 @@ impl<M: Medium> Kinds<M> {
             start: BlockNo(view.descriptor.log_start),
             len: view.descriptor.log_blocks(),
         };
-        let mut blocks_left = view.data_end - view.data_start;
+        let mut bytes_left = (view.data_end - view.data_start) * BLOCK_U64;
         let mut claim_counted = |claimed: Claimed| {
-            blocks_left = blocks_left.checked_sub(claimed.run.len).ok_or_else(|| {
+            bytes_left = bytes_left.checked_sub(claimed.part.bytes().1).ok_or_else(|| {
                 let map = format!("map of volume {}", view.descriptor.name());
                 Corrupt::new(map, claimed.named_at, "it leads to more blocks than the pool has")
             })?;
             claim(claimed)
         };
         if log.len > 0 {
-            claim_counted(Claimed { run: log, named_at: view.root_at, holds: Holds::Log })?;
+            let part = Part::Blocks(log);
+            claim_counted(Claimed { part, named_at: view.root_at, holds: Holds::Log })?;
         }
         known.visit(medium, view, &mut claim_counted)
     }
@@ -205,18 +267,20 @@ pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
     format!("it is of {kind}, which this program does not know; a newer one may")
 }
 
-/// A claim that takes blocks from `alloc`, so that a second owner is noticed.
+/// A claim that takes blocks from `alloc`, and cells from `cells`, so that a second owner is noticed.
 pub(crate) fn take_from(
     alloc: &Allocator,
+    cells: &Cells,
     volume: &str,
 ) -> impl FnMut(Claimed) -> Result<(), Corrupt> {
-    move |Claimed { run, named_at, .. }| {
+    move |claimed| {
+        let Some(run) = claimed.new_blocks(cells)? else { return Ok(()) };
         alloc.take(run).map_err(|error| {
             let what = format!(
                 "{} blocks from {} on belong to someone else already ({error})",
                 run.len, run.start
             );
-            Corrupt::new(format!("map of volume {volume}"), named_at, what)
+            Corrupt::new(format!("map of volume {volume}"), claimed.named_at, what)
         })
     }
 }

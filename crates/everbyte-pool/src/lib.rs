@@ -24,13 +24,13 @@ mod scrub;
 pub mod sync;
 mod volume;
 
-pub use alloc::BlockRun;
+pub use alloc::{BlockRun, CellSize};
 pub use bad::sound;
 pub use batch::{Batch, BatchOutcome, ChangeError, Circumstances, Fill, Savepoint};
 pub use check::CheckReport;
 pub use epoch::PendingCheckpoint;
 pub use format::Corrupt;
-pub use kind::{Claim, Claimed, Holds, Kind, Kinds, VolumeView};
+pub use kind::{Claim, Claimed, Holds, Kind, Kinds, Part, VolumeView};
 pub use pool::{
     CheckpointTimer, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
     RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,

@@ -72,6 +72,12 @@ pub enum Bug {
     LoggedTwice,
     /// A plan that found the log full is carried out after the checkpoint as it is.
     StalePlan,
+    /// All cells of a block count as fresh once one of them was taken.
+    CellsFreshByBlock,
+    /// A cell that was given up is handed out again before that is durable.
+    CellRefilledEarly,
+    /// A run that was given up is free before that is durable.
+    RunRetiredEarly,
     /// A batch that goes back to a savepoint keeps a step of what it takes back.
     SavepointLeavesStep,
     /// A batch does not see what it has planned itself.

@@ -13,7 +13,7 @@
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
-use crate::alloc::{Allocator, BlockRun};
+use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::bad::sound;
 use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
@@ -36,7 +36,7 @@ use crate::volume::read_size;
 /// fails. What was mended before stays so.
 pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, PoolError> {
     let mut mended = Vec::new();
-    let mut sb = mend_superblock(medium, &mut mended)?;
+    let mut sb = mend_superblock(medium, kinds.known_features(), &mut mended)?;
     for slot in 0..sb.table_slots {
         mend_header(medium, &sb, header_at(&sb, slot), &mut mended)?;
     }
@@ -58,19 +58,20 @@ pub fn repair<M: Medium>(medium: &M, kinds: &Kinds<M>) -> Result<Vec<String>, Po
 /// The superblock that counts. A copy that cannot be believed becomes like the other one.
 fn mend_superblock<M: Medium>(
     medium: &M,
+    known_features: u64,
     mended: &mut Vec<String>,
 ) -> Result<Superblock, PoolError> {
     let copies = SUPERBLOCK_COPIES.map(|at| read_superblock_copy(medium, at));
     let (good, bad) = match copies {
         [Ok(first), Ok(second)] => {
             let newest = if first.generation >= second.generation { first } else { second };
-            writable(&newest)?;
+            writable(&newest, known_features)?;
             return Ok(newest);
         }
         [Ok(good), Err(bad)] | [Err(bad), Ok(good)] => (good, bad),
         [Err(first), Err(_)] => return Err(first.into()),
     };
-    writable(&good)?;
+    writable(&good, known_features)?;
     if medium.check_range(bad.at, size_of::<Superblock>() as u64).is_ok() {
         put(medium, bad.at, good.as_bytes())?;
         mended.push(format!("{bad}; rewritten from the other copy"));
@@ -78,8 +79,8 @@ fn mend_superblock<M: Medium>(
     Ok(good)
 }
 
-fn writable(sb: &Superblock) -> Result<(), PoolError> {
-    if sb.forbids_writing() {
+fn writable(sb: &Superblock, known_features: u64) -> Result<(), PoolError> {
+    if sb.forbids_writing(known_features) {
         return Err(PoolError::ReadOnly(format!(
             "it has features {:#x} that this program cannot write; repair it with a newer one",
             sb.ro_compat
@@ -224,7 +225,7 @@ fn free_by_maps<M: Medium>(
         let descriptor = read_descriptor(medium, sb, header)?;
         let size_bytes = read_size(medium, header)?;
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
-        kinds.visit(medium, &view, &mut take_from(&free, descriptor.name()))?;
+        kinds.visit(medium, &view, &mut take_from(&free, &Cells::default(), descriptor.name()))?;
     }
     Ok(free)
 }

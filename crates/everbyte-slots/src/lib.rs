@@ -1,13 +1,14 @@
 //! Slot trees: which of `capacity` equal slots are free, and which to hand out next.
 //!
 //! A slot is a number in `0..capacity`; what it stands for (a block of a pool, a page of a swap
-//! region) is the caller's affair. Both trees find, take and give back a slot in O(log n), where
+//! region) is the caller's affair. The trees find, take and give back a slot in O(log n), where
 //! a linear search of a nearly full map takes O(n):
 //!
 //! - [`ByteTree`] is the tree of order 8 with one-byte nodes, for one thread;
-//! - [`SlotTree`] is its 64-way form, one word per node, lock-free for many threads.
+//! - [`SlotTree`] is its 64-way form, one word per node, lock-free for many threads;
+//! - [`RunTree`] adds aligned runs to that, found without a search.
 //!
-//! Invariants of both: a slot is either free or used; a new tree has only used slots, so slots
+//! Invariants of all: a slot is either free or used; a new tree has only used slots, so slots
 //! come into being by being freed; a set bit means *free*. Nothing here is durable, and nothing
 //! here knows files, media or volumes.
 //!
@@ -34,6 +35,7 @@
 
 mod byte_tree;
 mod run;
+mod run_tree;
 mod slot_tree;
 
 #[cfg(all(test, loom))]
@@ -42,6 +44,7 @@ mod loom_tests;
 mod tests;
 
 pub use byte_tree::ByteTree;
+pub use run_tree::{AlignedTree, RunTree};
 pub use slot_tree::{SlotTree, WordTree};
 
 /// Why a slot could not change hands. Each of them means that the caller's idea of who owns what

@@ -7,7 +7,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::WordTree;
+use crate::{AlignedTree, WordTree};
 
 /// A tree of order 2, shared.
 type Tiny = Arc<WordTree<1>>;
@@ -257,5 +257,34 @@ fn a_slot_freed_or_taken_twice_is_caught() {
         assert!(freed ^ others_freed);
         assert!(took ^ others_took);
         settle(&tree, vec![1]);
+    });
+}
+
+/// Regions of two nodes of two slots.
+type TinyRegions = Arc<AlignedTree<1, 2>>;
+
+#[test]
+fn no_region_that_is_all_free_stays_hidden() {
+    bounded(3, || {
+        let tree: TinyRegions = Arc::new(AlignedTree::new(8));
+        for slot in [0, 1, 2, 4, 5, 6, 7] {
+            tree.free(slot).expect("a new tree has no free slot");
+        }
+        let freed = thread::spawn({
+            let tree = tree.clone();
+            move || tree.free(3).expect("it is used")
+        });
+        let taken = tree.alloc(0);
+        let run = tree.alloc_aligned(4, 0);
+        freed.join().expect("no panic");
+        if let Some(slot) = taken {
+            tree.free(slot).expect("it was taken");
+        }
+        if let Some(start) = run {
+            tree.free_run(start, 4).expect("it was taken");
+        }
+        assert_eq!((tree.slots().free_count(), tree.hidden_regions()), (8, 0));
+        let runs: Vec<u64> = std::iter::from_fn(|| tree.alloc_aligned(4, 0)).collect();
+        assert_eq!(runs.len(), 2);
     });
 }

@@ -125,6 +125,21 @@ impl<const LOG: u32> WordTree<LOG> {
         slot < self.capacity && self.leaf(slot).load(SeqCst) & Self::bit(slot) != 0
     }
 
+    /// Whether the whole leaf node that `slot` lies in is free.
+    #[must_use]
+    #[inline]
+    pub(crate) fn is_node_free(&self, slot: u64) -> bool {
+        slot < self.capacity && self.leaf(slot).load(SeqCst).count_ones() == 1 << LOG
+    }
+
+    /// Whether slots `start .. start + len` exist and are all free, each when it was looked at.
+    #[must_use]
+    pub(crate) fn is_run_free(&self, start: u64, len: u64) -> bool {
+        check_range(start, len, self.capacity).is_ok()
+            && pieces(start, len, LOG)
+                .all(|(word, mask)| self.levels[0][word].load(SeqCst) & mask == mask)
+    }
+
     /// Frees `slot`.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! the volume's size; entries beyond the size are holes.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, sound};
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
 
 use super::{ENTRIES, MapView, holds_data, load_entry, slot_at};
 use crate::address::LogicalBlock;
@@ -59,7 +59,7 @@ pub(super) fn visit<M: Medium>(
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let table = table(medium, view)?;
-    claim(Claimed { run: table, named_at: view.root_at, holds: Holds::Map })?;
+    claim(Claimed { part: Part::Blocks(table), named_at: view.root_at, holds: Holds::Map })?;
     let blocks = view.size_bytes.div_ceil(BLOCK_U64);
     for index in 0..table.len * ENTRIES {
         let at = slot_at(table.start, index);
@@ -70,7 +70,11 @@ pub(super) fn visit<M: Medium>(
             }
             let entry = view.in_bounds(entry, at)?;
             let run = BlockRun { start: entry.block, len: 1 };
-            claim(Claimed { run, named_at: at, holds: holds_data(entry, LogicalBlock(index)) })?;
+            claim(Claimed {
+                part: Part::Blocks(run),
+                named_at: at,
+                holds: holds_data(entry, LogicalBlock(index)),
+            })?;
         }
     }
     Ok(())

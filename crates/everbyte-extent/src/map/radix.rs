@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds};
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
 
 use super::{ENTRIES, MapView, decode, holds_data, in_bounds, load_entry, root_entry, slot_at};
 use crate::address::LogicalBlock;
@@ -251,7 +251,7 @@ pub(super) fn visit<M: Medium>(
     let height = height_of(root, "volume root", view.root_at)?;
     let root = view.in_bounds(root, view.root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
-    claim(Claimed { run, named_at: view.root_at, holds: Holds::Map })?;
+    claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })?;
     visit_node(medium, view, Node { block: root.block, level: height, base: 0 }, claim)
 }
 
@@ -268,7 +268,8 @@ fn visit_node<M: Medium>(
             let base = node.base + index * covered_by(node.level - 1);
             let holds =
                 if node.level > 1 { Holds::Map } else { holds_data(entry, LogicalBlock(base)) };
-            claim(Claimed { run: BlockRun { start: entry.block, len: 1 }, named_at: at, holds })?;
+            let run = BlockRun { start: entry.block, len: 1 };
+            claim(Claimed { part: Part::Blocks(run), named_at: at, holds })?;
             if node.level > 1 {
                 let below = Node { block: entry.block, level: node.level - 1, base };
                 visit_node(medium, view, below, claim)?;
@@ -287,7 +288,7 @@ pub(super) fn visit_slots<M: Medium>(
 ) -> Result<(), Corrupt> {
     each_slot_node(medium, root_at, &mut |named_at, entry| {
         let run = BlockRun { start: in_bounds(data, entry, named_at)?.block, len: 1 };
-        claim(Claimed { run, named_at, holds: Holds::Checksums })
+        claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Checksums })
     })
 }
 

@@ -4,14 +4,15 @@
 //! what the volumes own, or loaded from what a clean shutdown saved, and never consulted by
 //! recovery. Knows nothing of quarantine: a block that reaches `free` may be handed out at once.
 
-mod small;
+mod cells;
 
-pub use small::{SMALL_BYTES_MAX, SMALL_BYTES_MIN, SmallAllocator};
+pub use cells::CellSize;
+pub(crate) use cells::{CellClaim, Cells, SIZES};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_media::BlockNo;
-use everbyte_slots::{SlotError, SlotTree};
+use everbyte_slots::{RunTree, SlotError};
 
 /// A run of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,12 +23,25 @@ pub struct BlockRun {
     pub len: u64,
 }
 
+impl BlockRun {
+    /// Its blocks, ascending.
+    pub fn blocks(self) -> impl Iterator<Item = BlockNo> {
+        (self.start.0..self.start.0 + self.len).map(BlockNo)
+    }
+
+    /// Whether `block` is one of them.
+    #[must_use]
+    pub fn contains(self, block: BlockNo) -> bool {
+        (self.start.0..self.start.0 + self.len).contains(&block.0)
+    }
+}
+
 /// Share of the pool below which a warning is logged, in percent.
 const LOW_SPACE_PERCENT: u64 = 10;
 
 /// The pool's free blocks.
 pub struct Allocator {
-    tree: SlotTree,
+    tree: RunTree,
     total_blocks: AtomicU64,
     warned: AtomicBool,
 }
@@ -37,7 +51,7 @@ impl Allocator {
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {
-            tree: SlotTree::new(capacity),
+            tree: RunTree::new(capacity),
             total_blocks: AtomicU64::new(0),
             warned: AtomicBool::new(false),
         }
@@ -46,7 +60,7 @@ impl Allocator {
     /// Blocks that can be addressed.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.tree.capacity()
+        self.tree.slots().capacity()
     }
 
     /// Gives the allocator new, free blocks.
@@ -91,6 +105,14 @@ impl Allocator {
         self.tree.alloc_run(len, 0).map(|start| BlockRun { start: BlockNo(start), len })
     }
 
+    /// Takes `len` adjacent blocks at a multiple of `len`, a power of two up to 512: near `hint`, or
+    /// out of 2 MiB that are all free. Takes time that does not grow with the pool.
+    #[must_use]
+    pub fn alloc_aligned(&self, len: u64, hint: u64) -> Option<BlockRun> {
+        let start = self.tree.alloc_aligned(len, hint)?;
+        Some(BlockRun { start: BlockNo(start), len })
+    }
+
     /// Takes one block.
     #[must_use]
     pub fn alloc(&self) -> Option<BlockNo> {
@@ -115,7 +137,7 @@ impl Allocator {
 
     /// The free blocks, in runs as long as they can be, ascending.
     pub(crate) fn free_runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
-        let words = self.tree.words().zip(0u64..).filter(|&(word, _)| word != 0);
+        let words = self.tree.slots().words().zip(0u64..).filter(|&(word, _)| word != 0);
         let mut blocks = words
             .flat_map(|(word, number)| {
                 let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
@@ -135,13 +157,13 @@ impl Allocator {
     /// Whether `block` is free.
     #[must_use]
     pub fn is_free(&self, block: BlockNo) -> bool {
-        self.tree.is_free(block.0)
+        self.tree.slots().is_free(block.0)
     }
 
     /// Free blocks; exact while nobody allocates.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
-        self.tree.free_count()
+        self.tree.slots().free_count()
     }
 
     /// Blocks that the allocator governs, free or used.
@@ -176,7 +198,7 @@ impl Allocator {
 
     /// The free map as words, bit set = free, for saving.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
-        self.tree.words()
+        self.tree.slots().words()
     }
 }
 

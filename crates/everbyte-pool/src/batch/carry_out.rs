@@ -82,7 +82,11 @@ impl<M: Medium> Batch<'_, '_, M> {
                 | Step::Store { .. }
                 | Step::Fill(_)
                 | Step::Take(_)
-                | Step::Give(_) => {}
+                | Step::TakeRun(_)
+                | Step::TakeCell(..)
+                | Step::Give(_)
+                | Step::GiveRun(_)
+                | Step::GiveCell(..) => {}
             }
         }
         if sum.words > 0 {
@@ -145,8 +149,11 @@ impl<M: Medium> Batch<'_, '_, M> {
             }
         }
         for step in steps.iter() {
-            if let Step::Give(block) = *step {
-                committed.retire(block);
+            match *step {
+                Step::Give(block) => committed.retire(block),
+                Step::GiveRun(run) => committed.retire_run(run),
+                Step::GiveCell(at, size) => committed.retire_cell(at, size),
+                _ => {}
             }
         }
         Ok(())
@@ -159,11 +166,7 @@ impl<M: Medium> Batch<'_, '_, M> {
         if !planted(Bug::AbandonNotFenced) {
             let _: Result<Committed<'_, '_, M>, _> = self.writer.commit();
         }
-        for step in self.steps.drain(..) {
-            if let Step::Take(block) = step {
-                self.writer.unalloc(block);
-            }
-        }
+        self.untake(0);
     }
 }
 

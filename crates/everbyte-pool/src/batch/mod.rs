@@ -21,6 +21,7 @@ pub use retry::{ChangeError, Circumstances};
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use smallvec::SmallVec;
 
+use crate::alloc::{BlockRun, CellSize};
 use crate::plant::{Bug, planted};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::{Volume, WriteError, Writer};
@@ -40,8 +41,16 @@ enum Step<'d> {
     FillWord { at: PoolOffset, new: u64 },
     /// A block was taken from the free ones.
     Take(BlockNo),
+    /// A run of blocks was taken.
+    TakeRun(BlockRun),
+    /// A cell was taken.
+    TakeCell(PoolOffset, CellSize),
     /// A block is given up once nothing durable names it.
     Give(BlockNo),
+    /// The same for a run of blocks.
+    GiveRun(BlockRun),
+    /// The same for a cell.
+    GiveCell(PoolOffset, CellSize),
 }
 
 /// A block that is filled as a whole: what another block held, or zeroes, with bytes over it.
@@ -150,13 +159,21 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         let Savepoint(len) = savepoint;
         let left_behind = usize::from(planted(Bug::SavepointLeavesStep));
         let kept = self.steps.len().min(len + left_behind);
-        for step in self.steps.drain(kept..) {
-            if let Step::Take(block) = step {
-                self.writer.unalloc(block);
-            }
-        }
+        self.untake(kept);
         while self.visible.last().is_some_and(|&place| place as usize >= kept) {
             self.visible.pop();
+        }
+    }
+
+    /// Drops the steps from place `kept` on, and gives back what they took.
+    fn untake(&mut self, kept: usize) {
+        for step in self.steps.drain(kept..) {
+            match step {
+                Step::Take(block) => self.writer.unalloc(block),
+                Step::TakeRun(run) => self.writer.unalloc_run(run),
+                Step::TakeCell(at, size) => self.writer.untake_cell(at, size),
+                _ => {}
+            }
         }
     }
 
@@ -172,6 +189,32 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         let block = self.writer.alloc_node()?;
         self.steps.push(Step::Take(block));
         Some(block)
+    }
+
+    /// Takes `blocks` adjacent free blocks at a multiple of that number, a power of two up to 512
+    /// (2 MiB), which are fresh from now on. `None` if there is no such run.
+    pub fn take_run(&mut self, blocks: u64) -> Option<BlockRun> {
+        let run = self.writer.alloc_run(blocks)?;
+        self.steps.push(Step::TakeRun(run));
+        Some(run)
+    }
+
+    /// Takes a free cell, which is fresh from now on, whatever its block is. `None` if the pool is
+    /// full. Not within a group.
+    pub fn take_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
+        let at = self.writer.take_cell(size)?;
+        self.steps.push(Step::TakeCell(at, size));
+        Some(at)
+    }
+
+    /// Plans to give up a run of [`Batch::take_run`]: it is free once nothing durable names it.
+    pub fn give_run(&mut self, run: BlockRun) {
+        self.steps.push(Step::GiveRun(run));
+    }
+
+    /// Plans to give up a cell: it is free once nothing durable names it.
+    pub fn give_cell(&mut self, at: PoolOffset, size: CellSize) {
+        self.steps.push(Step::GiveCell(at, size));
     }
 
     /// Plans to give up `block`: it is free once nothing durable names it.

@@ -10,13 +10,14 @@
 
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium};
+use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 
+use crate::alloc::{BlockRun, CellSize};
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
 use crate::persist::{Dirty, Durable};
 use crate::plant::{Bug, planted};
 use crate::sync::MutexGuard;
-use crate::volume::{Volume, WriteError};
+use crate::volume::{Retired, Volume, WriteError};
 
 /// Dirty blocks whose states are fetched ahead of the one that is flushed.
 const PREFETCH_AHEAD: usize = 8;
@@ -25,7 +26,7 @@ const PREFETCH_AHEAD: usize = 8;
 struct Sealed {
     epoch: u64,
     dirty: Vec<BlockNo>,
-    retired: Vec<BlockNo>,
+    retired: Retired,
 }
 
 /// A checkpoint between sealing and completion. Writers go on in the next epoch meanwhile.
@@ -144,7 +145,7 @@ impl<M: Medium> Volume<M> {
         };
         self.check_completable()?;
         let epoch = self.current_epoch();
-        let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Vec::new() };
+        let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Retired::default() };
         let low = return_free && self.shared.alloc.is_low();
         for lane in &mut lanes {
             sealed.dirty.append(&mut lane.dirty);
@@ -171,6 +172,40 @@ impl<M: Medium> Volume<M> {
         if let Err(error) = self.shared.alloc.free(block) {
             // A saved allocator state that lies can bring this about, so it is no assertion.
             tracing::error!(%error, "a block was freed twice; `pool check` says more");
+        }
+    }
+}
+
+impl<M: Medium> Volume<M> {
+    /// Gives up for good what an epoch gave up that is durable now.
+    fn give_back_all(&self, retired: &Retired) {
+        for &block in &retired.blocks {
+            self.give_back(block);
+        }
+        for &run in &retired.runs {
+            self.give_back_run(run);
+        }
+        for &(at, size) in &retired.cells {
+            self.give_back_cell(at, size);
+        }
+    }
+
+    /// Gives a cell that nothing durable names back, and its block with the last one.
+    pub(crate) fn give_back_cell(&self, at: PoolOffset, size: CellSize) {
+        match self.cells.give(at, size) {
+            Ok(None) => {}
+            Ok(Some(block)) => self.give_back(block),
+            // A map that lies can bring this about, so it is no assertion.
+            Err(error) => tracing::error!(%error, "a cell was freed twice; `pool check` says more"),
+        }
+    }
+
+    /// Gives a run that nothing durable names to the allocator, but for blocks in bad memory.
+    pub(crate) fn give_back_run(&self, run: BlockRun) {
+        if self.medium().has_bad() {
+            run.blocks().for_each(|block| self.give_back(block));
+        } else if let Err(error) = self.shared.alloc.free_run(run) {
+            tracing::error!(%error, "blocks were freed twice; `pool check` says more");
         }
     }
 }
@@ -210,9 +245,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         }
         volume.completed.store(sealed.epoch, Ordering::Release);
         volume.checkpoints.fetch_add(1, Ordering::Relaxed);
-        for &block in &sealed.retired {
-            volume.give_back(block);
-        }
+        volume.give_back_all(&sealed.retired);
         Ok(())
     }
 }

@@ -15,9 +15,7 @@ const VERSION: u32 = 1;
 
 /// Features a reader may ignore.
 const COMPAT_KNOWN: u64 = 0;
-/// Features that only a writer must know.
-const RO_COMPAT_KNOWN: u64 = RO_COMPAT_CHECKSUMS;
-/// There are, or were, volumes with checksums of their data.
+/// There are, or were, volumes with checksums of their data. A feature that only a writer must know.
 pub const RO_COMPAT_CHECKSUMS: u64 = 1;
 /// Features that everyone must know.
 const INCOMPAT_KNOWN: u64 = 0;
@@ -109,10 +107,10 @@ impl Superblock {
         self
     }
 
-    /// Whether unknown read-only-compatible features forbid writing.
+    /// Whether there is a feature that a writer must know and that is not among the `known` ones.
     #[must_use]
-    pub fn forbids_writing(&self) -> bool {
-        self.ro_compat & !RO_COMPAT_KNOWN != 0
+    pub fn forbids_writing(&self, known: u64) -> bool {
+        self.ro_compat & !known != 0
     }
 
     /// Reads and judges one copy; `medium_bytes` is the size of what it was found on.

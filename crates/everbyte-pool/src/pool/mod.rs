@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
-use crate::alloc::{Allocator, BlockRun};
+use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock, VolumeKind};
 use crate::kind::{Kinds, VolumeView};
@@ -334,9 +334,9 @@ impl<M: Medium> Pool<M> {
     /// One volume in figures. Walks its map while it is in use, so the space used is a snapshot.
     #[must_use]
     pub fn volume_info(&self, volume: &Volume<M>) -> VolumeInfo {
-        let mut blocks = 0;
+        let (mut blocks, cells) = (0, Cells::default());
         let used = self.visit(volume, &mut |claimed| {
-            blocks += claimed.run.len;
+            blocks += claimed.new_blocks(&cells)?.map_or(0, |run| run.len);
             Ok(())
         });
         let log_blocks = volume.descriptor().log_blocks();
@@ -523,6 +523,8 @@ impl<M: Medium> Volume<M> {
             let mut lane = lane.lock();
             if !self.unfinished.load(Ordering::Acquire) {
                 lane.take_spare().for_each(|block| self.give_back(block));
+                let cells = lane.take_spare_cells();
+                cells.into_iter().for_each(|(at, size)| self.give_back_cell(at, size));
             }
         }
     }

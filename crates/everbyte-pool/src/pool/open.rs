@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use super::{Pool, PoolError, RecoverySummary, Shared, header_at, timer, write_superblock};
-use crate::alloc::{Allocator, BlockRun};
+use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::bad::sound;
 use crate::epoch::BlockStates;
 use crate::format::{
@@ -34,6 +34,13 @@ struct Found {
     descriptor: Descriptor,
     completed: u64,
     read_only: Option<String>,
+    cells: Cells,
+}
+
+impl Found {
+    fn new(slot: u64, descriptor: Descriptor, completed: u64, read_only: Option<String>) -> Self {
+        Self { slot, descriptor, completed, read_only, cells: Cells::default() }
+    }
 }
 
 impl<M: Medium> Pool<M> {
@@ -49,9 +56,10 @@ impl<M: Medium> Pool<M> {
     /// No superblock can be believed, or the medium fails.
     pub fn open(medium: Arc<M>, kinds: Kinds<M>, options: &OpenOptions) -> Result<Self, PoolError> {
         let mut summary = RecoverySummary::default();
-        let (sb, mut read_only) = read_superblock(&*medium, &mut summary)?;
+        let known = kinds.known_features();
+        let (sb, mut read_only) = read_superblock(&*medium, known, &mut summary)?;
         summary.was_clean = sb.clean == 1;
-        if sb.forbids_writing() {
+        if sb.forbids_writing(known) {
             let reason =
                 format!("it has features {:#x} that this program cannot write", sb.ro_compat);
             if !summary.was_clean {
@@ -68,6 +76,7 @@ impl<M: Medium> Pool<M> {
         alloc.set_total_blocks(sb.size_blocks - sb.data_start);
         if load_if_clean(&*medium, &sb, &mut alloc, &mut summary) {
             space_unknown = None;
+            find_cells(&*medium, &sb, &mut found, &kinds, &mut summary);
         } else if space_unknown.is_none() {
             match rebuild(&*medium, &sb, &mut found, &kinds, &alloc, &mut summary) {
                 Ok(unknown) => space_unknown = unknown,
@@ -171,6 +180,7 @@ fn open_volumes<M: Medium>(
             at,
             volume.descriptor,
             kind,
+            volume.cells,
             volume.completed,
             volume.read_only,
         ));
@@ -184,6 +194,7 @@ fn open_volumes<M: Medium>(
 /// memory is bad the pool must stay as it is, and the reason comes along.
 fn read_superblock<M: Medium>(
     medium: &M,
+    known_features: u64,
     summary: &mut RecoverySummary,
 ) -> Result<(Superblock, Option<String>), PoolError> {
     let copies = SUPERBLOCK_COPIES.map(|at| read_superblock_copy(medium, at));
@@ -206,7 +217,7 @@ fn read_superblock<M: Medium>(
         }
         [Err(first), Err(_)] => return Err(first.into()),
     };
-    if !newest.forbids_writing() {
+    if !newest.forbids_writing(known_features) {
         write_superblock(medium, &newest)?;
     }
     Ok((newest, None))
@@ -252,9 +263,10 @@ fn recover_slot<M: Medium>(
     let state_at = at.plus(STATE_AT);
     let state = decode_word(medium.load_word(state_at)).and_then(VolumeState::from_code);
     sound(medium, "volume state", state_at, 8).map_err(SlotError::Unusable)?;
+    let forbidden = sb.forbids_writing(kinds.known_features());
     match state {
         Some(VolumeState::Free) => return Ok(None),
-        Some(VolumeState::Deleting) if sb.forbids_writing() => return Ok(None),
+        Some(VolumeState::Deleting) if forbidden => return Ok(None),
         Some(VolumeState::Deleting) => {
             super::volumes::store_state(medium, at, VolumeState::Free)?;
             return Ok(None);
@@ -277,14 +289,14 @@ fn recover_slot<M: Medium>(
     };
     if let Some(reason) = unusable {
         summary.remarks.push(format!("volume {}: {reason}", descriptor.name()));
-        return Ok(Some(Found { slot, descriptor, completed: 0, read_only: Some(reason) }));
+        return Ok(Some(Found::new(slot, descriptor, 0, Some(reason))));
     }
     if !descriptor.has_log() {
-        return Ok(Some(Found { slot, descriptor, completed: 0, read_only: None }));
+        return Ok(Some(Found::new(slot, descriptor, 0, None)));
     }
-    if sb.forbids_writing() {
+    if forbidden {
         let completed = read_completed(medium, at).map_err(SlotError::Unusable)?;
-        return Ok(Some(Found { slot, descriptor, completed, read_only: None }));
+        return Ok(Some(Found::new(slot, descriptor, completed, None)));
     }
     let scope = UndoScope::new(&descriptor, at, sb.data_start..sb.size_blocks);
     let recovered = recover_volume(medium, &scope, at)?;
@@ -293,7 +305,7 @@ fn recover_slot<M: Medium>(
         summary.remarks.push(format!("volume {}: {reason}", descriptor.name()));
     }
     let (completed, read_only) = (recovered.completed, recovered.read_only);
-    Ok(Some(Found { slot, descriptor, completed, read_only }))
+    Ok(Some(Found::new(slot, descriptor, completed, read_only)))
 }
 
 /// The descriptor in the header at `header_at`: the first copy that can be believed.
@@ -353,7 +365,7 @@ fn rebuild<M: Medium>(
         let name = volume.descriptor.name();
         let mut clash = None;
         let walked = view(medium, sb, volume).and_then(|view| {
-            let mut take = take_from(alloc, name);
+            let mut take = take_from(alloc, &volume.cells, name);
             kinds.visit(medium, &view, &mut |claimed| {
                 take(claimed).inspect_err(|corrupt| clash = Some(corrupt.clone()))
             })
@@ -369,6 +381,30 @@ fn rebuild<M: Medium>(
         }
     }
     Ok(unknown)
+}
+
+/// Finds the cells that are in use, where which blocks are free is known already. A volume whose map
+/// cannot be read is to be opened read-only.
+fn find_cells<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    found: &mut [Found],
+    kinds: &Kinds<M>,
+    summary: &mut RecoverySummary,
+) {
+    let has_cells = |volume: &Found| {
+        kinds.get(volume.descriptor.volume_kind()).is_some_and(|kind| kind.has_cells())
+    };
+    for volume in found.iter_mut().filter(|volume| has_cells(volume)) {
+        let walked = view(medium, sb, volume).and_then(|view| {
+            kinds.visit(medium, &view, &mut |claimed| claimed.new_blocks(&volume.cells).map(drop))
+        });
+        if let Err(corrupt) = walked {
+            let reason = format!("its map cannot be read: {corrupt}");
+            summary.remarks.push(format!("volume {}: {reason}", volume.descriptor.name()));
+            volume.read_only.get_or_insert(reason);
+        }
+    }
 }
 
 fn view<'v, M: Medium>(

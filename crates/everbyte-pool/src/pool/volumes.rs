@@ -12,14 +12,14 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
 use super::{Pool, PoolError, header_at};
-use crate::alloc::{Allocator, BlockRun};
+use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::epoch::write_completed;
 use crate::format::{
     Corrupt, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX,
     RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState,
     decode_word, encode_word,
 };
-use crate::kind::{Claimed, unknown_kind};
+use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
 use crate::volume::Volume;
@@ -195,7 +195,8 @@ impl<M: Medium> Pool<M> {
         };
         let at = header_at(&self.shared.superblock.lock(), slot);
         let shared = Arc::clone(&self.shared);
-        let volume = Arc::new(Volume::open(shared, at, descriptor, spec.kind, 0, None));
+        let volume =
+            Arc::new(Volume::open(shared, at, descriptor, spec.kind, Cells::default(), 0, None));
         self.shared.note_open(&volume);
         self.volumes.write().insert(spec.name, Arc::clone(&volume));
         Ok(volume)
@@ -373,15 +374,16 @@ impl<M: Medium> Pool<M> {
 
     /// The blocks that `volume` owns, as the free ones of an allocator of their own.
     fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
-        let owned = Allocator::new(self.data_bounds().end);
-        self.visit(volume, &mut |Claimed { run, named_at, .. }| {
+        let (owned, cells) = (Allocator::new(self.data_bounds().end), Cells::default());
+        self.visit(volume, &mut |claimed| {
+            let Some(run) = claimed.new_blocks(&cells)? else { return Ok(()) };
             owned.free_run(run).map_err(|error| {
                 let map = format!("map of volume {}", volume.name());
                 let what = format!(
                     "it leads to one of {} blocks from {} on twice ({error})",
                     run.len, run.start
                 );
-                Corrupt::new(map, named_at, what)
+                Corrupt::new(map, claimed.named_at, what)
             })
         })?;
         Ok(owned)

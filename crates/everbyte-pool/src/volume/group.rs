@@ -7,7 +7,7 @@
 
 use everbyte_media::{BlockNo, MediaError, Medium};
 
-use super::{Volume, WriteError};
+use super::{Retired, Volume, WriteError};
 use crate::recover::Undo;
 use crate::sync::{MutexGuard, RwLockWriteGuard};
 
@@ -85,7 +85,7 @@ impl<M: Medium> Group<'_, M> {
         for lane in &volume.lanes {
             let mut lane = lane.lock();
             let allocated: Vec<BlockNo> = lane.group_blocks.take().unwrap_or_default();
-            lane.retired = allocated;
+            lane.retired = Retired { blocks: allocated, ..Retired::default() };
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
+use crate::alloc::{BlockRun, CellSize, Cells, SIZES};
 use crate::bad::sound;
 use crate::format::{
     CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word,
@@ -37,12 +38,14 @@ pub(crate) struct Lane {
     pub(crate) log: LaneLog,
     /// Blocks with dirty lines in the current epoch.
     pub(crate) dirty: Vec<BlockNo>,
-    /// Blocks replaced or freed in the current epoch.
-    pub(crate) retired: Vec<BlockNo>,
+    /// What was replaced or given up in the current epoch.
+    pub(crate) retired: Retired,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
     /// Blocks taken in advance for nodes of maps.
     pub(crate) free_for_nodes: Vec<u64>,
+    /// Cells taken in advance, by size, the next one last.
+    pub(crate) cells: [Vec<PoolOffset>; SIZES],
     /// Where the last batch of blocks was found.
     pub(crate) hint: u64,
     /// Blocks allocated since the group began; `None` outside groups.
@@ -63,10 +66,36 @@ impl Lane {
         (self.free.len() + self.free_for_nodes.len()) as u64
     }
 
+    /// Gives up the cells that it took in advance.
+    pub(crate) fn take_spare_cells(&mut self) -> Vec<(PoolOffset, CellSize)> {
+        let mut spare = Vec::new();
+        for (size, cells) in CellSize::all().zip(&mut self.cells) {
+            spare.extend(cells.drain(..).map(|at| (at, size)));
+        }
+        spare
+    }
+
     /// Gives up the blocks that it took in advance.
     pub(crate) fn take_spare(&mut self) -> impl Iterator<Item = BlockNo> {
         let nodes = std::mem::take(&mut self.free_for_nodes);
         std::mem::take(&mut self.free).into_iter().chain(nodes).map(BlockNo)
+    }
+}
+
+/// What an epoch has given up. It is free once the epoch is durable.
+#[derive(Default)]
+pub(crate) struct Retired {
+    pub(crate) blocks: Vec<BlockNo>,
+    pub(crate) runs: Vec<BlockRun>,
+    pub(crate) cells: Vec<(PoolOffset, CellSize)>,
+}
+
+impl Retired {
+    /// Adds what `other` has, and leaves it empty.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.blocks.append(&mut other.blocks);
+        self.runs.append(&mut other.runs);
+        self.cells.append(&mut other.cells);
     }
 }
 
@@ -79,6 +108,8 @@ pub struct Volume<M: Medium> {
     pub(crate) header_at: PoolOffset,
     descriptor: Descriptor,
     kind: VolumeKind,
+    /// Cells of the volume's blocks that are free.
+    pub(crate) cells: Cells,
     pub(crate) current: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
@@ -112,6 +143,7 @@ impl<M: Medium> Volume<M> {
         header_at: PoolOffset,
         descriptor: Descriptor,
         kind: VolumeKind,
+        cells: Cells,
         completed: u64,
         read_only: Option<String>,
     ) -> Self {
@@ -122,9 +154,10 @@ impl<M: Medium> Volume<M> {
                 CachePadded::new(Mutex::new(Lane {
                     log: LaneLog::new(geometry, lane, epoch),
                     dirty: Vec::new(),
-                    retired: Vec::new(),
+                    retired: Retired::default(),
                     free: Vec::new(),
                     free_for_nodes: Vec::new(),
+                    cells: Default::default(),
                     hint: u64::from(lane) * shared.alloc.total_blocks() / u64::from(geometry.lanes),
                     group_blocks: None,
                     touched: false,
@@ -139,6 +172,7 @@ impl<M: Medium> Volume<M> {
             header_at,
             descriptor,
             kind,
+            cells,
             current: AtomicU64::new(epoch),
             completed: AtomicU64::new(completed),
             lanes,

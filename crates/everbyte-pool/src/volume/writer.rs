@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use super::{Lane, Volume};
+use crate::alloc::{BlockRun, CellSize};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
@@ -172,6 +173,68 @@ impl<'v, M: Medium> Writer<'v, M> {
         block
     }
 
+    /// Takes `blocks` adjacent free blocks at a multiple of that number, a power of two up to 512
+    /// (2 MiB). They are fresh from now on. `None` if there is no such run.
+    pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
+        let run = self.volume.shared.alloc.alloc_aligned(blocks, self.lane.hint)?;
+        for block in run.blocks() {
+            self.own(block);
+        }
+        Some(run)
+    }
+
+    /// Gives back a run of `alloc_run` that nothing names yet.
+    pub fn unalloc_run(&mut self, run: BlockRun) {
+        if let Some(blocks) = &mut self.lane.group_blocks {
+            blocks.retain(|block| !run.contains(*block));
+        }
+        self.volume.give_back_run(run);
+    }
+
+    /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it was
+    /// free before every open epoch, because a cell that is given up is free only once that is
+    /// durable. `None` if the pool is full. Not within a group.
+    pub fn take_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
+        debug_assert!(
+            self.lane.group_blocks.is_none(),
+            "a group that is rolled back knows no cells"
+        );
+        if self.lane.cells[size.index()].is_empty() {
+            self.fetch_cells(size)?;
+        }
+        let at = self.lane.cells[size.index()].pop()?;
+        let (block, epoch) = (at.block(), self.epoch());
+        let lines = match planted(Bug::CellsFreshByBlock) {
+            true => LineMask::FULL,
+            false => size.lines(at),
+        };
+        self.volume.shared.states.get(block).add_logged(epoch, lines);
+        // Whatever is noted of a block is forgotten for those on the list.
+        if self.lane.dirty.last() != Some(&block) {
+            self.lane.dirty.push(block);
+        }
+        self.lane.touched = true;
+        Some(at)
+    }
+
+    /// Takes free cells in advance: those of one block that has some, or a whole new block.
+    fn fetch_cells(&mut self, size: CellSize) -> Option<()> {
+        let volume = self.volume;
+        volume.cells.take_some(size, &mut self.lane.cells[size.index()]);
+        if self.lane.cells[size.index()].is_empty() {
+            let block = self.alloc()?;
+            // Its cells are fresh one by one.
+            volume.shared.states.get(block).set_fresh(0);
+            volume.cells.add(block, size, &mut self.lane.cells[size.index()]);
+        }
+        Some(())
+    }
+
+    /// Gives back a cell of `take_cell` that nothing names yet.
+    pub fn untake_cell(&mut self, at: PoolOffset, size: CellSize) {
+        self.lane.cells[size.index()].push(at);
+    }
+
     /// Gives back a block of `alloc` or `alloc_node` that nothing names yet.
     pub fn unalloc(&mut self, block: BlockNo) {
         if let Some(blocks) = &mut self.lane.group_blocks {
@@ -183,7 +246,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Blocks that this lane gave up in this epoch: the next checkpoint frees them.
     #[must_use]
     pub fn retired_blocks(&self) -> usize {
-        self.lane.retired.len()
+        self.lane.retired.blocks.len()
     }
 
     /// Whether `block` was allocated in this epoch.
@@ -201,12 +264,16 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.get(block).logged(self.epoch())
     }
 
-    /// Whether the word at `at` needs no record: it has one, or lies in a fresh block.
+    /// Whether the word at `at` needs no record: it has one, its line has, or it lies in a fresh block
+    /// or cell.
     #[must_use]
     pub fn word_is_covered(&self, at: PoolOffset) -> bool {
         let state = self.volume.shared.states.at(at);
         state.expect_marks();
-        state.is_fresh(self.epoch()) || state.word_logged(self.epoch(), at)
+        let epoch = self.epoch();
+        state.is_fresh(epoch)
+            || state.word_logged(epoch, at)
+            || !state.logged(epoch).and(LineMask::covering(at.in_block(), 8)).is_empty()
     }
 
     /// Saves the old values of words that are not covered. The room was checked by the caller.
@@ -404,8 +471,28 @@ impl<M: Medium> Committed<'_, '_, M> {
         if is_ours && is_unmarked {
             self.0.unalloc(block);
         } else {
-            self.0.lane.retired.push(block);
+            self.0.lane.retired.blocks.push(block);
         }
+    }
+
+    /// Gives up a run of `alloc_run`: it is free once the epoch is durable.
+    pub fn retire_run(&mut self, run: BlockRun) {
+        if planted(Bug::RunRetiredEarly) {
+            self.0.volume.give_back_run(run);
+            return;
+        }
+        self.0.lane.touched = true;
+        self.0.lane.retired.runs.push(run);
+    }
+
+    /// Gives up a cell: it is free once the epoch is durable.
+    pub fn retire_cell(&mut self, at: PoolOffset, size: CellSize) {
+        if planted(Bug::CellRefilledEarly) {
+            self.0.untake_cell(at, size);
+            return;
+        }
+        self.0.lane.touched = true;
+        self.0.lane.retired.cells.push((at, size));
     }
 
     /// Says that `block`, just allocated, is reachable from durable words already, so that later

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod batches;
+mod cells;
+mod shelf;
 mod unfinished;
 
 use std::sync::Arc;
@@ -9,8 +12,8 @@ use std::sync::Arc;
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind};
 use everbyte_pool::{
-    BlockRun, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot, OpenOptions, Pool, Volume,
-    VolumeSpec, VolumeView,
+    BlockRun, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot, OpenOptions, Part, Pool,
+    Volume, VolumeSpec, VolumeView,
 };
 
 const TOY: VolumeKind = VolumeKind(77);
@@ -35,7 +38,7 @@ impl Kind<Mapped> for Toy {
     ) -> Result<(), Corrupt> {
         let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap();
         let run = BlockRun { start: root.block, len: 1 };
-        claim(Claimed { run, named_at: view.root_at, holds: Holds::Map })
+        claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })
     }
 }
 

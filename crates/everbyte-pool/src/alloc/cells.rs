@@ -1,0 +1,247 @@
+//! Cells: objects of 64 bytes to 2 KiB, in blocks cut into equal parts.
+//!
+//! Owns which cells of a volume's blocks are free. Invariants: a cell's size is a power of two, and
+//! a block has cells of one size; a block that has no cell in use is none of ours any more; the
+//! state is derived: the volume's kind claims each cell that is in use, and what is left of a block
+//! is free. Nothing here is persistent, and nothing is quarantined: a cell that is given back may be
+//! handed out at once.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset};
+
+use crate::sync::Mutex;
+
+/// Sizes of cells there are.
+pub(crate) const SIZES: usize = 6;
+
+/// The size of a cell: 64, 128, 256, 512, 1024 or 2048 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct CellSize(u8);
+
+impl CellSize {
+    /// Smallest, in bytes: one line.
+    pub const BYTES_MIN: u64 = 64;
+    /// Largest, in bytes; more takes a block.
+    pub const BYTES_MAX: u64 = 2048;
+
+    /// The smallest size with room for `bytes`; `None` for 0 and for more than 2048.
+    #[must_use]
+    pub fn for_bytes(bytes: u64) -> Option<Self> {
+        if bytes == 0 || bytes > Self::BYTES_MAX {
+            return None;
+        }
+        let lines = bytes.next_power_of_two().max(Self::BYTES_MIN) / Self::BYTES_MIN;
+        u8::try_from(lines.trailing_zeros()).ok().map(Self)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        Self::BYTES_MIN << self.0
+    }
+
+    /// All sizes, ascending.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0u8..).take(SIZES).map(Self)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The free cells of a block that has no other, a bit each.
+    fn all_cells(self) -> u64 {
+        u64::MAX >> (64 - BLOCK_U64 / self.bytes())
+    }
+
+    /// The bit of the cell at `at`; `None` if no cell of this size begins there.
+    fn cell_bit(self, at: PoolOffset) -> Option<u64> {
+        let start = at.0 % BLOCK_U64;
+        start.is_multiple_of(self.bytes()).then(|| 1 << (start / self.bytes()))
+    }
+
+    /// The lines of the cell at `at` in its block.
+    pub(crate) fn lines(self, at: PoolOffset) -> LineMask {
+        LineMask::covering(at.in_block(), usize::try_from(self.bytes()).unwrap_or(0))
+    }
+}
+
+/// The free cells of one block.
+struct Slab {
+    size: CellSize,
+    free: u64,
+}
+
+#[derive(Default)]
+struct State {
+    slabs: BTreeMap<BlockNo, Slab>,
+    /// Blocks with a free cell, by size.
+    open: [BTreeSet<BlockNo>; SIZES],
+}
+
+/// The cells of one volume.
+#[derive(Default)]
+pub(crate) struct Cells(Mutex<State>);
+
+/// The effect of claiming a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CellClaim {
+    /// The first of its block, which is the volume's from now on.
+    First,
+    /// One more of a block that is.
+    Another,
+    /// No such cell can be, or it is in use already.
+    Clash,
+}
+
+impl Cells {
+    /// Notes that the cell at `at` is in use.
+    pub(crate) fn claim(&self, at: PoolOffset, size: CellSize) -> CellClaim {
+        let Some(bit) = size.cell_bit(at) else { return CellClaim::Clash };
+        let state = &mut *self.0.lock();
+        let (slab, claim) = match state.slabs.entry(at.block()) {
+            Entry::Vacant(vacant) => {
+                (vacant.insert(Slab { size, free: size.all_cells() }), CellClaim::First)
+            }
+            Entry::Occupied(slab) => (slab.into_mut(), CellClaim::Another),
+        };
+        if slab.size != size || slab.free & bit == 0 {
+            return CellClaim::Clash;
+        }
+        slab.free &= !bit;
+        let open = &mut state.open[size.index()];
+        if slab.free == 0 {
+            open.remove(&at.block())
+        } else {
+            open.insert(at.block())
+        };
+        claim
+    }
+
+    /// Takes the free cells of one block, if any has some, and appends them to `out`, the lowest
+    /// last.
+    pub(crate) fn take_some(&self, size: CellSize, out: &mut Vec<PoolOffset>) {
+        let state = &mut *self.0.lock();
+        let Some(block) = state.open[size.index()].pop_first() else { return };
+        if let Some(slab) = state.slabs.get_mut(&block) {
+            let free = std::mem::take(&mut slab.free);
+            out.extend(cells_of(block, size, free).rev());
+        }
+    }
+
+    /// Cuts `block`, which was just taken from the free ones, into cells, and appends them to `out`,
+    /// the lowest last. All of them count as in use.
+    pub(crate) fn add(&self, block: BlockNo, size: CellSize, out: &mut Vec<PoolOffset>) {
+        self.0.lock().slabs.insert(block, Slab { size, free: 0 });
+        out.extend(cells_of(block, size, size.all_cells()).rev());
+    }
+
+    /// Takes a cell back. Returns its block if that has no cell in use any more: it is the caller's
+    /// then. A cell that is not in use is left alone.
+    pub(crate) fn give(&self, at: PoolOffset, size: CellSize) -> Result<Option<BlockNo>, NotInUse> {
+        let wrong = NotInUse { at, bytes: size.bytes() };
+        let bit = size.cell_bit(at).ok_or(wrong)?;
+        let state = &mut *self.0.lock();
+        let block = at.block();
+        let slab = state.slabs.get_mut(&block).ok_or(wrong)?;
+        if slab.size != size || slab.free & bit != 0 {
+            return Err(wrong);
+        }
+        slab.free |= bit;
+        if slab.free == size.all_cells() {
+            state.slabs.remove(&block);
+            state.open[size.index()].remove(&block);
+            return Ok(Some(block));
+        }
+        state.open[size.index()].insert(block);
+        Ok(None)
+    }
+}
+
+impl Cells {
+    /// A block whose cells are free here and in use in `others`, or the other way round. To be asked
+    /// while nobody takes cells or gives them back.
+    pub(crate) fn first_difference(&self, others: &Self) -> Option<BlockNo> {
+        let (ours, theirs) = (self.0.lock(), others.0.lock());
+        let same = |block: &BlockNo| {
+            let used = |state: &State| state.slabs.get(block).map(|slab| (slab.size, slab.free));
+            used(&ours) == used(&theirs)
+        };
+        ours.slabs.keys().chain(theirs.slabs.keys()).copied().find(|block| !same(block))
+    }
+}
+
+/// A cell was given back that was not in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{bytes} bytes at {at} are no cell in use")]
+pub(crate) struct NotInUse {
+    at: PoolOffset,
+    bytes: u64,
+}
+
+/// The cells of `block` whose bits are in `mask`, ascending.
+fn cells_of(
+    block: BlockNo,
+    size: CellSize,
+    mask: u64,
+) -> impl DoubleEndedIterator<Item = PoolOffset> {
+    let cells = BLOCK_U64 / size.bytes();
+    (0..cells)
+        .filter(move |cell| mask & (1 << cell) != 0)
+        .map(move |cell| block.offset().plus(cell * size.bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: CellSize = CellSize(2);
+
+    fn at(block: u64, cell: u64) -> PoolOffset {
+        BlockNo(block).offset().plus(cell * SIZE.bytes())
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two_from_a_line_to_half_a_block() {
+        let bytes = |bytes| CellSize::for_bytes(bytes).map(CellSize::bytes);
+        assert_eq!([bytes(0), bytes(2049)], [None, None]);
+        assert_eq!([bytes(1), bytes(64), bytes(65)], [Some(64), Some(64), Some(128)]);
+        assert_eq!([bytes(256), bytes(1025), bytes(2048)], [Some(256), Some(2048), Some(2048)]);
+    }
+
+    #[test]
+    fn what_is_claimed_is_in_use_and_the_rest_of_its_block_is_free() {
+        let cells = Cells::default();
+        assert_eq!(cells.claim(at(7, 3), SIZE), CellClaim::First);
+        assert_eq!(cells.claim(at(7, 5), SIZE), CellClaim::Another);
+        assert_eq!(cells.claim(at(7, 5), SIZE), CellClaim::Clash, "it has an owner");
+        assert_eq!(cells.claim(at(7, 4), CellSize(0)), CellClaim::Clash, "of another size");
+        assert_eq!(cells.claim(at(8, 0).plus(64), SIZE), CellClaim::Clash, "none begins there");
+        let mut free = Vec::new();
+        cells.take_some(SIZE, &mut free);
+        assert_eq!(free.len(), 14);
+        assert_eq!(free.last(), Some(&at(7, 0)));
+        assert!(!free.contains(&at(7, 3)) && !free.contains(&at(7, 5)));
+        cells.take_some(SIZE, &mut free);
+        assert_eq!(free.len(), 14, "there are no more");
+    }
+
+    #[test]
+    fn a_block_without_a_cell_in_use_is_given_up() {
+        let cells = Cells::default();
+        let mut free = Vec::new();
+        cells.add(BlockNo(4), SIZE, &mut free);
+        assert_eq!(free.len(), 16);
+        for &cell in &free[..15] {
+            assert_eq!(cells.give(cell, SIZE), Ok(None));
+        }
+        assert!(cells.give(free[3], SIZE).is_err(), "it is free");
+        assert_eq!(cells.give(free[15], SIZE), Ok(Some(BlockNo(4))));
+        assert!(cells.give(free[15], SIZE).is_err(), "it is not ours any more");
+        let mut none = Vec::new();
+        cells.take_some(SIZE, &mut none);
+        assert!(none.is_empty());
+    }
+}

@@ -1,0 +1,220 @@
+//! Cells and runs: taken, given up, counted anew, and in every crash what they were.
+
+use std::sync::Arc;
+
+use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium};
+use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_pool::plant::{Bug, plant};
+
+use crate::batches::{new_shelf, reopened};
+use crate::shelf::{Contents, Shelf, ShelfError, open_pool};
+
+const RUN: u64 = 1 << 14;
+
+#[test]
+fn cells_and_runs_are_what_they_were_after_closing_and_after_a_kill() {
+    let shelf = new_shelf(1024);
+    for place in 0..40 {
+        let bytes = [64, 128, 256, 1024, 2048, RUN][usize::try_from(place % 6).unwrap()];
+        shelf.put(place, bytes, u8::try_from(place).unwrap()).unwrap();
+    }
+    for place in (0..40).step_by(3) {
+        shelf.remove(place).unwrap();
+    }
+    let contents = shelf.contents().unwrap();
+    let shelf = reopened(shelf);
+    assert!(shelf.pool.recovery().was_clean);
+    assert_eq!(shelf.contents().unwrap(), contents);
+    assert!(shelf.pool.check().unwrap().is_clean());
+    shelf.put(0, 64, 9).unwrap();
+    shelf.volume().flush().unwrap();
+    let contents = shelf.contents().unwrap();
+    // As after a kill: the medium stays, and nobody has closed the pool.
+    let medium = Arc::clone(shelf.pool.medium());
+    drop(shelf);
+    let shelf = Shelf::open(open_pool(&medium).unwrap());
+    assert!(!shelf.pool.recovery().was_clean);
+    assert_eq!(shelf.contents().unwrap(), contents);
+    assert!(shelf.pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn blocks_without_a_cell_are_free_again_and_a_deleted_shelf_leaves_nothing() {
+    let shelf = new_shelf(512);
+    let empty = shelf.pool.info().free_bytes;
+    for round in 0..3 {
+        for place in 0..200 {
+            shelf.put(place, 256, round).unwrap();
+        }
+        shelf.volume().flush().unwrap();
+        for place in 0..200 {
+            shelf.remove(place).unwrap();
+        }
+        shelf.volume().flush().unwrap();
+        assert!(shelf.pool.check().unwrap().is_clean());
+        assert_eq!(shelf.pool.info().free_bytes, empty, "in round {round}");
+    }
+    shelf.put(3, 512, 1).unwrap();
+    shelf.put(4, RUN, 1).unwrap();
+    let pool = Arc::clone(&shelf.pool);
+    drop(shelf);
+    pool.delete_volume("s").unwrap();
+    assert!(pool.check().unwrap().is_clean());
+    assert!(pool.info().free_bytes > empty, "table and log are free as well");
+}
+
+#[test]
+fn a_cell_that_two_words_name_is_found() {
+    let shelf = new_shelf(256);
+    shelf.put(0, 64, 7).unwrap();
+    let word = shelf.volume().medium().load_word(shelf.word_at(0));
+    shelf
+        .change(|batch| {
+            batch.change_word(shelf.word_at(1), word);
+            Ok(())
+        })
+        .unwrap();
+    let problems = shelf.pool.check().unwrap().problems.join("; ");
+    assert!(problems.contains("two owners"), "{problems}");
+}
+
+/// One step of a workload.
+#[derive(Clone, Copy)]
+enum Step {
+    Put(u64, u64, u8),
+    Touch(u64, u8),
+    Remove(u64),
+    Flush,
+}
+
+use Step::{Flush, Put, Remove, Touch};
+
+/// An event of a workload.
+enum Event {
+    /// From now on this may be durable.
+    May(Contents),
+    /// From now on it is.
+    Is(Contents),
+}
+
+fn apply(shelf: &Shelf<SimMedium>, step: Step) -> Result<(), ShelfError> {
+    match step {
+        Put(place, bytes, value) => shelf.put(place, bytes, value),
+        Touch(place, value) => shelf.touch(place, value),
+        Remove(place) => shelf.remove(place),
+        Flush => shelf.volume().flush().map_err(ShelfError::from),
+    }
+}
+
+fn run(medium: &Arc<SimMedium>, log: &Log<Event>, steps: &[Step]) {
+    let shelf = Shelf::open(open_pool(medium).unwrap());
+    log.note(Event::Is(shelf.contents().unwrap()));
+    for &step in steps {
+        let contents = shelf.contents().unwrap();
+        if let Flush = step {
+            log.note(Event::May(contents.clone()));
+        }
+        apply(&shelf, step).unwrap();
+        if let Flush = step {
+            log.note(Event::Is(contents));
+        }
+    }
+}
+
+fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), String> {
+    let found = shelf.contents()?;
+    let mut allowed: Vec<&Contents> = Vec::new();
+    for stamped in crash.events {
+        match &stamped.event {
+            Event::May(contents) => allowed.push(contents),
+            Event::Is(contents) => allowed = vec![contents],
+        }
+    }
+    if !allowed.is_empty() && !allowed.contains(&&found) {
+        return Err(format!("found {found:?}, not one of {allowed:?}"));
+    }
+    sound(shelf)?;
+    // What was recovered can be used, and nothing of it is taken for free.
+    for place in 100..130 {
+        shelf.put(place, 256, 0xee).map_err(|error| error.to_string())?;
+    }
+    let mut now = shelf.contents()?;
+    now.retain(|&place, _| place < 100);
+    if now != found {
+        return Err(format!("{now:?} is left of {found:?}"));
+    }
+    sound(shelf)
+}
+
+fn sound(shelf: &Shelf<SimMedium>) -> Result<(), String> {
+    let report = shelf.pool.check().map_err(|error| error.to_string())?;
+    if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
+}
+
+/// Explores `steps` in a pool of `blocks`, on a shelf that holds cells at places 0 to 2 and a run at place 3.
+fn explored(blocks: u64, steps: &[Step]) -> Result<String, String> {
+    let scenario = Closures::new(
+        |medium, log| run(medium, log, steps),
+        |medium| Ok(Shelf::open(open_pool(medium).map_err(|error| error.to_string())?)),
+        |shelf, crash| check(&shelf, crash),
+    )
+    .medium_len(blocks * BLOCK_U64)
+    .prepared(|medium| {
+        let shelf = Shelf::make(medium, 1);
+        for (place, bytes) in [(0, 256), (1, 256), (2, 64), (3, RUN)] {
+            shelf.put(place, bytes, u8::try_from(place).unwrap() + 1).unwrap();
+        }
+        shelf.volume().flush().unwrap();
+    });
+    let explorer = Explorer { nested_depth: 0, runs_max: 6, ..Explorer::default() };
+    match explorer.explore(&scenario) {
+        Ok(summary) => Ok(summary.to_string()),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+/// Cells beside others of their blocks, taken and changed in one epoch.
+const BESIDE: &[Step] = &[Put(4, 256, 9), Touch(0, 5), Put(5, 64, 8), Touch(4, 7), Flush];
+/// A cell given up and one taken in one epoch, and in the next.
+const REUSED: &[Step] = &[Remove(0), Put(4, 256, 9), Flush, Put(5, 256, 8), Touch(4, 6), Flush];
+/// The same with runs, in a pool that has few.
+const RUNS: &[Step] = &[Remove(3), Put(4, RUN, 9), Put(5, RUN, 8), Flush, Put(6, RUN, 7), Flush];
+const TIGHT: u64 = 36;
+/// A thing replaced by one of another size, and the last cells of a block given up.
+const REPLACED: &[Step] =
+    &[Put(0, RUN, 7), Put(3, 64, 6), Remove(2), Remove(1), Flush, Put(6, 64, 1)];
+
+#[test]
+fn no_crash_tears_a_cell_or_a_run() {
+    for (blocks, steps) in [(96, BESIDE), (96, REUSED), (TIGHT, RUNS), (96, REPLACED)] {
+        println!("{}", explored(blocks, steps).unwrap());
+    }
+}
+
+fn caught(bug: Bug, blocks: u64, steps: &[Step]) {
+    plant(Some(bug));
+    let found = explored(blocks, steps);
+    plant(None);
+    match found {
+        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
+        Err(failure) => assert!(
+            ["torn", "not one of", "is left of"].iter().any(|what| failure.contains(what)),
+            "{bug:?} is caught, but otherwise: {failure}"
+        ),
+    }
+}
+
+#[test]
+fn cells_that_are_fresh_by_their_block_are_caught() {
+    caught(Bug::CellsFreshByBlock, 96, BESIDE);
+}
+
+#[test]
+fn a_cell_that_is_refilled_early_is_caught() {
+    caught(Bug::CellRefilledEarly, 96, REUSED);
+}
+
+#[test]
+fn a_run_that_is_free_early_is_caught() {
+    caught(Bug::RunRetiredEarly, TIGHT, RUNS);
+}

@@ -1,0 +1,286 @@
+//! A slot tree that finds aligned runs in time that does not grow with the tree.
+//!
+//! Beside the slots stands a second tree, of *regions*: aligned runs of the largest size. Its bit
+//! for a region steers to it, and means nothing by itself: the slots' own words are the truth.
+//!
+//! # Protocol
+//! - *raise*, by whoever freed slots: look at the region, and set its bit if all of it is free.
+//! - *lower*, by whoever took slots: clear the region's bit, **then look at the region again**, and
+//!   raise it if all of it is free after all.
+//!
+//! Invariant: *when no call is under way, a region that is all free has its bit set.* Suppose not,
+//! and look at the last change of its bit. If a raise made it, the bit is set. If a lower did, the
+//! region was not all free when that lower looked again; so it became so later, by a call that
+//! freed slots, and that call's raise came later still: another change. A contradiction. (Accesses
+//! are sequentially consistent, as in the tree of slots.)
+//!
+//! So a bit that is set over a region in use costs one look, and is gone then: it comes back only
+//! when all of the region has become free. A run of a whole region is found in as many steps as the
+//! tree of regions has levels, and one for each region that was broken into by a call still under
+//! way.
+
+use crate::SlotError;
+use crate::slot_tree::WordTree;
+
+/// A slot tree of order 64 whose regions are 512 slots: 2 MiB of blocks of 4 KiB.
+pub type RunTree = AlignedTree<6, 9>;
+
+/// A set of free slots that also hands out aligned runs of up to `1 << REGION_LOG` slots. Nodes
+/// have `1 << LOG` slots; a region is at least one node.
+pub struct AlignedTree<const LOG: u32, const REGION_LOG: u32> {
+    slots: WordTree<LOG>,
+    regions: WordTree<LOG>,
+}
+
+impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
+    /// Slots of a region: the longest run that [`AlignedTree::alloc_aligned`] finds.
+    pub const REGION: u64 = 1 << REGION_LOG;
+
+    /// A tree of `capacity` used slots. Panics if there is no address space for it.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        const { assert!(REGION_LOG >= LOG, "a region is at least a node") };
+        Self { slots: WordTree::new(capacity), regions: WordTree::new(capacity >> REGION_LOG) }
+    }
+
+    /// The slots by themselves, to be asked and not to be changed.
+    #[must_use]
+    pub fn slots(&self) -> &WordTree<LOG> {
+        &self.slots
+    }
+
+    /// As [`WordTree::free`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn free(&self, slot: u64) -> Result<(), SlotError> {
+        self.slots.free(slot)?;
+        if self.slots.is_node_free(slot) {
+            self.raise(slot >> REGION_LOG);
+        }
+        Ok(())
+    }
+
+    /// As [`WordTree::free_run`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn free_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
+        let freed = self.slots.free_run(start, len);
+        self.for_regions(start, len, |region| self.raise(region));
+        freed
+    }
+
+    /// As [`WordTree::take`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take(&self, slot: u64) -> Result<(), SlotError> {
+        self.take_run(slot, 1)
+    }
+
+    /// As [`WordTree::take_run`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_run(&self, start: u64, len: u64) -> Result<(), SlotError> {
+        let taken = self.slots.take_run(start, len);
+        self.for_regions(start, len, |region| self.lower(region));
+        taken
+    }
+
+    /// As [`WordTree::alloc`].
+    pub fn alloc(&self, hint: u64) -> Option<u64> {
+        let slot = self.slots.alloc(hint)?;
+        self.lower(slot >> REGION_LOG);
+        Some(slot)
+    }
+
+    /// As [`WordTree::alloc_batch`].
+    pub fn alloc_batch(&self, hint: u64, want: usize, out: &mut Vec<u64>) -> usize {
+        let before = out.len();
+        let got = self.slots.alloc_batch(hint, want, out);
+        let mut last = None;
+        for &slot in &out[before..] {
+            let region = slot >> REGION_LOG;
+            if last != Some(region) {
+                self.lower(region);
+                last = Some(region);
+            }
+        }
+        got
+    }
+
+    /// As [`WordTree::alloc_run`]: of any length, at any place, and in time linear in the tree.
+    pub fn alloc_run(&self, len: u64, hint: u64) -> Option<u64> {
+        let start = self.slots.alloc_run(len, hint)?;
+        self.for_regions(start, len, |region| self.lower(region));
+        Some(start)
+    }
+
+    /// Takes `len` adjacent slots, a power of two up to a region, at a multiple of `len`, and
+    /// returns the first: in the region of `hint` if there is such a run, else out of one that is
+    /// all free.
+    ///
+    /// `None` if `len` is no such length, or there is no run in either. A shorter run than a region
+    /// may then still be free elsewhere.
+    pub fn alloc_aligned(&self, len: u64, hint: u64) -> Option<u64> {
+        if !len.is_power_of_two() || len > Self::REGION {
+            return None;
+        }
+        if len < Self::REGION
+            && let Some(start) = self.alloc_within(hint >> REGION_LOG, len)
+        {
+            return Some(start);
+        }
+        loop {
+            let region = self.regions.alloc(hint >> REGION_LOG)?;
+            let start = region << REGION_LOG;
+            if self.slots.take_run(start, Self::REGION).is_ok() {
+                self.lower(region);
+                if len < Self::REGION {
+                    // What is left of the region was just taken, so nothing else can have freed it.
+                    let _ = self.free_run(start + len, Self::REGION - len);
+                }
+                return Some(start);
+            }
+            // Somebody was there first; or has left again meanwhile.
+            self.lower(region);
+        }
+    }
+
+    /// Takes an aligned run in `region`.
+    fn alloc_within(&self, region: u64, len: u64) -> Option<u64> {
+        let first = region << REGION_LOG;
+        let end = (first + Self::REGION).min(self.slots.capacity());
+        let mut start = first;
+        while start + len <= end {
+            if self.slots.is_run_free(start, len) && self.take_run(start, len).is_ok() {
+                return Some(start);
+            }
+            start += len;
+        }
+        None
+    }
+
+    /// As [`WordTree::set_word`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_word(&mut self, number: u64, word: u64) -> Result<(), SlotError> {
+        self.slots.set_word(number, word)?;
+        let region = (number << LOG) >> REGION_LOG;
+        if word == 0 {
+            self.lower(region);
+        } else {
+            self.raise(region);
+        }
+        Ok(())
+    }
+
+    fn for_regions(&self, start: u64, len: u64, act: impl Fn(u64)) {
+        if len > 0 {
+            let last = start.saturating_add(len - 1) >> REGION_LOG;
+            (start >> REGION_LOG..=last.min(self.regions.capacity())).for_each(act);
+        }
+    }
+
+    fn is_whole(&self, region: u64) -> bool {
+        region < self.regions.capacity()
+            && self.slots.is_run_free(region << REGION_LOG, Self::REGION)
+    }
+
+    fn raise(&self, region: u64) {
+        if self.is_whole(region) {
+            // Another thread may have raised it.
+            let _ = self.regions.free(region);
+        }
+    }
+
+    fn lower(&self, region: u64) {
+        if self.regions.is_free(region) {
+            // Another thread may have lowered it.
+            let _ = self.regions.take(region);
+        }
+        self.raise(region);
+    }
+
+    /// Regions that are all free and not known to be: none while no call is under way.
+    #[cfg(test)]
+    pub(crate) fn hidden_regions(&self) -> u64 {
+        let regions = 0..self.regions.capacity();
+        let is_hidden = |&region: &u64| self.is_whole(region) && !self.regions.is_free(region);
+        regions.filter(is_hidden).count() as u64
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Regions of 8 slots, in nodes of 4.
+    type Small = AlignedTree<2, 3>;
+
+    fn all_free(capacity: u64) -> Small {
+        let tree = Small::new(capacity);
+        tree.free_run(0, capacity).unwrap();
+        tree
+    }
+
+    #[test]
+    fn whole_regions_are_found_until_there_is_none() {
+        let tree = all_free(30);
+        assert_eq!(tree.alloc(9), Some(9));
+        let found: Vec<u64> = std::iter::from_fn(|| tree.alloc_aligned(8, 0)).collect();
+        assert_eq!(found, [0, 16], "the second is broken into, the last is not whole");
+        tree.free(9).unwrap();
+        assert_eq!(tree.alloc_aligned(8, 0), Some(8));
+        assert_eq!((tree.alloc_aligned(8, 0), tree.slots().free_count()), (None, 6));
+    }
+
+    #[test]
+    fn shorter_runs_come_from_where_the_hint_is_and_then_from_a_whole_region() {
+        let tree = all_free(24);
+        assert_eq!(tree.alloc(1), Some(1));
+        assert_eq!(tree.alloc_aligned(2, 0), Some(2));
+        assert_eq!(tree.alloc_aligned(4, 0), Some(4));
+        assert_eq!(tree.alloc_aligned(4, 0), Some(8), "out of the next region");
+        assert_eq!(tree.alloc_aligned(4, 8), Some(12), "the rest of it");
+        assert_eq!(tree.alloc_aligned(8, 0), Some(16));
+        for wrong in [0, 3, 16] {
+            assert_eq!(tree.alloc_aligned(wrong, 0), None, "{wrong}");
+        }
+        assert_eq!(tree.hidden_regions(), 0);
+    }
+
+    #[test]
+    fn any_order_of_calls_leaves_no_region_hidden() {
+        use proptest::prelude::*;
+        proptest!(|(calls in prop::collection::vec((0..6u8, 0..64u64, 0..4u32), 1..80))| {
+            let tree = all_free(64);
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (call, at, log) in calls {
+                let len = 1u64 << log;
+                let got = match call {
+                    0 => tree.alloc(at).map(|slot| (slot, 1)),
+                    1 => tree.alloc_aligned(len, at).map(|start| (start, len)),
+                    2 => tree.alloc_run(len, at).map(|start| (start, len)),
+                    3 => tree.take_run(at.min(64 - len), len).ok().map(|()| (at.min(64 - len), len)),
+                    _ => {
+                        if !taken.is_empty() {
+                            let (start, len) = taken.swap_remove(at as usize % taken.len());
+                            prop_assert!(tree.free_run(start, len).is_ok());
+                        }
+                        None
+                    }
+                };
+                if let Some((start, len)) = got {
+                    prop_assert!(call != 1 || start.is_multiple_of(len));
+                    taken.push((start, len));
+                }
+                prop_assert_eq!(tree.hidden_regions(), 0);
+            }
+        });
+    }
+}
