@@ -90,6 +90,8 @@ pub enum Bug {
     AbandonNotFenced,
     /// A block that a group took on one lane and gives up on another is free at once.
     GroupBlocksFreed,
+    /// A flush of a volume in which damage was found does nothing.
+    FlushSkippedOnDamage,
 }
 
 #[cfg(feature = "planted-bugs")]

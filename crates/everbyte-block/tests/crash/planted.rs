@@ -382,3 +382,11 @@ fn group_blocks_freed() {
         "has an owner, yet is free for others",
     );
 }
+
+/// What was written before damage was found is durable after a flush.
+#[test]
+fn flush_skipped_on_damage() {
+    let steps = vec![in_place(), write(b(HOLE), 9), Step::Damage, Step::Flush];
+    let expected = r#"volume a is none of ["block 4 differs"#;
+    caught(Bug::FlushSkippedOnDamage, steps, expected);
+}

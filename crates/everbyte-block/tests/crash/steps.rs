@@ -92,6 +92,8 @@ pub(crate) enum Step {
         fua: bool,
     },
     Flush,
+    /// Damage is found in the map: from now on nothing is written, and what was is made durable.
+    Damage,
     /// Seals the epoch, does the steps in the next one, and finishes the checkpoint.
     Split(Vec<Step>),
     Group(Vec<W>, End),
