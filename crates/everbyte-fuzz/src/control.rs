@@ -50,7 +50,7 @@ fn said_by(input: &[u8], message: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
 
 fn requests(number: u8) -> Request {
     let name = "v".to_owned();
-    match number % 9 {
+    match number % 12 {
         0 => Request::Info,
         1 => Request::Check,
         2 => Request::Grow { size_bytes: u64::MAX },
@@ -70,7 +70,10 @@ fn requests(number: u8) -> Request {
         5 => Request::VolumeResize { name, size_bytes: 0 },
         6 => Request::VolumeDelete { name, force: true },
         7 => Request::Stats,
-        _ => Request::Exports,
+        8 => Request::Exports,
+        9 => Request::ClientList,
+        10 => Request::ClientDisconnect { id: u64::MAX },
+        _ => Request::VolumeDetach { name, force: number > 64 },
     }
 }
 

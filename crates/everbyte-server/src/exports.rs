@@ -148,9 +148,7 @@ impl OpenPool {
     /// # Errors
     /// Nobody can be.
     pub(crate) fn clients(&self) -> Result<Response, Refused> {
-        if !self.is_served() {
-            return Err(Refused("nobody serves the pool, so it has no clients".to_owned()));
-        }
+        self.check_served()?;
         let mut clients = Vec::new();
         for server in self.servers() {
             let address = server.address().to_string();
@@ -160,7 +158,15 @@ impl OpenPool {
         Ok(Response::Clients(clients))
     }
 
+    fn check_served(&self) -> Result<(), Refused> {
+        if self.is_served() {
+            return Ok(());
+        }
+        Err(Refused("nobody serves the pool, so it has no clients".to_owned()))
+    }
+
     pub(crate) fn disconnect(&self, id: u64) -> Result<Response, Refused> {
+        self.check_served()?;
         let servers = self.servers();
         let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
         let server = found.ok_or_else(|| {

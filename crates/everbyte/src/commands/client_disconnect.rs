@@ -39,7 +39,7 @@ struct Disconnected {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match ask(&args.pool, Need::Change, Request::ClientDisconnect { id: args.id })? {
+    match ask(&args.pool, Need::Look, Request::ClientDisconnect { id: args.id })? {
         Response::Disconnected { id, stuck } if args.json => {
             output::json(&Disconnected { disconnected: id, stuck })?;
         }

@@ -337,7 +337,9 @@ fn clients_are_listed_and_disconnected() {
     let place = Place::with_disk();
     File::create(place.folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
     place.run(CREATE).good();
-    place.run("client list POOL").failed(1, &["nobody serves"]);
+    for command in ["list POOL", "disconnect POOL 1"] {
+        place.run(&format!("client {command}")).failed(1, &["nobody serves"]);
+    }
     let server = place.serve("POOL", "");
     let (mut first, mut second) = (place.client("disk"), place.client("c"));
     first.write(0, &[1; 700], Fua::No).unwrap();
