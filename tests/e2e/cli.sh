@@ -27,7 +27,7 @@ usage_errors() {
     refused 2 'frobnicate' "$EVERBYTE" frobnicate
     refused 1 'size' "$EVERBYTE" pool create "$FAST/none"
     refused 2 'banana' "$EVERBYTE" pool create "$FAST/none" --size banana
-    refused 2 'nbd' "$EVERBYTE" serve "$FAST/none"
+    refused 1 'there is no pool' "$EVERBYTE" serve "$FAST/none"
     refused 2 'carrier' "$EVERBYTE" serve "$FAST/none" --nbd carrier:pigeon
     [[ ! -e $FAST/none ]] || fail "a refused command left a file"
     ok "bad usage: status 2 and a message"
