@@ -14,7 +14,10 @@ use everbyte_cache::Identity;
 use everbyte_device::{
     BackingIdentity, BlockDevice, FileDevice, FileDeviceError, FileOptions, stable_path,
 };
-use everbyte_nbd::{Address, ClientError, Reconnect, RemoteDevice, is_uri};
+use everbyte_nbd::{Address, Cancel, ClientError, ClientOptions, Reconnect, RemoteDevice, is_uri};
+
+/// How long an NBD server may take to answer a request before its connection is given up.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How backing devices are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,15 +96,27 @@ pub fn resolve(text: &str) -> Result<String, BackingError> {
     path.into_os_string().into_string().map_err(|_| BackingError::Name { text: text.to_owned() })
 }
 
-/// Opens what `text` names: a file, a block device, or an NBD URI. May wait for a long time.
+/// Opens what `text` names: a file, a block device, or an NBD URI. May wait for a long time, unless
+/// that is an export and `cancel` is called; what waits for its answers later ends with that as well.
 ///
 /// # Errors
 /// It cannot be opened, or is in use.
-pub(crate) fn open(text: &str, options: &Options) -> Result<Backing, BackingError> {
+pub(crate) fn open(
+    text: &str,
+    options: &Options,
+    cancel: Option<Cancel>,
+) -> Result<Backing, BackingError> {
     if is_uri(text) {
         let reconnect = Reconnect { timeout: options.reconnect_timeout, ..Reconnect::default() };
-        let device = RemoteDevice::open(text, reconnect).map_err(|source| {
-            BackingError::Remote { uri: text.to_owned(), source: Box::new(source) }
+        let limits = ClientOptions {
+            request_time_max: Some(REQUEST_TIME_MAX),
+            cancel,
+            ..ClientOptions::default()
+        };
+        let device = RemoteDevice::open_with(text, reconnect, limits);
+        let device = device.map_err(|source| BackingError::Remote {
+            uri: text.to_owned(),
+            source: Box::new(source),
         })?;
         let (kind, name) = ("nbd".to_owned(), text.to_owned());
         let identity = Identity { kind, name, serial: String::new(), backing: None };
@@ -190,10 +205,10 @@ mod tests {
     fn a_file_that_is_not_there_is_missing() {
         let error = resolve("/none/such").unwrap_err();
         assert!(error.is_missing() && error.to_string().contains("/none/such"), "{error}");
-        let error = open("/none/such", &Options::default()).err().unwrap();
+        let error = open("/none/such", &Options::default(), None).err().unwrap();
         assert!(error.is_missing(), "{error}");
         let uri = "nbd+unix:///x?socket=/none/such";
-        let error = open(uri, &Options::default()).err().unwrap();
+        let error = open(uri, &Options::default(), None).err().unwrap();
         assert!(error.is_missing() && resolve(uri).unwrap() == uri, "{error}");
     }
 }

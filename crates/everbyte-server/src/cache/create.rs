@@ -5,6 +5,7 @@ use std::sync::Arc;
 use everbyte_block::BlockOptions;
 use everbyte_cache::{Cache, Mode, Settings, volume_bytes};
 use everbyte_control::{NewCache, NewVolume, Refused};
+use everbyte_nbd::Cancel;
 use everbyte_policy::sim;
 use everbyte_pool::format::VolumeKind;
 
@@ -48,16 +49,21 @@ impl CacheHandle {
 fn open_backing(text: &str, options: backing::Options) -> Result<Backing, Refused> {
     let (watch, opened) = (Arc::<Watch>::default(), text.to_owned());
     let watched = Arc::clone(&watch);
+    let cancel = Cancel::new().map_err(refused)?;
+    let ending = Some(cancel.clone());
     let work = Work::begin("cache-create", &watch, move || {
         let _request = watched.begin();
-        backing::open(&opened, &options)
+        backing::open(&opened, &options, ending)
     });
     match work.wait(options.reconnect_timeout + CHANGE_SILENCE) {
         Outcome::Done(backing) => backing.map_err(refused),
-        Outcome::Silent(silence) => Err(Refused(format!(
-            "the backing device {text} has not answered for {} s: nothing was made",
-            silence.as_secs()
-        ))),
+        Outcome::Silent(silence) => {
+            cancel.cancel();
+            Err(Refused(format!(
+                "the backing device {text} has not answered for {} s: nothing was made",
+                silence.as_secs()
+            )))
+        }
         Outcome::Failed(what) => Err(Refused(what)),
     }
 }

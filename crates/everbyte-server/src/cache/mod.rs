@@ -16,9 +16,10 @@ use everbyte_cache::{
 };
 use everbyte_control::{CacheStatus, Refused};
 use everbyte_device::BlockDevice;
+use everbyte_nbd::Cancel;
 use parking_lot::{Condvar, Mutex};
 
-use crate::backing::{self, Backing};
+use crate::backing::{self, Backing, BackingError};
 use crate::context::{Context, Unshared};
 use crate::gate::Alone;
 use crate::handle::{Closing, Device, Handle, Resize, Unavailable};
@@ -47,6 +48,8 @@ struct Shared {
     unchanging: bool,
     /// The requests that the backing device has not answered.
     watch: Arc<Watch>,
+    /// Ends all waits for an NBD server, for good; `None` if the system had nothing to make it of.
+    cancel: Option<Cancel>,
     state: Mutex<State>,
     /// Told when the state has changed.
     changed: Condvar,
@@ -78,6 +81,7 @@ impl CacheHandle {
             options: context.backing,
             unchanging: context.unchanging,
             watch: Arc::default(),
+            cancel: Cancel::new().ok(),
             state: Mutex::new(State::Closed(None)),
             changed: Condvar::new(),
         })))
@@ -98,7 +102,7 @@ impl CacheHandle {
     fn open_backing(&self, text: String) -> Result<Backing, Refused> {
         self.watched(move |shared| {
             let _request = shared.watch.begin();
-            backing::open(&text, &shared.options).map_err(refused)
+            shared.open_backing(&text).map_err(refused)
         })
     }
 }
@@ -200,6 +204,7 @@ impl Handle for CacheHandle {
 
     fn abandon(&self) {
         let left = std::mem::replace(&mut *self.0.state.lock(), State::Closed(None));
+        self.0.stop_waiting();
         // Its writer may be in a request that is never answered, and nobody needs to wait for it.
         drop(Work::begin("cache-end", &self.0.watch, move || drop(left)));
     }
@@ -207,7 +212,10 @@ impl Handle for CacheHandle {
     fn close(&self) -> Option<Box<dyn Closing>> {
         let left = std::mem::replace(&mut *self.0.state.lock(), State::Closed(None));
         // Whatever else it is doing, it holds nothing that is not in the pool.
-        let State::Open(open) = left else { return None };
+        let State::Open(open) = left else {
+            self.0.stop_waiting();
+            return None;
+        };
         let (flushed, shared) = (Arc::clone(&open.cache), Arc::clone(&self.0));
         let work = move || flushed.sync().map_err(|error| error.to_string());
         let work = Work::begin("cache-flush", &self.0.watch, work);
@@ -226,6 +234,7 @@ impl Closing for ClosingCache {
     fn finish(self: Box<Self>) -> Result<(), String> {
         let Self { work, open, shared } = *self;
         let flushed = work.wait(CLOSE_SILENCE_MAX);
+        shared.stop_waiting();
         let ended = Work::begin("cache-end", &shared.watch, move || drop(open));
         match flushed {
             Outcome::Done(flushed) => flushed?,
@@ -276,6 +285,17 @@ impl Shared {
         }
     }
 
+    fn open_backing(&self, text: &str) -> Result<Backing, BackingError> {
+        backing::open(text, &self.options, self.cancel.clone())
+    }
+
+    /// Ends whatever still waits for the backing device, where that can be done.
+    fn stop_waiting(&self) {
+        if let Some(cancel) = &self.cancel {
+            cancel.cancel();
+        }
+    }
+
     fn settle(&self, state: State) {
         *self.state.lock() = state;
         self.changed.notify_all();
@@ -315,7 +335,7 @@ impl Shared {
         let _opening = self.watch.begin();
         let unusable = |state, reason: String| Unavailable { state, reason };
         let recorded = inspect(&*self.volume).map_err(|e| unusable("damaged", e.to_string()))?;
-        let backing = backing::open(&recorded.settings.storage.name, &self.options);
+        let backing = self.open_backing(&recorded.settings.storage.name);
         let Backing { device, identity } = backing.map_err(|error| {
             let is_missing = error.is_missing();
             unusable(
@@ -397,7 +417,7 @@ impl Shared {
         let Inspection { settings, pages, .. } = inspect(&*self.volume).map_err(refused)?;
         let backing = {
             let _request = self.watch.begin();
-            backing::open(&settings.storage.name, &self.options).map_err(refused)?
+            self.open_backing(&settings.storage.name).map_err(refused)?
         };
         let storage_bytes = backing.device.geometry().size_bytes;
         let wanted = change.applied_to(&settings, storage_bytes).map_err(refused)?;
