@@ -143,17 +143,17 @@ impl<'s> BlockState<'s> {
         self.marks.logged(epoch).fetch_or(lines.0, Ordering::AcqRel);
     }
 
-    /// Notes dirty lines; true if the block had none before in this epoch, so that the caller
-    /// must put it on a dirty list.
-    pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> bool {
+    /// Notes dirty lines. Returns those that were dirty before in this epoch, or `None` if all of
+    /// `lines` were; none at all means that the caller must put the block on a dirty list.
+    pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> Option<LineMask> {
         let dirty = self.marks.dirty(epoch);
         if dirty.load(Ordering::Acquire) & lines.0 == lines.0 {
-            return false;
+            return None;
         }
         if self.fresh.load(Ordering::Acquire) & MARKED == 0 {
             self.fresh.fetch_or(MARKED, Ordering::AcqRel);
         }
-        dirty.fetch_or(lines.0, Ordering::AcqRel) == 0
+        Some(LineMask(dirty.fetch_or(lines.0, Ordering::AcqRel)))
     }
 
     /// Lines stored to in `epoch` that are not yet flushed.
@@ -300,8 +300,9 @@ mod tests {
         let state = states.get(BlockNo(2));
         state.set_fresh(7);
         assert!(state.is_fresh(7) && state.is_untouched_since(7) && !state.is_untouched_since(6));
-        assert!(state.add_dirty(7, LINES), "the first dirty lines");
-        assert!(!state.add_dirty(7, LINES) && !state.add_dirty(7, LineMask(1)), "not the first");
+        assert_eq!(state.add_dirty(7, LINES), Some(LineMask::EMPTY), "the first dirty lines");
+        assert_eq!(state.add_dirty(7, LINES), None);
+        assert_eq!(state.add_dirty(7, LineMask(1)), Some(LINES), "not the first");
         assert!(state.is_fresh(7) && state.is_fresh_since(6) && !state.is_fresh_since(7));
         assert!(!state.is_untouched_since(7));
         state.forget(7);

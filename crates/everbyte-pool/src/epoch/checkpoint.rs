@@ -148,7 +148,7 @@ impl<M: Medium> Volume<M> {
         let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Retired::default() };
         let low = return_free && self.shared.alloc.is_low();
         for lane in &mut lanes {
-            sealed.dirty.append(&mut lane.dirty);
+            lane.dirty.seal_into(&mut sealed.dirty);
             sealed.retired.append(&mut lane.retired);
             lane.log.begin_epoch(epoch + 1);
             lane.touched = false;
@@ -157,6 +157,7 @@ impl<M: Medium> Volume<M> {
             }
         }
         self.wants_checkpoint.store(false, Ordering::Relaxed);
+        self.dirty_lines.clear();
         self.redo_order.store(0, Ordering::Relaxed);
         self.current.store(epoch + 1, Ordering::Release);
         drop(lanes);

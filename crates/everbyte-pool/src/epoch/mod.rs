@@ -5,7 +5,9 @@
 
 mod block_state;
 mod checkpoint;
+mod dirty;
 
 pub(crate) use block_state::BlockStates;
 pub use checkpoint::PendingCheckpoint;
 pub(crate) use checkpoint::write_completed;
+pub(crate) use dirty::{DirtyLines, DirtyList};

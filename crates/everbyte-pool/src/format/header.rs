@@ -24,6 +24,11 @@ pub const ROOT_AT: u64 = 192;
 pub const SIZE_AT: u64 = 200;
 /// Offset of the root word of the checksums: an entry that names the top of their tree.
 pub const CHECKSUM_ROOT_AT: u64 = 208;
+/// Offset of the word that says at how many dirty lines a background checkpoint begins; 0 for
+/// [`CHECKPOINT_LINES_DEFAULT`].
+pub const CHECKPOINT_LINES_AT: u64 = 216;
+/// Dirty lines at which a background checkpoint begins unless told otherwise: 4 MiB of them.
+pub const CHECKPOINT_LINES_DEFAULT: u64 = 1 << 16;
 /// Offsets of the two copies of the descriptor.
 pub const DESCRIPTOR_AT: [u64; 2] = [1024, 2048];
 /// Lanes that a log can have.

@@ -15,9 +15,9 @@ use super::{Pool, PoolError, header_at};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::epoch::write_completed;
 use crate::format::{
-    Corrupt, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES, NAME_BYTES_MAX,
-    RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState,
-    decode_word, encode_word,
+    CHECKPOINT_LINES_AT, Corrupt, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES,
+    NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX,
+    VolumeKind, VolumeState, decode_word, encode_word,
 };
 use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
@@ -58,6 +58,9 @@ pub struct VolumeSpec {
     pub lanes: u32,
     /// Bytes of the log over all lanes; `None` for a size that suits the volume's.
     pub log_bytes: Option<u64>,
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at twice as
+    /// many. 0 for [`CHECKPOINT_LINES_DEFAULT`](crate::format::CHECKPOINT_LINES_DEFAULT).
+    pub checkpoint_lines: u32,
 }
 
 impl VolumeSpec {
@@ -74,6 +77,7 @@ impl VolumeSpec {
             threshold_lines: THRESHOLD_LINES_DEFAULT,
             lanes: LANES_DEFAULT,
             log_bytes: None,
+            checkpoint_lines: 0,
         }
     }
 
@@ -316,6 +320,8 @@ impl<M: Medium> Pool<M> {
             put(&mut header, copy, descriptor.as_bytes());
         }
         put(&mut header, SIZE_AT, &encode_word(spec.size_bytes / 512).to_le_bytes());
+        let checkpoint_lines = encode_word(u64::from(spec.checkpoint_lines));
+        put(&mut header, CHECKPOINT_LINES_AT, &checkpoint_lines.to_le_bytes());
         if let Some(run) = *table {
             match root {
                 NewRoot::Block(bytes) => medium.stream(run.start.offset(), bytes),

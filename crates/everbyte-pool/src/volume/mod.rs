@@ -21,8 +21,10 @@ use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use crate::alloc::{BlockRun, CellSize, Cells, SIZES};
 use crate::bad::sound;
+use crate::epoch::{DirtyLines, DirtyList};
 use crate::format::{
-    CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT, SIZE_AT, VolumeKind, decode_word,
+    CHECKPOINT_LINES_AT, CHECKPOINT_LINES_DEFAULT, CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT,
+    SIZE_AT, VolumeKind, decode_word,
 };
 use crate::log::{LaneLog, LogGeometry};
 use crate::plant::{Bug, planted};
@@ -36,8 +38,8 @@ const GATES: usize = 16;
 /// A lane: the log of one writer at a time, and what that writer left for the checkpoint.
 pub(crate) struct Lane {
     pub(crate) log: LaneLog,
-    /// Blocks with dirty lines in the current epoch.
-    pub(crate) dirty: Vec<BlockNo>,
+    /// Lines that are dirty in the current epoch.
+    pub(crate) dirty: DirtyList,
     /// What was replaced or given up in the current epoch.
     pub(crate) retired: Retired,
     /// Blocks taken from the allocator in advance.
@@ -119,6 +121,7 @@ pub struct Volume<M: Medium> {
     /// Held while an epoch is sealed and completed, and by an open group.
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) wants_checkpoint: AtomicBool,
+    pub(crate) dirty_lines: CachePadded<DirtyLines>,
     pub(crate) gone: AtomicBool,
     /// Whether its one handle is out.
     taken: AtomicBool,
@@ -149,11 +152,13 @@ impl<M: Medium> Volume<M> {
     ) -> Self {
         let geometry = log_geometry(&descriptor);
         let epoch = completed + 1;
+        let checkpoint_lines = read_checkpoint_lines(&*shared.medium, header_at);
+        let dirty_lines = DirtyLines::new(checkpoint_lines, u64::from(geometry.lanes));
         let lanes = (0..geometry.lanes)
             .map(|lane| {
                 CachePadded::new(Mutex::new(Lane {
                     log: LaneLog::new(geometry, lane, epoch),
-                    dirty: Vec::new(),
+                    dirty: DirtyList::default(),
                     retired: Retired::default(),
                     free: Vec::new(),
                     free_for_nodes: Vec::new(),
@@ -180,6 +185,7 @@ impl<M: Medium> Volume<M> {
             gates: (0..GATES).map(|_| CachePadded::new(RwLock::new(()))).collect(),
             checkpointing: Mutex::new(()),
             wants_checkpoint: AtomicBool::new(false),
+            dirty_lines: CachePadded::new(dirty_lines),
             gone: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             users: Mutex::new(None),
@@ -322,10 +328,49 @@ impl<M: Medium> Volume<M> {
         u64::from(self.descriptor.half_blocks) * everbyte_media::BLOCK_U64
     }
 
-    /// Announces a write that may take block locks and join the epoch; waits for an open group.
-    /// To be called before any block lock is taken.
+    /// Announces a write that may take block locks and join the epoch; waits for an open group, and
+    /// for a checkpoint if twice as many lines are dirty as one begins at. To be called before any
+    /// block lock is taken.
     pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        if self.dirty_lines.are_too_many() {
+            self.wait_for_fewer_dirty_lines();
+        }
         self.gates[thread_index() % GATES].read()
+    }
+
+    /// Makes the current epoch durable, by this thread if the one in the background has not begun.
+    #[cold]
+    fn wait_for_fewer_dirty_lines(&self) {
+        // Nobody was promised this checkpoint. Who is, by a flush of their own, is told if it fails.
+        let _best_effort = self.complete(self.current_epoch());
+    }
+
+    /// Counts what a lane has made dirty, and asks for a checkpoint if that is due.
+    pub(crate) fn count_dirty(&self, list: &mut DirtyList) {
+        if self.dirty_lines.add(list) {
+            self.ask_for_checkpoint();
+        }
+    }
+
+    /// Asks for a checkpoint in the background, unless that was done in this epoch.
+    pub(crate) fn ask_for_checkpoint(&self) {
+        // A look first: most of those who ask are not the first, and would write a shared line.
+        if !self.wants_checkpoint() && !self.wants_checkpoint.swap(true, Ordering::Relaxed) {
+            self.shared.kick.notify();
+        }
+    }
+
+    /// Dirty lines at which a background checkpoint begins.
+    #[must_use]
+    pub fn checkpoint_lines(&self) -> u64 {
+        self.dirty_lines.checkpoint_lines()
+    }
+
+    /// Dirty lines of the current epoch, which the next checkpoint must flush. Lacks less than a
+    /// sixteenth of the number at which that begins, or less than one for each lane.
+    #[must_use]
+    pub fn dirty_lines(&self) -> u64 {
+        self.dirty_lines.count()
     }
 
     /// Joins the current epoch on a lane of the thread's own if possible. The epoch cannot be
@@ -432,8 +477,8 @@ impl<M: Medium> Volume<M> {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether enough log is used that a checkpoint should come soon: at most 75% of the log
-    /// remains, which is when half of the current half is used.
+    /// Whether a checkpoint should come soon: at most 75% of the log remains, which is when half of
+    /// the current half is used, or as many lines are dirty as the volume's setting says.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint.load(Ordering::Relaxed)
@@ -473,4 +518,15 @@ pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<
     decode_word(word)
         .map(|sectors| sectors * 512)
         .ok_or_else(|| Corrupt::new("volume size", at, "its check bits are wrong"))
+}
+
+/// Dirty lines at which a background checkpoint of the volume whose header is at `header_at` begins. A
+/// word that cannot be read costs speed and nothing else, so it counts as the default.
+fn read_checkpoint_lines<M: Medium>(medium: &M, header_at: PoolOffset) -> u64 {
+    let at = header_at.plus(CHECKPOINT_LINES_AT);
+    let word = medium.load_word(at);
+    match decode_word(word) {
+        Some(lines) if lines > 0 && medium.check_range(at, 8).is_ok() => lines,
+        _ => CHECKPOINT_LINES_DEFAULT,
+    }
 }

@@ -81,6 +81,7 @@ impl<M: Medium> Drop for Writer<'_, M> {
         if std::thread::panicking() && !self.joined_in_panic {
             self.volume.leave_unfinished();
         }
+        self.volume.count_dirty(&mut self.lane.dirty);
     }
 }
 
@@ -210,9 +211,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         };
         self.volume.shared.states.get(block).add_logged(epoch, lines);
         // Whatever is noted of a block is forgotten for those on the list.
-        if self.lane.dirty.last() != Some(&block) {
-            self.lane.dirty.push(block);
-        }
+        self.lane.dirty.note_marked(block);
         self.lane.touched = true;
         Some(at)
     }
@@ -331,10 +330,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         let before = self.lane.log.used_bytes();
         let in_flight = record(&mut self.lane, &self.volume.shared.medium)?;
         self.lane.log_bytes += self.lane.log.used_bytes() - before;
-        if self.lane.log.used_bytes() * 2 >= self.volume.log_half_bytes()
-            && !self.volume.wants_checkpoint.swap(true, Ordering::Relaxed)
-        {
-            self.volume.shared.kick.notify();
+        if self.lane.log.used_bytes() * 2 >= self.volume.log_half_bytes() {
+            self.volume.ask_for_checkpoint();
         }
         self.lane.touched = true;
         self.unfenced = true;
@@ -393,16 +390,12 @@ impl<'v, M: Medium> Writer<'v, M> {
         for at in lane.words_to_note.drain(..) {
             let state = states.at(at);
             state.set_word_logged(epoch, at);
-            if state.add_dirty(epoch, LineMask::covering(at.in_block(), 8)) {
-                lane.dirty.push(at.block());
-            }
+            lane.dirty.note(state, epoch, at.block(), LineMask::covering(at.in_block(), 8));
         }
         for (block, lines) in lane.lines_to_note.drain(..) {
             let state = states.get(block);
             state.add_logged(epoch, lines);
-            if state.add_dirty(epoch, lines) {
-                lane.dirty.push(block);
-            }
+            lane.dirty.note(state, epoch, block, lines);
         }
     }
 
@@ -412,9 +405,9 @@ impl<'v, M: Medium> Writer<'v, M> {
         let block = at.block();
         let lines = LineMask::covering(at.in_block(), len);
         self.lane.touched = true;
-        if self.volume.shared.states.get(block).add_dirty(self.lane.log.epoch(), lines) {
-            self.lane.dirty.push(block);
-        }
+        let state = self.volume.shared.states.get(block);
+        let epoch = self.lane.log.epoch();
+        self.lane.dirty.note(state, epoch, block, lines);
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod batches;
+mod bounded;
 mod cells;
 mod shelf;
 mod unfinished;
@@ -18,7 +19,10 @@ use everbyte_pool::{
 
 const TOY: VolumeKind = VolumeKind(77);
 
-/// A volume that is a table of one block, of words that mean nothing.
+/// Blocks of a toy's table.
+const TABLE_BLOCKS: u64 = 64;
+
+/// A volume that is a table of words that mean nothing.
 struct Toy;
 
 impl Kind<Mapped> for Toy {
@@ -37,7 +41,7 @@ impl Kind<Mapped> for Toy {
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
         let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap();
-        let run = BlockRun { start: root.block, len: 1 };
+        let run = BlockRun { start: root.block, len: TABLE_BLOCKS };
         claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })
     }
 }
@@ -49,12 +53,16 @@ fn open(medium: &Arc<Mapped>) -> Pool<Mapped> {
 
 /// A new pool with a volume on `lanes` lanes, and where its table lies.
 fn pool_with_volume(lanes: u32) -> (Pool<Mapped>, Arc<Volume<Mapped>>, PoolOffset) {
+    let mut spec = VolumeSpec::new("v", TOY, 4096);
+    (spec.lanes, spec.log_bytes) = (lanes, Some(u64::from(lanes) * 64 * 1024));
+    pool_with(&spec)
+}
+
+fn pool_with(spec: &VolumeSpec) -> (Pool<Mapped>, Arc<Volume<Mapped>>, PoolOffset) {
     let medium = Arc::new(Mapped::anonymous(1024 * BLOCK_U64, &MediaOptions::new()).unwrap());
     Pool::format(&*medium, 4, [1; 16]).unwrap();
     let pool = open(&medium);
-    let mut spec = VolumeSpec::new("v", TOY, 4096);
-    (spec.lanes, spec.log_bytes) = (lanes, Some(u64::from(lanes) * 64 * 1024));
-    let volume = pool.create_volume(&spec, NewRoot::Zeroes { blocks: 1 }).unwrap();
+    let volume = pool.create_volume(spec, NewRoot::Zeroes { blocks: TABLE_BLOCKS }).unwrap();
     let root = Entry::decode(medium.load_word(volume.root_at())).unwrap().unwrap();
     (pool, volume, root.block.offset())
 }
