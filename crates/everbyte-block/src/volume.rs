@@ -35,6 +35,9 @@ pub struct BlockOptions {
     pub log_bytes: Option<u64>,
     /// Lanes of the log: how many threads can write at once.
     pub lanes: u32,
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at twice as
+    /// many. 0 for 65,536.
+    pub checkpoint_lines: u32,
 }
 
 impl Default for BlockOptions {
@@ -46,6 +49,7 @@ impl Default for BlockOptions {
             threshold_percent: 50,
             log_bytes: None,
             lanes: everbyte_pool::LANES_DEFAULT,
+            checkpoint_lines: 0,
         }
     }
 }
@@ -109,6 +113,7 @@ impl<M: Medium> BlockVolume<M> {
         spec.threshold_lines = options.threshold_lines();
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
+        spec.checkpoint_lines = options.checkpoint_lines;
         let root = match options.map {
             MapKind::Radix => NewRoot::Empty,
             MapKind::Direct => NewRoot::Zeroes { blocks: table_blocks(size_bytes) },

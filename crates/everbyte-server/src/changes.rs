@@ -254,5 +254,6 @@ fn options(new: &NewVolume) -> Result<BlockOptions, Refused> {
         threshold_percent: new.threshold_percent,
         log_bytes: new.log_bytes,
         lanes: new.lanes,
+        ..BlockOptions::default()
     })
 }

@@ -19,7 +19,15 @@ const BLOCKS: u64 = 12;
 
 fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
     let checksum = Checksum::Crc32c;
-    BlockOptions { map, delta, checksum, threshold_percent, log_bytes: Some(2 * 16384), lanes: 1 }
+    BlockOptions {
+        map,
+        delta,
+        checksum,
+        threshold_percent,
+        log_bytes: Some(2 * 16384),
+        lanes: 1,
+        checkpoint_lines: 0,
+    }
 }
 
 fn plain() -> BlockOptions {

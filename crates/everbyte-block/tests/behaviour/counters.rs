@@ -13,6 +13,7 @@ const ON: BlockOptions = BlockOptions {
     threshold_percent: 50,
     log_bytes: None,
     lanes: 8,
+    checkpoint_lines: 0,
 };
 
 fn cost(volume: &BlockVolume<Mapped>, action: impl FnOnce()) -> (Counters, u64) {

@@ -21,6 +21,7 @@ const OPTIONS: BlockOptions = BlockOptions {
     threshold_percent: 50,
     log_bytes: Some(64 << 10),
     lanes: 1,
+    checkpoint_lines: 0,
 };
 
 fn open(medium: &Arc<Mapped>) -> Result<Arc<Pool<Mapped>>, PoolError> {

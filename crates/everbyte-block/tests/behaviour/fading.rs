@@ -108,6 +108,7 @@ fn medium() -> Arc<Fading> {
         threshold_percent: 50,
         log_bytes: Some(2 * 16384),
         lanes: 1,
+        checkpoint_lines: 0,
     };
     let volume = BlockVolume::create(&open(&medium), "v", 8 * 4096, &options).unwrap();
     volume.write(0, &pattern(1, 8 * 4096), Fua::No).unwrap();

@@ -24,7 +24,15 @@ const HEADER: u64 = 2 * 4096;
 
 fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
     let checksum = Checksum::None;
-    BlockOptions { map, delta, checksum, threshold_percent, log_bytes: Some(2 * 16384), lanes: 1 }
+    BlockOptions {
+        map,
+        delta,
+        checksum,
+        threshold_percent,
+        log_bytes: Some(2 * 16384),
+        lanes: 1,
+        checkpoint_lines: 0,
+    }
 }
 
 fn plain() -> BlockOptions {

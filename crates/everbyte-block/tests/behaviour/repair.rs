@@ -49,6 +49,7 @@ fn image(closed: bool) -> Vec<u8> {
             threshold_percent: 50,
             log_bytes,
             lanes: 1,
+            checkpoint_lines: 0,
         };
         let volume = BlockVolume::create(&pool, name, BLOCKS * 4096, &options).unwrap();
         for block in 0..BLOCKS {

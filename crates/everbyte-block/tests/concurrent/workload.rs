@@ -252,6 +252,7 @@ impl Workload {
             threshold_percent: self.threshold_percent,
             log_bytes: Some(u64::from(self.lanes) * 2 * 16384),
             lanes: self.lanes,
+            checkpoint_lines: 0,
         };
         for name in self.volumes() {
             let volume = BlockVolume::create(&pool, name, b(1536), &options).unwrap();

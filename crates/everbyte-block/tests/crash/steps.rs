@@ -148,6 +148,7 @@ impl Default for Setup {
                 threshold_percent: 50,
                 log_bytes: Some(2 * 16384),
                 lanes: 1,
+                checkpoint_lines: 0,
             },
             pool_blocks: 128,
             volume_blocks: 28,

@@ -31,6 +31,7 @@ const PLAIN: BlockOptions = BlockOptions {
     threshold_percent: 50,
     log_bytes: Some(2 * 16384),
     lanes: 1,
+    checkpoint_lines: 0,
 };
 
 /// A volume as it should be.

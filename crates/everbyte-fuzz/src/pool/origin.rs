@@ -56,6 +56,7 @@ fn options(name: &str) -> BlockOptions {
         threshold_percent: 50,
         log_bytes: Some(32 << 10),
         lanes: 1,
+        checkpoint_lines: 0,
     }
 }
 
