@@ -23,6 +23,15 @@ pub(crate) enum Event {
     Trouble(String),
 }
 
+impl Event {
+    fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Trouble(trouble) => Some(trouble),
+            _ => None,
+        }
+    }
+}
+
 /// A step that has begun.
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -235,9 +244,13 @@ pub(crate) fn check(
     found: &[u8],
 ) -> Result<(), String> {
     let history = History::new(workload, place, events);
+    // One may follow from another: after a thread panicked, the requests of others fail.
+    let troubles: Vec<&str> = events.iter().filter_map(|event| event.trouble()).collect();
+    if !troubles.is_empty() {
+        return Err(troubles.join("; "));
+    }
     for event in events {
         match event {
-            Event::Trouble(trouble) => return Err(trouble.clone()),
             Event::Joined { contents }
                 if !history.explains(&|_| Part::Yes, &|outcome| outcome == contents[place]) =>
             {
