@@ -1,39 +1,76 @@
-//! Durability as types: what was stored is `Dirty`, what was written back is `InFlight`, and only
-//! a fence makes it `Durable`.
+//! Durability as types: what was stored is `Dirty`, what is being written back is `InFlight`, and
+//! only a fence makes it `Durable`.
 //!
-//! Owns no state. Used where the log commits and where a checkpoint completes, so that a missing
-//! flush or fence there does not compile. The value carried along is what becomes durable.
+//! Invariant: whoever has a token has done what it says. Tokens are made here and nowhere else: by
+//! storing, by streaming, by flushing, by a fence; so a missing flush or fence does not compile
+//! where a token is asked for: when a writer commits, and when a checkpoint record is stored.
 
-use everbyte_media::{MediaError, Medium};
+use everbyte_media::{MediaError, Medium, PoolOffset};
+use smallvec::SmallVec;
 
 /// Stored with ordinary stores; may or may not reach the medium.
 #[must_use = "dirty data is lost in a crash until it is flushed and fenced"]
-pub(crate) struct Dirty<T>(T);
+#[derive(Default)]
+pub(crate) struct Dirty(SmallVec<[(PoolOffset, u64); 2]>);
 
-/// Being written back, or streamed; durable after the next fence of this thread.
-#[must_use = "flushed data is not durable before a fence"]
+/// Being written back, or streamed, by this thread; durable after its next fence.
+#[must_use = "what is in flight is not durable before a fence"]
 pub(crate) struct InFlight<T>(T);
 
 /// On the medium.
 pub(crate) struct Durable<T>(T);
 
-impl<T> Dirty<T> {
-    /// Declares `what` to be stored and not yet written back.
-    pub(crate) fn new(what: T) -> Self {
-        Self(what)
+impl Dirty {
+    /// Stores `bytes` at `at`.
+    pub(crate) fn store<M: Medium>(&mut self, medium: &M, at: PoolOffset, bytes: &[u8]) {
+        medium.store(at, bytes);
+        self.0.push((at, bytes.len() as u64));
     }
 
-    /// Writes it back: `write_back` must flush every line of it.
-    pub(crate) fn flush(self, write_back: impl FnOnce(&T)) -> InFlight<T> {
-        write_back(&self.0);
-        InFlight(self.0)
+    /// Stores the word at `at`.
+    pub(crate) fn store_word<M: Medium>(&mut self, medium: &M, at: PoolOffset, value: u64) {
+        medium.store_word(at, value);
+        self.0.push((at, 8));
+    }
+
+    /// Writes all of it back.
+    pub(crate) fn flush<M: Medium>(self, medium: &M) -> InFlight<()> {
+        InFlight::flush(medium, self.0, ())
+    }
+}
+
+impl InFlight<()> {
+    /// Streams `bytes` to `at`.
+    pub(crate) fn stream<M: Medium>(medium: &M, at: PoolOffset, bytes: &[u8]) -> Self {
+        medium.stream(at, bytes);
+        Self(())
+    }
+
+    /// Waits until it is on the medium, where nothing stands for it.
+    ///
+    /// # Errors
+    /// The medium's; it is still in flight then.
+    pub(crate) fn wait<M: Medium>(&self, medium: &M) -> Result<(), MediaError> {
+        medium.fence()
     }
 }
 
 impl<T> InFlight<T> {
-    /// Declares `what` to be streamed or flushed already.
-    pub(crate) fn streamed(what: T) -> Self {
+    /// Writes back `ranges`, each an address and a length in bytes, which `what` stands for.
+    pub(crate) fn flush<M: Medium>(
+        medium: &M,
+        ranges: impl IntoIterator<Item = (PoolOffset, u64)>,
+        what: T,
+    ) -> Self {
+        for (at, len) in ranges {
+            medium.flush(at, len);
+        }
         Self(what)
+    }
+
+    /// The same for something that stands for it.
+    pub(crate) fn with<U>(self, what: U) -> InFlight<U> {
+        InFlight(what)
     }
 
     /// Waits until it is on the medium.
@@ -52,8 +89,8 @@ impl<T> Durable<T> {
         &self.0
     }
 
-    /// What is durable.
-    pub(crate) fn into_inner(self) -> T {
-        self.0
+    /// The same for something that stands for it.
+    pub(crate) fn with<U>(self, what: U) -> Durable<U> {
+        Durable(what)
     }
 }

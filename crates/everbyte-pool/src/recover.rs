@@ -156,30 +156,29 @@ impl Undo {
     /// Puts everything old back and writes it back; durable after a fence. What would go to bad
     /// memory is left out: whoever reads there is told.
     pub(crate) fn apply<M: Medium>(&self, medium: &M) -> InFlight<usize> {
-        let mut touched: Vec<(PoolOffset, u64)> = Vec::new();
+        let mut dirty = Dirty::default();
         for restore in &self.restores {
             match restore {
                 Restore::Words(_) if planted(Bug::RecoveryKeepsNewEntry) => {}
                 Restore::Words(items) => {
                     let at = |item: &WordItem| PoolOffset(item.target).block();
                     for item in items.iter().filter(|item| !is_bad(medium, at(item))) {
-                        medium.store_word(PoolOffset(item.target), item.old);
-                        touched.push((PoolOffset(item.target), 8));
+                        dirty.store_word(medium, PoolOffset(item.target), item.old);
                     }
                 }
-                Restore::Lines(saved) => put(medium, saved, &mut touched),
+                Restore::Lines(saved) => put(medium, saved, &mut dirty),
             }
         }
-        write_back(medium, self.restores.len(), &touched)
+        write_back(medium, self.restores.len(), dirty)
     }
 
     /// Does the short durable writes again and writes them back; durable after a fence.
     fn redo<M: Medium>(&self, medium: &M) -> InFlight<usize> {
-        let mut touched: Vec<(PoolOffset, u64)> = Vec::new();
+        let mut dirty = Dirty::default();
         for (_, saved) in self.redo.iter().filter(|_| !planted(Bug::RedoForgotten)) {
-            put(medium, saved, &mut touched);
+            put(medium, saved, &mut dirty);
         }
-        write_back(medium, self.redo.len(), &touched)
+        write_back(medium, self.redo.len(), dirty)
     }
 }
 
@@ -189,31 +188,23 @@ fn is_bad<M: Medium>(medium: &M, block: BlockNo) -> bool {
     medium.check_range(block.offset(), BLOCK_U64).is_err()
 }
 
-/// Stores the bytes of lines and adds where they went to `touched`.
-fn put<M: Medium>(medium: &M, saved: &SavedLines, touched: &mut Vec<(PoolOffset, u64)>) {
+/// Stores the bytes of lines.
+fn put<M: Medium>(medium: &M, saved: &SavedLines, dirty: &mut Dirty) {
     if is_bad(medium, saved.block) {
         return;
     }
     let mut from = 0;
     for (start, len) in saved.lines.runs() {
         let at = saved.block.offset().plus(start as u64);
-        medium.store(at, &saved.bytes[from..from + len]);
-        touched.push((at, len as u64));
+        dirty.store(medium, at, &saved.bytes[from..from + len]);
         from += len;
     }
     debug_assert_eq!(from, saved.lines.count() as usize * LINE, "one payload line a bit");
 }
 
-fn write_back<M: Medium>(
-    medium: &M,
-    records: usize,
-    touched: &[(PoolOffset, u64)],
-) -> InFlight<usize> {
-    Dirty::new(records).flush(|_| {
-        for &(at, len) in touched.iter().filter(|_| !planted(Bug::RecoveryWithoutFlush)) {
-            medium.flush(at, len);
-        }
-    })
+fn write_back<M: Medium>(medium: &M, records: usize, dirty: Dirty) -> InFlight<usize> {
+    let dirty = if planted(Bug::RecoveryWithoutFlush) { Dirty::default() } else { dirty };
+    dirty.flush(medium).with(records)
 }
 
 /// The last completed epoch of the volume whose header is at `header_at`.
@@ -273,14 +264,14 @@ pub(crate) fn recover_volume<M: Medium>(
     };
     let mut records = 0;
     for undo in [&later, &earlier] {
-        records += undo.apply(medium).fence(medium)?.into_inner();
+        records += undo.apply(medium).fence(medium)?.get();
     }
-    for redo in [&earlier, &later] {
-        records += redo.redo(medium).fence(medium)?.into_inner();
-    }
+    records += earlier.redo(medium).fence(medium)?.get();
+    let restored = later.redo(medium).fence(medium)?;
+    records += restored.get();
     if planted(Bug::EpochReused) {
         return Ok(Recovered { completed, records, read_only: None });
     }
-    write_completed(medium, header_at, completed + 2)?;
+    write_completed(medium, header_at, &restored.with(completed + 2))?;
     Ok(Recovered { completed: completed + 2, records, read_only: None })
 }

@@ -91,8 +91,9 @@ fn writable(sb: &Superblock, known_features: u64) -> Result<(), PoolError> {
 
 /// Stores `bytes` durably.
 fn put<M: Medium>(medium: &M, at: PoolOffset, bytes: &[u8]) -> Result<(), PoolError> {
-    medium.store(at, bytes);
-    Dirty::new(()).flush(|()| medium.flush(at, bytes.len() as u64)).fence(medium)?;
+    let mut dirty = Dirty::default();
+    dirty.store(medium, at, bytes);
+    dirty.flush(medium).fence(medium)?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 
 use crate::alloc::{BlockRun, CellSize};
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
-use crate::persist::{Dirty, Durable};
+use crate::persist::{Dirty, Durable, InFlight};
 use crate::plant::{Bug, planted};
 use crate::sync::MutexGuard;
 use crate::volume::{Retired, Volume, WriteError};
@@ -34,7 +34,7 @@ struct Sealed {
 #[must_use = "a sealed epoch is not durable before it is finished"]
 pub struct PendingCheckpoint<'v, 'g, M: Medium> {
     volume: &'v Volume<M>,
-    sealed: Dirty<Sealed>,
+    sealed: Sealed,
     _checkpointing: &'g MutexGuard<'v, ()>,
 }
 
@@ -161,7 +161,7 @@ impl<M: Medium> Volume<M> {
         self.redo_order.store(0, Ordering::Relaxed);
         self.current.store(epoch + 1, Ordering::Release);
         drop(lanes);
-        Ok(PendingCheckpoint { volume: self, sealed: Dirty::new(sealed), _checkpointing: guard })
+        Ok(PendingCheckpoint { volume: self, sealed, _checkpointing: guard })
     }
 
     /// Gives a block that nothing durable names to the allocator, unless its memory is bad.
@@ -220,27 +220,15 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         let (volume, medium) = (self.volume, self.volume.medium());
         let mark_early = planted(Bug::CompletedBeforeData);
         if mark_early {
-            store_completed(volume, volume.completed_epoch() + 1)?;
+            let nothing = InFlight::flush(medium, [], self.sealed.epoch).fence(medium)?;
+            write_completed(medium, volume.header_at, &nothing)?;
         }
-        let in_flight = self.sealed.flush(|sealed| {
-            for (index, &block) in sealed.dirty.iter().enumerate() {
-                if let Some(&later) = sealed.dirty.get(index + PREFETCH_AHEAD) {
-                    volume.shared.states.get(later).expect_marks();
-                }
-                let lines = volume.shared.states.get(block).dirty(sealed.epoch);
-                if planted(Bug::NoDataFlush) {
-                    continue;
-                }
-                for (start, len) in lines.runs() {
-                    medium.flush(block.offset().plus(start as u64), len as u64);
-                }
-            }
-        });
-        let durable = in_flight.fence(medium)?;
+        let sealed = self.sealed;
+        let durable =
+            InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
         if !mark_early {
-            mark_completed(volume, &durable)?;
+            write_completed(medium, volume.header_at, &durable)?;
         }
-        let sealed = durable.into_inner();
         for &block in sealed.dirty.iter().filter(|_| !planted(Bug::LoggedForever)) {
             volume.shared.states.get(block).forget(sealed.epoch);
         }
@@ -251,23 +239,29 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
     }
 }
 
-fn mark_completed<M: Medium>(
+/// The dirty lines of an epoch, by address.
+fn dirty_ranges<M: Medium>(
     volume: &Volume<M>,
-    durable: &Durable<Sealed>,
-) -> Result<(), MediaError> {
-    store_completed(volume, durable.get().epoch)
+    sealed: &Sealed,
+) -> impl Iterator<Item = (PoolOffset, u64)> {
+    let states = &volume.shared.states;
+    let blocks = sealed.dirty.iter().filter(|_| !planted(Bug::NoDataFlush)).enumerate();
+    blocks.flat_map(move |(index, &block)| {
+        if let Some(&later) = sealed.dirty.get(index + PREFETCH_AHEAD) {
+            states.get(later).expect_marks();
+        }
+        let lines = states.get(block).dirty(sealed.epoch);
+        lines.runs().map(move |(start, len)| (block.offset().plus(start as u64), len as u64))
+    })
 }
 
-fn store_completed<M: Medium>(volume: &Volume<M>, epoch: u64) -> Result<(), MediaError> {
-    write_completed(volume.medium(), volume.header_at, epoch)
-}
-
-/// Stores both copies of the completed mark in the header at `header_at`, durably. A copy that is
+/// Stores both copies of the completed mark in the header at `header_at`, durably: everything of
+/// the volume up to that epoch is durable. A copy that is
 /// in bad memory is left out: the other one is a single word, so no crash can tear it.
 pub(crate) fn write_completed<M: Medium>(
     medium: &M,
     header_at: everbyte_media::PoolOffset,
-    epoch: u64,
+    epoch: &Durable<u64>,
 ) -> Result<(), MediaError> {
     let mut copies = vec![header_at.plus(COMPLETED_A_AT), header_at.plus(COMPLETED_B_AT)];
     if medium.has_bad() {
@@ -277,15 +271,10 @@ pub(crate) fn write_completed<M: Medium>(
             return Err(MediaError::BadMemory { at: first });
         }
     }
+    let mut dirty = Dirty::default();
     for &at in &copies {
-        medium.store_word(at, encode_word(epoch));
+        dirty.store_word(medium, at, encode_word(*epoch.get()));
     }
-    Dirty::new(copies)
-        .flush(|copies| {
-            for &at in copies {
-                medium.flush(at, 8);
-            }
-        })
-        .fence(medium)?;
+    dirty.flush(medium).fence(medium)?;
     Ok(())
 }

@@ -91,27 +91,25 @@ impl LaneLog {
         self.commit_start = self.seq;
     }
 
-    /// Appends the old values of words. Returns the bytes taken, in flight.
+    /// Appends the old values of words; no record for none.
     ///
     /// The caller has made sure that there is room.
     pub(crate) fn append_words<M: Medium>(
         &mut self,
         medium: &M,
         items: &[WordItem],
-    ) -> InFlight<u64> {
-        let Some((first, rest)) = items.split_first() else {
-            return InFlight::streamed(0);
-        };
+    ) -> Option<InFlight<()>> {
+        let (first, rest) = items.split_first()?;
         self.scratch.clear();
         self.scratch.resize(LINE, 0);
         self.scratch.extend_from_slice(rest.as_bytes());
         self.scratch.resize(self.scratch.len().next_multiple_of(LINE), 0);
         let record =
             Record { kind: RecordKind::Words, order: 0, target: first.target, old: first.old };
-        self.append(medium, record, items.len())
+        Some(self.append(medium, record, items.len()))
     }
 
-    /// Appends the bytes that `lines` of `block` have now. Returns the bytes taken, in flight.
+    /// Appends the bytes that `lines` of `block` have now.
     ///
     /// The caller has made sure that there is room.
     ///
@@ -123,7 +121,7 @@ impl LaneLog {
         medium: &M,
         block: BlockNo,
         lines: LineMask,
-    ) -> Result<InFlight<u64>, MediaError> {
+    ) -> Result<InFlight<()>, MediaError> {
         self.scratch.clear();
         self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
         let mut filled = LINE;
@@ -139,7 +137,7 @@ impl LaneLog {
     }
 
     /// Appends the bytes that `lines` of `block` will have once `data` lies at byte `start` of it,
-    /// as number `order` of the epoch's. Returns the bytes taken, in flight.
+    /// as number `order` of the epoch's.
     ///
     /// The caller has made sure that there is room.
     ///
@@ -152,7 +150,7 @@ impl LaneLog {
         block: BlockNo,
         lines: LineMask,
         (start, data): (usize, &[u8]),
-    ) -> Result<InFlight<u64>, MediaError> {
+    ) -> Result<InFlight<()>, MediaError> {
         self.scratch.clear();
         self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
         let end = start + data.len();
@@ -174,7 +172,7 @@ impl LaneLog {
         Ok(self.append(medium, record, lines.count() as usize))
     }
 
-    fn append<M: Medium>(&mut self, medium: &M, record: Record, count: usize) -> InFlight<u64> {
+    fn append<M: Medium>(&mut self, medium: &M, record: Record, count: usize) -> InFlight<()> {
         let Record { kind, order, target, old } = record;
         let header = RecordHeader {
             crc: 0,
@@ -200,9 +198,8 @@ impl LaneLog {
         self.seq += 1;
         if planted(Bug::NoLogFlush) {
             medium.store(at, &self.scratch);
-        } else {
-            medium.stream(at, &self.scratch);
+            return InFlight::flush(medium, [], ());
         }
-        InFlight::streamed(bytes)
+        InFlight::stream(medium, at, &self.scratch)
     }
 }

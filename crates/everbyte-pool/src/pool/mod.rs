@@ -146,9 +146,9 @@ impl<M: Medium> Shared<M> {
 /// Stores both copies, the second after the first is durable.
 pub(crate) fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result<(), MediaError> {
     for at in SUPERBLOCK_COPIES {
-        medium.store(at, sb.as_bytes());
-        let len = size_of::<Superblock>() as u64;
-        Dirty::new(()).flush(|()| medium.flush(at, len)).fence(medium)?;
+        let mut dirty = Dirty::default();
+        dirty.store(medium, at, sb.as_bytes());
+        dirty.flush(medium).fence(medium)?;
     }
     Ok(())
 }
@@ -245,10 +245,10 @@ impl<M: Medium> Pool<M> {
         }
         let sb = Superblock::new(size_blocks, volumes_max, pool_uid);
         let zeroes = vec![0; everbyte_media::BLOCK];
-        for block in 0..sb.data_start {
+        for block in 1..sb.data_start {
             medium.stream(BlockNo(block).offset(), &zeroes);
         }
-        InFlight::streamed(()).fence(medium)?;
+        InFlight::stream(medium, BlockNo(0).offset(), &zeroes).fence(medium)?;
         write_superblock(medium, &sb)?;
         Ok(())
     }
@@ -490,8 +490,8 @@ impl<M: Medium> Pool<M> {
                 Corrupt::new("free blocks", run.start.offset(), error.to_string())
             })?;
             let bytes: Vec<u8> = alloc.words().take(words).flat_map(u64::to_le_bytes).collect();
-            self.shared.medium.stream(run.start.offset(), &bytes);
-            InFlight::streamed(()).fence(&*self.shared.medium)?;
+            let medium = &*self.shared.medium;
+            InFlight::stream(medium, run.start.offset(), &bytes).fence(medium)?;
             saved = (run.start.0, bytes.len() as u64, crc32c::crc32c(&bytes));
         }
         self.shared.update_superblock(|sb| {

@@ -329,9 +329,8 @@ impl<M: Medium> Pool<M> {
             }
             put(&mut header, ROOT_AT, &Entry::data(run.start).encode().to_le_bytes());
         }
-        medium.stream(at, &header);
-        InFlight::streamed(()).fence(medium)?;
-        write_completed(medium, at, 0)?;
+        let contents = InFlight::stream(medium, at, &header).fence(medium)?;
+        write_completed(medium, at, &contents.with(0))?;
         store_state(medium, at, VolumeState::Active)?;
         Ok(descriptor)
     }
@@ -416,7 +415,8 @@ pub(super) fn store_state<M: Medium>(
     state: VolumeState,
 ) -> Result<(), MediaError> {
     let at = header_at.plus(STATE_AT);
-    medium.store_word(at, encode_word(state.code()));
-    Dirty::new(at).flush(|&at| medium.flush(at, 8)).fence(medium)?;
+    let mut dirty = Dirty::default();
+    dirty.store_word(medium, at, encode_word(state.code()));
+    dirty.flush(medium).fence(medium)?;
     Ok(())
 }

@@ -68,8 +68,8 @@ pub enum WriteError {
 pub struct Writer<'v, M: Medium> {
     volume: &'v Volume<M>,
     lane: MutexGuard<'v, Lane>,
-    /// Whether something was streamed or flushed since the last fence.
-    unfenced: bool,
+    /// What was streamed or appended since the last fence.
+    in_flight: Option<InFlight<()>>,
     /// Whether it writes while its thread unwinds, so that its end says nothing of its own writes.
     joined_in_panic: bool,
 }
@@ -90,7 +90,7 @@ pub struct Committed<'w, 'v, M: Medium>(&'w mut Writer<'v, M>);
 
 impl<'v, M: Medium> Writer<'v, M> {
     pub(super) fn new(volume: &'v Volume<M>, lane: MutexGuard<'v, Lane>) -> Self {
-        Self { volume, lane, unfenced: false, joined_in_panic: std::thread::panicking() }
+        Self { volume, lane, in_flight: None, joined_in_panic: std::thread::panicking() }
     }
 
     /// The volume that is written.
@@ -102,7 +102,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Whether something was streamed, appended or flushed that no fence has made durable yet.
     #[must_use]
     pub(crate) fn is_unfenced(&self) -> bool {
-        self.unfenced
+        self.in_flight.is_some()
     }
 
     /// The epoch that this writer is in.
@@ -294,8 +294,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         if lines.is_empty() {
             return Ok(());
         }
-        let _durable_at_commit =
-            self.append(|lane, medium| lane.log.append_lines(medium, block, lines))?;
+        self.append(|lane, medium| lane.log.append_lines(medium, block, lines).map(Some))?;
         self.lane.lines_to_note.push((block, lines));
         Ok(())
     }
@@ -314,19 +313,19 @@ impl<'v, M: Medium> Writer<'v, M> {
         data: &[u8],
     ) -> Result<(), MediaError> {
         let order = self.volume.redo_order.fetch_add(1, Ordering::Relaxed);
-        let _durable_at_commit = self.append(|lane, medium| {
-            lane.log.append_redo(medium, order, block, lines, (start, data))
+        self.append(|lane, medium| {
+            lane.log.append_redo(medium, order, block, lines, (start, data)).map(Some)
         })?;
         if planted(Bug::RedoNotFenced) {
-            self.unfenced = false;
+            self.in_flight = None;
         }
         Ok(())
     }
 
     fn append(
         &mut self,
-        record: impl FnOnce(&mut Lane, &M) -> Result<InFlight<u64>, MediaError>,
-    ) -> Result<InFlight<u64>, MediaError> {
+        record: impl FnOnce(&mut Lane, &M) -> Result<Option<InFlight<()>>, MediaError>,
+    ) -> Result<(), MediaError> {
         let before = self.lane.log.used_bytes();
         let in_flight = record(&mut self.lane, &self.volume.shared.medium)?;
         self.lane.log_bytes += self.lane.log.used_bytes() - before;
@@ -334,15 +333,17 @@ impl<'v, M: Medium> Writer<'v, M> {
             self.volume.ask_for_checkpoint();
         }
         self.lane.touched = true;
-        self.unfenced = true;
-        Ok(in_flight)
+        self.in_flight = in_flight.or(self.in_flight.take());
+        Ok(())
     }
 
     /// Streams `bytes` into a block that is fresh, or that nothing durable reads. Durable with
     /// the next `commit`.
     pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
-        self.volume.shared.medium.stream(at, bytes);
-        self.unfenced |= !planted(Bug::FillNotFenced);
+        let in_flight = InFlight::stream(&*self.volume.shared.medium, at, bytes);
+        if !planted(Bug::FillNotFenced) {
+            self.in_flight = Some(in_flight);
+        }
     }
 
     /// Fills a block as a whole: with `data` from byte `start` on, and around it with what the block
@@ -368,14 +369,15 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// # Errors
     /// The medium's; nothing has been stored in place then, and nothing can be any more.
     pub fn commit(&mut self) -> Result<Committed<'_, 'v, M>, MediaError> {
-        if self.unfenced && !planted(Bug::NoLogFence) {
+        if let Some(in_flight) = &self.in_flight
+            && !planted(Bug::NoLogFence)
+        {
             if planted(Bug::LaneShared) {
                 MutexGuard::unlocked(&mut self.lane, || self.volume.shared.medium.fence())?;
             }
-            let epoch = InFlight::streamed(self.epoch()).fence(&*self.volume.shared.medium)?;
-            debug_assert_eq!(*epoch.get(), self.epoch(), "the writer stayed in its epoch");
+            in_flight.wait(&*self.volume.shared.medium)?;
         }
-        self.unfenced = false;
+        self.in_flight = None;
         self.lane.log.committed();
         self.note_logged();
         Ok(Committed(self))
@@ -433,8 +435,9 @@ impl<M: Medium> Committed<'_, '_, M> {
     /// The medium's; the word may or may not be durable then.
     pub fn store_word_durably(&mut self, at: PoolOffset, value: u64) -> Result<(), MediaError> {
         let medium = &*self.0.volume.shared.medium;
-        medium.store_word(at, value);
-        Dirty::new(at).flush(|&at| medium.flush(at, 8)).fence(medium)?;
+        let mut dirty = Dirty::default();
+        dirty.store_word(medium, at, value);
+        dirty.flush(medium).fence(medium)?;
         Ok(())
     }
 
