@@ -10,12 +10,13 @@
 //! byte leaves a block, for a client or into another block, before the block was verified as a
 //! whole.
 
-use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Corrupt, sound};
 
 use crate::address::{BlockPiece, DeviceOffset};
+use crate::error::{Expected, Unsound};
 use crate::extent::Extent;
 use crate::map::Path;
 
@@ -67,41 +68,6 @@ fn decode(word: u64, at: PoolOffset) -> Result<Option<u32>, Corrupt> {
 }
 
 const SLOT: &str = "checksum slot";
-
-/// Why bytes of a block cannot be given to anyone.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unsound {
-    /// Their memory is bad.
-    #[error(transparent)]
-    Memory(#[from] MediaError),
-    /// They are not what was stored.
-    #[error("the checksum of the block at {at} is wrong: expected {expected}, found {found:#010x}")]
-    Checksum {
-        /// The block.
-        at: PoolOffset,
-        /// What was stored with it.
-        expected: Expected,
-        /// That of what is there.
-        found: u32,
-    },
-    /// What was stored cannot be known.
-    #[error(transparent)]
-    Map(#[from] Corrupt),
-}
-
-/// The checksum stored for a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expected(Option<u32>);
-
-impl std::fmt::Display for Expected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(crc) => write!(f, "{crc:#010x}"),
-            None => f.write_str("one, but none is stored"),
-        }
-    }
-}
 
 impl<M: Medium> Extent<M> {
     /// The slot of `block` below `root_at` if it may be stored to without a record, durably: no node

@@ -1,8 +1,7 @@
-//! Why a request to an extent failed.
+//! Why bytes of an extent cannot be read or written.
 
+use everbyte_media::{MediaError, PoolOffset};
 use everbyte_pool::{ChangeError, Corrupt, WriteError};
-
-use crate::checksum::Unsound;
 
 /// Why bytes of an extent could not be read or written.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -38,5 +37,40 @@ impl ChangeError for ExtentError {
 
     fn too_large() -> Self {
         Self::TooLarge
+    }
+}
+
+/// Why bytes of a block cannot be given to anyone.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsound {
+    /// Their memory is bad.
+    #[error(transparent)]
+    Memory(#[from] MediaError),
+    /// They are not what was stored.
+    #[error("the checksum of the block at {at} is wrong: expected {expected}, found {found:#010x}")]
+    Checksum {
+        /// The block.
+        at: PoolOffset,
+        /// What was stored with it.
+        expected: Expected,
+        /// That of what is there.
+        found: u32,
+    },
+    /// What was stored cannot be known.
+    #[error(transparent)]
+    Map(#[from] Corrupt),
+}
+
+/// The checksum stored for a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected(pub(crate) Option<u32>);
+
+impl std::fmt::Display for Expected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(crc) => write!(f, "{crc:#010x}"),
+            None => f.write_str("one, but none is stored"),
+        }
     }
 }

@@ -24,9 +24,9 @@ mod threshold;
 mod unmap;
 
 pub use address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
-pub use checksum::{Checksum, Expected, Unsound};
+pub use checksum::Checksum;
 pub use delta::Delta;
-pub use error::ExtentError;
+pub use error::{Expected, ExtentError, Unsound};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;
 pub use locks::{BlockLocks, ReadGuards, WriteGuards};

@@ -7,7 +7,7 @@
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, Piece, PoolOffset};
 
 use crate::address::{BlockPiece, DeviceOffset};
-use crate::checksum::Unsound;
+use crate::error::Unsound;
 use crate::extent::Extent;
 
 impl<M: Medium> Extent<M> {

@@ -8,7 +8,7 @@
 use everbyte_media::{BLOCK_U64, Medium};
 
 use crate::address::{BlockRange, DeviceOffset};
-use crate::error::ExtentError;
+use crate::error::{ExtentError, Unsound};
 use crate::extent::Extent;
 use crate::map::{self, MapKind};
 use crate::plan::{LEAF_BYTES, Planner};
@@ -114,7 +114,6 @@ impl<M: Medium> Extent<M> {
     }
 
     fn zero_tail(&self, part: LeafPart) -> Result<(), ExtentError> {
-        use crate::checksum::Unsound;
         match self.zero(part, false) {
             Ok(_) => Ok(()),
             Err(ExtentError::Unsound(Unsound::Map(corrupt))) => Err(corrupt.into()),

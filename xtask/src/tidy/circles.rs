@@ -30,11 +30,6 @@ const ALLOWED: &[Allowed] = &[
         why: "to be broken: settings name the policies, which are made of settings",
     },
     Allowed {
-        krate: "crates/everbyte-extent",
-        files: &["checksum.rs", "error.rs", "extent.rs"],
-        why: "to be broken: an error names what a checksum is about",
-    },
-    Allowed {
         krate: "crates/everbyte-pool",
         files: &[
             "bad.rs",
