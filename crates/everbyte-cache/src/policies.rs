@@ -11,22 +11,7 @@ use everbyte_policy::policy::{
 use everbyte_policy::sim::Kind;
 use everbyte_policy::{Access, PageNo};
 
-use crate::settings::{Settings, SettingsError};
-
-/// Why a policy cannot run a cache, if it cannot.
-pub(crate) fn refusal(kind: Kind) -> Option<&'static str> {
-    match kind {
-        Kind::Spitfire => Some("it has pages in both kinds of memory at once"),
-        kind if !kind.has_two_tiers() => Some("it knows one kind of memory only"),
-        _ => None,
-    }
-}
-
-/// Names of the policies that can be used, for messages.
-pub(crate) fn usable() -> String {
-    let usable = Kind::ALL.into_iter().filter(|kind| refusal(*kind).is_none());
-    usable.map(Kind::name).collect::<Vec<_>>().join(", ")
-}
+use crate::settings::{Settings, SettingsError, refusal, usable};
 
 /// A policy over a storage of any size.
 pub(crate) enum AnyPolicy {

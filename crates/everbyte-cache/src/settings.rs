@@ -10,7 +10,6 @@ use everbyte_policy::sim::Kind;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{PAGE, PAGE_U64, STORAGE_BYTES_MAX};
-use crate::policies::{refusal, usable};
 
 const MAGIC: [u8; 8] = *b"EVRCACHE";
 const VERSION: u32 = 1;
@@ -252,6 +251,21 @@ impl Settings {
         settings.check()?;
         Ok(settings)
     }
+}
+
+/// Why a policy cannot run a cache, if it cannot.
+pub(crate) fn refusal(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Spitfire => Some("it has pages in both kinds of memory at once"),
+        kind if !kind.has_two_tiers() => Some("it knows one kind of memory only"),
+        _ => None,
+    }
+}
+
+/// Names of the policies that can be used, for messages.
+pub(crate) fn usable() -> String {
+    let usable = Kind::ALL.into_iter().filter(|kind| refusal(*kind).is_none());
+    usable.map(Kind::name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

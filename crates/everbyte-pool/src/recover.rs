@@ -18,17 +18,11 @@ use std::collections::{HashMap, HashSet};
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
-use crate::bad::sound;
-use crate::epoch::write_completed;
-use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, Descriptor, WordItem, decode_word};
+use crate::checkpoint_record::{read_completed, write_completed};
+use crate::format::{Corrupt, Descriptor, WordItem};
 use crate::log::{LogGeometry, Logged, Restore, SavedLines, scan_half};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
-use crate::volume::log_geometry;
-
-/// No volume gets as far as this epoch, so a mark beyond it is wrong; those that follow must fit
-/// in a checked word.
-const COMPLETED_MAX: u64 = 1 << 47;
 
 /// What recovery did with a volume.
 #[derive(Clone, Debug)]
@@ -59,7 +53,7 @@ impl UndoScope {
         bounds: std::ops::Range<u64>,
     ) -> Self {
         Self {
-            geometry: log_geometry(descriptor),
+            geometry: LogGeometry::of(descriptor),
             header: header_at.block(),
             data_start: bounds.start,
             data_end: bounds.end,
@@ -206,38 +200,6 @@ fn write_back<M: Medium>(medium: &M, records: usize, dirty: Dirty) -> InFlight<u
     let dirty = if planted(Bug::RecoveryWithoutFlush) { Dirty::default() } else { dirty };
     dirty.flush(medium).with(records)
 }
-
-/// The last completed epoch of the volume whose header is at `header_at`.
-///
-/// # Errors
-/// Neither copy of the mark is valid, or it cannot be.
-pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
-    let copy = |at: u64| {
-        let at = header_at.plus(at);
-        let word = medium.load_word(at);
-        sound(medium, COMPLETED, at, 8)?;
-        decode_word(word).ok_or_else(|| Corrupt::new(COMPLETED, at, "its check bits are wrong"))
-    };
-    if planted(Bug::FirstCompletedBelieved) {
-        let word = medium.load_word(header_at.plus(COMPLETED_A_AT));
-        return Ok(word & ((1 << 48) - 1));
-    }
-    let newest = match [copy(COMPLETED_A_AT), copy(COMPLETED_B_AT)] {
-        [Ok(first), Ok(second)] => first.max(second),
-        [Ok(only), Err(_)] | [Err(_), Ok(only)] => only,
-        [Err(first), Err(second)] => {
-            let what = format!("{}, and so is the other copy at {}", first.what, second.at);
-            return Err(Corrupt { what, ..first });
-        }
-    };
-    if newest > COMPLETED_MAX {
-        let at = header_at.plus(COMPLETED_A_AT);
-        return Err(Corrupt::new(COMPLETED, at, "no volume ever gets that far"));
-    }
-    Ok(newest)
-}
-
-pub(crate) const COMPLETED: &str = "completed mark";
 
 /// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A
 /// volume whose log is damaged is left untouched and is to be opened read-only.

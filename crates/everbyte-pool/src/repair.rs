@@ -15,16 +15,15 @@ use zerocopy::IntoBytes;
 
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::bad::sound;
+use crate::checkpoint_record::{COMPLETED, read_completed};
 use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
     SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word, encode_word,
 };
 use crate::kind::{Kinds, VolumeView, take_from};
 use crate::persist::Dirty;
-use crate::pool::{
-    PoolError, header_at, load_saved, read_descriptor, read_superblock_copy, write_superblock,
-};
-use crate::recover::{COMPLETED, read_completed};
+use crate::pool::{PoolError, load_saved, read_descriptor, read_superblock_copy};
+use crate::shared::{header_at, write_superblock};
 use crate::volume::read_size;
 
 /// Mends what can be mended without guessing in the pool on `medium`, which nobody has open.

@@ -10,11 +10,10 @@
 
 use std::sync::atomic::Ordering;
 
-use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
+use everbyte_media::{BlockNo, Medium, PoolOffset};
 
-use crate::alloc::{BlockRun, CellSize};
-use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, encode_word};
-use crate::persist::{Dirty, Durable, InFlight};
+use crate::checkpoint_record::write_completed;
+use crate::persist::InFlight;
 use crate::plant::{Bug, planted};
 use crate::sync::MutexGuard;
 use crate::volume::{Retired, Volume, WriteError};
@@ -163,52 +162,6 @@ impl<M: Medium> Volume<M> {
         drop(lanes);
         Ok(PendingCheckpoint { volume: self, sealed, _checkpointing: guard })
     }
-
-    /// Gives a block that nothing durable names to the allocator, unless its memory is bad.
-    pub(crate) fn give_back(&self, block: BlockNo) {
-        if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
-            tracing::warn!(%block, "a block was given up, but its memory is bad: it is used no more");
-            return;
-        }
-        if let Err(error) = self.shared.alloc.free(block) {
-            // A saved allocator state that lies can bring this about, so it is no assertion.
-            tracing::error!(%error, "a block was freed twice; `pool check` says more");
-        }
-    }
-}
-
-impl<M: Medium> Volume<M> {
-    /// Gives up for good what an epoch gave up that is durable now.
-    fn give_back_all(&self, retired: &Retired) {
-        for &block in &retired.blocks {
-            self.give_back(block);
-        }
-        for &run in &retired.runs {
-            self.give_back_run(run);
-        }
-        for &(at, size) in &retired.cells {
-            self.give_back_cell(at, size);
-        }
-    }
-
-    /// Gives a cell that nothing durable names back, and its block with the last one.
-    pub(crate) fn give_back_cell(&self, at: PoolOffset, size: CellSize) {
-        match self.cells.give(at, size) {
-            Ok(None) => {}
-            Ok(Some(block)) => self.give_back(block),
-            // A map that lies can bring this about, so it is no assertion.
-            Err(error) => tracing::error!(%error, "a cell was freed twice; `pool check` says more"),
-        }
-    }
-
-    /// Gives a run that nothing durable names to the allocator, but for blocks in bad memory.
-    pub(crate) fn give_back_run(&self, run: BlockRun) {
-        if self.medium().has_bad() {
-            run.blocks().for_each(|block| self.give_back(block));
-        } else if let Err(error) = self.shared.alloc.free_run(run) {
-            tracing::error!(%error, "blocks were freed twice; `pool check` says more");
-        }
-    }
 }
 
 impl<M: Medium> PendingCheckpoint<'_, '_, M> {
@@ -253,28 +206,4 @@ fn dirty_ranges<M: Medium>(
         let lines = states.get(block).dirty(sealed.epoch);
         lines.runs().map(move |(start, len)| (block.offset().plus(start as u64), len as u64))
     })
-}
-
-/// Stores both copies of the completed mark in the header at `header_at`, durably: everything of
-/// the volume up to that epoch is durable. A copy that is
-/// in bad memory is left out: the other one is a single word, so no crash can tear it.
-pub(crate) fn write_completed<M: Medium>(
-    medium: &M,
-    header_at: everbyte_media::PoolOffset,
-    epoch: &Durable<u64>,
-) -> Result<(), MediaError> {
-    let mut copies = vec![header_at.plus(COMPLETED_A_AT), header_at.plus(COMPLETED_B_AT)];
-    if medium.has_bad() {
-        let first = copies[0];
-        copies.retain(|&at| medium.check_range(at, 8).is_ok());
-        if copies.is_empty() {
-            return Err(MediaError::BadMemory { at: first });
-        }
-    }
-    let mut dirty = Dirty::default();
-    for &at in &copies {
-        dirty.store_word(medium, at, encode_word(*epoch.get()));
-    }
-    dirty.flush(medium).fence(medium)?;
-    Ok(())
 }

@@ -9,5 +9,4 @@ mod dirty;
 
 pub(crate) use block_state::BlockStates;
 pub use checkpoint::PendingCheckpoint;
-pub(crate) use checkpoint::write_completed;
 pub(crate) use dirty::{DirtyLines, DirtyList};

@@ -10,7 +10,7 @@ use everbyte_media::{
 };
 use zerocopy::IntoBytes;
 
-use crate::format::{RecordHeader, RecordKind, WordItem};
+use crate::format::{Descriptor, RecordHeader, RecordKind, WordItem};
 use crate::persist::InFlight;
 use crate::plant::{Bug, planted};
 
@@ -30,6 +30,17 @@ pub(crate) struct LogGeometry {
 }
 
 impl LogGeometry {
+    /// The log of the volume with this descriptor.
+    pub(crate) fn of(descriptor: &Descriptor) -> Self {
+        Self {
+            volume_uid: descriptor.uid,
+            log_key: descriptor.log_key,
+            start: BlockNo(descriptor.log_start).offset(),
+            half_bytes: u64::from(descriptor.half_blocks) * BLOCK_U64,
+            lanes: u16::try_from(descriptor.lanes).unwrap_or(u16::MAX),
+        }
+    }
+
     /// Start of the half that `epoch` uses in `lane`.
     pub(crate) fn half(&self, lane: u16, epoch: u64) -> PoolOffset {
         let half = if planted(Bug::OneLogHalf) { 0 } else { epoch % 2 };

@@ -4,6 +4,7 @@
 //! volume's recovery, then the allocator, then the durable loss of the clean mark, and only then
 //! the first allocation. Knows volumes' maps only through [`Kinds`].
 
+mod media_errors;
 mod open;
 mod timer;
 mod volumes;
@@ -14,17 +15,15 @@ pub use timer::CheckpointTimer;
 pub use volumes::{LANES_DEFAULT, NewRoot, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
-use zerocopy::IntoBytes;
+use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium};
 
 use crate::alloc::{Allocator, BlockRun, Cells};
-use crate::epoch::BlockStates;
-use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock, VolumeKind};
+use crate::format::{Corrupt, Superblock, VolumeKind};
 use crate::kind::{Kinds, VolumeView};
-use crate::persist::{Dirty, InFlight};
+use crate::persist::InFlight;
+use crate::shared::{Shared, write_superblock};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, VolumeHandle, WriteError};
 
@@ -88,69 +87,6 @@ pub enum PoolError {
         /// Blocks that are free.
         free_blocks: u64,
     },
-}
-
-/// What volumes share.
-pub(crate) struct Shared<M: Medium> {
-    pub(crate) medium: Arc<M>,
-    pub(crate) alloc: Allocator,
-    pub(crate) states: BlockStates,
-    pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) read_only: Option<String>,
-    /// Why nobody knows which blocks are free, if so. Nothing is allocated then but what volumes
-    /// have given up since.
-    pub(crate) space_unknown: Option<String>,
-    /// Volume headers that cannot be read; there may have been volumes.
-    pub(crate) lost_headers: Vec<Corrupt>,
-    pub(crate) kick: timer::Kick,
-    /// Whose lanes may have taken blocks in advance.
-    open_volumes: Mutex<Vec<Weak<Volume<M>>>>,
-}
-
-impl<M: Medium> Shared<M> {
-    /// Blocks that belong to volumes, or are free for them.
-    pub(crate) fn data_bounds(&self) -> std::ops::Range<u64> {
-        let sb = self.superblock.lock();
-        sb.data_start..sb.size_blocks
-    }
-
-    fn note_open(&self, volume: &Arc<Volume<M>>) {
-        let mut open = self.open_volumes.lock();
-        open.retain(|volume| volume.strong_count() > 0);
-        open.push(Arc::downgrade(volume));
-    }
-
-    /// Gives back to the allocator what lanes took in advance, of every volume, so that what an idle one
-    /// took is not missing elsewhere. The caller holds no lane.
-    pub(crate) fn take_back_spare_blocks(&self) {
-        let open: Vec<_> = self.open_volumes.lock().iter().filter_map(Weak::upgrade).collect();
-        open.iter().for_each(|volume| volume.return_spare_blocks());
-    }
-
-    /// Changes the superblock durably, one copy after the other.
-    fn update_superblock(
-        &self,
-        change: impl FnOnce(&mut Superblock),
-    ) -> Result<Superblock, MediaError> {
-        let mut current = self.superblock.lock();
-        let mut next = *current;
-        change(&mut next);
-        next.generation += 1;
-        let next = next.sealed();
-        write_superblock(&*self.medium, &next)?;
-        *current = next;
-        Ok(next)
-    }
-}
-
-/// Stores both copies, the second after the first is durable.
-pub(crate) fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result<(), MediaError> {
-    for at in SUPERBLOCK_COPIES {
-        let mut dirty = Dirty::default();
-        dirty.store(medium, at, sb.as_bytes());
-        dirty.flush(medium).fence(medium)?;
-    }
-    Ok(())
 }
 
 /// An open pool: a medium with its superblock, its volumes and its free blocks.
@@ -513,24 +449,4 @@ fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
 
 fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
     volume.lanes.iter().map(|lane| lane.lock().spare_blocks()).sum()
-}
-
-impl<M: Medium> Volume<M> {
-    /// Gives the blocks that lanes took in advance back to the allocator. Those that a write took and
-    /// then panicked may be named by a map, so such a volume keeps all of them.
-    pub(crate) fn return_spare_blocks(&self) {
-        for lane in &self.lanes {
-            let mut lane = lane.lock();
-            if !self.unfinished.load(Ordering::Acquire) {
-                lane.take_spare().for_each(|block| self.give_back(block));
-                let cells = lane.take_spare_cells();
-                cells.into_iter().for_each(|(at, size)| self.give_back_cell(at, size));
-            }
-        }
-    }
-}
-
-/// Address of the header in `slot` of the volume table.
-pub(crate) fn header_at(sb: &Superblock, slot: u64) -> PoolOffset {
-    BlockNo(sb.table_start + slot).offset()
 }

@@ -1,20 +1,23 @@
 //! Opening a pool: believe, recover, rebuild, and only then allow writing.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use super::{Pool, PoolError, RecoverySummary, Shared, header_at, timer, write_superblock};
+use super::{Pool, PoolError, RecoverySummary};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::bad::sound;
+use crate::checkpoint_record::read_completed;
 use crate::epoch::BlockStates;
 use crate::format::{
     Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState,
     decode_word,
 };
+use crate::kick::Kick;
 use crate::kind::{Kinds, VolumeView, take_from, unknown_kind};
-use crate::recover::{UndoScope, read_completed, recover_volume};
+use crate::recover::{UndoScope, recover_volume};
+use crate::shared::{Shared, Spares, header_at, write_superblock};
 use crate::sync::{Mutex, RwLock};
 use crate::volume::{Volume, read_size};
 
@@ -97,8 +100,8 @@ impl<M: Medium> Pool<M> {
             read_only,
             space_unknown,
             lost_headers,
-            kick: timer::Kick::default(),
-            open_volumes: Mutex::default(),
+            kick: Kick::default(),
+            spares: Mutex::default(),
             medium,
         });
         if shared.read_only.is_none() {
@@ -184,7 +187,7 @@ fn open_volumes<M: Medium>(
             volume.completed,
             volume.read_only,
         ));
-        shared.note_open(&open);
+        shared.note_spares(Arc::downgrade(&open) as Weak<dyn Spares>);
         volumes.insert(name, open);
     }
     Ok(volumes)

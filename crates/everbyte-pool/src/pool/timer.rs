@@ -7,48 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use everbyte_media::Medium;
-use parking_lot::{Condvar, Mutex};
-
 use super::Pool;
-
-/// Wakes the background thread.
-#[derive(Default)]
-pub(crate) struct Kick {
-    state: Mutex<KickState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct KickState {
-    kicked: bool,
-    stopping: bool,
-}
-
-impl Kick {
-    /// Asks for a look at the logs.
-    pub(crate) fn notify(&self) {
-        self.state.lock().kicked = true;
-        self.changed.notify_one();
-    }
-
-    fn stop(&self) {
-        self.state.lock().stopping = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for a kick or the deadline; false when it is time to stop.
-    fn wait_until(&self, deadline: Instant) -> bool {
-        let mut state = self.state.lock();
-        while !state.kicked && !state.stopping {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                break;
-            }
-        }
-        state.kicked = false;
-        !state.stopping
-    }
-}
+use everbyte_media::Medium;
 
 /// The running background thread; stops when dropped.
 pub struct CheckpointTimer {

@@ -6,14 +6,14 @@
 //! only then are its blocks free for others; then the state becomes FREE. A crash in between leaves
 //! either a volume or none, and never two owners of a block.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
-use super::{Pool, PoolError, header_at};
+use super::{Pool, PoolError};
 use crate::alloc::{Allocator, BlockRun, Cells};
-use crate::epoch::write_completed;
+use crate::checkpoint_record::write_completed;
 use crate::format::{
     CHECKPOINT_LINES_AT, Corrupt, DESCRIPTOR_AT, Descriptor, Entry, HALF_BLOCKS, LANES,
     NAME_BYTES_MAX, RO_COMPAT_CHECKSUMS, ROOT_AT, SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX,
@@ -22,6 +22,7 @@ use crate::format::{
 use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
 use crate::plant::{Bug, planted};
+use crate::shared::{Spares, header_at};
 use crate::volume::Volume;
 
 /// Lanes of a new volume's log unless told otherwise.
@@ -201,7 +202,7 @@ impl<M: Medium> Pool<M> {
         let shared = Arc::clone(&self.shared);
         let volume =
             Arc::new(Volume::open(shared, at, descriptor, spec.kind, Cells::default(), 0, None));
-        self.shared.note_open(&volume);
+        self.shared.note_spares(Arc::downgrade(&volume) as Weak<dyn Spares>);
         self.volumes.write().insert(spec.name, Arc::clone(&volume));
         Ok(volume)
     }

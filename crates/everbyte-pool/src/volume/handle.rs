@@ -9,14 +9,7 @@ use std::sync::atomic::Ordering;
 
 use everbyte_media::Medium;
 
-use super::Volume;
-
-/// Those who are inside a volume through its kind.
-pub trait Users: Send + Sync {
-    /// Returns once nobody is inside any more. Called after the volume was marked as gone, so
-    /// that whoever comes later is refused.
-    fn wait_idle(&self);
-}
+use super::{Users, Volume};
 
 /// The right to use a volume, as its kind holds it while the volume is open. Given back when it is
 /// dropped.

@@ -4,13 +4,18 @@
 //! in a crate above. Locks are taken in this order: gate, the kind's block locks, a lane, the
 //! kind's structure lock.
 
+mod error;
+mod give_back;
 mod group;
 mod handle;
+mod users;
 mod writer;
 
+pub use error::WriteError;
 pub use group::{Group, GroupError};
-pub use handle::{Users, VolumeHandle};
-pub use writer::{Committed, WriteError, Writer};
+pub use handle::VolumeHandle;
+pub use users::Users;
+pub use writer::{Committed, Writer};
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,8 +33,8 @@ use crate::format::{
 };
 use crate::log::{LaneLog, LogGeometry};
 use crate::plant::{Bug, planted};
-use crate::pool::Shared;
 use crate::recover::UndoScope;
+use crate::shared::Shared;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
 
 /// Shards of the gate that groups close; more than the threads that usually write.
@@ -150,7 +155,7 @@ impl<M: Medium> Volume<M> {
         completed: u64,
         read_only: Option<String>,
     ) -> Self {
-        let geometry = log_geometry(&descriptor);
+        let geometry = LogGeometry::of(&descriptor);
         let epoch = completed + 1;
         let checkpoint_lines = read_checkpoint_lines(&*shared.medium, header_at);
         let dirty_lines = DirtyLines::new(checkpoint_lines, u64::from(geometry.lanes));
@@ -373,27 +378,6 @@ impl<M: Medium> Volume<M> {
         self.dirty_lines.count()
     }
 
-    /// Joins the current epoch on a lane of the thread's own if possible. The epoch cannot be
-    /// sealed until the writer is dropped, so nothing slow may happen meanwhile: no socket, no
-    /// checkpoint, no waiting for space.
-    ///
-    /// # Errors
-    /// The volume is read-only, gone, or its medium poisoned.
-    pub fn join(&self) -> Result<Writer<'_, M>, WriteError> {
-        if self.lanes.is_empty() {
-            return Err(WriteError::NoLog);
-        }
-        let writer = Writer::new(self, self.take_lane());
-        if let Some(reason) = self.read_only_reason() {
-            return Err(WriteError::ReadOnly { reason: reason.to_owned() });
-        }
-        if self.is_gone() {
-            return Err(WriteError::Gone);
-        }
-        self.medium().check()?;
-        Ok(writer)
-    }
-
     fn take_lane(&self) -> MutexGuard<'_, Lane> {
         let first = thread_index() % self.lanes.len();
         for step in 0..self.lanes.len() {
@@ -496,17 +480,6 @@ impl<M: Medium> Volume<M> {
 
     pub(crate) fn poison_check(&self) -> Result<(), MediaError> {
         self.medium().check()
-    }
-}
-
-/// Where the log of the volume that `descriptor` describes lies.
-pub(crate) fn log_geometry(descriptor: &Descriptor) -> LogGeometry {
-    LogGeometry {
-        volume_uid: descriptor.uid,
-        log_key: descriptor.log_key,
-        start: BlockNo(descriptor.log_start).offset(),
-        half_bytes: u64::from(descriptor.half_blocks) * everbyte_media::BLOCK_U64,
-        lanes: u16::try_from(descriptor.lanes).unwrap_or(u16::MAX),
     }
 }
 

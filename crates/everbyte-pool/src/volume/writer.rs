@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
-use super::{Lane, Volume};
+use super::{Lane, Volume, WriteError};
 use crate::alloc::{BlockRun, CellSize};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
@@ -29,35 +29,6 @@ const ALLOC_BATCH: usize = 32;
 const NODES_BATCH: usize = 64;
 /// Share of the pool, as a divisor, that a lane takes for nodes at most.
 const NODES_SHARE: usize = 1024;
-
-/// Why a volume cannot be written.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// The medium failed.
-    #[error(transparent)]
-    Media(#[from] MediaError),
-    /// The volume or pool is read-only.
-    #[error("the volume is read-only: {reason}")]
-    ReadOnly {
-        /// Why.
-        reason: String,
-    },
-    /// The volume was deleted or closed.
-    #[error("the volume is gone")]
-    Gone,
-    /// The volume is of a kind without a log, so nothing of it changes in epochs.
-    #[error("the volume has no log")]
-    NoLog,
-    /// A checkpoint was begun and failed or was given up: no epoch can be completed any more.
-    #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
-    CheckpointAbandoned,
-    /// A thread panicked inside an epoch, which may hold part of a write: it is never completed.
-    #[error(
-        "a thread panicked while it wrote to the volume; what was not durable then is undone when the pool is opened again"
-    )]
-    Unfinished,
-}
 
 /// A thread inside the current epoch, with a lane of the log of its own.
 ///
@@ -87,6 +58,29 @@ impl<M: Medium> Drop for Writer<'_, M> {
 
 /// A writer whose records are durable: it may store in place.
 pub struct Committed<'w, 'v, M: Medium>(&'w mut Writer<'v, M>);
+
+impl<M: Medium> Volume<M> {
+    /// Joins the current epoch on a lane of the thread's own if possible. The epoch cannot be
+    /// sealed until the writer is dropped, so nothing slow may happen meanwhile: no socket, no
+    /// checkpoint, no waiting for space.
+    ///
+    /// # Errors
+    /// The volume is read-only, gone, or its medium poisoned.
+    pub fn join(&self) -> Result<Writer<'_, M>, WriteError> {
+        if self.lanes.is_empty() {
+            return Err(WriteError::NoLog);
+        }
+        let writer = Writer::new(self, self.take_lane());
+        if let Some(reason) = self.read_only_reason() {
+            return Err(WriteError::ReadOnly { reason: reason.to_owned() });
+        }
+        if self.is_gone() {
+            return Err(WriteError::Gone);
+        }
+        self.medium().check()?;
+        Ok(writer)
+    }
+}
 
 impl<'v, M: Medium> Writer<'v, M> {
     pub(super) fn new(volume: &'v Volume<M>, lane: MutexGuard<'v, Lane>) -> Self {

@@ -1,0 +1,54 @@
+//! What ranges that cannot be read held, for the check.
+
+use everbyte_media::{BadRange, Medium};
+
+use super::Pool;
+use crate::format::SUPERBLOCK_COPIES;
+
+impl<M: Medium> Pool<M> {
+    /// What is known to be bad, each range with what it holds.
+    pub(crate) fn name_bad_memory(&self) -> Vec<String> {
+        if !self.medium().has_bad() {
+            return Vec::new();
+        }
+        let ranges = self.medium().bad_ranges();
+        let mut named: Vec<Option<String>> =
+            ranges.iter().map(|bad| self.fixed_name(bad)).collect();
+        for volume in self.volumes() {
+            // A map that cannot be walked is a finding of its own; what it leads to has no name.
+            let _partly = self.visit(&volume, &mut |claimed| {
+                let (start, len) = claimed.part.bytes();
+                for (bad, name) in ranges.iter().zip(&mut named) {
+                    if bad.first_in(start, len).is_some() {
+                        name.get_or_insert(format!(
+                            "{} of volume {}",
+                            claimed.holds,
+                            volume.name()
+                        ));
+                    }
+                }
+                Ok(())
+            });
+        }
+        let tell = |(bad, name): (&BadRange, Option<String>)| {
+            let name = name.unwrap_or_else(|| "nothing that any map leads to".to_owned());
+            format!("bad memory at {}, {} bytes: it holds {name}", bad.at, bad.len)
+        };
+        ranges.iter().zip(named).map(tell).collect()
+    }
+
+    /// The name of what has a fixed place.
+    fn fixed_name(&self, bad: &BadRange) -> Option<String> {
+        let block = bad.at.block();
+        if SUPERBLOCK_COPIES.contains(&block.offset()) {
+            return Some(format!("superblock copy {}", block.0));
+        }
+        let slot = self.slot_of(block)?;
+        let header = block.offset();
+        let volume = self.volumes().into_iter().find(|volume| volume.header_at == header);
+        Some(match volume {
+            Some(volume) => format!("the header of volume {}", volume.name()),
+            None => format!("volume header {slot}"),
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! The parts of an open pool that its volumes share: medium, free blocks, states of blocks,
+//! superblock. Knows no volume.
+
+use std::sync::{Arc, Weak};
+
+use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
+use zerocopy::IntoBytes;
+
+use crate::alloc::Allocator;
+use crate::epoch::BlockStates;
+use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock};
+use crate::kick::Kick;
+use crate::persist::Dirty;
+use crate::sync::Mutex;
+
+/// One who may have taken blocks in advance.
+pub(crate) trait Spares: Send + Sync {
+    /// Gives them back to the allocator. The caller holds no lane.
+    fn give_back_spare_blocks(&self);
+}
+
+/// What volumes share.
+pub(crate) struct Shared<M: Medium> {
+    pub(crate) medium: Arc<M>,
+    pub(crate) alloc: Allocator,
+    pub(crate) states: BlockStates,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) read_only: Option<String>,
+    /// Why nobody knows which blocks are free, if so. Nothing is allocated then but what volumes
+    /// have given up since.
+    pub(crate) space_unknown: Option<String>,
+    /// Volume headers that cannot be read; there may have been volumes.
+    pub(crate) lost_headers: Vec<Corrupt>,
+    pub(crate) kick: Kick,
+    /// Those who may have taken blocks in advance.
+    pub(crate) spares: Mutex<Vec<Weak<dyn Spares>>>,
+}
+
+impl<M: Medium> Shared<M> {
+    /// Blocks that belong to volumes, or are free for them.
+    pub(crate) fn data_bounds(&self) -> std::ops::Range<u64> {
+        let sb = self.superblock.lock();
+        sb.data_start..sb.size_blocks
+    }
+
+    /// Notes one more who may take blocks in advance.
+    pub(crate) fn note_spares(&self, holder: Weak<dyn Spares>) {
+        let mut spares = self.spares.lock();
+        spares.retain(|holder| holder.strong_count() > 0);
+        spares.push(holder);
+    }
+
+    /// Gives back to the allocator what lanes took in advance, of every volume, so that what an idle one
+    /// took is not missing elsewhere. The caller holds no lane.
+    pub(crate) fn take_back_spare_blocks(&self) {
+        let spares: Vec<_> = self.spares.lock().iter().filter_map(Weak::upgrade).collect();
+        spares.iter().for_each(|holder| holder.give_back_spare_blocks());
+    }
+
+    /// Changes the superblock durably, one copy after the other.
+    pub(crate) fn update_superblock(
+        &self,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<Superblock, MediaError> {
+        let mut current = self.superblock.lock();
+        let mut next = *current;
+        change(&mut next);
+        next.generation += 1;
+        let next = next.sealed();
+        write_superblock(&*self.medium, &next)?;
+        *current = next;
+        Ok(next)
+    }
+}
+
+/// Stores both copies, the second after the first is durable.
+pub(crate) fn write_superblock<M: Medium>(medium: &M, sb: &Superblock) -> Result<(), MediaError> {
+    for at in SUPERBLOCK_COPIES {
+        let mut dirty = Dirty::default();
+        dirty.store(medium, at, sb.as_bytes());
+        dirty.flush(medium).fence(medium)?;
+    }
+    Ok(())
+}
+
+/// Address of the header in `slot` of the volume table.
+pub(crate) fn header_at(sb: &Superblock, slot: u64) -> PoolOffset {
+    BlockNo(sb.table_start + slot).offset()
+}

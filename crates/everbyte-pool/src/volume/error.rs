@@ -1,0 +1,32 @@
+//! Why a volume cannot be written.
+
+use everbyte_media::MediaError;
+
+/// Why a volume cannot be written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The medium failed.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// The volume or pool is read-only.
+    #[error("the volume is read-only: {reason}")]
+    ReadOnly {
+        /// Why.
+        reason: String,
+    },
+    /// The volume was deleted or closed.
+    #[error("the volume is gone")]
+    Gone,
+    /// The volume is of a kind without a log, so nothing of it changes in epochs.
+    #[error("the volume has no log")]
+    NoLog,
+    /// A checkpoint was begun and failed or was given up: no epoch can be completed any more.
+    #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
+    CheckpointAbandoned,
+    /// A thread panicked inside an epoch, which may hold part of a write: it is never completed.
+    #[error(
+        "a thread panicked while it wrote to the volume; what was not durable then is undone when the pool is opened again"
+    )]
+    Unfinished,
+}
