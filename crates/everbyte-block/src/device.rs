@@ -6,7 +6,7 @@ use everbyte_device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
 };
 use everbyte_extent::{DeviceOffset, leaf_parts};
-use everbyte_media::{BLOCK, Medium};
+use everbyte_media::{BLOCK_U32, Medium};
 use everbyte_pool::plant::{Bug, planted};
 
 use crate::error::RequestRange;
@@ -17,7 +17,7 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
         Geometry {
             size_bytes: self.size_bytes(),
             minimum_bytes: 1,
-            preferred_bytes: u32::try_from(BLOCK).unwrap_or(u32::MAX),
+            preferred_bytes: BLOCK_U32,
             read_only: self.is_read_only(),
         }
     }

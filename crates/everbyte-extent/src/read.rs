@@ -51,7 +51,7 @@ pub fn chunks(offset: DeviceOffset, len: usize) -> impl Iterator<Item = (ByteRan
             return None;
         }
         let at = offset.plus(done as u64);
-        let to_boundary = usize::try_from(CHUNK - at.0 % CHUNK).unwrap_or(usize::MAX);
+        let to_boundary = usize::try_from(CHUNK - at.0 % CHUNK).expect("at most 1 MiB");
         let part = to_boundary.min(len - done);
         let range = ByteRange { offset: at, len: part };
         done += part;

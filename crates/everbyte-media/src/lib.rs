@@ -40,4 +40,6 @@ pub use mapped::{Description, Mapped};
 pub use medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
 pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created};
 pub use room::check_room;
-pub use units::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset};
+pub use units::{
+    BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset,
+};

@@ -13,6 +13,9 @@ pub const LINES_PER_BLOCK: usize = BLOCK / LINE;
 
 /// `BLOCK` as a `u64`, for address arithmetic.
 pub const BLOCK_U64: u64 = BLOCK as u64;
+/// `BLOCK` as a `u32`, for fields of that size.
+pub const BLOCK_U32: u32 = 4096;
+const _: () = assert!(BLOCK_U32 as usize == BLOCK);
 /// `LINE` as a `u64`, for address arithmetic.
 pub const LINE_U64: u64 = LINE as u64;
 

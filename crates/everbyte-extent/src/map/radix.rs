@@ -220,13 +220,14 @@ pub(crate) fn build_branch<M: Medium>(
                 Some((0, Entry::data(old.block)))
             }
             (None, Some(&next)) => {
-                let level = attach.level - u8::try_from(depth).unwrap_or(0);
+                let level =
+                    attach.level - u8::try_from(depth).expect("a tree has at most 5 levels");
                 Some((index_at(block, level), Entry::data(next)))
             }
             (None, None) => None,
         };
         if let Some((index, entry)) = child {
-            let start = usize::try_from(index * 8).unwrap_or(0);
+            let start = usize::try_from(index * 8).expect("a place in a node");
             image[start..start + 8].copy_from_slice(&entry.encode().to_le_bytes());
         }
         batch.stream(node.offset(), &image);

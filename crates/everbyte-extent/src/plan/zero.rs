@@ -29,7 +29,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             if is_whole {
                 self.zero_block(block, reserve)?;
             } else if reserve || self.extent.has_data(block)? {
-                let len = usize::try_from(end.0 - at.0).unwrap_or(BLOCK);
+                let len = usize::try_from(end.0 - at.0).expect("at most a block");
                 self.write(at, &ZEROES[..len])?;
             }
             at = end;

@@ -64,7 +64,7 @@ impl CellSize {
 
     /// The lines of the cell at `at` in its block.
     pub(crate) fn lines(self, at: PoolOffset) -> LineMask {
-        LineMask::covering(at.in_block(), usize::try_from(self.bytes()).unwrap_or(0))
+        LineMask::covering(at.in_block(), usize::try_from(self.bytes()).expect("at most 2048"))
     }
 }
 

@@ -255,8 +255,8 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         let own = self.own_word(at);
         let record = own.is_none() && !self.writer.word_is_covered(at);
         let old = own.unwrap_or_else(|| self.volume().medium().load_word(at));
-        // A batch of 2^32 steps would need 200 GB.
-        self.visible.push(u32::try_from(self.steps.len()).unwrap_or(u32::MAX));
+        let place = u32::try_from(self.steps.len()).expect("so many steps would take 200 GB");
+        self.visible.push(place);
         self.steps.push(Step::Word { at, old, new, record });
     }
 

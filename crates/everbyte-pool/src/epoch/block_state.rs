@@ -264,7 +264,7 @@ pub(crate) struct BlockStates {
 impl BlockStates {
     /// States for up to `capacity` blocks.
     pub(crate) fn new(capacity: u64) -> Self {
-        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let capacity = usize::try_from(capacity).expect("there is address space for its blocks");
         Self {
             fresh: Table::new(capacity),
             marks: Table::new(capacity),

@@ -4,7 +4,7 @@
 //! one. Both copies are written one after the other, each flushed and fenced, so that one of them
 //! is whole at any time.
 
-use everbyte_media::{BLOCK, BLOCK_U64, PoolOffset};
+use everbyte_media::{BLOCK_U32, BLOCK_U64, PoolOffset};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Corrupt;
@@ -80,7 +80,7 @@ impl Superblock {
         Self {
             magic: MAGIC,
             version: VERSION,
-            block_bytes: u32::try_from(BLOCK).unwrap_or(u32::MAX),
+            block_bytes: BLOCK_U32,
             compat: 0,
             ro_compat: 0,
             incompat: 0,
@@ -137,8 +137,8 @@ impl Superblock {
                 "it needs features {unknown:#x} that this program does not know; use a newer one"
             ));
         }
-        if sb.block_bytes as usize != BLOCK {
-            return wrong(format!("its blocks have {} bytes, not {BLOCK}", sb.block_bytes));
+        if sb.block_bytes != BLOCK_U32 {
+            return wrong(format!("its blocks have {} bytes, not {BLOCK_U32}", sb.block_bytes));
         }
         if sb.generation.max(sb.next_volume_uid) > COUNTER_MAX {
             return wrong("its counters stand where no pool ever gets".into());

@@ -94,7 +94,7 @@ impl Entry {
         }
         let flags = EntryFlags {
             zero: value >> 40 & 1 == 1,
-            height: u8::try_from(value >> 42 & 7).unwrap_or(0),
+            height: u8::try_from(value >> 42 & 7).expect("three bits"),
         };
         Ok(Some(Self { block, flags }))
     }

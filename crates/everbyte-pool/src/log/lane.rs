@@ -37,7 +37,7 @@ impl LogGeometry {
             log_key: descriptor.log_key,
             start: BlockNo(descriptor.log_start).offset(),
             half_bytes: u64::from(descriptor.half_blocks) * BLOCK_U64,
-            lanes: u16::try_from(descriptor.lanes).unwrap_or(u16::MAX),
+            lanes: u16::try_from(descriptor.lanes).expect("a descriptor has at most 1024 lanes"),
         }
     }
 
@@ -192,10 +192,10 @@ impl LaneLog {
             epoch: self.epoch,
             seq: self.seq,
             commit_start: self.commit_start,
-            position: u32::try_from(self.used_bytes / LINE_U64).unwrap_or(u32::MAX),
+            position: u32::try_from(self.used_bytes / LINE_U64).expect("a half has 4 GiB at most"),
             lane: self.lane,
             kind: kind as u16,
-            count: u32::try_from(count).unwrap_or(u32::MAX),
+            count: u32::try_from(count).expect("a record fits in a half"),
             order,
             target,
             old,

@@ -414,7 +414,7 @@ impl<M: Medium> Pool<M> {
     fn save_allocator(&self) -> Result<(), PoolError> {
         let alloc = &self.shared.alloc;
         let blocks = self.shared.superblock.lock().size_blocks;
-        let words = usize::try_from(blocks.div_ceil(64)).unwrap_or(usize::MAX);
+        let words = usize::try_from(blocks.div_ceil(64)).expect("the tree of free blocks has them");
         let bytes_len = words as u64 * 8;
         let place = match self.shared.space_unknown {
             Some(_) => None,

@@ -307,7 +307,7 @@ impl<M: Medium> Pool<M> {
             name,
             log_start: log.map_or(0, |log| log.start.0),
             lanes: spec.lanes,
-            half_blocks: u32::try_from(spec.half_blocks()).unwrap_or(u32::MAX),
+            half_blocks: u32::try_from(spec.half_blocks()).expect("the specification was checked"),
             threshold_lines: spec.threshold_lines,
             delta: spec.delta,
             created_s: now.map_or(0, |elapsed| elapsed.as_secs()),
@@ -405,7 +405,7 @@ impl<M: Medium> Pool<M> {
 }
 
 fn put(header: &mut [u8], at: u64, bytes: &[u8]) {
-    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let at = usize::try_from(at).expect("a place in a header");
     header[at..at + bytes.len()].copy_from_slice(bytes);
 }
 

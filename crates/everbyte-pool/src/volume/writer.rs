@@ -143,7 +143,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         let lane = &mut *self.lane;
         if lane.free_for_nodes.is_empty() {
             let alloc = &self.volume.shared.alloc;
-            let total = usize::try_from(alloc.total_blocks()).unwrap_or(usize::MAX);
+            let total =
+                usize::try_from(alloc.total_blocks()).expect("there is address space for them");
             if !alloc.is_low() {
                 let want = NODES_BATCH.min(total / NODES_SHARE);
                 alloc.alloc_batch(lane.hint, want, &mut lane.free_for_nodes);
