@@ -224,7 +224,7 @@ mod tests {
 
     fn all_free(capacity: u64) -> Small {
         let tree = Small::new(capacity);
-        tree.free_run(0, capacity).unwrap();
+        tree.free_run(0, capacity).expect("a new tree has no free slot");
         tree
     }
 
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(tree.alloc(9), Some(9));
         let found: Vec<u64> = std::iter::from_fn(|| tree.alloc_aligned(8, 0)).collect();
         assert_eq!(found, [0, 16], "the second is broken into, the last is not whole");
-        tree.free(9).unwrap();
+        tree.free(9).expect("it was taken");
         assert_eq!(tree.alloc_aligned(8, 0), Some(8));
         assert_eq!((tree.alloc_aligned(8, 0), tree.slots().free_count()), (None, 6));
     }
@@ -269,7 +269,8 @@ mod tests {
                     3 => tree.take_run(at.min(64 - len), len).ok().map(|()| (at.min(64 - len), len)),
                     _ => {
                         if !taken.is_empty() {
-                            let (start, len) = taken.swap_remove(at as usize % taken.len());
+                            let place = usize::try_from(at).expect("below 64") % taken.len();
+                            let (start, len) = taken.swap_remove(place);
                             prop_assert!(tree.free_run(start, len).is_ok());
                         }
                         None
