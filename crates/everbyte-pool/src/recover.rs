@@ -12,9 +12,9 @@
 //! writes only old bytes of records that stay alive. The next epoch is c + 3, so that no record
 //! of c + 1 or c + 2 can be taken for one of its own.
 //!
-//! Invariant: undo records of one epoch are disjoint, so their order does not matter.
-
-use std::collections::{HashMap, HashSet};
+//! Invariants: undo records of one epoch are disjoint, so their order does not matter. Memory is taken
+//! for the records and, in proportion to them, for seeing that they are disjoint and for what is to be
+//! flushed.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
@@ -108,43 +108,46 @@ impl Undo {
                 format!("undo record of epoch {epoch}, volume {}", scope.geometry.volume_uid);
             Err(Corrupt::new(name, at, what))
         };
-        let mut words: HashSet<u64> = HashSet::new();
-        let mut lines: HashMap<BlockNo, LineMask> = HashMap::new();
+        let mut words: Vec<PoolOffset> = Vec::new();
+        let mut lines: Vec<(BlockNo, LineMask)> = Vec::new();
         for restore in &self.restores {
             match restore {
-                Restore::Words(items) => {
-                    for item in items {
-                        let at = PoolOffset(item.target);
-                        if !item.target.is_multiple_of(8) || !scope.allows(at.block()) {
-                            return wrong(at, "it points outside the pool's data");
-                        }
-                        if !words.insert(item.target) {
-                            return wrong(at, "another record saves the same word");
-                        }
-                    }
-                }
-                Restore::Lines(saved) => {
-                    if !scope.allows_data(saved.block) {
-                        return wrong(saved.block.offset(), "it points outside the pool's data");
-                    }
-                    let seen = lines.entry(saved.block).or_default();
-                    if !seen.and(saved.lines).is_empty() {
-                        return wrong(saved.block.offset(), "another record saves the same line");
-                    }
-                    *seen = seen.or(saved.lines);
-                }
+                Restore::Words(items) => words.extend(items.iter().map(|i| PoolOffset(i.target))),
+                Restore::Lines(saved) => lines.push((saved.block, saved.lines)),
             }
         }
-        if let Some((_, saved)) =
-            self.redo.iter().find(|(_, saved)| !scope.allows_data(saved.block))
-        {
-            return wrong(saved.block.offset(), "it points outside the pool's data");
+        let is_outside = |at: &&PoolOffset| !at.0.is_multiple_of(8) || !scope.allows(at.block());
+        if let Some(&at) = words.iter().find(is_outside) {
+            return wrong(at, "it points outside the pool's data");
         }
-        let mixed = words.iter().map(|&word| PoolOffset(word)).find(|at| {
-            let mask = LineMask::covering(at.in_block(), 8);
-            lines.get(&at.block()).is_some_and(|lines| !lines.and(mask).is_empty())
+        let of_lines = lines.iter().map(|&(block, _)| block);
+        let blocks = of_lines.chain(self.redo.iter().map(|(_, saved)| saved.block));
+        if let Some(block) = blocks.filter(|&block| !scope.allows_data(block)).min() {
+            return wrong(block.offset(), "it points outside the pool's data");
+        }
+        words.sort_unstable();
+        if let Some(pair) = words.windows(2).find(|pair| pair[0] == pair[1]) {
+            return wrong(pair[0], "another record saves the same word");
+        }
+        lines.sort_unstable_by_key(|&(block, _)| block);
+        let mut saved_twice = None;
+        lines.dedup_by(|(block, later), (kept_block, kept)| {
+            let same = block == kept_block;
+            if same && !kept.and(*later).is_empty() {
+                saved_twice = Some(*block);
+            }
+            *kept = if same { kept.or(*later) } else { *kept };
+            same
         });
-        mixed.map_or(Ok(()), |at| wrong(at, "one record saves a word of a line of another"))
+        if let Some(block) = saved_twice {
+            return wrong(block.offset(), "another record saves the same line");
+        }
+        let mixed = words.iter().find(|at| {
+            let mask = LineMask::covering(at.in_block(), 8);
+            let place = lines.binary_search_by_key(&at.block(), |&(block, _)| block);
+            place.is_ok_and(|place| !lines[place].1.and(mask).is_empty())
+        });
+        mixed.map_or(Ok(()), |&at| wrong(at, "one record saves a word of a line of another"))
     }
 
     /// Puts everything old back and writes it back; durable after a fence. What would go to bad
