@@ -20,7 +20,7 @@ use everbyte_media::PoolOffset;
 
 use crate::boot::{Outcome, Recorded, capture, follow, recover_and_check};
 use crate::failure::{Failure, NestedCrash, Summary};
-use crate::memory::{CrashState, Rules, StoreOrder};
+use crate::memory::{CrashState, Rules, SUBSETS_MAX, StoreOrder};
 use crate::replay::{Path, ReplayError};
 use crate::scenario::{Crash, Scenario};
 use crate::step::Step;
@@ -36,6 +36,9 @@ pub struct Explorer {
     pub seed: u64,
     /// The order within one ordinary store.
     pub stores: StoreOrder,
+    /// Words of one line that persist in any order up to which every set of them is tried, 0 to 10. Of
+    /// more, only some sets are. 8 are all that a line has unless it is stored to twice.
+    pub subsets_max: u32,
     /// Operations of the workload before which it is crashed, if there are more: one of each of so
     /// many equal parts, as the seed says, and of the last part the workload's end.
     pub points_max: usize,
@@ -71,6 +74,7 @@ impl Default for Explorer {
         Self {
             seed: 0,
             stores: StoreOrder::Any,
+            subsets_max: SUBSETS_MAX,
             points_max: usize::MAX,
             from_first_event: false,
             runs_max: 1000,
@@ -180,7 +184,12 @@ impl Explorer {
         path: Path,
     ) -> Result<(), ReplayError> {
         let Path { kept, rules, point, points, steps, plan } = path;
-        let explorer = Self { seed: rules.seed, stores: rules.stores, ..self.clone() };
+        let explorer = Self {
+            seed: rules.seed,
+            stores: rules.stores,
+            subsets_max: rules.subsets_max,
+            ..self.clone()
+        };
         let recorded = Recorded::new(scenario);
         if recorded.points() != points {
             let found = recorded.points();
@@ -204,7 +213,7 @@ impl Explorer {
     }
 
     pub(crate) fn rules(&self) -> Rules {
-        Rules { stores: self.stores, seed: self.seed }
+        Rules { stores: self.stores, subsets_max: self.subsets_max, seed: self.seed }
     }
 
     /// The report of what was found.

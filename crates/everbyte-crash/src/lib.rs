@@ -89,8 +89,8 @@
 //! [`Summary::is_exhaustive`] says so. Beyond them, the summary counts what was sampled:
 //! - More images at one crash than `runs_max`: besides the first ones nothing, everything, each
 //!   line alone, each line missing, and random ones.
-//! - More than three pieces of one line without an order: besides none and all, each alone, each
-//!   missing, and random sets.
+//! - More than [`Explorer::subsets_max`] pieces of one line without an order: besides none and all,
+//!   each alone, each missing, and random sets.
 //! - More crash points than `points_max`, or crashes of recoveries than the `nested_` limits.
 //!
 //! Everything follows from the scenario and [`Explorer::seed`]: the same seed explores the same,

@@ -6,20 +6,31 @@
 //! of an unfenced stream of another thread could; the medium lets nobody store over one.
 //! Knows nothing of addresses, threads' fences or the explorer.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use everbyte_media::LINE;
 
 use crate::tape::{Image, Learned, Tape, mix};
 
-/// Pieces of a line without an order up to which every subset of them is tried.
-const SUBSETS_EXHAUSTIVE: usize = 3;
 /// Seeded subsets tried beyond that, besides none, all, each alone and each missing.
 const SUBSETS_SEEDED: u64 = 2;
 /// Streamed pieces of a line told apart; later ones persist or fail together with the last.
 const STREAMED_MAX: usize = 64;
 /// Contents of one line that are tried before its enumeration is thinned out.
 const CONTENTS_MAX: usize = 1024;
+
+/// Pieces up to which every subset can be asked for.
+const SUBSETS_LIMIT: usize = 10;
+
+/// Which of a line's contents are tried if there are many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thinning {
+    /// Pieces without an order up to which every subset of them is tried.
+    pub(crate) subsets_max: usize,
+    /// Picks subsets beyond that.
+    pub(crate) seed: u64,
+}
 
 /// How a piece was stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +107,11 @@ fn difference(a: &Image, b: &Image) -> u64 {
     (0..LINE).filter(|&i| a[i] != b[i]).fold(0, |mask, i| mask | 1 << i)
 }
 
+/// The bytes of `mask` of an image, and zeroes.
+fn only(image: &Image, mask: u64) -> Image {
+    std::array::from_fn(|i| if mask >> i & 1 != 0 { image[i] } else { 0 })
+}
+
 /// The possible durable contents of a line, more than one.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -121,12 +137,8 @@ pub(crate) enum Fate {
 impl Fate {
     /// Builds a fate from images in order, `all` being the one in which everything persisted.
     fn from_images(found: impl Iterator<Item = Image>, all: &Image, thinned: bool) -> Self {
-        let mut images: Vec<Image> = Vec::new();
-        for image in found {
-            if !images.contains(&image) {
-                images.push(image);
-            }
-        }
+        let mut known = HashSet::new();
+        let images: Vec<Image> = found.filter(|image| known.insert(*image)).collect();
         if images.len() == 1 {
             return Self::Known(images[0]);
         }
@@ -181,17 +193,14 @@ impl Fate {
     /// Keeps the images that agree on the bytes of `mask` with the one the tape decides for.
     fn narrow(&self, mask: u64, line: u64, tape: &mut Tape) -> Self {
         let Self::Open(contents) = self else { return self.clone() };
-        let mut leaders: Vec<&Image> = Vec::new();
+        let mut classes: HashMap<Image, usize> = HashMap::new();
         let mut class_of = Vec::with_capacity(contents.images.len());
         for image in &contents.images {
-            let known = leaders.iter().position(|leader| difference(leader, image) & mask == 0);
-            class_of.push(known.unwrap_or(leaders.len()));
-            if known.is_none() {
-                leaders.push(image);
-            }
+            let next = classes.len();
+            class_of.push(*classes.entry(only(image, mask)).or_insert(next));
         }
         let all = class_of[contents.all];
-        let taken = tape.choose(line, leaders.len(), all, contents.thinned);
+        let taken = tape.choose(line, classes.len(), all, contents.thinned);
         let kept = contents.images.iter().zip(&class_of).filter(|(_, class)| **class == taken);
         Self::from_images(
             kept.map(|(image, _)| *image),
@@ -286,21 +295,22 @@ impl Line {
         any
     }
 
-    /// What the line may hold if the crash is now. `seed` picks the seeded subsets.
-    pub(crate) fn fate(&mut self, line: u64, seed: u64) -> Fate {
+    /// What the line may hold if the crash is now, thinned as `thinning` says.
+    pub(crate) fn fate(&mut self, line: u64, thinning: Thinning) -> Fate {
         if self.fate.is_none() {
-            self.fate = Some(self.enumerate(mix(&[seed, line])));
+            let seed = mix(&[thinning.seed, line]);
+            self.fate = Some(self.enumerate(Thinning { seed, ..thinning }));
         }
         self.fate.clone().unwrap_or_else(|| self.durable.clone())
     }
 
-    fn enumerate(&self, seed: u64) -> Fate {
+    fn enumerate(&self, thinning: Thinning) -> Fate {
         if self.pending.is_empty() {
             return self.durable.clone();
         }
         let ordinary = self.pending.iter().filter(|piece| piece.how == How::Ordinary);
         let groups: Vec<u64> = ordinary.map(|piece| piece.group).collect();
-        let (picks, thinned) = picks(&groups, self.pending.len() - groups.len(), seed);
+        let (picks, thinned) = picks(&groups, self.pending.len() - groups.len(), thinning);
         let durable = self.durable.images();
         let crossed = durable.len() * picks.len() <= CONTENTS_MAX;
         let all = self.after(self.durable.all(), &picks[picks.len() - 1]);
@@ -353,18 +363,20 @@ impl Pick {
 
 /// The picks to try, from nothing to everything, and whether some were left out. `groups` has
 /// the group of every ordinary piece.
-fn picks(groups: &[u64], streamed: usize, seed: u64) -> (Vec<Pick>, bool) {
+fn picks(groups: &[u64], streamed: usize, thinning: Thinning) -> (Vec<Pick>, bool) {
     let mut prefixes = Vec::new();
-    let mut thinned = streamed > SUBSETS_EXHAUSTIVE;
+    let Thinning { subsets_max, seed } = thinning;
+    let subsets_max = subsets_max.min(SUBSETS_LIMIT);
+    let mut thinned = streamed > subsets_max;
     let mut ordinary = 0;
     for group in groups.chunk_by(|a, b| a == b) {
-        thinned |= group.len() > SUBSETS_EXHAUSTIVE;
-        let sets = subsets(group.len(), mix(&[seed, group[0]]));
+        thinned |= group.len() > subsets_max;
+        let sets = subsets(group.len(), Thinning { subsets_max, seed: mix(&[seed, group[0]]) });
         prefixes.extend(sets[..sets.len() - 1].iter().map(|&beyond| (ordinary, beyond)));
         ordinary += group.len();
     }
     prefixes.push((ordinary, 0));
-    let sets = subsets(streamed.min(STREAMED_MAX), seed);
+    let sets = subsets(streamed.min(STREAMED_MAX), Thinning { subsets_max, seed });
     let all = sets[sets.len() - 1];
     let crossed = prefixes.len() * sets.len() <= CONTENTS_MAX;
     let step = if crossed { 1 } else { prefixes.len().div_ceil(CONTENTS_MAX / 4) };
@@ -381,14 +393,14 @@ fn picks(groups: &[u64], streamed: usize, seed: u64) -> (Vec<Pick>, bool) {
 }
 
 /// Sets of `count` unordered pieces to try: the empty one first, the full one last.
-fn subsets(count: usize, seed: u64) -> Vec<u64> {
-    if count <= SUBSETS_EXHAUSTIVE {
+fn subsets(count: usize, thinning: Thinning) -> Vec<u64> {
+    if count <= thinning.subsets_max {
         return (0..1 << count).collect();
     }
     let full = u64::MAX >> (64 - count);
     let mut sets = vec![0];
     sets.extend((0..count).map(|i| 1 << i));
-    sets.extend((0..SUBSETS_SEEDED).map(|i| mix(&[seed, i]) & full));
+    sets.extend((0..SUBSETS_SEEDED).map(|i| mix(&[thinning.seed, i]) & full));
     sets.extend((0..count).map(|i| full & !(1 << i)));
     sets.push(full);
     sets
@@ -397,6 +409,8 @@ fn subsets(count: usize, seed: u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const USUAL: Thinning = Thinning { subsets_max: 3, seed: 0 };
 
     fn pieces(start: usize, bytes: &[u8]) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
@@ -429,7 +443,7 @@ mod tests {
             put(&mut line, &mut seq, 0, &[value], How::Ordinary);
         }
         put(&mut line, &mut seq, 0, &[1], How::Ordinary);
-        let fate = line.fate(0, 0);
+        let fate = line.fate(0, USUAL);
         assert_eq!(firsts(&fate), [0, 1, 2, 3]);
         assert_eq!(fate.all()[0], 1, "everything persisted is the last store, not the last image");
     }
@@ -443,8 +457,8 @@ mod tests {
                     line.push(piece);
                 });
             }
-            assert!(!line.fate(0, 0).thinned());
-            line.fate(0, 0).images().len()
+            assert!(!line.fate(0, USUAL).thinned());
+            line.fate(0, USUAL).images().len()
         };
         assert_eq!(count(true), 5);
         assert_eq!(count(false), 7);
@@ -454,14 +468,21 @@ mod tests {
     fn streamed_words_persist_in_any_subset() {
         let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
         put(&mut line, &mut seq, 0, &[1; 24], How::Streamed(0));
-        assert_eq!(line.fate(0, 0).images().len(), 8);
-        assert!(!line.fate(0, 0).thinned());
+        assert_eq!(line.fate(0, USUAL).images().len(), 8);
+        assert!(!line.fate(0, USUAL).thinned());
         put(&mut line, &mut seq, 24, &[1; 40], How::Streamed(0));
-        let fate = line.fate(0, 0);
+        let fate = line.fate(0, USUAL);
         assert!(fate.thinned());
         assert!((18..=20).contains(&fate.images().len()), "{}", fate.images().len());
         assert_eq!(fate.images()[0], [0; LINE]);
         assert_eq!(fate.all(), &[1; LINE]);
+        let mut line = Line::new(Fate::Known([0; LINE]));
+        put(&mut line, &mut seq, 0, &[1; LINE], How::Streamed(0));
+        for subsets_max in [8, u32::MAX as usize] {
+            let fate = line.enumerate(Thinning { subsets_max, seed: 0 });
+            assert!(!fate.thinned());
+            assert_eq!(fate.images().len(), 256);
+        }
     }
 
     #[test]
@@ -469,9 +490,9 @@ mod tests {
         let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
         put(&mut line, &mut seq, 0, &[1], How::Ordinary);
         put(&mut line, &mut seq, 0, &[2], How::Streamed(0));
-        assert_eq!(firsts(&line.fate(0, 0)), [0, 2, 1]);
+        assert_eq!(firsts(&line.fate(0, USUAL)), [0, 2, 1]);
         assert!(line.persist(|piece| piece.how == How::Streamed(0)));
-        assert_eq!(firsts(&line.fate(0, 0)), [2]);
+        assert_eq!(firsts(&line.fate(0, USUAL)), [2]);
     }
 
     #[test]
@@ -479,17 +500,21 @@ mod tests {
         let (mut first, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
         put(&mut first, &mut seq, 0, &[1], How::Ordinary);
         put(&mut first, &mut seq, 8, &[1], How::Ordinary);
-        let mut second = Line::new(first.fate(0, 0));
+        let mut second = Line::new(first.fate(0, USUAL));
         let mut tape = Tape::default();
         put(&mut second, &mut seq, 0, &[7], How::Ordinary);
         assert_eq!(second.read(1, 0, &mut tape)[0], 7);
         assert_eq!(tape.made().len(), 0);
-        assert_eq!(second.fate(0, 0).images().len(), 5, "three old ones, two with the new byte");
+        assert_eq!(
+            second.fate(0, USUAL).images().len(),
+            5,
+            "three old ones, two with the new byte"
+        );
         assert!(second.persist(|_| true));
-        assert_eq!(second.fate(0, 0).images().len(), 2, "only byte 8 is open now");
+        assert_eq!(second.fate(0, USUAL).images().len(), 2, "only byte 8 is open now");
         second.read(mask_of(8, 1), 0, &mut tape);
         assert_eq!(tape.made().len(), 1);
-        assert_eq!(second.fate(0, 0).images().len(), 1);
+        assert_eq!(second.fate(0, USUAL).images().len(), 1);
     }
 
     #[test]
@@ -498,7 +523,7 @@ mod tests {
         for value in 1..=2000_u64 {
             put(&mut line, &mut seq, 0, &value.to_le_bytes(), How::Ordinary);
         }
-        let fate = line.fate(0, 0);
+        let fate = line.fate(0, USUAL);
         assert!(fate.thinned());
         assert!(fate.images().len() <= CONTENTS_MAX);
         assert_eq!(fate.all()[..8], 2000_u64.to_le_bytes());

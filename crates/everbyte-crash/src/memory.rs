@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use everbyte_media::{LINE, LINE_U64};
 
-use crate::line::{Fate, How, Line, StoredPiece, mask_of};
+use crate::line::{Fate, How, Line, StoredPiece, Thinning, mask_of};
 use crate::tape::{Image, Tape, mix};
 
 /// A number of a simulated thread, given in the order in which threads first used the medium.
@@ -28,11 +28,22 @@ pub enum StoreOrder {
 }
 
 /// What the hardware of a medium does, and how much of it is tried.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) stores: StoreOrder,
+    /// Pieces of a line without an order up to which every set of them is tried.
+    pub(crate) subsets_max: u32,
     /// Picks among sets too many to try.
     pub(crate) seed: u64,
+}
+
+/// Pieces of a line up to which every set of them is tried, unless an explorer says otherwise.
+pub(crate) const SUBSETS_MAX: u32 = 3;
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { stores: StoreOrder::Any, subsets_max: SUBSETS_MAX, seed: 0 }
+    }
 }
 
 /// Everything a crash at one moment could leave in a medium, to be booted any number of times.
@@ -232,8 +243,10 @@ impl Memory {
     /// Everything that a crash now could leave.
     pub(crate) fn crash_state(&mut self) -> CrashState {
         let mut lines = (*self.origin).clone();
+        let subsets_max = usize::try_from(self.rules.subsets_max).unwrap_or(usize::MAX);
+        let thinning = Thinning { subsets_max, seed: self.rules.seed };
         for (&line, touched) in &mut self.touched {
-            lines.insert(line, touched.fate(line, self.rules.seed));
+            lines.insert(line, touched.fate(line, thinning));
         }
         CrashState { base: Arc::clone(&self.base), lines: Arc::new(lines), rules: self.rules }
     }

@@ -1,15 +1,15 @@
 //! The replay string: the way to one image.
 //!
 //! Invariants: it holds everything that the choice of an image depended on, besides the scenario
-//! itself. Its form is `[sSTEPS:]SEED[up]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are those that
-//! a workload was cut down to, as in `s0.4`; `up` stands for ascending stores, and every
-//! `PLAN@OP` is a recovery that crashed.
+//! itself. Its form is `[sSTEPS:]SEED[up][~SETS]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are those that
+//! a workload was cut down to, as in `s0.4`; `up` stands for ascending stores, `SETS` is the explorer's
+//! `subsets_max` if it is not the usual one, and every `PLAN@OP` is a recovery that crashed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::failure::Failure;
-use crate::memory::{Rules, StoreOrder};
+use crate::memory::{Rules, SUBSETS_MAX, StoreOrder};
 use crate::step::Step;
 use crate::tape::{BadPlan, Plan};
 
@@ -55,7 +55,11 @@ impl fmt::Display for Path {
             StoreOrder::Any => "",
             StoreOrder::Ascending => "up",
         };
-        write!(f, "{:x}{stores}:{}/{}", self.rules.seed, self.point, self.points)?;
+        write!(f, "{:x}{stores}", self.rules.seed)?;
+        if self.rules.subsets_max != SUBSETS_MAX {
+            write!(f, "~{}", self.rules.subsets_max)?;
+        }
+        write!(f, ":{}/{}", self.point, self.points)?;
         for step in &self.steps {
             write!(f, ":{}@{}", step.plan, step.at)?;
         }
@@ -83,12 +87,7 @@ impl FromStr for Path {
         let [seed, place, steps @ .., last] = parts.as_slice() else {
             return Err(bad("a seed, a crash point and a plan were expected".to_owned()));
         };
-        let (seed, stores) = match seed.strip_suffix("up") {
-            Some(seed) => (seed, StoreOrder::Ascending),
-            None => (*seed, StoreOrder::Any),
-        };
-        let seed = u64::from_str_radix(seed, 16)
-            .map_err(|_| bad(format!("{seed:?} is not a hexadecimal seed")))?;
+        let rules = rules_of(seed).map_err(bad)?;
         let (point, points) =
             place.split_once('/').ok_or_else(|| bad(format!("{place:?} is not a crash point")))?;
         let (point, points) = (number(point)?, number(points)?);
@@ -102,8 +101,25 @@ impl FromStr for Path {
             Ok(Step { plan: plan(before)?, at: number(at)? })
         };
         let steps = steps.iter().map(step).collect::<Result<_, ReplayError>>()?;
-        Ok(Self { kept, rules: Rules { stores, seed }, point, points, steps, plan: plan(last)? })
+        Ok(Self { kept, rules, point, points, steps, plan: plan(last)? })
     }
+}
+
+/// Reads `SEED[up][~SETS]`.
+fn rules_of(text: &str) -> Result<Rules, String> {
+    let (rest, subsets_max) = match text.split_once('~') {
+        Some((rest, sets)) => {
+            (rest, sets.parse().map_err(|_| format!("{sets:?} is not a number of pieces"))?)
+        }
+        None => (text, SUBSETS_MAX),
+    };
+    let (seed, stores) = match rest.strip_suffix("up") {
+        Some(seed) => (seed, StoreOrder::Ascending),
+        None => (rest, StoreOrder::Any),
+    };
+    let seed =
+        u64::from_str_radix(seed, 16).map_err(|_| format!("{seed:?} is not a hexadecimal seed"))?;
+    Ok(Rules { stores, subsets_max, seed })
 }
 
 #[cfg(test)]
@@ -114,7 +130,7 @@ mod tests {
     fn replay_strings_survive_printing() {
         let mut path = Path {
             kept: None,
-            rules: Rules { stores: StoreOrder::Any, seed: 0xab },
+            rules: Rules { seed: 0xab, ..Rules::default() },
             point: 3,
             points: 9,
             steps: vec![Step { plan: Plan::Script(vec![0, 2]), at: 5 }],
@@ -125,6 +141,10 @@ mod tests {
         path.rules.stores = StoreOrder::Ascending;
         assert_eq!(path.to_string(), "abup:3/9:c0.2@5:r11");
         assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+        path.rules.subsets_max = 8;
+        assert_eq!(path.to_string(), "abup~8:3/9:c0.2@5:r11");
+        assert_eq!(path.to_string().parse::<Path>().unwrap(), path);
+        path.rules.subsets_max = SUBSETS_MAX;
         for (kept, text) in [(vec![], "s:"), (vec![0, 4], "s0.4:")] {
             path.kept = Some(kept);
             assert_eq!(path.to_string(), format!("{text}abup:3/9:c0.2@5:r11"));
@@ -138,6 +158,8 @@ mod tests {
             "0:1/2:n@x:n",
             "g:1/2:n",
             "0:12:n",
+            "0~:1/2:n",
+            "0~8up:1/2:n",
             "sx:0:1/2:n",
             "s1",
         ] {

@@ -28,6 +28,21 @@ pub(crate) fn deep() -> Explorer {
     }
 }
 
+/// For tiny workloads: every image of every crash point that the code can tell from another, to the
+/// last word of a line.
+pub(crate) fn every_image() -> Explorer {
+    Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() }
+}
+
+/// Explores one case; panics with the report if it fails, or if anything was left out.
+pub(crate) fn whole(explorer: &Explorer, case: &Case) {
+    let begun = std::time::Instant::now();
+    let name = &case.name;
+    let summary = one(explorer, case).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    println!("{name}: {summary} {:?}", begun.elapsed());
+    assert!(summary.is_exhaustive(), "{name}: {summary}");
+}
+
 /// One case in so many is explored once more with checksums of data: every block that is read after
 /// a crash is then verified.
 const CHECKSUMMED_EVERY: usize = 8;

@@ -17,5 +17,6 @@ mod boundaries;
 mod epochs;
 mod lives;
 mod planted;
+mod promises;
 mod random;
 mod unmap;

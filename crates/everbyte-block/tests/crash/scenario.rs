@@ -31,7 +31,7 @@ impl Setup {
         let volume = BlockVolume::create(&pool, "a", size_bytes, &self.options).unwrap();
         probe::prepare(&volume);
         for block in MAPPED..MAPPED + self.mapped {
-            let data = pattern(PREPARED, b(block), 4096);
+            let data = pattern(PREPARED, b(block), self.filled);
             volume.write(b(block), &data, Fua::No).unwrap();
         }
         volume.write_zeroes(b(ZERO), 2 * BLOCK, Hole::Forbidden, false, Fua::No).unwrap();

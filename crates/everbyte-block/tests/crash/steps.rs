@@ -120,6 +120,8 @@ pub(crate) struct Setup {
     pub(crate) volume_blocks: u64,
     /// Blocks mapped, filled and checkpointed, `MAPPED ..`.
     pub(crate) mapped: u64,
+    /// Bytes that each of them is filled with; zeroes follow.
+    pub(crate) filled: usize,
     /// Further volumes, made empty.
     pub(crate) others: Vec<(&'static str, u64)>,
     /// Whether the pool was shut down cleanly before the workload.
@@ -153,6 +155,7 @@ impl Default for Setup {
             pool_blocks: 128,
             volume_blocks: 28,
             mapped: 8,
+            filled: 4096,
             others: Vec::new(),
             clean: true,
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium};
+use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::plant::{Bug, plant};
 
@@ -152,7 +152,7 @@ fn sound(shelf: &Shelf<SimMedium>) -> Result<(), String> {
 }
 
 /// Explores `steps` in a pool of `blocks`, on a shelf that holds cells at places 0 to 2 and a run at place 3.
-fn explored(blocks: u64, steps: &[Step]) -> Result<String, String> {
+fn explored(explorer: &Explorer, blocks: u64, steps: &[Step]) -> Result<Summary, String> {
     let scenario = Closures::new(
         |medium, log| run(medium, log, steps),
         |medium| Ok(Shelf::open(open_pool(medium).map_err(|error| error.to_string())?)),
@@ -166,11 +166,12 @@ fn explored(blocks: u64, steps: &[Step]) -> Result<String, String> {
         }
         shelf.volume().flush().unwrap();
     });
-    let explorer = Explorer { nested_depth: 0, runs_max: 6, ..Explorer::default() };
-    match explorer.explore(&scenario) {
-        Ok(summary) => Ok(summary.to_string()),
-        Err(failure) => Err(failure.to_string()),
-    }
+    explorer.explore(&scenario).map_err(|failure| failure.to_string())
+}
+
+/// A few images of every crash.
+fn few() -> Explorer {
+    Explorer { nested_depth: 0, runs_max: 6, ..Explorer::default() }
 }
 
 /// Cells beside others of their blocks, taken and changed in one epoch.
@@ -187,13 +188,28 @@ const REPLACED: &[Step] =
 #[test]
 fn no_crash_tears_a_cell_or_a_run() {
     for (blocks, steps) in [(96, BESIDE), (96, REUSED), (TIGHT, RUNS), (96, REPLACED)] {
-        println!("{}", explored(blocks, steps).unwrap());
+        println!("{}", explored(&few(), blocks, steps).unwrap());
+    }
+}
+
+/// Of tiny workloads every image is tried, to the last word of a line.
+#[test]
+fn every_image_has_whole_cells_of_one_epoch() {
+    let explorer =
+        Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() };
+    let taken = [Put(4, 64, 9), Touch(4, 7), Flush];
+    let given_up = [Remove(2), Flush];
+    let replaced = [Put(2, 64, 9), Flush];
+    for steps in [&taken[..], &given_up, &replaced] {
+        let summary = explored(&explorer, 96, steps).unwrap();
+        println!("{summary}");
+        assert!(summary.is_exhaustive(), "{summary}");
     }
 }
 
 fn caught(bug: Bug, blocks: u64, steps: &[Step]) {
     plant(Some(bug));
-    let found = explored(blocks, steps);
+    let found = explored(&few(), blocks, steps);
     plant(None);
     match found {
         Ok(summary) => panic!("{bug:?} was not caught: {summary}"),

@@ -1,0 +1,116 @@
+//! One tiny workload for each promise about crashes, of which every image is tried: nothing is
+//! sampled, and nothing left out.
+
+use everbyte_block::MapKind;
+use everbyte_crash::Explorer;
+
+use crate::explore;
+use crate::steps::{Case, End, HOLE, MAPPED, Step, b, w, w2};
+
+/// Bytes of each mapped block that are not zero. Words of a record that are zero where the log was
+/// zero are in no doubt, so with few of these a record of old bytes leaves few images.
+const FILLED: usize = 16;
+
+/// A case in a pool as small as can be.
+fn tiny(name: &str, steps: Vec<Step>) -> Case {
+    Case::new(name, steps).setup(|setup| {
+        setup.pool_blocks = 40;
+        setup.mapped = 2;
+        setup.filled = FILLED;
+    })
+}
+
+/// Explores one workload after another.
+fn whole<const N: usize>(cases: [(&str, Vec<Step>); N]) {
+    let cases = cases.map(|(name, steps)| tiny(name, steps));
+    cases.iter().for_each(|case| explore::whole(&explore::every_image(), case));
+}
+
+/// A change in place, of which the log keeps a line.
+fn word() -> Step {
+    Step::Write(w(b(MAPPED), 8))
+}
+
+fn fua(at: u64, len: usize) -> Step {
+    Step::Write(w(at, len).fua())
+}
+
+fn discard(fua: bool) -> Step {
+    Step::Discard { at: b(MAPPED), len: 4096, fua }
+}
+
+#[test]
+fn every_image_of_a_flush_has_what_was_answered_before_it() {
+    whole([
+        ("a change in place", vec![word(), Step::Flush]),
+        ("two changes of a word", vec![word(), Step::Write(w2(b(MAPPED), 8)), Step::Flush]),
+        ("a new block", vec![Step::Write(w(b(HOLE), 4096)), Step::Flush]),
+        ("a replaced block", vec![Step::Write(w(b(MAPPED), 4096)), Step::Flush]),
+        ("a discarded block", vec![discard(false), Step::Flush]),
+        ("after damage", vec![word(), Step::Damage, Step::Flush]),
+    ]);
+}
+
+/// A write that comes between the seal of an epoch and its end is not there, unless it is all there.
+#[test]
+fn every_image_around_a_checkpoint_is_of_one_epoch() {
+    let again = Step::Write(w2(b(MAPPED), 8));
+    whole([("a word", vec![word(), Step::Split(vec![again])])]);
+}
+
+#[test]
+fn every_image_after_a_durable_write_has_it() {
+    whole([
+        ("in place", vec![fua(b(MAPPED), 8)]),
+        ("a replaced block", vec![fua(b(MAPPED), 4096)]),
+        ("a new block", vec![fua(b(HOLE), 4096)]),
+        ("beside a change in place", vec![word(), fua(b(MAPPED), 8)]),
+        ("of zeroes", vec![discard(true)]),
+    ]);
+}
+
+#[test]
+fn every_image_has_all_of_a_request_or_nothing() {
+    whole([
+        ("a block in place and a new one", vec![Step::Write(w(b(MAPPED + 2) - 8, 16))]),
+        ("a batch", vec![Step::Batch(vec![w(b(MAPPED), 4096), w(b(MAPPED + 1), 4096)])]),
+    ]);
+}
+
+#[test]
+fn every_image_has_all_of_several_writes_as_one_or_nothing() {
+    let blocks = [MAPPED, MAPPED + 1].map(|block| w(b(block), 4096).fua());
+    whole([("as one", vec![Step::Atomic(blocks.to_vec())])]);
+}
+
+#[test]
+fn every_image_has_all_of_a_group_or_nothing() {
+    let blocks = || vec![w(b(HOLE), 8), w(b(HOLE + 1), 8)];
+    whole([
+        ("committed", vec![Step::Group(blocks(), End::Commit)]),
+        ("rolled back", vec![Step::Group(blocks(), End::RollBack)]),
+    ]);
+}
+
+#[test]
+fn every_image_of_a_shutdown_has_everything() {
+    whole([("shut down", vec![word(), Step::Reopen])]);
+}
+
+#[test]
+fn every_image_of_volumes_that_come_and_go_has_one_owner_of_each_block() {
+    let create = Step::Create { name: "b", blocks: 1, map: MapKind::Radix };
+    whole([("made and deleted", vec![create, Step::Delete("b")])]);
+}
+
+#[test]
+fn every_image_of_recoveries_that_crash_recovers() {
+    let explorer = Explorer {
+        nested_depth: 1,
+        nested_images_max: usize::MAX,
+        nested_points_max: usize::MAX,
+        nested_runs_max: usize::MAX,
+        ..explore::every_image()
+    };
+    explore::whole(&explorer, &tiny("a crash of each recovery", vec![word()]));
+}
