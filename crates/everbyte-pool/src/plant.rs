@@ -92,6 +92,10 @@ pub enum Bug {
     GroupBlocksFreed,
     /// A flush of a volume in which damage was found does nothing.
     FlushSkippedOnDamage,
+    /// A checkpoint that failed is forgotten: a flush after it finds nothing to do.
+    FailedCheckpointForgotten,
+    /// A shutdown ends with the first volume whose checkpoint fails.
+    CloseStopsEarly,
 }
 
 #[cfg(feature = "planted-bugs")]

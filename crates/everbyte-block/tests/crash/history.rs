@@ -6,6 +6,8 @@
 //! an expectation is noted when a request begins and filled in when it ends. Crashes are explored
 //! after the whole workload.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -113,6 +115,10 @@ pub(crate) struct History<'a> {
     log: &'a Log<Arc<Expect>>,
     open: Open,
     tracks: BTreeMap<&'static str, Track>,
+    /// Whether memory has failed, so that requests may.
+    is_faulty: bool,
+    /// Volumes of which it has failed so that they cannot be made durable.
+    unsound: Vec<&'static str>,
 }
 
 impl<'a> History<'a> {
@@ -131,11 +137,15 @@ impl<'a> History<'a> {
             inside: OnceLock::new(),
         }));
         lanes::first();
-        let mut history = Self { case, medium, log, open: open(medium).unwrap(), tracks };
+        let open = open(medium).unwrap();
+        let (is_faulty, unsound) = (false, Vec::new());
+        let mut history = Self { case, medium, log, open, tracks, is_faulty, unsound };
         for step in &case.steps {
             history.step("a", step);
         }
-        history.check_pool();
+        if !history.is_faulty {
+            history.check_pool();
+        }
     }
 
     /// Checks that the allocator, which no crash has rebuilt, knows what the volumes own. The
@@ -213,6 +223,9 @@ impl<'a> History<'a> {
 
     /// Checks that the volume reads as it should without any crash.
     fn check_live(&self, name: &str, label: &str) {
+        if self.is_faulty {
+            return;
+        }
         let found = Content::of(&self.open.volumes[name]).unwrap();
         let now = &self.tracks[name].now;
         assert!(
@@ -226,11 +239,13 @@ impl<'a> History<'a> {
     fn step(&mut self, name: &'static str, step: &Step) {
         lanes::next();
         match step {
+            Step::Write(write) if self.is_faulty => self.write_faulty(name, *write),
             Step::Write(write) => self.write(name, std::slice::from_ref(write)),
             Step::Batch(writes) => self.write(name, writes),
             Step::Atomic(writes) => self.write_atomic(name, writes),
             Step::Discard { at, len, fua } => self.zero(name, *at, *len, *fua, false),
             Step::Reserve { at, len, fua } => self.zero(name, *at, *len, *fua, true),
+            Step::Flush if self.is_faulty => self.flush_faulty(name),
             Step::Flush => self.flush(name),
             Step::Damage => self.damage(name),
             Step::Split(steps) => self.split(name, steps),
@@ -242,6 +257,8 @@ impl<'a> History<'a> {
                 self.create(name, blocks * BLOCK, &options);
             }
             Step::Delete(name) => self.delete(name),
+            Step::Fault(fault) => self.fault(name, *fault),
+            Step::Close => self.close_faulty(),
             Step::Reopen => self.reopen(),
             Step::Kill => self.kill(),
         }

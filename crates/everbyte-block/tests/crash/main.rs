@@ -15,6 +15,7 @@ mod steps;
 
 mod boundaries;
 mod epochs;
+mod faults;
 mod lives;
 mod planted;
 mod promises;

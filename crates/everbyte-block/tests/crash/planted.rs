@@ -8,7 +8,7 @@ use everbyte_crash::{Explorer, ReplayError, Summary};
 use everbyte_pool::plant::{Bug, plant};
 
 use crate::explore;
-use crate::steps::{Case, End, HOLE, MAPPED, Step, W, b, touch, w, w2};
+use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
 /// Switches a bug on until dropped, also by a panic.
 struct Planted;
@@ -389,4 +389,23 @@ fn flush_skipped_on_damage() {
     let steps = vec![in_place(), write(b(HOLE), 9), Step::Damage, Step::Flush];
     let expected = r#"volume a is none of ["block 4 differs"#;
     caught(Bug::FlushSkippedOnDamage, steps, expected);
+}
+
+/// A failed checkpoint has taken what it could not make durable off the list of what is to be made so.
+#[test]
+fn failed_checkpoint_forgotten() {
+    let steps = vec![in_place(), Step::Fault(Fault::Marks), Step::Flush, Step::Flush];
+    let expected = r#"after flush: volume a is none of ["block 4 differs"#;
+    caught(Bug::FailedCheckpointForgotten, steps, expected);
+}
+
+/// Of two volumes the first cannot be made durable; the second one can.
+#[test]
+fn close_stops_early() {
+    let other = Step::On("x", Box::new(write(9, 65)));
+    let steps = vec![in_place(), other, Step::Fault(Fault::Marks), Step::Close];
+    let mut case = Case::new("a failed shutdown", steps);
+    case.setup.others = vec![("x", 8)];
+    let expected = r#"after closing: volume x is none of ["block 0 differs"#;
+    caught_case(&crashing_once(), Bug::CloseStopsEarly, &case, expected);
 }

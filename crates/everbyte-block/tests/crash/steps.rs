@@ -73,6 +73,21 @@ pub(crate) enum End {
     Drop,
 }
 
+/// Memory that fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The places of the completed mark, which is known before anything is stored there.
+    Marks,
+    /// The same, which only a store finds out.
+    UnknownMarks,
+    /// Nothing that was stored is written back any more.
+    Fences,
+    /// The first line of a block's data, met by a reader.
+    Data(u64),
+    /// The line of the map that has a block's entry, met by a reader.
+    Map(u64),
+}
+
 /// A step of a workload. All but the last few act on volume `a` unless in an `On`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -108,6 +123,10 @@ pub(crate) enum Step {
     Delete(&'static str),
     /// Shuts down cleanly and opens again.
     Reopen,
+    /// Makes memory fail. After this only writes, flushes and a last `Close`.
+    Fault(Fault),
+    /// Shuts down, which may fail, and ends the workload.
+    Close,
     /// Forgets everything in DRAM and opens again: recovery without a loss of power.
     Kill,
 }

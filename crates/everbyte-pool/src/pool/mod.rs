@@ -23,6 +23,7 @@ use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::format::{Corrupt, Superblock, VolumeKind};
 use crate::kind::{Kinds, VolumeView};
 use crate::persist::InFlight;
+use crate::plant::{Bug, planted};
 use crate::shared::{Shared, write_superblock};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, VolumeHandle, WriteError};
@@ -403,6 +404,9 @@ impl<M: Medium> Pool<M> {
                 tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
                 let volume = volume.name().to_owned();
                 closed = closed.and(Err(PoolError::NotFlushed { volume, source: error }));
+                if planted(Bug::CloseStopsEarly) {
+                    break;
+                }
             }
         }
         closed?;

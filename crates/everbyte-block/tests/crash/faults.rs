@@ -1,0 +1,65 @@
+//! Memory that fails before a crash: whatever is answered with success is true all the same. A crash
+//! leaves sound memory, so that what the failed memory held is seen as it was stored.
+
+use crate::explore;
+use crate::steps::{Case, Fault, HOLE, MAPPED, Step, ZERO, b, w, w2};
+
+const FAULTS: [Fault; 5] =
+    [Fault::Marks, Fault::UnknownMarks, Fault::Fences, Fault::Data(MAPPED + 1), Fault::Map(ZERO)];
+
+fn write(at: u64, len: usize) -> Step {
+    Step::Write(w(at, len))
+}
+
+fn again(at: u64, len: usize) -> Step {
+    Step::Write(w2(at, len))
+}
+
+fn explored(name: &str, fault: Fault, steps: Vec<Step>) -> Case {
+    Case::new(format!("{name}, {fault:?}"), steps).setup(|setup| setup.others = vec![("x", 8)])
+}
+
+fn all(name: &str, steps: impl Fn(Fault) -> Vec<Step>) {
+    let case = |fault| explored(name, fault, steps(fault));
+    explore::all(&explore::broad(), FAULTS.map(case));
+}
+
+/// Of flushes that follow one that failed, too.
+#[test]
+fn a_flush_that_succeeds_is_true() {
+    all("flushes", |fault| {
+        let fault = Step::Fault(fault);
+        vec![write(b(MAPPED), 65), fault, Step::Flush, Step::Flush, again(b(HOLE), 9), Step::Flush]
+    });
+}
+
+#[test]
+fn a_durable_write_that_succeeds_is_there() {
+    all("durable writes", |fault| {
+        let durable = |at, len| Step::Write(w2(at, len).fua());
+        let fault = Step::Fault(fault);
+        vec![
+            write(b(MAPPED), 65),
+            fault,
+            durable(b(MAPPED) + 9, 65),
+            durable(b(MAPPED + 2), 9),
+            durable(b(MAPPED + 3), 4096),
+            durable(b(MAPPED + 1), 9),
+            Step::Flush,
+            durable(b(MAPPED + 2), 4096),
+        ]
+    });
+}
+
+/// Volumes are closed by name: `a`, whose memory fails, before `x`.
+#[test]
+fn a_shutdown_keeps_what_it_can_and_tells_of_the_rest() {
+    all("shut down", |fault| {
+        let other = Step::On("x", Box::new(write(9, 65)));
+        vec![write(b(MAPPED), 65), other, Step::Fault(fault), Step::Close]
+    });
+    all("shut down after a flush that failed", |fault| {
+        let other = Step::On("x", Box::new(write(9, 65)));
+        vec![write(b(MAPPED), 65), Step::Fault(fault), Step::Flush, other, Step::Close]
+    });
+}
