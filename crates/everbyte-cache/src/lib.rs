@@ -39,6 +39,7 @@ mod zero;
 pub use cache::Cache;
 pub use change::Change;
 pub use error::CacheError;
+pub use everbyte_policy::sim::Kind as Policy;
 pub use layout::volume_bytes;
 pub use memory::{InspectError, Inspection, inspect};
 pub use settings::{Identity, Mode, Settings, SettingsError};

@@ -11,6 +11,7 @@ use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Fua, WriteRequest,
 };
 
+use crate::error::CacheError;
 use crate::layout::{PAGE, PAGE_U64, Page, groups, mark_at, page_at};
 use crate::settings::{Settings, SettingsError};
 
@@ -48,6 +49,15 @@ pub enum InspectError {
     /// It could not be read.
     #[error("the volume of the cache cannot be read: {0}")]
     Device(#[from] DeviceError),
+}
+
+impl From<InspectError> for CacheError {
+    fn from(error: InspectError) -> Self {
+        match error {
+            InspectError::Header(error) => error.into(),
+            InspectError::Device(error) => error.into(),
+        }
+    }
 }
 
 /// Looks into the volume of a cache, without changing anything.

@@ -10,6 +10,8 @@ struct Row {
     name: &'static str,
     /// Our crates that it may depend on.
     uses: &'static [&'static str],
+    /// Our crates that it may depend on besides, behind a feature.
+    optional: &'static [&'static str],
     /// Our crates that its tests may use besides.
     tests_use: &'static [&'static str],
     /// Whether it may contain `unsafe`.
@@ -21,7 +23,7 @@ const fn row(
     uses: &'static [&'static str],
     tests_use: &'static [&'static str],
 ) -> Row {
-    Row { name, uses, tests_use, may_be_unsafe: false }
+    Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
 const ROWS: [Row; 18] = [
@@ -37,24 +39,25 @@ const ROWS: [Row; 18] = [
             "everbyte-pool",
             "everbyte-media",
         ],
+        optional: &[],
         tests_use: &["everbyte-crash"],
         may_be_unsafe: true,
     },
-    row(
-        "everbyte",
-        &[
-            "everbyte-server",
-            "everbyte-control",
-            "everbyte-nbd",
+    // The library that others embed; the program in it is behind a feature.
+    Row {
+        name: "everbyte",
+        uses: &[
             "everbyte-cache",
             "everbyte-block",
             "everbyte-device",
-            "everbyte-policy",
             "everbyte-pool",
+            "everbyte-crash",
             "everbyte-media",
         ],
-        &[],
-    ),
+        optional: &["everbyte-server", "everbyte-control", "everbyte-nbd", "everbyte-policy"],
+        tests_use: &[],
+        may_be_unsafe: false,
+    },
     row(
         "everbyte-server",
         &[
@@ -70,7 +73,13 @@ const ROWS: [Row; 18] = [
         &[],
     ),
     // The fuzzer's entry point is a symbol with a fixed name, which counts as unsafe.
-    Row { name: "fuzz", uses: &["everbyte-fuzz"], tests_use: &[], may_be_unsafe: true },
+    Row {
+        name: "fuzz",
+        uses: &["everbyte-fuzz"],
+        optional: &[],
+        tests_use: &[],
+        may_be_unsafe: true,
+    },
     row(
         "everbyte-fuzz",
         &[
@@ -89,6 +98,7 @@ const ROWS: [Row; 18] = [
     Row {
         name: "everbyte-sqlite",
         uses: &["everbyte-block", "everbyte-device", "everbyte-pool", "everbyte-media"],
+        optional: &[],
         tests_use: &["everbyte-crash"],
         may_be_unsafe: true,
     },
@@ -110,7 +120,7 @@ const ROWS: [Row; 18] = [
     row("everbyte-device", &[], &[]),
     row("everbyte-policy", &[], &[]),
     row("everbyte-slots", &[], &[]),
-    Row { name: "everbyte-media", uses: &[], tests_use: &[], may_be_unsafe: true },
+    Row { name: "everbyte-media", uses: &[], optional: &[], tests_use: &[], may_be_unsafe: true },
     row("xtask", &[], &[]),
 ];
 
@@ -154,9 +164,10 @@ fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &m
         report(format!("crate {name} has no row in xtask's table of layers"));
         return;
     };
-    for (section, used) in our_dependencies(manifest) {
+    for Dependency { section, used, is_optional } in our_dependencies(manifest) {
         let for_tests = section == "dev-dependencies";
         let allowed = row.uses.contains(&used.as_str())
+            || (is_optional && row.optional.contains(&used.as_str()))
             || (for_tests && row.tests_use.contains(&used.as_str()))
             || (for_tests && used == name);
         if !allowed {
@@ -165,8 +176,16 @@ fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &m
     }
 }
 
-/// Sections and names of all dependencies on crates of ours, those for some targets included.
-fn our_dependencies(manifest: &toml::Table) -> Vec<(&'static str, String)> {
+/// A dependency on a crate of ours.
+struct Dependency {
+    section: &'static str,
+    used: String,
+    /// Whether it is there with some feature only.
+    is_optional: bool,
+}
+
+/// All dependencies on crates of ours, those for some targets included.
+fn our_dependencies(manifest: &toml::Table) -> Vec<Dependency> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let per_target = targets.into_iter().flat_map(|targets| targets.values());
     let tables = std::iter::once(manifest).chain(per_target.filter_map(toml::Value::as_table));
@@ -178,7 +197,9 @@ fn our_dependencies(manifest: &toml::Table) -> Vec<(&'static str, String)> {
                 let renamed = value.get("package").and_then(toml::Value::as_str);
                 let name = renamed.unwrap_or(key);
                 if name.starts_with("everbyte") || name == "xtask" {
-                    found.push((section, name.to_owned()));
+                    let optional = value.get("optional").and_then(toml::Value::as_bool);
+                    let is_optional = optional == Some(true);
+                    found.push(Dependency { section, used: name.to_owned(), is_optional });
                 }
             }
         }
@@ -248,6 +269,15 @@ mod tests {
         ] {
             let text = manifest(name, &format!("[{section}]\n{used}.workspace = true\n"));
             assert_eq!(found(name, &text, SAFE).len(), 1, "{name} -> {used}");
+        }
+    }
+
+    #[test]
+    fn what_a_feature_may_bring_must_be_optional() {
+        for (how, findings) in [("workspace = true, optional = true", 0), ("workspace = true", 1)] {
+            let text =
+                manifest("everbyte", &format!("[dependencies]\neverbyte-server = {{ {how} }}\n"));
+            assert_eq!(found("everbyte", &text, SAFE).len(), findings, "{how}");
         }
     }
 

@@ -1,0 +1,160 @@
+//! Block volumes: disks in the pool. See [`BlockVolume`].
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
+    SendError, WriteRequest,
+};
+use everbyte_media::Mapped;
+use everbyte_pool::format::VolumeKind;
+
+pub use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
+
+use crate::error::Error;
+use crate::shared::{Engine, Shared};
+
+/// The engine's volume, of whichever kind.
+pub(crate) type Volume = everbyte_block::BlockVolume<Mapped>;
+
+/// An open block volume: a [`BlockDevice`] in the pool's memory.
+///
+/// A handle is `Send`, `Sync` and cheap to clone; all clones are one open volume, and every method
+/// may be called from any number of threads. The volume can be opened again once the last clone is
+/// dropped. A handle keeps its pool open.
+///
+/// Beside what [`BlockDevice`] promises: after a crash a write of up to 32 MiB is there as a whole or
+/// not at all (larger ones are atomic in parts, and so is unmapping, per 2 MiB), and several writes
+/// can be made as one, see [`AtomicWrites`].
+#[derive(Clone)]
+pub struct BlockVolume(Arc<Inner>);
+
+/// Dropped in this order: the pool, perhaps for the last time, once the volume is nobody's.
+struct Inner {
+    device: Volume,
+    shared: Arc<Shared>,
+}
+
+impl BlockVolume {
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        name: &str,
+        size_bytes: u64,
+        options: &BlockOptions,
+    ) -> Result<Self, Error> {
+        shared.check_writable()?;
+        let made = Volume::create(&shared.engine, name, size_bytes, options);
+        Ok(Self::new(made.map_err(Error::volume(name))?, shared))
+    }
+
+    pub(crate) fn open(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
+        shared.check_open()?;
+        let device = open_volume(&shared.engine, name, VolumeKind::BLOCK)?;
+        device.set_read_only(shared.read_only);
+        Ok(Self::new(device, shared))
+    }
+
+    fn new(device: Volume, shared: &Arc<Shared>) -> Self {
+        Self(Arc::new(Inner { device, shared: Arc::clone(shared) }))
+    }
+
+    /// Its name in the pool.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.device.volume().name()
+    }
+
+    /// Makes the volume `size_bytes` large, a positive multiple of 512, while it is in use. Durable
+    /// when it returns. Bytes beyond a smaller size are lost, bytes gained read as zeroes.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Volume`] if the size cannot be, the pool is too full, or its
+    /// memory fails.
+    pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
+        self.0.shared.check_writable()?;
+        self.0.device.resize(size_bytes).map_err(Error::volume(self.name()))
+    }
+}
+
+/// Opens a volume of either kind.
+pub(crate) fn open_volume(
+    engine: &Arc<Engine>,
+    name: &str,
+    kind: VolumeKind,
+) -> Result<Volume, Error> {
+    Volume::open_as(engine, name, kind).map_err(Error::volume(name))
+}
+
+impl fmt::Debug for BlockVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockVolume").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for BlockVolume {
+    fn geometry(&self) -> Geometry {
+        self.0.device.geometry()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.device.read(offset, out)
+    }
+
+    fn send(
+        &self,
+        offset: u64,
+        len: usize,
+        prefix: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), SendError> {
+        self.0.device.send(offset, len, prefix, socket)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.0.device.write(offset, data, fua)
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        self.0.device.write_batch(requests)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.0.device.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.0.device.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        self.0.device.status(offset, len, extents_max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.0.device.cache(offset, len)
+    }
+}
+
+impl AtomicWrites for BlockVolume {
+    fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        self.0.device.write_atomic(requests)
+    }
+}

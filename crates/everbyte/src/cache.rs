@@ -1,0 +1,292 @@
+//! Hybrid caches: DRAM and memory of the pool before slower storage. See [`CacheVolume`].
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use everbyte_cache::{Cache, Identity, Settings, inspect, volume_bytes};
+use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, WriteRequest};
+use everbyte_pool::format::VolumeKind;
+
+pub use everbyte_cache::{ActionCount, CacheStats, Mode, Policy};
+
+use crate::backing::{self, Backing};
+use crate::block::{BlockOptions, Volume, open_volume};
+use crate::error::{CacheError, Error};
+use crate::open_cache::OpenCache;
+use crate::shared::Shared;
+
+/// What a cache counts memory in, in bytes.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Settings of a new cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOptions {
+    /// Bytes of DRAM for pages, at least 4096; `None` for a third of the memory in the pool.
+    pub dram_bytes: Option<u64>,
+    /// When the backing device gets what is written.
+    pub mode: Mode,
+    /// Who decides what is cached: a policy for two tiers that keeps a page in one of them.
+    pub policy: Policy,
+    /// Writes of at most this many bytes are small, from 0 to 4096: best made in the pool's memory.
+    pub small_write_bytes: u16,
+    /// Settings of the volume that holds the cache's pages.
+    pub volume: BlockOptions,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            dram_bytes: None,
+            mode: Mode::default(),
+            policy: Policy::Everbyte,
+            small_write_bytes: 512,
+            volume: BlockOptions::default(),
+        }
+    }
+}
+
+/// An open cache: a [`BlockDevice`] as large as its backing device, which is to be used through the
+/// cache alone.
+///
+/// What was flushed survives in the pool at once; the backing device gets it later, on a thread of
+/// the cache's own, at the latest by [`drain`](Self::drain). A backing device that fails costs nothing
+/// but time: what could not be written stays, and is tried again.
+///
+/// A handle is `Send`, `Sync` and cheap to clone. Dropping the last clone makes durable in the pool
+/// what lies in DRAM, and lets go of the backing device; what fails then is logged, and
+/// [`close`](Self::close) or [`Pool::close`](crate::Pool::close) tells of it. A handle keeps its pool
+/// open.
+#[derive(Clone)]
+pub struct CacheVolume(Arc<Inner>);
+
+struct Inner {
+    cache: Arc<OpenCache>,
+    shared: Arc<Shared>,
+}
+
+impl CacheVolume {
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        name: &str,
+        backing: &Path,
+        scm_bytes: u64,
+        options: &CacheOptions,
+    ) -> Result<Self, Error> {
+        let _backings = shared.backings.lock();
+        shared.check_writable()?;
+        let found = open_backing(shared, name, backing)?;
+        check_unshared(shared, &found.identity)?;
+        let settings = settings(&found, scm_bytes, options);
+        settings.check().map_err(|error| Error::cache(name)(error.into()))?;
+        let (needed_bytes, free_bytes) =
+            (settings.memory_bytes_max(), shared.engine.info().free_bytes);
+        if needed_bytes > free_bytes {
+            return Err(Error::NoRoom { volume: name.to_owned(), needed_bytes, free_bytes });
+        }
+        let size_bytes = volume_bytes(settings.storage_bytes);
+        let engine = &shared.engine;
+        let made = Volume::create_as(engine, name, VolumeKind::CACHE, size_bytes, &options.volume);
+        let volume = Arc::new(made.map_err(Error::volume(name))?);
+        if let Err(error) = Cache::format(&*volume, &settings) {
+            drop(volume);
+            if let Err(error) = engine.delete_volume(name) {
+                tracing::warn!(volume = name, %error, "a volume is left over that is no cache");
+            }
+            return Err(Error::cache(name)(error));
+        }
+        Self::start(shared, name, volume, found)
+    }
+
+    pub(crate) fn open(shared: &Arc<Shared>, name: &str) -> Result<Self, Error> {
+        let _backings = shared.backings.lock();
+        shared.check_writable()?;
+        let volume = Arc::new(open_volume(&shared.engine, name, VolumeKind::CACHE)?);
+        let recorded = identity(&volume).map_err(Error::cache(name))?;
+        let found = open_backing(shared, name, Path::new(&recorded.name))?;
+        Self::start(shared, name, volume, found)
+    }
+
+    fn start(
+        shared: &Arc<Shared>,
+        name: &str,
+        volume: Arc<Volume>,
+        found: Backing,
+    ) -> Result<Self, Error> {
+        let cache = Cache::open(volume, found.device, &found.identity);
+        let cache = OpenCache::start(name, cache.map_err(Error::cache(name))?);
+        let cache = Arc::new(cache.map_err(|source| Error::Thread { source })?);
+        shared.add_cache(&cache);
+        Ok(Self(Arc::new(Inner { cache, shared: Arc::clone(shared) })))
+    }
+
+    /// Its name in the pool.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.cache.name
+    }
+
+    /// What it did since it was opened, and holds now.
+    ///
+    /// # Errors
+    /// [`DeviceError::Gone`] once it was closed.
+    pub fn stats(&self) -> Result<CacheStats, DeviceError> {
+        Ok(self.0.cache.enter()?.stats())
+    }
+
+    /// Writes everything back: the backing device has all that was written when this was called,
+    /// durably. Requests go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if pages remain because the backing device or the pool's memory fails.
+    /// Nothing is lost then.
+    pub fn drain(&self) -> Result<(), Error> {
+        let failed = Error::cache(self.name());
+        match self.0.cache.enter() {
+            Ok(cache) => cache.drain().map_err(failed),
+            Err(gone) => Err(failed(CacheError::Memory(gone))),
+        }
+    }
+
+    /// Closes the cache for all clones of the handle: waits for their requests, makes durable in the
+    /// pool what lies in DRAM, and lets go of the backing device, which is not written. Later requests
+    /// fail with [`DeviceError::Gone`].
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if something that was written and not flushed may be lost.
+    pub fn close(self) -> Result<(), Error> {
+        let closed = self.0.shared.close_cache(&self.0.cache);
+        closed.map_err(|source| Error::Lost { volume: self.name().to_owned(), source })
+    }
+}
+
+/// Checks that a cache that is not open can be deleted without losing what was written to it.
+pub(crate) fn check_drained(volume: &Volume, name: &str) -> Result<(), Error> {
+    let found = inspect(volume).map_err(|error| Error::cache(name)(error.into()))?;
+    match found.dirty_pages * PAGE_BYTES {
+        0 => Ok(()),
+        dirty_bytes => Err(Error::Dirty { volume: name.to_owned(), dirty_bytes }),
+    }
+}
+
+fn identity(volume: &Volume) -> Result<Identity, CacheError> {
+    Ok(inspect(volume)?.settings.storage)
+}
+
+fn open_backing(shared: &Shared, name: &str, path: &Path) -> Result<Backing, Error> {
+    backing::open(path, shared.direct_backing).map_err(|source| Error::Backing {
+        volume: name.to_owned(),
+        backing: path.display().to_string(),
+        source,
+    })
+}
+
+/// Checks that no cache of the pool has this backing device.
+fn check_unshared(shared: &Shared, found: &Identity) -> Result<(), Error> {
+    let open = shared.caches();
+    for volume in shared.engine.volumes() {
+        let other = volume.name();
+        if volume.kind() != VolumeKind::CACHE {
+            continue;
+        }
+        let recorded = match open.iter().find(|open| open.name == other) {
+            Some(open) => Ok(open.backing.clone()),
+            None => identity(&open_volume(&shared.engine, other, VolumeKind::CACHE)?),
+        };
+        // One that cannot be read cannot be opened either.
+        if recorded.is_ok_and(|recorded| recorded.shares_bytes_with(found)) {
+            let backing = found.name.clone();
+            return Err(Error::SharedBacking { backing, other: other.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+fn settings(found: &Backing, scm_bytes: u64, options: &CacheOptions) -> Settings {
+    let third = (scm_bytes / 3 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
+    Settings {
+        storage: found.identity.clone(),
+        storage_bytes: found.device.geometry().size_bytes,
+        dram_bytes: options.dram_bytes.unwrap_or(third),
+        scm_bytes,
+        mode: options.mode,
+        policy: options.policy,
+        small_write_bytes: options.small_write_bytes,
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.shared.close_cache(&self.cache) {
+            let volume = &self.cache.name;
+            tracing::error!(volume, %error, "what was written and not flushed may be lost");
+        }
+    }
+}
+
+impl fmt::Debug for CacheVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheVolume").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for CacheVolume {
+    fn geometry(&self) -> Geometry {
+        match self.0.cache.enter() {
+            Ok(cache) => cache.geometry(),
+            Err(_) => Geometry {
+                size_bytes: self.0.cache.size_bytes,
+                minimum_bytes: 1,
+                preferred_bytes: 4096,
+                read_only: true,
+            },
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.cache.enter()?.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
+        self.0.cache.enter()?.write(offset, data, fua)
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        match self.0.cache.enter() {
+            Ok(cache) => cache.write_batch(requests),
+            Err(gone) => requests.iter().map(|_| Err(gone.clone())).collect(),
+        }
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.cache.enter()?.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
+        self.0.cache.enter()?.discard(offset, len, fua)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        hole: Hole,
+        fast: bool,
+        fua: Fua,
+    ) -> Result<(), DeviceError> {
+        self.0.cache.enter()?.write_zeroes(offset, len, hole, fast, fua)
+    }
+
+    fn status(
+        &self,
+        offset: u64,
+        len: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, DeviceError> {
+        self.0.cache.enter()?.status(offset, len, extents_max)
+    }
+
+    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.0.cache.enter()?.cache(offset, len)
+    }
+}

@@ -1,0 +1,117 @@
+//! Storage-class memory for your program: crash-consistent block devices and hybrid caches in a file
+//! or device of byte-addressable memory, and a crash explorer for storage code of your own.
+//!
+//! A [`Pool`] lies in persistent memory, CXL memory, DRAM (`/dev/shm`) or an ordinary file, mapped
+//! into this process. Volumes in it are [`BlockDevice`]s: any byte range can be read and written from
+//! any thread, at the price of a copy, without a system call.
+//!
+//! # When to use it
+//! - Your program keeps state in blocks or pages, and must find it whole after a crash.
+//! - You have slow storage with a hot part, and memory that survives, or is at least larger than DRAM.
+//! - You write your own structures in persistent memory, and want to know whether they survive.
+//!
+//! To give memory to programs that you cannot change, use the program `everbyte` instead, which
+//! serves volumes over NBD. One process has a pool open at a time.
+//!
+//! # What it promises
+//! 1. After a crash no block of 4096 bytes is torn, and no write of up to 32 MiB is half there.
+//! 2. What was written before a [`flush`](BlockDevice::flush) began is there once that returned; with
+//!    [`Fua::Yes`], once the write returned.
+//! 3. What nobody flushed is undone together, to the last checkpoint, which is at most 5 s old; no
+//!    write is undone from under a later one.
+//! 4. A success means that it was done: damage and media errors are errors of the requests that meet
+//!    them, and never of others.
+//! 5. A crash is what the memory [survives](media::Survives): loss of power for persistent memory and
+//!    disks, the end of the process for `/dev/shm`.
+//!
+//! # What it costs
+//! - Space: a log for each volume, by default 1/32 of its size from 2.5 to 128 MiB; 8 bytes of map for
+//!   every 4096 bytes that are mapped; nothing for what was never written.
+//! - Time: a write is a copy and the log of what it replaces; a flush is a checkpoint. Files that are
+//!   not memory pay for `msync` in each.
+//! - A thread for each pool, which makes checkpoints, and one for each cache, which writes back.
+//! - 1 TiB of address space for each pool, so that it can grow.
+//!
+//! # A block device
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("pool");
+//! use everbyte::{BlockDevice, Fua, Pool};
+//!
+//! let pool = Pool::create(&path, 64 << 20)?;
+//! let disk = pool.create_block("disk", 1 << 30)?; // takes space as it is written
+//! disk.write(4096, b"hello", Fua::No)?;
+//! disk.flush()?; // from here on it survives
+//! drop((disk, pool)); // the last handle closes the pool
+//!
+//! let mut found = [0; 5];
+//! Pool::open(&path)?.block("disk")?.read(4096, &mut found)?;
+//! assert_eq!(&found, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A cache before a file
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let (path, slow) = (folder.path().join("pool"), folder.path().join("slow"));
+//! # std::fs::File::create(&slow)?.set_len(1 << 30)?;
+//! use everbyte::{BlockDevice, Fua, Pool};
+//!
+//! let pool = Pool::create(&path, 64 << 20)?;
+//! let cache = pool.create_cache("cache", &slow, 16 << 20)?; // as large as the file
+//! cache.write(0, b"hot", Fua::No)?;
+//! cache.flush()?; // survives in the pool; the file has not been written
+//! assert_eq!(cache.stats()?.dirty_pages, 1);
+//! cache.drain()?; // now the file has it
+//! assert_eq!(&std::fs::read(&slow)?[..3], b"hot");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Crash-testing your own storage code
+//! A value that counts once a flag is set. The explorer finds the crash after which the flag is there
+//! and the value is not; [`crash`] says how to do this for real code.
+//! ```
+//! use everbyte::crash::{Closures, Explorer, Medium, PoolOffset, SimMedium};
+//!
+//! let (value, flag) = (PoolOffset(0), PoolOffset(64));
+//! let save = |medium: &SimMedium| {
+//!     medium.store_word(value, 42);
+//!     medium.store_word(flag, 1); // a bug: the value is to be flushed and fenced first
+//! };
+//! let recover = |medium: &SimMedium| (medium.load_word(flag) == 1).then(|| medium.load_word(value));
+//! let check = |found| if found == Some(0) { Err("lost".to_owned()) } else { Ok(()) };
+//! let case = Closures::<(), _>::new(|m, _| save(m), |m| Ok(recover(m)), |found, _| check(found));
+//! println!("{}", Explorer::default().explore(&case).unwrap_err());
+//! ```
+//!
+//! # Features
+//! - `program` (default) builds the program `everbyte` with all that only it needs. Turn default
+//!   features off to embed the library.
+//! - `nbd` lets caches have exports of NBD servers as backing devices.
+//!
+//! The library logs with [`tracing`](https://docs.rs/tracing): what fails in the background, and when
+//! the last handle is dropped.
+
+#![forbid(unsafe_code)]
+
+mod backing;
+pub mod block;
+pub mod cache;
+pub mod device;
+pub mod error;
+pub mod media;
+mod open_cache;
+pub mod pool;
+mod shared;
+
+#[doc(inline)]
+pub use block::BlockVolume;
+#[doc(inline)]
+pub use cache::CacheVolume;
+#[doc(inline)]
+pub use device::{BlockDevice, Fua};
+#[doc(inline)]
+pub use error::Error;
+pub use everbyte_crash as crash;
+#[doc(inline)]
+pub use pool::{Pool, PoolBuilder};

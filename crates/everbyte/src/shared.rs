@@ -1,0 +1,148 @@
+//! What the handles of a pool and of its volumes share, and how the last of them closes the pool.
+//!
+//! Invariants: a pool is marked clean only if everything that was answered is in it; whoever closes
+//! it hears of what is not. A cache is in the list of caches until it has been closed without loss.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use everbyte_device::DeviceError;
+use everbyte_media::{Description, Mapped};
+use everbyte_pool::{CheckpointTimer, PoolError};
+use parking_lot::Mutex;
+
+use crate::error::Error;
+use crate::open_cache::OpenCache;
+
+pub(crate) type Engine = everbyte_pool::Pool<Mapped>;
+
+/// An open pool.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) path: PathBuf,
+    pub(crate) medium: Description,
+    /// Whether the engine has a private copy of the pool, whose changes nobody would see again.
+    pub(crate) read_only: bool,
+    /// Whether backing devices are used past the system's page cache.
+    pub(crate) direct_backing: bool,
+    /// Held while a cache is made, opened or deleted, so that no two get one backing device.
+    pub(crate) backings: Mutex<()>,
+    timer: Mutex<Option<CheckpointTimer>>,
+    caches: Mutex<Vec<Arc<OpenCache>>>,
+    closed: OnceLock<Result<(), CloseFailure>>,
+}
+
+#[derive(Clone)]
+enum CloseFailure {
+    Lost { volume: String, source: DeviceError },
+    Pool(PoolError),
+}
+
+impl Shared {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        path: PathBuf,
+        medium: Description,
+        read_only: bool,
+        direct_backing: bool,
+    ) -> Self {
+        Self {
+            engine,
+            path,
+            medium,
+            read_only,
+            direct_backing,
+            backings: Mutex::default(),
+            timer: Mutex::default(),
+            caches: Mutex::default(),
+            closed: OnceLock::new(),
+        }
+    }
+
+    /// Keeps the timer until the pool is closed.
+    pub(crate) fn set_timer(&self, timer: CheckpointTimer) {
+        *self.timer.lock() = Some(timer);
+    }
+
+    /// Whether volumes may be opened.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match self.closed.get() {
+            Some(_) => Err(Error::Closed { path: self.path.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the pool may be changed.
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        self.check_open()?;
+        if self.read_only {
+            return Err(Error::ReadOnly { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
+    /// Every cache that is open.
+    pub(crate) fn caches(&self) -> Vec<Arc<OpenCache>> {
+        self.caches.lock().clone()
+    }
+
+    /// Lets closing know of a cache.
+    pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) {
+        self.caches.lock().push(Arc::clone(cache));
+    }
+
+    /// Closes a cache that nobody uses any more. If something is lost, closing the pool says so again.
+    ///
+    /// # Errors
+    /// What was written to it and not flushed may be lost.
+    pub(crate) fn close_cache(&self, cache: &Arc<OpenCache>) -> Result<(), DeviceError> {
+        cache.close()?;
+        self.caches.lock().retain(|open| !Arc::ptr_eq(open, cache));
+        Ok(())
+    }
+
+    /// Ends checkpoints in the background, makes everything durable and marks the pool clean. Called
+    /// again, it says the same again.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        let closed = self.closed.get_or_init(|| self.shut_down()).clone();
+        closed.map_err(|failure| match failure {
+            CloseFailure::Lost { volume, source } => Error::Lost { volume, source },
+            CloseFailure::Pool(source) => Error::Pool { path: self.path.clone(), source },
+        })
+    }
+
+    fn shut_down(&self) -> Result<(), CloseFailure> {
+        drop(self.timer.lock().take());
+        if self.read_only {
+            return Ok(());
+        }
+        let mut closed = Ok(());
+        for cache in self.caches() {
+            if let Err(source) = cache.close() {
+                let volume = cache.name.clone();
+                tracing::error!(volume, error = %source, "the cache could not be made durable");
+                closed = closed.and(Err(CloseFailure::Lost { volume, source }));
+            }
+        }
+        if closed.is_ok() {
+            return self.engine.close().map_err(CloseFailure::Pool);
+        }
+        // Not marked clean, but everything else is there.
+        for volume in self.engine.volumes() {
+            if let Err(error) = volume.flush() {
+                tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
+            }
+        }
+        closed
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.closed.get().is_none()
+            && let Err(error) = self.close()
+        {
+            tracing::error!(%error, "the pool was not closed cleanly");
+        }
+    }
+}

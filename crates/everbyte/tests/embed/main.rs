@@ -1,0 +1,84 @@
+//! A program outside the workspace that depends on `everbyte` by path alone compiles and runs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Writes a volume of a new pool at its argument, and prints what it reads of it.
+const PROGRAM: &str = r#"
+use everbyte::{BlockDevice, Fua, Pool};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args_os().nth(1).ok_or("a path is needed")?;
+    let pool = Pool::create(&path, 16 << 20)?;
+    pool.create_block("disk", 1 << 20)?.write(0, b"hello", Fua::Yes)?;
+    pool.close()?;
+    let mut found = [0; 5];
+    Pool::open(&path)?.block("disk")?.read(0, &mut found)?;
+    println!("{}", std::str::from_utf8(&found)?);
+    Ok(())
+}
+"#;
+
+/// What the library must not bring along: only the program needs it.
+const PROGRAM_ONLY: [&str; 6] =
+    ["anyhow", "clap", "everbyte-server", "indicatif", "plotters", "tracing-subscriber"];
+
+/// A crate in a folder of its own, in no workspace.
+struct Embedder {
+    folder: tempfile::TempDir,
+    target: PathBuf,
+}
+
+impl Embedder {
+    fn new(program: &str) -> Self {
+        let library = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let manifest = format!(
+            "[package]\nname = \"embedder\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
+             [dependencies]\neverbyte = {{ path = {library:?}, default-features = false }}\n\n\
+             [workspace]\n"
+        );
+        put("Cargo.toml", &manifest);
+        put("src/main.rs", program);
+        // The versions that are here already: nothing is to be downloaded.
+        let lock = std::fs::read_to_string(library.join("../../Cargo.lock")).unwrap();
+        put("Cargo.lock", &lock);
+        // Kept, so that only the first run builds everything.
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("embed");
+        Self { folder, target }
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Output {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(arguments).arg("--offline").current_dir(self.folder.path());
+        cargo.env("CARGO_TARGET_DIR", &self.target).env("CARGO_TERM_COLOR", "never");
+        cargo.env_remove("RUSTFLAGS");
+        let output = cargo.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "cargo {arguments:?}: {errors}");
+        output
+    }
+}
+
+#[test]
+fn a_program_that_depends_on_the_library_by_path_alone_runs() {
+    let embedder = Embedder::new(PROGRAM);
+    let pool = embedder.folder.path().join("pool");
+    let output = embedder.cargo(&["run", "--quiet", "--", pool.to_str().unwrap()]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
+
+    let tree = embedder.cargo(&["tree", "--prefix", "none", "--edges", "normal,build"]);
+    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+    let used: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(used.contains(&"everbyte-pool"), "{tree}");
+    for name in PROGRAM_ONLY {
+        assert!(!used.contains(&name), "the library brings {name} along: {tree}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Caches.
+
+use everbyte::cache::{CacheOptions, Mode};
+use everbyte::device::DeviceError;
+use everbyte::{BlockDevice, Error, Fua, Pool};
+
+use super::Place;
+
+const SLOW_BYTES: usize = 4 << 20;
+const SCM_BYTES: u64 = 1 << 20;
+
+fn start(device: &impl BlockDevice) -> Vec<u8> {
+    let mut found = vec![0; 3];
+    device.read(0, &mut found).unwrap();
+    found
+}
+
+#[test]
+fn a_cache_gives_its_dram_to_the_pool_when_its_last_handle_goes() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    assert_eq!(cache.geometry().size_bytes, SLOW_BYTES as u64);
+    assert_eq!(start(&cache), [1; 3]);
+    cache.write(0, b"new", Fua::No).unwrap();
+    drop((pool, cache.clone()));
+    drop(cache);
+    assert_eq!(std::fs::read(&slow).unwrap()[..3], [1; 3]);
+    let cache = place.reopened().cache("cache").unwrap();
+    assert_eq!(start(&cache), b"new");
+    cache.drain().unwrap();
+    assert_eq!(&std::fs::read(&slow).unwrap()[..3], b"new");
+}
+
+#[test]
+fn closing_the_pool_closes_its_caches_first() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    cache.write(0, b"new", Fua::No).unwrap();
+    pool.close().unwrap();
+    assert!(matches!(cache.write(0, b"late", Fua::No), Err(DeviceError::Gone)));
+    assert!(matches!(cache.flush(), Err(DeviceError::Gone)));
+    assert!(cache.stats().is_err() && cache.drain().is_err() && cache.geometry().read_only);
+    cache.close().unwrap();
+    assert_eq!(start(&place.reopened().cache("cache").unwrap()), b"new");
+}
+
+#[test]
+fn a_cache_that_was_closed_can_be_opened_again_while_handles_are_left() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    cache.write(0, b"new", Fua::No).unwrap();
+    let left = cache.clone();
+    assert!(matches!(pool.cache("cache"), Err(Error::VolumeInUse { .. })));
+    cache.close().unwrap();
+    assert!(left.read(0, &mut [0]).is_err());
+    let again = pool.cache("cache").unwrap();
+    drop(left);
+    assert_eq!(start(&again), b"new");
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_backing_device_has_one_cache() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let first = pool.create_cache("first", &slow, SCM_BYTES).unwrap();
+    let error = pool.create_cache("second", &slow, SCM_BYTES).unwrap_err();
+    assert!(matches!(error, Error::Backing { .. }), "{error}: it is locked");
+    drop(first);
+    let error = pool.create_cache("second", &slow, SCM_BYTES).unwrap_err();
+    let Error::SharedBacking { other, .. } = &error else { panic!("{error}") };
+    assert_eq!(other, "first");
+    assert_eq!(pool.volumes().len(), 1);
+}
+
+#[test]
+fn a_cache_is_deleted_once_its_backing_device_has_everything() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    cache.write(5000, b"x", Fua::Yes).unwrap();
+    drop(cache);
+    let error = pool.delete("cache").unwrap_err();
+    assert!(matches!(error, Error::Dirty { dirty_bytes: 4096, .. }), "{error}");
+    pool.cache("cache").unwrap().drain().unwrap();
+    pool.delete("cache").unwrap();
+    assert!(pool.volumes().is_empty());
+    assert_eq!(std::fs::read(&slow).unwrap()[5000], b'x');
+}
+
+#[test]
+fn a_cache_that_cannot_be_leaves_no_volume() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let refused = |error: Result<_, Error>, words: &str| {
+        let said = error.map(|_: everbyte::CacheVolume| ()).unwrap_err().to_string();
+        assert!(said.contains("cache") && said.contains(words), "{said}");
+        assert!(pool.volumes().is_empty());
+    };
+    refused(pool.create_cache("cache", "/none/such", SCM_BYTES), "/none/such");
+    refused(pool.create_cache("cache", &slow, 1), "out of range");
+    refused(pool.create_cache("cache", &slow, 1 << 30), "are free");
+    let small = CacheOptions { dram_bytes: Some(1), ..CacheOptions::default() };
+    refused(pool.create_cache_with("cache", &slow, SCM_BYTES, &small), "DRAM");
+}
+
+#[test]
+fn another_file_at_the_recorded_path_is_refused() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let through = CacheOptions { mode: Mode::WriteThrough, ..CacheOptions::default() };
+    drop(pool.create_cache_with("cache", &slow, SCM_BYTES, &through).unwrap());
+    std::fs::rename(&slow, place.folder.path().join("moved")).unwrap();
+    assert!(matches!(pool.cache("cache"), Err(Error::Backing { .. })));
+    place.file("slow", SLOW_BYTES);
+    let error = pool.cache("cache").unwrap_err();
+    assert!(matches!(error, Error::OtherBacking { .. }), "{error}");
+    assert!(!error.to_string().contains("everbyte volume"), "{error}");
+    let kinds: Vec<String> = pool.volumes().into_iter().map(|volume| volume.kind).collect();
+    assert_eq!(kinds, ["cache"]);
+    let _: Pool = pool;
+}

@@ -1,0 +1,60 @@
+//! What errors say.
+
+use std::error::Error as _;
+
+use everbyte::error::PoolError;
+use everbyte::{Error, Pool};
+
+use super::Place;
+
+/// Each says what and where, names no command, and shows the same in a `main` that returns it.
+fn check_words(error: &Error, words: &[&str]) {
+    let said = error.to_string();
+    assert_eq!(said, format!("{error:?}"));
+    for word in words {
+        assert!(said.contains(word), "{said:?} lacks {word:?}");
+    }
+    assert!(!said.contains("everbyte ") && !said.contains("--"), "{said}");
+    if let Some(source) = error.source() {
+        assert!(said.contains(&source.to_string()), "{said}");
+    }
+}
+
+#[test]
+fn errors_say_what_and_where_and_name_no_command() {
+    let place = Place::new();
+    let path = place.path.to_str().unwrap();
+    check_words(&Pool::open(path).unwrap_err(), &["there is no pool at", path]);
+    check_words(&Pool::builder().create(path).unwrap_err(), &["needs a size", path]);
+    check_words(&Pool::create(path, 1000).unwrap_err(), &["multiple of 4096", path]);
+    check_words(&Pool::create("/none/such", 1 << 20).unwrap_err(), &["folder", "/none/such"]);
+    check_words(&Pool::create(path, 1 << 60).unwrap_err(), &["pool"]);
+    assert!(!place.path.exists());
+
+    let other = place.file("other", 8192);
+    check_words(&Pool::open(&other).unwrap_err(), &["this is no pool", "other"]);
+    check_words(
+        &Pool::open(place.folder.path()).unwrap_err(),
+        &[&place.folder.path().display().to_string()],
+    );
+
+    let pool = Pool::create(path, super::POOL_BYTES).unwrap();
+    let pid = format!("process {}", std::process::id());
+    let in_use = Pool::open(path).unwrap_err();
+    check_words(&in_use, &["in use by", path]);
+    assert!(
+        !matches!(in_use, Error::InUse { pid: Some(_), .. }) || in_use.to_string().contains(&pid)
+    );
+    check_words(&Pool::create(path, 1 << 20).unwrap_err(), &["is there already", path]);
+    check_words(&pool.block("disk").unwrap_err(), &["no volume named \"disk\""]);
+    check_words(&pool.delete("disk").unwrap_err(), &["no volume named \"disk\""]);
+    let error = pool.create_block("dis k", 512).unwrap_err();
+    check_words(&error, &["no volume name"]);
+    assert!(matches!(error, Error::Volume { source: PoolError::Invalid(_), .. }));
+    check_words(&pool.create_block("disk", 100).unwrap_err(), &["volume disk", "512"]);
+    let disk = pool.create_block("disk", 512).unwrap();
+    check_words(&pool.block("disk").unwrap_err(), &["volume disk is open already"]);
+    check_words(&pool.create_block("disk", 512).unwrap_err(), &["has a volume named \"disk\""]);
+    check_words(&pool.cache("disk").unwrap_err(), &["volume disk is a block volume"]);
+    check_words(&disk.resize(1).unwrap_err(), &["volume disk", "512"]);
+}
