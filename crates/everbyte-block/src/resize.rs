@@ -38,6 +38,7 @@ impl<M: Medium> BlockVolume<M> {
             self.pool().return_run(table);
         }
         let epoch = changed?;
+        fresh.into_iter().for_each(|table| self.volume().adopt_run(table));
         self.extent().set_size_bytes(size_bytes);
         self.volume().complete(epoch)?;
         if size_bytes < old {

@@ -47,6 +47,13 @@ fn settle<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     Ok(())
 }
 
+/// Makes the volume's count of used blocks what its map says, and says if it was another.
+fn count_anew<M: Medium>(volume: &Volume<M>, used: u64) -> Option<String> {
+    let counted = volume.correct_used_blocks(used)?;
+    let name = volume.name();
+    Some(format!("volume {name}: {counted} blocks were counted as used, and it uses {used}"))
+}
+
 impl<M: Medium> Pool<M> {
     /// Checks the pool while it is open. Writers wait; readers go on.
     ///
@@ -92,6 +99,7 @@ impl<M: Medium> Pool<M> {
                 continue;
             }
             let cells = Cells::default();
+            let free_before = owned.free_blocks();
             let mut take = take_from(&owned, &cells, volume.name());
             if let Err(corrupt) = self.visit(volume, &mut take) {
                 report.problems.push(corrupt.to_string());
@@ -99,6 +107,10 @@ impl<M: Medium> Pool<M> {
             } else if let Some(block) = cells.first_difference(&volume.cells) {
                 let what = "which of its cells are in use is not what the volume's words say";
                 report.problems.push(format!("{block} of volume {}: {what}", volume.name()));
+            } else {
+                let log_blocks = volume.descriptor().log_blocks();
+                let used = free_before - owned.free_blocks() - log_blocks;
+                report.remarks.extend(count_anew(volume, used));
             }
         }
         report.problems.extend(self.name_bad_memory());

@@ -7,7 +7,7 @@ use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{BlockNo, Mapped, Medium, PoolOffset};
 use everbyte_pool::format::{
     CHECKSUM_ROOT_AT, COMPLETED_A_AT, COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, Entry, EntryFlags,
-    ROOT_AT, RecordHeader, SIZE_AT, SUPERBLOCK_COPIES, Superblock, encode_word,
+    ROOT_AT, RecordHeader, SIZE_AT, SUPERBLOCK_COPIES, Superblock, USED_AT, encode_word,
 };
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -317,6 +317,8 @@ fn a_map_that_leads_to_itself_is_an_error_in_bounded_time() {
         let medium = closed_pool_crafted(&options, |medium, leaf| {
             fill_node(medium, leaf, leaf);
             medium.store_word(HEADER.plus(root_offset), root(leaf, 5));
+            // What is used must be walked for then.
+            medium.store_word(HEADER.plus(USED_AT), 0);
         });
         let pool = open(&medium).unwrap();
         let volume = pool.volume("v").unwrap();

@@ -17,6 +17,8 @@ fn small() -> BlockOptions {
 fn assert_partition(pool: &everbyte_pool::Pool<everbyte_media::Mapped>) {
     let report = pool.check().unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
+    let counts = report.remarks.iter().filter(|remark| remark.contains("counted as used"));
+    assert_eq!(counts.count(), 0, "{:?}", report.remarks);
 }
 
 #[test]

@@ -27,6 +27,10 @@ pub const CHECKSUM_ROOT_AT: u64 = 208;
 /// Offset of the word that says at how many dirty lines a background checkpoint begins; 0 for
 /// [`CHECKPOINT_LINES_DEFAULT`].
 pub const CHECKPOINT_LINES_AT: u64 = 216;
+/// Offset of the count of blocks that a clean shutdown left in use, plus 1.
+pub const USED_AT: u64 = 224;
+/// Offset of the epoch of which that was the end.
+pub const USED_EPOCH_AT: u64 = 232;
 /// Dirty lines at which a background checkpoint begins unless told otherwise: 4 MiB of them.
 pub const CHECKPOINT_LINES_DEFAULT: u64 = 1 << 16;
 /// Offsets of the two copies of the descriptor.

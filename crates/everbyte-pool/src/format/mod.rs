@@ -12,7 +12,7 @@ mod word;
 pub use header::{
     CHECKPOINT_LINES_AT, CHECKPOINT_LINES_DEFAULT, CHECKSUM_ROOT_AT, COMPLETED_A_AT,
     COMPLETED_B_AT, DESCRIPTOR_AT, Descriptor, HALF_BLOCKS, LANES, NAME_BYTES_MAX, ROOT_AT,
-    SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, VolumeKind, VolumeState,
+    SIZE_AT, STATE_AT, THRESHOLD_LINES_MAX, USED_AT, USED_EPOCH_AT, VolumeKind, VolumeState,
 };
 pub use record::{RecordHeader, RecordKind, WordItem};
 pub(crate) use record::{lines_record_bytes, words_record_bytes};

@@ -155,7 +155,7 @@ pub struct VolumeInfo {
     pub uid: u64,
     /// Bytes it promises.
     pub size_bytes: u64,
-    /// Bytes of data and map that it uses; `None` if its map cannot be read.
+    /// Bytes of data, maps and the like that it uses, its log aside; `None` if its map cannot be read.
     pub used_bytes: Option<u64>,
     /// Bytes of its log.
     pub log_bytes: u64,
@@ -268,25 +268,32 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// One volume in figures. Walks its map while it is in use, so the space used is a snapshot.
+    /// One volume in figures. What it uses is walked for, as a snapshot, only if the count is unknown: a
+    /// program that keeps none shut the pool down, or the map could not be read.
     #[must_use]
     pub fn volume_info(&self, volume: &Volume<M>) -> VolumeInfo {
-        let (mut blocks, cells) = (0, Cells::default());
-        let used = self.visit(volume, &mut |claimed| {
-            blocks += claimed.new_blocks(&cells)?.map_or(0, |run| run.len);
-            Ok(())
-        });
+        let used = volume.used_blocks().or_else(|| self.count_used_blocks(volume).ok());
         let log_blocks = volume.descriptor().log_blocks();
         VolumeInfo {
             name: volume.name().to_owned(),
             kind: self.kinds.name_of(volume.kind()),
             uid: volume.descriptor().uid,
             size_bytes: volume.size_bytes().unwrap_or(0),
-            used_bytes: used.is_ok().then(|| (blocks - log_blocks) * BLOCK_U64),
+            used_bytes: used.map(|blocks| blocks * BLOCK_U64),
             log_bytes: log_blocks * BLOCK_U64,
             completed_epoch: volume.completed_epoch(),
             read_only: volume.read_only_reason().map(str::to_owned),
         }
+    }
+
+    /// Walks the volume's map for the blocks that it owns beside its log.
+    fn count_used_blocks(&self, volume: &Volume<M>) -> Result<u64, Corrupt> {
+        let (mut blocks, cells) = (0, Cells::default());
+        self.visit(volume, &mut |claimed| {
+            blocks += claimed.new_blocks(&cells)?.map_or(0, |run| run.len);
+            Ok(())
+        })?;
+        Ok(blocks - volume.descriptor().log_blocks())
     }
 
     /// Whether this program knows the volume's kind, so that it can tell what the volume owns.
@@ -448,7 +455,7 @@ fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     let guard = volume.lock_checkpoint();
     volume.begin_checkpoint(&guard)?.finish()?;
     volume.return_spare_blocks();
-    Ok(())
+    Ok(volume.save_used_blocks()?)
 }
 
 fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {

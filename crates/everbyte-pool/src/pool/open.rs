@@ -19,7 +19,7 @@ use crate::kind::{Kinds, VolumeView, take_from, unknown_kind};
 use crate::recover::{UndoScope, recover_volume};
 use crate::shared::{Shared, Spares, header_at, write_superblock};
 use crate::sync::{Mutex, RwLock};
-use crate::volume::{Volume, read_size};
+use crate::volume::{Volume, read_size, read_used_blocks};
 
 /// Blocks that a pool can grow to while it is open: 1 TiB, or 16 times its size if that is more.
 const CAPACITY_BLOCKS_MIN: u64 = 1 << 28;
@@ -38,11 +38,13 @@ struct Found {
     completed: u64,
     read_only: Option<String>,
     cells: Cells,
+    /// Blocks in use, its log aside, if that is known.
+    used_blocks: Option<u64>,
 }
 
 impl Found {
     fn new(slot: u64, descriptor: Descriptor, completed: u64, read_only: Option<String>) -> Self {
-        Self { slot, descriptor, completed, read_only, cells: Cells::default() }
+        Self { slot, descriptor, completed, read_only, cells: Cells::default(), used_blocks: None }
     }
 }
 
@@ -81,6 +83,8 @@ impl<M: Medium> Pool<M> {
             space_unknown = None;
             find_cells(&*medium, &sb, &mut found, &kinds, &mut summary);
         } else if space_unknown.is_none() {
+            // Nor is what the clean shutdown counted of volumes to be believed.
+            found.iter_mut().for_each(|volume| volume.used_blocks = None);
             match rebuild(&*medium, &sb, &mut found, &kinds, &alloc, &mut summary) {
                 Ok(unknown) => space_unknown = unknown,
                 Err(clash) => {
@@ -138,8 +142,13 @@ fn recover_all<M: Medium>(
 ) -> Result<Recovered, PoolError> {
     let mut recovered = Recovered::default();
     for slot in 0..sb.table_slots {
+        // Before the recovery, which completes epochs.
+        let kept = if sb.clean == 1 { read_used_blocks(medium, header_at(sb, slot)) } else { None };
         match recover_slot(medium, sb, slot, kinds, summary) {
-            Ok(volume) => recovered.found.extend(volume),
+            Ok(volume) => {
+                let counted = volume.map(|volume| Found { used_blocks: kept, ..volume });
+                recovered.found.extend(counted);
+            }
             Err(SlotError::Pool(error)) => return Err(error),
             Err(SlotError::Unusable(corrupt)) => {
                 summary.remarks.push(corrupt.to_string());
@@ -187,6 +196,7 @@ fn open_volumes<M: Medium>(
             volume.completed,
             volume.read_only,
         ));
+        open.usage.set(volume.used_blocks);
         shared.note_spares(Arc::downgrade(&open) as Weak<dyn Spares>);
         volumes.insert(name, open);
     }
@@ -366,7 +376,7 @@ fn rebuild<M: Medium>(
     let mut unknown = None;
     for volume in found {
         let name = volume.descriptor.name();
-        let mut clash = None;
+        let (mut clash, free_before) = (None, alloc.free_blocks());
         let walked = view(medium, sb, volume).and_then(|view| {
             let mut take = take_from(alloc, &volume.cells, name);
             kinds.visit(medium, &view, &mut |claimed| {
@@ -381,6 +391,9 @@ fn rebuild<M: Medium>(
             summary.remarks.push(reason.clone());
             unknown.get_or_insert(reason);
             volume.read_only = Some(format!("its map cannot be read: {corrupt}"));
+        } else {
+            let log_blocks = volume.descriptor.log_blocks();
+            volume.used_blocks = Some(free_before - alloc.free_blocks() - log_blocks);
         }
     }
     Ok(unknown)

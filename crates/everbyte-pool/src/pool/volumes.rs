@@ -202,6 +202,7 @@ impl<M: Medium> Pool<M> {
         let shared = Arc::clone(&self.shared);
         let volume =
             Arc::new(Volume::open(shared, at, descriptor, spec.kind, Cells::default(), 0, None));
+        volume.usage.set(Some(root.blocks()));
         self.shared.note_spares(Arc::downgrade(&volume) as Weak<dyn Spares>);
         self.volumes.write().insert(spec.name, Arc::clone(&volume));
         Ok(volume)

@@ -42,14 +42,17 @@ impl<M: Medium> Volume<M> {
     /// Gives a run that nothing durable names to the allocator, but for blocks in bad memory.
     pub(crate) fn give_back_run(&self, run: BlockRun) {
         if self.medium().has_bad() {
-            run.blocks().for_each(|block| self.give_back(block));
-        } else if let Err(error) = self.shared.alloc.free_run(run) {
+            return run.blocks().for_each(|block| self.give_back(block));
+        }
+        self.usage.subtract(run.len);
+        if let Err(error) = self.shared.alloc.free_run(run) {
             tracing::error!(%error, "blocks were freed twice; `pool check` says more");
         }
     }
 
     /// Gives a block that nothing durable names to the allocator, unless its memory is bad.
     pub(crate) fn give_back(&self, block: BlockNo) {
+        self.usage.subtract(1);
         if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
             tracing::warn!(%block, "a block was given up, but its memory is bad: it is used no more");
             return;

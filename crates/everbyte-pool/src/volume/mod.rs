@@ -8,12 +8,14 @@ mod error;
 mod give_back;
 mod group;
 mod handle;
+mod usage;
 mod users;
 mod writer;
 
 pub use error::WriteError;
 pub use group::{Group, GroupError};
 pub use handle::VolumeHandle;
+pub(crate) use usage::{Usage, read_used_blocks};
 pub use users::Users;
 pub use writer::{Committed, Writer};
 
@@ -127,6 +129,7 @@ pub struct Volume<M: Medium> {
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) dirty_lines: CachePadded<DirtyLines>,
+    pub(crate) usage: CachePadded<Usage>,
     pub(crate) gone: AtomicBool,
     /// Whether its one handle is out.
     taken: AtomicBool,
@@ -191,6 +194,7 @@ impl<M: Medium> Volume<M> {
             checkpointing: Mutex::new(()),
             wants_checkpoint: AtomicBool::new(false),
             dirty_lines: CachePadded::new(dirty_lines),
+            usage: CachePadded::new(Usage::unknown()),
             gone: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             users: Mutex::new(None),

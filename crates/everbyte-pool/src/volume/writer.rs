@@ -129,7 +129,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         if lane.free.is_empty() {
             let alloc = &self.volume.shared.alloc;
             let want = if alloc.is_low() { 1 } else { ALLOC_BATCH };
-            alloc.alloc_batch(lane.hint, want, &mut lane.free);
+            let got = alloc.alloc_batch(lane.hint, want, &mut lane.free);
+            self.volume.usage.add(got as u64);
             lane.hint = lane.free.last().copied().unwrap_or(lane.hint);
             lane.free.reverse();
         }
@@ -147,7 +148,8 @@ impl<'v, M: Medium> Writer<'v, M> {
                 usize::try_from(alloc.total_blocks()).expect("there is address space for them");
             if !alloc.is_low() {
                 let want = NODES_BATCH.min(total / NODES_SHARE);
-                alloc.alloc_batch(lane.hint, want, &mut lane.free_for_nodes);
+                let got = alloc.alloc_batch(lane.hint, want, &mut lane.free_for_nodes);
+                self.volume.usage.add(got as u64);
                 lane.free_for_nodes.reverse();
             }
         }
@@ -173,6 +175,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// (2 MiB). They are fresh from now on. `None` if there is no such run.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
         let run = self.volume.shared.alloc.alloc_aligned(blocks, self.lane.hint)?;
+        self.volume.usage.add(run.len);
         for block in run.blocks() {
             self.own(block);
         }

@@ -7,7 +7,9 @@ mod bounded;
 mod cells;
 mod shelf;
 mod unfinished;
+mod usage;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
@@ -21,6 +23,11 @@ const TOY: VolumeKind = VolumeKind(77);
 
 /// Blocks of a toy's table.
 const TABLE_BLOCKS: u64 = 64;
+
+thread_local! {
+    /// How often this thread has walked the map of a toy.
+    static VISITS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A volume that is a table of words that mean nothing.
 struct Toy;
@@ -40,6 +47,7 @@ impl Kind<Mapped> for Toy {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
+        VISITS.set(VISITS.get() + 1);
         let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap();
         let run = BlockRun { start: root.block, len: TABLE_BLOCKS };
         claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })

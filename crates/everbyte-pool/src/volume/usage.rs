@@ -1,0 +1,110 @@
+//! How many blocks a volume uses, counted in DRAM.
+//!
+//! Owns the count, and its place in the header, where a clean shutdown leaves it. Invariants: blocks
+//! count from when lanes take them from the allocator until they are given back to it, which both happen
+//! many at a time; so neither a write nor a look at the count walks a map, and no record is needed. The
+//! count in a header is believed only after a clean shutdown, and only if the epoch beside it is the
+//! volume's last: a program that does not keep the count completes another one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_media::{MediaError, Medium, PoolOffset};
+
+use super::Volume;
+use crate::alloc::BlockRun;
+use crate::checkpoint_record::read_completed;
+use crate::format::{USED_AT, USED_EPOCH_AT, decode_word, encode_word};
+use crate::persist::Dirty;
+
+/// Stands for a count that nobody knows; no pool has so many blocks.
+const UNKNOWN: u64 = 1 << 63;
+
+/// Blocks that a volume has from the allocator, its log aside.
+pub(crate) struct Usage(AtomicU64);
+
+impl Usage {
+    pub(crate) fn unknown() -> Self {
+        Self(AtomicU64::new(UNKNOWN))
+    }
+
+    /// Says what the count is, or that it is unknown. While nobody takes blocks or gives any back.
+    pub(crate) fn set(&self, blocks: Option<u64>) {
+        self.0.store(blocks.unwrap_or(UNKNOWN), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, blocks: u64) {
+        self.0.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, blocks: u64) {
+        self.0.fetch_sub(blocks, Ordering::Relaxed);
+    }
+
+    /// The count. What is far from it on either side is unknown, and so is a count that has fallen below
+    /// nothing, because the medium lies.
+    fn get(&self) -> Option<u64> {
+        let blocks = self.0.load(Ordering::Relaxed);
+        (blocks < UNKNOWN / 2).then_some(blocks)
+    }
+}
+
+impl<M: Medium> Volume<M> {
+    /// Blocks of data, maps and the like that are in use, if that is known. Waits for writers. Blocks
+    /// that a checkpoint under way is about to free still count.
+    #[must_use]
+    pub fn used_blocks(&self) -> Option<u64> {
+        let waiting = self.waiting_blocks();
+        self.usage.get().map(|blocks| blocks.saturating_sub(waiting))
+    }
+
+    /// Blocks that lanes took in advance, or have given up in the current epoch.
+    fn waiting_blocks(&self) -> u64 {
+        let not_used = |lane: &super::Lane| {
+            let runs = lane.retired.runs.iter().map(|run| run.len);
+            lane.spare_blocks() + lane.retired.blocks.len() as u64 + runs.sum::<u64>()
+        };
+        self.lanes.iter().map(|lane| not_used(&lane.lock())).sum()
+    }
+
+    /// Makes the count that many blocks, and returns what it was if it was another. Nobody writes.
+    pub(crate) fn correct_used_blocks(&self, used: u64) -> Option<u64> {
+        let counted = self.used_blocks();
+        self.usage.set(Some(used + self.waiting_blocks()));
+        counted.filter(|&counted| counted != used)
+    }
+
+    /// Counts a run of [`Pool::take_run`](crate::Pool::take_run) as used, now that something of the
+    /// volume names it.
+    pub fn adopt_run(&self, run: BlockRun) {
+        self.usage.add(run.len);
+    }
+
+    /// Leaves the count in the header, durably. Everything of the volume is durable, and nobody uses it
+    /// any more.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub(crate) fn save_used_blocks(&self) -> Result<(), MediaError> {
+        let (medium, at) = (self.medium(), self.header_at.plus(USED_AT));
+        let is_sound = medium.check_range(at, USED_EPOCH_AT + 8 - USED_AT).is_ok();
+        if let Some(blocks) = self.used_blocks().filter(|_| is_sound) {
+            let mut dirty = Dirty::default();
+            dirty.store_word(medium, at, encode_word(blocks + 1));
+            let epoch_at = self.header_at.plus(USED_EPOCH_AT);
+            dirty.store_word(medium, epoch_at, encode_word(self.completed_epoch()));
+            dirty.flush(medium).fence(medium)?;
+        }
+        Ok(())
+    }
+}
+
+/// The count that a clean shutdown left in the header at `header_at`, if it is to be believed.
+pub(crate) fn read_used_blocks<M: Medium>(medium: &M, header_at: PoolOffset) -> Option<u64> {
+    let completed = read_completed(medium, header_at).ok()?;
+    let [blocks, epoch] = [USED_AT, USED_EPOCH_AT].map(|offset| {
+        let at = header_at.plus(offset);
+        let word = medium.load_word(at);
+        medium.check_range(at, 8).ok().and_then(|()| decode_word(word))
+    });
+    if epoch? == completed { blocks?.checked_sub(1) } else { None }
+}
