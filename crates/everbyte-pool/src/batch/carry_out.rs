@@ -14,17 +14,21 @@ use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::plant::{Bug, planted};
 use crate::volume::{Committed, WriteError};
 
-/// The sum of a batch's steps.
+/// The sum of a batch's steps: how many there are of each sort, so that none is looked for in vain.
 #[derive(Default)]
 struct Sum {
-    /// Bytes of log that its records take.
+    /// Bytes of log that the records take.
     log_bytes: u64,
     /// Words that need a record.
     words: usize,
     /// Records of lines.
     lines: usize,
+    /// Blocks that are filled before the records are made.
+    fills: usize,
     /// Blocks and words that are filled over what readers may see until the batch is carried out.
     refills: usize,
+    /// What is given up.
+    gives: usize,
 }
 
 impl<M: Medium> Batch<'_, '_, M> {
@@ -35,12 +39,18 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// everything is, but will never be durable.
     pub fn commit(mut self) -> Result<BatchOutcome, WriteError> {
         let volume = self.volume();
+        let outcome = self.carry_out()?;
+        drop(self);
+        volume.medium().check()?;
+        Ok(outcome)
+    }
+
+    /// The same within the epoch, which is left when the batch is dropped. What the medium says of
+    /// the stores is to be asked after that.
+    pub(super) fn carry_out(&mut self) -> Result<BatchOutcome, WriteError> {
         let sum = self.sum();
         if sum.log_bytes > self.writer.room_bytes() {
-            let fits_when_empty = sum.log_bytes <= volume.log_half_bytes();
-            if planted(Bug::StalePlan) && fits_when_empty {
-                return self.commit_stale();
-            }
+            let fits_when_empty = sum.log_bytes <= self.volume().log_half_bytes();
             return Ok(if fits_when_empty {
                 BatchOutcome::LogFull
             } else {
@@ -49,16 +59,14 @@ impl<M: Medium> Batch<'_, '_, M> {
         }
         let epoch = self.writer.epoch();
         self.prepare(&sum)?;
-        self.make()?;
+        self.make(&sum)?;
         self.steps.clear();
-        drop(self);
-        volume.medium().check()?;
         Ok(BatchOutcome::Done(epoch))
     }
 
     /// Carries the steps out after a checkpoint, as they were planned before it.
     #[cold]
-    fn commit_stale(mut self) -> Result<BatchOutcome, WriteError> {
+    pub(super) fn commit_stale(mut self) -> Result<BatchOutcome, WriteError> {
         let (volume, steps) = (self.volume(), std::mem::take(&mut self.steps));
         drop(self);
         volume.make_room()?;
@@ -70,23 +78,16 @@ impl<M: Medium> Batch<'_, '_, M> {
     fn sum(&self) -> Sum {
         let mut sum = Sum::default();
         for step in &self.steps {
-            match *step {
-                Step::Word { record: true, .. } => sum.words += 1,
+            match step {
+                Step::Word { record, .. } => sum.words += usize::from(*record),
                 Step::LogLines { lines, .. } => {
                     sum.log_bytes += lines_record_bytes(lines.count());
                     sum.lines += 1;
                 }
-                Step::FillWord { .. } => sum.refills += 1,
-                Step::Fill(fill) if fill.is_in_place() => sum.refills += 1,
-                Step::Word { .. }
-                | Step::Store { .. }
-                | Step::Fill(_)
-                | Step::Take(_)
-                | Step::TakeRun(_)
-                | Step::TakeCell(..)
-                | Step::Give(_)
-                | Step::GiveRun(_)
-                | Step::GiveCell(..) => {}
+                Step::Fill(fill) if !fill.is_in_place() => sum.fills += 1,
+                Step::Fill(_) | Step::FillWord { .. } => sum.refills += 1,
+                Step::Give(_) | Step::GiveRun(_) | Step::GiveCell(..) => sum.gives += 1,
+                Step::Store { .. } | Step::Take(_) | Step::TakeRun(_) | Step::TakeCell(..) => {}
             }
         }
         if sum.words > 0 {
@@ -98,57 +99,48 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// Does all that comes before the fence.
     fn prepare(&mut self, sum: &Sum) -> Result<(), WriteError> {
         let Self { writer, steps, .. } = self;
-        let medium = writer.volume().medium();
-        for step in steps.iter() {
-            match step {
-                Step::Fill(fill) if !fill.is_in_place() => {
-                    writer.fill_block(fill.to, fill.around, fill.start, fill.data)
-                }
-                _ => {}
+        for step in if_any(sum.fills, steps) {
+            if let Step::Fill(fill) = step
+                && !fill.is_in_place()
+            {
+                writer.fill_block(fill.to, fill.around, fill.start, fill.data);
             }
         }
-        if sum.lines > 0 {
-            for step in steps.iter() {
-                if let Step::LogLines { block, lines } = *step {
-                    writer.log_lines(block, lines)?;
-                }
+        for step in if_any(sum.lines, steps) {
+            if let Step::LogLines { block, lines } = *step {
+                writer.log_lines(block, lines)?;
             }
         }
         if sum.words > 0 {
             let items: SmallVec<[WordItem; 16]> = steps.iter().filter_map(record_of).collect();
             writer.log_words(&items);
         }
-        check_sources(medium, steps)?;
+        check_sources(writer.volume().medium(), steps)?;
         // Nothing can fail any more until the fence.
-        if sum.refills > 0 {
-            for step in steps.iter() {
-                match step {
-                    Step::Fill(fill) if fill.is_in_place() => {
-                        writer.fill_block(fill.to, fill.around, fill.start, fill.data)
-                    }
-                    Step::FillWord { at, new } => writer.fill(*at, &new.to_le_bytes()),
-                    _ => {}
+        for step in if_any(sum.refills, steps) {
+            match step {
+                Step::Fill(fill) if fill.is_in_place() => {
+                    writer.fill_block(fill.to, fill.around, fill.start, fill.data);
                 }
+                Step::FillWord { at, new } => writer.fill(*at, &new.to_le_bytes()),
+                _ => {}
             }
         }
         Ok(())
     }
 
     /// Fences, and does all that comes after.
-    fn make(&mut self) -> Result<(), WriteError> {
+    fn make(&mut self, sum: &Sum) -> Result<(), WriteError> {
         let Self { writer, steps, .. } = self;
         let mut committed = writer.commit()?;
         for step in steps.iter() {
-            if let Step::Store { at, data } = *step {
-                committed.store(at, data);
+            match *step {
+                Step::Store { at, data } => committed.store(at, data),
+                Step::Word { at, new, .. } => committed.store_word(at, new),
+                _ => {}
             }
         }
-        for step in steps.iter() {
-            if let Step::Word { at, new, .. } = *step {
-                committed.store_word(at, new);
-            }
-        }
-        for step in steps.iter() {
+        for step in if_any(sum.gives, steps) {
             match *step {
                 Step::Give(block) => committed.retire(block),
                 Step::GiveRun(run) => committed.retire_run(run),
@@ -176,6 +168,11 @@ impl<M: Medium> Drop for Batch<'_, '_, M> {
             self.abandon();
         }
     }
+}
+
+/// `steps`, if there are any of a sort that is looked for.
+fn if_any<'s, 'd>(count: usize, steps: &'s [Step<'d>]) -> &'s [Step<'d>] {
+    if count > 0 { steps } else { &[] }
 }
 
 /// Checks that what fills took from old blocks is what was stored there.

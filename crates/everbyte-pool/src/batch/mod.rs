@@ -116,17 +116,16 @@ impl<M: Medium> Volume<M> {
     /// # Errors
     /// As [`Volume::join`].
     pub fn begin_batch<'d>(&self) -> Result<Batch<'_, 'd, M>, WriteError> {
-        let writer = self.join()?;
-        Ok(Batch {
-            writer,
-            steps: SmallVec::new(),
-            visible: SmallVec::new(),
-            held: SmallVec::new(),
-        })
+        Ok(Batch::new(self.join()?))
     }
 }
 
 impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
+    #[inline(always)]
+    fn new(writer: Writer<'v, M>) -> Self {
+        Self { writer, steps: SmallVec::new(), visible: SmallVec::new(), held: SmallVec::new() }
+    }
+
     /// The thread's place in the epoch, for questions about what is fresh and what is logged.
     #[must_use]
     pub fn writer(&self) -> &Writer<'v, M> {

@@ -3,6 +3,7 @@
 use everbyte_media::Medium;
 
 use super::{Batch, BatchOutcome};
+use crate::plant::{Bug, planted};
 use crate::volume::{Volume, WriteError};
 
 /// Circumstances under which a batch is planned.
@@ -64,8 +65,18 @@ impl<M: Medium> Volume<M> {
         circumstances: Circumstances,
         plan: impl FnOnce(&mut Batch<'v, 'd, M>, Circumstances) -> Result<(), E>,
     ) -> Result<BatchOutcome, E> {
-        let mut batch = self.begin_batch()?;
-        plan(&mut batch, circumstances)?;
-        Ok(batch.commit()?)
+        let outcome = {
+            // Built and dropped where it stands: moving all that a batch has room for costs as much as
+            // planning one.
+            let mut batch = Batch::new(self.join()?);
+            plan(&mut batch, circumstances)?;
+            let outcome = batch.carry_out()?;
+            if planted(Bug::StalePlan) && outcome == BatchOutcome::LogFull {
+                return Ok(batch.commit_stale()?);
+            }
+            outcome
+        };
+        self.medium().check().map_err(WriteError::from)?;
+        Ok(outcome)
     }
 }
