@@ -228,18 +228,40 @@ pub(crate) fn two_volumes() -> Workload {
     workload.lanes(1).pool_blocks(37).delayed_max(100)
 }
 
+/// A volume that gets smaller beside its writers, by a level of its map or by a part of its table.
+pub(crate) fn shrinking(map: MapKind) -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 65), write(b(12), 4096)],
+        vec![write(b(600), 9), Step::Shrink { blocks: 14 }],
+        vec![write(b(13) + 9, 65), Step::Flush],
+    ];
+    Workload::new("shrinking", tasks).map(map).delayed_max(60)
+}
+
+/// Damage that one thread finds while others write and flush.
+pub(crate) fn damaged() -> Workload {
+    let tasks = vec![
+        vec![write(b(MAPPED), 65), Step::Flush],
+        vec![write(b(MAPPED + 1), 4096), Step::Damage],
+        vec![write(b(12), 9), Step::Flush],
+    ];
+    Workload::new("damaged", tasks).delayed_max(60)
+}
+
 fn passes(workload: &Workload) {
     let mut tried = Tried::default();
     if let Err(failure) = explore::all(workload, None, &mut tried) {
         panic!("{failure}");
     }
-    let Tried { schedules, switches, images, crashed, points } = tried;
+    let Tried { schedules, switches, images, nested, crashed, points } = tried;
     println!(
         "{}: {schedules} orders, {switches} switches, crashed at {crashed} of {points} points, {images} \
          images",
         workload.name
     );
     assert!(schedules > 100 && images > 5 * schedules, "hardly anything was explored");
+    let crashes_expected = if workload.is_nested { 5 * schedules } else { 0 };
+    assert!(nested >= crashes_expected, "{nested} crashes of recoveries");
 }
 
 #[test]
@@ -342,6 +364,28 @@ fn rolled_back_passes() {
 fn growing_passes() {
     passes(&growing(MapKind::Radix));
     passes(&growing(MapKind::Direct));
+}
+
+#[test]
+fn shrinking_passes() {
+    passes(&shrinking(MapKind::Radix));
+    passes(&shrinking(MapKind::Direct));
+}
+
+#[test]
+fn damaged_passes() {
+    passes(&damaged());
+}
+
+/// Two writers on the same blocks, and crashes of the recoveries of what they leave.
+pub(crate) fn crashing_recoveries() -> Workload {
+    same_blocks().delayed_max(15).nested()
+}
+
+#[test]
+fn crashing_recoveries_pass() {
+    passes(&crashing_recoveries());
+    passes(&short_overlaps().delayed_max(15).nested());
 }
 
 #[test]

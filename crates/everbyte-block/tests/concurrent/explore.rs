@@ -24,6 +24,8 @@ pub(crate) struct Tried {
     pub(crate) schedules: u64,
     pub(crate) switches: u64,
     pub(crate) images: u64,
+    /// Crashes of recoveries.
+    pub(crate) nested: u64,
     /// Moments at which these orders were crashed, and at which they could have been.
     pub(crate) crashed: u64,
     pub(crate) points: u64,
@@ -53,7 +55,10 @@ fn explorer(workload: &Workload, turn: u64) -> Explorer {
         from_first_event: true,
         runs_max: 1,
         samples: 1,
-        nested_depth: 0,
+        nested_depth: u32::from(workload.is_nested),
+        nested_images_max: 1,
+        nested_points_max: 4,
+        nested_runs_max: 1,
         recent_max: 40,
         ..Explorer::default()
     }
@@ -74,6 +79,7 @@ pub(crate) fn one(
     })?;
     let ran = ordered.ran.get().unwrap();
     tried.images += summary.images;
+    tried.nested += summary.nested_crashes;
     tried.crashed += summary.points - summary.points_left_out - summary.points_alike;
     tried.points += summary.points;
     tried.switches += ran.switches;

@@ -17,6 +17,8 @@ pub(crate) enum Event {
     Begun { task: usize, step: usize, epoch: u64 },
     /// A step was answered, while this epoch takes writes; a read with these bytes.
     Ended { task: usize, step: usize, epoch: u64, bytes: Vec<u8> },
+    /// A write was refused, because damage was found.
+    Refused { task: usize, step: usize },
     /// All threads have ended; the watched blocks of each volume are this.
     Joined { contents: Vec<Vec<u8>> },
     /// Something went wrong without a crash.
@@ -44,6 +46,8 @@ struct Request {
     /// Its epoch is one of these.
     epoch_min: u64,
     epoch_max: u64,
+    /// It was refused, so nothing of it is anywhere.
+    is_refused: bool,
 }
 
 impl Request {
@@ -53,6 +57,8 @@ impl Request {
             Step::Flush
                 | Step::Read { .. }
                 | Step::Grow { .. }
+                | Step::Shrink { .. }
+                | Step::Damage
                 | Step::ComeAndGo
                 | Step::RolledBack { .. }
         )
@@ -93,7 +99,10 @@ impl<'a> History<'a> {
         let mut requests: Vec<Request> = Vec::new();
         for (place, event) in events.iter().enumerate() {
             match **event {
-                Event::Begun { task, .. } | Event::Ended { task, .. } if is_other(task) => {}
+                Event::Begun { task, .. }
+                | Event::Ended { task, .. }
+                | Event::Refused { task, .. }
+                    if is_other(task) => {}
                 Event::Begun { task, step: index, epoch } => requests.push(Request {
                     task,
                     index,
@@ -102,11 +111,17 @@ impl<'a> History<'a> {
                     ended: usize::MAX,
                     epoch_min: epoch,
                     epoch_max: u64::MAX,
+                    is_refused: false,
                 }),
                 Event::Ended { task, step, epoch, .. } => {
                     let of_step = |r: &&mut Request| r.task == task && r.index == step;
                     let request = requests.iter_mut().find(of_step).unwrap();
                     (request.ended, request.epoch_max) = (place, epoch);
+                }
+                Event::Refused { task, step } => {
+                    let of_step = |r: &&mut Request| r.task == task && r.index == step;
+                    let request = requests.iter_mut().find(of_step).unwrap();
+                    (request.ended, request.is_refused) = (place, true);
                 }
                 Event::Opened | Event::Joined { .. } | Event::Trouble(_) => {}
             }
@@ -116,7 +131,8 @@ impl<'a> History<'a> {
 
     /// The requests of one thread that change something, in order.
     fn changes(&self) -> Vec<Vec<&Request>> {
-        let of = |task| self.requests.iter().filter(move |r| r.task == task && r.changes());
+        let changes = |r: &&Request| r.changes() && !r.is_refused;
+        let of = |task| self.requests.iter().filter(move |r| r.task == task).filter(changes);
         (0..self.workload.tasks.len()).map(|task| of(task).collect()).collect()
     }
 

@@ -3,8 +3,8 @@
 use everbyte_pool::plant::Bug;
 
 use crate::engine::{
-    durable_after_discard, flushing_writers, given_up, missing_leaf, one_lane, replaced_in_flush,
-    same_blocks, short_overlaps, short_path, straggler,
+    crashing_recoveries, damaged, durable_after_discard, flushing_writers, given_up, missing_leaf,
+    one_lane, replaced_in_flush, same_blocks, short_overlaps, short_path, straggler,
 };
 use crate::explore::{self, Tried};
 use crate::workload::Workload;
@@ -98,4 +98,16 @@ fn short_path_ignores_sealed_words() {
 #[test]
 fn abandon_not_fenced() {
     caught(Bug::AbandonNotFenced, &given_up(), "that it has not fenced");
+}
+
+/// What was answered before damage was found is durable after a flush, whichever thread flushes.
+#[test]
+fn flush_skipped_on_damage() {
+    caught(Bug::FlushSkippedOnDamage, &damaged(), "a wrong cut");
+}
+
+/// What recovery puts back is durable before it says so.
+#[test]
+fn recovery_without_flush() {
+    caught(Bug::RecoveryWithoutFlush, &crashing_recoveries(), "cut");
 }

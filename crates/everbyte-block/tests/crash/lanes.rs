@@ -1,10 +1,14 @@
 //! Requests of one thread on all lanes in turn, as if each came from another thread.
 //!
-//! Invariant: the same workload takes the same lanes in every run, whatever other tests do.
+//! These workloads have one thread, so a lock that is held when it asks is held for ever: that fails
+//! the test. Invariant: the same workload takes the same lanes in every run, whatever other tests do.
 
 use std::cell::Cell;
 
 use everbyte_pool::sync::{Observer, observe};
+
+use crate::explore;
+use crate::steps::{Case, HOLE, Step, b, w};
 
 thread_local! {
     static TURN: Cell<usize> = const { Cell::new(0) };
@@ -16,6 +20,7 @@ struct Turns;
 impl Observer for Turns {
     fn before_lock(&self) {}
     fn wait(&self, _: usize) -> bool {
+        assert!(std::thread::panicking(), "the only thread waits for a lock that it holds itself");
         false
     }
     fn released(&self, _: usize) {}
@@ -33,4 +38,12 @@ pub(crate) fn first() {
 /// Lets this thread's next request take the next lane.
 pub(crate) fn next() {
     TURN.set(TURN.get() + 1);
+}
+
+/// A flush while a checkpoint is under way waits for its end, and here nobody else can end it.
+#[test]
+#[should_panic(expected = "waits for a lock that it holds itself")]
+fn a_wait_that_nobody_can_end_is_a_failure() {
+    let steps = vec![Step::Write(w(b(HOLE), 9)), Step::Split(vec![Step::Flush])];
+    explore::all(&explore::broad(), [Case::new("a flush in a checkpoint", steps)]);
 }

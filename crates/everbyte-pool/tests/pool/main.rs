@@ -5,6 +5,7 @@
 mod batches;
 mod bounded;
 mod cells;
+mod making;
 mod shelf;
 mod unfinished;
 mod usage;

@@ -140,7 +140,7 @@ pub(crate) struct Shelf<M: Medium> {
 }
 
 pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
-    let options = OpenOptions { capacity_blocks: 1 << 12 };
+    let options = OpenOptions { capacity_blocks: (medium.len() / BLOCK_U64).max(1 << 12) };
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 

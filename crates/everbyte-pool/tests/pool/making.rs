@@ -1,0 +1,173 @@
+//! Pools that are made, that grow, and that are shut down with a free map of several blocks, crashed
+//! everywhere.
+
+use std::sync::Arc;
+
+use everbyte_crash::{Closures, Crash, Explorer, Log, Scenario, SimMedium, Summary};
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_pool::Pool;
+
+use crate::shelf::{Contents, RUN_BLOCKS, Shelf, open_pool};
+
+/// The pool that is made over another one.
+const NEW_UID: [u8; 16] = [9; 16];
+const NEW_VOLUMES_MAX: u64 = 3;
+/// Blocks of a pool, and of the medium that it grows to.
+const SMALL: u64 = 32;
+const LARGE: u64 = 48;
+/// Blocks of a pool whose free map, of one bit for each, needs two blocks.
+const TWO_MAP_BLOCKS: u64 = 8 * BLOCK_U64 + 100;
+const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
+
+fn explored(scenario: &impl Scenario) -> Summary {
+    let explorer = Explorer {
+        runs_max: 12,
+        samples: 4,
+        nested_images_max: 1,
+        nested_points_max: 3,
+        nested_runs_max: 3,
+        ..Explorer::default()
+    };
+    explorer.explore(scenario).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+fn sound(pool: &Pool<SimMedium>) -> Result<(), String> {
+    let report = pool.check().map_err(|error| error.to_string())?;
+    // A copy of the superblock that the crash tore, and that opening has mended, is no problem.
+    let mended = |problem: &&String| problem.starts_with("on opening: superblock");
+    report.problems.iter().find(|problem| !mended(problem)).map_or(Ok(()), |p| Err(p.clone()))
+}
+
+/// A shelf with a cell, which is durable.
+fn make_shelf(medium: &Arc<SimMedium>) -> Shelf<SimMedium> {
+    let shelf = Shelf::make(medium, 1);
+    shelf.put(0, 256, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    shelf
+}
+
+/// Before it is made the old pool may be left, or no pool; afterwards it is there, and empty.
+#[test]
+fn a_pool_is_made_whole_over_another_one() {
+    let new_uid: String = NEW_UID.iter().map(|byte| format!("{byte:02x}")).collect();
+    let scenario = Closures::new(
+        |medium, log: &Log<()>| {
+            Pool::format(&**medium, NEW_VOLUMES_MAX, NEW_UID).unwrap();
+            log.note(());
+        },
+        |medium| Ok(open_pool(medium).map_err(|error| error.to_string())),
+        |opened, crash| {
+            let is_made = !crash.events.is_empty();
+            match opened {
+                Ok(pool) if pool.info().uid == new_uid => {
+                    let info = pool.info();
+                    if (info.volumes, info.volumes_max) != (0, NEW_VOLUMES_MAX) {
+                        return Err(format!("the new pool is not new: {info:?}"));
+                    }
+                    sound(&pool)
+                }
+                Ok(_) if is_made => Err("the old pool is there".to_owned()),
+                Err(error) if is_made => Err(error),
+                Ok(_) | Err(_) => Ok(()),
+            }
+        },
+    )
+    .medium_len(SMALL * BLOCK_U64)
+    .prepared(|medium| drop(make_shelf(medium)));
+    println!("{}", explored(&scenario));
+}
+
+/// What a crash may leave of a shelf and its pool.
+struct Allowed {
+    contents: Vec<Contents>,
+    blocks: Vec<u64>,
+    /// Whether the pool was shut down.
+    is_clean: bool,
+}
+
+impl Allowed {
+    fn new(contents: &[&Contents], blocks: &[u64]) -> Self {
+        let contents = contents.iter().map(|&contents| contents.clone()).collect();
+        Self { contents, blocks: blocks.to_vec(), is_clean: false }
+    }
+}
+
+fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
+    let (found, blocks) = (shelf.contents()?, shelf.pool.info().size_bytes / BLOCK_U64);
+    if let Some(allowed) = crash.events.last().map(|stamped| &stamped.event) {
+        if !allowed.contents.contains(&found) {
+            return Err(format!("found {found:?}, not one of {:?}", allowed.contents));
+        }
+        if !allowed.blocks.contains(&blocks) {
+            return Err(format!("a pool of {blocks} blocks, not one of {:?}", allowed.blocks));
+        }
+        if allowed.is_clean && crash.nested == 0 && !shelf.pool.recovery().was_clean {
+            return Err("it was shut down, and is not clean".to_owned());
+        }
+    }
+    sound(&shelf.pool)?;
+    // What was recovered can be used.
+    shelf.put(100, 256, 0xee).map_err(|error| error.to_string())?;
+    shelf.volume().flush().map_err(|error| error.to_string())?;
+    sound(&shelf.pool)
+}
+
+/// A scenario that starts from a shelf with a cell.
+fn on_a_shelf<'a>(
+    blocks: u64,
+    run: impl Fn(&Shelf<SimMedium>, &Log<Allowed>) + 'a,
+    prepare: impl Fn(&Arc<SimMedium>) + 'a,
+) -> Closures<'a, Allowed, Shelf<SimMedium>> {
+    Closures::new(
+        move |medium, log| run(&Shelf::open(open_pool(medium).unwrap()), log),
+        |medium| Ok(Shelf::open(open_pool(medium).map_err(|error| error.to_string())?)),
+        |shelf, crash| check(&shelf, crash),
+    )
+    .medium_len(blocks * BLOCK_U64)
+    .prepared(prepare)
+}
+
+/// A pool that grows is as large as it was or as it is to be, and what lies beyond its old end is
+/// there once it was made durable.
+#[test]
+fn a_pool_grows_whole_and_holds_what_is_put_beyond_its_old_end() {
+    let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {
+        let first = shelf.contents().unwrap();
+        log.note(Allowed::new(&[&first], &[SMALL]));
+        shelf.put(1, 256, 2).unwrap();
+        log.note(Allowed::new(&[&first], &[SMALL, LARGE]));
+        shelf.pool.extend().unwrap();
+        log.note(Allowed::new(&[&first], &[LARGE]));
+        for place in 2..7 {
+            shelf.put(place, RUN, 3).unwrap();
+        }
+        let last = shelf.contents().unwrap();
+        log.note(Allowed::new(&[&first, &last], &[LARGE]));
+        shelf.volume().flush().unwrap();
+        log.note(Allowed::new(&[&last], &[LARGE]));
+    };
+    let prepare = |medium: &Arc<SimMedium>| {
+        let small = Arc::new(SimMedium::new(SMALL * BLOCK_U64));
+        make_shelf(&small).pool.close().unwrap();
+        medium.store(PoolOffset(0), &small.image());
+        medium.flush(PoolOffset(0), SMALL * BLOCK_U64);
+        medium.fence().unwrap();
+    };
+    println!("{}", explored(&on_a_shelf(LARGE, run, prepare)));
+}
+
+#[test]
+fn a_free_map_of_two_blocks_is_saved_and_found_again() {
+    let run = |shelf: &Shelf<SimMedium>, log: &Log<Allowed>| {
+        assert!(shelf.pool.recovery().was_clean, "the saved map is used");
+        let first = shelf.contents().unwrap();
+        log.note(Allowed::new(&[&first], &[TWO_MAP_BLOCKS]));
+        shelf.put(1, RUN, 2).unwrap();
+        let last = shelf.contents().unwrap();
+        log.note(Allowed::new(&[&first, &last], &[TWO_MAP_BLOCKS]));
+        shelf.pool.close().unwrap();
+        log.note(Allowed { is_clean: true, ..Allowed::new(&[&last], &[TWO_MAP_BLOCKS]) });
+    };
+    let prepare = |medium: &Arc<SimMedium>| make_shelf(medium).pool.close().unwrap();
+    println!("{}", explored(&on_a_shelf(TWO_MAP_BLOCKS, run, prepare)));
+}
