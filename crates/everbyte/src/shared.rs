@@ -129,6 +129,7 @@ impl Shared {
         }
         // Not marked clean, but everything else is there.
         for volume in self.engine.volumes() {
+            volume.mark_gone();
             if let Err(error) = volume.flush() {
                 tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
             }

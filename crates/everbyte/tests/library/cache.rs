@@ -2,7 +2,7 @@
 
 use everbyte::cache::{CacheOptions, Mode};
 use everbyte::device::DeviceError;
-use everbyte::{BlockDevice, Error, Fua, Pool};
+use everbyte::{BlockDevice, CacheVolume, Error, Fua, Pool};
 
 use super::Place;
 
@@ -44,6 +44,52 @@ fn closing_the_pool_closes_its_caches_first() {
     assert!(cache.stats().is_err() && cache.drain().is_err() && cache.geometry().read_only);
     cache.close().unwrap();
     assert_eq!(start(&place.reopened().cache("cache").unwrap()), b"new");
+}
+
+/// A pool without a free block, and a cache in it with bytes in DRAM that have no room in the pool.
+fn full_pool_and_unflushed_cache() -> (Place, Pool, CacheVolume) {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    let disk = pool.create_block("disk", 64 << 20).unwrap();
+    let mut at = 0;
+    for len in [1 << 20, 4096] {
+        while disk.write(at, &vec![7; len], Fua::No).is_ok() {
+            at += len as u64;
+        }
+    }
+    disk.flush().unwrap();
+    cache.write(0, &[9; 8192], Fua::No).unwrap();
+    (place, pool, cache)
+}
+
+#[test]
+fn a_pool_whose_cache_could_not_be_made_durable_says_so_and_is_not_clean() {
+    let (place, pool, cache) = full_pool_and_unflushed_cache();
+    let disk = pool.block("disk").unwrap();
+    disk.write(0, b"kept", Fua::No).unwrap();
+    let again = pool.clone();
+    for closed in [pool.close(), again.close()] {
+        let error = closed.unwrap_err();
+        assert!(matches!(&error, Error::Lost { volume, .. } if volume == "cache"), "{error}");
+    }
+    assert!(matches!(disk.write(0, b"late", Fua::No), Err(DeviceError::Gone)));
+    drop((disk, cache));
+    let pool = Pool::open(&place.path).unwrap();
+    assert!(!pool.recovery().was_clean);
+    let mut found = [0; 4];
+    pool.block("disk").unwrap().read(0, &mut found).unwrap();
+    assert_eq!(&found, b"kept");
+}
+
+#[test]
+fn closing_the_pool_tells_what_dropping_a_cache_lost() {
+    let (place, pool, cache) = full_pool_and_unflushed_cache();
+    drop(cache.clone());
+    drop(cache);
+    let error = pool.close().unwrap_err();
+    assert!(matches!(&error, Error::Lost { volume, .. } if volume == "cache"), "{error}");
+    assert!(!Pool::open(&place.path).unwrap().recovery().was_clean);
 }
 
 #[test]
@@ -96,11 +142,13 @@ fn a_cache_that_cannot_be_leaves_no_volume() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
     let refused = |error: Result<_, Error>, words: &str| {
-        let said = error.map(|_: everbyte::CacheVolume| ()).unwrap_err().to_string();
+        let said = error.map(|_: CacheVolume| ()).unwrap_err().to_string();
         assert!(said.contains("cache") && said.contains(words), "{said}");
         assert!(pool.volumes().is_empty());
     };
     refused(pool.create_cache("cache", "/none/such", SCM_BYTES), "/none/such");
+    let uri = "nbd+unix:///x?socket=/none/such";
+    refused(pool.create_cache("cache", uri, SCM_BYTES), uri);
     refused(pool.create_cache("cache", &slow, 1), "out of range");
     refused(pool.create_cache("cache", &slow, 1 << 30), "are free");
     let small = CacheOptions { dram_bytes: Some(1), ..CacheOptions::default() };
@@ -121,5 +169,4 @@ fn another_file_at_the_recorded_path_is_refused() {
     assert!(!error.to_string().contains("everbyte volume"), "{error}");
     let kinds: Vec<String> = pool.volumes().into_iter().map(|volume| volume.kind).collect();
     assert_eq!(kinds, ["cache"]);
-    let _: Pool = pool;
 }
