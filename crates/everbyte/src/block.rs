@@ -26,7 +26,7 @@ pub(crate) type Volume = everbyte_block::BlockVolume<Mapped>;
 /// dropped. A handle keeps its pool open.
 ///
 /// Beside what [`BlockDevice`] promises: after a crash a write of up to 32 MiB is there as a whole or
-/// not at all (larger ones are atomic in parts, and so is unmapping, per 2 MiB), and several writes
+/// not at all if the volume has the default log and the pool a free block (larger ones are atomic in parts, and so is unmapping, per 2 MiB), and several writes
 /// can be made as one, see [`AtomicWrites`].
 #[derive(Clone)]
 pub struct BlockVolume(Arc<Inner>);

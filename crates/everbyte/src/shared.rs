@@ -4,6 +4,7 @@
 //! it hears of what is not. A cache is in the list of caches until it has been closed without loss.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use everbyte_device::DeviceError;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) backings: Mutex<()>,
     timer: Mutex<Option<CheckpointTimer>>,
     caches: Mutex<Vec<Arc<OpenCache>>>,
+    /// Set under `backings`, so that closing meets every cache that was opened before.
+    is_closing: AtomicBool,
     closed: OnceLock<Result<(), CloseFailure>>,
 }
 
@@ -55,6 +58,7 @@ impl Shared {
             backings: Mutex::default(),
             timer: Mutex::default(),
             caches: Mutex::default(),
+            is_closing: AtomicBool::new(false),
             closed: OnceLock::new(),
         }
     }
@@ -66,10 +70,10 @@ impl Shared {
 
     /// Whether volumes may be opened.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        match self.closed.get() {
-            Some(_) => Err(Error::Closed { path: self.path.clone() }),
-            None => Ok(()),
+        if self.is_closing.load(Ordering::Acquire) {
+            return Err(Error::Closed { path: self.path.clone() });
         }
+        Ok(())
     }
 
     /// Whether the pool may be changed.
@@ -112,6 +116,10 @@ impl Shared {
     }
 
     fn shut_down(&self) -> Result<(), CloseFailure> {
+        {
+            let _backings = self.backings.lock();
+            self.is_closing.store(true, Ordering::Release);
+        }
         drop(self.timer.lock().take());
         if self.read_only {
             return Ok(());
