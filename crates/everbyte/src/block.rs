@@ -25,9 +25,10 @@ pub(crate) type Volume = everbyte_block::BlockVolume<Mapped>;
 /// may be called from any number of threads. The volume can be opened again once the last clone is
 /// dropped. A handle keeps its pool open.
 ///
-/// Beside what [`BlockDevice`] promises: after a crash a write of up to 32 MiB is there as a whole or
-/// not at all if the volume has the default log and the pool a free block (larger ones are atomic in parts, and so is unmapping, per 2 MiB), and several writes
-/// can be made as one, see [`AtomicWrites`].
+/// Beside what [`BlockDevice`] promises, several writes can be made as one, see [`AtomicWrites`]; and
+/// after a crash a write of up to 32 MiB is there as a whole or not at all, if the volume has the
+/// default log and the pool a free block. Larger ones are atomic in parts, and so is unmapping, per
+/// 2 MiB.
 #[derive(Clone)]
 pub struct BlockVolume(Arc<Inner>);
 
