@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 #
-# The crash explorer on random workloads and random orders of threads. EVERBYTE_CRASH_SEED and
-# EVERBYTE_CRASH_CASES say which workloads, EVERBYTE_SCHEDULES how many seeded orders; a failure names
-# its own seed. Prints how much was explored.
+# The crash explorer on random workloads, on every image of tiny ones, and on random orders of threads.
+# EVERBYTE_CRASH_SEED and EVERBYTE_CRASH_CASES say which workloads, EVERBYTE_SCHEDULES how many seeded
+# orders; a failure names its own seed. Prints how much was explored.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo test --quiet -p everbyte-block --test crash random -- --nocapture
 echo "ok - random workloads"
+EVERBYTE_CRASH_FILLED=40 cargo test --quiet -p everbyte-block --test crash promises -- --nocapture
+echo "ok - every image"
 cargo test --quiet -p everbyte-block --test concurrent -- --nocapture
 echo "ok - random orders"

@@ -94,6 +94,8 @@ pub enum Bug {
     FlushSkippedOnDamage,
     /// A checkpoint that failed is forgotten: a flush after it finds nothing to do.
     FailedCheckpointForgotten,
+    /// A new pool is marked as one before the volumes of an older one are certain to be gone.
+    FormatNotFenced,
     /// A shutdown ends with the first volume whose checkpoint fails.
     CloseStopsEarly,
 }

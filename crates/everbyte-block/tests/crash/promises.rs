@@ -5,18 +5,20 @@ use everbyte_block::MapKind;
 use everbyte_crash::Explorer;
 
 use crate::explore;
+use crate::random::number;
 use crate::steps::{Case, End, HOLE, MAPPED, Step, b, w, w2};
 
 /// Bytes of each mapped block that are not zero. Words of a record that are zero where the log was
-/// zero are in no doubt, so with few of these a record of old bytes leaves few images.
-const FILLED: usize = 16;
+/// zero are in no doubt, so with few of these a record of old bytes leaves few images. The variable
+/// `EVERBYTE_CRASH_FILLED` says otherwise, up to a line.
+const FILLED: u64 = 16;
 
 /// A case in a pool as small as can be.
 fn tiny(name: &str, steps: Vec<Step>) -> Case {
     Case::new(name, steps).setup(|setup| {
         setup.pool_blocks = 40;
         setup.mapped = 2;
-        setup.filled = FILLED;
+        setup.filled = usize::try_from(number("EVERBYTE_CRASH_FILLED", FILLED)).unwrap();
     })
 }
 

@@ -110,7 +110,8 @@ fn case(seed: u64) -> Case {
     if dice.once_in(2) { case.on_two_lanes() } else { case }
 }
 
-fn number(variable: &str, otherwise: u64) -> u64 {
+/// The number that an environment variable gives.
+pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
     let set = std::env::var(variable).ok();
     set.map_or(otherwise, |text| text.parse().expect("a number"))
 }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use everbyte_crash::{Closures, Crash, Explorer, Log, Scenario, SimMedium, Summary};
-use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_crash::{Closures, Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
+use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::Pool;
+use everbyte_pool::plant::{Bug, plant};
 
 use crate::shelf::{Contents, RUN_BLOCKS, Shelf, open_pool};
 
@@ -46,17 +47,19 @@ fn make_shelf(medium: &Arc<SimMedium>) -> Shelf<SimMedium> {
     shelf
 }
 
-/// Before it is made the old pool may be left, or no pool; afterwards it is there, and empty.
-#[test]
-fn a_pool_is_made_whole_over_another_one() {
+/// The making of a pool on a medium that `prepare` has filled. Before it is made the old one may be
+/// left, or no pool; afterwards it is there, and empty.
+fn making<'a>(
+    prepare: impl Fn(&Arc<SimMedium>) + 'a,
+) -> Closures<'a, (), Result<Arc<Pool<SimMedium>>, String>> {
     let new_uid: String = NEW_UID.iter().map(|byte| format!("{byte:02x}")).collect();
-    let scenario = Closures::new(
+    Closures::new(
         |medium, log: &Log<()>| {
             Pool::format(&**medium, NEW_VOLUMES_MAX, NEW_UID).unwrap();
             log.note(());
         },
         |medium| Ok(open_pool(medium).map_err(|error| error.to_string())),
-        |opened, crash| {
+        move |opened, crash| {
             let is_made = !crash.events.is_empty();
             match opened {
                 Ok(pool) if pool.info().uid == new_uid => {
@@ -73,8 +76,41 @@ fn a_pool_is_made_whole_over_another_one() {
         },
     )
     .medium_len(SMALL * BLOCK_U64)
-    .prepared(|medium| drop(make_shelf(medium)));
-    println!("{}", explored(&scenario));
+    .prepared(prepare)
+}
+
+#[test]
+fn a_pool_is_made_whole_over_another_one() {
+    println!("{}", explored(&making(|medium| drop(make_shelf(medium)))));
+}
+
+/// The making of a pool over volumes of one of which nothing else is left, of which every image is tried.
+fn made_over_leavings() -> Result<Summary, Box<Failure>> {
+    let scenario = making(|medium| {
+        drop(make_shelf(medium));
+        medium.store(PoolOffset(0), &[0; 2 * BLOCK]);
+        medium.flush(PoolOffset(0), 2 * BLOCK_U64);
+        medium.fence().unwrap();
+    });
+    let explorer =
+        Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() };
+    explorer.explore(&scenario)
+}
+
+#[test]
+fn a_pool_is_made_empty_over_what_is_left_of_another_one() {
+    let summary = made_over_leavings().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{summary}");
+    assert!(summary.is_exhaustive(), "{summary}");
+}
+
+#[test]
+fn a_pool_that_is_made_before_the_old_one_is_gone_is_caught() {
+    plant(Some(Bug::FormatNotFenced));
+    let made = made_over_leavings();
+    plant(None);
+    let failure = made.expect_err("a planted bug");
+    assert!(failure.message.contains("volume descriptor"), "{failure}");
 }
 
 /// What a crash may leave of a shelf and its pool.
