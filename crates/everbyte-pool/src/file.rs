@@ -298,6 +298,7 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<u64, File
     let len = medium.len();
     let pool = Pool::open(Arc::new(medium), Kinds::new([]), &OpenOptions::default());
     pool.and_then(|pool| pool.close()).map_err(failed())?;
+    warn_of_others(path, file);
     Ok(len)
 }
 
@@ -316,7 +317,9 @@ pub fn open_locked(
     let file = file.map_err(FileError::io("open", path))?;
     lock(path, &file)?;
     let medium = Arc::new(Mapped::from_file(&file, media).map_err(FileError::media(path))?);
-    Pool::open(medium, kinds, options).map_err(FileError::pool(path))
+    let pool = Pool::open(medium, kinds, options).map_err(FileError::pool(path))?;
+    warn_of_others(path, &file);
+    Ok(pool)
 }
 
 /// A pool that is only looked at.
@@ -358,6 +361,7 @@ pub fn inspect(
     drop(real);
     let medium = Arc::new(Mapped::from_file(&file, &media.private(true))?);
     let pool = Pool::open(medium, kinds, &OpenOptions::default()).map_err(FileError::pool(path))?;
+    warn_of_others(path, &file);
     Ok(Inspected { pool, medium: description })
 }
 
@@ -395,10 +399,11 @@ pub fn repair(
     }
     drop(real);
     let pool = Pool::open(private, kinds(), &OpenOptions::default()).map_err(failed())?;
+    warn_of_others(path, &file);
     Ok(Repaired { mended, inspected: Inspected { pool, medium } })
 }
 
-/// Warns of a pool that others than its owner can open: they could read every volume and what tells
+/// Warns of what has turned out to be a pool, if others than its owner can open it: they could read every volume and what tells
 /// records of a log from a client's bytes, and keep the pool locked. Of a device the group can, which
 /// is the administrators'.
 fn warn_of_others(path: &Path, file: &File) {
@@ -420,10 +425,7 @@ fn lock(path: &Path, file: &File) -> Result<(), FileError> {
 
 fn locked(path: &Path, file: &File, result: Result<(), TryLockError>) -> Result<(), FileError> {
     match result {
-        Ok(()) => {
-            warn_of_others(path, file);
-            Ok(())
-        }
+        Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(who_has(path, file).into()),
         Err(TryLockError::Error(error)) => Err(FileError::io("lock", path)(error)),
     }

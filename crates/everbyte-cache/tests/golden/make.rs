@@ -41,6 +41,7 @@ fn settings(policy: Kind, mode: Mode) -> Settings {
 struct Workshop {
     medium: Arc<SimMedium>,
     pool: Arc<Pool<SimMedium>>,
+    volume: Arc<BlockVolume<SimMedium>>,
     cache: Cache,
     settings: Settings,
     bytes: Vec<u8>,
@@ -69,8 +70,8 @@ impl Workshop {
         let pool = open_pool(&medium);
         let volume = open_volume(&pool);
         Cache::format(&*volume, &settings).unwrap();
-        let cache = Cache::open(volume, storage(), &identity()).unwrap();
-        Self { medium, pool, cache, settings, bytes: stored() }
+        let cache = Cache::open(Arc::clone(&volume) as _, storage(), &identity()).unwrap();
+        Self { medium, pool, volume, cache, settings, bytes: stored() }
     }
 
     fn read(&self, pages: std::ops::Range<usize>) {
@@ -179,8 +180,7 @@ fn damaged() -> Vec<(Golden, Vec<u8>)> {
         let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
         shop.fill();
         shop.cache.flush().unwrap();
-        let volume = open_volume(&shop.pool);
-        volume.write(at, bytes, Fua::Yes).unwrap();
+        shop.volume.write(at, bytes, Fua::Yes).unwrap();
         let image = shop.close();
         let golden = shop.golden(name, about, &image, CLEAN_MARKS);
         (Golden { open_error: Some(error.to_owned()), settings: None, ..golden }, image)

@@ -203,10 +203,12 @@ impl Handle for CacheHandle {
     }
 
     fn abandon(&self) {
-        let left = std::mem::replace(&mut *self.0.state.lock(), State::Closed(None));
         self.0.stop_waiting();
-        // Its writer may be in a request that is never answered, and nobody needs to wait for it.
-        drop(Work::begin("cache-end", &self.0.watch, move || drop(left)));
+        let shared = Arc::clone(&self.0);
+        let work = Work::begin("cache-end", &self.0.watch, move || shared.let_go());
+        // Who comes next may want the backing device. But its writer may be in a request that is never
+        // answered, and nobody needs to wait for that.
+        let _ended_or_silent = work.wait(END_SILENCE_MAX);
     }
 
     fn close(&self) -> Option<Box<dyn Closing>> {
@@ -299,6 +301,17 @@ impl Shared {
     fn settle(&self, state: State) {
         *self.state.lock() = state;
         self.changed.notify_all();
+    }
+
+    /// Lets go of the backing device, once nobody is about to open it.
+    fn let_go(&self) {
+        let mut state = self.state.lock();
+        while matches!(*state, State::Opening) {
+            self.changed.wait(&mut state);
+        }
+        let left = std::mem::replace(&mut *state, State::Closed(None));
+        drop(state);
+        drop(left);
     }
 
     /// Begins to open the cache on another thread, unless it is open, or somebody is at it.

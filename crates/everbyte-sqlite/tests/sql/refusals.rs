@@ -43,10 +43,12 @@ fn what_is_no_database_is_not_touched() {
     let bench = bench_in(Arc::clone(&pool), 16 << 20, true);
     let volume = BlockVolume::create(&pool, "disk", 1 << 20, &BlockOptions::default()).unwrap();
     volume.write(500_000, b"something", Fua::No).unwrap();
+    drop(volume);
     let error = bench.store.activity("disk").unwrap_err().to_string();
     assert!(error.contains("volume disk holds no database"), "{error}");
     let open = bench.connect_to("disk").map(drop);
     assert_eq!(failure(open) & 0xff, ffi::SQLITE_CANTOPEN);
+    let volume = BlockVolume::open(&pool, "disk").unwrap();
     let mut found = [0; 9];
     volume.read(500_000, &mut found).unwrap();
     assert_eq!(&found, b"something");
