@@ -22,6 +22,7 @@ import argparse
 import atexit
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -318,8 +319,14 @@ class Server:
             + ["--reconnect-timeout", "1s"],
             stdout=subprocess.PIPE,
             stderr=self.log,
+            bufsize=0,
         )
+        # A cache that does not open is never said to be ready.
+        lines = select.poll()
+        lines.register(self.process.stdout, select.POLLIN)
         for _ in MODES:
+            if not lines.poll(30_000):
+                raise Failed("nobody can connect: a cache is not ready")
             line = self.process.stdout.readline().decode()
             if not line.startswith("ready: "):
                 raise Failed(f"the server did not become ready: {line!r}")
