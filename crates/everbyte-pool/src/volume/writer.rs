@@ -182,12 +182,10 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(run)
     }
 
-    /// Gives back a run of `alloc_run` that nothing names yet.
+    /// Gives back a run of `alloc_run` that nothing names yet. It is free once the epoch is durable:
+    /// what was streamed there is not fenced yet, and others could stream over it.
     pub fn unalloc_run(&mut self, run: BlockRun) {
-        if let Some(blocks) = &mut self.lane.group_blocks {
-            blocks.retain(|block| !run.contains(*block));
-        }
-        self.volume.give_back_run(run);
+        self.lane.retired.runs.push(run);
     }
 
     /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it was
@@ -227,9 +225,10 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(())
     }
 
-    /// Gives back a cell of `take_cell` that nothing names yet.
+    /// Gives back a cell of `take_cell` that nothing names yet. It is free once the epoch is durable:
+    /// until then its lines are marked, and its block must not become another volume's.
     pub fn untake_cell(&mut self, at: PoolOffset, size: CellSize) {
-        self.lane.cells[size.index()].push(at);
+        self.lane.retired.cells.push((at, size));
     }
 
     /// Gives back a block of `alloc` or `alloc_node` that nothing names yet.
@@ -482,7 +481,7 @@ impl<M: Medium> Committed<'_, '_, M> {
     /// Gives up a cell: it is free once the epoch is durable.
     pub fn retire_cell(&mut self, at: PoolOffset, size: CellSize) {
         if planted(Bug::CellRefilledEarly) {
-            self.0.untake_cell(at, size);
+            self.0.lane.cells[size.index()].push(at);
             return;
         }
         self.0.lane.touched = true;

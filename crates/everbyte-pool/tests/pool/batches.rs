@@ -83,6 +83,34 @@ fn what_is_taken_back_leaves_nothing() {
     assert_eq!(shelf.pool.info().free_bytes, free);
 }
 
+/// A run that was streamed to, and a cell whose lines are marked, are nobody else's before the epoch
+/// is durable.
+#[test]
+fn what_is_taken_back_is_free_after_the_next_checkpoint() {
+    for bytes in [64, 1 << 14] {
+        let shelf = new_shelf(256);
+        let mut taken_back = 0;
+        shelf
+            .change(|batch| {
+                let savepoint = batch.savepoint();
+                shelf.plan_put(batch, 0, bytes, 1)?;
+                taken_back = batch.word(shelf.word_at(0));
+                batch.roll_back(savepoint);
+                Ok(())
+            })
+            .unwrap();
+        let free = shelf.pool.allocator().free_blocks();
+        shelf.put(1, bytes, 2).unwrap();
+        let word = |place| shelf.volume().medium().load_word(shelf.word_at(place));
+        assert_ne!(word(1), taken_back, "{bytes} bytes");
+        if bytes > 64 {
+            shelf.volume().flush().unwrap();
+            assert_eq!(shelf.pool.allocator().free_blocks(), free, "one run for the other");
+        }
+        assert!(shelf.pool.check().unwrap().is_clean());
+    }
+}
+
 #[test]
 fn a_savepoint_that_leaves_a_step_is_noticed() {
     let shelf = new_shelf(256);
