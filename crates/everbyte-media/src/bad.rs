@@ -78,7 +78,7 @@ impl BadPages {
         }
     }
 
-    /// Whether any page is bad. One load.
+    /// Returns true if any page is bad. Costs one load.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)

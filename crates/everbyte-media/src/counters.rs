@@ -25,7 +25,7 @@ struct Claim(usize);
 
 #[cfg(test)]
 thread_local! {
-    /// Whether this thread is to own no shard, as if it came after too many others.
+    /// Makes this thread own no shard, as if it came after too many others.
     pub(crate) static OWNS_NONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 

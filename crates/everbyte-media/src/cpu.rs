@@ -34,7 +34,7 @@ enum FlushKind {
     Clflush,
 }
 
-/// What this processor offers.
+/// Instructions chosen for this processor.
 pub(crate) struct Cpu {
     flush: FlushKind,
     vector_name: &'static str,
@@ -216,7 +216,7 @@ unsafe fn flush_line(kind: FlushKind, place: *mut u8) {
     }
 }
 
-/// Whether the part of a line at `stored` differs from `new`, which is shorter than a line.
+/// Returns true if the part of a line at `stored` differs from `new`, which is shorter than a line.
 ///
 /// # Safety
 /// `stored .. stored + new.len()` is mapped.

@@ -19,7 +19,7 @@ thread_local! {
     static DEBT_NS: Cell<i64> = const { Cell::new(0) };
 }
 
-/// What a 64-byte line costs beyond DRAM.
+/// Nanoseconds that a 64-byte line costs beyond DRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineCost {
     /// Nanoseconds per line read.

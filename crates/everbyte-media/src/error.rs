@@ -1,15 +1,15 @@
-//! Why a medium cannot be had: what was tried, with which file, and what stood in the way.
+//! Errors of opening, allocating and growing a medium: the action, the file and the obstacle.
 
 use std::io;
 
-/// Why a medium could not be opened, allocated or grown.
+/// A failure to open, allocate or grow a medium.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The system refused.
     #[error("cannot {action} {name}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed, as a verb for "cannot ...".
         action: &'static str,
         /// The file.
         name: String,
@@ -37,11 +37,11 @@ pub enum OpenError {
     NoRoom {
         /// The file.
         name: String,
-        /// What it needs in MiB, rounded up.
+        /// Memory that the medium needs, in MiB, rounded up.
         needed_mib: u64,
-        /// What there is in MiB, rounded down.
+        /// Memory that is free, in MiB, rounded down.
         free_mib: u64,
-        /// What has too little: the file system or memory.
+        /// The place with too little space: the file system or memory.
         place: &'static str,
     },
     /// The file system is full.
@@ -59,7 +59,7 @@ pub enum OpenError {
         name: String,
         /// The length asked for in bytes.
         len: u64,
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
     /// A private copy of a medium that can only be mapped shared needs more memory than there is.

@@ -18,7 +18,7 @@ const ALIGN: usize = 1 << 30;
 const RESERVE_DEFAULT: u64 = 1 << 40;
 const RESERVE_FACTOR: u64 = 16;
 
-/// Where mapped bytes come from.
+/// The source of mapped bytes.
 pub(crate) enum Source {
     /// A file or device, mapped with these flags.
     File { file: File, flags: MapFlags },
@@ -100,7 +100,7 @@ impl Mapping {
         self.len.load(Ordering::Acquire)
     }
 
-    /// What is mapped.
+    /// Returns the source of the mapped bytes.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
@@ -200,7 +200,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Whether the kernel promises that stores through a shared mapping of `file` need no `msync`.
+/// Returns true if the kernel promises that stores through a shared mapping of `file` need no
+/// `msync`.
 ///
 /// # Errors
 /// The file cannot be mapped at all.

@@ -45,9 +45,9 @@ pub struct Mapped {
     page: u64,
     writable: bool,
     populate: bool,
-    /// Why the medium cannot grow, if it cannot.
+    /// The reason why the medium cannot grow, if it cannot.
     fixed: Option<&'static str>,
-    /// Whether flush instructions run.
+    /// True if flush instructions run.
     flushes: bool,
     write_back: Option<WriteBack>,
     emulated: Option<Technology>,
@@ -55,10 +55,10 @@ pub struct Mapped {
     growing: Mutex<()>,
 }
 
-/// What a medium is and how it is driven, for people.
+/// The medium's kind and the instructions that drive it, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description {
-    /// Where the memory comes from.
+    /// Kind of memory.
     pub kind: MediaKind,
     /// The instruction that flushes a line; `none` where flushes need not run.
     pub flush: &'static str,
@@ -68,7 +68,7 @@ pub struct Description {
     pub copy: &'static str,
     /// The technology whose costs are added.
     pub emulated: Option<Technology>,
-    /// What the contents outlive.
+    /// The event that durable contents outlive.
     pub survives: Survives,
 }
 
@@ -167,7 +167,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// What the medium is and how it is driven.
+    /// Describes the medium's kind and the instructions that drive it.
     #[must_use]
     pub fn describe(&self) -> Description {
         Description {

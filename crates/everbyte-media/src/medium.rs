@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::units::{BlockNo, LineMask, PoolOffset};
 
-/// What a medium's contents outlive once they are durable by the contract of [`Medium`].
+/// The persistence domain of a medium: the strongest event that its contents outlive once they are
+/// durable by the contract of [`Medium`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survives {
     /// The loss of power.
@@ -26,7 +27,7 @@ impl std::fmt::Display for Survives {
     }
 }
 
-/// Why a medium can no longer promise durability.
+/// The reason why a medium can no longer promise durability, or a range of it cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
@@ -86,7 +87,7 @@ pub enum Piece<'a> {
     },
     /// `len` zero bytes, from no particular place.
     Zeroes {
-        /// How many.
+        /// Zero bytes in the piece.
         len: usize,
     },
 }
@@ -101,7 +102,7 @@ impl Piece<'_> {
         }
     }
 
-    /// Whether the piece is empty.
+    /// Returns true if the piece is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -124,7 +125,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What happened between `earlier` and `self`.
+    /// Returns the events between `earlier` and `self`, sum by sum.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -170,12 +171,12 @@ pub trait Medium: Send + Sync + 'static {
     /// Size in bytes, a multiple of 4096. It may grow while the medium is open, never shrink.
     fn len(&self) -> u64;
 
-    /// Whether the medium has no bytes.
+    /// Returns true if the medium has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What durable contents outlive.
+    /// Returns the strongest event that durable contents outlive.
     fn survives(&self) -> Survives;
 
     /// The aligned 8-byte word at `at`, little-endian, with acquire order.
@@ -221,7 +222,7 @@ pub trait Medium: Send + Sync + 'static {
     /// The reason, if it is.
     fn check(&self) -> Result<(), MediaError>;
 
-    /// Whether any memory is known to be bad. Costs one load.
+    /// Returns true if any range is known to be poisoned. Costs one load.
     fn has_bad(&self) -> bool;
 
     /// The first address in `at .. at + len` that is known to be bad.
@@ -258,7 +259,7 @@ pub trait Medium: Send + Sync + 'static {
     /// Sums since the medium was opened.
     fn counters(&self) -> Counters;
 
-    /// What reading a line, and storing and flushing one, cost about, in nanoseconds. Used to
-    /// weigh one against the other, never as a measurement.
+    /// Approximate costs of a line in nanoseconds: of a load, and of a store with its flush. They
+    /// weigh one against the other, and are never a measurement.
     fn line_cost_ns(&self) -> (u32, u32);
 }

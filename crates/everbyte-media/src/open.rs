@@ -1,4 +1,4 @@
-//! What can be a medium, and opening it: kinds of files and devices, options, allocation.
+//! Files and devices that can be a medium: their kinds, options, opening and allocation.
 //!
 //! Invariants: a kind claims to survive power loss only if the kernel's own promises (MAP_SYNC,
 //! `msync`) carry the claim as far as the device. Knows nothing of what the bytes mean.
@@ -23,11 +23,11 @@ use crate::units::BLOCK_U64;
 const FILE_MODE: u32 = 0o600;
 
 const SYS_CHAR_DEVICES: &str = "/sys/dev/char";
-/// What a file's count of allocated blocks counts.
+/// Bytes in the unit of a file's count of allocated blocks (`st_blocks`).
 const SECTOR_BYTES: u64 = 512;
 const SYS_NVDIMM_DEVICES: &str = "/sys/bus/nd/devices";
 
-/// How to open a medium. The default maps a file shared and writable, without emulation.
+/// Options for opening a medium. The default maps a file shared and writable, without emulation.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct MediaOptions {
@@ -94,7 +94,7 @@ impl MediaOptions {
     }
 }
 
-/// What kind of memory a medium is, and what follows from it.
+/// Kind of memory behind a medium. It decides about flushes, `msync` and the persistence domain.
 ///
 /// | what is opened | kind | a flush | a fence adds | survives |
 /// | --- | --- | --- | --- | --- |
@@ -144,7 +144,7 @@ impl std::fmt::Display for MediaKind {
     }
 }
 
-/// What was found out about a file before mapping it.
+/// Properties of a file, found out before it is mapped.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) kind: MediaKind,
@@ -152,13 +152,13 @@ pub(crate) struct Probe {
     pub(crate) len: u64,
     /// Bytes of the pages that mappings of it are made of.
     pub(crate) page: u64,
-    /// How to map it.
+    /// Flags to map it with.
     pub(crate) flags: MapFlags,
-    /// Whether the processor's cache is in the persistence domain.
+    /// True if the processor's cache is in the persistence domain.
     pub(crate) cache_persists: bool,
-    /// Whether it is a regular file, whose length can change.
+    /// True for a regular file, whose length can change.
     pub(crate) regular: bool,
-    /// Whether the kernel maps it shared only, so that a private copy has to be made by copying.
+    /// True if the kernel maps it shared only, so that a private copy has to be made by copying.
     pub(crate) shared_only: bool,
 }
 
@@ -336,7 +336,7 @@ fn probe_device_dax(device: &Path) -> Option<Probe> {
     Some(Probe { shared_only: true, ..dax })
 }
 
-/// Whether every region under `devices` counts the processor's cache as persistent (eADR).
+/// Returns true if every region under `devices` counts the processor's cache as persistent (eADR).
 fn cache_persists(devices: &Path) -> bool {
     let Ok(entries) = fs::read_dir(devices) else { return false };
     let mut domains = entries

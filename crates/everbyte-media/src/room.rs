@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// Of linux/magic.h; the C library's headers lack it.
 pub(crate) const RAMFS_MAGIC: FsWord = 0x8584_58f6;
 
-/// Where there are how many free bytes.
+/// Free bytes and the place that has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Room {
     place: &'static str,

@@ -57,7 +57,7 @@ impl std::fmt::Display for PoolOffset {
 pub struct BlockNo(pub u64);
 
 impl BlockNo {
-    /// Where the block starts.
+    /// Returns the offset of the block's first byte.
     #[inline]
     #[must_use]
     pub fn offset(self) -> PoolOffset {
@@ -103,7 +103,7 @@ impl LineMask {
         self.0.count_ones()
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {

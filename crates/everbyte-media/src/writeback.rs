@@ -42,11 +42,12 @@ struct Pending {
 #[repr(align(128))]
 struct Shard {
     pending: Mutex<Pending>,
-    /// Whether a fence that holds the lock is syncing, and may know of a failure that it has not told.
+    /// True while a fence that holds the lock is syncing, and may know of a failure that it has not
+    /// told.
     is_syncing: AtomicBool,
 }
 
-/// What a file medium still has to sync, by shard.
+/// Ranges that a file medium still has to sync, by shard.
 pub(crate) struct WriteBack {
     shards: [Shard; SHARDS],
     failed: OnceLock<MediaError>,

@@ -9,7 +9,7 @@ use everbyte_media::{
     Piece, PoolOffset, Survives, testkit,
 };
 
-/// What a broken medium does wrong.
+/// A broken medium's fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,

@@ -64,7 +64,7 @@ impl ByteTree {
         self.levels.iter().map(Vec::len).sum()
     }
 
-    /// Whether `slot` is free. A slot outside the tree is not.
+    /// Returns true if `slot` is free, and false for a slot outside the tree.
     #[must_use]
     pub fn is_free(&self, slot: u64) -> bool {
         slot < self.capacity && self.levels[0][index(slot >> LOG)] >> (slot % ORDER) & 1 == 1

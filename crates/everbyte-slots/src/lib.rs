@@ -47,8 +47,8 @@ pub use byte_tree::ByteTree;
 pub use run_tree::{AlignedTree, RunTree};
 pub use slot_tree::{SlotTree, WordTree};
 
-/// Why a slot could not change hands. Each of them means that the caller's idea of who owns what
-/// is wrong; running out of slots is not an error but a `None`.
+/// A refused change of a slot's owner. Each variant means that the caller's idea of who owns a slot
+/// is wrong; a lack of free slots is not an error but a `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotError {

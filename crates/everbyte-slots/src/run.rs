@@ -40,8 +40,9 @@ pub(crate) fn pieces(start: u64, len: u64, log: u32) -> impl Iterator<Item = (us
     })
 }
 
-/// Where to look for the start of a run, in order: at or after `hint`, then before it. The second
-/// range reaches past `hint` far enough for a run that starts just before it.
+/// Returns the two ranges in which to look for the start of a run, in order: at or after `hint`,
+/// then before it. The second range reaches past `hint` far enough for a run that starts just
+/// before it.
 pub(crate) fn search_ranges(len: u64, hint: u64, capacity: u64) -> [(u64, u64); 2] {
     [(hint, capacity), (0, hint.saturating_add(len - 1).min(capacity))]
 }

@@ -51,7 +51,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::SlotError;
 use crate::run::{RunFinder, check_range, index, pieces, search_ranges, window};
 
-/// How often `alloc_run` looks again after losing a run to another thread.
+/// Searches that `alloc_run` makes at most; it makes another only after losing a run to a thread.
 const RUN_PASSES: u32 = 4;
 
 /// The slot tree of order 64.
@@ -119,20 +119,21 @@ impl<const LOG: u32> WordTree<LOG> {
         self.levels.iter().map(|level| level.len() * size_of::<u64>()).sum()
     }
 
-    /// Whether `slot` is free. A slot outside the tree is not.
+    /// Returns true if `slot` is free, and false for a slot outside the tree.
     #[must_use]
     pub fn is_free(&self, slot: u64) -> bool {
         slot < self.capacity && self.leaf(slot).load(SeqCst) & Self::bit(slot) != 0
     }
 
-    /// Whether the whole leaf node that `slot` lies in is free.
+    /// Returns true if every slot of the leaf node that holds `slot` is free.
     #[must_use]
     #[inline]
     pub(crate) fn is_node_free(&self, slot: u64) -> bool {
         slot < self.capacity && self.leaf(slot).load(SeqCst).count_ones() == 1 << LOG
     }
 
-    /// Whether slots `start .. start + len` exist and are all free, each when it was looked at.
+    /// Returns true if slots `start .. start + len` exist and are all free. Each word is read on
+    /// its own, so other threads may change one while the next is read.
     #[must_use]
     pub(crate) fn is_run_free(&self, start: u64, len: u64) -> bool {
         check_range(start, len, self.capacity).is_ok()

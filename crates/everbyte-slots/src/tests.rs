@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::run::index;
 use crate::{ByteTree, SlotError, SlotTree, WordTree};
 
-/// What both trees promise to a single caller.
+/// Operations that both trees offer to a single caller.
 trait Slots: std::fmt::Debug {
     /// Slots per leaf node, as a power of two, if a failed `free_run` leaves the nodes before the
     /// failing one freed.
@@ -229,7 +229,7 @@ fn step<T: Slots>(tree: &mut T, model: &mut Model, op: &Op) -> Result<(), TestCa
     Ok(())
 }
 
-/// How a test's tree starts.
+/// State of a test's tree at the start.
 #[derive(Debug, Clone, Copy)]
 enum Start {
     Used,

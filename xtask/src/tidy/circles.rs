@@ -17,7 +17,7 @@ struct Allowed {
     krate: &'static str,
     /// Paths below `src/`.
     files: &'static [&'static str],
-    /// Why that is right.
+    /// Reason why the circle is right.
     #[allow(dead_code, reason = "an argument for readers, which every entry must have")]
     why: &'static str,
 }

@@ -5,7 +5,7 @@
 
 use super::{Finding, Tree};
 
-/// Where a doc comment must not point, in small letters.
+/// Phrases that point a reader to the head of a module, in small letters.
 const POINTERS: [&str; 4] = [
     concat!("module's", " head"),
     concat!("head of", " the module"),

@@ -5,7 +5,7 @@
 
 use super::{Finding, Tree};
 
-/// What a crate may use.
+/// A crate's row in the architecture.
 struct Row {
     name: &'static str,
     /// Our crates that it may depend on.
@@ -14,7 +14,7 @@ struct Row {
     optional: &'static [&'static str],
     /// Our crates that its tests may use besides.
     tests_use: &'static [&'static str],
-    /// Whether it may contain `unsafe`.
+    /// True if the crate may contain `unsafe`.
     may_be_unsafe: bool,
 }
 
@@ -180,7 +180,7 @@ fn check_manifest(path: &str, folder: &str, manifest: &toml::Table, findings: &m
 struct Dependency {
     section: &'static str,
     used: String,
-    /// Whether it is there with some feature only.
+    /// True if the dependency exists with some feature only.
     is_optional: bool,
 }
 

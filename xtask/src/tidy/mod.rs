@@ -26,7 +26,7 @@ pub(crate) struct Finding {
     path: String,
     /// Line from 1 on, or 0 where the whole file is meant.
     line: usize,
-    /// What is wrong and what to do.
+    /// Message: the mistake and its remedy.
     what: String,
 }
 

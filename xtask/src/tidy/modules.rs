@@ -29,7 +29,7 @@ pub(super) struct Module {
     pub(super) place: Vec<String>,
     /// Absolute paths of what it names, without the `crate`.
     pub(super) paths: BTreeSet<Vec<String>>,
-    /// What names in it stand for that `use` has put there.
+    /// Paths that `use` gives a name to, by that name.
     names: BTreeMap<String, Vec<String>>,
     /// Modules of which it has all names.
     globs: Vec<Vec<String>>,
@@ -258,7 +258,7 @@ fn name(item: &Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-/// Whether attributes say that something is compiled for tests only.
+/// Returns true if the attributes limit an item to test builds.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let mut found = false;

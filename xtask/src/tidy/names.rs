@@ -1,4 +1,4 @@
-//! How files begin and what modules may be called.
+//! Rules for the first line of a file and for the names of modules.
 //!
 //! Every Rust file opens with `//!`. A module's name says what it owns, so names that would fit
 //! anything are refused.

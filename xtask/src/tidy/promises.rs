@@ -52,8 +52,8 @@ fn exists(tree: &Tree, test: &str) -> bool {
     })
 }
 
-/// Whether the module path of `test` can lie in the file at `path`: each of its modules is a
-/// folder or a file on the way there, or a module inside the file.
+/// Returns true if the module path of `test` can lie in the file at `path`: each of its modules is
+/// a folder or a file on the way there, or a module inside the file.
 fn modules_match(path: &str, test: &str) -> bool {
     let modules: Vec<&str> = test.split("::").skip(1).collect();
     let Some((_, modules)) = modules.split_last() else { return false };

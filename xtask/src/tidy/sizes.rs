@@ -1,4 +1,4 @@
-//! How long files and functions may be.
+//! Limits on the length of files and functions.
 //!
 //! A file counts up to its test module; a function counts from its `fn` line to its closing brace.
 //! Test code is free.

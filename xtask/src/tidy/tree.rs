@@ -17,7 +17,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Whether the file is a test, a benchmark, an example or a fuzz target: code that no
+    /// Returns true if the file is a test, a benchmark, an example or a fuzz target: code that no
     /// production build contains.
     pub(crate) fn is_test_code(&self) -> bool {
         let named_tests = self.path.ends_with("tests.rs");
@@ -27,7 +27,7 @@ impl File {
         named_tests || in_folder
     }
 
-    /// Whether the file is Rust source.
+    /// Returns true if the file is Rust source.
     pub(crate) fn is_rust(&self) -> bool {
         Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
     }
