@@ -21,11 +21,11 @@ fn set(medium: &SimMedium, value: u64, fenced: bool) {
     medium.store_word(spare, value);
     medium.flush(spare, 8);
     if fenced {
-        medium.fence().expect("a medium that is not poisoned"); // Before it counts, it is there.
+        medium.fence().expect("a medium that has not failed"); // Before it counts, it is there.
     }
     medium.store_word(WHICH, other);
     medium.flush(WHICH, 8);
-    medium.fence().expect("a medium that is not poisoned");
+    medium.fence().expect("a medium that has not failed");
 }
 
 /// Counts to three. After a crash it is at the last value noted, or at the one being set.

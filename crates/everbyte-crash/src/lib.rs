@@ -130,7 +130,7 @@
 //!   [`Medium`] alone.
 //! - Memory is sequentially consistent: no load sees an old value because of a weak order, and
 //!   threads switch only at calls of the medium and at locks that take part.
-//! - The medium does not fail but by losing power, unless [poisoned](SimMedium::poison).
+//! - The medium does not fail but by losing power, unless it is made to [fail](SimMedium::fail).
 //! - Caches that are in the domain of persistence (eADR) leave fewer images than are tried here.
 
 #![forbid(unsafe_code)]

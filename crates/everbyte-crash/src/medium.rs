@@ -14,8 +14,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_media::{
-    BadRange, BlockNo, Counters, LINE, LINE_U64, LineMask, MediaError, Medium, Piece, PoolOffset,
-    Survives,
+    BlockNo, Counters, LINE, LINE_U64, LineMask, MediaError, Medium, PersistenceDomain, Piece,
+    PoisonedRange, PoolOffset,
 };
 use parking_lot::Mutex;
 use rustix::net::SendFlags;
@@ -108,7 +108,7 @@ struct State {
     threads: Vec<u64>,
     trace: Option<Vec<Op>>,
     capture: Capture,
-    poisoned: Option<MediaError>,
+    failed: Option<MediaError>,
     /// Lines that fail when they are loaded; true once one was.
     bad_lines: BTreeMap<u64, bool>,
 }
@@ -126,7 +126,7 @@ pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
     /// Whether a load has met a bad line.
-    has_bad: AtomicBool,
+    has_poison: AtomicBool,
 }
 
 impl SimMedium {
@@ -153,10 +153,10 @@ impl SimMedium {
             threads: Vec::new(),
             trace: None,
             capture: Capture::default(),
-            poisoned: None,
+            failed: None,
             bad_lines: BTreeMap::new(),
         };
-        Self { len, state: Mutex::new(state), has_bad: AtomicBool::new(false) }
+        Self { len, state: Mutex::new(state), has_poison: AtomicBool::new(false) }
     }
 
     /// Everything that a crash at this moment could leave.
@@ -166,7 +166,7 @@ impl SimMedium {
     }
 
     /// Persistence operations so far: stores, streams, flushes and fences. Empty ones, and
-    /// fences of a poisoned medium, are not numbered.
+    /// fences of a failed medium, are not numbered.
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.state.lock().ops
@@ -189,14 +189,14 @@ impl SimMedium {
         self.state.lock().tape.made().to_vec()
     }
 
-    /// Poisons the medium, as a failed write-back would; the first reason stays.
-    pub fn poison(&self, reason: MediaError) {
-        self.state.lock().poisoned.get_or_insert(reason);
+    /// Fails the medium for good, as a failed write-back would; the first reason stays.
+    pub fn fail(&self, reason: MediaError) {
+        self.state.lock().failed.get_or_insert(reason);
     }
 
     /// Makes every line of `at .. at + len` bad: loads give zeroes and find it out, stores are lost.
     /// Panics if `len` is 0.
-    pub fn inject_bad(&self, at: PoolOffset, len: u64) {
+    pub fn inject_poison(&self, at: PoolOffset, len: u64) {
         assert!(len > 0, "no bytes, no lines");
         self.check_range_of(at, len);
         let state = &mut *self.state.lock();
@@ -211,7 +211,7 @@ impl SimMedium {
         let lines = lines_of(at.0, out.len() as u64);
         for (&line, found) in state.bad_lines.range_mut(lines) {
             *found = true;
-            self.has_bad.store(true, Ordering::Release);
+            self.has_poison.store(true, Ordering::Release);
             let from = (line * LINE_U64).max(at.0) - at.0;
             let to = ((line + 1) * LINE_U64).min(at.0 + out.len() as u64) - at.0;
             out[index(from)..index(to)].fill(0);
@@ -342,7 +342,7 @@ impl State {
             && let Some((line, _)) = self.bad_lines.range(lines_of(at.0, len)).next()
         {
             let at = PoolOffset(line * LINE_U64);
-            self.poisoned.get_or_insert(MediaError::StoreLost { at });
+            self.failed.get_or_insert(MediaError::StoreLost { at });
         }
         if let Some(trace) = &mut self.trace {
             trace.push(Op { thread, kind, at, len, bytes: bytes.into() });
@@ -363,8 +363,8 @@ impl Medium for SimMedium {
         self.len
     }
 
-    fn survives(&self) -> Survives {
-        Survives::Power
+    fn persistence_domain(&self) -> PersistenceDomain {
+        PersistenceDomain::Power
     }
 
     fn load_word(&self, at: PoolOffset) -> u64 {
@@ -428,7 +428,7 @@ impl Medium for SimMedium {
         schedule::point();
         let state = &mut *self.state.lock();
         state.counters.fences += 1;
-        if let Some(reason) = &state.poisoned {
+        if let Some(reason) = &state.failed {
             return Err(reason.clone());
         }
         state.begin(OpKind::Fence, PoolOffset(0), 0, &[]);
@@ -436,22 +436,22 @@ impl Medium for SimMedium {
     }
 
     fn check(&self) -> Result<(), MediaError> {
-        self.state.lock().poisoned.clone().map_or(Ok(()), Err)
+        self.state.lock().failed.clone().map_or(Ok(()), Err)
     }
 
-    fn has_bad(&self) -> bool {
-        self.has_bad.load(Ordering::Acquire)
+    fn has_poison(&self) -> bool {
+        self.has_poison.load(Ordering::Acquire)
     }
 
-    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
-        self.bad_ranges().iter().find_map(|bad| bad.first_in(at, len))
+    fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.poisoned_ranges().iter().find_map(|bad| bad.first_in(at, len))
     }
 
-    fn bad_ranges(&self) -> Vec<BadRange> {
+    fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
         let state = self.state.lock();
         let found = state.bad_lines.iter().filter(|&(_, &found)| found);
         found
-            .map(|(&line, _)| BadRange { at: PoolOffset(line * LINE_U64), len: LINE_U64 })
+            .map(|(&line, _)| PoisonedRange { at: PoolOffset(line * LINE_U64), len: LINE_U64 })
             .collect()
     }
 
@@ -464,7 +464,7 @@ impl Medium for SimMedium {
         let state = &mut *self.state.lock();
         for (_, found) in state.bad_lines.range_mut(lines_of(at.0, len)) {
             *found = true;
-            self.has_bad.store(true, Ordering::Release);
+            self.has_poison.store(true, Ordering::Release);
         }
     }
 
@@ -481,7 +481,7 @@ impl Medium for SimMedium {
                     self.check_range_of(at, len as u64);
                     message.resize(filled + len.min(room), 0);
                     self.read(at, &mut message[filled..]);
-                    if self.bad_in(at, (message.len() - filled) as u64).is_some() {
+                    if self.poisoned_in(at, (message.len() - filled) as u64).is_some() {
                         return Err(rustix::io::Errno::FAULT.into());
                     }
                 }

@@ -96,7 +96,7 @@ impl<M: Medium> Extent<M> {
         offset: DeviceOffset,
         start: PoolOffset,
     ) -> Result<(), Unsound> {
-        if let Err(MediaError::BadMemory { at }) = sound {
+        if let Err(MediaError::Poisoned { at }) = sound {
             self.volume().report_bad(offset.0 + (at.0 - start.0), at);
         }
         Ok(sound?)

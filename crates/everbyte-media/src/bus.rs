@@ -1,9 +1,9 @@
 //! SIGBUS: what happens when mapped memory turns out not to be there.
 //!
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
-//! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as bad, puts
+//! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned, puts
 //! an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
-//! that: whoever loads asks afterwards. A store is lost, so it poisons the medium. Every other
+//! that: whoever loads asks afterwards. A store is lost, so it fails the medium. Every other
 //! SIGBUS goes to whoever handled it before.
 //!
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
-use crate::bad::BadPages;
+use crate::poison::PoisonedPages;
 use crate::units::PoolOffset;
 
 /// Mappings a process can have at a time.
@@ -36,7 +36,7 @@ struct Slot {
     reserved: AtomicUsize,
     /// Bytes of the pages that the mapping is made of.
     page: AtomicUsize,
-    bad: BadPages,
+    poisoned: PoisonedPages,
     /// The first offset at which a store was lost plus 1, or 0.
     lost: AtomicU64,
 }
@@ -48,7 +48,7 @@ static REGISTRY: [Slot; SLOTS] = [const {
         base: AtomicUsize::new(0),
         reserved: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
-        bad: BadPages::new(),
+        poisoned: PoisonedPages::new(),
         lost: AtomicU64::new(0),
     }
 }; SLOTS];
@@ -67,7 +67,7 @@ impl Registration {
     /// Returns `None` if [`SLOTS`] mappings are registered already.
     ///
     /// # Errors
-    /// The handler could not be installed, or there is no room to note bad pages.
+    /// The handler could not be installed, or there is no room to note poisoned pages.
     pub(crate) fn new(base: usize, reserved: usize, page: usize) -> io::Result<Option<Self>> {
         install()?;
         let claim = |slot: &&Slot| {
@@ -80,7 +80,7 @@ impl Registration {
         slot.base.store(base, Ordering::SeqCst);
         slot.reserved.store(reserved, Ordering::SeqCst);
         slot.page.store(page, Ordering::SeqCst);
-        if let Err(error) = slot.bad.make_room(reserved.div_ceil(page)) {
+        if let Err(error) = slot.poisoned.make_room(reserved.div_ceil(page)) {
             slot.taken.store(false, Ordering::Release);
             return Err(error);
         }
@@ -89,10 +89,10 @@ impl Registration {
         Ok(Some(Self { slot }))
     }
 
-    /// The pages that are known to be bad.
+    /// The pages that are known to be poisoned.
     #[inline]
-    pub(crate) fn bad(&self) -> &BadPages {
-        &self.slot.bad
+    pub(crate) fn poisoned(&self) -> &PoisonedPages {
+        &self.slot.poisoned
     }
 
     /// Bytes of the pages that the mapping is made of.
@@ -121,7 +121,7 @@ impl Slot {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.slot.generation.fetch_add(1, Ordering::SeqCst);
-        self.slot.bad.clear();
+        self.slot.poisoned.clear();
         self.slot.taken.store(false, Ordering::Release);
     }
 }
@@ -181,7 +181,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     unsafe { *errno = saved }
 }
 
-/// Notes the page at `address` as bad and puts zeroes there, if the address is one of ours.
+/// Notes the page at `address` as poisoned and puts zeroes there, if the address is one of ours.
 fn repair(address: usize, is_load: bool) -> bool {
     REGISTRY.iter().any(|slot| {
         let generation = slot.generation.load(Ordering::SeqCst);
@@ -195,7 +195,7 @@ fn repair(address: usize, is_load: bool) -> bool {
         let offset = address - base;
         let start = offset / page * page;
         // Notes first: whoever sees the zeroes must be able to find out.
-        slot.bad.add(offset / page);
+        slot.poisoned.add(offset / page);
         if !is_load {
             slot.lose(offset as u64);
         }
@@ -260,7 +260,7 @@ mod tests {
         // An address range that is not ours to map is registered but never touched.
         let here = Registration::new(page * 16, page, page).unwrap().unwrap();
         assert!(!repair(page * 17, true), "the end is exclusive");
-        assert!(!here.bad().any());
+        assert!(!here.poisoned().any());
         drop(here);
         assert!(!repair(page * 16, true), "a released slot is ignored");
     }

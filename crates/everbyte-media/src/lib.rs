@@ -17,7 +17,6 @@ compile_error!(
      a release barrier in `store_word` that also orders streamed stores."
 );
 
-mod bad;
 mod bus;
 mod counters;
 mod cpu;
@@ -27,6 +26,7 @@ mod map;
 mod mapped;
 mod medium;
 mod open;
+mod poison;
 mod room;
 mod send;
 pub mod testkit;
@@ -37,7 +37,7 @@ pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;
 pub use mapped::{Description, Mapped};
-pub use medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
+pub use medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created};
 pub use room::check_room;
 pub use units::{

@@ -138,7 +138,7 @@ impl Mapping {
     /// Enters every mapped page from `from` on into the page table, if the kernel knows how.
     ///
     /// # Errors
-    /// There is no memory for a page, or it is bad.
+    /// There is no memory for a page, or the page is poisoned.
     pub(crate) fn populate(&self, from: u64) -> io::Result<()> {
         let writable = self.protection.contains(ProtFlags::WRITE);
         let advice = if writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };

@@ -1,9 +1,9 @@
 //! The mapped medium: the one implementor of [`Medium`] for real memory.
 //!
-//! Owns the mapping, its counters, its emulated costs and its poison. Invariants: every address is
+//! Owns the mapping, its counters, its emulated costs and its media errors. Invariants: every address is
 //! checked against the length before it becomes a pointer; every store is counted; a fence
 //! returns `Ok` only if everything this thread flushed or streamed before it is durable as far as
-//! [`Medium::survives`] says, and no store of anyone's is known to be lost.
+//! [`Medium::persistence_domain`] says, and no store of anyone's is known to be lost.
 //!
 //! Copies in and out are plain memory copies through raw pointers. Rust has no formal rule for
 //! memory that another process may write; like other code that shares memory with strangers we
@@ -24,7 +24,7 @@ use crate::cpu::{Cpu, prefetch_line, store_fence};
 use crate::emulate::{self, Technology};
 use crate::error::OpenError;
 use crate::map::{Mapping, Source, to_usize};
-use crate::medium::{BadRange, Counters, MediaError, Medium, Piece, Survives};
+use crate::medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 use crate::open::{
     MediaKind, MediaOptions, Probe, allocate_file, check_length, name_of, open_path, probe,
 };
@@ -41,7 +41,7 @@ pub struct Mapped {
     cpu: &'static Cpu,
     name: String,
     kind: MediaKind,
-    survives: Survives,
+    persistence_domain: PersistenceDomain,
     page: u64,
     writable: bool,
     populate: bool,
@@ -69,12 +69,12 @@ pub struct Description {
     /// The technology whose costs are added.
     pub emulated: Option<Technology>,
     /// The event that durable contents outlive.
-    pub survives: Survives,
+    pub persistence_domain: PersistenceDomain,
 }
 
 impl std::fmt::Display for Description {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, survives {}, flush {}", self.kind, self.survives, self.flush)?;
+        write!(f, "{}, survives {}, flush {}", self.kind, self.persistence_domain, self.flush)?;
         if let Some(sync) = self.sync {
             write!(f, " and {sync}")?;
         }
@@ -122,7 +122,7 @@ impl Mapped {
         check_length(&name, len, BLOCK_U64)?;
         let found = Probe {
             kind: MediaKind::Anonymous,
-            survives: Survives::Nothing,
+            persistence_domain: PersistenceDomain::Nothing,
             len,
             page: BLOCK_U64,
             flags: rustix::mm::MapFlags::PRIVATE,
@@ -176,7 +176,7 @@ impl Mapped {
             sync: self.write_back.as_ref().map(|_| "msync"),
             copy: self.cpu.vector_name(),
             emulated: self.emulated,
-            survives: self.survives,
+            persistence_domain: self.persistence_domain,
         }
     }
 
@@ -249,7 +249,7 @@ impl Mapped {
             cpu: Cpu::get(),
             name,
             kind: found.kind,
-            survives: found.survives,
+            persistence_domain: found.persistence_domain,
             page: found.page,
             writable,
             populate: options.populate,
@@ -331,13 +331,13 @@ impl Mapped {
         }
     }
 
-    /// Poisons the medium if a store to the range cannot have reached it.
+    /// Fails the medium if a store to the range cannot have reached it.
     #[inline]
     fn note_lost(&self, at: PoolOffset, len: u64) {
-        if self.has_bad()
-            && let Some(bad) = self.bad_in(at, len)
+        if self.has_poison()
+            && let Some(poisoned) = self.poisoned_in(at, len)
         {
-            self.registration.lose(bad);
+            self.registration.lose(poisoned);
         }
     }
 
@@ -358,8 +358,8 @@ impl Medium for Mapped {
         self.map.len()
     }
 
-    fn survives(&self) -> Survives {
-        self.survives
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.persistence_domain
     }
 
     #[inline]
@@ -477,22 +477,22 @@ impl Medium for Mapped {
     }
 
     #[inline]
-    fn has_bad(&self) -> bool {
-        self.registration.bad().any()
+    fn has_poison(&self) -> bool {
+        self.registration.poisoned().any()
     }
 
-    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+    fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
         if len == 0 {
             return None;
         }
-        let page = self.registration.bad().first_in(self.pages(at, len))?;
+        let page = self.registration.poisoned().first_in(self.pages(at, len))?;
         Some(PoolOffset(self.page_at(page).max(at.0)))
     }
 
-    fn bad_ranges(&self) -> Vec<BadRange> {
+    fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
         let len = self.registration.page();
-        let bad = self.registration.bad().all_in(self.pages(PoolOffset(0), self.len()));
-        bad.map(|page| BadRange { at: PoolOffset(self.page_at(page)), len }).collect()
+        let pages = self.registration.poisoned().all_in(self.pages(PoolOffset(0), self.len()));
+        pages.map(|page| PoisonedRange { at: PoolOffset(self.page_at(page)), len }).collect()
     }
 
     fn probe(&self, at: PoolOffset, len: u64) {
@@ -503,7 +503,7 @@ impl Medium for Mapped {
         let locate = |at, len| self.place(at, len as u64).cast_const();
         let sent = match send::send(socket, pieces, locate) {
             // Where a load would have faulted, the kernel returns an error. Fault now, so that
-            // the memory is known to be bad.
+            // the page is known to be poisoned.
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
                 for (at, len) in send::stored_ranges(pieces, usize::MAX) {
                     self.touch(at, len as u64, LINE);
@@ -549,7 +549,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_sync_poisons_the_medium() {
+    fn a_failed_sync_fails_the_medium() {
         let mut medium = Mapped::anonymous(BLOCK_U64, &MediaOptions::new()).unwrap();
         medium.write_back = Some(WriteBack::with_sync(|_, _| Err(io::ErrorKind::Other.into())));
         medium.store(PoolOffset(8), b"x");

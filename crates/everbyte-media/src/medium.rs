@@ -8,7 +8,7 @@ use crate::units::{BlockNo, LineMask, PoolOffset};
 /// The persistence domain of a medium: the strongest event that its contents outlive once they are
 /// durable by the contract of [`Medium`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Survives {
+pub enum PersistenceDomain {
     /// The loss of power.
     Power,
     /// The end of the process (however it ends), but neither power loss nor reboot.
@@ -17,7 +17,7 @@ pub enum Survives {
     Nothing,
 }
 
-impl std::fmt::Display for Survives {
+impl std::fmt::Display for PersistenceDomain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Power => "power",
@@ -43,8 +43,8 @@ pub enum MediaError {
     },
     /// A load met memory that is not there: a truncated file or a failed memory cell.
     #[error("memory error at {at}: the file was truncated or the memory failed")]
-    BadMemory {
-        /// The first bad address of the range that was asked for.
+    Poisoned {
+        /// The first poisoned address of the range that was asked for.
         at: PoolOffset,
     },
     /// A store went to such memory and is lost.
@@ -55,17 +55,17 @@ pub enum MediaError {
     },
 }
 
-/// A run of memory that is known to be bad.
+/// A poisoned range: bytes of the medium that are known to be unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct BadRange {
+pub struct PoisonedRange {
     /// Its start.
     pub at: PoolOffset,
     /// Its bytes: a line, or a page where memory is mapped by pages.
     pub len: u64,
 }
 
-impl BadRange {
-    /// The first bad address in `at .. at + len`.
+impl PoisonedRange {
+    /// Returns the first poisoned address in `at .. at + len`.
     #[must_use]
     pub fn first_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
         let first = self.at.0.max(at.0);
@@ -157,15 +157,15 @@ impl Counters {
 ///   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
 ///   undefined behaviour; callers that need whole blocks hold a lock.
 /// - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
-///   after a store that was lost, the medium is *poisoned* for good: every later fence fails and
+///   after a store that was lost, the medium has *failed* for good: every later fence fails and
 ///   `check` says why. An acknowledgement to anyone must come after a successful `check` that
 ///   follows the last access it rests on.
-/// - **Bad memory.** A load of memory that is not there, or has failed, gives zeroes, and the
-///   range around it is *bad* from then on, for good. Whoever loads must ask `check_range` after
-///   the load and before anything rests on it, so that nobody takes the zeroes for what was
-///   stored. Bad memory poisons nothing as long as nobody stores there: a store to bad memory, and
-///   a flush of it, are stores lost. Memory that was never touched may be bad unbeknown; `probe`
-///   finds out.
+/// - **Media errors.** A load of memory that is not there, or has failed, gives zeroes, and the
+///   range around it is *poisoned* from then on, for good. Whoever loads must ask `check_range`
+///   after the load and before anything rests on it, so that nobody takes the zeroes for what was
+///   stored. A poisoned range fails the medium only when someone stores there: a store to it, and
+///   a flush of it, are stores lost. Memory that was never touched may be poisoned without anyone
+///   knowing; `probe` finds out.
 /// - No method panics for anything a medium, a file or a peer contains.
 pub trait Medium: Send + Sync + 'static {
     /// Size in bytes, a multiple of 4096. It may grow while the medium is open, never shrink.
@@ -177,7 +177,7 @@ pub trait Medium: Send + Sync + 'static {
     }
 
     /// Returns the strongest event that durable contents outlive.
-    fn survives(&self) -> Survives;
+    fn persistence_domain(&self) -> PersistenceDomain;
 
     /// The aligned 8-byte word at `at`, little-endian, with acquire order.
     fn load_word(&self, at: PoolOffset) -> u64;
@@ -196,13 +196,13 @@ pub trait Medium: Send + Sync + 'static {
     /// Stores `bytes` at `at` with ordinary stores. Needs flush and fence to be durable.
     fn store(&self, at: PoolOffset, bytes: &[u8]);
 
-    /// Stores `bytes` at `at` past the cache where that is faster. Needs a fence of this thread
+    /// Stores `bytes` at `at` with non-temporal stores where that is faster. Needs a fence of this thread
     /// to be durable, and to be sure to be seen by others, but no flush, whatever the alignment.
     /// Until then no other thread may store there: its bytes could be overwritten later.
     fn stream(&self, at: PoolOffset, bytes: &[u8]);
 
-    /// Says that the lines of `at .. at + len` will be read or stored to soon. The range need not lie
-    /// in the medium.
+    /// Prefetches the lines of `at .. at + len`, which will be read or stored to soon. The range
+    /// need not lie in the medium.
     fn prefetch(&self, _at: PoolOffset, _len: usize) {}
 
     /// Starts writing back every line that `at .. at + len` touches. Durable after this thread's
@@ -212,39 +212,39 @@ pub trait Medium: Send + Sync + 'static {
     /// Completes this thread's flushes and streams.
     ///
     /// # Errors
-    /// If the medium is, or by this very fence becomes, poisoned. What was flushed before may
-    /// then be durable or not.
+    /// If the medium has failed, or fails by this very fence. What was flushed before may then be
+    /// durable or not.
     fn fence(&self) -> Result<(), MediaError>;
 
-    /// Says whether the medium is poisoned.
+    /// Checks that the medium has not failed.
     ///
     /// # Errors
-    /// The reason, if it is.
+    /// The reason, if it has.
     fn check(&self) -> Result<(), MediaError>;
 
     /// Returns true if any range is known to be poisoned. Costs one load.
-    fn has_bad(&self) -> bool;
+    fn has_poison(&self) -> bool;
 
-    /// The first address in `at .. at + len` that is known to be bad.
-    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset>;
+    /// Returns the first address in `at .. at + len` that is known to be poisoned.
+    fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset>;
 
-    /// All memory that is known to be bad, in ascending order, without overlaps.
-    fn bad_ranges(&self) -> Vec<BadRange>;
+    /// Returns all ranges that are known to be poisoned, in ascending order, without overlaps.
+    fn poisoned_ranges(&self) -> Vec<PoisonedRange>;
 
     /// Loads something of every page of `at .. at + len`, so that pages which are not there are
-    /// known to be bad.
+    /// known to be poisoned.
     fn probe(&self, at: PoolOffset, len: u64);
 
-    /// Says whether loads of `at .. at + len` that were made before gave what was stored.
+    /// Checks that earlier loads of `at .. at + len` gave what was stored.
     ///
     /// # Errors
-    /// `BadMemory` if some of the range is known to be bad.
+    /// `Poisoned` if some of the range is known to be poisoned.
     #[inline]
     fn check_range(&self, at: PoolOffset, len: u64) -> Result<(), MediaError> {
-        if !self.has_bad() {
+        if !self.has_poison() {
             return Ok(());
         }
-        self.bad_in(at, len).map_or(Ok(()), |at| Err(MediaError::BadMemory { at }))
+        self.poisoned_in(at, len).map_or(Ok(()), |at| Err(MediaError::Poisoned { at }))
     }
 
     /// Puts `pieces` on `socket` in order, without copying the medium's bytes through user

@@ -15,7 +15,7 @@ use rustix::mm::MapFlags;
 use crate::emulate::Technology;
 use crate::error::OpenError;
 use crate::map::is_synchronous;
-use crate::medium::Survives;
+use crate::medium::PersistenceDomain;
 use crate::room::{RAMFS_MAGIC, check_room};
 use crate::units::BLOCK_U64;
 
@@ -110,7 +110,7 @@ impl MediaOptions {
 /// Every fence is an `sfence`. Every flush is counted, whatever it does. [`MediaOptions::force_flush`] and
 /// emulation make the flush instructions run on every kind.
 ///
-/// "Survives power" is as true as what lies below: a DAX file system on memory that the kernel was
+/// "PersistenceDomain power" is as true as what lies below: a DAX file system on memory that the kernel was
 /// merely told is persistent (`memmap=`), or a disk that ignores its own flush command, promises
 /// what it cannot keep, and nothing here can tell. eADR is believed if every region of the NVDIMM
 /// bus says that its domain includes the processor's cache.
@@ -148,7 +148,7 @@ impl std::fmt::Display for MediaKind {
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) kind: MediaKind,
-    pub(crate) survives: Survives,
+    pub(crate) persistence_domain: PersistenceDomain,
     pub(crate) len: u64,
     /// Bytes of the pages that mappings of it are made of.
     pub(crate) page: u64,
@@ -204,10 +204,10 @@ pub(crate) fn probe(file: &File, name: &str, options: &MediaOptions) -> Result<P
     if options.private {
         probe.flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         probe.kind = MediaKind::Private;
-        probe.survives = Survives::Nothing;
+        probe.persistence_domain = PersistenceDomain::Nothing;
     }
     probe.cache_persists = probe.kind == MediaKind::Dax
-        && probe.survives == Survives::Power
+        && probe.persistence_domain == PersistenceDomain::Power
         && cache_persists(Path::new(SYS_NVDIMM_DEVICES));
     Ok(probe)
 }
@@ -295,7 +295,7 @@ impl Probe {
     fn paged_file(len: u64) -> Self {
         Self {
             kind: MediaKind::File,
-            survives: Survives::Power,
+            persistence_domain: PersistenceDomain::Power,
             len,
             page: BLOCK_U64,
             flags: MapFlags::SHARED,
@@ -309,12 +309,14 @@ impl Probe {
 fn probe_regular(file: &File, name: &str, len: u64) -> Result<Probe, OpenError> {
     let system = fstatfs(file).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
     let probe = Probe { regular: true, ..Probe::paged_file(len) };
-    let survives = Survives::Process;
+    let persistence_domain = PersistenceDomain::Process;
     Ok(match system.f_type {
-        libc::TMPFS_MAGIC | RAMFS_MAGIC => Probe { kind: MediaKind::Tmpfs, survives, ..probe },
+        libc::TMPFS_MAGIC | RAMFS_MAGIC => {
+            Probe { kind: MediaKind::Tmpfs, persistence_domain, ..probe }
+        }
         libc::HUGETLBFS_MAGIC => {
             let page = u64::try_from(system.f_bsize).unwrap_or(BLOCK_U64);
-            Probe { kind: MediaKind::Hugetlbfs, survives, page, ..probe }
+            Probe { kind: MediaKind::Hugetlbfs, persistence_domain, page, ..probe }
         }
         _ => probe,
     })
@@ -330,9 +332,10 @@ fn probe_device_dax(device: &Path) -> Option<Probe> {
     let nvdimm = place
         .components()
         .any(|part| part.as_os_str().to_str().is_some_and(|part| part.starts_with("ndbus")));
-    let survives = if nvdimm { Survives::Power } else { Survives::Process };
+    let persistence_domain =
+        if nvdimm { PersistenceDomain::Power } else { PersistenceDomain::Process };
     let page = page.max(BLOCK_U64);
-    let dax = Probe { kind: MediaKind::Dax, survives, page, ..Probe::paged_file(len) };
+    let dax = Probe { kind: MediaKind::Dax, persistence_domain, page, ..Probe::paged_file(len) };
     Some(Probe { shared_only: true, ..dax })
 }
 
@@ -372,9 +375,10 @@ mod tests {
     #[test]
     fn device_dax_is_persistent_only_on_the_nvdimm_bus() {
         let sys = tempfile::tempdir().unwrap();
-        for (place, survives) in
-            [("ndbus0/region0/dax0.0", Survives::Power), ("platform/dax1.0", Survives::Process)]
-        {
+        for (place, domain) in [
+            ("ndbus0/region0/dax0.0", PersistenceDomain::Power),
+            ("platform/dax1.0", PersistenceDomain::Process),
+        ] {
             let device = sys.path().join(place);
             fs::create_dir_all(&device).unwrap();
             assert!(probe_device_dax(&device).is_none(), "no attributes");
@@ -382,7 +386,7 @@ mod tests {
             fs::write(device.join("align"), "2097152\n").unwrap();
             let probe = probe_device_dax(&device).unwrap();
             assert_eq!((probe.len, probe.page), (4 << 20, 2 << 20));
-            assert_eq!(probe.survives, survives);
+            assert_eq!(probe.persistence_domain, domain);
         }
     }
 }

@@ -45,15 +45,15 @@ pub fn check_medium<M: Medium>(medium: &M) {
     assert!(medium.len() >= LEN_MIN, "the suite needs {LEN_MIN} bytes");
     assert!(medium.len().is_multiple_of(BLOCK_U64), "the length is no multiple of a block");
     assert!(!medium.is_empty());
-    medium.check().expect("a new medium is not poisoned");
+    medium.check().expect("a new medium has not failed");
     check_words(medium);
     check_stores(medium);
     check_changed_lines(medium);
     check_counters(medium);
     check_send(medium);
     check_full_socket(medium);
-    medium.fence().expect("the medium is not poisoned");
-    medium.check().expect("the medium is not poisoned");
+    medium.fence().expect("the medium has not failed");
+    medium.check().expect("the medium has not failed");
 }
 
 /// Words: what was stored is loaded, little-endian, up to the last word.
@@ -97,7 +97,7 @@ pub fn check_stores<M: Medium>(medium: &M) {
             let what = if streamed { "stream" } else { "store" };
             assert_contents(medium, &model, &format!("after a {what} of {start}+{len}"));
             medium.flush(at, len as u64);
-            medium.fence().expect("the medium is not poisoned");
+            medium.fence().expect("the medium has not failed");
             assert_contents(medium, &model, &format!("after a fence of {start}+{len}"));
             let mut out = vec![0; len];
             medium.read(at, &mut out);
@@ -198,7 +198,7 @@ pub fn check_counters<M: Medium>(medium: &M) {
     medium.flush(at, 0);
     expect("nothing", 0, 0, 0, 0);
     for _ in 0..3 {
-        medium.fence().expect("the medium is not poisoned");
+        medium.fence().expect("the medium has not failed");
     }
     expect("three fences", 0, 0, 0, 3);
 }

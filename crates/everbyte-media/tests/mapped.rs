@@ -13,9 +13,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use everbyte_media::{
-    BLOCK, BLOCK_U64, BadRange, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions,
-    Medium, OpenError, Piece, PoolOffset, Survives, Technology, allocate_file, create_file,
-    testkit,
+    BLOCK, BLOCK_U64, BlockNo, LineMask, Mapped, MediaError, MediaKind, MediaOptions, Medium,
+    OpenError, PersistenceDomain, Piece, PoisonedRange, PoolOffset, Technology, allocate_file,
+    create_file, testkit,
 };
 
 const LEN: u64 = 32 * BLOCK_U64;
@@ -39,7 +39,7 @@ fn plain() -> MediaOptions {
 #[test]
 fn anonymous_memory_passes_the_suite() {
     let medium = Mapped::anonymous(LEN, &plain()).unwrap();
-    assert_eq!(medium.survives(), Survives::Nothing);
+    assert_eq!(medium.persistence_domain(), PersistenceDomain::Nothing);
     assert_eq!(medium.describe().kind, MediaKind::Anonymous);
     assert_eq!(medium.describe().flush, "none");
     testkit::check_medium(&medium);
@@ -49,7 +49,7 @@ fn anonymous_memory_passes_the_suite() {
 #[test]
 fn a_tmpfs_file_passes_the_suite() {
     let medium = Mapped::from_file(&tmpfs_file(LEN), &plain()).unwrap();
-    assert_eq!(medium.survives(), Survives::Process);
+    assert_eq!(medium.persistence_domain(), PersistenceDomain::Process);
     assert_eq!(medium.describe().kind, MediaKind::Tmpfs);
     testkit::check_medium(&medium);
 }
@@ -67,7 +67,7 @@ fn a_disk_file_passes_the_suite() {
     testkit::check_medium(&medium);
     // The build directory may itself lie on tmpfs.
     if medium.describe().kind == MediaKind::File {
-        assert_eq!(medium.survives(), Survives::Power);
+        assert_eq!(medium.persistence_domain(), PersistenceDomain::Power);
         assert_eq!(medium.describe().sync, Some("msync"));
     }
 }
@@ -77,7 +77,7 @@ fn a_private_copy_passes_the_suite_and_leaves_its_file_alone() {
     for file in [disk_file(LEN), tmpfs_file(LEN)] {
         file.write_all_at(&[9; BLOCK], BLOCK_U64).unwrap();
         let medium = Mapped::from_file(&file, &plain().private(true).read_only(true)).unwrap();
-        assert_eq!(medium.survives(), Survives::Nothing);
+        assert_eq!(medium.persistence_domain(), PersistenceDomain::Nothing);
         assert_eq!(medium.changed_lines(BlockNo(1), 0, &[9; BLOCK]), LineMask::EMPTY);
         testkit::check_medium(&medium);
         assert!(matches!(medium.grow(2 * LEN), Err(OpenError::CannotGrow { .. })));
@@ -258,7 +258,7 @@ fn no_space_is_said_clearly_and_leaves_nothing() {
 }
 
 #[test]
-fn a_load_of_missing_memory_is_known_and_poisons_nothing() {
+fn a_load_of_missing_memory_is_known_and_fails_no_medium() {
     for file in [disk_file(LEN), tmpfs_file(LEN)] {
         let medium = Mapped::from_file(&file, &plain()).unwrap();
         let last = LEN - BLOCK_U64;
@@ -267,15 +267,21 @@ fn a_load_of_missing_memory_is_known_and_poisons_nothing() {
         medium.flush(at, 64);
         medium.fence().unwrap();
         file.set_len(last).unwrap();
-        assert!(!medium.has_bad());
+        assert!(!medium.has_poison());
         medium.check_range(at, 64).unwrap();
         let mut bytes = [1; 64];
         medium.read(at, &mut bytes);
         assert_eq!(bytes, [0; 64]);
-        assert_eq!(medium.bad_ranges(), [BadRange { at: PoolOffset(last), len: BLOCK_U64 }]);
+        assert_eq!(
+            medium.poisoned_ranges(),
+            [PoisonedRange { at: PoolOffset(last), len: BLOCK_U64 }]
+        );
         let found = medium.check_range(at, 8);
-        assert!(matches!(found, Err(MediaError::BadMemory { at: bad }) if bad == at), "{found:?}");
-        assert_eq!(medium.bad_in(PoolOffset(last - 8), 16), Some(PoolOffset(last)));
+        assert!(
+            matches!(found, Err(MediaError::Poisoned { at: first }) if first == at),
+            "{found:?}"
+        );
+        assert_eq!(medium.poisoned_in(PoolOffset(last - 8), 16), Some(PoolOffset(last)));
         medium.check_range(PoolOffset(0), last).unwrap();
         medium.store(PoolOffset(0), &[1; 9000]);
         medium.flush(PoolOffset(0), 9000);
@@ -285,7 +291,7 @@ fn a_load_of_missing_memory_is_known_and_poisons_nothing() {
 }
 
 #[test]
-fn a_store_to_memory_known_to_be_bad_poisons_its_medium_and_no_other() {
+fn a_store_to_a_poisoned_page_fails_its_medium_and_no_other() {
     type Change<'a> = &'a dyn Fn(&Mapped, PoolOffset);
     let changes: [Change<'_>; 3] = [
         &|medium, at| {
@@ -305,7 +311,7 @@ fn a_store_to_memory_known_to_be_bad_poisons_its_medium_and_no_other() {
         file.set_len(BLOCK_U64).unwrap();
         let at = PoolOffset(2 * BLOCK_U64 + 64);
         medium.probe(PoolOffset(0), LEN);
-        assert_eq!(medium.bad_ranges().len() as u64, LEN / BLOCK_U64 - 1);
+        assert_eq!(medium.poisoned_ranges().len() as u64, LEN / BLOCK_U64 - 1);
         medium.check().unwrap();
         change(&medium, at);
         let lost =
@@ -321,7 +327,7 @@ fn a_store_to_memory_known_to_be_bad_poisons_its_medium_and_no_other() {
 }
 
 #[test]
-fn what_was_flushed_before_its_page_went_bad_is_not_synced_as_zeroes() {
+fn what_was_flushed_before_its_page_was_poisoned_is_not_synced_as_zeroes() {
     let file = disk_file(LEN);
     let medium = Mapped::from_file(&file, &plain()).unwrap();
     let at = PoolOffset(LEN - BLOCK_U64);
@@ -333,7 +339,7 @@ fn what_was_flushed_before_its_page_went_bad_is_not_synced_as_zeroes() {
 }
 
 #[test]
-fn any_number_of_bad_pages_is_known_page_by_page() {
+fn any_number_of_poisoned_pages_is_known_page_by_page() {
     let len = 3000 * BLOCK_U64;
     let file = tmpfs_file(len);
     let medium = Mapped::from_file(&file, &plain()).unwrap();
@@ -342,14 +348,14 @@ fn any_number_of_bad_pages_is_known_page_by_page() {
     medium.probe(PoolOffset(0), 7 * BLOCK_U64);
     medium.probe(PoolOffset(8 * BLOCK_U64), len - 8 * BLOCK_U64);
     medium.check().unwrap();
-    assert_eq!(medium.bad_ranges().len(), 2998);
-    let bad_in = |first, len| medium.bad_in(PoolOffset(first), len).map(|at| at.0);
-    assert_eq!(bad_in(0, BLOCK_U64), None);
-    assert_eq!(bad_in(5, BLOCK_U64), Some(BLOCK_U64));
-    assert_eq!(bad_in(7 * BLOCK_U64, BLOCK_U64), None);
-    assert_eq!(bad_in(7 * BLOCK_U64 + 9, BLOCK_U64), Some(8 * BLOCK_U64));
-    assert_eq!(bad_in(len - 5, 5), Some(len - 5));
-    assert_eq!(bad_in(7 * BLOCK_U64, 0), None);
+    assert_eq!(medium.poisoned_ranges().len(), 2998);
+    let poisoned_in = |first, len| medium.poisoned_in(PoolOffset(first), len).map(|at| at.0);
+    assert_eq!(poisoned_in(0, BLOCK_U64), None);
+    assert_eq!(poisoned_in(5, BLOCK_U64), Some(BLOCK_U64));
+    assert_eq!(poisoned_in(7 * BLOCK_U64, BLOCK_U64), None);
+    assert_eq!(poisoned_in(7 * BLOCK_U64 + 9, BLOCK_U64), Some(8 * BLOCK_U64));
+    assert_eq!(poisoned_in(len - 5, 5), Some(len - 5));
+    assert_eq!(poisoned_in(7 * BLOCK_U64, 0), None);
     assert_eq!(medium.load_word(PoolOffset(0)), 0);
     medium.fence().unwrap();
 }
@@ -377,8 +383,8 @@ fn every_way_to_touch_missing_memory_is_caught() {
         let medium = Mapped::from_file(&file, &plain()).unwrap();
         file.set_len(BLOCK_U64).unwrap();
         touch(&medium);
-        let bad = medium.bad_ranges();
-        assert_eq!(bad, [BadRange { at: PoolOffset(BLOCK_U64), len: BLOCK_U64 }], "{name}");
+        let ranges = medium.poisoned_ranges();
+        assert_eq!(ranges, [PoisonedRange { at: PoolOffset(BLOCK_U64), len: BLOCK_U64 }], "{name}");
         let found = medium.check();
         assert_eq!(found.is_ok(), is_load, "{name}: {found:?}");
     }

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use everbyte_media::{
-    BLOCK_U64, BadRange, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium,
-    Piece, PoolOffset, Survives, testkit,
+    BLOCK_U64, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium,
+    PersistenceDomain, Piece, PoisonedRange, PoolOffset, testkit,
 };
 
 /// A broken medium's fault.
@@ -42,8 +42,8 @@ impl Medium for Broken {
         self.inner.len()
     }
 
-    fn survives(&self) -> Survives {
-        self.inner.survives()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
     }
 
     fn load_word(&self, at: PoolOffset) -> u64 {
@@ -100,16 +100,16 @@ impl Medium for Broken {
         self.inner.check()
     }
 
-    fn has_bad(&self) -> bool {
-        self.inner.has_bad()
+    fn has_poison(&self) -> bool {
+        self.inner.has_poison()
     }
 
-    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
-        self.inner.bad_in(at, len)
+    fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.inner.poisoned_in(at, len)
     }
 
-    fn bad_ranges(&self) -> Vec<BadRange> {
-        self.inner.bad_ranges()
+    fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
+        self.inner.poisoned_ranges()
     }
 
     fn probe(&self, at: PoolOffset, len: u64) {

@@ -52,11 +52,11 @@ pub(crate) fn write_completed<M: Medium>(
     epoch: &Durable<u64>,
 ) -> Result<(), MediaError> {
     let mut copies = vec![header_at.plus(COMPLETED_A_AT), header_at.plus(COMPLETED_B_AT)];
-    if medium.has_bad() {
+    if medium.has_poison() {
         let first = copies[0];
         copies.retain(|&at| medium.check_range(at, 8).is_ok());
         if copies.is_empty() {
-            return Err(MediaError::BadMemory { at: first });
+            return Err(MediaError::Poisoned { at: first });
         }
     }
     let mut dirty = Dirty::default();

@@ -100,7 +100,7 @@ impl OpenPool {
             free_bytes: info.free_bytes,
             low_on_space: info.low_on_space,
             promised_bytes: info.promised_bytes,
-            survives: self.medium.survives.to_string(),
+            survives: self.medium.persistence_domain.to_string(),
             medium: status::medium(&self.medium),
             clean: info.recovery.was_clean,
             records_undone: info.recovery.records_undone,

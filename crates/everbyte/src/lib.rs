@@ -21,7 +21,7 @@
 //!    write is undone from under a later one.
 //! 4. A success means that it was done: damage and media errors are errors of the requests that meet
 //!    them, and never of others.
-//! 5. A crash is what the memory [survives](media::Survives): loss of power for persistent memory and
+//! 5. A crash is what the memory [survives](media::PersistenceDomain): loss of power for persistent memory and
 //!    disks, the end of the process for `/dev/shm`.
 //!
 //! # What it costs

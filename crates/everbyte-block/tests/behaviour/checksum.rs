@@ -136,7 +136,7 @@ fn bad_memory_under_checksums_stops_the_volume_and_loses_no_store() {
     let medium = full_volume(128, &plain());
     let (pool, volume) = open(&medium);
     let node = Entry::decode(medium.load_word(PoolOffset(2 * 4096 + 208))).unwrap().unwrap().block;
-    medium.inject_bad(node.offset(), 4096);
+    medium.inject_poison(node.offset(), 4096);
     assert_eq!(scrub(&pool, &volume)[0].structure, "checksum node");
     for fua in [Fua::No, Fua::Yes] {
         assert!(volume.write(4096, &content(7), fua).is_err());

@@ -12,7 +12,8 @@ use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds}
 use everbyte_crash::{CrashState, Plan, SimMedium};
 use everbyte_device::{BlockDevice, DeviceError, Fua};
 use everbyte_media::{
-    BadRange, BlockNo, Counters, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
+    BlockNo, Counters, LineMask, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange,
+    PoolOffset,
 };
 use everbyte_pool::format::Entry;
 use everbyte_pool::{OpenOptions, Pool};
@@ -34,15 +35,15 @@ impl Medium for Fading {
         self.inner.probe(at, len);
         let line = self.line.load(Ordering::Relaxed);
         if line != 0 && (at.0..at.0 + len).contains(&line) {
-            self.inner.inject_bad(PoolOffset(line), 1);
+            self.inner.inject_poison(PoolOffset(line), 1);
         }
     }
 
     fn len(&self) -> u64 {
         self.inner.len()
     }
-    fn survives(&self) -> Survives {
-        self.inner.survives()
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
     }
     fn load_word(&self, at: PoolOffset) -> u64 {
         self.inner.load_word(at)
@@ -71,14 +72,14 @@ impl Medium for Fading {
     fn check(&self) -> Result<(), MediaError> {
         self.inner.check()
     }
-    fn has_bad(&self) -> bool {
-        self.inner.has_bad()
+    fn has_poison(&self) -> bool {
+        self.inner.has_poison()
     }
-    fn bad_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
-        self.inner.bad_in(at, len)
+    fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.inner.poisoned_in(at, len)
     }
-    fn bad_ranges(&self) -> Vec<BadRange> {
-        self.inner.bad_ranges()
+    fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
+        self.inner.poisoned_ranges()
     }
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         self.inner.send(socket, pieces)

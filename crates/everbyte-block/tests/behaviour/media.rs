@@ -133,7 +133,7 @@ fn one_bad_line(options: &BlockOptions) {
     let volume = BlockVolume::open(&pool, "v").unwrap();
     let other = BlockVolume::open(&pool, "other").unwrap();
     let line = place_of(&*medium, 5).plus(7 * 64);
-    medium.inject_bad(line, 1);
+    medium.inject_poison(line, 1);
     only_bad_are_lost(&volume, &[5]);
     only_bad_are_lost(&other, &[]);
     let report = pool.check().unwrap();
@@ -154,7 +154,7 @@ fn one_bad_line(options: &BlockOptions) {
     // Zeroes are not what was stored, although they compare equal.
     for (round, fua) in [Fua::No, Fua::Yes].into_iter().enumerate() {
         let line = place_of(&*medium, 5).plus(7 * 64);
-        medium.inject_bad(line, 1);
+        medium.inject_poison(line, 1);
         assert!(read(&volume, 5).is_err());
         volume.write(5 * 4096, &[0; 4096], fua).unwrap();
         assert_eq!(read(&volume, 5).unwrap(), [0; 4096], "round {round}");
@@ -184,7 +184,7 @@ fn a_discarded_bad_block_is_given_to_nobody() {
     let medium = two_volumes(&plain());
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
-    medium.inject_bad(place_of(&*medium, 3), 4096);
+    medium.inject_poison(place_of(&*medium, 3), 4096);
     assert!(read(&volume, 3).is_err());
     let free = pool.info().free_bytes;
     volume.discard(2 * 4096, 8192, Fua::Yes).unwrap();
@@ -232,14 +232,14 @@ fn no_bad_line_of_metadata_is_taken_for_what_was_stored() {
     for line in lines {
         for len in [1, 4096 - line % 4096] {
             let medium = Arc::new(SimMedium::from_image(image.clone()));
-            medium.inject_bad(PoolOffset(line), len);
+            medium.inject_poison(PoolOffset(line), len);
             let at = format!("{len} bytes at {line:#x}");
             let pool = open(&medium).unwrap_or_else(|error| panic!("{at}: {error}"));
             let other = BlockVolume::open(&pool, "other").unwrap();
             only_bad_are_lost(&other, &[]);
             let volume = BlockVolume::open(&pool, "v");
             let sound = volume.is_ok_and(|volume| survives(&volume));
-            if line < HEADER && medium.has_bad() {
+            if line < HEADER && medium.has_poison() {
                 assert!(pool.read_only_reason().unwrap().contains("superblock"), "{at}");
             } else {
                 other.write(50, &content(0)[50..99], Fua::No).unwrap();
@@ -247,7 +247,7 @@ fn no_bad_line_of_metadata_is_taken_for_what_was_stored() {
                 other.flush().unwrap_or_else(|error| panic!("{at}: {error}"));
                 only_bad_are_lost(&other, &[]);
             }
-            if medium.has_bad() {
+            if medium.has_poison() {
                 let report = pool.check().unwrap();
                 let named = |p: &String| p.contains("0x") && p.contains("memory");
                 assert!(report.problems.iter().any(named), "{at}: {report:?}");
@@ -303,7 +303,7 @@ fn damage_mark(medium: &SimMedium, copy: u64, torn: bool) {
         let word = medium.load_word(at);
         medium.store_word(at, word & !3);
     } else {
-        medium.inject_bad(at, 8);
+        medium.inject_poison(at, 8);
     }
 }
 
@@ -357,7 +357,7 @@ fn undo_leaves_bad_blocks_alone() {
     let sound = Arc::new(SimMedium::from_image(image.clone()));
     for block in [0, 2] {
         let medium = Arc::new(SimMedium::from_image(image.clone()));
-        medium.inject_bad(place_of(&*sound, block).plus(64), 64);
+        medium.inject_poison(place_of(&*sound, block).plus(64), 64);
         let pool = open(&medium).unwrap();
         let volume = BlockVolume::open(&pool, "v").unwrap();
         only_bad_are_lost(&volume, &[block]);
@@ -372,7 +372,7 @@ fn a_store_that_was_lost_ends_all_acknowledgements() {
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
     volume.write(100, &[1; 10], Fua::No).unwrap();
-    medium.inject_bad(place_of(&*medium, 0).plus(64), 64);
+    medium.inject_poison(place_of(&*medium, 0).plus(64), 64);
     let error = volume.flush().unwrap_err().to_string();
     assert!(error.contains("a store at 0x") && error.contains("was lost"), "{error}");
     assert!(volume.write(8192, &[1; 10], Fua::No).is_err());
@@ -388,7 +388,7 @@ fn leaf_of<M: Medium>(medium: &M) -> PoolOffset {
 
 /// Makes a word bad, and known to be.
 fn lose(medium: &SimMedium, at: PoolOffset) {
-    medium.inject_bad(at, 8);
+    medium.inject_poison(at, 8);
     medium.probe(at, 8);
 }
 
@@ -400,7 +400,7 @@ fn a_flush_after_damage_makes_durable_what_was_answered_before_it() {
         let pool = open(&medium).unwrap();
         let volume = BlockVolume::open(&pool, "v").unwrap();
         volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
-        medium.inject_bad(leaf_of(&*medium).plus(8 * 8), 8);
+        medium.inject_poison(leaf_of(&*medium).plus(8 * 8), 8);
         let met = match by_reader {
             true => read(&volume, 9).map(drop),
             false => volume.write(9 * 4096, &[1], Fua::No),
@@ -422,7 +422,7 @@ fn a_damaged_volume_is_checkpointed_by_the_timer() {
     let pool = open(&medium).unwrap();
     let volume = BlockVolume::open(&pool, "v").unwrap();
     volume.write(0, &pattern(77, 4096), Fua::No).unwrap();
-    medium.inject_bad(leaf_of(&*medium).plus(8 * 8), 8);
+    medium.inject_poison(leaf_of(&*medium).plus(8 * 8), 8);
     assert!(read(&volume, 9).is_err());
     let epoch = volume.volume().current_epoch();
     let timer = pool.start_timer(Duration::from_millis(1)).unwrap();
@@ -496,7 +496,7 @@ fn a_growth_that_fails_gives_its_new_table_back() {
     fill(&volume, 0..BLOCKS);
     let other = BlockVolume::create(&pool, "other", BLOCKS * 4096, &plain()).unwrap();
     let free = pool.info().free_bytes;
-    medium.inject_bad(leaf_of(&*medium).plus(4000), 8);
+    medium.inject_poison(leaf_of(&*medium).plus(4000), 8);
     let error = volume.resize(100 << 21).unwrap_err().to_string();
     assert!(error.contains("map table at 0x"), "{error}");
     assert_eq!(pool.info().free_bytes, free);
@@ -543,7 +543,7 @@ fn a_scrub_finds_every_bad_line() {
             let medium = Arc::new(SimMedium::from_image(image.clone()));
             let pool = open(&medium).unwrap();
             let volumes = ["v", "other"].map(|name| BlockVolume::open(&pool, name).unwrap());
-            medium.inject_bad(PoolOffset(at), 1);
+            medium.inject_poison(PoolOffset(at), 1);
             let found = scrub(&pool, &[&volumes[0], &volumes[1]]);
             assert_eq!(found.len(), 1, "{structure} at {at:#x}: {found:?}");
             assert_eq!((found[0].structure.as_str(), found[0].offset), (structure, offset));

@@ -1,4 +1,4 @@
-//! The simulated medium as a medium: loads, counters, sends, poison.
+//! The simulated medium as a medium: loads, counters, sends, failures.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use everbyte_crash::{Plan, SimMedium};
 use everbyte_media::{
-    BadRange, BlockNo, Counters, LineMask, MediaError, Medium, Piece, PoolOffset, Survives,
+    BlockNo, Counters, LineMask, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange,
+    PoolOffset,
 };
 
 fn at(offset: u64) -> PoolOffset {
@@ -28,7 +29,7 @@ fn so_does_one_that_a_crash_left() {
 #[test]
 fn loads_see_the_newest_store() {
     let medium = SimMedium::new(8192);
-    assert_eq!((medium.len(), medium.survives()), (8192, Survives::Power));
+    assert_eq!((medium.len(), medium.persistence_domain()), (8192, PersistenceDomain::Power));
     medium.store(at(60), &[1; 10]);
     medium.stream(at(66), &[2; 100]);
     medium.store_word(at(64), 0x0102_0304_0506_0708);
@@ -135,16 +136,16 @@ fn sends_what_it_holds() {
 }
 
 #[test]
-fn poison_stays() {
+fn a_failed_medium_keeps_its_first_reason() {
     let medium = SimMedium::new(4096);
     medium.check().unwrap();
     medium.store_word(at(0), 1);
     medium.flush(at(0), 8);
-    medium.poison(MediaError::BadMemory { at: at(64) });
-    medium.poison(MediaError::BadMemory { at: at(128) });
+    medium.fail(MediaError::Poisoned { at: at(64) });
+    medium.fail(MediaError::Poisoned { at: at(128) });
     assert!(medium.fence().is_err());
     let reason = medium.check().unwrap_err();
-    assert!(matches!(reason, MediaError::BadMemory { at } if at.0 == 64));
+    assert!(matches!(reason, MediaError::Poisoned { at } if at.0 == 64));
     assert_eq!(medium.crash_state().open_lines(), 1, "a failed fence promises nothing");
     assert_eq!(medium.counters().fences, 1);
 }
@@ -153,21 +154,21 @@ fn poison_stays() {
 fn bad_lines_are_found_by_loads_and_lose_stores() {
     let medium = SimMedium::new(8192);
     medium.store(at(0), &[7; 256]);
-    medium.inject_bad(at(64), 1);
-    medium.inject_bad(at(4096), 128);
-    assert!(!medium.has_bad(), "nobody looked");
+    medium.inject_poison(at(64), 1);
+    medium.inject_poison(at(4096), 128);
+    assert!(!medium.has_poison(), "nobody looked");
     let mut bytes = [1; 96];
     medium.read(at(48), &mut bytes);
     assert_eq!(bytes[..16], [7; 16]);
     assert_eq!(bytes[16..80], [0; 64]);
     assert_eq!(bytes[80..], [7; 16]);
-    assert_eq!(medium.bad_ranges(), [BadRange { at: at(64), len: 64 }]);
+    assert_eq!(medium.poisoned_ranges(), [PoisonedRange { at: at(64), len: 64 }]);
     assert!(medium.check_range(at(0), 64).is_ok());
     assert!(medium.check_range(at(120), 8).is_err());
     medium.probe(at(4096), 4096);
-    assert_eq!(medium.bad_in(at(4100), 4), Some(at(4100)));
-    assert_eq!(medium.bad_ranges().len(), 3);
-    medium.check().expect("loads poison nothing");
+    assert_eq!(medium.poisoned_in(at(4100), 4), Some(at(4100)));
+    assert_eq!(medium.poisoned_ranges().len(), 3);
+    medium.check().expect("loads fail no medium");
     medium.store(at(128), &[1; 8]);
     medium.fence().expect("nothing is lost");
     medium.stream(at(4000), &[1; 200]);

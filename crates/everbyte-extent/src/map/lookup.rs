@@ -60,7 +60,7 @@ impl<M: Medium> Extent<M> {
     #[inline]
     fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
         // Beside media errors, a node above that cannot be read any more is found by walking.
-        if self.medium().has_bad() { None } else { self.leaves.entry(block) }
+        if self.medium().has_poison() { None } else { self.leaves.entry(block) }
     }
 
     fn walk(

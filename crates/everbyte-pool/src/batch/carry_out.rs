@@ -35,7 +35,7 @@ impl<M: Medium> Batch<'_, '_, M> {
     /// Carries the batch out if the log has room for its records, and leaves the epoch.
     ///
     /// # Errors
-    /// The medium's. If its fence failed nothing is stored in place; if it was poisoned meanwhile
+    /// The medium's. If its fence failed nothing is stored in place; if the medium failed meanwhile
     /// everything is, but will never be durable.
     pub fn commit(mut self) -> Result<BatchOutcome, WriteError> {
         let volume = self.volume();
@@ -177,7 +177,7 @@ fn if_any<'s, 'd>(count: usize, steps: &'s [Step<'d>]) -> &'s [Step<'d>] {
 
 /// Checks that what fills took from old blocks is what was stored there.
 fn check_sources<M: Medium>(medium: &M, steps: &[Step<'_>]) -> Result<(), MediaError> {
-    if !medium.has_bad() {
+    if !medium.has_poison() {
         return Ok(());
     }
     for step in steps {

@@ -63,7 +63,7 @@ impl<M: Medium> Volume<M> {
                 }
             }
         }
-        self.poison_check()?;
+        self.check_medium()?;
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<M: Medium> Volume<M> {
         if let Some(reason) = self.opened_read_only() {
             return Err(WriteError::ReadOnly { reason: reason.to_owned() });
         }
-        self.poison_check()?;
+        self.check_medium()?;
         let mut lanes: Vec<_> = match planted(Bug::SealDoesNotWait) {
             true => self.lanes.iter().filter_map(|lane| lane.try_lock()).collect(),
             false => self.lanes.iter().map(|lane| lane.lock()).collect(),

@@ -66,7 +66,7 @@ pub(crate) fn scan_half<M: Medium>(
         seq += 1;
     }
     let rest = half.check_rest(position, seq);
-    if medium.has_bad() {
+    if medium.has_poison() {
         // Bad memory reads as the end of the records, and nobody knows what was there.
         let name = format!("log of volume {}, lane {lane}", geometry.volume_uid);
         sound(medium, &name, half.start, geometry.half_bytes)?;

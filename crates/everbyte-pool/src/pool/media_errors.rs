@@ -1,6 +1,6 @@
 //! What ranges that cannot be read held, for the check.
 
-use everbyte_media::{BadRange, Medium};
+use everbyte_media::{Medium, PoisonedRange};
 
 use super::Pool;
 use crate::format::SUPERBLOCK_COPIES;
@@ -8,10 +8,10 @@ use crate::format::SUPERBLOCK_COPIES;
 impl<M: Medium> Pool<M> {
     /// What is known to be bad, each range with what it holds.
     pub(crate) fn name_bad_memory(&self) -> Vec<String> {
-        if !self.medium().has_bad() {
+        if !self.medium().has_poison() {
             return Vec::new();
         }
-        let ranges = self.medium().bad_ranges();
+        let ranges = self.medium().poisoned_ranges();
         let mut named: Vec<Option<String>> =
             ranges.iter().map(|bad| self.fixed_name(bad)).collect();
         for volume in self.volumes() {
@@ -30,7 +30,7 @@ impl<M: Medium> Pool<M> {
                 Ok(())
             });
         }
-        let tell = |(bad, name): (&BadRange, Option<String>)| {
+        let tell = |(bad, name): (&PoisonedRange, Option<String>)| {
             let name = name.unwrap_or_else(|| "nothing that any map leads to".to_owned());
             format!("bad memory at {}, {} bytes: it holds {name}", bad.at, bad.len)
         };
@@ -38,7 +38,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// The name of what has a fixed place.
-    fn fixed_name(&self, bad: &BadRange) -> Option<String> {
+    fn fixed_name(&self, bad: &PoisonedRange) -> Option<String> {
         let block = bad.at.block();
         if SUPERBLOCK_COPIES.contains(&block.offset()) {
             return Some(format!("superblock copy {}", block.0));

@@ -265,7 +265,7 @@ impl<M: Medium> Pool<M> {
             promised_bytes: volumes.iter().filter_map(|v| v.size_bytes().ok()).sum(),
             volumes: volumes.len(),
             volumes_max: sb.table_slots,
-            survives: self.shared.medium.survives().to_string(),
+            survives: self.shared.medium.persistence_domain().to_string(),
             read_only: self.shared.read_only.clone(),
             recovery: self.recovered.clone(),
         }

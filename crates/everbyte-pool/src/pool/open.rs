@@ -220,7 +220,7 @@ fn read_superblock<M: Medium>(
                 b
             }
         }
-        [Ok(good), Err(bad)] | [Err(bad), Ok(good)] if medium.has_bad() => {
+        [Ok(good), Err(bad)] | [Err(bad), Ok(good)] if medium.has_poison() => {
             summary.remarks.push(bad.to_string());
             return Ok((good, Some(format!("only one superblock is left: {bad}"))));
         }

@@ -267,7 +267,7 @@ impl<M: Medium> Pool<M> {
 
     /// Gives back blocks of [`Pool::take_run`] that nothing names, and to which nothing is on its way.
     pub fn return_run(&self, run: BlockRun) {
-        if self.shared.medium.has_bad() && run.len > 1 {
+        if self.shared.medium.has_poison() && run.len > 1 {
             let blocks = run.start.0..run.start.0 + run.len;
             return blocks.for_each(|b| self.return_run(BlockRun { start: BlockNo(b), len: 1 }));
         }

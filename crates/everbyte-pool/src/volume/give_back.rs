@@ -41,7 +41,7 @@ impl<M: Medium> Volume<M> {
 
     /// Gives a run that nothing durable names to the allocator, but for blocks in bad memory.
     pub(crate) fn give_back_run(&self, run: BlockRun) {
-        if self.medium().has_bad() {
+        if self.medium().has_poison() {
             return run.blocks().for_each(|block| self.give_back(block));
         }
         self.usage.subtract(run.len);

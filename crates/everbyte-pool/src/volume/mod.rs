@@ -482,7 +482,7 @@ impl<M: Medium> Volume<M> {
         UndoScope::new(&self.descriptor, self.header_at, self.shared.data_bounds())
     }
 
-    pub(crate) fn poison_check(&self) -> Result<(), MediaError> {
+    pub(crate) fn check_medium(&self) -> Result<(), MediaError> {
         self.medium().check()
     }
 }

@@ -65,7 +65,7 @@ impl<M: Medium> Volume<M> {
     /// checkpoint, no waiting for space.
     ///
     /// # Errors
-    /// The volume is read-only, gone, or its medium poisoned.
+    /// The volume is read-only, gone, or its medium failed.
     pub fn join(&self) -> Result<Writer<'_, M>, WriteError> {
         if self.lanes.is_empty() {
             return Err(WriteError::NoLog);

@@ -127,7 +127,7 @@ fn bad_memory_is_an_error_of_the_requests_that_need_it() {
         device.checkpoint().unwrap();
         let image = medium.image();
         let place = image.chunks(4096).rposition(|block| block == [7; 4096]).unwrap();
-        medium.inject_bad(PoolOffset(place as u64 * 4096 + 128), 64);
+        medium.inject_poison(PoolOffset(place as u64 * 4096 + 128), 64);
         let (of_first, of_second) = (read(&*device, 0), read(&*device, 4096));
         let (bad, good) = if of_first.is_err() { (0, 4096) } else { (4096, 0) };
         let sound = if bad == 0 { &of_second } else { &of_first };

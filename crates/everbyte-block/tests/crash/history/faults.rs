@@ -22,7 +22,7 @@ impl History<'_> {
             Fault::Marks | Fault::UnknownMarks => {
                 self.unsound.push(name);
                 for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
-                    self.medium.inject_bad(PoolOffset(header_at + copy), 8);
+                    self.medium.inject_poison(PoolOffset(header_at + copy), 8);
                     if fault == Fault::Marks {
                         self.medium.probe(PoolOffset(header_at + copy), 8);
                     }
@@ -34,16 +34,16 @@ impl History<'_> {
             Fault::Fences => {
                 self.unsound = self.tracks.keys().copied().collect();
                 let reason = "a test says so".to_owned();
-                self.medium.poison(MediaError::WriteBack { at: PoolOffset(0), len: 0, reason });
+                self.medium.fail(MediaError::WriteBack { at: PoolOffset(0), len: 0, reason });
             }
             Fault::Data(block) => {
                 let at = self.entry_of(root_at, block).block.offset();
-                self.medium.inject_bad(at, 64);
+                self.medium.inject_poison(at, 64);
                 self.cannot_read(name, block);
             }
             Fault::Map(block) => {
                 let leaf = Entry::decode(self.medium.load_word(root_at)).unwrap().unwrap();
-                self.medium.inject_bad(leaf.block.offset().plus(8 * block), 8);
+                self.medium.inject_poison(leaf.block.offset().plus(8 * block), 8);
                 self.cannot_read(name, block);
             }
         }

@@ -1,7 +1,7 @@
-//! Which pages of a mapping have turned out to be bad.
+//! The pages of a mapping that have turned out to be poisoned.
 //!
 //! Invariants: a bit for each page that the mapping can ever have, so that any number of them can be
-//! bad; bits are only set while the mapping is registered; a page's is set before zeroes can be read
+//! poisoned; bits are only set while the mapping is registered; a page's is set before zeroes can be read
 //! in its place, so whoever has read them and then asks is told. `add` is for signal handlers too: it
 //! takes no lock and allocates nothing. The bits take memory only where one was set or looked for.
 
@@ -14,15 +14,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 const WORD_BITS: usize = 64;
 
-/// The pages of a mapping that are known to be bad, by their numbers in the mapping.
-pub(crate) struct BadPages {
+/// The pages of a mapping that are known to be poisoned, by their numbers in the mapping.
+pub(crate) struct PoisonedPages {
     /// `words` words; null while there are none.
     bits: AtomicPtr<AtomicU64>,
     words: AtomicUsize,
     any: AtomicBool,
 }
 
-impl BadPages {
+impl PoisonedPages {
     /// A set with room for no page.
     pub(crate) const fn new() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl BadPages {
         }
     }
 
-    /// Gives an empty set room for `pages` pages, none of them bad. Only while nobody else uses it.
+    /// Gives an empty set room for `pages` pages, none of them pages. Only while nobody else uses it.
     ///
     /// # Errors
     /// There is no address space.
@@ -78,13 +78,13 @@ impl BadPages {
         }
     }
 
-    /// Returns true if any page is bad. Costs one load.
+    /// Returns true if any page is pages. Costs one load.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// The first bad page in a range.
+    /// The first poisoned page in a range.
     pub(crate) fn first_in(&self, pages: Range<usize>) -> Option<usize> {
         let bits = self.bits();
         let mut page = pages.start;
@@ -99,7 +99,7 @@ impl BadPages {
         None
     }
 
-    /// The bad pages in a range, ascending.
+    /// The poisoned pages in a range, ascending.
     pub(crate) fn all_in(&self, pages: Range<usize>) -> impl Iterator<Item = usize> {
         let mut from = pages.start;
         std::iter::from_fn(move || {
@@ -116,23 +116,23 @@ mod tests {
 
     #[test]
     fn pages_are_found_in_their_ranges_until_they_are_forgotten() {
-        let bad = BadPages::new();
-        bad.add(0);
-        assert!(!bad.any(), "there was no room");
-        bad.make_room(200).unwrap();
-        assert_eq!((bad.any(), bad.first_in(0..200)), (false, None));
+        let pages = PoisonedPages::new();
+        pages.add(0);
+        assert!(!pages.any(), "there was no room");
+        pages.make_room(200).unwrap();
+        assert_eq!((pages.any(), pages.first_in(0..200)), (false, None));
         for page in [199, 63, 64, 130, 63] {
-            bad.add(page);
+            pages.add(page);
         }
-        assert!(bad.any());
-        assert_eq!(bad.all_in(0..200).collect::<Vec<_>>(), [63, 64, 130, 199]);
-        assert_eq!((bad.first_in(0..63), bad.first_in(65..130)), (None, None));
-        assert_eq!((bad.first_in(64..65), bad.first_in(131..200)), (Some(64), Some(199)));
-        assert_eq!((bad.first_in(64..64), bad.first_in(500..600)), (None, None));
-        bad.clear();
-        assert_eq!((bad.any(), bad.first_in(0..200)), (false, None));
-        bad.make_room(10).unwrap();
-        assert_eq!(bad.first_in(0..10), None);
-        bad.clear();
+        assert!(pages.any());
+        assert_eq!(pages.all_in(0..200).collect::<Vec<_>>(), [63, 64, 130, 199]);
+        assert_eq!((pages.first_in(0..63), pages.first_in(65..130)), (None, None));
+        assert_eq!((pages.first_in(64..65), pages.first_in(131..200)), (Some(64), Some(199)));
+        assert_eq!((pages.first_in(64..64), pages.first_in(500..600)), (None, None));
+        pages.clear();
+        assert_eq!((pages.any(), pages.first_in(0..200)), (false, None));
+        pages.make_room(10).unwrap();
+        assert_eq!(pages.first_in(0..10), None);
+        pages.clear();
     }
 }
