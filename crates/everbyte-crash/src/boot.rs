@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::medium::{Op, SimMedium};
 use crate::memory::CrashState;
+use crate::omission::{Part, Placed};
 use crate::scenario::{Crash, Log, Scenario, Stamped};
 use crate::step::Step;
 use crate::tape::{Choice, Learned, Plan};
@@ -16,16 +17,27 @@ pub(crate) struct Recorded<E> {
     pub(crate) image: Vec<u8>,
     pub(crate) ops: Vec<Op>,
     pub(crate) events: Vec<Stamped<E>>,
+    omitted: Option<Arc<Placed>>,
 }
 
 impl<E> Recorded<E> {
     pub(crate) fn new<S: Scenario<Event = E>>(scenario: &S) -> Self {
         let image = scenario.image();
         let medium = Arc::new(SimMedium::from_image(image.clone()));
+        let placed = |omission| Arc::new(Placed { omission, labels: scenario.labels() });
+        let omitted = scenario.omission().map(placed);
+        medium.omit_placed(made_by(Part::Workload, &omitted));
         medium.start_trace();
         let log = Log::new(Arc::clone(&medium));
         scenario.run(&medium, &log);
-        Self { image, ops: medium.take_trace(), events: log.take() }
+        Self { image, ops: medium.take_trace(), events: log.take(), omitted }
+    }
+
+    /// A medium for recovery, with the image of `state` that `plan` picks.
+    pub(crate) fn boot(&self, state: &CrashState, plan: Plan) -> Arc<SimMedium> {
+        let medium = state.boot(plan);
+        medium.omit_placed(made_by(Part::Recovery, &self.omitted));
+        Arc::new(medium)
     }
 
     /// The workload's operations, as a crash point counts them.
@@ -40,6 +52,11 @@ impl<E> Recorded<E> {
     }
 }
 
+/// What is left out, if it is in `part`.
+fn made_by(part: Part, omitted: &Option<Arc<Placed>>) -> Option<Arc<Placed>> {
+    omitted.clone().filter(|placed| placed.omission.is_made_by(part))
+}
+
 /// Recovers and checks what `medium` was booted with. Gives the operations that recovery made.
 pub(crate) fn recover_and_check<S: Scenario>(
     scenario: &S,
@@ -49,6 +66,7 @@ pub(crate) fn recover_and_check<S: Scenario>(
     quietly(|| {
         let recovered = scenario.recover(Arc::clone(medium))?;
         let ops = medium.ops();
+        medium.omit_placed(None);
         scenario.check(recovered, crash)?;
         Ok(ops)
     })
@@ -100,12 +118,13 @@ pub(crate) enum Outcome {
     Unreached(u64),
 }
 
-/// From the crash state `origin` of the workload, crashes recovery at each of `steps`, and
-/// recovers and checks the image that `plan` picks of what is left. There is a boot for each
+/// From the crash state `origin` of the workload at `point`, crashes recovery at each of `steps`,
+/// and recovers and checks the image that `plan` picks of what is left. There is a boot for each
 /// crash, the workload's first.
 pub(crate) fn follow<S: Scenario>(
     scenario: &S,
-    crash: &Crash<'_, S::Event>,
+    recorded: &Recorded<S::Event>,
+    point: u64,
     origin: &CrashState,
     steps: &[Step],
     plan: &Plan,
@@ -117,15 +136,16 @@ pub(crate) fn follow<S: Scenario>(
         Boot { state, learned, choices, ops: medium.take_trace() }
     };
     for step in steps {
-        let medium = Arc::new(state.boot(step.plan.clone()));
+        let medium = recorded.boot(&state, step.plan.clone());
         medium.start_trace();
         let next = capture(scenario, &medium, vec![step.at]).pop();
         boots.push(booted(state, &medium));
         let Some(next) = next else { return (boots, Outcome::Unreached(step.at)) };
         state = next;
     }
-    let medium = Arc::new(state.boot(plan.clone()));
-    let result = recover_and_check(scenario, &medium, crash);
+    let medium = recorded.boot(&state, plan.clone());
+    let crash = recorded.crash(point, steps.len());
+    let result = recover_and_check(scenario, &medium, &crash);
     boots.push(booted(state, &medium));
     let outcome = match result {
         Err(message) => Outcome::Failed(message),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::labels::Labels;
 use crate::medium::SimMedium;
+use crate::omission::Omission;
 use crate::scenario::{Crash, Log, Scenario};
 
 type Prepare<'a> = Box<dyn Fn(&Arc<SimMedium>) + 'a>;
@@ -21,6 +22,7 @@ pub struct Closures<'a, E, R> {
     recover: Recover<'a, R>,
     check: Check<'a, E, R>,
     labels: Labels,
+    omission: Option<Omission>,
 }
 
 impl<'a, E, R> Closures<'a, E, R> {
@@ -37,6 +39,7 @@ impl<'a, E, R> Closures<'a, E, R> {
             recover: Box::new(recover),
             check: Box::new(check),
             labels: Labels::default(),
+            omission: None,
         }
     }
 
@@ -56,6 +59,12 @@ impl<'a, E, R> Closures<'a, E, R> {
     #[must_use]
     pub fn label(self, range: Range<u64>, name: &str) -> Self {
         Self { labels: self.labels.with(range, name), ..self }
+    }
+
+    /// The same with a flush or a fence left out.
+    #[must_use]
+    pub fn omit(self, omission: Omission) -> Self {
+        Self { omission: Some(omission), ..self }
     }
 }
 
@@ -85,5 +94,9 @@ impl<E, R> Scenario for Closures<'_, E, R> {
 
     fn labels(&self) -> Labels {
         self.labels.clone()
+    }
+
+    fn omission(&self) -> Option<Omission> {
+        self.omission.clone()
     }
 }

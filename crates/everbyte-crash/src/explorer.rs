@@ -14,7 +14,6 @@
 //! Knows nothing of how lines persist.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
 
 use everbyte_media::PoolOffset;
 
@@ -124,7 +123,7 @@ impl Explorer {
             } else if walk.changed() || happened != Some(crash.events.len()) {
                 happened = Some(crash.events.len());
                 let state = walk.crash_state();
-                let mut search = Search::new(self, scenario, crash, &mut summary);
+                let mut search = Search::new(self, scenario, recorded, crash, &mut summary);
                 if let Err(found) = search.crash_state(&state, self.nested_depth) {
                     let complete = summary.is_exhaustive();
                     return Err(Box::new(Found { complete, ..found }));
@@ -197,8 +196,7 @@ impl Explorer {
             return Err(ReplayError::Stale(text));
         }
         let origin = Walk::new(&recorded, rules).state_at(point);
-        let crash = recorded.crash(point, steps.len());
-        let (_, outcome) = follow(scenario, &crash, &origin, &steps, &plan);
+        let (_, outcome) = follow(scenario, &recorded, point, &origin, &steps, &plan);
         let message = match outcome {
             Outcome::Fine => return Ok(()),
             Outcome::Unreached(at) => {
@@ -226,8 +224,7 @@ impl Explorer {
     ) -> Failure {
         let Found { point, steps, plan, message, .. } = found;
         let origin = Walk::new(recorded, self.rules()).state_at(point);
-        let crash = recorded.crash(point, steps.len());
-        let (boots, _) = follow(scenario, &crash, &origin, &steps, &plan);
+        let (boots, _) = follow(scenario, recorded, point, &origin, &steps, &plan);
         let labels = scenario.labels();
         let runs = std::iter::once(&recorded.ops).chain(boots.iter().map(|boot| &boot.ops));
         let ends = std::iter::once(point).chain(steps.iter().map(|step| step.at));
@@ -284,6 +281,7 @@ struct Ran {
 struct Search<'a, S: Scenario> {
     explorer: &'a Explorer,
     scenario: &'a S,
+    recorded: &'a Recorded<S::Event>,
     crash: Crash<'a, S::Event>,
     summary: &'a mut Summary,
     /// Recoveries that crashed before the state being explored.
@@ -296,10 +294,12 @@ impl<'a, S: Scenario> Search<'a, S> {
     fn new(
         explorer: &'a Explorer,
         scenario: &'a S,
+        recorded: &'a Recorded<S::Event>,
         crash: Crash<'a, S::Event>,
         summary: &'a mut Summary,
     ) -> Self {
-        Self { explorer, scenario, crash, summary, trail: Vec::new(), seen: HashSet::new() }
+        let (trail, seen) = (Vec::new(), HashSet::new());
+        Self { explorer, scenario, recorded, crash, summary, trail, seen }
     }
 
     /// Explores the images of `state`, and crashes of recovery while `depth` is left.
@@ -370,7 +370,7 @@ impl<'a, S: Scenario> Search<'a, S> {
     /// Recovers and checks one image.
     fn image(&mut self, state: &CrashState, plan: Plan) -> Result<Ran, Found> {
         self.crash.nested = self.trail.len();
-        let medium = Arc::new(state.boot(plan.clone()));
+        let medium = self.recorded.boot(state, plan.clone());
         let result = recover_and_check(self.scenario, &medium, &self.crash);
         match result {
             Err(message) => Err(self.found(plan, message)),
@@ -399,7 +399,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         let kept = spread(count, self.explorer.nested_points_max);
         self.summary.left_out += u64::from(kept.len() < count);
         let points: Vec<u64> = kept.into_iter().map(|i| i as u64 + 1).collect();
-        let medium = Arc::new(state.boot(plan.clone()));
+        let medium = self.recorded.boot(state, plan.clone());
         let taken = capture(self.scenario, &medium, points.clone());
         if taken.len() != points.len() {
             return Err(self.not_deterministic(plan.clone()));

@@ -103,7 +103,8 @@
 //!   "put 3 answered" the new one. Demand the content; that recovery did not fail is too little.
 //! - Compare all that should be there, not only what was written last.
 //! - Use what was recovered, and write to it. What a crash left may look sound until then.
-//! - Plant a mistake and see it caught. An oracle that has never failed proves nothing.
+//! - Plant a mistake and see it caught. An oracle that has never failed proves nothing. An [`Omission`]
+//!   is one that needs no change of the code: a flush or a fence that is left out.
 //!
 //! # Failures
 //! The first failure is made smaller, in at most [`Explorer::shrink_runs_max`] tries:
@@ -143,6 +144,7 @@ mod labels;
 mod line;
 mod medium;
 mod memory;
+mod omission;
 mod replay;
 mod scenario;
 pub mod schedule;
@@ -159,6 +161,7 @@ pub use failure::{Failure, NestedCrash, Summary};
 pub use labels::Labels;
 pub use medium::{Op, OpKind, SimMedium};
 pub use memory::{CrashState, StoreOrder, ThreadNo};
+pub use omission::Omission;
 pub use replay::ReplayError;
 pub use scenario::{Crash, Log, Scenario, Stamped, Steps};
 pub use tape::{BadPlan, Choice, Lines, Plan};

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_media::{
@@ -20,7 +21,9 @@ use everbyte_media::{
 use parking_lot::Mutex;
 use rustix::net::SendFlags;
 
+use crate::labels::Labels;
 use crate::memory::{CrashState, Memory, Rules, ThreadNo, lines_of};
+use crate::omission::{Omission, Omitter, Placed};
 use crate::schedule;
 use crate::tape::{Choice, Learned, Plan, Tape};
 
@@ -108,6 +111,7 @@ struct State {
     threads: Vec<u64>,
     trace: Option<Vec<Op>>,
     capture: Capture,
+    omitter: Option<Omitter>,
     failed: Option<MediaError>,
     /// Lines that fail when they are loaded; true once one was.
     bad_lines: BTreeMap<u64, bool>,
@@ -153,6 +157,7 @@ impl SimMedium {
             threads: Vec::new(),
             trace: None,
             capture: Capture::default(),
+            omitter: None,
             failed: None,
             bad_lines: BTreeMap::new(),
         };
@@ -192,6 +197,26 @@ impl SimMedium {
     /// Fails the medium for good, as a failed write-back would; the first reason stays.
     pub fn fail(&self, reason: MediaError) {
         self.state.lock().failed.get_or_insert(reason);
+    }
+
+    /// Leaves out, from now on, what `omission` says; `labels` are the names that it goes by. The explorer
+    /// does this on its media as [`Scenario::omission`](crate::Scenario::omission) says.
+    pub fn omit(&self, omission: Omission, labels: Labels) {
+        self.omit_placed(Some(Arc::new(Placed { omission, labels })));
+    }
+
+    pub(crate) fn omit_placed(&self, placed: Option<Arc<Placed>>) {
+        self.state.lock().omitter = placed.map(Omitter::new);
+    }
+
+    /// Whether an operation of this thread is left out, as `asked` of what is.
+    fn omits(&self, asked: impl FnOnce(&mut Omitter, ThreadNo) -> bool) -> bool {
+        let state = &mut *self.state.lock();
+        if state.omitter.is_none() {
+            return false;
+        }
+        let thread = state.thread();
+        state.omitter.as_mut().is_some_and(|omitter| asked(omitter, thread))
     }
 
     /// Makes every line of `at .. at + len` bad: loads give zeroes and find it out, stores are lost.
@@ -411,12 +436,13 @@ impl Medium for SimMedium {
     }
 
     fn stream(&self, at: PoolOffset, bytes: &[u8]) {
-        self.put(OpKind::Stream, at, bytes);
+        let omitted = self.omits(|omitter, thread| omitter.omits_streaming(thread, at));
+        self.put(if omitted { OpKind::Store } else { OpKind::Stream }, at, bytes);
     }
 
     fn flush(&self, at: PoolOffset, len: u64) {
         self.check_range_of(at, len);
-        if len != 0 {
+        if len != 0 && !self.omits(|omitter, thread| omitter.omits_flush(thread, at)) {
             schedule::point();
             let state = &mut *self.state.lock();
             state.begin(OpKind::Flush, at, len, &[]);
@@ -425,6 +451,9 @@ impl Medium for SimMedium {
     }
 
     fn fence(&self) -> Result<(), MediaError> {
+        if self.omits(Omitter::omits_fence) {
+            return Ok(());
+        }
         schedule::point();
         let state = &mut *self.state.lock();
         state.counters.fences += 1;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::labels::Labels;
 use crate::medium::SimMedium;
 use crate::memory::ThreadNo;
+use crate::omission::Omission;
 
 /// Storage code under test, with a workload and an oracle.
 ///
@@ -63,6 +64,11 @@ pub trait Scenario {
     /// Names for ranges of the medium, for reports.
     fn labels(&self) -> Labels {
         Labels::default()
+    }
+
+    /// What the workload or recovery is made to forget, to see it caught. Never in `prepare` or `check`.
+    fn omission(&self) -> Option<Omission> {
+        None
     }
 }
 

@@ -171,8 +171,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
             return false;
         }
         self.runs_left -= 1;
-        let crash = self.recorded.crash(point, steps.len());
-        let (_, outcome) = follow(self.scenario, &crash, origin, &steps, &plan);
+        let (_, outcome) = follow(self.scenario, self.recorded, point, origin, &steps, &plan);
         let Outcome::Failed(message) = outcome else { return false };
         self.best = Found { point, steps, plan, message, complete: self.best.complete };
         self.origin = origin.clone();
@@ -265,9 +264,8 @@ impl<'a, S: Scenario> Shrink<'a, S> {
             return;
         }
         self.runs_left -= 1;
-        let crash = self.recorded.crash(self.best.point, self.best.steps.len());
-        let Found { steps, plan, .. } = &self.best;
-        let (boots, _) = follow(self.scenario, &crash, &self.origin, steps, plan);
+        let Found { point, steps, plan, .. } = &self.best;
+        let (boots, _) = follow(self.scenario, self.recorded, *point, &self.origin, steps, plan);
         let Some(choices) = boots.get(i).map(|boot| boot.choices.clone()) else { return };
         let before = self.best.clone();
         let mut smallest: Option<(usize, Found)> = None;

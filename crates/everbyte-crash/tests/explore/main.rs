@@ -5,6 +5,7 @@
 mod budget;
 mod counting;
 mod medium;
+mod omission;
 mod protocols;
 mod reference;
 mod report;
