@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
+use crate::decorator::Compound;
+use crate::device::{BlockDevice, DeviceError, Fua};
 
 /// What requests of one kind cost.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -133,9 +134,12 @@ impl DelayDevice {
     }
 }
 
-impl BlockDevice for DelayDevice {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
+impl crate::decorator::Decorator for DelayDevice {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -151,29 +155,6 @@ impl BlockDevice for DelayDevice {
     fn flush(&self) -> Result<(), DeviceError> {
         let _head = self.head.lock();
         self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.device.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.device.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.device.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.cache(offset, len)
     }
 }
 

@@ -155,11 +155,7 @@ pub trait BlockDevice: Send + Sync {
         prefix: &[u8],
         socket: BorrowedFd<'_>,
     ) -> Result<(), SendError> {
-        let mut message = vec![0; prefix.len() + len];
-        message[..prefix.len()].copy_from_slice(prefix);
-        self.read(offset, &mut message[prefix.len()..])?;
-        crate::socket::send_all(socket, &message)?;
-        Ok(())
+        read_and_send(|out| self.read(offset, out), len, prefix, socket)
     }
 
     /// Writes `data` at `offset`.
@@ -215,4 +211,18 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// `OutOfRange`, `Gone`.
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
+}
+
+/// A [`BlockDevice::send`] of what `read` fills in, by a copy.
+pub(crate) fn read_and_send(
+    read: impl FnOnce(&mut [u8]) -> Result<(), DeviceError>,
+    len: usize,
+    prefix: &[u8],
+    socket: BorrowedFd<'_>,
+) -> Result<(), SendError> {
+    let mut message = vec![0; prefix.len() + len];
+    message[..prefix.len()].copy_from_slice(prefix);
+    read(&mut message[prefix.len()..])?;
+    crate::socket::send_all(socket, &message)?;
+    Ok(())
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole};
+use crate::decorator::Compound;
+use crate::device::{BlockDevice, DeviceError, Fua, Hole};
 
 /// Kinds of requests that can fail or hang.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -108,9 +109,12 @@ impl FaultDevice {
     }
 }
 
-impl BlockDevice for FaultDevice {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
+impl crate::decorator::Decorator for FaultDevice {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -143,14 +147,6 @@ impl BlockDevice for FaultDevice {
     ) -> Result<(), DeviceError> {
         self.check(|faults| faults.writes, offset, len)?;
         self.device.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.device.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.cache(offset, len)
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod atomic;
 mod conformance;
+mod decorator;
 mod delay;
 mod device;
 mod direct;
@@ -21,6 +22,7 @@ pub mod unflushed;
 
 pub use atomic::{AtomicWriteError, AtomicWrites};
 pub use conformance::conformance;
+pub use decorator::{Compound, Decorator};
 pub use delay::{DelayDevice, DiskCosts, StepCosts};
 pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest};
 pub use fault::{FaultDevice, Faults};

@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
-};
+use crate::decorator::Compound;
+use crate::device::{BlockDevice, DeviceError, Fua, Hole, SendError, WriteRequest};
 
 /// Notes that may wait for the log: 40 MiB, or some seconds of the fastest clients.
 const WAITING_MAX: usize = 1 << 20;
@@ -282,9 +281,12 @@ impl Recorded {
     }
 }
 
-impl BlockDevice for Recorded {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
+impl crate::decorator::Decorator for Recorded {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -342,14 +344,6 @@ impl BlockDevice for Recorded {
         self.device.write_zeroes(offset, len, hole, fast, fua)?;
         self.note(RecordedOp::WriteZeroes, offset, len);
         Ok(())
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.device.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.cache(offset, len)
     }
 }
 

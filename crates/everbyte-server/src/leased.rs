@@ -2,12 +2,9 @@
 //!
 //! Invariant: the client counts as one until the last of its requests is done.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
-};
+use everbyte_device::{BlockDevice, Compound};
 
 use crate::gate::Lease;
 
@@ -23,62 +20,11 @@ impl Leased {
     }
 }
 
-impl BlockDevice for Leased {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
+impl everbyte_device::Decorator for Leased {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(offset, out)
-    }
-
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        self.device.send(offset, len, prefix, socket)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.device.write(offset, data, fua)
-    }
-
-    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
-        self.device.write_batch(requests)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.device.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.device.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(
-        &self,
-        offset: u64,
-        len: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, DeviceError> {
-        self.device.status(offset, len, extents_max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.cache(offset, len)
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
     }
 }

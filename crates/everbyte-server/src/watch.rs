@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
+    BlockDevice, Compound, DeviceError, Extent, Fua, Hole, SendError, WriteRequest,
 };
 use parking_lot::Mutex;
 
@@ -118,9 +118,12 @@ pub(crate) struct Watched {
     pub(crate) watch: Arc<Watch>,
 }
 
-impl BlockDevice for Watched {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
+impl everbyte_device::Decorator for Watched {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {

@@ -1,13 +1,9 @@
 //! Block volumes: disks in the pool. See [`BlockVolume`].
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
-    SendError, WriteRequest,
-};
+use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Compound, WriteRequest};
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
@@ -94,63 +90,12 @@ impl fmt::Debug for BlockVolume {
     }
 }
 
-impl BlockDevice for BlockVolume {
-    fn geometry(&self) -> Geometry {
-        self.0.device.geometry()
-    }
+impl everbyte_device::Decorator for BlockVolume {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.device.read(offset, out)
-    }
-
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        self.0.device.send(offset, len, prefix, socket)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.0.device.write(offset, data, fua)
-    }
-
-    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
-        self.0.device.write_batch(requests)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.0.device.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.0.device.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(
-        &self,
-        offset: u64,
-        len: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, DeviceError> {
-        self.0.device.status(offset, len, extents_max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.device.cache(offset, len)
+    fn inner(&self) -> &Self::Inner {
+        &self.0.device
     }
 }
 

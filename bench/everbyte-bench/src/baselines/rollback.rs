@@ -8,13 +8,11 @@
 //! A flush is a checkpoint here: the log of old bytes cannot make new ones durable. A checkpoint
 //! by itself comes when the log fills.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
-    SendError, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, WriteRequest,
 };
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
@@ -74,63 +72,12 @@ impl<M: Medium> Rollback<M> {
     }
 }
 
-impl<M: Medium> BlockDevice for Rollback<M> {
-    fn geometry(&self) -> Geometry {
-        self.volume.geometry()
-    }
+impl<M: Medium> everbyte_device::Decorator for Rollback<M> {
+    type Inner = BlockVolume<M>;
+    const COMPOUND: Compound = Compound::Forwarded;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.volume.read(offset, out)
-    }
-
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        self.volume.send(offset, len, prefix, socket)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.volume.write(offset, data, fua)
-    }
-
-    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
-        self.volume.write_batch(requests)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.volume.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.volume.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.volume.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(
-        &self,
-        offset: u64,
-        len: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, DeviceError> {
-        self.volume.status(offset, len, extents_max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.volume.cache(offset, len)
+    fn inner(&self) -> &Self::Inner {
+        &self.volume
     }
 }
 

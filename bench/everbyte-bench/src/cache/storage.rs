@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use everbyte_device::{
-    BlockDevice, DelayDevice, DeviceError, DiskCosts, Extent, FileDevice, Fua, Geometry, Hole,
-    MemoryDevice,
+    BlockDevice, Compound, DelayDevice, DeviceError, DiskCosts, FileDevice, MemoryDevice,
 };
 
 /// A file behind a cache, as slow as a disk.
@@ -57,45 +56,17 @@ impl Storage {
     }
 }
 
-impl BlockDevice for Storage {
-    fn geometry(&self) -> Geometry {
-        self.slow.geometry()
+impl everbyte_device::Decorator for Storage {
+    type Inner = DelayDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.slow
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.reads.read(offset, out)?;
+        BlockDevice::read(&self.reads, offset, out)?;
         self.read_requests.fetch_add(1, Ordering::Relaxed);
-        self.slow.read(offset, out)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.slow.write(offset, data, fua)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.slow.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.slow.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.slow.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.slow.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.slow.cache(offset, len)
+        BlockDevice::read(&self.slow, offset, out)
     }
 }

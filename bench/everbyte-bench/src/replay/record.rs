@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
 use everbyte_nbd::{Address, Server};
 use nix::sched::{CloneFlags, unshare};
 use parking_lot::Mutex;
@@ -70,13 +70,12 @@ impl Recorder {
     }
 }
 
-impl BlockDevice for Recorder {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
+impl everbyte_device::Decorator for Recorder {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(offset, out)
+    fn inner(&self) -> &Self::Inner {
+        &self.device
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -107,14 +106,6 @@ impl BlockDevice for Recorder {
         self.device.write_zeroes(offset, len, hole, fast, fua)?;
         self.remember(Request::Zero { offset, len });
         Ok(())
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.device.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.cache(offset, len)
     }
 }
 

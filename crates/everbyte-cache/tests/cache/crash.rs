@@ -9,7 +9,7 @@ use everbyte_block::BlockVolume;
 use everbyte_cache::plant::{Bug, plant};
 use everbyte_cache::{Cache, Change, Mode, Settings, inspect};
 use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
-use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Geometry, Hole, MemoryDevice};
 use everbyte_pool::format::VolumeKind;
 
 use everbyte_policy::sim::Kind;
@@ -90,14 +90,17 @@ impl Journaled {
     }
 }
 
-impl BlockDevice for Journaled {
+impl everbyte_device::Decorator for Journaled {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.storage
+    }
+
     fn geometry(&self) -> Geometry {
         let size_bytes = self.shown_bytes.load(Ordering::SeqCst);
         Geometry { size_bytes, ..self.storage.geometry() }
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.storage.read(offset, out)
     }
 
     fn write(&self, at: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -131,15 +134,7 @@ impl BlockDevice for Journaled {
         _: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        self.discard(at, len, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.storage.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.storage.cache(offset, len)
+        BlockDevice::discard(self, at, len, fua)
     }
 }
 
@@ -496,44 +491,16 @@ impl Shown {
     }
 }
 
-impl BlockDevice for Shown {
+impl everbyte_device::Decorator for Shown {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.storage
+    }
+
     fn geometry(&self) -> Geometry {
         Geometry { size_bytes: self.shown_bytes, ..self.storage.geometry() }
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.storage.read(offset, out)
-    }
-
-    fn write(&self, at: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.storage.write(at, data, fua)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.storage.flush()
-    }
-
-    fn discard(&self, at: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.storage.discard(at, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        at: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.storage.write_zeroes(at, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.storage.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.storage.cache(offset, len)
     }
 }
 

@@ -8,9 +8,7 @@ use std::time::Duration;
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_cache::plant::{Bug, plant};
 use everbyte_cache::{Cache, CacheError};
-use everbyte_device::{
-    BlockDevice, DeviceError, Extent, FaultDevice, Faults, Fua, Geometry, Hole, MemoryDevice,
-};
+use everbyte_device::{BlockDevice, Compound, DeviceError, FaultDevice, Faults, Fua, MemoryDevice};
 
 use everbyte_pool::format::VolumeKind;
 
@@ -152,13 +150,12 @@ impl Meanwhile {
     }
 }
 
-impl BlockDevice for Meanwhile {
-    fn geometry(&self) -> Geometry {
-        self.storage.geometry()
-    }
+impl everbyte_device::Decorator for Meanwhile {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.storage.read(offset, out)
+    fn inner(&self) -> &Self::Inner {
+        &self.storage
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -181,29 +178,6 @@ impl BlockDevice for Meanwhile {
             *thread.lock().unwrap() = Some(client);
         }
         self.storage.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.storage.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.storage.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.storage.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.storage.cache(offset, len)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use everbyte_cache::plant::{Bug, plant};
 use everbyte_cache::{Cache, Mode, Settings};
-use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
 use everbyte_media::Mapped;
 
 use crate::{PAGE, medium, open, settings};
@@ -65,13 +65,12 @@ impl Forgetful {
     }
 }
 
-impl BlockDevice for Forgetful {
-    fn geometry(&self) -> Geometry {
-        self.shown.geometry()
-    }
+impl everbyte_device::Decorator for Forgetful {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.shown.read(offset, out)
+    fn inner(&self) -> &Self::Inner {
+        &self.shown
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -116,15 +115,7 @@ impl BlockDevice for Forgetful {
         _: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        self.discard(offset, len, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.shown.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.shown.cache(offset, len)
+        BlockDevice::discard(self, offset, len, fua)
     }
 }
 

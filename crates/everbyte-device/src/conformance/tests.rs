@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, SendError, WriteRequest,
-    conformance,
+    BlockDevice, Compound, DeviceError, Extent, Fua, Geometry, MemoryDevice, SendError,
+    WriteRequest, conformance,
 };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -35,7 +35,14 @@ impl Faulty {
     }
 }
 
-impl BlockDevice for Faulty {
+impl crate::decorator::Decorator for Faulty {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.inner
+    }
+
     fn geometry(&self) -> Geometry {
         let read_only = self.has(Fault::WritesWhenReadOnly);
         Geometry { read_only, ..self.inner.geometry() }
@@ -83,7 +90,7 @@ impl BlockDevice for Faulty {
     }
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
-        let do_one = |r: &WriteRequest<'_>| self.write(r.offset, r.data, r.fua);
+        let do_one = |r: &WriteRequest<'_>| BlockDevice::write(self, r.offset, r.data, r.fua);
         if self.has(Fault::ReversedBatch) {
             let mut results: Vec<_> = requests.iter().rev().map(do_one).collect();
             results.reverse();
@@ -108,17 +115,6 @@ impl BlockDevice for Faulty {
         self.inner.discard(offset, len, fua)
     }
 
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.inner.write_zeroes(offset, len, hole, fast, fua)
-    }
-
     fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
         let mut extents = self.inner.status(offset, len, max)?;
         if let Some(last) = extents.last_mut() {
@@ -126,10 +122,6 @@ impl BlockDevice for Faulty {
             last.zero |= self.has(Fault::StatusSaysZero);
         }
         Ok(extents)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.cache(offset, len)
     }
 }
 

@@ -2,8 +2,7 @@
 //! from `docs/format.md`, not from the program.
 
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
-    MemoryDevice, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, Compound, MemoryDevice, WriteRequest,
 };
 
 use super::PAGE;
@@ -27,44 +26,12 @@ impl Volume {
     }
 }
 
-impl BlockDevice for Volume {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
+impl everbyte_device::Decorator for Volume {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(offset, out)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.0.write(offset, data, fua)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.0.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.0.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.0.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.cache(offset, len)
+    fn inner(&self) -> &Self::Inner {
+        &self.0
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, SendError, WriteRequest,
+    BlockDevice, Compound, DeviceError, Extent, Fua, MemoryDevice, SendError, WriteRequest,
 };
 use everbyte_nbd::{Export, ExportInfo, Exports, OpenError, serve_connection};
 
@@ -353,13 +353,12 @@ impl Exports for OneExport {
     }
 }
 
-impl BlockDevice for Observed {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
+impl everbyte_device::Decorator for Observed {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read(offset, out)
+    fn inner(&self) -> &Self::Inner {
+        &self.device
     }
 
     fn send(
@@ -387,33 +386,5 @@ impl BlockDevice for Observed {
     fn flush(&self) -> Result<(), DeviceError> {
         self.listen();
         self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.device.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.device.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(
-        &self,
-        offset: u64,
-        len: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, DeviceError> {
-        self.device.status(offset, len, extents_max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.cache(offset, len)
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice};
+use everbyte_device::{
+    BlockDevice, Compound, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice,
+};
 use everbyte_nbd::{Reconnect, RemoteDevice};
 use parking_lot::Mutex;
 
@@ -84,13 +86,12 @@ impl Forgetful {
     }
 }
 
-impl BlockDevice for Forgetful {
-    fn geometry(&self) -> Geometry {
-        self.now.geometry()
-    }
+impl everbyte_device::Decorator for Forgetful {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.now.read(offset, out)
+    fn inner(&self) -> &Self::Inner {
+        &self.now
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -101,7 +102,7 @@ impl BlockDevice for Forgetful {
         }
         if fua == Fua::Yes && self.fails_fua.swap(false, Ordering::SeqCst) {
             self.fails_flush.store(true, Ordering::SeqCst);
-            return self.flush();
+            return BlockDevice::flush(self);
         }
         self.now.write(offset, data, fua)?;
         self.persist(offset, len, fua);
@@ -134,14 +135,6 @@ impl BlockDevice for Forgetful {
         self.now.write_zeroes(offset, len, hole, fast, fua)?;
         self.persist(offset, len, fua);
         Ok(())
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.now.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.now.cache(offset, len)
     }
 }
 

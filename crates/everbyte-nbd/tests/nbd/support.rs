@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, MemoryDevice, WriteRequest,
+    BlockDevice, Compound, DeviceError, Extent, Fua, Hole, MemoryDevice, WriteRequest,
 };
 use everbyte_nbd::{Address, Durability, Export, ExportInfo, Exports, OpenError, Server, Settings};
 use parking_lot::{Condvar, Mutex};
@@ -327,9 +327,12 @@ impl Watched {
     }
 }
 
-impl BlockDevice for Watched {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl everbyte_device::Decorator for Watched {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.inner
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -345,7 +348,7 @@ impl BlockDevice for Watched {
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
         self.batches.lock().push(requests.len());
-        requests.iter().map(|r| self.write(r.offset, r.data, r.fua)).collect()
+        requests.iter().map(|r| BlockDevice::write(self, r.offset, r.data, r.fua)).collect()
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

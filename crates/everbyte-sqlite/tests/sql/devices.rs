@@ -1,13 +1,12 @@
 //! Databases on devices that were handed in, whatever they are.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use everbyte_block::{BlockOptions, BlockVolume};
 use everbyte_device::{
-    AtomicWriteError, AtomicWrites, BlockDevice, DeviceError, Extent, Fua, Geometry, Hole,
-    MemoryDevice, SendError, WriteRequest,
+    AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, Fua, MemoryDevice,
+    WriteRequest,
 };
 use everbyte_sqlite::{Store, volume_bytes};
 
@@ -37,55 +36,17 @@ impl Scripted {
     }
 }
 
-impl BlockDevice for Scripted {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
-    }
+impl everbyte_device::Decorator for Scripted {
+    type Inner = MemoryDevice;
+    const COMPOUND: Compound = Compound::Split;
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.below.read(offset, out)
-    }
-
-    fn send(
-        &self,
-        offset: u64,
-        len: usize,
-        prefix: &[u8],
-        socket: BorrowedFd<'_>,
-    ) -> Result<(), SendError> {
-        self.below.send(offset, len, prefix, socket)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.below.write(offset, data, fua)
+    fn inner(&self) -> &Self::Inner {
+        &self.below
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.below.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.below.discard(offset, len, fua)
-    }
-
-    fn write_zeroes(
-        &self,
-        offset: u64,
-        len: u64,
-        hole: Hole,
-        fast: bool,
-        fua: Fua,
-    ) -> Result<(), DeviceError> {
-        self.below.write_zeroes(offset, len, hole, fast, fua)
-    }
-
-    fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.below.status(offset, len, max)
-    }
-
-    fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.below.cache(offset, len)
     }
 }
 
