@@ -46,10 +46,18 @@ pub(crate) fn bytes(bytes: &[u8]) {
     }
 }
 
-/// Writes columns, each as wide as it must be. The first row is the heading; columns named in
-/// `right` are aligned right.
-pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) {
-    for text in align(rows, right) {
+/// A column of a table: its heading, and the side that its cells stand on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Column {
+    /// Words, which begin at one place.
+    Left(&'static str),
+    /// Numbers, which end at one place.
+    Right(&'static str),
+}
+
+/// Writes a table with a heading; each column is as wide as it must be.
+pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) {
+    for text in align(columns, rows) {
         line(text);
     }
 }
@@ -66,25 +74,20 @@ pub(crate) fn progress(template: &str, len: u64) -> ProgressBar {
     bar
 }
 
-fn align(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    rows.iter()
-        .map(|row| {
-            let cells = row.iter().enumerate().map(|(column, cell)| {
-                let width = widths[column];
-                if right.contains(&column) {
-                    format!("{cell:>width$}")
-                } else {
-                    format!("{cell:<width$}")
-                }
+fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<String> {
+    let heading = columns.map(|(Column::Left(text) | Column::Right(text))| text.to_owned());
+    let rows: Vec<&[String; N]> = std::iter::once(&heading).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let lines = rows.iter().map(|row| {
+        let cells =
+            row.iter().zip(columns).zip(widths).map(|((cell, column), width)| match column {
+                Column::Left(_) => format!("{cell:<width$}"),
+                Column::Right(_) => format!("{cell:>width$}"),
             });
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        })
-        .collect()
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    lines.collect()
 }
 
 fn give_up(error: &io::Error) -> ! {
@@ -101,7 +104,8 @@ mod tests {
 
     #[test]
     fn columns_align() {
-        let rows = [vec!["NAME".into(), "SIZE".into()], vec!["a".into(), "10 MiB".into()]];
-        assert_eq!(align(&rows, &[1]), ["NAME    SIZE", "a     10 MiB"]);
+        let columns = [Column::Left("NAME"), Column::Right("SIZE")];
+        let rows = [["a".into(), "10 MiB".into()]];
+        assert_eq!(align(columns, &rows), ["NAME    SIZE", "a     10 MiB"]);
     }
 }

@@ -1,14 +1,12 @@
 //! `everbyte client list`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{ClientStatus, Request, Response};
-use everbyte_server::{Need, ask};
-use serde::Serialize;
 
+use super::listing::Listing;
 use super::unexpected;
-use crate::output;
+use crate::output::{self, Column};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\
@@ -23,32 +21,32 @@ until its connection is given up, about a minute later.";
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The pool's file or device.
-    pool: PathBuf,
-    /// Print the list as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Serialize)]
-struct Listed {
-    clients: Vec<ClientStatus>,
+    #[command(flatten)]
+    listing: Listing,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match ask(&args.pool, Need::Look, Request::ClientList)? {
-        Response::Clients(clients) if args.json => output::json(&Listed { clients })?,
-        Response::Clients(clients) => show(&clients),
+    let clients = match args.listing.ask(Request::ClientList)? {
+        Response::Clients(clients) => clients,
         other => return Err(unexpected(&other)),
-    }
-    Ok(ExitCode::SUCCESS)
+    };
+    args.listing.print("clients", &clients, show)
 }
 
 fn show(clients: &[ClientStatus]) {
-    let heading = ["ID", "VOLUME", "PEER", "ADDRESS", "AGE", "IDLE", "REQUESTS", "READ", "WRITTEN"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for client in clients {
-        rows.push(vec![
+    let columns = [
+        Column::Right("ID"),
+        Column::Left("VOLUME"),
+        Column::Left("PEER"),
+        Column::Left("ADDRESS"),
+        Column::Right("AGE"),
+        Column::Right("IDLE"),
+        Column::Right("REQUESTS"),
+        Column::Right("READ"),
+        Column::Right("WRITTEN"),
+    ];
+    let row = |client: &ClientStatus| {
+        [
             client.id.to_string(),
             client.export.clone().unwrap_or_else(|| "-".to_owned()),
             client.peer.clone(),
@@ -58,9 +56,9 @@ fn show(clients: &[ClientStatus]) {
             client.requests.to_string(),
             show_size(client.read_bytes),
             show_size(client.written_bytes),
-        ]);
-    }
-    output::table(&rows, &[0, 4, 5, 6, 7, 8]);
+        ]
+    };
+    output::table(columns, &clients.iter().map(row).collect::<Vec<_>>());
 }
 
 fn seconds(ms: u64) -> String {

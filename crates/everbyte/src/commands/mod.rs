@@ -4,6 +4,7 @@ pub(crate) mod client;
 mod client_disconnect;
 mod client_list;
 pub(crate) mod completions;
+mod listing;
 pub(crate) mod man;
 pub(crate) mod pool;
 pub(crate) mod pool_check;

@@ -1,14 +1,12 @@
 //! `everbyte volume list`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use everbyte_control::{Request, Response, VolumeStatus};
-use everbyte_server::{Need, ask};
-use serde::Serialize;
 
+use super::listing::Listing;
 use super::unexpected;
-use crate::output;
+use crate::output::{self, Column};
 use crate::size::show_size;
 
 const EXAMPLES: &str = "\
@@ -27,36 +25,35 @@ reason besides.";
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The pool's file or device.
-    pool: PathBuf,
-    /// Print the list as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Serialize)]
-struct Listed {
-    volumes: Vec<VolumeStatus>,
+    #[command(flatten)]
+    listing: Listing,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match ask(&args.pool, Need::Look, Request::VolumeList)? {
-        Response::Volumes(volumes) if args.json => output::json(&Listed { volumes })?,
-        Response::Volumes(volumes) => show(&volumes),
+    let volumes = match args.listing.ask(Request::VolumeList)? {
+        Response::Volumes(volumes) => volumes,
         other => return Err(unexpected(&other)),
-    }
-    Ok(ExitCode::SUCCESS)
+    };
+    args.listing.print("volumes", &volumes, show)
 }
 
 /// Prints the volumes as a table.
 pub(crate) fn show(volumes: &[VolumeStatus]) {
-    let heading = [
-        "NAME", "KIND", "PROMISED", "USED", "LOG", "MAP", "DELTA", "CHECKSUM", "EPOCH", "CLIENTS",
-        "STATE",
+    let columns = [
+        Column::Left("NAME"),
+        Column::Left("KIND"),
+        Column::Right("PROMISED"),
+        Column::Right("USED"),
+        Column::Right("LOG"),
+        Column::Left("MAP"),
+        Column::Left("DELTA"),
+        Column::Left("CHECKSUM"),
+        Column::Right("EPOCH"),
+        Column::Right("CLIENTS"),
+        Column::Left("STATE"),
     ];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for volume in volumes {
-        rows.push(vec![
+    let row = |volume: &VolumeStatus| {
+        [
             volume.name.clone(),
             volume.kind.clone(),
             show_size(volume.size_bytes),
@@ -68,9 +65,9 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
             volume.epoch.to_string(),
             volume.clients.map_or("-".into(), |clients| clients.to_string()),
             state(volume),
-        ]);
-    }
-    output::table(&rows, &[2, 3, 4, 8, 9]);
+        ]
+    };
+    output::table(columns, &volumes.iter().map(row).collect::<Vec<_>>());
     show_caches(volumes);
 }
 
@@ -89,11 +86,21 @@ fn state(volume: &VolumeStatus) -> String {
 
 /// Prints what there is to say of caches, if there are any.
 fn show_caches(volumes: &[VolumeStatus]) {
-    let heading = ["CACHE", "BACKING", "MODE", "POLICY", "DRAM", "SCM", "CACHED", "DIRTY", "HITS"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for (volume, cache) in volumes.iter().filter_map(|v| Some((v, v.cache.as_ref()?))) {
-        let percent = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
-        rows.push(vec![
+    let columns = [
+        Column::Left("CACHE"),
+        Column::Left("BACKING"),
+        Column::Left("MODE"),
+        Column::Left("POLICY"),
+        Column::Right("DRAM"),
+        Column::Right("SCM"),
+        Column::Right("CACHED"),
+        Column::Right("DIRTY"),
+        Column::Right("HITS"),
+    ];
+    let percent = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
+    let row = |volume: &VolumeStatus| {
+        let cache = volume.cache.as_ref()?;
+        Some([
             volume.name.clone(),
             cache.backing.clone(),
             cache.mode.clone(),
@@ -103,10 +110,11 @@ fn show_caches(volumes: &[VolumeStatus]) {
             show_size(cache.cached_bytes),
             show_size(cache.dirty_bytes),
             cache.hit_permille.map_or("-".into(), percent),
-        ]);
-    }
-    if rows.len() > 1 {
+        ])
+    };
+    let rows: Vec<_> = volumes.iter().filter_map(row).collect();
+    if !rows.is_empty() {
         output::line("");
-        output::table(&rows, &[4, 5, 6, 7, 8]);
+        output::table(columns, &rows);
     }
 }

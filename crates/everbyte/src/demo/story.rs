@@ -7,7 +7,7 @@ use everbyte_control::CheckStatus;
 use super::ledger::Counts;
 use super::measure::Throughput;
 use super::{CrashPart, FilesPart, PoolPart, Report};
-use crate::output;
+use crate::output::{self, Column};
 use crate::size::show_size;
 
 /// Tells the story, or keeps silent.
@@ -115,16 +115,21 @@ impl Story {
         if !self.aloud {
             return;
         }
-        let mut table = vec![["", "writes/s", "MiB/s", "of memory"].map(str::to_owned).to_vec()];
-        for row in rows {
-            table.push(vec![
+        let columns = [
+            Column::Left(""),
+            Column::Right("writes/s"),
+            Column::Right("MiB/s"),
+            Column::Right("of memory"),
+        ];
+        let cells = rows.iter().map(|row| {
+            [
                 format!("   {}", row.what),
                 format!("{:.0}", row.writes_per_s),
                 format!("{:.0}", row.bytes_per_s / 1024.0 / 1024.0),
                 format!("{:.0} %", row.percent_of_floor),
-            ]);
-        }
-        output::table(&table, &[1, 2, 3]);
+            ]
+        });
+        output::table(columns, &cells.collect::<Vec<_>>());
     }
 
     pub(super) fn end(&self, report: &Report) {

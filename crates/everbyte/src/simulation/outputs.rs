@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::report;
 use super::results::Row;
-use crate::output;
+use crate::output::{self, Column};
 use crate::size::show_size;
 
 /// Version of the JSON document.
@@ -49,7 +49,7 @@ impl Outputs {
         if self.json {
             return output::json(&Document { version: VERSION, results: rows });
         }
-        output::table(&table(rows), &[1, 3, 4, 5, 6, 7, 8, 9, 10]);
+        show(rows);
         Ok(())
     }
 }
@@ -58,25 +58,24 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write to {}", path.display()))
 }
 
-fn table(rows: &[Row]) -> Vec<Vec<String>> {
-    let heading = [
-        "TRACE",
-        "SIZE",
-        "POLICY",
-        "HITS",
-        "PRAM WRITES",
-        "<=512 B",
-        "PRAM BYTES",
-        "FETCHED",
-        "WRITTEN",
-        "TIME",
-        "WITH DRAIN",
+fn show(rows: &[Row]) {
+    let columns = [
+        Column::Left("TRACE"),
+        Column::Right("SIZE"),
+        Column::Left("POLICY"),
+        Column::Right("HITS"),
+        Column::Right("PRAM WRITES"),
+        Column::Right("<=512 B"),
+        Column::Right("PRAM BYTES"),
+        Column::Right("FETCHED"),
+        Column::Right("WRITTEN"),
+        Column::Right("TIME"),
+        Column::Right("WITH DRAIN"),
     ];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
+    let percent = |share: f64| format!("{:.2}%", share * 100.0);
+    let cells = rows.iter().map(|row| {
         let outcome = &row.outcome;
-        let percent = |share: f64| format!("{:.2}%", share * 100.0);
-        vec![
+        [
             row.trace.clone(),
             row.setting.size.to_string(),
             row.setting.policy.name().to_owned(),
@@ -89,8 +88,8 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
             format!("{:.3} s", row.seconds()),
             format!("{:.3} s", row.seconds_with_drain()),
         ]
-    }));
-    table
+    });
+    output::table(columns, &cells.collect::<Vec<_>>());
 }
 
 fn csv(rows: &[Row]) -> String {

@@ -1,0 +1,49 @@
+//! What the commands that list something of a pool have in common.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_control::{Request, Response};
+use everbyte_server::{Need, SessionError, ask};
+use serde::Serialize;
+
+use crate::output;
+
+/// Arguments of a command that lists something.
+#[derive(clap::Args)]
+pub(crate) struct Listing {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Print the list as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Listing {
+    /// Asks the pool's server, or opens a private copy of the pool.
+    ///
+    /// # Errors
+    /// Nobody can answer, or the request was refused.
+    pub(crate) fn ask(&self, request: Request) -> Result<Response, SessionError> {
+        ask(&self.pool, Need::Look, request)
+    }
+
+    /// Prints `items` by `show`, or as a JSON object with the one key `name`.
+    ///
+    /// # Errors
+    /// The items have no JSON form.
+    pub(crate) fn print<T: Serialize>(
+        &self,
+        name: &str,
+        items: &[T],
+        show: impl FnOnce(&[T]),
+    ) -> anyhow::Result<ExitCode> {
+        if self.json {
+            output::json(&BTreeMap::from([(name, items)]))?;
+        } else {
+            show(items);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
