@@ -1,7 +1,7 @@
 //! Addresses and NBD URIs as people type them.
 //!
-//! Oracle: no panic, and whatever is accepted survives being written and read again. Texts that
-//! would ask a resolver for a name are passed over.
+//! Oracle: no panic, and every accepted text is the same after it was written and read again. Texts
+//! that would ask a resolver for a name are passed over.
 
 use std::net::IpAddr;
 

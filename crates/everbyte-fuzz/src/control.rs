@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use crate::socket::{SAID_MAX, drain, peer_saying};
 
-/// Bytes that a client says at most: the answers to so many lines fit in a socket's buffer.
+/// Most bytes that a client says: the answers to so many lines fit in a socket's buffer.
 const CLIENT_SAID_MAX: usize = 4096;
 
-/// What stands for a sound request in an input: the byte and a number that picks one.
+/// Byte that stands for a sound request in an input; the byte after it picks one.
 const SOUND_REQUEST: u8 = 0xFF;
 
 /// Lets a client say `bytes` to a server if the first one is even, and a server to a client if
@@ -35,7 +35,7 @@ pub fn control(bytes: &[u8]) {
     }
 }
 
-/// The bytes to be said: those of the input, with whole messages in place of some.
+/// Returns the bytes to say: those of the input, with whole messages in place of some.
 fn said_by(input: &[u8], message: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
     let mut said = Vec::new();
     let mut bytes = input.iter();
@@ -111,7 +111,7 @@ fn sound_answer(number: u8) -> Vec<u8> {
     line
 }
 
-/// Answers everything, and remembers what it was asked.
+/// Answers everything, and records the requests.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<Request>>);
 
@@ -158,7 +158,7 @@ fn serve(said: &[u8]) {
     }
 }
 
-/// Whether `line` says what `understood` says: everything in it, but for what may be left out.
+/// Returns true if `line` has every member of `understood`, but for those that may be left out.
 fn says(line: &Value, understood: &Value) -> bool {
     match (line, understood) {
         (Value::Object(line), Value::Object(understood)) => {

@@ -38,10 +38,10 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 
-/// Whether stories are printed, for who wants to understand an input.
+/// True if stories are printed, which helps to understand an input.
 static SHOWS: LazyLock<bool> = LazyLock::new(|| std::env::var_os("EVERBYTE_FUZZ_SHOW").is_some());
 
-/// The story that `bytes` stand for.
+/// Decodes the story that `bytes` stand for.
 fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
     let story = S::arbitrary_take_rest(Unstructured::new(bytes)).ok()?;
     if *SHOWS {
@@ -53,7 +53,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 /// A target: its name, which is that of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// The targets that must never fail. The canary, which must, is not among them.
+/// The targets that must never fail. The canary, which must fail, is not among them.
 pub const TARGETS: [Target; 17] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),

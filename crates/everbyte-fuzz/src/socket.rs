@@ -1,5 +1,5 @@
-//! A connected pair of sockets used by one thread: what the peer says is said before the other
-//! side runs, and what is answered waits in the socket.
+//! A connected pair of sockets used by one thread: the peer says everything before the other side
+//! runs, and the answers wait in the socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ pub(crate) const SAID_MAX: usize = 32 << 10;
 /// Bytes that a socket is asked to buffer.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// A peer that has said `bytes` and will say no more, and the end of the line that hears it.
+/// Makes a peer that has said `bytes` and will say no more, and the socket that hears it.
 pub(crate) fn peer_saying(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (near, mut far) = UnixStream::pair().unwrap();
     for end in [&near, &far] {
@@ -23,7 +23,7 @@ pub(crate) fn peer_saying(bytes: &[u8]) -> (UnixStream, UnixStream) {
     (near, far)
 }
 
-/// Appends what has arrived at `end` to `heard`.
+/// Appends the bytes that have arrived at `end` to `heard`.
 pub(crate) fn drain(mut end: &UnixStream, heard: &mut Vec<u8>) {
     match end.read_to_end(heard) {
         Ok(_) => {}

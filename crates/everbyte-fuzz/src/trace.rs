@@ -1,8 +1,8 @@
-//! Readers of traces, each fed with whatever bytes.
+//! Readers of traces, each fed with any bytes.
 //!
-//! Oracle: no panic, and no end that never comes; a request that is accepted keeps within the limits;
-//! what was read, written in our own format and read again, is the same; cut into pages it touches
-//! as many bytes as it asks for, and limits on pages hold.
+//! Oracle: no panic and no endless loop; an accepted request keeps within the limits; a trace that
+//! was read, written in our own format and read again is the same; cut into pages it touches as
+//! many bytes as it asks for, and limits on pages hold.
 
 use std::io::Cursor;
 
@@ -11,14 +11,14 @@ use everbyte_policy::trace::{
     TraceReader,
 };
 
-/// Requests that are looked at: a compressed trace may hold any number.
+/// Most requests that are looked at: a compressed trace may hold any number.
 const REQUESTS_MAX: usize = 10_000;
-/// Bytes of a request, at most.
+/// Most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
-/// What a trace in memory may take.
+/// Limits of a trace in DRAM.
 const LIMITS: PageLimits = PageLimits { accesses_max: 20_000, pages_max: 1000 };
 
-/// Reads `bytes` as a trace of `format`, or of the one that they seem to have.
+/// Reads `bytes` as a trace of `format`, or of the format that they seem to have.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -112,7 +112,7 @@ macro_rules! targets {
 }
 
 targets! {
-    /// Reads `bytes` as what they seem to be, compressed perhaps.
+    /// Reads `bytes` in the format that they seem to have, compressed perhaps.
     trace_any => None;
     /// Reads `bytes` as our own format.
     trace_csv => Some(Format::Csv);
@@ -122,9 +122,9 @@ targets! {
     trace_vscsi2 => Some(Format::VscsiV2);
     /// Reads `bytes` as a trace of MSR Cambridge.
     trace_msr => Some(Format::Msr);
-    /// Reads `bytes` as what blkparse prints.
+    /// Reads `bytes` as output of blkparse.
     trace_blkparse => Some(Format::Blkparse);
-    /// Reads `bytes` as a log of fio's.
+    /// Reads `bytes` as a log of fio.
     trace_fio => Some(Format::Fio);
     /// Reads `bytes` as an SPC trace.
     trace_spc => Some(Format::Spc);

@@ -1,11 +1,11 @@
-//! Where servers listen and clients connect: `unix:PATH`, `tcp:HOST:PORT`, and NBD URIs.
+//! Addresses of servers: `unix:PATH`, `tcp:HOST:PORT`, and NBD URIs.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port that an NBD URI means when it names none.
+/// The port of an NBD URI that names none.
 const DEFAULT_PORT: u16 = 10809;
 
 /// The longest path a Unix socket can have on Linux, in bytes.
@@ -20,26 +20,26 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// Why a text is no address.
+/// A text that is no address, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// Neither of the two forms.
+    /// The text has neither of the two forms.
     #[error("{text:?} is no address: use unix:PATH, tcp:HOST:PORT or tcp:PORT")]
     Form {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// The path is empty or longer than a socket's path may be.
     #[error("{text:?}: the path of a Unix socket has 1 to 107 bytes")]
     Path {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// The port is no number below 65536.
     #[error("{text:?}: {port:?} is no port")]
     Port {
-        /// What was given.
+        /// The text.
         text: String,
         /// The part that should be a port.
         port: String,
@@ -47,22 +47,22 @@ pub enum AddressError {
     /// The host has no address.
     #[error("{text:?}: host {host:?} cannot be resolved: {reason}")]
     Host {
-        /// What was given.
+        /// The text.
         text: String,
         /// The part that names a host.
         host: String,
         /// The system's words.
         reason: String,
     },
-    /// Not an NBD URI that can be used here.
+    /// The text is not an NBD URI that can be used here.
     #[error(
         "{text:?} is no NBD URI that can be used: {reason}; use nbd://HOST[:PORT]/EXPORT or \
          nbd+unix:///EXPORT?socket=PATH"
     )]
     Uri {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
 }
@@ -110,11 +110,12 @@ impl Address {
         }
     }
 
-    /// Reads an NBD URI: the address and the name of the export, which may be empty. Of a host
-    /// with several addresses, the first.
+    /// Reads an NBD URI: the address and the name of the export, which may be empty. A host with
+    /// several addresses gives its first.
     ///
     /// # Errors
-    /// If it is none, if its scheme needs TLS, or if its host cannot be resolved.
+    /// `Uri` if the text is no NBD URI or its scheme needs TLS; `Host` if its host cannot be
+    /// resolved.
     pub fn from_uri(text: &str) -> Result<(Self, String), AddressError> {
         let (place, export) = Place::from_uri(text)?;
         let unresolved = || no_address(text, &place.to_string(), NO_ADDRESS);
@@ -125,7 +126,7 @@ impl Address {
 
 const NO_ADDRESS: &str = "it has no address";
 
-/// Whether a text begins as the URIs of NBD do, those that cannot be used here included.
+/// Returns true if a text begins as the URIs of NBD do, those that cannot be used here included.
 #[must_use]
 pub fn is_uri(text: &str) -> bool {
     text.split_once(':').is_some_and(|(scheme, _)| {
@@ -133,7 +134,7 @@ pub fn is_uri(text: &str) -> bool {
     })
 }
 
-/// Where a URI points: a socket's file, or a host whose addresses may change with time.
+/// The server of a URI: a socket's file, or a host whose addresses may change with time.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Unix(PathBuf),
@@ -150,10 +151,10 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Reads an NBD URI, without asking anybody for addresses.
+    /// Reads an NBD URI without resolving its host.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the URI.
     pub(crate) fn from_uri(text: &str) -> Result<(Self, String), AddressError> {
         let wrong = |reason: &str| AddressError::Uri { text: text.into(), reason: reason.into() };
         let Some((scheme, rest)) = text.split_once("://") else {
@@ -187,7 +188,7 @@ impl Place {
         Ok((place, export))
     }
 
-    /// The addresses, if nobody need be asked for them.
+    /// Returns the addresses if they are known without a resolver.
     pub(crate) fn known_addresses(&self) -> Option<Vec<Address>> {
         let (host, port) = match self {
             Self::Unix(path) => return Some(vec![Address::Unix(path.clone())]),
@@ -201,11 +202,11 @@ impl Place {
         Some(vec![Address::Tcp((ip, port).into())])
     }
 
-    /// All addresses, in the order in which they are to be tried. May ask the system's resolver,
-    /// which takes its time.
+    /// Returns all addresses, in the order in which to try them. May block in the system's
+    /// resolver.
     ///
     /// # Errors
-    /// If a host has none.
+    /// `Host` if a host has none.
     pub(crate) fn addresses(&self) -> Result<Vec<Address>, AddressError> {
         if let Some(addresses) = self.known_addresses() {
             return Ok(addresses);
@@ -223,7 +224,7 @@ fn no_address(text: &str, host: &str, reason: &str) -> AddressError {
     AddressError::Host { text: text.to_owned(), host: host.to_owned(), reason: reason.to_owned() }
 }
 
-/// What is wrong with a text that has no `://`.
+/// Describes the mistake in a text that has no `://`.
 fn why_no_uri(text: &str) -> String {
     match text.split_once(':') {
         Some(("nbd+unix", path)) if !path.is_empty() => {

@@ -1,4 +1,4 @@
-//! Ranges and blocks: how requests of any range become requests that a server takes, which may
+//! Ranges and blocks: cuts requests of any range into requests that a server takes, which may
 //! insist on whole blocks and on a largest size.
 
 /// A range of bytes from `start` to `end`.
@@ -17,20 +17,21 @@ impl Span {
         self.end.saturating_sub(self.start)
     }
 
-    /// The smallest range of whole blocks of `block` bytes that has all of this one.
+    /// Returns the smallest range of whole blocks of `block` bytes that contains this one.
     pub(crate) fn outward(self, block: u64) -> Self {
         Self { start: self.start / block * block, end: self.end.div_ceil(block) * block }
     }
 
-    /// The largest range of whole blocks within this one; empty at its start if there is none.
+    /// Returns the largest range of whole blocks within this one; empty at its start if there is
+    /// none.
     pub(crate) fn inward(self, block: u64) -> Self {
         let start = self.start.div_ceil(block) * block;
         let end = self.end / block * block;
         if start < end { Self { start, end } } else { Self { start: self.start, end: self.start } }
     }
 
-    /// Cuts the range into pieces of at most `piece_max` bytes at multiples of `unit`, which divides
-    /// `piece_max`: no unit is torn between two pieces. As offset and length.
+    /// Cuts the range into pieces of at most `piece_max` bytes at multiples of `unit`, which
+    /// divides `piece_max`: no unit is torn between two pieces. Each is an offset and a length.
     pub(crate) fn pieces(self, piece_max: u64, unit: u64) -> impl Iterator<Item = (u64, u32)> {
         let mut at = self.start;
         std::iter::from_fn(move || {

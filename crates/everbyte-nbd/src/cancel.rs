@@ -1,4 +1,4 @@
-//! A handle by which a client's waits are ended from outside.
+//! A handle that ends a client's waits from outside.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Ends the waits of every client that was given it: for names, connections, handshakes, replies,
-/// and for a lost server to come back. Clones are the same handle. What is cancelled stays so:
-/// later requests fail at once.
+/// Ends the waits of every client that has it: for names, connections, handshakes, replies, and for
+/// a lost server's return. Clones are the same handle. Cancelling is final: later requests fail at
+/// once.
 #[derive(Clone, Debug)]
 pub struct Cancel(Arc<Event>);
 
@@ -21,7 +21,7 @@ struct Event {
 }
 
 impl Cancel {
-    /// A handle that nothing waits for yet.
+    /// Makes a handle that nothing waits for yet.
     ///
     /// # Errors
     /// If the process or the system has no descriptors left.
@@ -37,7 +37,7 @@ impl Cancel {
         let _ = rustix::io::write(&self.0.readable, &1_u64.to_ne_bytes());
     }
 
-    /// Whether `cancel` was called.
+    /// Returns true once `cancel` was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::SeqCst)
@@ -48,7 +48,7 @@ impl Cancel {
     }
 }
 
-/// Why a wait ended that was cancelled.
+/// The error of a wait that was cancelled.
 #[derive(Debug, thiserror::Error)]
 #[error("cancelled")]
 pub(crate) struct Cancelled;
@@ -59,7 +59,7 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// Whether an error says that a wait was cancelled.
+/// Returns true if `error` is that of a cancelled wait.
 pub(crate) fn is_cancelled(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Cancelled>())
 }

@@ -1,4 +1,4 @@
-//! The connections of a server: who there is, whose handshake is under way, and how they end.
+//! The connections of a server: the open ones, those in their handshake, and their end.
 //!
 //! Invariants: a connection is in the table from before its thread starts until that thread is
 //! done with its device; handshakes that wait for their clients are counted in
@@ -23,13 +23,13 @@ use crate::exports::{Export, ExportInfo, Exports, OpenError};
 /// Handshakes that open the same export at once; the others wait for their turn.
 const OPENS_MAX: usize = 4;
 
-/// How long a shutdown waits for broken connections before it leaves their threads behind.
+/// Time that a shutdown waits for broken connections before it leaves their threads behind.
 const BROKEN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The number of the next connection of any server.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What became of connections that were to end.
+/// Result of ending connections: those that have ended, and those that are still in their device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Disconnected {
@@ -40,13 +40,13 @@ pub struct Disconnected {
     pub stuck: Vec<ConnectionInfo>,
 }
 
-/// What is known of one connection.
+/// One connection, as the server sees it.
 pub(crate) struct Connection {
     pub(crate) id: u64,
     pub(crate) peer: String,
     pub(crate) socket: OwnedFd,
     pub(crate) activity: Activity,
-    /// Whether it is to end at once, whatever it waits for.
+    /// True if the connection is to end at once, whatever it waits for.
     is_cut: AtomicBool,
 }
 
@@ -61,14 +61,14 @@ impl Connection {
     }
 }
 
-/// The connections of a server, each with whom it serves and how to end it.
+/// The connections of a server, each with its export and the means to end it.
 pub(crate) struct Connections {
-    /// Written to when the acceptor has to look up.
+    /// Written to when the acceptor has to look.
     wake: OwnedFd,
     stopping: AtomicBool,
     state: Mutex<State>,
     /// Signalled when a connection has ended or is to end, when an export was opened, and when the
-    /// end has begun.
+    /// shutdown has begun.
     changed: Condvar,
 }
 
@@ -77,9 +77,9 @@ struct State {
     open: HashMap<u64, Arc<Connection>>,
     threads: Vec<JoinHandle<()>>,
     handshakes: usize,
-    /// How many handshakes are opening the export of a name.
+    /// Handshakes that are opening an export, by its name.
     opening: HashMap<String, usize>,
-    /// Counts of what is over.
+    /// Sums over connections that have ended.
     totals: ServerStats,
     stopping_since: Option<Instant>,
 }
@@ -91,7 +91,7 @@ impl Connections {
         Ok(Self { wake, stopping: AtomicBool::new(false), state, changed })
     }
 
-    /// Readable when the acceptor has to look up.
+    /// Returns the descriptor that is readable when the acceptor has to look.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -110,7 +110,7 @@ impl Connections {
         self.state.lock().handshakes
     }
 
-    /// Takes in a connection, as a handshake, unless there are `connections_max` already.
+    /// Adds a connection, as a handshake, unless there are `connections_max` already.
     pub(crate) fn enter(&self, socket: OwnedFd, connections_max: usize) -> Option<Arc<Connection>> {
         let peer = peer_of(&socket);
         let mut state = self.state.lock();
@@ -139,7 +139,7 @@ impl Connections {
         self.state.lock().threads.push(thread);
     }
 
-    /// A connection was ended for what its peer did.
+    /// Counts a connection that the server ended because of its peer.
     pub(crate) fn count_dropped(&self) {
         self.state.lock().totals.connections_dropped += 1;
     }
@@ -165,7 +165,7 @@ impl Connections {
         stats
     }
 
-    /// The open connections, the oldest first.
+    /// Returns the open connections, the oldest first.
     pub(crate) fn list(&self) -> Vec<ConnectionInfo> {
         let state = self.state.lock();
         let mut list: Vec<_> = state.open.values().map(|connection| connection.info()).collect();
@@ -200,8 +200,8 @@ impl Connections {
         Disconnected { ended: total - stuck.len(), stuck }
     }
 
-    /// Begins the end: nothing enters any more, and connections end once they have answered what
-    /// they have taken. Does not wait.
+    /// Begins the shutdown without waiting: no connection is added any more, and each ends once it
+    /// has answered the requests that it has taken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         if state.stopping_since.is_some() {
@@ -217,7 +217,7 @@ impl Connections {
     }
 
     /// Waits until all connections have ended; breaks them when `polite_max` has passed since the
-    /// end began, and leaves behind those that do not end even then.
+    /// shutdown began, and leaves behind those that do not end even then.
     pub(crate) fn await_end(&self, polite_max: Duration) {
         let mut state = self.state.lock();
         let since = state.stopping_since.unwrap_or_else(Instant::now);
@@ -296,11 +296,12 @@ fn join_all(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// A connection's place in the table. Dropping it gives it up, even if its thread panics.
+/// A connection's place in the table. Dropping it removes the connection, even if its thread
+/// panics.
 pub(crate) struct Place {
     pub(crate) connections: Arc<Connections>,
     pub(crate) connection: Arc<Connection>,
-    /// Whether it counts as a handshake.
+    /// True while the connection counts as a handshake.
     is_handshake: AtomicBool,
 }
 
@@ -329,16 +330,16 @@ impl Drop for Place {
     }
 }
 
-/// The exports as one handshake sees them: while it waits for one of them, it is no handshake that
-/// keeps others from connecting.
+/// The exports as one handshake sees them: while it waits for one of them, it does not count as a
+/// handshake that keeps others from connecting.
 pub(crate) struct InTurn<'a> {
     pub(crate) exports: &'a dyn Exports,
     pub(crate) place: &'a Place,
-    /// When the handshake must be over.
+    /// The moment when the handshake must be over.
     pub(crate) deadline: Instant,
 }
 
-/// Makes it a handshake again, even if opening panics.
+/// Makes the connection count as a handshake again, even if opening panics.
 struct Resume<'a> {
     place: &'a Place,
     opened: Option<&'a str>,
@@ -372,7 +373,7 @@ impl Exports for InTurn<'_> {
     }
 }
 
-/// What a log calls the peer of a socket.
+/// Returns the name of a socket's peer for logs.
 fn peer_of(socket: &OwnedFd) -> String {
     let tcp = rustix::net::getpeername(socket).ok().flatten();
     if let Some(address) = tcp.and_then(|address| std::net::SocketAddr::try_from(address).ok()) {

@@ -1,4 +1,4 @@
-//! What a server counts, and what is known of each of its connections.
+//! Counters of a server and of each of its connections.
 //!
 //! Invariant: counts only grow, but for `connections`. A connection counts for itself; what it
 //! counted is added to the server's totals when it ends.
@@ -19,7 +19,7 @@ pub struct ServerStats {
     pub connections_total: u64,
     /// Connections that were closed at once because there were too many.
     pub connections_refused: u64,
-    /// Connections that the server ended because of what the peer did or failed to do.
+    /// Connections that the server ended because of their peers' acts or omissions.
     pub connections_dropped: u64,
     /// Requests of all kinds, failed ones included.
     pub requests: u64,
@@ -41,15 +41,15 @@ pub struct ServerStats {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// Names it: no other connection of any server in this process ever has the same number.
+    /// Identifies it: no other connection of any server in this process ever has the same number.
     pub id: u64,
-    /// Who is at the other end: `ADDRESS:PORT`, or `process N of user N` of a Unix socket.
+    /// The other end: `ADDRESS:PORT`, or `process N of user N` of a Unix socket.
     pub peer: String,
     /// The export that it has opened or, in its handshake, has asked about last.
     pub export: Option<String>,
-    /// How long ago it was accepted.
+    /// Time since it was accepted.
     pub age: Duration,
-    /// How long ago its peer was last heard of.
+    /// Time since its peer was last heard of.
     pub idle: Duration,
     /// Requests of all kinds, failed ones included.
     pub requests: u64,
@@ -73,7 +73,7 @@ impl Count {
     }
 }
 
-/// What one connection does; the members of [`ServerStats`] say what the counts are.
+/// Counters of one connection; the members of [`ServerStats`] say what each counts.
 pub(crate) struct Activity {
     since: Instant,
     /// Milliseconds from `since` to when the peer was last heard of.
@@ -104,13 +104,13 @@ impl Activity {
         }
     }
 
-    /// The peer sent something.
+    /// Notes that the peer sent something.
     pub(crate) fn heard(&self) {
         let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// The client opened an export, in place of the one before.
+    /// Notes that the client opened an export, in place of the one before.
     pub(crate) fn opened(&self, export: &str) {
         *self.export.lock() = Some(export.to_owned());
     }

@@ -1,11 +1,11 @@
-//! Why a server's connection ended.
+//! The reasons why a server's connection ends.
 
 use std::io;
 
 use crate::exports::OpenError;
 use crate::protocol::Request;
 
-/// How a connection ended other than by a polite goodbye.
+/// The reason why a connection ended without a polite goodbye.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DisconnectReason {
     /// The peer closed between requests.
@@ -40,12 +40,12 @@ pub(crate) enum DisconnectReason {
         /// Its bytes of data.
         len: u32,
     },
-    /// The one option that has no error reply named an export that is not to be had.
+    /// The client asked for an unavailable export with the one option that has no error reply.
     #[error("export {name:?}: {error}")]
     NoExport {
-        /// What the client asked for.
+        /// The name that the client asked for.
         name: String,
-        /// Why it cannot have it.
+        /// The reason for the refusal.
         error: OpenError,
     },
     /// A request does not start as requests do.
@@ -57,7 +57,7 @@ pub(crate) enum DisconnectReason {
 }
 
 impl DisconnectReason {
-    /// Whether the peer, not the network, is to blame.
+    /// Returns true if the peer, not the network, is to blame.
     pub(crate) fn is_offence(&self) -> bool {
         match self {
             Self::Closed | Self::Cut | Self::Socket(_) => false,

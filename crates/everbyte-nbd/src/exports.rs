@@ -1,5 +1,5 @@
-//! What a server serves: the trait by which its owner names and opens exports, and why one cannot
-//! be opened.
+//! Exports of a server: the trait by which its owner names and opens them, and the reasons why one
+//! cannot be opened.
 //!
 //! Knows neither sockets nor the protocol.
 
@@ -7,28 +7,29 @@ use std::sync::Arc;
 
 use everbyte_device::BlockDevice;
 
-/// An export, to be listed.
+/// An export in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportInfo {
     /// Its name, at most 4096 bytes.
     pub name: String,
-    /// What a person should know about it; may be empty.
+    /// A line about it for people; may be empty.
     pub description: String,
 }
 
-/// When what a client writes is durable.
+/// The moment from which a client's writes are durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// Once a flush that came after the write is answered, or the write itself if it has FUA. The
-    /// export announces a volatile cache (`NBD_FLAG_SEND_FLUSH`).
+    /// Once the server has answered a later flush, or the write itself if it has FUA. The export
+    /// announces a volatile cache (`NBD_FLAG_SEND_FLUSH`).
     #[default]
     AtFlush,
-    /// Once the write is answered: every write, trim and zeroing is done as if it had FUA, and
-    /// writes that arrive together share their checkpoint. No volatile cache is announced, so
-    /// Linux takes the disk for write-through and sends no flushes; one that comes is answered.
+    /// Once the server has answered the write: every write, trim and zeroing is carried out as if
+    /// it had FUA, and writes that arrive together share their checkpoint. The export announces no
+    /// volatile cache, so Linux takes the disk for write-through and sends no flushes; the server
+    /// answers one that comes.
     ///
-    /// For clients that connect again after the server's end and take what was answered for
-    /// written (`nbd-client -persist`, QEMU's `reconnect-delay`).
+    /// For clients that connect again after the server's end and take answered writes for durable
+    /// (`nbd-client -persist`, QEMU's `reconnect-delay`).
     WhenAnswered,
 }
 
@@ -36,73 +37,73 @@ pub enum Durability {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Export {
-    /// Its name; for the default export the real one, which may not be the one asked for.
+    /// Its name; for the default export the real one, which may differ from the one asked for.
     pub name: String,
-    /// Where its requests go.
+    /// The device that carries out its requests.
     pub device: Arc<dyn BlockDevice>,
-    /// What its clients are promised of answered writes.
+    /// The promise to its clients about answered writes.
     pub durability: Durability,
 }
 
 impl Export {
-    /// An export whose writes are durable at flushes.
+    /// Makes an export whose writes are durable at flushes.
     #[must_use]
     pub fn new(name: impl Into<String>, device: Arc<dyn BlockDevice>) -> Self {
         Self { name: name.into(), device, durability: Durability::AtFlush }
     }
 
-    /// The same with another promise.
+    /// Returns the same export with another promise.
     #[must_use]
     pub fn with_durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 }
 
-/// Why an export cannot be opened. The words go to the client, who may be on another machine: a
-/// reason names no local paths. What looks like one is blotted out before it is sent.
+/// An export cannot be opened. The text goes to the client, who may be on another machine: a reason
+/// names no local paths. Text that looks like a path is blotted out before it is sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is none (`NBD_REP_ERR_UNKNOWN`).
+    /// No export has this name (`NBD_REP_ERR_UNKNOWN`).
     #[error("there is no export of this name")]
     Unknown,
-    /// There is one that cannot be used now (`NBD_REP_ERR_UNKNOWN`, which stands for every export
-    /// that is not available).
+    /// The export exists and cannot be used now (`NBD_REP_ERR_UNKNOWN`, which stands for every
+    /// export that is not available).
     #[error("the export is not available: {reason}")]
     Unavailable {
-        /// Why, and when it may be.
+        /// The reason, and when it may be opened.
         reason: String,
     },
-    /// There is one that is not to be used this way (`NBD_REP_ERR_POLICY`).
+    /// The export exists and must not be used this way (`NBD_REP_ERR_POLICY`).
     #[error("the export is not to be opened: {reason}")]
     Forbidden {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The server is about to end (`NBD_REP_ERR_SHUTDOWN`).
+    /// The server is shutting down (`NBD_REP_ERR_SHUTDOWN`).
     #[error("the server is shutting down")]
     ShuttingDown,
 }
 
 /// The exports of a server. They may come and go while it serves: a connection keeps the device
-/// it opened, whose requests fail with `Gone` once it is removed.
+/// that it opened, whose requests fail with `Gone` once it is removed.
 pub trait Exports: Send + Sync {
-    /// All exports that clients may know of.
+    /// Returns all exports that clients may know of.
     fn list(&self) -> Vec<ExportInfo>;
 
-    /// The export of this name. The empty name is the default export, if there is one. May take
-    /// as long as it takes: a server lets other clients connect meanwhile, but for those that wait
-    /// for the same export.
+    /// Opens the export of this name. The empty name is the default export, if there is one. May
+    /// block: the server lets other clients connect meanwhile, but for those that wait for the same
+    /// export.
     ///
     /// # Errors
-    /// Why there is none to be had; the client is told.
+    /// The reason why the export cannot be had; the client is told.
     fn open(&self, name: &str) -> Result<Export, OpenError>;
 }
 
-/// Bytes of a message at most; the protocol's strings have no more.
+/// Most bytes of a message; the protocol's strings have no more.
 const MESSAGE_MAX: usize = 1024;
 
-/// `words` with everything blotted out that looks like a path or an address.
+/// Returns `words` with everything blotted out that looks like a path or an address.
 pub(crate) fn without_paths(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     let mut before = ' ';

@@ -22,16 +22,16 @@ pub(crate) const CONTEXT_ID: u32 = 1;
 /// Smallest preferred block size that clients are told, in bytes.
 const PREFERRED_MIN: u32 = 512;
 
-/// What a handshake agreed on.
+/// The terms that a handshake agreed on.
 pub(crate) struct Session {
     pub(crate) export: Export,
-    /// Whether reads get structured replies.
+    /// True if reads get structured replies.
     pub(crate) structured: bool,
-    /// Whether `base:allocation` may be asked for.
+    /// True if the client may ask for `base:allocation`.
     pub(crate) status: bool,
 }
 
-/// What follows an option.
+/// The phase after an option.
 enum Step {
     Continue,
     /// The client said goodbye.
@@ -42,7 +42,7 @@ enum Step {
 /// Negotiates with a client. `None` means that it left politely.
 ///
 /// # Errors
-/// Why the connection is to be dropped.
+/// The reason why the connection is to be dropped.
 pub(crate) fn negotiate(
     wire: &Wire<'_>,
     exports: &dyn Exports,
@@ -95,19 +95,19 @@ struct Negotiation<'a> {
     exports: &'a dyn Exports,
     no_zeroes: bool,
     structured: bool,
-    /// The export for which `base:allocation` was selected.
+    /// The export whose `base:allocation` was selected.
     context_for: Option<String>,
     /// Replies to the current option.
     out: Vec<u8>,
 }
 
-/// An error reply to an option: its kind, and words for a person.
+/// An error reply to an option: its kind, and a message for people.
 type Refusal = (u32, Cow<'static, str>);
 
 const MALFORMED: Refusal =
     (option_reply::ERR_INVALID, Cow::Borrowed("the option's data is malformed"));
 
-/// What a client is told that cannot have an export.
+/// Returns the refusal that a client is told of when it cannot have an export.
 fn no_export(error: &OpenError) -> Refusal {
     let kind = match error {
         OpenError::Unknown | OpenError::Unavailable { .. } => option_reply::ERR_UNKNOWN,
@@ -202,7 +202,7 @@ impl Negotiation<'_> {
         flags
     }
 
-    /// `INFO` and `GO`, which differ only in what comes after.
+    /// Answers `INFO` and `GO`, which differ only in what follows them.
     fn info(&mut self, number: u32, data: &[u8]) -> Result<Session, Refusal> {
         let mut fields = Fields(data);
         let name = fields.counted().ok_or(MALFORMED)?;
@@ -286,7 +286,7 @@ impl Negotiation<'_> {
     }
 }
 
-/// The name of an export, if it can be one.
+/// Returns the name of an export, if it can be one.
 fn export_name(bytes: &[u8]) -> Result<&str, Refusal> {
     if bytes.len() > NAME_MAX {
         return Err((option_reply::ERR_TOO_BIG, "names have at most 4096 bytes".into()));

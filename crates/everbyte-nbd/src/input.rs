@@ -1,4 +1,4 @@
-//! The requests that have arrived on a connection.
+//! The received requests of a connection.
 //!
 //! Invariants: `start <= end <= buffer.len()`; the bytes between are what arrived and was not
 //! taken yet. Payloads that were taken stay where they are until the next `fill`, so their ranges
@@ -16,32 +16,32 @@ use crate::wire;
 /// Bytes buffered, more than a Unix socket hands over at once.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Writes of more payload than this that have not arrived as a whole do not wait in the buffer
-/// but are received where they are needed.
+/// Payloads above this size that have not arrived as a whole do not wait in the buffer but are
+/// received into their destination.
 const BUFFERED_PAYLOAD_MAX: usize = 64 << 10;
 
-/// How long to look for more before sleeping: less than it takes to be woken from a sleep.
+/// Time to look for more before sleeping: less than it takes to be woken from a sleep.
 const SPIN: Duration = Duration::from_micros(20);
 /// Sleeps without looking first, after a look that found nothing.
 const SPINS_SKIPPED: u32 = 16;
 
-/// How long a connection waits for its peer; `None` is for ever.
+/// Limits of a connection's waits for its peer; `None` is for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// For the next request.
+    /// Wait for the next request.
     pub(crate) idle: Option<Duration>,
-    /// For the next bytes of a request that has begun.
+    /// Wait for the next bytes of a request that has begun.
     pub(crate) stall: Option<Duration>,
 }
 
-/// What is next.
+/// The next item of a client's input.
 #[derive(PartialEq, Debug)]
 pub(crate) enum Next {
     /// A request whose payload, if it is a write, is in this range of `bytes`.
     Request(Request, Range<usize>),
-    /// A write whose payload is to be received with `payload`, at once.
+    /// A write whose payload must be received with `payload` at once.
     Large(Request),
-    /// More must arrive first.
+    /// More bytes must arrive first.
     Incomplete,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Times to sleep before it is worth looking again.
+    /// Sleeps before another look is worth it.
     spins_to_skip: u32,
 }
 
@@ -58,12 +58,12 @@ impl Input {
         Self { buffer: vec![0; BUFFER_LEN], start: 0, end: 0, spins_to_skip: 0 }
     }
 
-    /// What payload ranges are relative to.
+    /// Returns the buffer that payload ranges are relative to.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Whether a further request has begun to arrive.
+    /// Returns true if a further request has begun to arrive.
     pub(crate) fn has_more(&self) -> bool {
         self.end - self.start >= REQUEST_LEN
     }
@@ -71,7 +71,7 @@ impl Input {
     /// Takes the next request.
     ///
     /// # Errors
-    /// If it is none, or too long to be taken; the input is of no further use.
+    /// If the bytes are no request, or it is too long; the input is of no further use.
     pub(crate) fn next(&mut self) -> Result<Next, DisconnectReason> {
         let arrived = &self.buffer[self.start..self.end];
         let Some((header, rest)) = arrived.split_first_chunk::<REQUEST_LEN>() else {
@@ -98,7 +98,7 @@ impl Input {
         Ok(Next::Incomplete)
     }
 
-    /// Waits for more bytes. `false` means that the peer closed, with nothing left over.
+    /// Waits for more bytes. `false` means that the peer closed between requests.
     ///
     /// # Errors
     /// The socket's, and `Cut` if the peer closed in the middle of a request.

@@ -1,4 +1,4 @@
-//! Sockets that listen.
+//! Listening sockets.
 //!
 //! Invariants: the file of a Unix socket has its mode and owner before anybody can connect to it,
 //! and is removed with the listener. Whoever looks whether a socket is stale, removes one or makes
@@ -22,7 +22,7 @@ use crate::address::Address;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why an address cannot be listened on.
+/// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -32,7 +32,7 @@ pub enum BindError {
         /// The address.
         address: Address,
     },
-    /// The path of a Unix socket holds a file that is none.
+    /// The path of a Unix socket holds a file that is no socket.
     #[error("{address}: the path exists and is no socket; remove it or choose another path")]
     NotASocket {
         /// The address.
@@ -43,19 +43,19 @@ pub enum BindError {
     Io {
         /// The address.
         address: Address,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Mode and owner of the file of a Unix socket: whoever may write to it may connect.
+/// Mode and owner of a Unix socket's file: the users who may write to it may connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketFile {
     /// Permission bits, at most `0o777`. Default `0o600`.
     pub mode: u32,
-    /// Number of the user; `None` is the one who runs the server, which is the default.
+    /// User id; `None` is the one who runs the server, which is the default.
     pub owner: Option<u32>,
-    /// Number of the group; `None` is what the system chooses, which is the default.
+    /// Group id; `None` is the system's choice, which is the default.
     pub group: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl Default for SocketFile {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 pub(crate) struct Listener {
     pub(crate) socket: OwnedFd,
     /// The address, with the port that the system chose if it had to.
@@ -75,10 +75,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens, without blocking in `accept`.
+    /// Listens; `accept` does not block.
     ///
     /// # Errors
-    /// If the address is in use or cannot be used.
+    /// `InUse` if another server listens there; `NotASocket`; `Io`.
     pub(crate) fn bind(address: &Address, file: SocketFile) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { address: address.clone(), source };
         match address {
@@ -185,8 +185,8 @@ fn give(path: &Path, file: SocketFile) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(file.mode))
 }
 
-/// How long to wait for others who start or stop listening in the same folder. Far longer than
-/// that takes, and bounded because anybody who can read a folder can lock it.
+/// Time to wait for others who start or stop listening in the same folder. Far longer than that
+/// takes, and bounded because anybody who can read a folder can lock it.
 const LOCK_TIME_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 

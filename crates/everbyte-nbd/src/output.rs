@@ -1,9 +1,9 @@
-//! The replies that wait to be sent on a connection.
+//! Replies that wait to be sent on a connection.
 //!
 //! Invariants: `filled <= bytes.len()`; what lies beyond is left over from earlier replies, so
 //! that space for a read need not be cleared each time.
 
-/// Where messages are appended.
+/// A buffer to which messages are appended.
 pub(crate) trait Sink {
     /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);
@@ -38,7 +38,7 @@ impl Output {
         self.filled = 0;
     }
 
-    /// Drops what came after the first `len` bytes.
+    /// Drops everything after the first `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.filled = self.filled.min(len);
     }

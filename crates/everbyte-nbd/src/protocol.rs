@@ -5,9 +5,9 @@
 
 use crate::output::Sink;
 
-/// First words of a server: `NBDMAGIC`.
+/// First word of a server: `NBDMAGIC`.
 pub(crate) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Second words of a server, and the start of each option: `IHAVEOPT`.
+/// Second word of a server, and the start of each option: `IHAVEOPT`.
 pub(crate) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 /// Start of each reply to an option.
 pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -32,7 +32,7 @@ pub(crate) const OPTION_DATA_MAX: u32 = 64 << 10;
 /// Longest name of an export or of a metadata context, in bytes.
 pub(crate) const NAME_MAX: usize = 4096;
 
-/// The one metadata context there is.
+/// The only metadata context.
 pub(crate) const BASE_ALLOCATION: &str = "base:allocation";
 
 /// Handshake flags, which both sides number alike.
@@ -41,7 +41,7 @@ pub(crate) mod handshake_flag {
     pub(crate) const NO_ZEROES: u16 = 2;
 }
 
-/// What an export can do.
+/// Flags of an export's abilities.
 pub(crate) mod transmission_flag {
     pub(crate) const HAS_FLAGS: u16 = 1;
     pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -237,7 +237,8 @@ pub(crate) fn encode_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A length of something of ours as it goes on the wire; all of them are far below 4 GiB.
+/// Returns a length of the server's own data as it goes on the wire; all of them are far below 4
+/// GiB.
 pub(crate) fn wire_len(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -50,11 +50,11 @@ const BLOCK_BYTES: u64 = 4096;
 /// Longest request without payload, in bytes.
 pub(crate) const RANGE_MAX: u64 = 1 << 30;
 
-/// Where an export is, and how long to look for it when it is lost.
+/// The place of an export, and the time to look for it when it is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     place: Place,
-    /// Where the place was found last.
+    /// Addresses at which the place was found last.
     addresses: Vec<Address>,
     export: String,
     options: ClientOptions,
@@ -79,7 +79,7 @@ impl Target {
         Ok(Self { place, addresses, export, options, timeout, unflushed_max })
     }
 
-    /// Connects to it. Its host may have moved; a resolver that fails is no reason not to try.
+    /// Connects to it. Its host may have moved; a resolver that fails does not prevent the attempt.
     ///
     /// # Errors
     /// Those of [`Client::connect_uri_with`].
@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// What the server of a connection can do.
+/// Abilities of a connection's server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Able {
     pub(crate) flush: bool,
@@ -100,9 +100,9 @@ pub(crate) struct Able {
     pub(crate) zero_fast: bool,
     pub(crate) cache: bool,
     pub(crate) status: bool,
-    /// Most bytes of a read or a write, whole units.
+    /// Most bytes of a read or a write, in whole units.
     pub(crate) payload_max: u64,
-    /// Requests are split at multiples of so many bytes.
+    /// Requests are split at multiples of this many bytes.
     pub(crate) unit: u64,
 }
 
@@ -126,7 +126,8 @@ impl Able {
     }
 }
 
-/// What an export must still be when it is connected to again. NBD knows no serial numbers.
+/// Properties that an export must still have when it is connected to again. NBD knows no serial
+/// numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) size_bytes: u64,
@@ -157,7 +158,7 @@ impl Shape {
     }
 }
 
-/// The time without a connection on which a request was answered.
+/// The time since the last connection on which a request was answered.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -174,9 +175,9 @@ pub(crate) struct ReconnectingClient {
     /// `None` if a broken connection stays broken.
     target: Option<Target>,
     unflushed: Unflushed,
-    /// Whether the server may have lost what is unflushed.
+    /// True if the server may have lost unflushed writes.
     needs_replay: bool,
-    /// The server's last words about what it refused to take again: the error and its message.
+    /// The server's last refusal to take a write again: the error and its message.
     refusal: (u32, String),
     outage: Option<Outage>,
 }
@@ -195,7 +196,7 @@ impl ReconnectingClient {
         }
     }
 
-    /// What the server can do. After a reconnection it may be another one.
+    /// Returns the server's abilities. After a reconnection it may be another server.
     pub(crate) fn able(&self) -> Able {
         self.able
     }
@@ -208,7 +209,7 @@ impl ReconnectingClient {
         self.client.map_or(Ok(()), Client::disconnect)
     }
 
-    /// Makes one request, on a new connection if the old one breaks before it is answered.
+    /// Sends one request, on a new connection if the old one breaks before the answer.
     ///
     /// # Errors
     /// The server's; `Broken` if there is no connection within the time; `OtherExport`;
@@ -220,10 +221,10 @@ impl ReconnectingClient {
         self.request_seeing(Span::new(0, 0), request)
     }
 
-    /// The same for a request that must see what a range was made to hold.
+    /// Sends a request that must see the bytes that earlier requests put in a range.
     ///
     /// # Errors
-    /// As `request`, and `NotTakenAgain` for what of the range the server has refused.
+    /// As `request`, and `NotTakenAgain` for a part of the range that the server has refused.
     pub(crate) fn request_seeing<T>(
         &mut self,
         seen: Span,
@@ -260,7 +261,7 @@ impl ReconnectingClient {
         }
     }
 
-    /// The server answered that a range has this content.
+    /// Notes an answered request that gave a range this content.
     pub(crate) fn answered(
         &mut self,
         (at, len): (u64, u32),
@@ -274,14 +275,14 @@ impl ReconnectingClient {
         }
     }
 
-    /// Whether what is answered must be kept until a flush: not without reconnections, and not if
-    /// there are no flushes after which it could go.
+    /// Returns true if answered writes must be kept until a flush: not without reconnections, and
+    /// not if there are no flushes after which they could go.
     pub(crate) fn keeps_unflushed(&self) -> bool {
         self.target.is_some() && self.able.flush
     }
 
-    /// A request failed that was to be durable when answered. To many servers that is a write and
-    /// a flush, and then nobody knows what became of what was answered before.
+    /// Notes the failure of a request with FUA. To many servers that is a write and a flush, so
+    /// nobody knows then whether earlier answered writes are durable.
     pub(crate) fn durable_failed(&mut self, error: &ClientError) {
         // These say that nothing was tried.
         let is_refused = matches!(
@@ -312,10 +313,10 @@ impl ReconnectingClient {
         if self.unflushed.cost() > max { Err(self.refused()) } else { Ok(()) }
     }
 
-    /// Makes all that was answered durable.
+    /// Makes all answered writes durable.
     ///
     /// # Errors
-    /// As `request`, and `NotTakenAgain` if the server does not take all of it.
+    /// As `request`, and `NotTakenAgain` if the server refuses some of them.
     pub(crate) fn flush(&mut self) -> Result<(), ClientError> {
         if self.unflushed.has_refused() {
             let everything = Span { start: 0, end: u64::MAX };
@@ -328,7 +329,7 @@ impl ReconnectingClient {
         if self.unflushed.has_refused() { Err(self.refused()) } else { Ok(()) }
     }
 
-    /// Makes durable what the server has.
+    /// Makes the writes that the server has durable.
     fn flush_given(&mut self) -> Result<(), ClientError> {
         let flushed = self.request(|client, _| client.flush());
         match flushed {
@@ -344,7 +345,7 @@ impl ReconnectingClient {
         ClientError::NotTakenAgain { errno, message }
     }
 
-    /// Whether a new connection may help.
+    /// Returns true if a new connection may help.
     fn is_loss(&self, error: &ClientError) -> bool {
         let is_loss = match error {
             ClientError::Broken { .. } => true,
@@ -354,7 +355,7 @@ impl ReconnectingClient {
         is_loss && self.target.is_some()
     }
 
-    /// Whether the time for coming back has passed.
+    /// Returns true if the time for reconnecting has passed.
     fn is_over(&self) -> bool {
         match (&self.outage, &self.target) {
             (Some(outage), Some(target)) => outage.since.elapsed() >= target.timeout,
@@ -385,7 +386,7 @@ impl ReconnectingClient {
         self.outage = Some(Outage { since: now, next_attempt: now, pause: PAUSE_MIN / 2, reason });
     }
 
-    /// Connects, if there is no connection, and holds the export against what it was.
+    /// Connects, if there is no connection, and compares the export with the one before.
     fn connect(&mut self) -> Result<(), ClientError> {
         while self.client.is_none() {
             self.await_turn()?;
@@ -414,8 +415,8 @@ impl ReconnectingClient {
         Ok(())
     }
 
-    /// Waits until the next attempt to connect is due. Once the time is over, attempts are still
-    /// made as often, and requests between them fail at once.
+    /// Waits until the next attempt to connect is due. Once the time is over, attempts are as
+    /// frequent as before, and requests between them fail at once.
     fn await_turn(&self) -> Result<(), ClientError> {
         let (Some(outage), Some(target)) = (&self.outage, &self.target) else { return Ok(()) };
         let wait = outage.next_attempt.saturating_duration_since(Instant::now());
@@ -434,8 +435,8 @@ impl ReconnectingClient {
         Ok(nap(wait.min(left), target.options.cancel.as_ref())?)
     }
 
-    /// Gives the server all that it may have lost; says whether the connection lasted. What the
-    /// server refuses is kept, and stands in nobody's way but its own.
+    /// Replays all writes that the server may have lost; returns true if the connection lasted. A
+    /// write that the server refuses is kept, and blocks only requests that need it.
     fn replay(&mut self) -> Result<bool, ClientError> {
         for start in self.unflushed.starts() {
             match self.give(start) {
@@ -466,7 +467,7 @@ impl ReconnectingClient {
         Ok(true)
     }
 
-    /// Tries again to give the server what it has refused of a range; says whether the connection
+    /// Offers the server again the refused writes of a range; returns true if the connection
     /// lasted.
     fn give_refused(&mut self, span: Span) -> Result<bool, ClientError> {
         if span.len() == 0 || !self.unflushed.has_refused() {
@@ -489,7 +490,7 @@ impl ReconnectingClient {
         Ok(true)
     }
 
-    /// Gives the server one piece of what is unflushed.
+    /// Sends the server one unflushed piece.
     fn give(&mut self, start: u64) -> Result<(), ClientError> {
         let Some(client) = &mut self.client else {
             return Err(ClientError::Broken { reason: "not connected".to_owned() });
@@ -522,13 +523,13 @@ fn write_again(
 }
 
 impl Able {
-    /// Longest range that is zeroed at once.
+    /// Returns the longest range, in bytes, that is zeroed at once.
     pub(crate) fn zero_max(&self) -> u64 {
         if self.zero { RANGE_MAX } else { (ZEROES_LEN as u64).min(self.payload_max) }
     }
 
-    /// Zeroes a range by whatever means the server has; one that came back may be able to do less
-    /// than the one for which the range was cut.
+    /// Zeroes a range by any means that the server has; after a reconnection the server may have
+    /// fewer than the one for which the range was cut.
     pub(crate) fn zero(
         &self,
         client: &mut Client,

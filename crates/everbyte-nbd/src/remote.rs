@@ -21,17 +21,17 @@ use crate::protocol::errno;
 use crate::reconnecting::{Able, RANGE_MAX, ReconnectingClient, Target};
 use crate::unflushed::Content;
 
-/// How long a device that comes back waits for a reply, unless its user says otherwise.
+/// Time that a reconnecting device waits for a reply, unless its user says otherwise.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How a device comes back to an export that it has lost.
+/// Limits of a device's search for an export that it has lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reconnect {
-    /// How long requests wait for a server before they fail. Afterwards requests fail at once, but
+    /// Time that requests wait for a server before they fail. Afterwards requests fail at once, but
     /// for one every 2 s that looks whether the server is back.
     pub timeout: Duration,
-    /// Bytes that are kept to be given to a server that forgot them; with more than these, the
-    /// device flushes by itself.
+    /// Bytes of unflushed writes that are kept for a server that lost them; with more than these,
+    /// the device flushes by itself.
     pub unflushed_bytes_max: usize,
 }
 
@@ -42,8 +42,8 @@ impl Default for Reconnect {
     }
 }
 
-/// A remote export. Its size is that of when it was connected to; a rest that is no whole block of
-/// a server that takes whole blocks only is left out.
+/// A remote export. Its size is that of the moment when it was connected to; a rest that is no
+/// whole block of a server that takes whole blocks only is left out.
 pub struct RemoteDevice {
     client: Mutex<ReconnectingClient>,
     geometry: Geometry,
@@ -52,18 +52,18 @@ pub struct RemoteDevice {
 impl RemoteDevice {
     /// Makes a device of a connection.
     ///
-    /// A server that offers no flush is taken to have nothing to flush, as the protocol has it;
-    /// a warning is logged, because it may as well forget everything.
+    /// A server that offers no flush counts as one with nothing to flush, as the protocol has it; a
+    /// warning is logged, because it may as well lose everything.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self::with(client, None)
     }
 
-    /// Connects to what an NBD URI names, now and whenever the connection breaks. A request that
-    /// is not answered within 30 s breaks it; [`ClientOptions`] has the other limits.
+    /// Connects to the export of an NBD URI, now and whenever the connection breaks. A request
+    /// without an answer breaks it after 30 s; [`ClientOptions`] has the other limits.
     ///
-    /// A request that was not answered is made again, and so is whatever was answered since the
-    /// last flush, before anything else. Nobody else may write to the export.
+    /// The device repeats an unanswered request, and before it all writes answered since the last
+    /// flush. Nobody else may write to the export.
     ///
     /// # Errors
     /// As [`Client::connect_uri`].
@@ -73,9 +73,9 @@ impl RemoteDevice {
         Self::open_with(uri, reconnect, options)
     }
 
-    /// Like `open`, with time limits of one's own. A request is given up when a reply has failed to
-    /// come within `request_time_max`, and no other server came within `reconnect.timeout`; when
-    /// it is cancelled, at once, and so are all later ones.
+    /// Opens with time limits of the caller's. A request fails when no reply came within
+    /// `request_time_max` and no other server within `reconnect.timeout`; when it is cancelled, it
+    /// fails at once, and so do all later ones.
     ///
     /// # Errors
     /// As `open`, and `Cancelled`.
@@ -133,12 +133,12 @@ impl RemoteDevice {
         Ok(())
     }
 
-    /// Bytes of the blocks that the server takes whole.
+    /// Returns the bytes of a block that the server takes only as a whole, or 1.
     fn block(&self) -> u64 {
         self.geometry.minimum_bytes.into()
     }
 
-    /// Zeroes by whatever means the server has.
+    /// Zeroes by any means that the server has.
     fn zero(&self, span: Span, hole: Hole, fast: bool, fua: Fua) -> Result<(), DeviceError> {
         self.check(span.start, span.len())?;
         self.check_writable()?;
@@ -157,7 +157,8 @@ impl RemoteDevice {
         finish(client, fua, is_durable).map_err(|error| failed(span, &error))
     }
 
-    /// Writes the first bytes of `data` to a range of any alignment; says whether they are durable.
+    /// Writes the first bytes of `data` to a range of any alignment; returns true if they are
+    /// durable.
     fn write_any(
         &self,
         client: &mut ReconnectingClient,
@@ -205,7 +206,7 @@ fn read_blocks(
     Ok(())
 }
 
-/// Writes whole blocks; says whether they are durable already.
+/// Writes whole blocks; returns true if they are durable already.
 fn write_blocks(
     client: &mut ReconnectingClient,
     offset: u64,
@@ -229,7 +230,7 @@ fn write_blocks(
     Ok(is_durable)
 }
 
-/// Zeroes whole blocks; says whether that is durable already.
+/// Zeroes whole blocks; returns true if that is durable already.
 fn zero_blocks(
     client: &mut ReconnectingClient,
     whole: Span,
@@ -249,8 +250,8 @@ fn zero_blocks(
     Ok(is_durable)
 }
 
-/// Makes a request that changes a range, and remembers what the range holds until that is durable;
-/// says whether it is so already. A server that knows no FUA is not asked for it.
+/// Sends a request that changes a range, and remembers the range's content until it is durable;
+/// returns true if it is so already. A server without FUA is not asked for it.
 fn change(
     client: &mut ReconnectingClient,
     (at, len): (u64, u32),
@@ -275,8 +276,7 @@ fn change(
     done
 }
 
-/// Ends a request of which not all pieces were durable when they were answered, though they should
-/// have been: a server they went to knew no FUA.
+/// Ends a request with FUA in several pieces: flushes if a server without FUA answered one of them.
 fn finish(client: &mut ReconnectingClient, fua: Fua, is_durable: bool) -> Result<(), ClientError> {
     if fua == Fua::Yes && !is_durable && client.able().flush { client.flush() } else { Ok(()) }
 }
@@ -295,13 +295,13 @@ fn failed(span: Span, error: &ClientError) -> DeviceError {
     }
 }
 
-/// The error of a piece of a request, of which earlier ones may have been done.
+/// Returns the error of a failed piece of a request whose earlier pieces may have been carried out.
 fn failed_piece(whole: Span, (at, len): (u64, u32), error: &ClientError) -> DeviceError {
     after_part(whole, at, failed(Span::new(at, len.into()), error))
 }
 
-/// The error of a request that failed at `at`: one that is not a media error says that nothing was
-/// done, which is not so if that is not where the request begins.
+/// Returns the error of a request that failed at `at`. An error other than a media error says that
+/// nothing was done, so behind the request's start it becomes a media error; `Gone` stays.
 fn after_part(whole: Span, at: u64, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Gone => DeviceError::Gone,
@@ -411,8 +411,8 @@ impl BlockDevice for RemoteDevice {
     }
 }
 
-/// Of extents that begin at `at`, which is not behind `span`, those within it, at most
-/// `extents_max` and at least one: what a server tells nothing of may be data.
+/// Returns the extents within `span`, at most `extents_max` and at least one, of extents that begin
+/// at `at`, which is not behind `span`: a range that the server tells nothing of may be data.
 fn within(extents: Vec<Extent>, at: u64, span: Span, extents_max: usize) -> Vec<Extent> {
     let mut start = at;
     let mut out = Vec::new();

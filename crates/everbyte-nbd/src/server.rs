@@ -25,33 +25,34 @@ use crate::listener::{BindError, Listener, SocketFile};
 use crate::transmission::{Limits, Transmission};
 use crate::wire::{Wire, notice_silence};
 
-/// How long accepting rests when the system has no descriptors or memory left.
+/// Time that accepting rests when the system has no descriptors or memory left.
 const EXHAUSTED_REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The bounds of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Connections at once; further ones are closed as soon as they are accepted. Default 128.
+    /// Open connections at once; further ones are closed as soon as they are accepted. Default 128.
     pub connections_max: usize,
     /// Handshakes at once that wait for their clients; further connections wait to be accepted.
     /// Default 16.
     pub handshakes_max: usize,
-    /// How long a handshake may take from start to end. Default 10 s.
+    /// Time that a handshake may take from start to end. Default 10 s.
     pub handshake_time_max: Duration,
-    /// How long a peer may be silent on the network before its TCP connection is given up: it is
-    /// probed when half of this has passed, and when it does not take what is sent. At least
-    /// 10 s, in whole seconds. Default 60 s.
+    /// Time that a peer may be silent on the network before its TCP connection is ended: it is
+    /// probed when half of this has passed, and when it does not take what is sent. At least 10 s,
+    /// in whole seconds. Default 60 s.
     pub silence_time_max: Duration,
-    /// How long a message that has begun, a request or a reply, may make no progress at all before
+    /// Time that a message that has begun, a request or a reply, may make no progress at all before
     /// the connection is ended. Default 60 s.
     pub stall_time_max: Duration,
-    /// How long a client may send no request before its connection is ended; `None` is as long as
+    /// Time that a client may send no request before its connection is ended; `None` is as long as
     /// it likes, which is the default: disks may be idle.
     pub idle_time_max: Option<Duration>,
-    /// How long a shutdown waits for connections before it breaks them. Those that are still in
+    /// Time that a shutdown waits for connections before it breaks them. Those that are still in
     /// their device 2 s later are left behind. Default 5 s.
     pub shutdown_time_max: Duration,
-    /// Mode and owner of a Unix socket's file. Default: mode 0600, and who runs the server.
+    /// Mode and owner of a Unix socket's file. Default: mode 0600, and the user who runs the
+    /// server.
     pub socket_file: SocketFile,
 }
 
@@ -79,7 +80,7 @@ pub struct Server {
 struct Shared {
     exports: Arc<dyn Exports>,
     settings: Settings,
-    /// Where the acceptor listens; the socket is its own, and closed when it stops.
+    /// The acceptor's address; the socket is its own, and closed when it stops.
     address: Address,
     connections: Arc<Connections>,
 }
@@ -117,41 +118,43 @@ impl Server {
         Ok(Self { shared, acceptor: Mutex::new(Some(acceptor)) })
     }
 
-    /// Where the server listens, with the port that the system chose if it had to.
+    /// Returns the address that the server listens on, with the port that the system chose if it
+    /// had to.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.shared.address
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.connections.stats()
     }
 
-    /// The open connections, those in their handshake included, the oldest first.
+    /// Returns the open connections, those in their handshake included, the oldest first.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.shared.connections.list()
     }
 
-    /// Ends the connection of this number, if there is one: its socket is shut, what it has not
-    /// answered stays unanswered. Waits at most `time_max` until it holds nothing any more.
+    /// Ends the connection of this number, if there is one: shuts its socket, so unanswered
+    /// requests stay unanswered. Waits at most `time_max` until the connection holds nothing any
+    /// more.
     pub fn disconnect(&self, id: u64, time_max: Duration) -> Disconnected {
         self.shared.connections.disconnect(|connection| connection.id == id, time_max)
     }
 
-    /// Ends every connection to the export of this name, in the same way, including handshakes
-    /// that have asked about it last. A client may connect again at once: refuse it in
-    /// [`Exports::open`] first.
+    /// Ends every connection to the export of this name in the same way, including handshakes that
+    /// have asked about it last. A client may connect again at once: refuse it in [`Exports::open`]
+    /// first.
     pub fn disconnect_export(&self, export: &str, time_max: Duration) -> Disconnected {
         let is_to = |connection: &Connection| connection.activity.is_to(export);
         self.shared.connections.disconnect(is_to, time_max)
     }
 
-    /// Begins a shutdown and returns at once: nothing is accepted any more, each connection
-    /// finishes the requests it has taken, later ones are answered with a shutdown error. To shut
-    /// several servers down in the time of one, call this on all of them first.
+    /// Begins a shutdown and returns at once: the server accepts nothing any more, each connection
+    /// finishes the requests that it has taken, and later ones are answered with a shutdown error.
+    /// To shut several servers down in the time of one, call this on all of them first.
     pub fn begin_shutdown(&self) {
         self.shared.connections.stop();
     }
@@ -178,7 +181,7 @@ impl Drop for Server {
     }
 }
 
-/// What an acceptor does next.
+/// The acceptor's next step.
 enum Acceptable {
     Connection(OwnedFd),
     Nothing,
@@ -228,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// Gives a connection its thread.
+    /// Starts a connection's thread.
     fn start(self: &Arc<Self>, socket: OwnedFd) {
         let connections_max = self.settings.connections_max;
         let Some(connection) = self.connections.enter(socket, connections_max) else { return };
@@ -295,17 +298,17 @@ fn negotiate_in_time(
     })
 }
 
-/// Why a connection that was served with [`serve_connection`] ended.
+/// The reason why a connection that was served with [`serve_connection`] ended.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ConnectionEnd(#[from] DisconnectReason);
 
-/// Serves one connected stream socket on the calling thread until its peer has left: for sockets
-/// that somebody else accepted. Knows no bound but `handshake_time_max`; shutting
-/// the socket down ends it.
+/// Serves one connected stream socket, accepted by somebody else, on the calling thread until its
+/// peer has left. The only limit is `handshake_time_max`; shutting the socket down ends it.
 ///
 /// # Errors
-/// Why the connection ended other than by a goodbye; a peer that just closes is such an end, too.
+/// The reason why the connection ended other than by a goodbye; a peer that just closes is such an
+/// end, too.
 pub fn serve_connection(
     socket: BorrowedFd<'_>,
     exports: &dyn Exports,

@@ -29,20 +29,20 @@ use crate::protocol::{
 /// Writes given to the device at once.
 const BATCH_MAX: usize = 64;
 
-/// Bytes of replies after which they are sent although more requests wait.
+/// Bytes of gathered replies at which they are sent although more requests wait.
 const OUTPUT_MAX: usize = 128 << 10;
 
-/// Reads of at most so many bytes are copied and sent with their neighbours' replies when more
+/// Reads of at most this many bytes are copied and sent with their neighbours' replies when more
 /// requests wait: a system call costs more than the copy.
 const GATHERED_READ_MAX: u32 = 16 << 10;
 
 /// A payload buffer larger than this is not kept from one request to the next.
 const KEPT_PAYLOAD_MAX: usize = 4 << 20;
 
-/// Extents in a block status at most.
+/// Most extents in a block status.
 const EXTENTS_MAX: usize = 1024;
 
-/// An error reply: its number and words for a person.
+/// An error reply: its number and a message for people.
 struct Failure {
     errno: u32,
     message: String,
@@ -53,8 +53,8 @@ impl Failure {
         Self { errno, message: message.to_owned() }
     }
 
-    /// The one place where a device's errors become the protocol's. The client may be on another
-    /// machine, and a device's reasons may name paths of this one: they go to the log only.
+    /// Maps a device's error to the protocol's; nothing else does. The client may be on another
+    /// machine, and a device's reasons may name paths of this one, so they go to the log only.
     fn from_device(command: u16, error: &DeviceError) -> Self {
         let errno = match error {
             DeviceError::OutOfRange { .. } => match command {
@@ -98,11 +98,11 @@ pub(crate) struct Transmission<'a> {
     input: Input,
     output: Output,
     writes: Vec<QueuedWrite>,
-    /// Payloads that are too large for the input buffer.
+    /// Buffer of payloads that are too large for the input buffer.
     payload: Vec<u8>,
     /// Set once the server is being shut down: later requests are refused.
     refusing: bool,
-    /// Whether the log has a media error of this connection.
+    /// True once the log has a media error of this connection.
     warned: bool,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Transmission<'a> {
     /// are refused.
     ///
     /// # Errors
-    /// Why the connection ended otherwise.
+    /// The reason why the connection ended otherwise.
     pub(crate) fn run(&mut self, stopping: &AtomicBool) -> Result<(), DisconnectReason> {
         loop {
             match self.input.next() {
@@ -196,7 +196,8 @@ impl<'a> Transmission<'a> {
         if self.output.len() >= OUTPUT_MAX { self.send_output() } else { Ok(()) }
     }
 
-    /// Refuses what no device need see: late requests, unknown ones, flags out of place.
+    /// Refuses requests that no device need see: late ones, unknown ones, those with flags out of
+    /// place.
     fn admit(&self, request: &Request) -> Result<(), Failure> {
         if self.refusing {
             return Err(Failure::new(errno::SHUTDOWN, "the server is being shut down"));
@@ -250,7 +251,7 @@ impl<'a> Transmission<'a> {
         self.writes = writes;
     }
 
-    /// One result for each write, even if the device forgets one.
+    /// Returns one result for each write, even if the device returns fewer.
     fn execute_batch(&self, batch: &[QueuedWrite]) -> Vec<Result<(), DeviceError>> {
         const NOTHING: WriteRequest<'static> = WriteRequest { offset: 0, data: &[], fua: Fua::No };
         let mut requests = [NOTHING; BATCH_MAX];
@@ -279,7 +280,7 @@ impl<'a> Transmission<'a> {
         self.reply(request, done);
     }
 
-    /// A write whose payload is still arriving.
+    /// Carries out a write whose payload is still arriving.
     fn large_write(&mut self, request: &Request) -> Result<(), DisconnectReason> {
         self.execute_writes();
         self.send_output()?;
@@ -349,7 +350,7 @@ impl<'a> Transmission<'a> {
         Ok(())
     }
 
-    /// The commands that are answered with yes or no.
+    /// Carries out the commands that are answered with success or an error only.
     fn execute(&self, request: &Request) -> Result<(), DeviceError> {
         let device = &self.session.export.device;
         let (offset, len) = (request.offset, u64::from(request.len));
@@ -387,7 +388,7 @@ impl<'a> Transmission<'a> {
         }
     }
 
-    /// Replies with the extents, cut to what the protocol allows whatever the device says.
+    /// Replies with the extents, cut to what the protocol allows whatever the device returns.
     fn reply_extents(&mut self, request: &Request, extents: &[Extent], extents_max: usize) {
         let before = self.output.len();
         let chunk_len = 4 + 8 * extents.len().min(extents_max);
@@ -456,7 +457,7 @@ impl<'a> Transmission<'a> {
         Ok(())
     }
 
-    /// Whether a request must be durable when it is answered.
+    /// Returns `Yes` if a request must be durable when it is answered.
     fn fua(&self, request: &Request) -> Fua {
         let asked = request.flags & command_flag::FUA != 0;
         if asked || self.session.export.durability == Durability::WhenAnswered {

@@ -1,4 +1,4 @@
-//! Whole messages over a stream socket, with or without a deadline and a handle that cancels.
+//! Whole messages over a stream socket, with or without a deadline and a cancelling handle.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,10 +10,10 @@ use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 use crate::cancel::{Cancel, Cancelled};
 
-/// Probes of a silent TCP connection before it is given up.
+/// Probes of a silent TCP connection before it fails.
 const PROBES: u32 = 5;
 
-/// Makes a TCP connection fail whose other end has said nothing, and not even taken what was sent,
+/// Makes a TCP connection fail whose other end has sent nothing, and not even taken what was sent,
 /// for `silence`, in whole seconds and at least 10 s. It is probed after half of that.
 ///
 /// # Errors
@@ -44,7 +44,7 @@ pub(crate) fn recv_some(socket: BorrowedFd<'_>, out: &mut [u8]) -> io::Result<us
     }
 }
 
-/// The same without waiting: `None` if nothing has arrived.
+/// Receives bytes without waiting: `None` if nothing has arrived.
 ///
 /// # Errors
 /// The socket's.
@@ -75,7 +75,7 @@ pub(crate) fn recv_within(
     }
 }
 
-/// Waits until one of `events` is there, or an error.
+/// Waits for one of `events`, or an error.
 ///
 /// # Errors
 /// `TimedOut` once `deadline` has passed, `Cancelled`.
@@ -113,10 +113,10 @@ pub(crate) fn wait(
     }
 }
 
-/// Sleeps.
+/// Sleeps for `time`.
 ///
 /// # Errors
-/// `Cancelled`, as soon as that happens.
+/// `Cancelled`, as soon as somebody cancels.
 pub(crate) fn nap(time: Duration, cancel: Option<&Cancel>) -> io::Result<()> {
     let Some(cancel) = cancel else {
         std::thread::sleep(time);
@@ -129,13 +129,13 @@ pub(crate) fn nap(time: Duration, cancel: Option<&Cancel>) -> io::Result<()> {
     }
 }
 
-/// A socket that is used up to a deadline, or until somebody cancels it.
+/// A socket with a deadline and a cancelling handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire<'a> {
     pub(crate) socket: BorrowedFd<'a>,
-    /// When waiting ends with `TimedOut`; `None` is never.
+    /// The moment when waiting ends with `TimedOut`; `None` is never.
     pub(crate) deadline: Option<Instant>,
-    /// What ends waiting with `Cancelled`.
+    /// The handle that ends waiting with `Cancelled`.
     pub(crate) cancel: Option<&'a Cancel>,
 }
 

@@ -1,20 +1,20 @@
 //! The writes of an atomic batch, until it is committed.
 //!
-//! Owns a copy of what was written. They are collected because a device is given all of them in one
+//! Owns a copy of the written bytes. They are collected because a device takes all of them in one
 //! call, which is all that it needs to know of batches.
 
-/// Bytes that a batch may have. A transaction that changes more goes through the journal.
+/// Most bytes of a batch. A transaction that changes more goes through the journal.
 pub(crate) const BATCH_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of memory that the next batch may take over from the last one. Without that, every batch
-/// would pay for fresh pages from the system.
+/// Bytes of memory that the next batch takes over from the last one at most. Without that, every
+/// batch would pay for fresh pages from the system.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]
 struct Write {
-    /// Where in the volume.
+    /// Byte offset in the volume.
     at: u64,
-    /// Where in `Batch::bytes`.
+    /// Index of its first byte in `Batch::bytes`.
     start: usize,
     len: usize,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// An empty batch on a database of `length` bytes, in the memory of this one.
+    /// Makes an empty batch on a database of `length` bytes, in the memory of this one.
     pub(crate) fn begin_again(mut self, length: u64) -> Self {
         if self.bytes.capacity() > KEPT_BYTES_MAX {
             self = Self::default();
@@ -58,12 +58,12 @@ impl Batch {
         }
     }
 
-    /// Its writes, in order.
+    /// Returns its writes, in order.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.writes.iter().map(|w| (w.at, &self.bytes[w.start..w.start + w.len]))
     }
 
-    /// Puts what it changes of the bytes from `at` on into `out`.
+    /// Applies the batch's changes of the bytes from `at` on to `out`.
     pub(crate) fn read_over(&self, at: u64, out: &mut [u8]) {
         let end = at + out.len() as u64;
         for (written_at, data) in self.writes() {

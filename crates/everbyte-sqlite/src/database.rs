@@ -18,7 +18,7 @@ use crate::error::DatabaseError;
 use crate::format::{DatabaseHeader, FileKind};
 use crate::locks::LockTable;
 
-/// What was asked of a database since it was opened by the first of the connections that it has.
+/// Counts of the requests to a database since the first of its present connections opened it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Activity {
     /// Writes to the database itself, those in batches included.
@@ -31,7 +31,7 @@ pub struct Activity {
     pub syncs: u64,
     /// Batches that were committed.
     pub batches_committed: u64,
-    /// Batches that could not be, so that SQLite had to use its journal.
+    /// Batches that the device refused, so that SQLite had to use its journal.
     pub batches_refused: u64,
 }
 
@@ -50,9 +50,9 @@ fn count(counter: &AtomicU64) {
 struct Files {
     header: DatabaseHeader,
     batch: Option<Batch>,
-    /// The last batch, for its memory.
+    /// The last batch, kept for its memory.
     spare: Batch,
-    /// Why nothing may be done any more.
+    /// The reason why nothing may be done any more.
     broken: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Database {
     device: Arc<dyn AtomicWrites>,
     device_bytes: u64,
     files: RwLock<Files>,
-    /// Whether there may be writes that no flush has made durable yet. Set under the files' lock
+    /// True if there may be writes that no flush has made durable yet. Set under the files' lock
     /// for writing and cleared under it, so that no write comes between a flush and the clearing.
     unflushed: AtomicBool,
     counters: Counters,
@@ -111,7 +111,7 @@ impl Database {
         self.device.geometry().read_only
     }
 
-    /// Bytes in a file, `None` if it does not exist. An open batch is seen.
+    /// Returns the bytes in a file, `None` if it does not exist. An open batch counts.
     pub(crate) fn length(&self, kind: FileKind) -> Option<u64> {
         let files = self.files.read();
         files.length(kind)
@@ -153,7 +153,7 @@ impl Database {
         Ok(there)
     }
 
-    /// Writes to a file, which grows if need be; what it grows over reads as zeroes.
+    /// Writes to a file, which grows if need be; a gap before the new bytes reads as zeroes.
     pub(crate) fn write(
         &self,
         kind: FileKind,
@@ -208,7 +208,7 @@ impl Database {
         Ok(())
     }
 
-    /// Makes everything written to any of the files durable, now or with the next checkpoint.
+    /// Makes all writes to all of the files durable, now or with the next checkpoint.
     pub(crate) fn sync(&self, durability: Durability) -> Result<(), DatabaseError> {
         count(&self.counters.syncs);
         let files = self.files.read();
@@ -226,8 +226,8 @@ impl Database {
         }
     }
 
-    /// Deletes a file as durably as a commit: with the journal's deletion SQLite commits, and it
-    /// does not sync after it by itself.
+    /// Deletes a file as durably as a commit: SQLite commits with the journal's deletion, and does
+    /// not sync after it.
     pub(crate) fn delete(
         &self,
         kind: FileKind,
@@ -254,7 +254,8 @@ impl Database {
         Ok(())
     }
 
-    /// Makes the collected writes as one. On an error other than `Broken` nothing of them was done.
+    /// Carries out the collected writes as one. On an error other than `Broken` none of them was
+    /// done.
     pub(crate) fn commit_batch(&self, durability: Durability) -> Result<(), DatabaseError> {
         let mut files = self.files.write();
         self.check(&files)?;
@@ -301,8 +302,8 @@ impl Database {
         }
     }
 
-    /// Makes what was written durable, unless that may wait for a checkpoint. Asks for the files
-    /// to show that they are locked.
+    /// Makes the writes durable, unless they may wait for a checkpoint. Takes the files as evidence
+    /// that they are locked.
     fn flush(&self, _files: &Files, durability: Durability) -> Result<(), DatabaseError> {
         if durability == Durability::AtCommit && self.unflushed.load(Ordering::Relaxed) {
             self.device.flush().map_err(|error| self.failed(error))?;
@@ -381,7 +382,7 @@ impl Files {
     }
 }
 
-/// Whether nothing was ever written to the device, so that nothing is lost by using it.
+/// Returns true if nothing was ever written to the device, so that using it loses nothing.
 fn is_unwritten(device: &dyn AtomicWrites) -> Result<bool, DeviceError> {
     let size_bytes = device.geometry().size_bytes;
     let mut at = 0;

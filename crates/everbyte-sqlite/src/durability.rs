@@ -1,9 +1,10 @@
-//! When commits are durable, as users choose.
+//! The moment from which commits are durable, chosen by users.
 
-/// When a commit is durable. That it is there as a whole or not at all holds either way.
+/// The moment from which a commit is durable. Either way a commit is there as a whole or not at
+/// all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// When it returns.
+    /// When the commit returns.
     #[default]
     AtCommit,
     /// With the device's next checkpoint: syncs and commits flush nothing. The crate's head says

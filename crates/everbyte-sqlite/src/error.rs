@@ -1,4 +1,4 @@
-//! Why something could not be done with a database, and what SQLite is told.
+//! Errors of a database, and the SQLite result code of each.
 //!
 //! Owns the map from errors to SQLite's result codes; nothing else in the crate chooses one.
 
@@ -10,7 +10,7 @@ use libsqlite3_sys as ffi;
 
 use crate::format::FileKind;
 
-/// Why something could not be done with a database.
+/// A failed operation on a database.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
@@ -47,7 +47,7 @@ pub enum DatabaseError {
     NoDatabase {
         /// The volume or device.
         name: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         what: String,
     },
     /// A journal or WAL that does not exist.
@@ -86,7 +86,7 @@ pub enum DatabaseError {
     Batch {
         /// The database.
         name: String,
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
     /// A batch was neither committed nor undone; recovery will undo it.
@@ -94,13 +94,13 @@ pub enum DatabaseError {
     Broken {
         /// The database.
         name: String,
-        /// What happened.
+        /// The event, for people.
         reason: String,
     },
-    /// What SQLite may ask of other file systems but not of this one.
+    /// SQLite asked for a feature that other file systems have and this one lacks.
     #[error("{what} is not supported on Everbyte volumes")]
     Unsupported {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
     },
     /// The registration that the connection came through has ended.
@@ -109,7 +109,7 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// SQLite's code for it, where `otherwise` says which kind of input or output it was.
+    /// Returns SQLite's code for it; `otherwise` is the code of the failed kind of input or output.
     pub(crate) fn code(&self, otherwise: c_int) -> c_int {
         match self {
             Self::Pool { .. }

@@ -1,4 +1,4 @@
-//! What a connection has open: one file of a database, and its lock.
+//! A connection's open file: one file of a database, and its lock.
 //!
 //! Owns the answers to SQLite's questions about a file, the device characteristics among them.
 //! Knows no C.
@@ -14,7 +14,7 @@ use crate::error::DatabaseError;
 use crate::format::FileKind;
 use crate::locks::Level;
 
-/// What may be relied on for every file of a database:
+/// Device characteristics that hold for every file of a database:
 ///
 /// - ATOMIC512 to ATOMIC4K: a write within a block is never torn, and every file begins at a
 ///   block. (Larger writes are whole as well where the log has room for them, which is not for
@@ -66,7 +66,7 @@ impl File {
         Ok(Self { database, kind, level, batch_atomic, durability, delete_on_close })
     }
 
-    /// The flags that it was opened with after all.
+    /// Returns the flags that it was opened with after all.
     pub(crate) fn flags(&self, asked: c_int) -> c_int {
         if self.database.is_read_only() {
             (asked & !ffi::SQLITE_OPEN_READWRITE) | ffi::SQLITE_OPEN_READONLY
@@ -102,7 +102,7 @@ impl File {
         self.database.length(self.kind).unwrap_or(0)
     }
 
-    /// Raises its lock; false if others are in the way.
+    /// Raises its lock; returns false if other connections are in the way.
     pub(crate) fn lock(&mut self, wanted: Level) -> bool {
         self.level = self.database.locks.raise(self.level, wanted);
         self.level >= wanted
@@ -133,7 +133,7 @@ impl File {
         self.database.roll_back_batch();
     }
 
-    /// Whether atomic batches are for this file.
+    /// Returns true if SQLite may write this file in atomic batches.
     pub(crate) fn has_batches(&self) -> bool {
         self.batch_atomic && self.kind == FileKind::Main
     }

@@ -1,13 +1,13 @@
 //! SQLite's five lock levels on one database, between the connections of this process.
 //!
-//! Owns who may read and who may write. A pool is open in one process at a time, so that nobody
-//! else needs to be told. Invariants: at most one connection holds more than SHARED; while it holds
-//! PENDING nobody new may read, and while EXCLUSIVE nobody else reads. (The levels are described
-//! in SQLite's "File Locking And Concurrency".)
+//! Owns the right to read and to write. A pool is open in one process at a time, so no other
+//! process needs to be told. Invariants: at most one connection holds more than SHARED; while it
+//! holds PENDING no new reader enters, and while EXCLUSIVE nobody else reads. (SQLite's "File
+//! Locking And Concurrency" describes the levels.)
 
 use parking_lot::Mutex;
 
-/// What a connection may do with a database, in rising order.
+/// A connection's lock on a database, in rising order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum Level {
     /// Nothing.
@@ -80,7 +80,7 @@ impl LockTable {
         to
     }
 
-    /// Whether some connection means to write.
+    /// Returns true if some connection means to write.
     pub(crate) fn is_reserved(&self) -> bool {
         self.0.lock().writer >= Level::Reserved
     }

@@ -1,4 +1,4 @@
-//! The databases that a VFS offers: those of a pool, and those on devices that were handed in.
+//! The databases that a VFS offers: those of a pool, and those on attached devices.
 //!
 //! Owns the open ones. Invariant: every device is opened once, however many connections use it.
 
@@ -56,25 +56,25 @@ pub struct Store {
 #[derive(Default)]
 struct Databases {
     attached: BTreeMap<String, Arc<Database>>,
-    /// Those of the pool that connections have open.
+    /// Databases of the pool that connections have open.
     open: BTreeMap<String, Weak<Database>>,
 }
 
 impl Store {
-    /// The databases of `pool`.
+    /// Makes a store of the databases of `pool`.
     #[must_use]
     pub fn new<M: Medium>(pool: Arc<Pool<M>>) -> Arc<Self> {
         Arc::new(Self { pool: Some(Box::new(pool)), databases: Mutex::default() })
     }
 
-    /// No databases but those that are attached.
+    /// Makes a store without a pool, for attached databases only.
     #[must_use]
     pub fn of_devices() -> Arc<Self> {
         Arc::new(Self { pool: None, databases: Mutex::default() })
     }
 
     /// Makes an empty database, on a volume of its own in the pool, that may grow to
-    /// `database_bytes`. A volume that was made otherwise and never written does as well: see
+    /// `database_bytes`. A volume made by other means and never written serves as well: see
     /// [`volume_bytes`].
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Store {
         Database::open(name, device).map(drop)
     }
 
-    /// Offers the database on `device` as `name`, for as long as there is the store. A device that
+    /// Offers the database on `device` as `name`, for as long as the store exists. A device that
     /// nobody has written becomes an empty database; [`volume_bytes`] says how large it must be.
     ///
     /// SQLite recovers from crashes if the device promises two things beyond its contract, as a
@@ -121,8 +121,8 @@ impl Store {
         Ok(())
     }
 
-    /// What was asked of a database since it was opened: attached, or else opened by the first of
-    /// the connections that it has; nothing if it has none.
+    /// Returns the counts of requests to a database since it was attached, or else since the first
+    /// of its present connections opened it; zeroes if it has no connection.
     ///
     /// # Errors
     /// There is no such database.
@@ -130,7 +130,7 @@ impl Store {
         Ok(self.database(name)?.activity())
     }
 
-    /// Whether there is a device or volume of this name.
+    /// Returns true if there is a device or volume of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.databases.lock().attached.contains_key(name)
             || self.pool.as_ref().is_some_and(|pool| pool.has(name))
@@ -165,7 +165,7 @@ fn check_name(name: &str) -> Result<(), DatabaseError> {
     }
 }
 
-/// Takes the name that SQLite has for a file apart: the database and which of its files it is.
+/// Splits SQLite's name of a file into the database and the kind of its file.
 pub(crate) fn file_of(path: &str) -> (&str, FileKind) {
     let kinds = [FileKind::Journal, FileKind::Wal].into_iter();
     let mut found = kinds.filter_map(|kind| Some((path.strip_suffix(kind.suffix())?, kind)));

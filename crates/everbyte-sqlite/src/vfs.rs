@@ -2,12 +2,12 @@
 //!
 //! Owns all `unsafe` of the crate: every function here turns C's arguments into Rust's, calls safe
 //! code, and turns its answer into a result code. No panic leaves: it becomes an error code.
-//! What SQLite promises, and every SAFETY comment here rests on: a `sqlite3_vfs` that it passes is
-//! one that was registered; a `sqlite3_file` that it passes to a method was filled by `xOpen` with
-//! that method's table, is used by one thread at a time, and not after `xClose`; pointers to
-//! results are valid for the write; strings end in NUL and live as long as the call.
+//! SQLite promises the following, and every SAFETY comment here rests on it: a `sqlite3_vfs` that
+//! it passes is one that was registered; a `sqlite3_file` that it passes to a method was filled by
+//! `xOpen` with that method's table, is used by one thread at a time, and not after `xClose`;
+//! pointers to results are valid for the write; strings end in NUL and live as long as the call.
 //!
-//! What is registered is never freed, because connections keep a pointer to it even after
+//! A registered VFS is never freed, because connections keep a pointer to it even after
 //! `sqlite3_vfs_unregister`; it lets go of the store then.
 
 #![allow(unsafe_code, reason = "SQLite calls through tables of C functions, with raw pointers")]
@@ -30,7 +30,7 @@ use crate::store::{Store, file_of};
 
 /// Bytes of the longest path, NUL included.
 const PATH_BYTES_MAX: c_int = 512;
-/// Files that SQLite wants somewhere, and not for long.
+/// Flags of temporary files.
 const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
     | ffi::SQLITE_OPEN_TRANSIENT_DB
     | ffi::SQLITE_OPEN_TEMP_JOURNAL
@@ -39,11 +39,11 @@ const TEMPORARY: c_int = ffi::SQLITE_OPEN_TEMP_DB
 /// Settings of a VFS.
 #[derive(Clone, Copy, Debug)]
 pub struct VfsOptions {
-    /// Whether SQLite may commit by atomic batches instead of its journal.
+    /// Lets SQLite commit by atomic batches instead of its journal.
     pub batch_atomic: bool,
-    /// When commits are durable.
+    /// The moment from which commits are durable.
     pub durability: Durability,
-    /// Whether connections use this VFS that name none.
+    /// Makes this VFS the one of connections that name none.
     pub make_default: bool,
 }
 
@@ -53,7 +53,7 @@ impl Default for VfsOptions {
     }
 }
 
-/// Why a VFS could not be registered.
+/// A VFS could not be registered.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -72,7 +72,7 @@ pub enum RegisterError {
     /// SQLite refused.
     #[error("SQLite cannot {what}: result code {code}")]
     Sqlite {
-        /// What it was to do.
+        /// The SQLite call that failed.
         what: &'static str,
         /// Its result code.
         code: c_int,
@@ -100,7 +100,7 @@ impl Drop for Registration {
     }
 }
 
-/// What a registered VFS carries.
+/// The data of a registered VFS.
 struct App {
     /// Gone once the VFS is unregistered.
     store: Mutex<Option<Arc<Store>>>,
@@ -110,7 +110,7 @@ struct App {
     parent: *mut sqlite3_vfs,
 }
 
-/// Whether the SQLite in this program was built to use atomic batches.
+/// Returns true if the SQLite in this program was built to use atomic batches.
 #[must_use]
 pub fn has_batch_atomic() -> bool {
     let option = c"ENABLE_BATCH_ATOMIC_WRITE".as_ptr();
@@ -182,7 +182,7 @@ fn check(what: &'static str, code: c_int) -> Result<(), RegisterError> {
     if code == ffi::SQLITE_OK { Ok(()) } else { Err(RegisterError::Sqlite { what, code }) }
 }
 
-/// What SQLite takes for a `sqlite3_file`.
+/// The memory that SQLite takes for a `sqlite3_file`.
 #[repr(C)]
 struct OpenFile {
     /// First, because SQLite reads the table of methods there.
@@ -245,7 +245,7 @@ unsafe fn opened<'a>(file: *mut sqlite3_file) -> &'a mut File {
     unsafe { &mut *file }
 }
 
-/// What a VFS carries.
+/// Returns the data of a VFS.
 ///
 /// # Safety
 /// `vfs` is one that `register` made.
@@ -262,7 +262,7 @@ impl App {
     }
 }
 
-/// A string of SQLite's.
+/// Returns a string of SQLite's.
 ///
 /// # Safety
 /// `path` ends in NUL and lives as long as `'a`.

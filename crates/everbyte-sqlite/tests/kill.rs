@@ -80,7 +80,7 @@ fn child(pool: &Path, mode: &str) {
     }
 }
 
-/// What the child said it had committed when it was killed after a time that differs.
+/// Runs a child and kills it after `life`. Returns the last commit that it reported.
 fn kill_a_child(pool: &Path, mode: &str, life: Duration) -> i64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .env(POOL_VARIABLE, pool)

@@ -1,6 +1,6 @@
-//! Damage to the volume of a cache, by somebody who knows the format.
+//! Damage to the volume of a cache, done with knowledge of the format.
 //!
-//! The settings can be forged and their checksum put right, so that what lies behind it is reached.
+//! The settings can be forged with a right checksum, so that fuzzing reaches the code behind it.
 
 use arbitrary::Arbitrary;
 use everbyte_device::{BlockDevice, Fua};
@@ -11,7 +11,7 @@ use super::{PAGE, PAGES};
 
 const TEXT_AT: usize = 20;
 
-/// A setting that is forged.
+/// A forged setting.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) enum Setting {
     StorageBytes(u64),
@@ -23,11 +23,11 @@ pub(crate) enum Setting {
     Mode(u8),
     Policy(u8),
     Serial(u8),
-    /// A setting is gone.
+    /// A setting is missing.
     Without(u8),
 }
 
-/// One thing that goes wrong with a volume.
+/// One damage to a volume.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) enum Damage {
     Header { at: u8, flip: u8, sealed: bool },
@@ -40,7 +40,7 @@ pub(crate) enum Damage {
     Copy { from: u8, to: u8 },
 }
 
-/// Where there is damage.
+/// The parts of a volume that are damaged.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Damaged {
     pub(crate) header: bool,
@@ -53,7 +53,7 @@ impl Damaged {
         self.header || self.marks || self.pages
     }
 
-    /// Whether an error about this byte of the volume has a cause.
+    /// Returns true if damage explains an error about this byte of the volume.
     pub(crate) fn pages_at(self, offset: u64) -> bool {
         (self.marks || self.pages) && (offset as usize) >= PAGE
     }

@@ -1,42 +1,42 @@
-//! What each page may hold: one content, or two where a clean page in the volume differs from
-//! storage because it was damaged.
+//! Contents that each page may hold: one, or two where a clean page in the volume differs from the
+//! backing device because it was damaged.
 
 use everbyte_device::{BlockDevice, Fua, MemoryDevice};
 
 use super::volume::{Volume, mark_at, page_at};
-use super::{PAGE, PAGES, STORAGE_BYTES};
+use super::{BACKING_BYTES, PAGE, PAGES};
 
-/// The storage as it is at first: every page says which it is.
-pub(crate) fn first_storage() -> MemoryDevice {
-    let storage = MemoryDevice::new(STORAGE_BYTES);
+/// Makes the backing device as it is at first: each page is filled with a byte of its own.
+pub(crate) fn first_backing() -> MemoryDevice {
+    let backing = MemoryDevice::new(BACKING_BYTES);
     for page in 0..PAGES {
         let bytes = vec![0x80 + page as u8; len_of(page)];
-        storage.write((page * PAGE) as u64, &bytes, Fua::No).unwrap();
+        backing.write((page * PAGE) as u64, &bytes, Fua::No).unwrap();
     }
-    storage
+    backing
 }
 
-/// Bytes of a page that the storage has.
+/// Returns the bytes of a page that the backing device has.
 fn len_of(page: usize) -> usize {
-    PAGE.min(STORAGE_BYTES as usize - page * PAGE)
+    PAGE.min(BACKING_BYTES as usize - page * PAGE)
 }
 
-/// What each page of a cache may hold.
+/// The contents that each page of a cache may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pages: Vec<Vec<Vec<u8>>>,
 }
 
 impl Held {
-    /// What volume and storage hold together. Of a mark that cannot be nothing is said: such a
-    /// volume is not opened.
-    pub(crate) fn read(volume: &Volume, storage: &MemoryDevice) -> Self {
+    /// Reads the contents that the volume and the backing device hold together. A mark with an
+    /// impossible value has no contents: such a volume does not open.
+    pub(crate) fn read(volume: &Volume, backing: &MemoryDevice) -> Self {
         let content = |page: usize| {
             let (mut mark, mut own) = ([0], vec![0; len_of(page)]);
             let mut stored = own.clone();
             volume.read(mark_at(page), &mut mark).unwrap();
             volume.read(page_at(page), &mut own).unwrap();
-            storage.read((page * PAGE) as u64, &mut stored).unwrap();
+            backing.read((page * PAGE) as u64, &mut stored).unwrap();
             match mark {
                 [1] if own != stored => vec![own, stored],
                 [1 | 2] => vec![own],
@@ -46,7 +46,7 @@ impl Held {
         Self { pages: (0..PAGES).map(content).collect() }
     }
 
-    /// Sets bytes; the range lies in the storage.
+    /// Sets bytes; the range lies in the backing device.
     pub(crate) fn fill(&mut self, at: u64, len: u64, byte: u8) {
         for (page, range, _) in parts(at, len as usize) {
             self.pages[page].iter_mut().for_each(|content| content[range.clone()].fill(byte));
@@ -54,7 +54,8 @@ impl Held {
         }
     }
 
-    /// Whether `found` may be read at `at`.
+    /// Asserts that each page part of `found`, which was read at `at`, is one of that page's
+    /// contents.
     ///
     /// # Panics
     /// If not.
@@ -66,17 +67,17 @@ impl Held {
         }
     }
 
-    /// Whether `device` serves what may be there.
+    /// Asserts that `device` serves contents that the pages may hold.
     ///
     /// # Panics
     /// If not.
     pub(crate) fn expect_served(&self, device: &dyn BlockDevice) {
-        let mut found = vec![0; STORAGE_BYTES as usize];
+        let mut found = vec![0; BACKING_BYTES as usize];
         device.read(0, &mut found).unwrap();
         self.expect(0, &found);
     }
 
-    /// Whether all that this may hold, `other` may hold.
+    /// Asserts that `other` may hold every content that this may hold.
     ///
     /// # Panics
     /// If not.
@@ -88,7 +89,7 @@ impl Held {
     }
 }
 
-/// The pages of a range, each with the bytes of it, and where they begin in the range.
+/// Returns the pages of a range, each with its bytes of the range and their place in it.
 fn parts(at: u64, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>, usize)> {
     let (first, end) = (at as usize, at as usize + len);
     (first / PAGE..end.div_ceil(PAGE)).map(move |page| {

@@ -1,11 +1,11 @@
 //! Volumes of caches: a small cache is used, its header, marks and pages are damaged, and it is
 //! opened and used again.
 //!
-//! Oracle. Never a panic. What a volume holds is worked out from its bytes by the table in
-//! `docs/format.md` alone: a page with a dirty mark has the volume's bytes, one with a clean mark the
-//! volume's or the storage's, any other the storage's. An open cache serves nothing else, and writes
-//! nothing else back. Without damage a volume is opened, and after a flush it holds what was written.
-//! With damage it may be refused, by an error that says what is wrong where the damage is.
+//! Oracle. Never a panic. The table in `docs/format.md` alone gives the contents of a volume from
+//! its bytes: a page with a dirty mark has the volume's bytes, one with a clean mark the volume's
+//! or the backing device's, any other the backing device's. An open cache serves nothing else, and
+//! writes nothing else back. Without damage a volume opens, and after a flush it holds all writes.
+//! With damage it may be refused, by an error that names the damage and its place.
 
 mod damage;
 mod held;
@@ -24,16 +24,16 @@ use volume::Volume;
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGES: usize = 20;
-/// The storage ends within a page.
-pub(crate) const STORAGE_BYTES: u64 = (PAGES * PAGE) as u64 - 1000;
+/// The backing device ends within a page.
+pub(crate) const BACKING_BYTES: u64 = (PAGES * PAGE) as u64 - 1000;
 
 const POLICIES: [Kind; 4] = [Kind::Everbyte, Kind::Hybrid, Kind::ClockMigration, Kind::FourQueue];
 
-/// Steps and damages beyond so many are ignored: a long story finds nothing that a short one
-/// does not, and takes longer.
+/// Steps and damages beyond this many are ignored: a long story finds nothing that a short one does
+/// not, and takes longer.
 const STEPS_MAX: usize = 12;
 
-/// What is done with a cache.
+/// An operation on a cache.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum Step {
     Write { at: u32, len: u16, byte: u8, fua: bool },
@@ -45,7 +45,7 @@ enum Step {
     Drain,
 }
 
-/// What happens to a volume.
+/// A volume's history: how it is made, damaged and used.
 #[derive(Debug, Arbitrary)]
 struct Story {
     policy: u8,
@@ -54,70 +54,70 @@ struct Story {
     dram: u8,
     scm: u8,
     before: Vec<Step>,
-    /// Whether it is flushed before it is left, without having been closed.
+    /// True if the cache is flushed before it is left without having been closed.
     flushed: bool,
     damage: Vec<Damage>,
     after: Vec<Step>,
 }
 
-/// Plays the story that `bytes` tell.
+/// Plays the story that `bytes` encode.
 ///
 /// # Panics
 /// If a promise is broken.
 pub fn cache_volume(bytes: &[u8]) {
     let Some(story) = crate::story::<Story>(bytes) else { return };
     let settings = settings(&story);
-    let volume = Arc::new(Volume::new(volume_bytes(STORAGE_BYTES)));
+    let volume = Arc::new(Volume::new(volume_bytes(BACKING_BYTES)));
     Cache::format(&*volume, &settings).expect("an empty volume takes a cache");
-    let storage = Arc::new(held::first_storage());
-    let mut held = Held::read(&volume, &storage);
+    let backing = Arc::new(held::first_backing());
+    let mut held = Held::read(&volume, &backing);
     {
-        let cache = open(&volume, &storage).expect("a new cache opens");
+        let cache = open(&volume, &backing).expect("a new cache opens");
         steps(&cache, &mut held, &story.before);
         if story.flushed {
             cache.flush().unwrap();
         }
     }
     let damaged = damage::apply(&volume, story.damage.iter().take(STEPS_MAX));
-    let found = Held::read(&volume, &storage);
+    let found = Held::read(&volume, &backing);
     if story.flushed && !damaged.any() {
         found.expect_within(&held, "a flushed volume");
     }
     let seen = inspect(&*volume);
-    let cache = match open(&volume, &storage) {
+    let cache = match open(&volume, &backing) {
         Ok(cache) => cache,
         Err(error) => return expect_reason(&error, &damaged),
     };
     let seen = seen.expect("what opens can be looked at");
     assert_eq!(seen.settings, *cache.settings());
     assert!(seen.dirty_pages <= seen.pages && seen.pages <= PAGES as u64);
-    finish(cache, found, &volume, &storage, &story.after);
+    finish(cache, found, &volume, &backing, &story.after);
 }
 
-/// Uses a cache and everything that is left of it.
+/// Uses a cache and then checks everything that it leaves.
 fn finish(
     cache: Cache,
     mut held: Held,
     volume: &Arc<Volume>,
-    storage: &Arc<MemoryDevice>,
+    backing: &Arc<MemoryDevice>,
     after: &[Step],
 ) {
     steps(&cache, &mut held, after);
     held.expect_served(&cache);
     cache.flush().unwrap();
     drop(cache);
-    Held::read(volume, storage).expect_within(&held, "a volume after use");
-    let cache = open(volume, storage).expect("what opened once opens twice");
+    Held::read(volume, backing).expect_within(&held, "a volume after use");
+    let cache = open(volume, backing).expect("what opened once opens twice");
     held.expect_served(&cache);
     cache.drain().unwrap();
     assert_eq!(cache.stats().dirty_pages, 0);
-    held.expect_served(&**storage);
+    held.expect_served(&**backing);
 }
 
 fn settings(story: &Story) -> Settings {
     Settings {
         storage: identity(),
-        storage_bytes: STORAGE_BYTES,
+        storage_bytes: BACKING_BYTES,
         dram_bytes: (1 + u64::from(story.dram % 4)) * PAGE as u64,
         scm_bytes: (1 + u64::from(story.scm % 12)) * PAGE as u64,
         mode: Mode::ALL[usize::from(story.mode) % Mode::ALL.len()],
@@ -130,11 +130,11 @@ fn identity() -> Identity {
     Identity { kind: "memory".into(), name: "fuzzed".into(), serial: "1".into(), backing: None }
 }
 
-fn open(volume: &Arc<Volume>, storage: &Arc<MemoryDevice>) -> Result<Cache, CacheError> {
-    Cache::open(Arc::<Volume>::clone(volume), Arc::<MemoryDevice>::clone(storage), &identity())
+fn open(volume: &Arc<Volume>, backing: &Arc<MemoryDevice>) -> Result<Cache, CacheError> {
+    Cache::open(Arc::<Volume>::clone(volume), Arc::<MemoryDevice>::clone(backing), &identity())
 }
 
-/// A refusal must be due to damage, and say where it is.
+/// Asserts that a refusal is due to damage, and names its place.
 fn expect_reason(error: &CacheError, damaged: &Damaged) {
     let text = error.to_string();
     match error {
@@ -157,10 +157,10 @@ fn expect_reason(error: &CacheError, damaged: &Damaged) {
 fn steps(cache: &Cache, held: &mut Held, steps: &[Step]) {
     for step in steps.iter().take(STEPS_MAX) {
         let range = |at: u32, len: u16| {
-            let at = u64::from(at) % STORAGE_BYTES;
+            let at = u64::from(at) % BACKING_BYTES;
             // Some longer than a page, most shorter.
             let len = if len >= 0xf000 { u64::from(len) } else { u64::from(len % 5000) };
-            (at, len.min(STORAGE_BYTES - at))
+            (at, len.min(BACKING_BYTES - at))
         };
         match *step {
             Step::Write { at, len, byte, fua } => {

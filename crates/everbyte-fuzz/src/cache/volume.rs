@@ -1,5 +1,5 @@
-//! A volume in memory that keeps everything, and where things lie in a volume of a cache: written
-//! from `docs/format.md`, not from the program.
+//! A volume in DRAM that keeps everything, and the places in a volume of a cache: written from
+//! `docs/format.md`, not from the program.
 
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, Compound, MemoryDevice, WriteRequest,
@@ -7,17 +7,17 @@ use everbyte_device::{
 
 use super::PAGE;
 
-/// Where the mark of a page lies; all pages are in the first group.
+/// Returns the byte offset of a page's mark; all pages are in the first group.
 pub(crate) fn mark_at(page: usize) -> u64 {
     (PAGE + page) as u64
 }
 
-/// Where the bytes of a page lie.
+/// Returns the byte offset of a page's bytes.
 pub(crate) fn page_at(page: usize) -> u64 {
     ((2 + page) * PAGE) as u64
 }
 
-/// A volume in memory that keeps everything.
+/// A volume in DRAM that keeps everything.
 pub(crate) struct Volume(MemoryDevice);
 
 impl Volume {

@@ -1,7 +1,7 @@
 //! The client: a server says anything, mostly what looks like the protocol.
 //!
 //! Oracle: every call returns; a broken connection stays broken; extents lie in the range that was
-//! asked for. What is read is the server's to say, so nothing is demanded of it.
+//! asked for. The server chooses the data, so the oracle demands nothing of it.
 
 use std::os::fd::OwnedFd;
 
@@ -12,10 +12,10 @@ use everbyte_nbd::{Client, RemoteDevice};
 use super::protocol::*;
 use crate::socket::peer_saying;
 
-/// Calls beyond so many are not made.
+/// Most calls of a conversation.
 const CALLS_MAX: usize = 8;
 
-/// How the server answers an option.
+/// The server's answer to an option.
 #[derive(Debug, Arbitrary)]
 enum Answer {
     Ack,
@@ -59,12 +59,12 @@ enum Call {
 struct Conversation {
     flags: u8,
     structured: Answer,
-    /// Whether a context is told before that answer.
+    /// Context that is told before the answer that follows.
     context: Option<u8>,
     context_answer: Answer,
     export: Export,
     export_answer: Answer,
-    /// Whether exports are listed instead.
+    /// True if exports are listed instead.
     lists: bool,
     calls: Vec<Call>,
     pieces: Vec<Piece>,
@@ -74,7 +74,7 @@ struct Conversation {
 /// The byte that all data is made of.
 const BYTE: u8 = 0xD7;
 
-/// Lets a server say what `bytes` stand for.
+/// Lets a server say what `bytes` encode.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -94,7 +94,7 @@ pub fn nbd_client(bytes: &[u8]) {
     drop(far);
 }
 
-/// Makes a call, and says whether the connection is known to be broken now.
+/// Makes a call; returns true if the connection is known to be broken now.
 fn do_call(device: &RemoteDevice, call: &Call, broken: bool) -> bool {
     let fua = |wanted| if wanted { Fua::Yes } else { Fua::No };
     let asks_nothing;

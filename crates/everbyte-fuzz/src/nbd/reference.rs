@@ -1,4 +1,5 @@
-//! What a server must answer to a client's bytes: a second server, written to be obviously right.
+//! The answers that a server owes to a client's bytes: a second server, written to be obviously
+//! right.
 //!
 //! Takes all that the client says at once and works on a device of its own. Texts of errors and
 //! their numbers are the server's choice; everything else is compared exactly.
@@ -7,7 +8,7 @@ use everbyte_device::{BlockDevice, Extent, Fua, Hole, MemoryDevice};
 
 use super::protocol::*;
 
-/// A thing that the server must say.
+/// An answer that the server owes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
     /// A reply to an option that is no error.
@@ -22,7 +23,7 @@ pub(crate) enum Said {
     Export {
         zeroes: bool,
     },
-    /// A request was done, and there is nothing to tell.
+    /// Success without data.
     Done {
         cookie: u64,
     },
@@ -48,7 +49,7 @@ pub(crate) fn has_export(name: &[u8]) -> bool {
 /// Number of exports that are listed.
 pub(crate) const EXPORTS: usize = 1;
 
-/// What was agreed on before requests may come.
+/// The terms agreed on before requests may come, and the rest of the client's bytes.
 pub(crate) struct Reference<'a> {
     input: Fields<'a>,
     device: &'a MemoryDevice,
@@ -59,7 +60,7 @@ pub(crate) struct Reference<'a> {
     said: Vec<Said>,
 }
 
-/// What follows an option.
+/// The phase after an option.
 enum Next {
     Option,
     End,
@@ -79,7 +80,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Everything the server must say, after its greeting.
+    /// Returns all answers that the server owes after its greeting.
     pub(crate) fn answer(mut self) -> (bool, Vec<Said>) {
         // The end of the input ends the conversation wherever it is.
         let _ = self.talk();
@@ -118,7 +119,7 @@ impl<'a> Reference<'a> {
         self.said.push(Said::Option { option, kind });
     }
 
-    /// `None` if the option is refused.
+    /// Answers an option; returns `None` if it is refused.
     fn option(&mut self, option: u32, data: &[u8]) -> Option<Next> {
         match option {
             EXPORT_NAME => {
@@ -193,7 +194,7 @@ impl<'a> Reference<'a> {
         Some(())
     }
 
-    /// `None` once the conversation is over.
+    /// Answers a request; returns `None` once the conversation is over.
     fn request(&mut self, status: bool) -> Option<()> {
         if self.input.u32()? != REQUEST_MAGIC {
             return None;

@@ -20,7 +20,7 @@ use crate::socket::{drain, peer_saying};
 
 /// Bytes of the device: not a whole number of blocks.
 const DEVICE_BYTES: u64 = 10_000;
-/// Bytes that a client says at most, so that answers to options fit in the socket's buffer.
+/// Most bytes that a client says, so that answers to options fit in the socket's buffer.
 const SAID_MAX: usize = 4096;
 
 #[derive(Debug, Arbitrary)]
@@ -65,7 +65,7 @@ enum HandshakeOption {
         name: Name,
         queries: Vec<Query>,
     },
-    /// Whatever number with whatever data, of which more or less is announced than comes.
+    /// Any number with any data, more or less of which is announced than comes.
     Raw {
         option: u8,
         data: Vec<u8>,
@@ -102,13 +102,13 @@ struct Conversation {
     flags: u8,
     read_only: bool,
     options: Vec<HandshakeOption>,
-    /// Options that lead to requests, whatever was said before.
+    /// Sends options that lead to requests, whatever was said before.
     opens: bool,
     asked: Vec<Asked>,
     rest: Vec<u8>,
 }
 
-/// Lets a client say what `bytes` stand for.
+/// Lets a client say what `bytes` encode.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -225,7 +225,7 @@ impl Asked {
     }
 }
 
-/// Compares what was heard with what should have been said.
+/// Compares the received answers with the reference's.
 fn check_answers(heard: &[u8], structured: bool, expected: &[Said]) {
     let mut heard = Fields(heard);
     assert_eq!(heard.u64(), Some(INIT_MAGIC));

@@ -1,7 +1,7 @@
-//! Damage to an image, by somebody who knows the format.
+//! Damage to an image, done with knowledge of the format.
 //!
-//! Checksums can be put right after a change, so that what lies behind them is reached. Nothing is
-//! believed of the image itself: earlier damage may have hit what later damage looks for.
+//! A changed structure can get a right checksum, so that fuzzing reaches the code behind it.
+//! Nothing of the image is believed: earlier damage may have hit what later damage looks for.
 
 use std::mem::offset_of;
 
@@ -14,7 +14,7 @@ use everbyte_pool::format::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A field of a layout type: where it lies and how many bytes it has.
+/// A field of a layout type: its offset and length in bytes.
 type Field = (usize, usize);
 
 macro_rules! fields {
@@ -34,7 +34,7 @@ const RECORD: [Field; 11] = fields!(RecordHeader:
     log_key 8, epoch 8, seq 4, commit_start 4, position 4, lane 2, kind 2, count 4, order 4,
     target 8, old 8);
 
-/// How a number changes.
+/// A change of a number.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) enum Change {
     Set(u64),
@@ -54,7 +54,7 @@ impl Change {
     }
 }
 
-/// Which of two copies.
+/// One of two copies.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) enum Copies {
     Both,
@@ -102,7 +102,7 @@ pub(crate) enum Target {
 pub(crate) struct Forged {
     /// Epochs after the completed one.
     epoch_ahead: u8,
-    /// Behind the records that are there, or at this line of the half.
+    /// Line of the half for the record; `None` puts it behind the existing records.
     at_line: Option<u16>,
     seq_ahead: u8,
     commit_ahead: i8,
@@ -114,7 +114,7 @@ pub(crate) struct Forged {
     old: Change,
 }
 
-/// One thing that goes wrong with an image.
+/// One damage to an image.
 #[derive(Debug, Arbitrary)]
 pub(crate) enum Damage {
     Superblock { copies: Copies, field: u8, change: Change, sealed: bool },
@@ -129,17 +129,17 @@ pub(crate) enum Damage {
     Byte { at: u32, flip: u8 },
 }
 
-/// What was damaged.
+/// The parts of an image that were damaged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
-    /// Anything.
+    /// Any part was damaged.
     pub(crate) any: bool,
-    /// What recovery goes by, so that each opening may find another past: a forged record may
+    /// Recovery's evidence was damaged, so each opening may find another past: a forged record may
     /// belong to an epoch that is still to come.
     pub(crate) past: bool,
 }
 
-/// Does `damage` to what is on `medium`.
+/// Applies `damage` to the image on `medium`.
 pub(crate) fn apply<'d, M: Medium>(medium: &M, damage: impl Iterator<Item = &'d Damage>) -> Extent {
     let image = Image { medium, blocks: medium.len() / BLOCK_U64 };
     let mut extent = Extent::default();
@@ -208,7 +208,8 @@ impl<M: Medium> Image<'_, M> {
         }
     }
 
-    /// Whether `damage` touches what recovery goes by, in a way that its checks may not notice.
+    /// Returns true if `damage` touches recovery's evidence in a way that its checks may not
+    /// notice.
     fn is_past(&self, damage: &Damage) -> bool {
         match *damage {
             Damage::Descriptor { .. }
@@ -290,7 +291,7 @@ impl<M: Medium> Image<'_, M> {
         self.medium.store_word(at, word);
     }
 
-    /// Blocks of the map, as far as they can be found.
+    /// Returns the blocks of the map that can be found.
     fn nodes(&self, slot: u8) -> Vec<BlockNo> {
         let root = Entry::decode(self.medium.load_word(header(slot).plus(ROOT_AT)));
         let Ok(Some(root)) = root else { return Vec::new() };
@@ -309,7 +310,7 @@ impl<M: Medium> Image<'_, M> {
         nodes
     }
 
-    /// The log of the volume in `slot`, if its descriptor can be true.
+    /// Returns the log of the volume in `slot`, if its descriptor can be true.
     fn log(&self, slot: u8) -> Option<Log> {
         let descriptor: Descriptor = self.read(header(slot).plus(DESCRIPTOR_AT[0]));
         let end = descriptor.log_start.checked_add(descriptor.log_blocks())?;
@@ -322,7 +323,7 @@ impl<M: Medium> Image<'_, M> {
         })
     }
 
-    /// Where records begin in the first lane, both halves.
+    /// Returns the offsets of the records in the first lane, both halves.
     fn records(&self, slot: u8) -> Vec<PoolOffset> {
         let Some(log) = self.log(slot) else { return Vec::new() };
         let halves = [0, log.half_bytes].map(|half| log.start.plus(half));
@@ -403,7 +404,7 @@ impl<M: Medium> Image<'_, M> {
         }
     }
 
-    /// The word at `address`, or 0 if there is none.
+    /// Returns the word at `address`, or 0 if there is none.
     fn word_at(&self, address: u64) -> u64 {
         let fits = address.is_multiple_of(8) && address < self.medium.len();
         if fits { self.medium.load_word(PoolOffset(address)) } else { 0 }

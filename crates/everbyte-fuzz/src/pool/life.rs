@@ -1,7 +1,7 @@
-//! An open pool, what is done with it, and what it must then hold.
+//! An open pool, the operations on it, and the contents that it must then have.
 //!
-//! Invariant: `known` has an entry for each volume that is open. Nothing in it is believed unless
-//! the pool is sound.
+//! Invariant: `known` has an entry for each open volume. It is believed only while the pool is
+//! sound.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use everbyte_pool::{Pool, PoolError};
 
 use super::model::{Content, Known, RUNS, block_numbers};
 
-/// Longest write in bytes: no more than any log takes as one commit.
+/// Longest write in bytes: any log takes it as one commit.
 const WRITE_MAX: u64 = 8192;
 
 /// A range in one of the runs.
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// A write of one byte value, over and over.
+/// A write of one byte value, repeated.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 pub(crate) struct Write {
     place: Place,
@@ -50,7 +50,7 @@ impl Write {
     }
 }
 
-/// What can be done with a volume.
+/// An operation on a volume.
 #[derive(Debug, Arbitrary)]
 pub(crate) enum Action {
     Write { write: Write, fua: bool },
@@ -66,28 +66,28 @@ pub(crate) enum Action {
     Check,
 }
 
-/// An action on the volume that comes `volume`th by name.
+/// An action on the `volume`th volume by name.
 #[derive(Debug, Arbitrary)]
 pub(crate) struct Step {
     volume: u8,
     action: Action,
 }
 
-/// An open pool and what it must hold.
+/// An open pool and the contents that it must have.
 pub(crate) struct Life {
     pool: Arc<Pool<Mapped>>,
     volumes: BTreeMap<String, BlockVolume<Mapped>>,
     known: BTreeMap<String, Known>,
-    /// Whether the pool has to keep its promises.
+    /// True while the pool has to keep its promises.
     sound: bool,
-    /// Whether its logs take a write of `WRITE_MAX` bytes as one commit.
+    /// True if its logs take a write of `WRITE_MAX` bytes as one commit.
     whole_commits: bool,
-    /// Whether its logs may hold records that it did not write, of epochs to come.
+    /// True if its logs may hold records that it did not write, of epochs to come.
     forged: bool,
 }
 
 impl Life {
-    /// A pool that must hold what is known of it.
+    /// Makes a life of a pool whose contents must be `known`.
     pub(crate) fn sound(pool: &Arc<Pool<Mapped>>, known: BTreeMap<String, Known>) -> Self {
         let mut life = Self {
             pool: Arc::clone(pool),
@@ -107,8 +107,8 @@ impl Life {
         life
     }
 
-    /// A pool of which only `check` and the checksums of its data can say whether it is sound, but
-    /// for records that are `forged`.
+    /// Makes a life of a pool whose contents are unknown; `check` and the checksums of its data
+    /// alone tell if it is sound, but for `forged` records.
     pub(crate) fn stranger(pool: &Arc<Pool<Mapped>>, forged: bool) -> Self {
         let clean = pool.check().is_ok_and(|report| report.is_clean()) && has_its_checksums(pool);
         let mut life = Self {
@@ -130,7 +130,7 @@ impl Life {
         self.sound
     }
 
-    /// `check` must find nothing.
+    /// Asserts that `check` finds nothing.
     pub(crate) fn expect_clean(&mut self) {
         let report = self.pool.check().expect("a sound pool can be checked");
         assert!(report.is_clean(), "a sound pool is called damaged: {report:?}");
@@ -151,7 +151,7 @@ impl Life {
         }
     }
 
-    /// Does all of `steps`, and then reads everything.
+    /// Carries out `steps`, and then reads everything.
     pub(crate) fn steps<'s>(&mut self, steps: impl Iterator<Item = &'s Step>) {
         for step in steps {
             self.step(step);
@@ -213,7 +213,7 @@ impl Life {
         }
     }
 
-    /// Closes the pool, or lets it crash. Returns what an opening must find.
+    /// Closes the pool, or lets it crash. Returns the contents that an opening must find.
     pub(crate) fn end(mut self, closed: bool) -> BTreeMap<String, Known> {
         if closed {
             let done = self.pool.close();
@@ -271,8 +271,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes note of a change that was `done` or not. `whole` says that a crash leaves all of it
-    /// or nothing.
+    /// Notes a change that was `done` or not. `whole` means that a crash leaves all of it or
+    /// nothing.
     fn changed(
         &mut self,
         done: Result<(), DeviceError>,
@@ -305,7 +305,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes what the volume holds for what it should hold, where nothing is promised.
+    /// Takes the volume's contents for the expected ones, where nothing is promised.
     fn look_again(&mut self) {
         self.known.now = read_all(self.volume, self.sound);
         self.known.durable.clear();
@@ -377,7 +377,7 @@ fn fua(wanted: bool) -> Fua {
     if wanted { Fua::Yes } else { Fua::No }
 }
 
-/// Whether the data of all volumes that can be opened are what their checksums say: a forged
+/// Returns true if the data of all volumes that can be opened match their checksums: a forged
 /// descriptor may ask for checksums that were never stored.
 fn has_its_checksums(pool: &Arc<Pool<Mapped>>) -> bool {
     let volumes = pool.volumes().into_iter();
@@ -397,7 +397,7 @@ fn has_its_checksums(pool: &Arc<Pool<Mapped>>) -> bool {
     })
 }
 
-/// Reads all runs. Whatever lies in a sound volume can be read.
+/// Reads all runs. Every byte of a sound volume can be read.
 fn read_all(volume: &BlockVolume<Mapped>, sound: bool) -> Content {
     let size_bytes = volume.geometry().size_bytes;
     let mut content = Content::new(size_bytes);
@@ -414,7 +414,7 @@ fn read_all(volume: &BlockVolume<Mapped>, sound: bool) -> Content {
     content
 }
 
-/// Where two contents differ, in words.
+/// Describes in words how two contents differ.
 fn difference(found: &Content, expected: &Content) -> String {
     if found.size_bytes != expected.size_bytes {
         return format!("{} bytes instead of {}", found.size_bytes, expected.size_bytes);

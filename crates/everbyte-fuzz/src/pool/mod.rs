@@ -1,11 +1,11 @@
 //! Pool images: a small pool is written to, crashes or is closed, is damaged, and is opened again.
 //!
-//! Oracle. Never a panic. Without damage: the image opens, is clean, and holds what a crash may
-//! leave by `docs/semantics.md`. With damage: opening may fail; but a pool that opens and that
-//! `check` calls clean is sound, if its data fit their checksums, and from then on every byte reads
-//! as it did and as it was written since, and `check` stays content. Unless the damage gave it
-//! another past, it does so across a second opening, too, and a recovery that crashed and ran again
-//! leaves what the first one left.
+//! Oracle. Never a panic. Without damage: the image opens, is clean, and holds contents that
+//! `docs/semantics.md` allows after a crash. With damage: opening may fail; but a pool that opens
+//! and that `check` calls clean is sound, if its data match their checksums, and from then on every
+//! byte reads as it did and as it was written since, and `check` stays content. Unless the damage
+//! gave it another past, it does so across a second opening, too, and a recovery that crashed and
+//! ran again leaves what the first one left.
 
 mod damage;
 mod life;
@@ -27,34 +27,34 @@ use origin::{ORIGINS, Origin};
 /// Blocks of the pool: room for both volumes, with few to spare.
 pub(crate) const POOL_BLOCKS: u64 = 72;
 
-/// What happens to an image.
+/// An image's history: how it is used, damaged and recovered.
 #[derive(Debug, Arbitrary)]
 struct Story {
-    /// Which image it begins with.
+    /// Number of the image that it begins with.
     origin: u8,
-    /// What is done with the sound pool.
+    /// Operations on the sound pool.
     before: Vec<Step>,
-    /// Whether the pool is closed then, or crashes.
+    /// True if the pool is closed then; false if it crashes.
     closed: bool,
     damage: Vec<Damage>,
-    /// Whether recovery crashes once when it is done.
+    /// True if recovery crashes once when it is done.
     recovered_twice: bool,
-    /// What is done with the damaged pool.
+    /// Operations on the damaged pool.
     after: Vec<Step>,
-    /// Whether the pool is closed then, or crashes.
+    /// True if the pool is closed then; false if it crashes.
     closed_after: bool,
 }
 
-/// Steps and damages beyond so many are ignored: a long story finds nothing that a short one
-/// does not, and takes longer.
+/// Steps and damages beyond this many are ignored: a long story finds nothing that a short one does
+/// not, and takes longer.
 const STEPS_MAX: usize = 8;
 
 thread_local! {
-    /// Made once, because mapping memory costs more than a story.
+    /// The medium, mapped once, because mapping memory costs more than a story.
     static MEDIUM: OnceCell<Arc<Mapped>> = const { OnceCell::new() };
 }
 
-/// Plays the story that `bytes` tell.
+/// Plays the story that `bytes` encode.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -123,7 +123,8 @@ fn open(medium: &Arc<Mapped>) -> Result<Arc<Pool<Mapped>>, PoolError> {
     opened
 }
 
-/// The image without what every opening changes: superblocks and completed epochs.
+/// Returns the image without the parts that every opening changes: superblocks and completed
+/// epochs.
 fn settled_bytes(medium: &Mapped) -> Vec<u8> {
     let mut bytes = vec![0; medium.len() as usize];
     medium.read(PoolOffset(0), &mut bytes);

@@ -1,4 +1,4 @@
-//! What a volume should hold, for the few blocks that stories touch.
+//! A model of a volume's contents, for the few blocks that stories touch.
 //!
 //! Invariant: bytes beyond the volume's size are zero.
 
@@ -28,13 +28,13 @@ pub(crate) fn block_numbers() -> impl Iterator<Item = u64> {
 }
 
 impl Content {
-    /// A volume of `size_bytes` that reads as zeroes.
+    /// Makes a volume of `size_bytes` that reads as zeroes.
     pub(crate) fn new(size_bytes: u64) -> Self {
         let zeroes = Arc::new(ZEROES);
         Self { size_bytes, blocks: block_numbers().map(|_| Arc::clone(&zeroes)).collect() }
     }
 
-    /// The bytes of `block`, as many of them as lie in the volume.
+    /// Returns the bytes of `block` that lie in the volume.
     pub(crate) fn block(&self, block: u64) -> &[u8] {
         let index = block_numbers().position(|number| number == block).unwrap();
         let len = self.size_bytes.saturating_sub(block * BLOCK_U64).min(BLOCK_U64);
@@ -69,22 +69,22 @@ impl Content {
     }
 }
 
-/// What is known of a volume.
+/// The model's knowledge of one volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// What it holds.
+    /// Its contents now.
     pub(crate) now: Content,
-    /// What a crash may leave; empty if that is not known.
+    /// Contents that a crash may leave; empty if that is not known.
     pub(crate) durable: Vec<Content>,
 }
 
 impl Known {
-    /// A volume whose content is durable.
+    /// Makes a volume whose content is durable.
     pub(crate) fn durable(now: Content) -> Self {
         Self { durable: vec![now.clone()], now }
     }
 
-    /// Everything became durable.
+    /// Makes the present content the only one that a crash may leave.
     pub(crate) fn settle(&mut self) {
         self.durable = vec![self.now.clone()];
     }

@@ -1,8 +1,8 @@
 //! The images that stories begin with, each made once with the real program.
 //!
 //! All of them hold the same two volumes with the same content: `a` with a radix tree of two
-//! levels, `b` with a direct table. They differ in how they were left. Everything random in them
-//! is replaced, so that an input means the same in every run.
+//! levels, `b` with a direct table. They differ in the state they were left in. Constants replace
+//! everything random in them, so that an input means the same in every run.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -22,13 +22,13 @@ pub(crate) const SLOTS: u64 = 4;
 /// Sizes of the volumes; the first ends within a block.
 const SIZES: [(&str, u64); 2] = [("a", (3 << 20) + 512), ("b", 64 << 10)];
 
-/// An image, and what its volumes hold once it was opened.
+/// An image, and the contents of its volumes once it was opened.
 pub(crate) struct Origin {
     pub(crate) image: Vec<u8>,
     pub(crate) known: BTreeMap<String, Known>,
 }
 
-/// How an origin was left.
+/// The state in which an origin was left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     Closed,
@@ -43,7 +43,7 @@ enum Left {
 pub(crate) static ORIGINS: LazyLock<[Origin; 4]> =
     LazyLock::new(|| [Left::Closed, Left::Open, Left::Sealed, Left::Empty].map(make));
 
-/// Memory for one pool.
+/// Makes the medium of one pool.
 pub(crate) fn new_medium() -> Arc<Mapped> {
     Arc::new(Mapped::anonymous(POOL_BLOCKS * BLOCK_U64, &MediaOptions::new()).unwrap())
 }
@@ -93,7 +93,7 @@ fn make(left: Left) -> Origin {
     Origin { image, known }
 }
 
-/// Puts constants where creation put random numbers and the time. There are no records yet.
+/// Replaces random numbers and the time of creation by constants. There are no records yet.
 fn replace_random(medium: &Mapped, slot: u64) {
     for copy in DESCRIPTOR_AT {
         let at = PoolOffset((2 + slot) * BLOCK_U64 + copy);
@@ -106,7 +106,7 @@ fn replace_random(medium: &Mapped, slot: u64) {
     }
 }
 
-/// Durable content: whole blocks, parts of blocks, and reserved zeroes.
+/// Writes durable content: whole blocks, parts of blocks, and reserved zeroes.
 fn fill(volume: &BlockVolume<Mapped>, content: &mut Content) {
     let writes: &[(u64, usize, u8)] = match content.size_bytes {
         65_536 => &[(0, 8192, 1), (3 * 4096 + 100, 50, 2)],
@@ -122,7 +122,7 @@ fn fill(volume: &BlockVolume<Mapped>, content: &mut Content) {
     volume.flush().unwrap();
 }
 
-/// Writes that a crash undoes.
+/// Makes writes that a crash undoes.
 fn leave(volume: &BlockVolume<Mapped>, left: Left) {
     let change = |byte: u8| {
         volume.write(10, &[byte; 100], Fua::No).unwrap();

@@ -1,4 +1,4 @@
-//! How a client reaches its server: names are resolved, addresses tried in turn, all within a time
+//! Connects a client to its server: resolves names and tries addresses in turn, all within a time
 //! limit and until somebody cancels it.
 
 use std::io;
@@ -16,17 +16,17 @@ use crate::wire::{nap, notice_silence, wait};
 
 use super::{ClientError, ClientOptions};
 
-/// After how long without a sign of life a TCP connection is given up.
+/// Silence after which a TCP connection fails.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Rest before the next look whether a server has room for a connection, or a name an address.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The addresses of a place. A system's resolver knows neither time limits nor cancelling, so it
-/// works in a thread of its own, which is left behind if it takes too long.
+/// Resolves a place. A system's resolver knows neither time limits nor cancelling, so it works in a
+/// thread of its own, which is left behind if it takes too long.
 ///
 /// # Errors
-/// If there are none, or none in time; `Cancelled`.
+/// `Address` if there are none, or none in time; `Cancelled`.
 pub(crate) fn resolve(place: &Place, options: &ClientOptions) -> Result<Vec<Address>, ClientError> {
     if let Some(addresses) = place.known_addresses() {
         return Ok(addresses);
@@ -57,7 +57,7 @@ pub(crate) fn resolve(place: &Place, options: &ClientOptions) -> Result<Vec<Addr
 /// Connects to the first of `addresses` that takes the connection.
 ///
 /// # Errors
-/// `Connect`, with what every address had to say; `Cancelled`.
+/// `Connect`, with the error of every address; `Cancelled`.
 pub(crate) fn connect_any(
     addresses: &[Address],
     options: &ClientOptions,

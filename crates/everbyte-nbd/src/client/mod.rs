@@ -32,18 +32,18 @@ pub(crate) use connect::resolve;
 use negotiate::Agreed;
 use replies::{Incoming, Pending, Wanted};
 
-/// Bytes of requests that are sent at the latest.
+/// Bytes of gathered requests at which they are sent.
 const OUTGOING_MAX: usize = 256 << 10;
 
-/// How long a client waits, and who may end its waits.
+/// Limits of a client's waits, and the handle that ends them.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// For the address of a host's name, and again for the server to take the connection.
-    /// Default 10 s.
+    /// Time to resolve a host's name, and again for the server to take the connection. Default 10
+    /// s.
     pub connect_time_max: Duration,
-    /// For the handshake. Default 10 s.
+    /// Time for the handshake. Default 10 s.
     pub handshake_time_max: Duration,
-    /// For the reply to a request, counted from when it is waited for; the connection is broken
+    /// Time for the reply to a request, counted from when it is waited for; the connection breaks
     /// afterwards. `None`, the default, is as long as it takes.
     pub request_time_max: Option<Duration>,
     /// Ends every wait. Default: none.
@@ -75,7 +75,7 @@ impl ClientOptions {
     }
 }
 
-/// Why a client's request failed.
+/// A client's request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -87,13 +87,13 @@ pub enum ClientError {
     Connect {
         /// The server's address.
         address: Address,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The server refused an option of the handshake.
     #[error("the server refused to {what}: {message}")]
     Refused {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
         /// The server's words, or the number of its error.
         message: String,
@@ -109,11 +109,11 @@ pub enum ClientError {
     /// The connection is of no further use: the socket failed or the server broke the protocol.
     #[error("the connection is broken: {reason}")]
     Broken {
-        /// What happened.
+        /// The violation, for people.
         reason: String,
     },
-    /// The server came back without something that it had answered, and does not take it again. It
-    /// is kept, and offered again by later requests that need it.
+    /// The server came back without a write that it had answered, and refuses to take it again. The
+    /// write is kept, and offered again by later requests that need it.
     #[error("the server does not take again what it had answered: error {errno}: {message}")]
     NotTakenAgain {
         /// The error's number in the protocol, which is Linux's.
@@ -121,8 +121,8 @@ pub enum ClientError {
         /// The server's words; may be empty.
         message: String,
     },
-    /// Somebody ended the wait by [`Cancel::cancel`]; what was asked for may have been done. The
-    /// connection is of no further use.
+    /// Somebody ended the wait by [`Cancel::cancel`]; the server may have carried out the request.
+    /// The connection is of no further use.
     #[error("cancelled")]
     Cancelled,
     /// The request is longer than the protocol's 32 MiB for payloads; nothing was sent.
@@ -131,18 +131,18 @@ pub enum ClientError {
         /// Its bytes.
         len: usize,
     },
-    /// The export that was connected to again is another one; nothing was sent to it.
+    /// The export found after reconnecting is another one; nothing was sent to it.
     #[error(
         "the export is another one than before: it had {was}, and now has {is}; serve the old one \
          again"
     )]
     OtherExport {
-        /// What it had.
+        /// The property before.
         was: String,
-        /// What it has.
+        /// The property now.
         is: String,
     },
-    /// Nothing with this cookie was submitted, or its reply was taken already.
+    /// No request with this cookie was submitted, or its reply was taken already.
     #[error("no reply is due for cookie {0:?}")]
     UnknownCookie(Cookie),
 }
@@ -156,14 +156,14 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// Names a submitted request of one client.
+/// Identifies a submitted request of one client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Cookie(u64);
 
 /// The reply to a successful request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// It was done.
+    /// The request was carried out.
     Done,
     /// The bytes that were read.
     Data(Vec<u8>),
@@ -194,7 +194,7 @@ impl Client {
         Self::connect_with(address, export, &ClientOptions::default())
     }
 
-    /// Like `connect`, with time limits of one's own.
+    /// Connects with time limits of the caller's.
     ///
     /// # Errors
     /// As `connect`, and `Cancelled`.
@@ -214,7 +214,7 @@ impl Client {
         Self::over_with(connect_any(addresses, options)?, export, options)
     }
 
-    /// Opens an export over a stream socket that is connected to a server already.
+    /// Opens an export over a stream socket that is already connected to a server.
     ///
     /// # Errors
     /// If there is no such export, or no common protocol.
@@ -241,8 +241,8 @@ impl Client {
         })
     }
 
-    /// Connects to what an NBD URI names; of a host with several addresses, to the first one that
-    /// takes the connection.
+    /// Connects to the export of an NBD URI; of a host with several addresses, to the first one
+    /// that takes the connection.
     ///
     /// # Errors
     /// As `connect`, and if the URI is wrong.
@@ -250,7 +250,7 @@ impl Client {
         Self::connect_uri_with(uri, &ClientOptions::default())
     }
 
-    /// Like `connect_uri`, with time limits of one's own.
+    /// Connects to the export of an NBD URI with time limits of the caller's.
     ///
     /// # Errors
     /// As `connect_uri`, and `Cancelled`.
@@ -259,7 +259,7 @@ impl Client {
         Self::connect_any(&resolve(&place, options)?, &export, options)
     }
 
-    /// The exports of a server.
+    /// Returns the exports of a server.
     ///
     /// # Errors
     /// If there is no server or it does not tell.
@@ -269,37 +269,37 @@ impl Client {
         negotiate::list(&options.handshake(&socket))
     }
 
-    /// Size of the export in bytes, as it was when connecting.
+    /// Returns the size of the export in bytes, as it was when connecting.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.agreed.size_bytes
     }
 
-    /// Smallest legal request and alignment, and the preferred one, in bytes.
+    /// Returns the smallest legal request and alignment, and the preferred one, in bytes.
     #[must_use]
     pub fn block_bytes(&self) -> (u32, u32) {
         (self.agreed.minimum_bytes, self.agreed.preferred_bytes)
     }
 
-    /// Most bytes in a read or a write.
+    /// Returns the most bytes that a read or a write may have.
     #[must_use]
     pub fn payload_bytes_max(&self) -> u32 {
         self.agreed.payload_bytes_max
     }
 
-    /// Whether the server refuses writes.
+    /// Returns true if the server refuses writes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.can(transmission_flag::READ_ONLY)
     }
 
-    /// Whether several connections see each other's flushes.
+    /// Returns true if several connections see each other's flushes (`CAN_MULTI_CONN`).
     #[must_use]
     pub fn can_multi_conn(&self) -> bool {
         self.can(transmission_flag::CAN_MULTI_CONN)
     }
 
-    /// Whether the server makes anything durable on request.
+    /// Returns true if the server makes writes durable on request.
     #[must_use]
     pub fn can_flush(&self) -> bool {
         self.can(transmission_flag::SEND_FLUSH)
@@ -309,7 +309,7 @@ impl Client {
         self.agreed.flags & flag != 0
     }
 
-    /// Whether `block_status` can be asked for.
+    /// Returns true if the server answers `block_status`.
     #[must_use]
     pub fn can_block_status(&self) -> bool {
         self.agreed.context.is_some()
@@ -339,7 +339,7 @@ impl Client {
         self.submit(command::WRITE, fua_flag(fua), offset, len, data, Wanted::Nothing)
     }
 
-    /// Queues a flush, which covers the writes whose replies have come.
+    /// Queues a flush, which covers the writes that the server has answered.
     ///
     /// # Errors
     /// `Broken`.
@@ -369,7 +369,7 @@ impl Client {
         self.wait(cookie).map(drop)
     }
 
-    /// Makes all writes that were answered durable.
+    /// Makes all answered writes durable.
     ///
     /// # Errors
     /// The server's, `Broken`.
@@ -378,7 +378,7 @@ impl Client {
         self.wait(cookie).map(drop)
     }
 
-    /// Lets the server forget the bytes of a range.
+    /// Discards the bytes of a range.
     ///
     /// # Errors
     /// The server's, `Broken`.
@@ -416,7 +416,7 @@ impl Client {
         self.do_one(command::CACHE, 0, offset, len)
     }
 
-    /// What lies in a range; with `only_one`, no more than its first extent.
+    /// Returns the extents of a range; with `only_one`, no more than its first.
     ///
     /// # Errors
     /// The server's, `Broken`.
@@ -435,7 +435,7 @@ impl Client {
         }
     }
 
-    /// Says goodbye. Replies that were not waited for are lost, but their requests are sent.
+    /// Says goodbye. Sends the submitted requests, and drops the replies that nobody waited for.
     ///
     /// # Errors
     /// `Broken`.
@@ -449,7 +449,7 @@ impl Client {
         self.send_outgoing(self.deadline())
     }
 
-    /// Ends a broken connection so that nothing more of what was sent reaches the server.
+    /// Ends a broken connection so that no further byte of it reaches the server.
     pub(crate) fn reset(self) {
         // With no time to linger the kernel throws away what it has not sent. A socket that cannot
         // do so is closed all the same.
@@ -488,7 +488,7 @@ impl Client {
         Ok(Cookie(cookie))
     }
 
-    /// Sends what was submitted, and waits for the reply to one of the requests.
+    /// Sends the submitted requests, and waits for the reply to one of them.
     ///
     /// # Errors
     /// The server's, `Broken`, `UnknownCookie`.
@@ -507,7 +507,7 @@ impl Client {
         }
     }
 
-    /// When a request that is waited for from now on takes too long.
+    /// Returns the moment when a request that is waited for from now on takes too long.
     fn deadline(&self) -> Option<Instant> {
         self.options.request_time_max.map(|time_max| Instant::now() + time_max)
     }
@@ -531,7 +531,7 @@ impl Client {
         sent
     }
 
-    /// Sends `bytes`; when the server takes no more, takes its replies instead.
+    /// Sends `bytes`; takes the server's replies while the server takes no more.
     fn send_receiving(
         &mut self,
         mut bytes: &[u8],

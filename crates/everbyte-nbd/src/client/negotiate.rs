@@ -11,7 +11,7 @@ use crate::wire::Wire;
 
 use super::ClientError;
 
-/// What the handshake agreed on.
+/// The export's properties that the handshake agreed on.
 #[derive(Debug)]
 pub(super) struct Agreed {
     pub(super) size_bytes: u64,

@@ -1,7 +1,7 @@
-//! What a server answers, taken apart and held against what was asked.
+//! Parses a server's replies and checks them against the requests.
 //!
-//! Nothing the server sends is believed: lengths are checked before memory is filled, data must
-//! lie in the range that was read, cover it and not overlap.
+//! No byte of the server's is believed: lengths are checked before memory is filled, data must lie
+//! in the range that was read, cover it and not overlap.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +26,7 @@ const CHUNK_MAX: u32 = 4 << 20;
 /// A reply that is complete, with the cookie of its request.
 type Finished = (u64, Result<Reply, ClientError>);
 
-/// What a request wants, filled as chunks arrive.
+/// The results that a request wants, filled as chunks arrive.
 pub(super) enum Wanted {
     Nothing,
     Data(Vec<u8>),
@@ -48,7 +48,7 @@ impl Pending {
         Self { offset, len, wanted, covered: Vec::new(), error: None }
     }
 
-    /// Where in the request `len` bytes at `offset` lie, which must be new.
+    /// Returns the place in the request of `len` bytes at `offset`, which must be new.
     fn cover(&mut self, offset: u64, len: usize) -> Result<std::ops::Range<usize>, ClientError> {
         let start = offset.checked_sub(self.offset).and_then(|s| usize::try_from(s).ok());
         let range = start.and_then(|s| Some((s, s.checked_add(len)?)));
@@ -90,7 +90,7 @@ fn broken(reason: &str) -> ClientError {
     ClientError::Broken { reason: reason.to_owned() }
 }
 
-/// Bytes that have arrived and were not looked at yet.
+/// Received bytes that were not looked at yet.
 pub(super) struct Incoming {
     buffer: Vec<u8>,
     start: usize,
@@ -132,9 +132,8 @@ impl Incoming {
 
 /// Receives one simple reply or one chunk, and returns the reply that it completes.
 ///
-/// # Errors
-/// The socket's, and every way in which a server can break the protocol; the connection is of no
-/// further use.
+/// The socket's, and `Broken` for every way in which a server can break the protocol; the
+/// connection is of no further use.
 pub(super) fn receive(
     wire: &Wire<'_>,
     incoming: &mut Incoming,

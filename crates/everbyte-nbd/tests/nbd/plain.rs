@@ -1,5 +1,5 @@
-//! A server that knows little: simple replies, and of everything else what a test lets it have.
-//! What it is can change from one connection to the next.
+//! A simple server: simple replies, and the features that a test gives it.
+//! Its kind can change from one connection to the next.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,7 +13,7 @@ pub(crate) const FLUSH: u16 = 1 << 2;
 pub(crate) const FUA: u16 = 1 << 3;
 pub(crate) const ZEROES: u16 = 1 << 6;
 
-/// What the server is to its next clients.
+/// The server's behaviour towards its next clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     /// Of the transmission flags, those besides the one that says that there are flags.
@@ -24,7 +24,7 @@ pub(crate) struct Kind {
     pub(crate) silent_after: usize,
     /// Requests of a connection after which it closes, having answered them.
     pub(crate) closes_after: usize,
-    /// Whether it says nothing at all.
+    /// True if it says nothing at all.
     pub(crate) is_mute: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for Kind {
 
 pub(crate) struct Plain {
     pub(crate) kind: Mutex<Kind>,
-    /// What readers see, and what was flushed of it.
+    /// The bytes that readers see, and the flushed ones.
     pub(crate) bytes: Mutex<(Vec<u8>, Vec<u8>)>,
     /// Requests, as command, offset, length.
     pub(crate) requests: Mutex<Vec<(u16, u64, u32)>>,

@@ -42,9 +42,9 @@ struct Forgetful {
     now: MemoryDevice,
     durable: MemoryDevice,
     fails_flush: AtomicBool,
-    /// Whether the next write with FUA fails, as one does that is a write and a flush.
+    /// Makes the next write with FUA fail, as one does that is a write and a flush.
     fails_fua: AtomicBool,
-    /// Where writes fail.
+    /// The range where writes fail.
     bad: Mutex<Range<u64>>,
 }
 

@@ -256,7 +256,7 @@ impl Raw {
         self.answer().errno()
     }
 
-    /// Whether the server has closed, and nothing else came before.
+    /// Returns true if the server has closed, and nothing else came before.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(count) => count == 0,

@@ -37,7 +37,7 @@ impl FileKind {
     /// All of them, in the order of their regions.
     pub(crate) const ALL: [Self; 3] = [Self::Journal, Self::Wal, Self::Main];
 
-    /// What SQLite appends to the database's name.
+    /// Returns the suffix that SQLite appends to the database's name.
     pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::Journal => "-journal",
@@ -67,7 +67,7 @@ pub(crate) struct DatabaseHeader {
     version: u32,
     /// CRC-32C of the header with this field zero.
     crc: u32,
-    /// Where each file's region begins, in bytes.
+    /// Byte offset of each file's region in the volume.
     start: [u64; 3],
     /// Bytes in each file, `ABSENT` if it does not exist.
     length: [u64; 3],
@@ -95,10 +95,10 @@ impl DatabaseHeader {
         Ok(Self { magic: MAGIC, version: VERSION, crc: 0, start, length })
     }
 
-    /// Judges what begins a volume of `volume_bytes`.
+    /// Checks the first bytes of a volume of `volume_bytes`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the mistake.
     pub(crate) fn parse(bytes: &[u8; Self::BYTES], volume_bytes: u64) -> Result<Self, String> {
         let header: Self = zerocopy::transmute!(*bytes);
         if header.magic != MAGIC {
@@ -128,7 +128,7 @@ impl DatabaseHeader {
         Ok(header)
     }
 
-    /// Its bytes, with the checksum put right.
+    /// Returns its bytes with a fresh checksum.
     pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
         zerocopy::transmute!(Self { crc: self.computed_crc(), ..*self })
     }
@@ -137,12 +137,12 @@ impl DatabaseHeader {
         crc32c::crc32c(Self { crc: 0, ..*self }.as_bytes())
     }
 
-    /// Where a file begins in the volume, in bytes.
+    /// Returns the byte offset of a file's region in the volume.
     pub(crate) fn start(&self, kind: FileKind) -> u64 {
         self.start[kind.index()]
     }
 
-    /// Bytes that a file may have in a volume of `volume_bytes`.
+    /// Returns the bytes that a file may have in a volume of `volume_bytes`.
     pub(crate) fn capacity(&self, kind: FileKind, volume_bytes: u64) -> u64 {
         let end = self.start.get(kind.index() + 1).copied().unwrap_or(volume_bytes);
         end.min(volume_bytes).saturating_sub(self.start(kind))
@@ -159,8 +159,8 @@ impl DatabaseHeader {
     }
 }
 
-/// Bytes of a volume whose database may grow to `database_bytes`. Volumes are thin: what is not
-/// used takes no space in the pool.
+/// Returns the bytes of a volume whose database may grow to `database_bytes`. Volumes are thin:
+/// unused space takes none in the pool.
 #[must_use]
 pub fn volume_bytes(database_bytes: u64) -> u64 {
     let parts = PARTS - 2 * PARTS_OF_JOURNAL;

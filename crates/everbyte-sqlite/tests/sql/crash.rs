@@ -22,7 +22,7 @@ struct Transactions {
     page_bytes: u32,
     synchronous: &'static str,
     durability: Durability,
-    /// What the judge goes by.
+    /// The promise that the judge holds recovery to.
     promised: Durability,
 }
 
@@ -32,7 +32,8 @@ enum Event {
     Answered(i64),
 }
 
-/// What recovery leaves open. The connection goes before the VFS that it came through.
+/// The connection and VFS that recovery leaves open. The connection is dropped before the VFS that
+/// it came through.
 struct Recovered {
     db: Connection,
     _bench: Bench,

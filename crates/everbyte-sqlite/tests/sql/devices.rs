@@ -12,7 +12,7 @@ use everbyte_sqlite::{Store, volume_bytes};
 
 use crate::{Bench, NAME, new_pool, number, pragma};
 
-/// How a [`Scripted`] device answers to atomic writes.
+/// A [`Scripted`] device's answer to atomic writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Done,

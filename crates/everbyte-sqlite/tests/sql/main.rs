@@ -84,7 +84,7 @@ pub(crate) fn bench_in(pool: Arc<Pool<Mapped>>, database_bytes: u64, batch_atomi
     Bench::new(store, batch_atomic)
 }
 
-/// What a test of everyday use takes.
+/// Makes the bench of a test of everyday use.
 pub(crate) fn usual_bench(batch_atomic: bool) -> Bench {
     new_bench(64, 16 << 20, batch_atomic)
 }

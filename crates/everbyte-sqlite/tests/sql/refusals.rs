@@ -1,4 +1,4 @@
-//! What cannot be done, and that it fails clearly and harms nothing.
+//! Operations that are refused: each fails clearly and harms nothing.
 
 use std::sync::Arc;
 
