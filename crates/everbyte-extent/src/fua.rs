@@ -13,7 +13,7 @@ use crate::address::{BlockPiece, BlockRange, DeviceOffset, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{self, Path};
+use crate::map::Path;
 
 /// The end of an attempt at the FUA fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl<M: Medium> Extent<M> {
             settled &= self.volume().is_settled(node);
         })?;
         let Path::Entry(at) = path else { return Ok(None) };
-        let entry = map::load_entry(self.medium(), at)?;
+        let entry = self.entries().load(at)?;
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
             // What replaces the block leaves its bytes alone.

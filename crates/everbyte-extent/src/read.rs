@@ -69,7 +69,7 @@ impl<M: Medium> Extent<M> {
 
     /// The contents of the block whose entry is at `at`.
     fn stored_by(&self, at: PoolOffset) -> Result<Stored, Corrupt> {
-        Ok(match map::load_entry(self.medium(), at)? {
+        Ok(match self.entries().load(at)? {
             None => Stored::Hole,
             Some(entry) if entry.flags.zero => Stored::Zero,
             Some(entry) => Stored::Data(entry.block.offset()),
@@ -187,7 +187,7 @@ impl<M: Medium> Extent<M> {
         if self.map_kind() == MapKind::Direct {
             return LogicalBlock(next);
         }
-        LogicalBlock(match map::first_leaf_from(self.medium(), self.root_at(), next) {
+        LogicalBlock(match map::first_leaf_from(&self.entries(), self.root_at(), next) {
             Ok(Some(leaf)) => leaf.max(next),
             Ok(None) => u64::MAX / everbyte_media::BLOCK_U64,
             Err(_) => next,

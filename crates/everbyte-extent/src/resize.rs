@@ -32,7 +32,9 @@ impl<M: Medium> Extent<M> {
             return Ok(());
         }
         let (root_at, old) = (self.root_at(), self.size_bytes());
-        let root = map::load_entry(self.medium(), root_at)?
+        let root = self
+            .entries()
+            .load(root_at)?
             .ok_or_else(|| Corrupt::new("volume root", root_at, "a direct map has no table"))?;
         let table = BlockRun { start: root.block, len: table_blocks(old) };
         if let Some(fresh) = fresh {
@@ -56,7 +58,7 @@ impl<M: Medium> Extent<M> {
         let kept_blocks = table_blocks(new);
         for index in new.div_ceil(BLOCK_U64)..self.size_blocks() {
             let at = map::slot_at(table.start, index);
-            let Some(entry) = map::load_entry(self.medium(), at)? else { continue };
+            let Some(entry) = self.entries().load(at)? else { continue };
             batch.give(entry.block);
             if index / ENTRIES < kept_blocks {
                 batch.change_word_once(at, entry.encode(), 0);

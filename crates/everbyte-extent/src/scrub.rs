@@ -77,7 +77,7 @@ impl<M: Medium> Extent<M> {
         }
         let name = Some(self.volume().name());
         let mut nodes = Vec::new();
-        let walked = map::each_slot_node(self.medium(), root_at, &mut |_, entry| {
+        let walked = map::each_slot_node(&self.entries(), root_at, &mut |_, entry| {
             nodes.push(entry.block);
             Ok(())
         });
@@ -107,7 +107,7 @@ impl<M: Medium> Extent<M> {
 
     fn scrub_block(&self, block: LogicalBlock, report: &mut ScrubReport) {
         let entry = match self.look_up(block) {
-            Ok(Path::Entry(at)) => map::load_entry(self.medium(), at),
+            Ok(Path::Entry(at)) => self.entries().load(at),
             Ok(Path::Missing(_)) => Ok(None),
             Err(corrupt) => Err(corrupt),
         };

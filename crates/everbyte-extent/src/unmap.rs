@@ -103,7 +103,7 @@ impl<M: Medium> Extent<M> {
         }
         let mut from = self.size_blocks();
         while self.map_kind() == MapKind::Radix {
-            let leaf = map::first_leaf_from(self.medium(), self.root_at(), from)?;
+            let leaf = map::first_leaf_from(&self.entries(), self.root_at(), from)?;
             let Some(leaf) = leaf else { break };
             let offset = leaf.max(from) * BLOCK_U64;
             let len = LEAF_BYTES - offset % LEAF_BYTES;

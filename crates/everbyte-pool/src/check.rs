@@ -4,11 +4,13 @@
 //! what the allocator believes; it finds blocks with two owners, blocks nobody owns, free blocks
 //! that somebody owns, and every word and header that cannot be right.
 
+use std::sync::Arc;
+
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::format::Corrupt;
-use crate::kind::take_from;
+use crate::kind::{Clash, Taker};
 use crate::pool::{Pool, PoolError};
 use crate::volume::{Volume, WriteError};
 
@@ -100,9 +102,10 @@ impl<M: Medium> Pool<M> {
             }
             let cells = Cells::default();
             let free_before = owned.free_blocks();
-            let mut take = take_from(&owned, &cells, volume.name());
-            if let Err(corrupt) = self.visit(volume, &mut take) {
-                report.problems.push(corrupt.to_string());
+            let mut taker = Taker::new(&owned, &cells, volume.name());
+            if let Err(corrupt) = self.visit(volume, &mut |claimed| taker.take(claimed)) {
+                let clash = taker.into_clash().map(|clash| self.name_both(clash, &volumes));
+                report.problems.push(clash.unwrap_or(corrupt).to_string());
                 walked = false;
             } else if let Some(block) = cells.first_difference(&volume.cells) {
                 let what = "which of its cells are in use is not what the volume's words say";
@@ -122,6 +125,14 @@ impl<M: Medium> Pool<M> {
         drop(gates);
         self.medium().check()?;
         Ok(report)
+    }
+
+    /// The error that says which of `volumes` own what `clash` is about.
+    fn name_both(&self, mut clash: Clash, volumes: &[Arc<Volume<M>>]) -> Corrupt {
+        for volume in volumes {
+            clash.look_in(volume.name(), |claim| self.visit(volume, claim));
+        }
+        clash.into_corrupt()
     }
 
     /// Compares what the maps leave free with what the allocator believes to be free.

@@ -267,20 +267,86 @@ pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
     format!("it is of {kind}, which this program does not know; a newer one may")
 }
 
-/// A claim that takes blocks from `alloc`, and cells from `cells`, so that a second owner is noticed.
-pub(crate) fn take_from(
-    alloc: &Allocator,
-    cells: &Cells,
-    volume: &str,
-) -> impl FnMut(Claimed) -> Result<(), Corrupt> {
-    move |claimed| {
-        let Some(run) = claimed.new_blocks(cells)? else { return Ok(()) };
-        alloc.take(run).map_err(|error| {
+/// Takes what a volume claims from `alloc`, and cells from `cells`, so that a second owner is noticed.
+pub(crate) struct Taker<'a> {
+    alloc: &'a Allocator,
+    cells: &'a Cells,
+    volume: &'a str,
+    /// The claim of something that has an owner, and the error that it led to.
+    clash: Option<(Claimed, Corrupt)>,
+}
+
+impl<'a> Taker<'a> {
+    pub(crate) fn new(alloc: &'a Allocator, cells: &'a Cells, volume: &'a str) -> Self {
+        Self { alloc, cells, volume, clash: None }
+    }
+
+    /// Takes what is claimed.
+    ///
+    /// # Errors
+    /// It has an owner already. The visit ends with that.
+    pub(crate) fn take(&mut self, claimed: Claimed) -> Result<(), Corrupt> {
+        let taken = claimed.new_blocks(self.cells).and_then(|run| match run {
+            Some(run) => self.take_run(run, claimed.named_at),
+            None => Ok(()),
+        });
+        taken.inspect_err(|corrupt| self.clash = Some((claimed, corrupt.clone())))
+    }
+
+    fn take_run(&self, run: BlockRun, named_at: PoolOffset) -> Result<(), Corrupt> {
+        self.alloc.take(run).map_err(|error| {
             let what = format!(
                 "{} blocks from {} on belong to someone else already ({error})",
                 run.len, run.start
             );
-            Corrupt::new(format!("map of volume {volume}"), claimed.named_at, what)
+            Corrupt::new(format!("map of volume {}", self.volume), named_at, what)
         })
+    }
+
+    /// The claim that failed because of another owner, if one did.
+    pub(crate) fn into_clash(self) -> Option<Clash> {
+        self.clash.map(|(second, corrupt)| Clash { second, corrupt, first: None })
+    }
+}
+
+/// A part of the pool that two words name.
+pub(crate) struct Clash {
+    second: Claimed,
+    corrupt: Corrupt,
+    /// The owner that came first, in words.
+    first: Option<String>,
+}
+
+impl Clash {
+    /// Looks for the first owner among the claims that `visit` makes for the volume of this name, unless
+    /// it was found before. To be asked of the volumes in the order in which they took.
+    pub(crate) fn look_in(
+        &mut self,
+        volume: &str,
+        visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
+    ) {
+        let (start, len) = self.second.part.bytes();
+        // A map that cannot be walked to its end is a finding of its own.
+        let _partly = visit(&mut |claimed| {
+            let (at, bytes) = claimed.part.bytes();
+            let shares = at.0 < start.0 + len && start.0 < at.0 + bytes;
+            if shares && claimed.named_at != self.second.named_at && self.first.is_none() {
+                self.first = Some(format!(
+                    "{} of volume {volume}, named by the word at {}",
+                    claimed.holds, claimed.named_at
+                ));
+            }
+            Ok(())
+        });
+    }
+
+    /// The error that names both owners.
+    pub(crate) fn into_corrupt(self) -> Corrupt {
+        let Corrupt { structure, at, what } = self.corrupt;
+        let what = match self.first {
+            Some(first) => format!("{what}: they hold {first}"),
+            None => what,
+        };
+        Corrupt { structure, at, what }
     }
 }

@@ -20,7 +20,7 @@ use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
     SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word, encode_word,
 };
-use crate::kind::{Kinds, VolumeView, take_from};
+use crate::kind::{Kinds, Taker, VolumeView};
 use crate::persist::Dirty;
 use crate::pool::{PoolError, load_saved, read_descriptor, read_superblock_copy};
 use crate::shared::{header_at, write_superblock};
@@ -225,7 +225,9 @@ fn free_by_maps<M: Medium>(
         let descriptor = read_descriptor(medium, sb, header)?;
         let size_bytes = read_size(medium, header)?;
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
-        kinds.visit(medium, &view, &mut take_from(&free, &Cells::default(), descriptor.name()))?;
+        let cells = Cells::default();
+        let mut taker = Taker::new(&free, &cells, descriptor.name());
+        kinds.visit(medium, &view, &mut |claimed| taker.take(claimed))?;
     }
     Ok(free)
 }

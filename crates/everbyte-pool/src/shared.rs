@@ -1,12 +1,14 @@
 //! The parts of an open pool that its volumes share: medium, free blocks, states of blocks,
 //! superblock. Knows no volume.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use everbyte_media::{BlockNo, MediaError, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
 use crate::alloc::Allocator;
+use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{Corrupt, SUPERBLOCK_COPIES, Superblock};
 use crate::kick::Kick;
@@ -24,6 +26,8 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) medium: Arc<M>,
     pub(crate) alloc: Allocator,
     pub(crate) states: BlockStates,
+    /// Blocks that belong to volumes, or are free for them: what the superblock says.
+    pub(crate) data: DataArea,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) read_only: Option<String>,
     /// Why nobody knows which blocks are free, if so. Nothing is allocated then but what volumes
@@ -38,9 +42,19 @@ pub(crate) struct Shared<M: Medium> {
 
 impl<M: Medium> Shared<M> {
     /// Blocks that belong to volumes, or are free for them.
-    pub(crate) fn data_bounds(&self) -> std::ops::Range<u64> {
-        let sb = self.superblock.lock();
-        sb.data_start..sb.size_blocks
+    pub(crate) fn data_bounds(&self) -> Range<u64> {
+        self.data.blocks()
+    }
+
+    /// Takes the medium's blocks up to `size_blocks` into the pool, durably. The allocator is to get
+    /// them afterwards.
+    ///
+    /// # Errors
+    /// The medium's; the pool is as it was then.
+    pub(crate) fn extend_to(&self, size_blocks: u64) -> Result<(), MediaError> {
+        self.update_superblock(|sb| sb.size_blocks = size_blocks)?;
+        self.data.extend_to(size_blocks);
+        Ok(())
     }
 
     /// Notes one more who may take blocks in advance.

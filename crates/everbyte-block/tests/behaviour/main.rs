@@ -6,6 +6,7 @@
 mod atomic;
 mod checksum;
 mod counters;
+mod crafted;
 mod damage;
 mod fading;
 mod large;

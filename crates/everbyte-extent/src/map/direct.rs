@@ -6,7 +6,7 @@
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
 
-use super::{ENTRIES, MapView, holds_data, load_entry, slot_at};
+use super::{ENTRIES, EntryReader, MapView, holds_data, slot_at};
 use crate::address::LogicalBlock;
 
 /// Blocks of the table for an extent of `size_bytes`.
@@ -41,11 +41,13 @@ pub(crate) fn copy_table<M: Medium>(
 ///
 /// # Errors
 /// There is none, or it does not fit.
-pub(crate) fn table<M: Medium>(medium: &M, view: &MapView) -> Result<BlockRun, Corrupt> {
-    let Some(root) = load_entry(medium, view.root_at)? else {
+pub(super) fn table<M: Medium>(
+    entries: &EntryReader<'_, M>,
+    view: &MapView,
+) -> Result<BlockRun, Corrupt> {
+    let Some(root) = entries.load(view.root_at)? else {
         return Err(Corrupt::new("volume root", view.root_at, "a direct map has no table"));
     };
-    let root = view.in_bounds(root, view.root_at)?;
     let table = BlockRun { start: root.block, len: table_blocks(view.size_bytes) };
     if table.start.0 + table.len > view.data.end {
         return Err(Corrupt::new("volume root", view.root_at, "the table leaves the pool's data"));
@@ -54,21 +56,20 @@ pub(crate) fn table<M: Medium>(medium: &M, view: &MapView) -> Result<BlockRun, C
 }
 
 pub(super) fn visit<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     view: &MapView,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
-    let table = table(medium, view)?;
+    let table = table(entries, view)?;
     claim(Claimed { part: Part::Blocks(table), named_at: view.root_at, holds: Holds::Map })?;
     let blocks = view.size_bytes.div_ceil(BLOCK_U64);
     for index in 0..table.len * ENTRIES {
         let at = slot_at(table.start, index);
-        if let Some(entry) = load_entry(medium, at)? {
+        if let Some(entry) = entries.load(at)? {
             if index >= blocks {
                 // Growing the volume would bring it to light.
                 return Err(Corrupt::new("map entry", at, "it lies beyond the volume's end"));
             }
-            let entry = view.in_bounds(entry, at)?;
             let run = BlockRun { start: entry.block, len: 1 };
             claim(Claimed {
                 part: Part::Blocks(run),

@@ -8,7 +8,7 @@ use everbyte_pool::plant::{Bug, planted};
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
-use super::{MapKind, Path, build_branch, load_entry, slot_at, walk};
+use super::{EntryReader, MapKind, Path, build_branch, slot_at, walk};
 use crate::address::LogicalBlock;
 use crate::error::ExtentError;
 use crate::extent::Extent;
@@ -23,6 +23,12 @@ enum Tree {
 }
 
 impl<M: Medium> Extent<M> {
+    /// Reads entries of the extent's map.
+    #[inline]
+    pub(crate) fn entries(&self) -> EntryReader<'_, M> {
+        EntryReader::new(self.medium(), self.volume().data_area())
+    }
+
     /// Finds the entry of `block`, whose lock the caller holds.
     #[inline]
     pub(crate) fn look_up(&self, block: LogicalBlock) -> Result<Path, Corrupt> {
@@ -70,17 +76,16 @@ impl<M: Medium> Extent<M> {
         word: impl Fn(PoolOffset) -> u64,
         on_node: impl FnMut(BlockNo),
     ) -> Result<Path, Corrupt> {
-        let medium = self.medium();
-        let root_at = self.root_at();
+        let (entries, root_at) = (self.entries(), self.root_at());
         match (tree, self.map_kind()) {
             (Tree::Checksums(root_at), _) => {
-                walk(medium, root_at, number, medium.len() / BLOCK_U64, word, on_node)
+                walk(&entries, root_at, number, self.medium().len() / BLOCK_U64, word, on_node)
             }
             (Tree::Map, MapKind::Radix) => {
-                walk(medium, root_at, number, self.size_blocks(), word, on_node)
+                walk(&entries, root_at, number, self.size_blocks(), word, on_node)
             }
             (Tree::Map, MapKind::Direct) => {
-                let root = load_entry(medium, root_at)?.ok_or_else(|| {
+                let root = entries.load(root_at)?.ok_or_else(|| {
                     Corrupt::new("volume root", root_at, "a direct map has no table")
                 })?;
                 Ok(Path::Entry(slot_at(root.block, number)))

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags};
-use everbyte_pool::{Claim, Corrupt, Holds, sound};
+use everbyte_pool::{Claim, Corrupt, DataArea, Holds, sound};
 
 pub(crate) use direct::copy_table;
 pub use direct::table_blocks;
@@ -56,27 +56,48 @@ impl MapKind {
     }
 }
 
-/// Reads the entry in the word at `at`.
-#[inline]
-pub(crate) fn load_entry<M: Medium>(medium: &M, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
-    decode(medium, medium.load_word(at), at)
+/// Reads entries of maps, root words and inner ones too.
+///
+/// Invariant: a block that an entry names lies in the pool's data. So nothing that is found in a map,
+/// whoever made it, leads a store to a superblock or a volume's header. Whether the block is this
+/// volume's cannot be told here; `docs/repair.md` says who can.
+pub(crate) struct EntryReader<'m, M: Medium> {
+    medium: &'m M,
+    /// Blocks that an entry may name.
+    data: &'m DataArea,
 }
 
-/// Decodes a word that was read at `at`. A block that it names lies on the medium.
-#[inline]
-pub(crate) fn decode<M: Medium>(
-    medium: &M,
-    word: u64,
-    at: PoolOffset,
-) -> Result<Option<Entry>, Corrupt> {
-    // Bad memory reads as a hole.
-    sound(medium, "map entry", at, 8)?;
-    match Entry::decode(word) {
-        Ok(Some(entry)) if entry.block.0 >= medium.len() / BLOCK_U64 => {
-            Err(wrong_entry(at, &format!("{} is beyond the pool's end", entry.block)))
+impl<'m, M: Medium> EntryReader<'m, M> {
+    /// For a pool on `medium` whose maps may name the blocks of `data`.
+    #[inline]
+    pub(crate) fn new(medium: &'m M, data: &'m DataArea) -> Self {
+        Self { medium, data }
+    }
+
+    /// Loads the entry in the word at `at`.
+    #[inline]
+    pub(crate) fn load(&self, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
+        self.decode(self.medium.load_word(at), at)
+    }
+
+    /// Decodes a word that was read at `at`.
+    #[inline]
+    pub(crate) fn decode(&self, word: u64, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
+        // Bad memory reads as a hole.
+        sound(self.medium, "map entry", at, 8)?;
+        match Entry::decode(word) {
+            Ok(Some(entry)) if !self.data.contains(entry.block) => {
+                Err(wrong_entry(at, &format!("{} is outside the pool's data", entry.block)))
+            }
+            Ok(entry) => Ok(entry),
+            Err(what) => Err(wrong_entry(at, what)),
         }
-        Ok(entry) => Ok(entry),
-        Err(what) => Err(wrong_entry(at, what)),
+    }
+
+    /// Blocks that there are for maps and all that they name.
+    fn blocks(&self) -> u64 {
+        let blocks = self.data.blocks();
+        blocks.end - blocks.start
     }
 }
 
@@ -109,19 +130,16 @@ pub struct MapView {
 }
 
 impl MapView {
-    /// Checks that the entry at `at` names a block that a map may name.
-    fn in_bounds(&self, entry: Entry, at: PoolOffset) -> Result<Entry, Corrupt> {
-        in_bounds(&self.data, entry, at)
-    }
-
     /// Claims every block of the map: its nodes or table, and what they name.
     ///
     /// # Errors
     /// The first word that cannot be right, or the claim's error.
     pub fn visit<M: Medium>(&self, medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        let data = DataArea::new(self.data.clone());
+        let entries = EntryReader::new(medium, &data);
         match self.kind {
-            MapKind::Radix => radix::visit(medium, self, claim),
-            MapKind::Direct => direct::visit(medium, self, claim),
+            MapKind::Radix => radix::visit(&entries, self.root_at, claim),
+            MapKind::Direct => direct::visit(&entries, self, claim),
         }
     }
 
@@ -131,8 +149,9 @@ impl MapView {
     /// # Errors
     /// The root word, if there is no such table.
     pub fn check_shape<M: Medium>(&self, medium: &M) -> Result<(), Corrupt> {
+        let data = DataArea::new(self.data.clone());
         match self.kind {
-            MapKind::Direct => direct::table(medium, self).map(drop),
+            MapKind::Direct => direct::table(&EntryReader::new(medium, &data), self).map(drop),
             MapKind::Radix => Ok(()),
         }
     }
@@ -149,19 +168,12 @@ pub fn visit_checksums<M: Medium>(
     data: &Range<u64>,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
-    radix::visit_slots(medium, root_at, data, claim)
+    let data = DataArea::new(data.clone());
+    radix::visit_slots(&EntryReader::new(medium, &data), root_at, claim)
 }
 
 /// The use of the block that `entry` names, if the entry is the one of `block`.
 fn holds_data(entry: Entry, block: LogicalBlock) -> Holds {
     let offset = block.offset().0;
     if entry.flags.zero { Holds::Reserved { offset } } else { Holds::Data { offset } }
-}
-
-fn in_bounds(data: &Range<u64>, entry: Entry, at: PoolOffset) -> Result<Entry, Corrupt> {
-    if data.contains(&entry.block.0) {
-        Ok(entry)
-    } else {
-        Err(Corrupt::new("map entry", at, format!("{} is outside the pool's data", entry.block)))
-    }
 }

@@ -7,13 +7,11 @@
 //! a reader or a crash can see is a tree. Nodes are unlinked only in the lowest level, by their
 //! parent's word, and only when every block below is locked.
 
-use std::ops::Range;
-
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
 
-use super::{ENTRIES, MapView, decode, holds_data, in_bounds, load_entry, root_entry, slot_at};
+use super::{ENTRIES, EntryReader, holds_data, root_entry, slot_at};
 use crate::address::LogicalBlock;
 
 /// Most levels: 2^45 blocks, more than a block number can say.
@@ -52,13 +50,13 @@ struct Node {
     base: u64,
 }
 
-/// Nodes that the walk of a whole tree may still meet. A tree with more of them than the medium has
+/// Nodes that the walk of a whole tree may still meet. A tree with more of them than the pool has
 /// blocks leads to itself.
 struct NodesLeft(u64);
 
 impl NodesLeft {
-    fn of<M: Medium>(medium: &M) -> Self {
-        Self(medium.len() / BLOCK_U64)
+    fn of<M: Medium>(entries: &EntryReader<'_, M>) -> Self {
+        Self(entries.blocks())
     }
 
     /// Counts the node that the word at `named_at` names.
@@ -105,14 +103,14 @@ pub(crate) enum Path {
 /// Walks to the entry of `block` in the tree below `root_at`, whose extent has `extent_blocks`.
 /// `word` loads a word, or says what it is about to be; `on_node` sees every node passed.
 pub(crate) fn walk<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
     block: u64,
     extent_blocks: u64,
     word: impl Fn(PoolOffset) -> u64,
     mut on_node: impl FnMut(BlockNo),
 ) -> Result<Path, Corrupt> {
-    let load = |at: PoolOffset| decode(medium, word(at), at);
+    let load = |at: PoolOffset| entries.decode(word(at), at);
     let wanted = height_for(extent_blocks.max(block + 1));
     let Some(root) = load(root_at)? else {
         let attach = Attach { at: root_at, level: wanted, is_root: true, old_root: None };
@@ -141,11 +139,11 @@ pub(crate) fn walk<M: Medium>(
 
 /// The word that names the lowest-level node for `block`, and that node, if there is one.
 pub(crate) fn find_leaf_link<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
     block: u64,
 ) -> Result<Option<(PoolOffset, BlockNo)>, Corrupt> {
-    let Some(root) = load_entry(medium, root_at)? else { return Ok(None) };
+    let Some(root) = entries.load(root_at)? else { return Ok(None) };
     let height = height_of(root, "volume root", root_at)?;
     if block >= covered_by(height) {
         return Ok(None);
@@ -153,7 +151,7 @@ pub(crate) fn find_leaf_link<M: Medium>(
     let (mut link, mut node) = (root_at, root.block);
     for level in (2..=height).rev() {
         link = slot_at(node, index_at(block, level));
-        match load_entry(medium, link)? {
+        match entries.load(link)? {
             Some(entry) => node = entry.block,
             None => return Ok(None),
         }
@@ -163,21 +161,21 @@ pub(crate) fn find_leaf_link<M: Medium>(
 
 /// The first block of the first lowest-level node that holds blocks from `from` on.
 pub(crate) fn first_leaf_from<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
     from: u64,
 ) -> Result<Option<u64>, Corrupt> {
-    let Some(root) = load_entry(medium, root_at)? else { return Ok(None) };
+    let Some(root) = entries.load(root_at)? else { return Ok(None) };
     let height = height_of(root, "volume root", root_at)?;
     if from >= covered_by(height) {
         return Ok(None);
     }
     let top = Node { block: root.block, level: height, base: 0 };
-    first_leaf_below(medium, (root_at, top), from, &mut NodesLeft::of(medium))
+    first_leaf_below(entries, (root_at, top), from, &mut NodesLeft::of(entries))
 }
 
 fn first_leaf_below<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     (named_at, node): (PoolOffset, Node),
     from: u64,
     left: &mut NodesLeft,
@@ -190,10 +188,10 @@ fn first_leaf_below<M: Medium>(
     let first = from.saturating_sub(node.base) / child_blocks;
     for index in first..ENTRIES {
         let at = slot_at(node.block, index);
-        if let Some(entry) = load_entry(medium, at)? {
+        if let Some(entry) = entries.load(at)? {
             let base = node.base + index * child_blocks;
             let below = Node { block: entry.block, level: node.level - 1, base };
-            let found = first_leaf_below(medium, (at, below), from, left)?;
+            let found = first_leaf_below(entries, (at, below), from, left)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -244,28 +242,25 @@ impl Attach {
 }
 
 pub(super) fn visit<M: Medium>(
-    medium: &M,
-    view: &MapView,
+    entries: &EntryReader<'_, M>,
+    root_at: PoolOffset,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
-    let Some(root) = load_entry(medium, view.root_at)? else { return Ok(()) };
-    let height = height_of(root, "volume root", view.root_at)?;
-    let root = view.in_bounds(root, view.root_at)?;
+    let Some(root) = entries.load(root_at)? else { return Ok(()) };
+    let height = height_of(root, "volume root", root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
-    claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })?;
-    visit_node(medium, view, Node { block: root.block, level: height, base: 0 }, claim)
+    claim(Claimed { part: Part::Blocks(run), named_at: root_at, holds: Holds::Map })?;
+    visit_node(entries, Node { block: root.block, level: height, base: 0 }, claim)
 }
 
 fn visit_node<M: Medium>(
-    medium: &M,
-    view: &MapView,
+    entries: &EntryReader<'_, M>,
     node: Node,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     for index in 0..ENTRIES {
         let at = slot_at(node.block, index);
-        if let Some(entry) = load_entry(medium, at)? {
-            let entry = view.in_bounds(entry, at)?;
+        if let Some(entry) = entries.load(at)? {
             let base = node.base + index * covered_by(node.level - 1);
             let holds =
                 if node.level > 1 { Holds::Map } else { holds_data(entry, LogicalBlock(base)) };
@@ -273,7 +268,7 @@ fn visit_node<M: Medium>(
             claim(Claimed { part: Part::Blocks(run), named_at: at, holds })?;
             if node.level > 1 {
                 let below = Node { block: entry.block, level: node.level - 1, base };
-                visit_node(medium, view, below, claim)?;
+                visit_node(entries, below, claim)?;
             }
         }
     }
@@ -282,13 +277,12 @@ fn visit_node<M: Medium>(
 
 /// Claims the nodes of the tree of checksums below `root_at`.
 pub(super) fn visit_slots<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
-    data: &Range<u64>,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
-    each_slot_node(medium, root_at, &mut |named_at, entry| {
-        let run = BlockRun { start: in_bounds(data, entry, named_at)?.block, len: 1 };
+    each_slot_node(entries, root_at, &mut |named_at, entry| {
+        let run = BlockRun { start: entry.block, len: 1 };
         claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Checksums })
     })
 }
@@ -298,21 +292,21 @@ type OnNode<'a> = dyn FnMut(PoolOffset, Entry) -> Result<(), Corrupt> + 'a;
 
 /// Shows every node of the tree of checksums below `root_at`. Its lowest level names nothing.
 pub(crate) fn each_slot_node<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
     on_node: &mut OnNode<'_>,
 ) -> Result<(), Corrupt> {
-    let Some(root) = load_entry(medium, root_at)? else { return Ok(()) };
+    let Some(root) = entries.load(root_at)? else { return Ok(()) };
     let height = height_of(root, "checksum root", root_at)?;
-    let mut left = NodesLeft::of(medium);
-    each_slot_node_below(medium, (root_at, root), height, &mut |named_at, node| {
+    let mut left = NodesLeft::of(entries);
+    each_slot_node_below(entries, (root_at, root), height, &mut |named_at, node| {
         left.enter(named_at)?;
         on_node(named_at, node)
     })
 }
 
 fn each_slot_node_below<M: Medium>(
-    medium: &M,
+    entries: &EntryReader<'_, M>,
     (named_at, node): (PoolOffset, Entry),
     level: u8,
     on_node: &mut OnNode<'_>,
@@ -320,8 +314,8 @@ fn each_slot_node_below<M: Medium>(
     on_node(named_at, node)?;
     for index in (0..ENTRIES).filter(|_| level > 1) {
         let at = slot_at(node.block, index);
-        if let Some(entry) = load_entry(medium, at)? {
-            each_slot_node_below(medium, (at, entry), level - 1, on_node)?;
+        if let Some(entry) = entries.load(at)? {
+            each_slot_node_below(entries, (at, entry), level - 1, on_node)?;
         }
     }
     Ok(())

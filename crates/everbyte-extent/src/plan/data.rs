@@ -11,7 +11,6 @@ use super::classify::{Change, Seen, classify, in_place};
 use super::{Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
-use crate::map;
 
 /// Blocks that wait for a checkpoint to be free, from which on it is worth its two fences to replace
 /// blocks instead of logging them.
@@ -31,7 +30,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.send_whole(to, piece)?;
         let entry_at = extent.entry_for_write(self.batch, piece.block)?;
         let word = extent.medium().load_word(entry_at);
-        if let Some(old) = map::decode(extent.medium(), word, entry_at)? {
+        if let Some(old) = extent.entries().decode(word, entry_at)? {
             extent.volume().expect_retire(old.block);
             self.batch.give(old.block);
         }

@@ -24,7 +24,6 @@ use crate::address::{BlockPiece, DeviceOffset, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map;
 
 /// A batch under construction, as far as it concerns one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
@@ -93,7 +92,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         }
         let entry_at = extent.entry_for_write(self.batch, piece.block)?;
         let word = extent.medium().load_word(entry_at);
-        let Some(entry) = map::decode(extent.medium(), word, entry_at)? else {
+        let Some(entry) = extent.entries().decode(word, entry_at)? else {
             let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
             self.fill(to, None, piece)?;
             self.batch.change_word_once(entry_at, word, Entry::data(to).encode());

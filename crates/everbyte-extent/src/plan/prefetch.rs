@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::Planner;
 use crate::address::{BlockRange, DeviceOffset, pieces};
-use crate::map::{self, Path};
+use crate::map::Path;
 
 /// Blocks of a plan up to which their entries are fetched ahead.
 const BLOCKS_MAX: u64 = 64;
@@ -25,7 +25,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             return;
         }
         let extent = self.extent;
-        let (medium, volume) = (extent.medium(), extent.volume());
+        let (medium, volume, reader) = (extent.medium(), extent.volume(), extent.entries());
         let end = extent.size_blocks();
         let mut entries: SmallVec<[(PoolOffset, bool); 16]> = SmallVec::new();
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
@@ -35,7 +35,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
                 entries.push((at, piece.data.len() == BLOCK));
             }
         }
-        let named = |at| map::load_entry(medium, at).ok().flatten();
+        let named = |at| reader.load(at).ok().flatten();
         for &(at, is_whole) in &entries {
             match named(at) {
                 Some(entry) if is_whole => volume.expect_retire(entry.block),

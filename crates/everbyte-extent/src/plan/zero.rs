@@ -47,7 +47,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             (Path::Missing(_), true) => extent.entry_for_write(self.batch, block)?,
         };
         let word = extent.medium().load_word(entry_at);
-        match (map::decode(extent.medium(), word, entry_at)?, reserve) {
+        match (extent.entries().decode(word, entry_at)?, reserve) {
             (None, false) => {}
             (None, true) => {
                 let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
@@ -69,13 +69,13 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     pub(crate) fn unlink_leaf(&mut self, first: LogicalBlock) -> Result<(), ExtentError> {
         let extent = self.extent;
         self.batch.hold(extent.structure());
-        let found = map::find_leaf_link(extent.medium(), extent.root_at(), first.0)?;
+        let found = map::find_leaf_link(&extent.entries(), extent.root_at(), first.0)?;
         let Some((link, leaf)) = found else { return Ok(()) };
         if !planted(Bug::UnlinkedLeafKnown) {
             extent.leaves.forget(first);
         }
         for index in 0..ENTRIES {
-            if let Some(entry) = map::load_entry(extent.medium(), map::slot_at(leaf, index))? {
+            if let Some(entry) = extent.entries().load(map::slot_at(leaf, index))? {
                 self.batch.give(entry.block);
             }
         }

@@ -327,7 +327,7 @@ impl<M: Medium> Pool<M> {
                 self.shared.alloc.capacity() * BLOCK_U64
             )));
         }
-        self.shared.update_superblock(|sb| sb.size_blocks = new)?;
+        self.shared.extend_to(new)?;
         let run = BlockRun { start: BlockNo(old), len: new - old };
         self.shared
             .alloc

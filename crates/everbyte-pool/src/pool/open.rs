@@ -9,13 +9,14 @@ use super::{Pool, PoolError, RecoverySummary};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::bad::sound;
 use crate::checkpoint_record::read_completed;
+use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{
     Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState,
     decode_word,
 };
 use crate::kick::Kick;
-use crate::kind::{Kinds, VolumeView, take_from, unknown_kind};
+use crate::kind::{Claim, Kinds, Taker, VolumeView, unknown_kind};
 use crate::recover::{UndoScope, recover_volume};
 use crate::shared::{Shared, Spares, header_at, write_superblock};
 use crate::sync::{Mutex, RwLock};
@@ -99,6 +100,7 @@ impl<M: Medium> Pool<M> {
         }
         let shared = Arc::new(Shared {
             states: BlockStates::new(alloc.capacity()),
+            data: DataArea::new(sb.data_start..sb.size_blocks),
             alloc,
             superblock: Mutex::new(sb),
             read_only,
@@ -374,19 +376,23 @@ fn rebuild<M: Medium>(
     let all = BlockRun { start: BlockNo(sb.data_start), len: sb.size_blocks - sb.data_start };
     add(alloc, all)?;
     let mut unknown = None;
-    for volume in found {
-        let name = volume.descriptor.name();
-        let (mut clash, free_before) = (None, alloc.free_blocks());
-        let walked = view(medium, sb, volume).and_then(|view| {
-            let mut take = take_from(alloc, &volume.cells, name);
-            kinds.visit(medium, &view, &mut |claimed| {
-                take(claimed).inspect_err(|corrupt| clash = Some(corrupt.clone()))
-            })
-        });
-        if let Some(clash) = clash {
-            return Err(clash);
+    let visit = |volume: &Found, claim: &mut Claim<'_>| {
+        kinds.visit(medium, &view(medium, sb, volume)?, claim)
+    };
+    for index in 0..found.len() {
+        let volume = &found[index];
+        let free_before = alloc.free_blocks();
+        let mut taker = Taker::new(alloc, &volume.cells, volume.descriptor.name());
+        let walked = visit(volume, &mut |claimed| taker.take(claimed));
+        if let Some(mut clash) = taker.into_clash() {
+            for owner in &found[..=index] {
+                clash.look_in(owner.descriptor.name(), |claim| visit(owner, claim));
+            }
+            return Err(clash.into_corrupt());
         }
+        let volume = &mut found[index];
         if let Err(corrupt) = walked {
+            let name = volume.descriptor.name();
             let reason = format!("volume {name}: its map cannot be read: {corrupt}");
             summary.remarks.push(reason.clone());
             unknown.get_or_insert(reason);

@@ -28,6 +28,7 @@ use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use crate::alloc::{BlockRun, CellSize, Cells, SIZES};
 use crate::bad::sound;
+use crate::data_area::DataArea;
 use crate::epoch::{DirtyLines, DirtyList};
 use crate::format::{
     CHECKPOINT_LINES_AT, CHECKPOINT_LINES_DEFAULT, CHECKSUM_ROOT_AT, Corrupt, Descriptor, ROOT_AT,
@@ -210,6 +211,13 @@ impl<M: Medium> Volume<M> {
     #[must_use]
     pub fn medium(&self) -> &M {
         &self.shared.medium
+    }
+
+    /// Blocks of the pool that a map may name; all others are the pool's own, or not in use yet.
+    #[must_use]
+    #[inline]
+    pub fn data_area(&self) -> &DataArea {
+        &self.shared.data
     }
 
     /// What the volume was created as.
