@@ -66,3 +66,96 @@ pub(crate) fn write_completed<M: Medium>(
     dirty.flush(medium).fence(medium)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use everbyte_crash::{Plan, SimMedium};
+
+    use super::*;
+    use crate::persist::InFlight;
+
+    const HEADER: PoolOffset = PoolOffset(2 * 4096);
+    const FIRST: PoolOffset = PoolOffset(2 * 4096 + 64);
+    const SECOND: PoolOffset = PoolOffset(2 * 4096 + 128);
+    /// Wrong check bits.
+    const TORN: u64 = 9;
+
+    fn medium(first: u64, second: u64) -> SimMedium {
+        let medium = SimMedium::new(3 * 4096);
+        medium.store_word(FIRST, first);
+        medium.store_word(SECOND, second);
+        medium
+    }
+
+    fn durable(medium: &SimMedium, epoch: u64) -> Durable<u64> {
+        InFlight::flush(medium, [], epoch).fence(medium).unwrap()
+    }
+
+    #[test]
+    fn of_two_copies_the_larger_right_one_counts() {
+        let word = encode_word;
+        let cases = [
+            ((word(5), word(5)), Some(5)),
+            ((word(6), word(5)), Some(6)),
+            ((word(5), word(6)), Some(6)),
+            ((TORN, word(6)), Some(6)),
+            ((word(5), TORN), Some(5)),
+            ((0, 0), Some(0)),
+            ((TORN, TORN), None),
+            ((word(COMPLETED_MAX), word(1)), Some(COMPLETED_MAX)),
+            ((word(COMPLETED_MAX + 1), word(1)), None),
+            ((word(1), word(COMPLETED_MAX + 1)), None),
+        ];
+        for ((first, second), expected) in cases {
+            let read = read_completed(&medium(first, second), HEADER);
+            assert_eq!(read.clone().ok(), expected, "{first:#x}, {second:#x}: {read:?}");
+            if let Err(corrupt) = read {
+                assert_eq!((corrupt.structure.as_str(), corrupt.at), (COMPLETED, FIRST));
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_in_bad_memory_is_neither_believed_nor_written() {
+        for (bad, other) in [(FIRST, SECOND), (SECOND, FIRST)] {
+            // Bad memory reads as zero, which would be a right word.
+            let medium = medium(encode_word(8), encode_word(8));
+            medium.inject_bad(bad, 8);
+            assert_eq!(read_completed(&medium, HEADER).unwrap(), 8);
+            write_completed(&medium, HEADER, &durable(&medium, 9)).unwrap();
+            assert!(medium.check().is_ok(), "no store was lost");
+            assert_eq!(medium.load_word(other), encode_word(9));
+            medium.inject_bad(other, 8);
+            medium.probe(other, 8);
+            assert!(read_completed(&medium, HEADER).is_err());
+            let written = write_completed(&medium, HEADER, &durable(&medium, 10));
+            assert!(matches!(written, Err(MediaError::BadMemory { at: FIRST })), "{written:?}");
+        }
+    }
+
+    /// The two copies are in flight together: each is a word, so any crash leaves one that counts.
+    #[test]
+    fn a_crash_leaves_the_epoch_before_or_the_one_that_is_written() {
+        let medium = medium(encode_word(8), encode_word(8));
+        for at in [FIRST, SECOND] {
+            medium.flush(at, 8);
+        }
+        let before = durable(&medium, 9);
+        medium.store_word(FIRST, encode_word(*before.get()));
+        medium.store_word(SECOND, encode_word(*before.get()));
+        let crash = medium.crash_state();
+        for (plan, expected) in [
+            (Plan::nothing(), 8),
+            (Plan::only(FIRST), 9),
+            (Plan::only(SECOND), 9),
+            (Plan::everything(), 9),
+        ] {
+            let left = read_completed(&crash.boot(plan.clone()), HEADER).unwrap();
+            assert_eq!(left, expected, "{plan}");
+        }
+        write_completed(&medium, HEADER, &before).unwrap();
+        let left = medium.crash_state().boot(Plan::nothing());
+        assert_eq!(left.load_word(FIRST), encode_word(9), "both copies are durable");
+        assert_eq!(left.load_word(SECOND), encode_word(9));
+    }
+}

@@ -41,3 +41,45 @@ impl Kick {
         !state.stopping
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn far() -> Instant {
+        Instant::now() + Duration::from_secs(600)
+    }
+
+    #[test]
+    fn a_kick_before_the_wait_is_not_lost_and_counts_once() {
+        let kick = Kick::default();
+        kick.notify();
+        kick.notify();
+        assert!(kick.wait_until(far()), "at once");
+        let deadline = Instant::now() + Duration::from_millis(1);
+        assert!(kick.wait_until(deadline), "the deadline is no reason to stop");
+        assert!(Instant::now() >= deadline, "one kick, one end of a wait");
+    }
+
+    #[test]
+    fn a_kick_or_a_stop_ends_a_wait_and_a_stop_ends_all_later_ones() {
+        let kick = Kick::default();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let kicked = kick.wait_until(far());
+                (kicked, kick.wait_until(far()))
+            });
+            kick.notify();
+            while kick.state.lock().kicked {
+                thread::yield_now();
+            }
+            kick.stop();
+            assert_eq!(waiting.join().unwrap(), (true, false));
+        });
+        kick.notify();
+        assert!(!kick.wait_until(far()), "a kick does not start it again");
+    }
+}

@@ -350,3 +350,119 @@ impl Clash {
         Corrupt { structure, at, what }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use everbyte_crash::SimMedium;
+    use everbyte_media::BLOCK;
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    /// A kind whose map leads to these parts, however little that can be.
+    struct Leads {
+        number: u32,
+        feature: u64,
+        to: Vec<Part>,
+    }
+
+    impl Kind<SimMedium> for Leads {
+        fn kind(&self) -> VolumeKind {
+            VolumeKind(self.number)
+        }
+
+        fn name(&self) -> &'static str {
+            "leading"
+        }
+
+        fn ro_compat(&self) -> u64 {
+            self.feature
+        }
+
+        fn visit(
+            &self,
+            _medium: &SimMedium,
+            view: &VolumeView<'_>,
+            claim: &mut Claim<'_>,
+        ) -> Result<(), Corrupt> {
+            let claimed = |&part| Claimed { part, named_at: view.root_at, holds: Holds::Map };
+            self.to.iter().map(claimed).try_for_each(claim)
+        }
+    }
+
+    fn kinds(number: u32, feature: u64, to: &[Part]) -> Kinds<SimMedium> {
+        Kinds::new([Arc::new(Leads { number, feature, to: to.to_vec() }) as _])
+    }
+
+    fn blocks(start: u64, len: u64) -> Part {
+        Part::Blocks(BlockRun { start: BlockNo(start), len })
+    }
+
+    fn cell(at: u64, bytes: u64) -> Part {
+        Part::Cell { at: PoolOffset(at), size: CellSize::for_bytes(bytes).unwrap() }
+    }
+
+    /// Visits a volume with a log of 8 blocks from 10 on, whose map leads to `to`, in a pool with the data
+    /// blocks 10 to 39, and takes what it leads to from those. Returns how many are left.
+    fn left_by(to: &[Part]) -> Result<u64, String> {
+        let mut descriptor = Descriptor::new_zeroed();
+        (descriptor.kind, descriptor.name[0]) = (77, b'v');
+        (descriptor.log_start, descriptor.lanes, descriptor.half_blocks) = (10, 1, 4);
+        let (alloc, cells) = (Allocator::new(64), Cells::default());
+        alloc.add(BlockRun { start: BlockNo(10), len: 30 }).unwrap();
+        let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
+        let medium = SimMedium::new(BLOCK as u64);
+        let visited = kinds(77, 0, to).visit(&medium, &view, &mut take_from(&alloc, &cells, "v"));
+        visited.map(|()| alloc.free_blocks()).map_err(|corrupt| corrupt.to_string())
+    }
+
+    #[test]
+    fn what_a_volume_owns_is_taken_once_and_a_block_of_cells_with_its_first() {
+        assert_eq!(left_by(&[]), Ok(22), "the log");
+        assert_eq!(left_by(&[blocks(18, 22)]), Ok(0));
+        let cells = [cell(20 << 12, 64), cell((20 << 12) + 64, 64), cell(21 << 12, 2048)];
+        assert_eq!(left_by(&cells), Ok(20));
+        for (to, expected) in [
+            (&[blocks(17, 1)][..], "belong to someone else"),
+            (&[blocks(9, 1)], "belong to someone else"),
+            (&[blocks(39, 2)], "belong to someone else"),
+            (&[blocks(20, 2), blocks(21, 1)], "belong to someone else"),
+            (&[cell(20 << 12, 64), blocks(20, 1)], "belong to someone else"),
+            (&[blocks(20, 1), cell(20 << 12, 64)], "belong to someone else"),
+            (&[cell(20 << 12, 64), cell(20 << 12, 64)], "has two owners"),
+            (&[cell(20 << 12, 64), cell((20 << 12) + 128, 128)], "cannot be"),
+            (&[cell((20 << 12) + 64, 128)], "cannot be"),
+        ] {
+            let error = left_by(to).unwrap_err();
+            assert!(error.contains(expected), "{to:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_map_that_leads_to_more_than_there_is_ends_with_an_error() {
+        let round: Vec<_> = (0..1000).map(|_| blocks(20, 1)).collect();
+        let medium = SimMedium::new(BLOCK as u64);
+        let mut descriptor = Descriptor::new_zeroed();
+        (descriptor.kind, descriptor.name[0]) = (77, b'v');
+        let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
+        let mut claims = 0;
+        let visited = kinds(77, 0, &round).visit(&medium, &view, &mut |_| {
+            claims += 1;
+            Ok(())
+        });
+        let error = visited.unwrap_err().to_string();
+        assert!(error.contains("map of volume v at 0x20c0") && error.contains("more blocks"));
+        assert_eq!(claims, 30, "as many as there are, and no more");
+    }
+
+    #[test]
+    fn kinds_are_found_by_number_and_those_added_later_count() {
+        let both = kinds(1, 1 << 5, &[]).and(kinds(2, 1 << 6, &[]));
+        assert_eq!(both.known_features(), RO_COMPAT_CHECKSUMS | 3 << 5);
+        assert_eq!(both.name_of(VolumeKind(2)), "leading");
+        assert_eq!(both.name_of(VolumeKind(3)), "kind 3");
+        assert!(both.get(VolumeKind(3)).is_none());
+        let replaced = both.and(kinds(1, 1 << 7, &[]));
+        assert_eq!(replaced.known_features(), RO_COMPAT_CHECKSUMS | 1 << 6 | 1 << 7);
+    }
+}

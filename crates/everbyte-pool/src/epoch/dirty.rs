@@ -99,3 +99,79 @@ impl DirtyLines {
         self.count() >= 2 * self.checkpoint_lines
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::epoch::BlockStates;
+
+    const BLOCKS: u64 = 4;
+    const LANES: usize = 3;
+    const CHECKPOINT_LINES: u64 = 192;
+
+    proptest! {
+        /// A line counts once, whichever lane makes it dirty; each dirty block is on exactly one list.
+        #[test]
+        fn lists_have_each_dirty_block_once_and_the_count_lacks_less_than_a_portion_a_lane(
+            stores in prop::collection::vec((0..LANES, 0..BLOCKS, 1u64..), 0..60),
+        ) {
+            let states = BlockStates::new(BLOCKS);
+            let mut lists: [DirtyList; LANES] = Default::default();
+            let lines = DirtyLines::new(CHECKPOINT_LINES, LANES as u64);
+            let mut model = BTreeSet::new();
+            let mut is_due = false;
+            for (lane, block, mask) in stores {
+                let (block, mask) = (BlockNo(block), LineMask(mask));
+                lists[lane].note(states.get(block), 3, block, mask);
+                is_due |= lines.add(&mut lists[lane]);
+                model.extend((0..64).filter(|bit| mask.0 >> bit & 1 == 1).map(|bit| (block, bit)));
+            }
+            let exact = model.len() as u64;
+            let portion = CHECKPOINT_LINES / PORTIONS / LANES as u64;
+            prop_assert!(lines.count() <= exact && exact < lines.count() + portion * LANES as u64);
+            prop_assert_eq!(is_due, lines.count() >= CHECKPOINT_LINES);
+            let mut listed = Vec::new();
+            lists.iter_mut().for_each(|list| list.seal_into(&mut listed));
+            listed.sort_unstable();
+            let blocks: BTreeSet<_> = model.iter().map(|&(block, _)| block).collect();
+            prop_assert_eq!(listed, blocks.into_iter().collect::<Vec<_>>());
+            lines.clear();
+            lists.iter_mut().for_each(|list| assert!(!lines.add(list)));
+            prop_assert_eq!(lines.count(), 0, "a sealed list has nothing to tell");
+        }
+    }
+
+    #[test]
+    fn writers_wait_at_twice_the_lines_at_which_a_checkpoint_is_due() {
+        let states = BlockStates::new(4);
+        let lines = DirtyLines::new(64, 1);
+        let mut list = DirtyList::default();
+        let mut make_dirty = |block, mask| {
+            list.note(states.get(BlockNo(block)), 1, BlockNo(block), LineMask(mask));
+            (lines.add(&mut list), lines.are_too_many())
+        };
+        assert_eq!(make_dirty(0, u64::MAX >> 4), (false, false), "60");
+        assert_eq!(make_dirty(0, u64::MAX), (true, false), "64");
+        assert_eq!(make_dirty(1, u64::MAX >> 4), (true, false), "124");
+        assert_eq!(make_dirty(1, u64::MAX), (true, true), "128");
+        assert_eq!(make_dirty(1, u64::MAX), (false, true), "nothing new to tell of");
+    }
+
+    #[test]
+    fn a_block_whose_marks_must_be_forgotten_is_listed_though_no_line_is_dirty() {
+        let mut list = DirtyList::default();
+        for block in [5, 5, 6, 5] {
+            list.note_marked(BlockNo(block));
+        }
+        let mut listed = vec![BlockNo(1)];
+        list.seal_into(&mut listed);
+        assert_eq!(listed, [1, 5, 6, 5].map(BlockNo), "what was there stays");
+        let mut again = Vec::new();
+        list.seal_into(&mut again);
+        assert!(again.is_empty());
+    }
+}

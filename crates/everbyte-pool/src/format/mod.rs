@@ -39,3 +39,6 @@ impl Corrupt {
         Self { structure: structure.into(), at, what: what.into() }
     }
 }
+
+#[cfg(test)]
+mod tests;

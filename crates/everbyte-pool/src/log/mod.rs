@@ -9,3 +9,6 @@ mod scan;
 
 pub(crate) use lane::{LaneLog, LogGeometry};
 pub(crate) use scan::{Logged, Restore, SavedLines, scan_half};
+
+#[cfg(test)]
+mod tests;
