@@ -203,17 +203,4 @@ impl Allocator {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn free_runs_are_as_long_as_they_can_be() {
-        let alloc = Allocator::new(400);
-        let runs = [(0, 1), (5, 60), (126, 3), (192, 64), (300, 1), (399, 1)];
-        for (start, len) in runs {
-            alloc.free_run(BlockRun { start: BlockNo(start), len }).unwrap();
-        }
-        let found: Vec<_> = alloc.free_runs().map(|run| (run.start.0, run.len)).collect();
-        assert_eq!(found, runs);
-    }
-}
+mod tests;
