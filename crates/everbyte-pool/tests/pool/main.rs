@@ -7,6 +7,7 @@ mod bounded;
 mod cells;
 mod making;
 mod shelf;
+mod superblock;
 mod unfinished;
 mod usage;
 
