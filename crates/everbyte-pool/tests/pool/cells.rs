@@ -146,7 +146,7 @@ fn check(shelf: &Shelf<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), Strin
     sound(shelf)
 }
 
-fn sound(shelf: &Shelf<SimMedium>) -> Result<(), String> {
+pub(crate) fn sound(shelf: &Shelf<SimMedium>) -> Result<(), String> {
     let report = shelf.pool.check().map_err(|error| error.to_string())?;
     if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
 }
@@ -170,7 +170,7 @@ fn explored(explorer: &Explorer, blocks: u64, steps: &[Step]) -> Result<Summary,
 }
 
 /// A few images of every crash.
-fn few() -> Explorer {
+pub(crate) fn few() -> Explorer {
     Explorer { nested_depth: 0, runs_max: 6, ..Explorer::default() }
 }
 

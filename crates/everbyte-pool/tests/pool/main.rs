@@ -6,6 +6,7 @@ mod batches;
 mod bounded;
 mod cells;
 mod making;
+mod recovery;
 mod shelf;
 mod superblock;
 mod unfinished;

@@ -177,6 +177,11 @@ impl<M: Medium> Shelf<M> {
         Thing::decode(self.volume().medium().load_word(self.word_at(place)))
     }
 
+    /// Address of the thing at `place`.
+    pub(crate) fn thing_at(&self, place: u64) -> PoolOffset {
+        self.thing(place).unwrap().at()
+    }
+
     /// Makes a change that takes what `plan` plans.
     pub(crate) fn change<'v>(
         &'v self,
