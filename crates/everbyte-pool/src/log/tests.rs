@@ -35,7 +35,7 @@ fn medium() -> SimMedium {
 
 /// The byte at `at` of data block `block`.
 fn old_byte(block: u64, at: usize) -> u8 {
-    ((at / LINE) as u64 * 5 + block * 50 + 1) as u8 ^ (at % LINE) as u8
+    u8::try_from((at as u64 * 7 + (at / LINE) as u64 * 5 + block * 50) % 251).unwrap()
 }
 
 fn old_lines(block: u64, lines: LineMask) -> Vec<u8> {

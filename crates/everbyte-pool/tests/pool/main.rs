@@ -11,6 +11,7 @@ mod shelf;
 mod superblock;
 mod unfinished;
 mod usage;
+mod volumes;
 
 use std::cell::Cell;
 use std::sync::Arc;

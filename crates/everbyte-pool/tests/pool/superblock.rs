@@ -48,74 +48,67 @@ struct Case {
     remark: Option<&'static str>,
 }
 
+const CASES: [Case; 8] = [
+    Case { name: "whole", damage: |_| {}, is_clean: true, remark: None },
+    Case {
+        name: "the second copy is of the time when the pool was open",
+        damage: |medium| {
+            change_superblock(medium, 1, |sb| (sb.generation, sb.clean) = (sb.generation - 1, 0));
+        },
+        is_clean: true,
+        remark: None,
+    },
+    Case {
+        name: "the first copy is newer, and says that the pool was opened",
+        damage: |medium| {
+            change_superblock(medium, 0, |sb| (sb.generation, sb.clean) = (sb.generation + 1, 0));
+        },
+        is_clean: false,
+        remark: None,
+    },
+    Case {
+        name: "the second copy is newer, and says that the pool was opened",
+        damage: |medium| {
+            change_superblock(medium, 1, |sb| (sb.generation, sb.clean) = (sb.generation + 1, 0));
+        },
+        is_clean: false,
+        remark: None,
+    },
+    Case {
+        name: "the first copy is torn",
+        damage: |medium| medium.store_word(SUPERBLOCK_COPIES[0].plus(64), 7),
+        is_clean: true,
+        remark: Some("superblock at 0x0 is corrupt: its checksum is wrong"),
+    },
+    Case {
+        name: "the second copy is torn",
+        damage: |medium| medium.store_word(SUPERBLOCK_COPIES[1].plus(96), 7),
+        is_clean: true,
+        remark: Some("superblock at 0x1000 is corrupt: its checksum is wrong"),
+    },
+    Case {
+        name: "the newer copy is torn",
+        damage: |medium| {
+            change_superblock(medium, 1, |sb| (sb.generation, sb.clean) = (sb.generation + 1, 0));
+            medium.store_word(SUPERBLOCK_COPIES[1].plus(112), 1);
+        },
+        is_clean: true,
+        remark: Some("superblock at 0x1000"),
+    },
+    Case {
+        name: "the newer copy needs what nobody knows",
+        damage: |medium| {
+            change_superblock(medium, 0, |sb| (sb.generation, sb.incompat) = (99, 1 << 9));
+        },
+        is_clean: true,
+        remark: Some("features 0x200"),
+    },
+];
+
 #[test]
 fn of_two_superblocks_the_newer_right_one_counts_and_the_other_is_rewritten() {
-    let cases = [
-        Case { name: "whole", damage: |_| {}, is_clean: true, remark: None },
-        Case {
-            name: "the second copy is of the time when the pool was open",
-            damage: |medium| {
-                change_superblock(medium, 1, |sb| {
-                    (sb.generation, sb.clean) = (sb.generation - 1, 0)
-                });
-            },
-            is_clean: true,
-            remark: None,
-        },
-        Case {
-            name: "the first copy is newer, and says that the pool was opened",
-            damage: |medium| {
-                change_superblock(medium, 0, |sb| {
-                    (sb.generation, sb.clean) = (sb.generation + 1, 0)
-                });
-            },
-            is_clean: false,
-            remark: None,
-        },
-        Case {
-            name: "the second copy is newer, and says that the pool was opened",
-            damage: |medium| {
-                change_superblock(medium, 1, |sb| {
-                    (sb.generation, sb.clean) = (sb.generation + 1, 0)
-                });
-            },
-            is_clean: false,
-            remark: None,
-        },
-        Case {
-            name: "the first copy is torn",
-            damage: |medium| medium.store_word(SUPERBLOCK_COPIES[0].plus(64), 7),
-            is_clean: true,
-            remark: Some("superblock at 0x0 is corrupt: its checksum is wrong"),
-        },
-        Case {
-            name: "the second copy is torn",
-            damage: |medium| medium.store_word(SUPERBLOCK_COPIES[1].plus(96), 7),
-            is_clean: true,
-            remark: Some("superblock at 0x1000 is corrupt: its checksum is wrong"),
-        },
-        Case {
-            name: "the newer copy is torn",
-            damage: |medium| {
-                change_superblock(medium, 1, |sb| {
-                    (sb.generation, sb.clean) = (sb.generation + 1, 0)
-                });
-                medium.store_word(SUPERBLOCK_COPIES[1].plus(112), 1);
-            },
-            is_clean: true,
-            remark: Some("superblock at 0x1000"),
-        },
-        Case {
-            name: "the newer copy needs what nobody knows",
-            damage: |medium| {
-                change_superblock(medium, 0, |sb| (sb.generation, sb.incompat) = (99, 1 << 9));
-            },
-            is_clean: true,
-            remark: Some("features 0x200"),
-        },
-    ];
     let image = closed_shelf();
-    for Case { name, damage, is_clean, remark } in cases {
+    for Case { name, damage, is_clean, remark } in CASES {
         let medium = Arc::new(SimMedium::from_image(image.clone()));
         damage(&medium);
         let newest = [0, 1]

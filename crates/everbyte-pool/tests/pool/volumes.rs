@@ -1,0 +1,377 @@
+//! Volumes that are made, opened, deleted and refused, and the limits of all that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use everbyte_crash::{Closures, Crash, Log, SimMedium};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{
+    CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, STATE_AT, VolumeKind, decode_word,
+    encode_word,
+};
+use everbyte_pool::{NewRoot, Pool, PoolError, Users, VolumeSpec, WriteError};
+use zerocopy::FromBytes;
+
+use crate::cells::few;
+use crate::shelf::{SHELF, Shelf, open_pool};
+use crate::superblock::superblock;
+
+const BLOCKS: u64 = 96;
+
+fn new_pool(volumes_max: u64) -> (Arc<SimMedium>, Arc<Pool<SimMedium>>) {
+    let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
+    Pool::format(&*medium, volumes_max, [1; 16]).unwrap();
+    let pool = open_pool(&medium).unwrap();
+    (medium, pool)
+}
+
+/// The smallest shelf that can be: a log of eight blocks, and a table of one.
+fn small(name: &str) -> VolumeSpec {
+    let mut spec = VolumeSpec::new(name, SHELF, 4096);
+    (spec.lanes, spec.log_bytes) = (1, Some(32 << 10));
+    spec
+}
+const SMALL_BLOCKS: u64 = 9;
+
+fn create(pool: &Pool<SimMedium>, spec: &VolumeSpec) -> Result<(), PoolError> {
+    pool.create_volume(spec, NewRoot::Zeroes { blocks: 1 }).map(drop)
+}
+
+fn names(pool: &Pool<SimMedium>) -> Vec<String> {
+    pool.volumes().iter().map(|volume| volume.name().to_owned()).collect()
+}
+
+#[test]
+fn names_are_of_a_few_letters_and_of_64_bytes_at_most() {
+    let (_, pool) = new_pool(16);
+    let longest = "n".repeat(64);
+    for name in ["a", "_", "0", "A.b-c_9", "x..", longest.as_str()] {
+        create(&pool, &small(name)).unwrap();
+        assert_eq!(pool.volume(name).unwrap().name(), name);
+    }
+    let too_long = "n".repeat(65);
+    for name in ["", ".", ".a", "-a", "a b", "a/b", "ä", "a\0", "a\n", too_long.as_str()] {
+        let error = create(&pool, &small(name)).unwrap_err();
+        assert!(error.to_string().contains("is no volume name"), "{name:?}: {error}");
+    }
+    let error = create(&pool, &small("A.b-c_9")).unwrap_err();
+    assert!(matches!(&error, PoolError::VolumeExists { name } if name == "A.b-c_9"), "{error}");
+    assert_eq!(pool.volumes().len(), 6);
+    let error = pool.volume("b").err().unwrap();
+    assert!(matches!(&error, PoolError::NoSuchVolume { name } if name == "b"), "{error}");
+}
+
+#[test]
+fn a_volume_that_is_refused_leaves_everything_as_it_was() {
+    type Change = fn(&mut VolumeSpec);
+    let (medium, pool) = new_pool(3);
+    create(&pool, &small("s")).unwrap();
+    let refused: [(Change, &str); 14] = [
+        (|spec| spec.name = "s".into(), "exists already"),
+        (|spec| spec.kind = VolumeKind(5), "kind 5"),
+        (|spec| spec.size_bytes = 0, "positive multiple of 512"),
+        (|spec| spec.size_bytes = 511, "positive multiple of 512"),
+        (|spec| spec.size_bytes = 513, "positive multiple of 512"),
+        (|spec| spec.size_bytes = 512 << 48, "positive multiple of 512"),
+        (|spec| spec.lanes = 0, "0 lanes"),
+        (|spec| spec.lanes = 1025, "1025 lanes"),
+        (|spec| spec.threshold_lines = 66, "threshold of 66"),
+        (|spec| spec.log_bytes = Some(24 << 10), "half a lane would have 12288 bytes"),
+        (|spec| spec.log_bytes = Some(0), "half a lane would have 0 bytes"),
+        (|spec| spec.log_bytes = Some((8 << 30) + 2), "half a lane would have 4294971392 bytes"),
+        (|spec| spec.log_bytes = Some(BLOCKS * BLOCK_U64), "no room for the volume's log"),
+        (|spec| spec.log_bytes = None, "no room for the volume's log"),
+    ];
+    let (free, ops) = (pool.info().free_bytes, medium.ops());
+    for (change, expected) in refused {
+        let mut spec = small("new");
+        change(&mut spec);
+        let error = create(&pool, &spec).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!((pool.info().free_bytes, names(&pool)), (free, vec!["s".to_owned()]), "{error}");
+    }
+    let error =
+        pool.create_volume(&small("new"), NewRoot::Zeroes { blocks: BLOCKS }).err().unwrap();
+    assert!(matches!(error, PoolError::NoSpace { needed_blocks: BLOCKS, .. }), "{error}");
+    assert_eq!(pool.info().free_bytes, free, "the log that was taken first is given back");
+    assert_eq!(medium.ops(), ops, "nothing of them was stored");
+    create(&pool, &small("new")).unwrap();
+    assert!(pool.check().unwrap().is_clean());
+}
+
+/// A header is refused when the medium can hold none: its log and map are given back.
+#[test]
+fn a_volume_whose_header_cannot_be_stored_gives_back_what_it_took() {
+    let (medium, pool) = new_pool(3);
+    let free = pool.info().free_bytes;
+    medium.poison(everbyte_media::MediaError::StoreLost { at: PoolOffset(0) });
+    let error = create(&pool, &small("new")).unwrap_err();
+    assert!(matches!(error, PoolError::Media(_)), "{error}");
+    assert_eq!((pool.info().free_bytes, pool.volumes().len()), (free, 0));
+}
+
+#[test]
+fn slots_are_used_up_and_used_again_and_uids_are_not() {
+    let (medium, pool) = new_pool(3);
+    let mut uids = Vec::new();
+    for round in 0..3 {
+        for name in ["a", "b", "c"] {
+            create(&pool, &small(name)).unwrap();
+            uids.push(pool.volume(name).unwrap().descriptor().uid);
+        }
+        let error = create(&pool, &small("d")).unwrap_err().to_string();
+        assert!(error.contains("has its 3 volumes already"), "{error}");
+        for name in ["b", "a", "c"] {
+            pool.delete_volume(name).unwrap();
+            assert!(matches!(pool.delete_volume(name), Err(PoolError::NoSuchVolume { .. })));
+        }
+        let used = BLOCKS - 5 - pool.info().free_bytes / BLOCK_U64;
+        assert_eq!((pool.volumes().len(), used), (0, 0), "round {round}");
+    }
+    assert_eq!(uids, (1..=9).collect::<Vec<_>>());
+    assert_eq!(superblock(&*medium, 0).next_volume_uid, 10);
+    drop(pool);
+    let pool = open_pool(&medium).unwrap();
+    assert!(pool.check().unwrap().is_clean() && pool.volumes().is_empty());
+    // A slot in bad memory is given to nobody.
+    medium.inject_bad(PoolOffset(2 * BLOCK_U64 + 512), 64);
+    medium.probe(PoolOffset(0), medium.len());
+    create(&pool, &small("a")).unwrap();
+    let words: Vec<_> = (2..5u64)
+        .map(|block| decode_word(medium.load_word(BlockNo(block).offset().plus(STATE_AT))))
+        .collect();
+    assert_eq!(words, [Some(0), Some(1), Some(0)]);
+}
+
+#[test]
+fn what_a_volume_was_made_as_is_in_both_copies_of_its_descriptor() {
+    let (medium, pool) = new_pool(3);
+    let mut spec = small("settings");
+    (spec.map, spec.delta, spec.checksum) = (5, 6, 1);
+    (spec.threshold_lines, spec.checkpoint_lines, spec.size_bytes) = (65, 4000, 3 * 512);
+    let root: [u8; BLOCK] = std::array::from_fn(|at| u8::try_from(at % 251).unwrap());
+    let volume = pool.create_volume(&spec, NewRoot::Block(&root)).unwrap();
+    let header = 2 * BLOCK_U64;
+    for copy in DESCRIPTOR_AT {
+        let mut bytes = [0; size_of::<Descriptor>()];
+        medium.read(PoolOffset(header + copy), &mut bytes);
+        let stored = Descriptor::read_from_bytes(&bytes).unwrap();
+        assert_eq!((&stored, stored), (volume.descriptor(), stored.sealed()));
+        assert_eq!((stored.map, stored.delta, stored.checksum), (5, 6, 1));
+        assert_eq!((stored.threshold_lines, stored.lanes, stored.half_blocks), (65, 1, 4));
+        assert_eq!((stored.name(), stored.uid), ("settings", 1));
+    }
+    assert_eq!(volume.size_bytes().unwrap(), 3 * 512);
+    let lines = medium.load_word(PoolOffset(header + CHECKPOINT_LINES_AT));
+    assert_eq!((decode_word(lines), volume.checkpoint_lines()), (Some(4000), 4000));
+    let named = Entry::decode(medium.load_word(volume.root_at())).unwrap().unwrap();
+    let mut stored = [0; BLOCK];
+    medium.read(named.block.offset(), &mut stored);
+    assert!(stored == root);
+    assert_eq!(superblock(&*medium, 1).ro_compat & 1, 1, "checksums are a feature of the pool");
+}
+
+#[test]
+fn a_volume_has_one_handle_at_a_time_and_only_for_its_kind() {
+    let (_, pool) = new_pool(2);
+    create(&pool, &small("s")).unwrap();
+    let wrong = pool.open_volume("s", VolumeKind::BLOCK).err().unwrap().to_string();
+    assert!(wrong.contains("volume s is a shelf volume, not a kind 1 one"), "{wrong}");
+    let handle = pool.open_volume("s", SHELF).unwrap();
+    let second = pool.open_volume("s", SHELF).err().unwrap();
+    assert!(matches!(&second, PoolError::InUse { name } if name == "s"), "{second}");
+    // Whoever was refused has taken nothing away from who has it.
+    assert!(matches!(pool.open_volume("s", SHELF), Err(PoolError::InUse { .. })));
+    drop(handle);
+    let handle = pool.open_volume("s", SHELF).unwrap();
+    pool.delete_volume("s").unwrap();
+    assert!(matches!(pool.open_volume("s", SHELF), Err(PoolError::NoSuchVolume { .. })));
+    // A new volume of the name is another one; the handle of the old one leads nowhere.
+    create(&pool, &small("s")).unwrap();
+    let _new = pool.open_volume("s", SHELF).unwrap();
+    assert!(matches!(handle.join(), Err(WriteError::Gone)));
+    assert!(handle.is_gone());
+}
+
+/// Users of which one is inside until it is let go.
+#[derive(Default)]
+struct OneInside {
+    asked: AtomicBool,
+    left: AtomicBool,
+}
+
+impl Users for OneInside {
+    fn wait_idle(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        while !self.left.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn deletion_refuses_new_users_waits_for_old_ones_and_only_then_frees_blocks() {
+    let (medium, pool) = new_pool(2);
+    create(&pool, &small("s")).unwrap();
+    let free = pool.info().free_bytes;
+    let handle = pool.open_volume("s", SHELF).unwrap();
+    let users = Arc::new(OneInside::default());
+    handle.set_users(Arc::clone(&users) as Arc<dyn Users>);
+    let state = || decode_word(medium.load_word(PoolOffset(2 * BLOCK_U64 + STATE_AT)));
+    thread::scope(|scope| {
+        let deletion = scope.spawn(|| pool.delete_volume("s"));
+        while !users.asked.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        assert!(matches!(handle.join(), Err(WriteError::Gone)));
+        assert_eq!((state(), pool.info().free_bytes), (Some(1), free), "somebody is inside");
+        users.left.store(true, Ordering::SeqCst);
+        deletion.join().unwrap().unwrap();
+    });
+    assert_eq!((state(), pool.info().free_bytes), (Some(0), free + SMALL_BLOCKS * BLOCK_U64));
+    assert!(pool.check().unwrap().is_clean());
+}
+
+/// Nobody may be asked to wait for users of a handle that is gone.
+#[test]
+fn the_users_of_a_handle_that_was_dropped_are_not_waited_for() {
+    let (_, pool) = new_pool(2);
+    create(&pool, &small("s")).unwrap();
+    let handle = pool.open_volume("s", SHELF).unwrap();
+    let users = Arc::new(OneInside::default());
+    handle.set_users(Arc::clone(&users) as Arc<dyn Users>);
+    drop(handle);
+    pool.delete_volume("s").unwrap();
+    assert!(!users.asked.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_pool_that_was_closed_refuses_every_change_and_says_the_same_again() {
+    let (medium, pool) = new_pool(2);
+    create(&pool, &small("s")).unwrap();
+    pool.close().unwrap();
+    let ops = medium.ops();
+    pool.close().unwrap();
+    for refused in [create(&pool, &small("t")), pool.delete_volume("s"), pool.extend().map(drop)] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("it has been closed"), "{refused}");
+    }
+    assert!(matches!(pool.volume("s").unwrap().join(), Err(WriteError::Gone)));
+    assert_eq!(medium.ops(), ops);
+    assert!(open_pool(&medium).unwrap().recovery().was_clean);
+}
+
+#[test]
+fn a_pool_has_room_for_its_table_and_a_block_or_is_not_made() {
+    for (blocks, volumes_max, can_be) in
+        [(4, 1, true), (3, 1, false), (8, 5, true), (8, 6, false), (8, 0, false)]
+    {
+        let medium = Arc::new(SimMedium::new(blocks * BLOCK_U64));
+        let made = Pool::format(&*medium, volumes_max, [1; 16]);
+        assert_eq!(made.is_ok(), can_be, "{blocks} blocks for {volumes_max} volumes");
+        if can_be {
+            let info = open_pool(&medium).unwrap().info();
+            assert_eq!((info.data_bytes, info.free_bytes), (BLOCK_U64, BLOCK_U64));
+            assert_eq!(
+                (info.volumes_max, info.uid.as_str()),
+                (volumes_max, "01".repeat(16).as_str())
+            );
+        } else {
+            assert!(matches!(made, Err(PoolError::Invalid(_))));
+            assert_eq!(medium.ops(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_pool_grows_to_what_it_has_state_for_and_not_by_nothing() {
+    let larger = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
+    let smaller = SimMedium::new((BLOCKS / 2) * BLOCK_U64);
+    Pool::format(&smaller, 2, [1; 16]).unwrap();
+    larger.store(PoolOffset(0), &smaller.image());
+    let pool = open_pool(&larger).unwrap();
+    let before = pool.info();
+    assert_eq!(before.size_bytes, BLOCKS / 2 * BLOCK_U64);
+    assert_eq!(pool.extend().unwrap(), BLOCKS * BLOCK_U64);
+    let info = pool.info();
+    assert_eq!(info.free_bytes - before.free_bytes, BLOCKS / 2 * BLOCK_U64);
+    let ops = larger.ops();
+    let error = pool.extend().unwrap_err().to_string();
+    assert!(error.contains("it can only grow"), "{error}");
+    assert_eq!((larger.ops(), pool.info()), (ops, info));
+    assert!(pool.take_run("a test", BLOCKS - 4).is_ok(), "all of it is one run");
+}
+
+/// What a crash may leave: volumes by name, and the blocks that they own.
+type Allowed = Vec<Vec<&'static str>>;
+
+fn check(pool: &Pool<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
+    let found = names(pool);
+    let allowed = crash.events.last().map(|stamped| &stamped.event);
+    if allowed.is_some_and(|allowed| !allowed.iter().any(|names| *names == found)) {
+        return Err(format!("found {found:?}, not one of {allowed:?}"));
+    }
+    let report = pool.check().map_err(|error| error.to_string())?;
+    // A copy of the superblock that the crash tore and opening has mended is a remark.
+    if !report.is_clean() {
+        return Err(report.problems.join("; "));
+    }
+    if report.used_blocks != found.len() as u64 * SMALL_BLOCKS {
+        return Err(format!("{} blocks are used by {found:?}", report.used_blocks));
+    }
+    // There is room for as many as there can be, whatever was half made or half deleted.
+    for name in ["x", "y", "z"].into_iter().skip(found.len()) {
+        create(pool, &small(name)).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_crash_leaves_volumes_whole_or_not_there_while_they_are_made_and_deleted() {
+    let run = |pool: &Pool<SimMedium>, log: &Log<Allowed>| {
+        log.note(vec![vec!["s"], vec!["s", "t"]]);
+        create(pool, &small("t")).unwrap();
+        log.note(vec![vec!["s", "t"], vec!["t"]]);
+        pool.delete_volume("s").unwrap();
+        // In the blocks and the slot of the one that is gone.
+        log.note(vec![vec!["t"], vec!["t", "u"]]);
+        create(pool, &small("u")).unwrap();
+        log.note(vec![vec!["t", "u"]]);
+    };
+    let scenario = Closures::new(
+        |medium, log: &Log<Allowed>| run(&open_pool(medium).unwrap(), log),
+        |medium| open_pool(medium).map_err(|error| error.to_string()),
+        |pool, crash| check(&pool, crash),
+    )
+    .medium_len((5 + 3 * SMALL_BLOCKS) * BLOCK_U64)
+    .prepared(|medium| {
+        Pool::format(&**medium, 3, [1; 16]).unwrap();
+        create(&open_pool(medium).unwrap(), &small("s")).unwrap();
+    });
+    let explored = few().explore(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{explored}");
+}
+
+/// A header that says DELETING is one whose volume is gone: opening ends it, and its blocks are free.
+#[test]
+fn an_unfinished_deletion_is_finished_by_opening() {
+    let (medium, pool) = new_pool(3);
+    create(&pool, &small("s")).unwrap();
+    create(&pool, &small("t")).unwrap();
+    drop(pool);
+    let state_at = PoolOffset(2 * BLOCK_U64 + STATE_AT);
+    medium.store_word(state_at, encode_word(2));
+    let pool = open_pool(&medium).unwrap();
+    assert_eq!((names(&pool), medium.load_word(state_at)), (vec!["t".to_owned()], 0));
+    let report = pool.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.used_blocks, SMALL_BLOCKS);
+    // A volume that is left of an unfinished creation says that there is none.
+    let shelf = Shelf::make(&Arc::new(SimMedium::new(BLOCKS * BLOCK_U64)), 1);
+    let medium = Arc::clone(shelf.pool.medium());
+    drop(shelf);
+    medium.store_word(state_at, 0);
+    let pool = open_pool(&medium).unwrap();
+    assert_eq!((names(&pool).len(), pool.check().unwrap().used_blocks), (0, 0));
+}
