@@ -116,20 +116,20 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_in_bad_memory_is_neither_believed_nor_written() {
+    fn a_poisoned_copy_is_neither_believed_nor_written() {
         for (bad, other) in [(FIRST, SECOND), (SECOND, FIRST)] {
-            // Bad memory reads as zero, which would be a right word.
+            // Poisoned memory reads as zero, which would be a right word.
             let medium = medium(encode_word(8), encode_word(8));
-            medium.inject_bad(bad, 8);
+            medium.inject_poison(bad, 8);
             assert_eq!(read_completed(&medium, HEADER).unwrap(), 8);
             write_completed(&medium, HEADER, &durable(&medium, 9)).unwrap();
             assert!(medium.check().is_ok(), "no store was lost");
             assert_eq!(medium.load_word(other), encode_word(9));
-            medium.inject_bad(other, 8);
+            medium.inject_poison(other, 8);
             medium.probe(other, 8);
             assert!(read_completed(&medium, HEADER).is_err());
             let written = write_completed(&medium, HEADER, &durable(&medium, 10));
-            assert!(matches!(written, Err(MediaError::BadMemory { at: FIRST })), "{written:?}");
+            assert!(matches!(written, Err(MediaError::Poisoned { at: FIRST })), "{written:?}");
         }
     }
 

@@ -385,8 +385,11 @@ mod tests {
             view: &VolumeView<'_>,
             claim: &mut Claim<'_>,
         ) -> Result<(), Corrupt> {
-            let claimed = |&part| Claimed { part, named_at: view.root_at, holds: Holds::Map };
-            self.to.iter().map(claimed).try_for_each(claim)
+            for (part, word) in self.to.iter().zip(1..) {
+                let named_at = view.root_at.plus(8 * word);
+                claim(Claimed { part: *part, named_at, holds: Holds::Map })?;
+            }
+            Ok(())
         }
     }
 
@@ -412,8 +415,14 @@ mod tests {
         alloc.add(BlockRun { start: BlockNo(10), len: 30 }).unwrap();
         let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
         let medium = SimMedium::new(BLOCK as u64);
-        let visited = kinds(77, 0, to).visit(&medium, &view, &mut take_from(&alloc, &cells, "v"));
-        visited.map(|()| alloc.free_blocks()).map_err(|corrupt| corrupt.to_string())
+        let mut taker = Taker::new(&alloc, &cells, "v");
+        let visited = kinds(77, 0, to).visit(&medium, &view, &mut |claimed| taker.take(claimed));
+        let clash = taker.into_clash().map(|mut clash| {
+            clash.look_in("v", |claim| kinds(77, 0, to).visit(&medium, &view, claim));
+            clash.into_corrupt()
+        });
+        assert_eq!(visited.is_err(), clash.is_some());
+        visited.map(|()| alloc.free_blocks()).map_err(|_| clash.unwrap().to_string())
     }
 
     #[test]
@@ -422,19 +431,22 @@ mod tests {
         assert_eq!(left_by(&[blocks(18, 22)]), Ok(0));
         let cells = [cell(20 << 12, 64), cell((20 << 12) + 64, 64), cell(21 << 12, 2048)];
         assert_eq!(left_by(&cells), Ok(20));
-        for (to, expected) in [
-            (&[blocks(17, 1)][..], "belong to someone else"),
-            (&[blocks(9, 1)], "belong to someone else"),
-            (&[blocks(39, 2)], "belong to someone else"),
-            (&[blocks(20, 2), blocks(21, 1)], "belong to someone else"),
-            (&[cell(20 << 12, 64), blocks(20, 1)], "belong to someone else"),
-            (&[blocks(20, 1), cell(20 << 12, 64)], "belong to someone else"),
-            (&[cell(20 << 12, 64), cell(20 << 12, 64)], "has two owners"),
-            (&[cell(20 << 12, 64), cell((20 << 12) + 128, 128)], "cannot be"),
-            (&[cell((20 << 12) + 64, 128)], "cannot be"),
+        let taken = "belong to someone else already";
+        let (log, word) = ("the log of volume v, named by the word at 0x20c0", "0x20c8");
+        for (to, expected, owner) in [
+            (&[blocks(17, 1)][..], taken, log),
+            (&[blocks(9, 1)], taken, ""),
+            (&[blocks(39, 2)], taken, ""),
+            (&[blocks(20, 2), blocks(21, 1)], taken, word),
+            (&[cell(20 << 12, 64), blocks(20, 1)], taken, word),
+            (&[blocks(20, 1), cell((20 << 12) + 64, 64)], taken, word),
+            (&[cell(20 << 12, 64), cell(20 << 12, 64)], "has two owners", word),
+            (&[cell(20 << 12, 64), cell((20 << 12) + 128, 128)], "cannot be", ""),
+            (&[cell((20 << 12) + 64, 128)], "cannot be", ""),
         ] {
             let error = left_by(to).unwrap_err();
-            assert!(error.contains(expected), "{to:?}: {error}");
+            assert!(error.contains(expected) && error.contains(owner), "{to:?}: {error}");
+            assert_eq!(error.contains("they hold"), !owner.is_empty(), "{to:?}: {error}");
         }
     }
 
@@ -451,7 +463,7 @@ mod tests {
             Ok(())
         });
         let error = visited.unwrap_err().to_string();
-        assert!(error.contains("map of volume v at 0x20c0") && error.contains("more blocks"));
+        assert!(error.contains("map of volume v at 0x") && error.contains("more blocks"));
         assert_eq!(claims, 30, "as many as there are, and no more");
     }
 

@@ -355,7 +355,7 @@ fn a_record_within_the_payload_of_another_is_not_believed() {
 }
 
 #[test]
-fn bad_memory_anywhere_in_the_half_is_damage_and_elsewhere_is_not() {
+fn poison_anywhere_in_the_half_is_damage_and_elsewhere_is_not() {
     let whole = medium();
     let starts = four_records(&whole);
     let half = geometry().half(1, EPOCH);
@@ -368,7 +368,7 @@ fn bad_memory_anywhere_in_the_half_is_damage_and_elsewhere_is_not() {
         (PoolOffset(half.0 - LINE_U64), false),
     ] {
         let medium = SimMedium::from_image(whole.image());
-        medium.inject_bad(at, 1);
+        medium.inject_poison(at, 1);
         medium.probe(at, 1);
         let found = scan(&medium, 1);
         assert_eq!(found.is_err(), is_damage, "{at}");
@@ -376,9 +376,9 @@ fn bad_memory_anywhere_in_the_half_is_damage_and_elsewhere_is_not() {
 }
 
 #[test]
-fn bad_memory_is_never_logged_as_old_bytes() {
+fn poisoned_memory_is_never_logged_as_old_bytes() {
     let medium = medium();
-    medium.inject_bad(BlockNo(DATA + 1).offset().plus(640), 1);
+    medium.inject_poison(BlockNo(DATA + 1).offset().plus(640), 1);
     let mut log = LaneLog::new(geometry(), 0, EPOCH);
     let (bad, lines) = (BlockNo(DATA + 1), LineMask(1 << 10));
     assert!(log.append_lines(&medium, bad, lines).is_err());

@@ -235,9 +235,9 @@ fn recovery_completes_both_open_epochs_and_finds_nothing_more_the_next_time() {
     }
 }
 
-/// Records whose target is in bad memory restore nothing there, and a store there would be the last one.
+/// Records whose target is in poisoned memory restore nothing there, and a store there would be the last one.
 #[test]
-fn recovery_leaves_bad_memory_alone() {
+fn recovery_leaves_poisoned_memory_alone() {
     for records in [
         vec![Made::Lines(NOBODYS, 0b10)],
         vec![Made::Words(vec![(word_in(NOBODYS, 9), 3)])],
@@ -245,7 +245,7 @@ fn recovery_leaves_bad_memory_alone() {
     ] {
         let medium = killed_pool();
         put_records(&medium, &records, 0x50);
-        medium.inject_bad(NOBODYS.offset().plus(64), 64);
+        medium.inject_poison(NOBODYS.offset().plus(64), 64);
         let shelf = Shelf::open(open_pool(&medium).unwrap());
         assert!(medium.check().is_ok() && shelf.volume().read_only_reason().is_none());
         shelf.put(0, 64, 1).unwrap();

@@ -266,14 +266,14 @@ fn the_clean_mark_is_durably_gone_before_anything_is_allocated() {
     assert!(again.pool.check().unwrap().is_clean());
 }
 
-/// Bad memory cannot be rewritten: a pool that would have one superblock while it is written stays as it
+/// Poisoned memory cannot be rewritten: a pool that would have one superblock while it is written stays as it
 /// is.
 #[test]
-fn a_pool_with_one_superblock_in_bad_memory_is_read_only_by_the_other() {
+fn a_pool_with_one_poisoned_superblock_is_read_only_by_the_other() {
     let image = closed_shelf();
     for at in SUPERBLOCK_COPIES {
         let medium = Arc::new(SimMedium::from_image(image.clone()));
-        medium.inject_bad(at, 1);
+        medium.inject_poison(at, 1);
         let shelf = Shelf::open(open_pool(&medium).unwrap());
         let reason = shelf.pool.read_only_reason().unwrap();
         assert!(reason.contains("only one superblock is left"), "{reason}");

@@ -105,7 +105,7 @@ fn a_volume_that_is_refused_leaves_everything_as_it_was() {
 fn a_volume_whose_header_cannot_be_stored_gives_back_what_it_took() {
     let (medium, pool) = new_pool(3);
     let free = pool.info().free_bytes;
-    medium.poison(everbyte_media::MediaError::StoreLost { at: PoolOffset(0) });
+    medium.fail(everbyte_media::MediaError::StoreLost { at: PoolOffset(0) });
     let error = create(&pool, &small("new")).unwrap_err();
     assert!(matches!(error, PoolError::Media(_)), "{error}");
     assert_eq!((pool.info().free_bytes, pool.volumes().len()), (free, 0));
@@ -134,8 +134,8 @@ fn slots_are_used_up_and_used_again_and_uids_are_not() {
     drop(pool);
     let pool = open_pool(&medium).unwrap();
     assert!(pool.check().unwrap().is_clean() && pool.volumes().is_empty());
-    // A slot in bad memory is given to nobody.
-    medium.inject_bad(PoolOffset(2 * BLOCK_U64 + 512), 64);
+    // A poisoned slot is given to nobody.
+    medium.inject_poison(PoolOffset(2 * BLOCK_U64 + 512), 64);
     medium.probe(PoolOffset(0), medium.len());
     create(&pool, &small("a")).unwrap();
     let words: Vec<_> = (2..5u64)
