@@ -154,7 +154,7 @@ refusing_file_system() {
     truncate -s 16M "$image"
     "$EVERBYTE" volume create "$POOL" ram --kind cache --backing "$image" --scm 4M >/dev/null
     start_server "$POOL" ram --direct-backing
-    grep -q 'serve without --direct-backing' "$SERVER_LOG" || fail "nobody says that it is refused"
+    grep -q 'they go through it' "$SERVER_LOG" || fail "nobody says that it is refused"
     qemu-io -f raw -d unmap -c 'write -P 6 0 12M' -c 'discard 1M 8M' -c flush "$URI" >/dev/null ||
         fail "a cache of a ramfs does not serve"
     stop_server

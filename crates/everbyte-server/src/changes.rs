@@ -12,7 +12,6 @@ use everbyte_control::{NewVolume, Refused, Response};
 use everbyte_media::Medium;
 use parking_lot::MutexGuard;
 
-use crate::backing;
 use crate::gate::Alone;
 use crate::handle::Resize;
 use crate::kinds::Kind;
@@ -201,9 +200,10 @@ impl OpenPool {
         text: &str,
         found: Option<&Identity>,
     ) -> Result<(), Refused> {
-        let found = found.cloned().unwrap_or_else(|| backing::look_at(text));
-        let other = self
-            .backing_of(|other, recorded| other != name && backing::share_bytes(recorded, &found));
+        let found = found.cloned().unwrap_or_else(|| everbyte_backing::look_at(text));
+        let other = self.backing_of(|other, recorded| {
+            other != name && everbyte_backing::share_bytes(recorded, &found)
+        });
         match other {
             None => Ok(()),
             Some(other) => Err(Refused(format!(

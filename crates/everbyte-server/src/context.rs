@@ -7,14 +7,12 @@ use everbyte_control::Refused;
 use everbyte_media::Mapped;
 use everbyte_pool::Pool;
 
-use crate::backing;
-
 /// The pool, and how backing devices are used.
 pub(crate) struct Context {
     pub(crate) pool: Arc<Pool<Mapped>>,
     /// Whether the pool is a private copy whose changes nobody would ever see again.
     pub(crate) unchanging: bool,
-    pub(crate) backing: backing::Options,
+    pub(crate) backing: everbyte_backing::Options,
 }
 
 /// Refuses a backing device that another volume of the pool has already. Asked with what is known

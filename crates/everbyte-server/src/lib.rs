@@ -11,7 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod backing;
 mod block;
 mod cache;
 mod changes;
@@ -28,7 +27,6 @@ mod shutdown;
 mod size;
 mod status;
 mod volumes;
-mod watch;
 
 pub use exports::listen;
 pub use open_pool::{OpenPool, Options};

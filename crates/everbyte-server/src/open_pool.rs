@@ -15,7 +15,6 @@ use everbyte_nbd::{Durability, Server};
 use everbyte_pool::{CheckpointTimer, Pool, PoolError, RecoverySummary};
 use parking_lot::{Mutex, RwLock};
 
-use crate::backing;
 use crate::context::Context;
 use crate::handle::Resize;
 use crate::volumes::Volumes;
@@ -28,7 +27,7 @@ pub struct Options {
     /// Whether the pool is a private copy whose changes nobody would ever see again.
     pub unchanging: bool,
     /// How backing devices of caches are used.
-    pub backing: backing::Options,
+    pub backing: everbyte_backing::Options,
     /// What clients are promised of answered writes.
     pub durability: Durability,
 }

@@ -4,17 +4,17 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use everbyte_backing::{self as backing, Backing, BackingError, Outcome, Watch, Watched, Work};
 use everbyte_cache::{Cache, Identity, Settings, inspect, volume_bytes};
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, WriteRequest};
 use everbyte_pool::format::VolumeKind;
 
 pub use everbyte_cache::{ActionCount, CacheStats, Mode, Policy};
 
-use crate::backing::{self, Backing};
 use crate::block::{BlockOptions, Volume, open_volume};
 use crate::error::{CacheError, Error};
 use crate::open_cache::OpenCache;
-use crate::shared::Shared;
+use crate::shared::{BackingUse, Shared};
 
 /// What a cache counts memory in, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -113,8 +113,8 @@ impl CacheVolume {
         volume: Arc<Volume>,
         found: Backing,
     ) -> Result<Self, Error> {
-        let cache = Cache::open(volume, found.device, &found.identity);
-        let cache = OpenCache::start(name, cache.map_err(Error::cache(name))?);
+        let cache = open_cache(shared, name, volume, found)?;
+        let cache = OpenCache::start(name, cache);
         let cache = Arc::new(cache.map_err(|source| Error::Thread { source })?);
         shared.add_cache(&cache);
         Ok(Self(Arc::new(Inner { cache, shared: Arc::clone(shared) })))
@@ -174,11 +174,39 @@ fn identity(volume: &Volume) -> Result<Identity, CacheError> {
 }
 
 fn open_backing(shared: &Shared, name: &str, path: &Path) -> Result<Backing, Error> {
-    backing::open(path, shared.direct_backing).map_err(|source| Error::Backing {
-        volume: name.to_owned(),
-        backing: path.display().to_string(),
-        source,
-    })
+    let BackingUse { options, silence_max } = &shared.backing;
+    let opened = match path.to_str() {
+        Some(text) => backing::open_within(text, options, *silence_max),
+        None => Err(BackingError::Name { text: path.display().to_string() }),
+    };
+    opened.map_err(|error| refused(name, path.display().to_string(), error))
+}
+
+/// Opens the cache in `volume`, for which its backing device is read. If that is silent, the volume
+/// is in use until it answers.
+fn open_cache(
+    shared: &Shared,
+    name: &str,
+    volume: Arc<Volume>,
+    found: Backing,
+) -> Result<Cache, Error> {
+    let Backing { device, identity } = found;
+    let text = identity.name.clone();
+    let watch = Arc::<Watch>::default();
+    let device = Arc::new(Watched { device, watch: Arc::clone(&watch) });
+    let work = Work::begin("cache-open", &watch, move || Cache::open(volume, device, &identity));
+    match work.wait(shared.backing.silence_max) {
+        Outcome::Done(opened) => opened.map_err(Error::cache(name)),
+        Outcome::Silent(silence) => {
+            let silent = BackingError::Silent { text: text.clone(), silence };
+            Err(refused(name, text, silent))
+        }
+        Outcome::Failed(what) => Err(Error::Thread { source: std::io::Error::other(what) }),
+    }
+}
+
+fn refused(volume: &str, backing: String, error: BackingError) -> Error {
+    Error::Backing { volume: volume.to_owned(), backing, source: error.into() }
 }
 
 /// Checks that no cache of the pool has this backing device.
@@ -194,7 +222,7 @@ fn check_unshared(shared: &Shared, found: &Identity) -> Result<(), Error> {
             None => identity(&open_volume(&shared.engine, other, VolumeKind::CACHE)?),
         };
         // One that cannot be read cannot be opened either.
-        if recorded.is_ok_and(|recorded| recorded.shares_bytes_with(found)) {
+        if recorded.is_ok_and(|recorded| backing::share_bytes(&recorded, found)) {
             let backing = found.name.clone();
             return Err(Error::SharedBacking { backing, other: other.to_owned() });
         }

@@ -94,7 +94,6 @@
 
 #![forbid(unsafe_code)]
 
-mod backing;
 pub mod block;
 pub mod cache;
 pub mod device;

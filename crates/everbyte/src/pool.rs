@@ -16,10 +16,14 @@ use crate::block::{BlockOptions, BlockVolume, open_volume};
 use crate::cache::{CacheOptions, CacheVolume, check_drained};
 use crate::error::Error;
 use crate::media::Description;
-use crate::shared::Shared;
+use crate::shared::{BackingUse, Shared};
 
 /// How often everything is made durable unless told otherwise: what an unflushed write may lose.
 pub const CHECKPOINT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How long a backing device may be silent while its cache is made or opened, unless told otherwise:
+/// longer than a lost NBD server is looked for.
+const BACKING_TIMEOUT_DEFAULT: Duration = Duration::from_secs(40);
 
 /// How a pool is made or opened. Made by [`Pool::builder`]; everything has a default.
 #[derive(Clone, Debug)]
@@ -30,6 +34,7 @@ pub struct PoolBuilder {
     read_only: bool,
     checkpoint_interval: Duration,
     direct_backing: bool,
+    backing_timeout: Duration,
 }
 
 impl Default for PoolBuilder {
@@ -40,6 +45,7 @@ impl Default for PoolBuilder {
             read_only: false,
             checkpoint_interval: CHECKPOINT_INTERVAL_DEFAULT,
             direct_backing: false,
+            backing_timeout: BACKING_TIMEOUT_DEFAULT,
         }
     }
 }
@@ -106,6 +112,13 @@ impl PoolBuilder {
         self
     }
 
+    /// How long a backing device may be silent while its cache is made or opened, before that is given
+    /// up. Default: 40 s.
+    pub fn backing_timeout(mut self, timeout: Duration) -> Self {
+        self.backing_timeout = timeout;
+        self
+    }
+
     /// Makes an empty pool at `path`, in a new file that is allocated as a whole or on a device, and
     /// opens it.
     ///
@@ -149,8 +162,14 @@ impl PoolBuilder {
             let started = engine.start_timer(self.checkpoint_interval);
             Some(started.map_err(|source| Error::Thread { source })?)
         };
-        let (read_only, direct) = (self.read_only, self.direct_backing);
-        let shared = Shared::new(engine, path.to_owned(), medium, read_only, direct);
+        let backing = BackingUse {
+            options: everbyte_backing::Options {
+                direct: self.direct_backing,
+                ..everbyte_backing::Options::default()
+            },
+            silence_max: self.backing_timeout,
+        };
+        let shared = Shared::new(engine, path.to_owned(), medium, self.read_only, backing);
         if let Some(timer) = timer {
             shared.set_timer(timer);
         }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use everbyte_device::DeviceError;
 use everbyte_media::{Description, Mapped};
@@ -17,6 +18,13 @@ use crate::open_cache::OpenCache;
 
 pub(crate) type Engine = everbyte_pool::Pool<Mapped>;
 
+/// How backing devices of caches are used.
+pub(crate) struct BackingUse {
+    pub(crate) options: everbyte_backing::Options,
+    /// How long one may be silent while its cache is opened.
+    pub(crate) silence_max: Duration,
+}
+
 /// An open pool.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
@@ -24,8 +32,7 @@ pub(crate) struct Shared {
     pub(crate) medium: Description,
     /// Whether the engine has a private copy of the pool, whose changes nobody would see again.
     pub(crate) read_only: bool,
-    /// Whether backing devices are used past the system's page cache.
-    pub(crate) direct_backing: bool,
+    pub(crate) backing: BackingUse,
     /// Held while a cache is made, opened or deleted, so that no two get one backing device.
     pub(crate) backings: Mutex<()>,
     timer: Mutex<Option<CheckpointTimer>>,
@@ -47,14 +54,14 @@ impl Shared {
         path: PathBuf,
         medium: Description,
         read_only: bool,
-        direct_backing: bool,
+        backing: BackingUse,
     ) -> Self {
         Self {
             engine,
             path,
             medium,
             read_only,
-            direct_backing,
+            backing,
             backings: Mutex::default(),
             timer: Mutex::default(),
             caches: Mutex::default(),

@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -47,6 +47,7 @@ const ROWS: [Row; 18] = [
     Row {
         name: "everbyte",
         uses: &[
+            "everbyte-backing",
             "everbyte-cache",
             "everbyte-block",
             "everbyte-device",
@@ -61,6 +62,7 @@ const ROWS: [Row; 18] = [
     row(
         "everbyte-server",
         &[
+            "everbyte-backing",
             "everbyte-control",
             "everbyte-nbd",
             "everbyte-cache",
@@ -101,6 +103,14 @@ const ROWS: [Row; 18] = [
         optional: &[],
         tests_use: &["everbyte-crash"],
         may_be_unsafe: true,
+    },
+    // What a cache and a protocol need of each other, for those who embed the one without the other.
+    Row {
+        name: "everbyte-backing",
+        uses: &["everbyte-cache", "everbyte-device"],
+        optional: &["everbyte-nbd"],
+        tests_use: &[],
+        may_be_unsafe: false,
     },
     row("everbyte-nbd", &["everbyte-device"], &[]),
     row(

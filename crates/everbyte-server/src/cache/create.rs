@@ -1,20 +1,16 @@
 //! Making caches.
 
-use std::sync::Arc;
-
+use everbyte_backing::{self as backing, Backing};
 use everbyte_block::BlockOptions;
 use everbyte_cache::{Cache, Mode, Settings, volume_bytes};
 use everbyte_control::{NewCache, NewVolume, Refused};
-use everbyte_nbd::Cancel;
 use everbyte_policy::sim;
 use everbyte_pool::format::VolumeKind;
 
 use super::{CHANGE_SILENCE, CacheHandle, refused};
-use crate::backing::{self, Backing};
 use crate::context::{Context, Unshared};
 use crate::handle::Device;
 use crate::size::show_size;
-use crate::watch::{Outcome, Watch, Work};
 
 impl CacheHandle {
     /// Makes a cache. Its backing device is opened to see that it is there and how large, and
@@ -28,7 +24,9 @@ impl CacheHandle {
         let wanted = new.cache.as_deref();
         let wanted = wanted.ok_or_else(|| Refused("a cache needs a backing device".to_owned()))?;
         unshared(None)?;
-        let backing = open_backing(&wanted.backing, context.backing)?;
+        let silence_max = context.backing.reconnect_timeout + CHANGE_SILENCE;
+        let backing = backing::open_within(&wanted.backing, &context.backing, silence_max);
+        let backing = backing.map_err(refused)?;
         unshared(Some(&backing.identity))?;
         let settings = settings(wanted, &backing)?;
         check_room(settings.memory_bytes_max(), context.pool.info().free_bytes)?;
@@ -43,28 +41,6 @@ impl CacheHandle {
             return Err(refused(error));
         }
         Ok(device)
-    }
-}
-
-fn open_backing(text: &str, options: backing::Options) -> Result<Backing, Refused> {
-    let (watch, opened) = (Arc::<Watch>::default(), text.to_owned());
-    let watched = Arc::clone(&watch);
-    let cancel = Cancel::new().map_err(refused)?;
-    let ending = Some(cancel.clone());
-    let work = Work::begin("cache-create", &watch, move || {
-        let _request = watched.begin();
-        backing::open(&opened, &options, ending)
-    });
-    match work.wait(options.reconnect_timeout + CHANGE_SILENCE) {
-        Outcome::Done(backing) => backing.map_err(refused),
-        Outcome::Silent(silence) => {
-            cancel.cancel();
-            Err(Refused(format!(
-                "the backing device {text} has not answered for {} s: nothing was made",
-                silence.as_secs()
-            )))
-        }
-        Outcome::Failed(what) => Err(Refused(what)),
     }
 }
 

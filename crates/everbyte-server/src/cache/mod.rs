@@ -11,20 +11,20 @@ mod status;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use everbyte_backing::{
+    self as backing, Backing, BackingError, Cancel, Outcome, Watch, Watched, Work,
+};
 use everbyte_cache::{
     Cache, CacheError, Change, Identity, Inspection, Writer, inspect, volume_bytes,
 };
 use everbyte_control::{CacheStatus, Refused};
 use everbyte_device::BlockDevice;
-use everbyte_nbd::Cancel;
 use parking_lot::{Condvar, Mutex};
 
-use crate::backing::{self, Backing, BackingError};
 use crate::context::{Context, Unshared};
 use crate::gate::Alone;
 use crate::handle::{Closing, Device, Handle, Resize, Unavailable};
 use crate::size::show_size;
-use crate::watch::{Outcome, Watch, Watched, Work};
 
 /// How long one part of a drain goes on.
 const DRAIN_TIME: Duration = Duration::from_secs(1);

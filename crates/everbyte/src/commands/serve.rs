@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use everbyte_backing as backing;
 use everbyte_block::kinds;
 use everbyte_control::{ControlServer, Handler};
 use everbyte_device::record::Recorder;
@@ -19,7 +20,7 @@ use everbyte_nbd::{Address, Durability, Server, Settings};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
 use everbyte_pool::{CheckpointTimer, OpenOptions};
 use everbyte_server::recording::{self, RecordError};
-use everbyte_server::{OpenPool, Options, SessionError, backing, listen, wait_for};
+use everbyte_server::{OpenPool, Options, SessionError, listen, wait_for};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

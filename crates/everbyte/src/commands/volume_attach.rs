@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use everbyte_backing as backing;
 use everbyte_control::{Request, Response};
-use everbyte_server::backing;
+
 use everbyte_server::{Need, ask};
 
 use super::unexpected;

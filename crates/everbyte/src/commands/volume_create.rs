@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use everbyte_backing::{self as backing, BackingError};
 use everbyte_control::{NewCache, NewVolume, Request, Response};
 use everbyte_pool::LANES_DEFAULT;
-use everbyte_server::backing::{self, BackingError};
 use everbyte_server::{Need, ask};
 
 use super::unexpected;

@@ -5,6 +5,8 @@
 mod block;
 mod cache;
 mod errors;
+#[cfg(feature = "nbd")]
+mod exports;
 
 use std::path::PathBuf;
 

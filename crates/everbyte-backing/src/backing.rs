@@ -1,23 +1,20 @@
 //! Backing devices of caches: files, block devices, and exports of NBD servers.
 //!
-//! Owns how the words of the command line become a device, what tells one backing device from
-//! another as the cache records it, and whether two are the same.
+//! Owns how a text becomes a device, what tells one backing device from another as the cache records
+//! it, and whether two are the same.
 
 use std::fs::File;
-use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use everbyte_cache::Identity;
-use everbyte_device::{
-    BackingIdentity, BlockDevice, FileDevice, FileDeviceError, FileOptions, stable_path,
-};
-use everbyte_nbd::{Address, Cancel, ClientError, ClientOptions, Reconnect, RemoteDevice, is_uri};
+use everbyte_device::{BackingIdentity, BlockDevice, FileDevice, FileOptions, stable_path};
 
-/// How long an NBD server may take to answer a request before its connection is given up.
-const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+use crate::error::BackingError;
+use crate::export::{self, Cancel, is_uri, local_export};
+use crate::watch::{Outcome, Watch, Work};
 
 /// How backing devices are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,58 +26,18 @@ pub struct Options {
 }
 
 impl Default for Options {
+    /// 30 s, and through the page cache.
     fn default() -> Self {
-        Self { reconnect_timeout: Reconnect::default().timeout, direct: false }
+        Self { reconnect_timeout: Duration::from_secs(30), direct: false }
     }
 }
 
-/// Why a backing device cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BackingError {
-    /// There is no such file.
-    #[error("there is no backing device {text}: {source}")]
-    NotFound {
-        /// What was asked for.
-        text: String,
-        /// The system's words.
-        source: std::io::Error,
-    },
-    /// Its path cannot be recorded.
-    #[error("the path of {text} is not UTF-8")]
-    Name {
-        /// What was asked for.
-        text: String,
-    },
-    /// A file or block device cannot be used.
-    #[error("cannot use the backing device: {0}")]
-    File(#[from] FileDeviceError),
-    /// An export cannot be used.
-    #[error("cannot use the backing device {uri}: {source}")]
-    Remote {
-        /// Its URI.
-        uri: String,
-        /// The client's words.
-        source: Box<ClientError>,
-    },
-}
-
-impl BackingError {
-    /// Whether it is not there, rather than not usable.
-    pub(crate) fn is_missing(&self) -> bool {
-        match self {
-            Self::NotFound { .. } => true,
-            Self::File(FileDeviceError::Io { error, .. }) => error.kind() == ErrorKind::NotFound,
-            Self::Remote { source, .. } => matches!(**source, ClientError::Connect { .. }),
-            _ => false,
-        }
-    }
-}
-
-/// A backing device that is open.
-pub(crate) struct Backing {
-    pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) identity: Identity,
+/// A backing device that is open, and locked if it is a file.
+pub struct Backing {
+    /// Its bytes.
+    pub device: Arc<dyn BlockDevice>,
+    /// What a cache knows it by.
+    pub identity: Identity,
 }
 
 /// `text` as every process understands it: a URI as it is, a path made absolute.
@@ -101,46 +58,70 @@ pub fn resolve(text: &str) -> Result<String, BackingError> {
 ///
 /// # Errors
 /// It cannot be opened, or is in use.
-pub(crate) fn open(
+pub fn open(
     text: &str,
     options: &Options,
     cancel: Option<Cancel>,
 ) -> Result<Backing, BackingError> {
     if is_uri(text) {
-        let reconnect = Reconnect { timeout: options.reconnect_timeout, ..Reconnect::default() };
-        let limits = ClientOptions {
-            request_time_max: Some(REQUEST_TIME_MAX),
-            cancel,
-            ..ClientOptions::default()
-        };
-        let device = RemoteDevice::open_with(text, reconnect, limits);
-        let device = device.map_err(|source| BackingError::Remote {
-            uri: text.to_owned(),
-            source: Box::new(source),
-        })?;
         let (kind, name) = ("nbd".to_owned(), text.to_owned());
         let identity = Identity { kind, name, serial: String::new(), backing: None };
-        return Ok(Backing { device: Arc::new(device), identity });
+        return Ok(Backing {
+            device: export::open(text, options.reconnect_timeout, cancel)?,
+            identity,
+        });
     }
     let file = FileOptions { direct: options.direct };
     let device = FileDevice::open_with(Path::new(text), file)?;
     if let Some(reason) = device.why_buffered() {
         tracing::warn!(
-            "the file system of {text} does not let requests past its page cache ({reason}): they go \
-             through it; put the backing device elsewhere, or serve without --direct-backing"
+            "the file system of {text} does not let requests past its page cache ({reason}): they \
+             go through it"
         );
     }
+    let name = device.path().to_str();
+    let name = name.ok_or_else(|| BackingError::Name { text: text.to_owned() })?.to_owned();
     let identity = Identity {
         kind: if device.is_block() { "block" } else { "file" }.to_owned(),
-        name: device.path().display().to_string(),
+        name,
         serial: device.serial().to_owned(),
         backing: Some(device.identity().clone()),
     };
     Ok(Backing { device: Arc::new(device), identity })
 }
 
+/// As [`open`], on a thread of its own that is waited for no longer than `silence_max`.
+///
+/// # Errors
+/// Those of `open`, `Silent`, and `Thread`.
+pub fn open_within(
+    text: &str,
+    options: &Options,
+    silence_max: Duration,
+) -> Result<Backing, BackingError> {
+    let watch = Arc::<Watch>::default();
+    let cancel = Cancel::new().ok();
+    let (opened, options, ending) = (text.to_owned(), *options, cancel.clone());
+    let opening = Arc::clone(&watch);
+    let work = Work::begin("backing-open", &watch, move || {
+        let _request = opening.begin();
+        open(&opened, &options, ending)
+    });
+    match work.wait(silence_max) {
+        Outcome::Done(opened) => opened,
+        Outcome::Silent(silence) => {
+            if let Some(cancel) = cancel {
+                cancel.cancel();
+            }
+            Err(BackingError::Silent { text: text.to_owned(), silence })
+        }
+        Outcome::Failed(what) => Err(BackingError::Thread { text: text.to_owned(), what }),
+    }
+}
+
 /// What can be known of what `text` names without using it.
-pub(crate) fn look_at(text: &str) -> Identity {
+#[must_use]
+pub fn look_at(text: &str) -> Identity {
     let name = text.to_owned();
     if is_uri(text) {
         return Identity { kind: "nbd".to_owned(), name, serial: String::new(), backing: None };
@@ -155,21 +136,12 @@ pub(crate) fn look_at(text: &str) -> Identity {
     }
 }
 
-/// Whether a write to one backing device may change bytes of the other.
-pub(crate) fn share_bytes(one: &Identity, other: &Identity) -> bool {
+/// Whether a write to one backing device may change bytes of the other, as far as can be known without
+/// using them: an export that is reached over two hosts is taken for two.
+#[must_use]
+pub fn share_bytes(one: &Identity, other: &Identity) -> bool {
     let local = |identity: &Identity| local_export(&identity.name);
     one.shares_bytes_with(other) || local(one).is_some_and(|one| Some(one) == local(other))
-}
-
-/// An export of a server on a Unix socket: the numbers of the socket, and the export's name. Hosts
-/// are not looked up: that can take a while, and they may have many names.
-fn local_export(text: &str) -> Option<(u64, u64, String)> {
-    if !text.starts_with("nbd+unix:") {
-        return None;
-    }
-    let Ok((Address::Unix(socket), export)) = Address::from_uri(text) else { return None };
-    let found = std::fs::metadata(socket).ok()?;
-    Some((found.dev(), found.ino(), export))
 }
 
 #[cfg(test)]

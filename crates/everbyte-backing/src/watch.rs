@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The requests that a device has not answered.
 #[derive(Default)]
-pub(crate) struct Watch(Mutex<Unanswered>);
+pub struct Watch(Mutex<Unanswered>);
 
 #[derive(Default)]
 struct Unanswered {
@@ -28,14 +28,15 @@ struct Unanswered {
 }
 
 /// A request, or anything else that waits for a device, as long as it lives.
-pub(crate) struct UnderWay<'w> {
+pub struct UnderWay<'w> {
     watch: &'w Watch,
     number: u64,
 }
 
 impl Watch {
-    /// A request begins.
-    pub(crate) fn begin(&self) -> UnderWay<'_> {
+    /// A request begins; it is under way as long as the result lives.
+    #[must_use]
+    pub fn begin(&self) -> UnderWay<'_> {
         let mut unanswered = self.0.lock();
         let number = unanswered.next;
         unanswered.next += 1;
@@ -44,7 +45,8 @@ impl Watch {
     }
 
     /// How long the oldest request has not been answered; zero if there is none.
-    pub(crate) fn silence(&self) -> Duration {
+    #[must_use]
+    pub fn silence(&self) -> Duration {
         let oldest = self.0.lock().since.first_key_value().map(|(_, since)| *since);
         oldest.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -58,7 +60,7 @@ impl Drop for UnderWay<'_> {
 
 /// What came of work on another thread.
 #[derive(Debug)]
-pub(crate) enum Outcome<T> {
+pub enum Outcome<T> {
     /// It is done.
     Done(T),
     /// It goes on, but its device has been silent for so long.
@@ -68,7 +70,7 @@ pub(crate) enum Outcome<T> {
 }
 
 /// Work on a thread of its own.
-pub(crate) struct Work<T> {
+pub struct Work<T> {
     result: Result<mpsc::Receiver<T>, std::io::Error>,
     watch: Arc<Watch>,
     begun: Instant,
@@ -76,7 +78,7 @@ pub(crate) struct Work<T> {
 
 impl<T: Send + 'static> Work<T> {
     /// Begins work whose requests `watch` sees.
-    pub(crate) fn begin(
+    pub fn begin(
         name: &str,
         watch: &Arc<Watch>,
         work: impl FnOnce() -> T + Send + 'static,
@@ -90,7 +92,7 @@ impl<T: Send + 'static> Work<T> {
 
     /// Waits for the result, unless the device has been silent for `silence_max` and the work has
     /// taken as long.
-    pub(crate) fn wait(&self, silence_max: Duration) -> Outcome<T> {
+    pub fn wait(&self, silence_max: Duration) -> Outcome<T> {
         let result = match &self.result {
             Ok(result) => result,
             Err(error) => return Outcome::Failed(format!("no thread for it: {error}")),
@@ -113,9 +115,11 @@ impl<T: Send + 'static> Work<T> {
 }
 
 /// A device whose requests are watched.
-pub(crate) struct Watched {
-    pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) watch: Arc<Watch>,
+pub struct Watched {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Sees its requests.
+    pub watch: Arc<Watch>,
 }
 
 impl everbyte_device::Decorator for Watched {

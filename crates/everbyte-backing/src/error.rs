@@ -1,0 +1,76 @@
+//! Why a backing device cannot be used.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use everbyte_device::FileDeviceError;
+
+/// Why a backing device cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackingError {
+    /// There is no such file.
+    #[error("there is no backing device {text}: {source}")]
+    NotFound {
+        /// What was asked for.
+        text: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// Its path cannot be recorded.
+    #[error("the path of {text} is not UTF-8")]
+    Name {
+        /// What was asked for.
+        text: String,
+    },
+    /// A file or block device cannot be used.
+    #[error("cannot use the backing device: {0}")]
+    File(#[from] FileDeviceError),
+    /// An export cannot be used.
+    #[cfg(feature = "nbd")]
+    #[error("cannot use the backing device {uri}: {source}")]
+    Remote {
+        /// Its URI.
+        uri: String,
+        /// The client's words.
+        source: Box<everbyte_nbd::ClientError>,
+    },
+    /// The program was built without a client for exports.
+    #[error("cannot use the backing device {uri}: NBD URIs need the feature `nbd`")]
+    NoClient {
+        /// Its URI.
+        uri: String,
+    },
+    /// It does not answer. Opening it goes on, and what was opened is closed again.
+    #[error("the backing device {text} has not answered for {} s", silence.as_secs())]
+    Silent {
+        /// What was asked for.
+        text: String,
+        /// How long it was waited for.
+        silence: Duration,
+    },
+    /// There is no thread to open it on.
+    #[error("cannot open the backing device {text}: {what}")]
+    Thread {
+        /// What was asked for.
+        text: String,
+        /// The system's words.
+        what: String,
+    },
+}
+
+impl BackingError {
+    /// Whether it is not there, rather than not usable.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Self::NotFound { .. } => true,
+            Self::File(FileDeviceError::Io { error, .. }) => error.kind() == ErrorKind::NotFound,
+            #[cfg(feature = "nbd")]
+            Self::Remote { source, .. } => {
+                matches!(**source, everbyte_nbd::ClientError::Connect { .. })
+            }
+            _ => false,
+        }
+    }
+}

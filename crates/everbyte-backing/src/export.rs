@@ -1,0 +1,108 @@
+//! Exports of NBD servers, as far as this build knows them.
+
+#[cfg(feature = "nbd")]
+pub use with_nbd::Cancel;
+#[cfg(feature = "nbd")]
+pub(crate) use with_nbd::{is_uri, local_export, open};
+#[cfg(not(feature = "nbd"))]
+pub use without_nbd::Cancel;
+#[cfg(not(feature = "nbd"))]
+pub(crate) use without_nbd::{is_uri, local_export, open};
+
+/// A server's socket in this system, by device and inode, and the name of an export.
+pub(crate) type LocalExport = (u64, u64, String);
+
+#[cfg(feature = "nbd")]
+mod with_nbd {
+    use std::os::unix::fs::MetadataExt;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use everbyte_device::BlockDevice;
+    use everbyte_nbd::{Address, ClientOptions, Reconnect, RemoteDevice};
+
+    pub use everbyte_nbd::Cancel;
+    pub(crate) use everbyte_nbd::is_uri;
+
+    use super::LocalExport;
+    use crate::error::BackingError;
+
+    /// How long an NBD server may take to answer a request before its connection is given up.
+    const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+    pub(crate) fn open(
+        uri: &str,
+        reconnect_timeout: Duration,
+        cancel: Option<Cancel>,
+    ) -> Result<Arc<dyn BlockDevice>, BackingError> {
+        let reconnect = Reconnect { timeout: reconnect_timeout, ..Reconnect::default() };
+        let limits = ClientOptions {
+            request_time_max: Some(REQUEST_TIME_MAX),
+            cancel,
+            ..ClientOptions::default()
+        };
+        match RemoteDevice::open_with(uri, reconnect, limits) {
+            Ok(device) => Ok(Arc::new(device)),
+            Err(source) => {
+                Err(BackingError::Remote { uri: uri.to_owned(), source: Box::new(source) })
+            }
+        }
+    }
+
+    /// An export of a server on a Unix socket. Hosts are not looked up: that can take a while, and
+    /// they may have many names.
+    pub(crate) fn local_export(text: &str) -> Option<LocalExport> {
+        if !text.starts_with("nbd+unix:") {
+            return None;
+        }
+        let Ok((Address::Unix(socket), export)) = Address::from_uri(text) else { return None };
+        let found = std::fs::metadata(socket).ok()?;
+        Some((found.dev(), found.ino(), export))
+    }
+}
+
+#[cfg(not(feature = "nbd"))]
+mod without_nbd {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use everbyte_device::BlockDevice;
+
+    use super::LocalExport;
+    use crate::error::BackingError;
+
+    /// Ends waits for NBD servers, of which this build has none.
+    #[derive(Clone, Debug)]
+    pub struct Cancel(());
+
+    impl Cancel {
+        /// A handle that nothing waits for.
+        ///
+        /// # Errors
+        /// None.
+        pub fn new() -> std::io::Result<Self> {
+            Ok(Self(()))
+        }
+
+        /// Does nothing: there is no wait that it could end.
+        pub fn cancel(&self) {}
+    }
+
+    /// Whether a text begins as the URIs of NBD do: such a text is no path.
+    pub(crate) fn is_uri(text: &str) -> bool {
+        let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+        matches!(scheme.split('+').next(), Some("nbd" | "nbds"))
+    }
+
+    pub(crate) fn open(
+        uri: &str,
+        _: Duration,
+        _: Option<Cancel>,
+    ) -> Result<Arc<dyn BlockDevice>, BackingError> {
+        Err(BackingError::NoClient { uri: uri.to_owned() })
+    }
+
+    pub(crate) fn local_export(_: &str) -> Option<LocalExport> {
+        None
+    }
+}
