@@ -8,7 +8,8 @@ use everbyte_device::{
 };
 use everbyte_extent::{DeviceOffset, ExtentError, Planner};
 use everbyte_media::Medium;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_plant::planted;
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, ChangeError, Circumstances, GroupError, WriteError};
 
 use crate::error::RequestRange;

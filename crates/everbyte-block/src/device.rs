@@ -7,7 +7,8 @@ use everbyte_device::{
 };
 use everbyte_extent::{DeviceOffset, leaf_parts};
 use everbyte_media::{BLOCK_U32, Medium};
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_plant::planted;
+use everbyte_pool::plant::Bug;
 
 use crate::error::RequestRange;
 use crate::volume::BlockVolume;

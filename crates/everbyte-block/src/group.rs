@@ -3,7 +3,8 @@
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_extent::ExtentError;
 use everbyte_media::Medium;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_plant::planted;
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{BatchOutcome, Circumstances, Group, GroupError, WriteError};
 
 use crate::volume::BlockVolume;

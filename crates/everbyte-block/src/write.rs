@@ -7,7 +7,8 @@
 use everbyte_device::{DeviceError, Fua, WriteRequest};
 use everbyte_extent::{BlockRange, DeviceOffset, ExtentError, FuaOutcome, Planner, pieces};
 use everbyte_media::Medium;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_plant::planted;
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Circumstances};
 use smallvec::SmallVec;
 

@@ -7,12 +7,13 @@ use std::ops::Range;
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, check_range};
+use everbyte_plant::planted;
 use parking_lot::MutexGuard;
 
 use crate::actions::Wanted;
 use crate::cache::Cache;
 use crate::layout::{PAGE, PAGE_U64, Page, Part, parts};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::settings::Mode;
 use crate::state::State;
 use crate::write_back::Choice;

@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use everbyte_device::DeviceError;
 use everbyte_device::unflushed::{Content, Unflushed};
+use everbyte_plant::planted;
 
 use crate::layout::{PAGE_U64, Page};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 
 /// Runs of pages that are told apart; more become one that has them all.
 const RUNS_MAX: usize = 256;

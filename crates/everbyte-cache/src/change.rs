@@ -8,12 +8,13 @@
 use std::sync::Arc;
 
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
+use everbyte_plant::planted;
 
 use crate::cache::{Cache, Found};
 use crate::error::CacheError;
 use crate::layout::{PAGE_U64, Page, volume_bytes};
 use crate::memory::Memory;
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::proof::{Comparison, PROOF_PAGES};
 use crate::settings::{Identity, Settings};
 use crate::write_back::Choice;

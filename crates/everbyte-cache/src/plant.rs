@@ -1,7 +1,4 @@
-//! Planted bugs: mistakes in the order of writing that crash tests must be able to catch.
-//!
-//! With the feature `planted-bugs` a test can switch one on for its thread; without it every
-//! question is answered `false` at compile time.
+//! The mistakes that tests plant in the order of writing with `everbyte_plant`, to see them caught.
 
 /// A mistake in the order of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,37 +25,4 @@ pub enum Bug {
     FlushErrorUntold,
     /// A page counts as clean although somebody else's flush failed after it was written.
     OthersFlushIgnored,
-}
-
-#[cfg(feature = "planted-bugs")]
-mod active {
-    use std::cell::Cell;
-
-    use super::Bug;
-
-    thread_local! {
-        static ACTIVE: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Switches `bug` on for this thread, or all bugs off.
-    pub fn plant(bug: Option<Bug>) {
-        ACTIVE.with(|active| active.set(bug));
-    }
-
-    /// Whether this thread has `bug` switched on.
-    #[must_use]
-    pub fn planted(bug: Bug) -> bool {
-        ACTIVE.with(|active| active.get() == Some(bug))
-    }
-}
-
-#[cfg(feature = "planted-bugs")]
-pub use active::{plant, planted};
-
-/// Whether `bug` is switched on: never, in this build.
-#[cfg(not(feature = "planted-bugs"))]
-#[inline(always)]
-#[must_use]
-pub const fn planted(_bug: Bug) -> bool {
-    false
 }

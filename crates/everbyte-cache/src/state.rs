@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use everbyte_device::DeviceError;
+use everbyte_plant::planted;
 
 use crate::bypassed::Bypassed;
 use crate::frame::{Frame, Span};
 use crate::layout::{PAGE, Page};
 use crate::memory::{Mark, Memory};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::policies::AnyPolicy;
 use crate::stats::{CacheStats, Counts};
 

@@ -6,10 +6,11 @@
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
+use everbyte_plant::planted;
 
 use crate::cache::Cache;
 use crate::layout::pages_of;
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 
 impl Cache {
     /// The error of a request that storage failed.

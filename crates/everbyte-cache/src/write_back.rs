@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use everbyte_device::{DeviceError, Fua};
+use everbyte_plant::planted;
 
 use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::layout::{PAGE, PAGE_U64, Page};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::state::State;
 
 /// Pages written back in one batch, with one flush of memory and one of storage.

@@ -9,11 +9,12 @@ use std::ops::Range;
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
+use everbyte_plant::planted;
 
 use crate::cache::Cache;
 use crate::layout::{PAGE, PAGE_U64, Page, pages_of};
 use crate::memory::Mark;
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::state::State;
 
 /// How to zero.

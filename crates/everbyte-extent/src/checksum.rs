@@ -11,8 +11,9 @@
 //! whole.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{Corrupt, sound};
 
 use crate::address::{BlockPiece, DeviceOffset};

@@ -3,8 +3,9 @@
 //! Invariant: a block is read under its lock, so it is seen whole.
 
 use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::Corrupt;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::plant::Bug;
 
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;

@@ -1,11 +1,12 @@
 //! The checkpoint record: the word, stored twice, that says which epoch of a volume is durable.
 
 use everbyte_media::{MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use crate::bad::sound;
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, decode_word, encode_word};
 use crate::persist::{Dirty, Durable};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 
 /// No volume gets as far as this epoch, so a mark beyond it is wrong; those that follow must fit
 /// in a checked word.

@@ -17,12 +17,13 @@
 //! flushed.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use crate::checkpoint_record::{read_completed, write_completed};
 use crate::format::{Corrupt, Descriptor, WordItem};
 use crate::log::{LogGeometry, Logged, Restore, SavedLines, scan_half};
 use crate::persist::{Dirty, InFlight};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 
 /// What recovery did with a volume.
 #[derive(Clone, Debug)]
@@ -166,7 +167,7 @@ impl Undo {
                 Restore::Lines(saved) => put(medium, saved, &mut dirty),
             }
         }
-        write_back(medium, self.restores.len(), dirty)
+        dirty.flush(medium).with(self.restores.len())
     }
 
     /// Does the short durable writes again and writes them back; durable after a fence.
@@ -175,7 +176,7 @@ impl Undo {
         for (_, saved) in self.redo.iter().filter(|_| !planted(Bug::RedoForgotten)) {
             put(medium, saved, &mut dirty);
         }
-        write_back(medium, self.redo.len(), dirty)
+        dirty.flush(medium).with(self.redo.len())
     }
 }
 
@@ -197,11 +198,6 @@ fn put<M: Medium>(medium: &M, saved: &SavedLines, dirty: &mut Dirty) {
         from += len;
     }
     debug_assert_eq!(from, saved.lines.count() as usize * LINE, "one payload line a bit");
-}
-
-fn write_back<M: Medium>(medium: &M, records: usize, dirty: Dirty) -> InFlight<usize> {
-    let dirty = if planted(Bug::RecoveryWithoutFlush) { Dirty::default() } else { dirty };
-    dirty.flush(medium).with(records)
 }
 
 /// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A

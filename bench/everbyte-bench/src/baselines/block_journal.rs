@@ -28,11 +28,12 @@
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use super::Kind;
 use super::front::{Edit, Engine, Refused};
 use super::overlay::Overlay;
-use super::plant::{Bug, planted};
+use super::plant::Bug;
 use super::space::{HEAD, HOLE, Space, SpaceError, WORDS, index};
 
 /// What is journaled.
@@ -222,9 +223,7 @@ impl<M: Medium> BlockJournal<M> {
 
     /// Begins a new generation once what was copied in place is durable.
     fn begin_generation(&mut self) -> Result<(), MediaError> {
-        if !planted(Bug::JournalEmptiedEarly) {
-            self.space.medium().fence()?;
-        }
+        self.space.medium().fence()?;
         self.generation = self.generation.wrapping_add(1);
         self.space.persist_head(self.generation)?;
         (self.tail, self.transactions) = (0, 0);
@@ -286,7 +285,7 @@ impl<M: Medium> BlockJournal<M> {
             }
         }
         self.cache.drain(|_, _| ());
-        match written && !planted(Bug::JournalMetadataFirst) {
+        match written {
             true => medium.fence(),
             false => Ok(()),
         }

@@ -14,7 +14,6 @@ use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium};
 
 use super::Kind;
 use super::front::{Edit, Engine, Refused};
-use super::plant::{Bug, planted};
 use super::space::{HOLE, Layout, Space, SpaceError};
 
 /// Code in the superblock.
@@ -144,7 +143,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
             }
         }
         self.space.release();
-        if streamed && !planted(Bug::NoneNotFenced) {
+        if streamed {
             self.space.medium().fence()?;
         }
         Ok(())
@@ -158,7 +157,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
         for block in self.dirty_blocks.drain(..) {
             let (lines, at) = (self.dirty[block], BlockNo(self.places[block]).offset());
             self.dirty[block] = LineMask::EMPTY;
-            for (start, len) in lines.runs().filter(|_| !planted(Bug::NoneNotFlushed)) {
+            for (start, len) in lines.runs() {
                 medium.flush(at.plus(start as u64), len as u64);
             }
         }

@@ -20,10 +20,11 @@
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BlockNo, LINE_U64, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use super::Kind;
 use super::front::{Edit, Engine, Refused};
-use super::plant::{Bug, planted};
+use super::plant::Bug;
 use super::space::{HEAD, HOLE, Space, SpaceError, WORDS};
 
 /// Code in the superblock.
@@ -211,13 +212,8 @@ impl<M: Medium> Shadow<M> {
             let old = self.replaced.drain(..).filter(|&place| place != HOLE);
             old.for_each(|place| self.space.give_back(place));
         }
-        if planted(Bug::ShadowPointerEarly) {
-            self.commit_word(at, place);
-            self.space.medium().fence()?;
-        } else {
-            self.settle()?;
-            self.commit_word(at, place);
-        }
+        self.settle()?;
+        self.commit_word(at, place);
         // Only now: `settle` has freed what earlier pointers replaced.
         self.replaced.drain(..).for_each(|place| self.space.retire(place));
         Ok(())

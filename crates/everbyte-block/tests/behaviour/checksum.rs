@@ -9,8 +9,9 @@ use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds}
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole, SendError};
 use everbyte_media::{Medium, PoolOffset};
+use everbyte_plant::plant;
 use everbyte_pool::format::Entry;
-use everbyte_pool::plant::{Bug, plant};
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{OpenOptions, Pool, ScrubFinding};
 
 use crate::pattern;
@@ -243,9 +244,9 @@ fn durable_write_below_a_fresh_node(bug: Option<Bug>) -> bool {
         let guard = volume.volume().lock_checkpoint();
         volume.volume().begin_checkpoint(&guard).unwrap().finish().unwrap();
     }
-    plant(bug);
+    let planted = bug.map(plant);
     volume.write(4096, &pattern(1, 4096), Fua::Yes).unwrap();
-    plant(None);
+    drop(planted);
     let beyond = place_of(&medium, 1).block().0 >= 512;
     assert!(beyond, "the durable write landed elsewhere");
     let (_pool, volume) = open(&Arc::new(SimMedium::from_image(medium.image())));

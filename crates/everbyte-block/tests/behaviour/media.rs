@@ -11,8 +11,9 @@ use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds}
 use everbyte_crash::SimMedium;
 use everbyte_device::{BlockDevice, DeviceError, Fua, SendError};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset, create_file};
+use everbyte_plant::plant;
 use everbyte_pool::format::{COMPLETED_A_AT, COMPLETED_B_AT, Entry};
-use everbyte_pool::plant::{Bug, plant};
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{OpenOptions, Pool, PoolError, ScrubFinding};
 
 use crate::pattern;
@@ -337,12 +338,12 @@ fn either_copy_of_the_completed_mark_is_enough() {
 fn believing_the_first_copy_of_the_completed_mark_is_caught() {
     let image = completed_twice();
     for torn in [true, false] {
-        let loses = |bug| {
+        let loses = |bug: Option<Bug>| {
             let medium = Arc::new(SimMedium::from_image(image.clone()));
             damage_mark(&medium, COMPLETED_A_AT, torn);
-            plant(bug);
+            let planted = bug.map(plant);
             let pool = open(&medium).unwrap();
-            plant(None);
+            drop(planted);
             let volume = BlockVolume::open(&pool, "v").unwrap();
             (0..BLOCKS).any(|block| read(&volume, block).unwrap() != content(block))
         };

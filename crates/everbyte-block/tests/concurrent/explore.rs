@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use everbyte_crash::Explorer;
 use everbyte_crash::schedule::Schedule;
-use everbyte_pool::plant::Bug;
 
+use crate::mistake::Mistake;
 use crate::workload::{Ordered, Workload};
 
 /// Seeded orders tried of each workload, unless the environment says otherwise.
@@ -68,10 +68,10 @@ fn explorer(workload: &Workload, turn: u64) -> Explorer {
 pub(crate) fn one(
     workload: &Workload,
     schedule: Schedule,
-    bug: Option<Bug>,
+    mistake: Option<&Mistake>,
     tried: &mut Tried,
 ) -> Result<u64, Box<Failed>> {
-    let ordered = Ordered { workload, schedule, bug, ran: OnceLock::new() };
+    let ordered = Ordered { workload, schedule, mistake, ran: OnceLock::new() };
     tried.schedules += 1;
     let summary = explorer(workload, tried.schedules).explore(&ordered).map_err(|failure| {
         let text = format!("{}: {failure}", workload.name);
@@ -92,23 +92,23 @@ pub(crate) fn one(
 /// The first order that has a crash that the engine does not survive.
 pub(crate) fn all(
     workload: &Workload,
-    bug: Option<Bug>,
+    mistake: Option<&Mistake>,
     tried: &mut Tried,
 ) -> Result<(), Box<Failed>> {
     let variable = std::env::var("EVERBYTE_SCHEDULES");
     let seeded = variable.map_or(SEEDED, |text| text.parse().unwrap());
     for first in 0..workload.tasks.len() {
         let delays = |at: Vec<u64>| Schedule::Delays { first, at };
-        let points = one(workload, delays(Vec::new()), bug, tried)?;
+        let points = one(workload, delays(Vec::new()), mistake, tried)?;
         for at in spread(points, workload.delayed_max) {
-            let points = one(workload, delays(vec![at]), bug, tried)?;
+            let points = one(workload, delays(vec![at]), mistake, tried)?;
             for second in (at + 1..points).filter(|_| workload.delays == 2) {
-                one(workload, delays(vec![at, second]), bug, tried)?;
+                one(workload, delays(vec![at, second]), mistake, tried)?;
             }
         }
     }
     for seed in 0..seeded {
-        one(workload, Schedule::Seeded(seed), bug, tried)?;
+        one(workload, Schedule::Seeded(seed), mistake, tried)?;
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ mod engine;
 mod explore;
 #[path = "../crash/labels.rs"]
 mod labels;
+#[path = "../crash/mistake.rs"]
+mod mistake;
 mod oracle;
 mod planted;
 mod workload;

@@ -1,5 +1,6 @@
 //! Mistakes that only several threads can show, each caught in a workload that passes without.
 
+use everbyte_crash::Omission;
 use everbyte_pool::plant::Bug;
 
 use crate::engine::{
@@ -7,19 +8,21 @@ use crate::engine::{
     one_lane, replaced_in_flush, same_blocks, short_overlaps, short_path, straggler,
 };
 use crate::explore::{self, Tried};
+use crate::mistake::Mistake;
 use crate::workload::Workload;
 
-/// The workload fails with `bug` as `expected` says, a part of the message; the order in which it does
-/// passes without.
-fn caught(bug: Bug, workload: &Workload, expected: &str) {
+/// The workload fails with the mistake as `expected` says, a part of the message; the order in which it
+/// does passes without.
+fn caught(mistake: impl Into<Mistake>, workload: &Workload, expected: &str) {
+    let mistake = mistake.into();
     let mut tried = Tried::default();
-    let Err(failure) = explore::all(workload, Some(bug), &mut tried) else {
-        panic!("{bug:?} was not caught in {} orders", tried.schedules);
+    let Err(failure) = explore::all(workload, Some(&mistake), &mut tried) else {
+        panic!("{mistake:?} was not caught in {} orders", tried.schedules);
     };
-    println!("{bug:?} is caught in order {}", tried.schedules);
-    assert!(failure.message.contains(expected), "{bug:?} is caught: {failure}");
+    println!("{mistake:?} is caught in order {}", tried.schedules);
+    assert!(failure.message.contains(expected), "{mistake:?} is caught: {failure}");
     let sound = explore::one(workload, failure.schedule, None, &mut tried);
-    sound.unwrap_or_else(|failure| panic!("without {bug:?}: {failure}"));
+    sound.unwrap_or_else(|failure| panic!("without {mistake:?}: {failure}"));
 }
 
 /// Rule 1 of the protocol: no writer is left behind in a sealed epoch.
@@ -37,7 +40,7 @@ fn blocks_unlocked_early() {
 /// Rule 3: the checkpointer cannot fence what a writer streamed, and no reader can be sure of it.
 #[test]
 fn fill_not_fenced() {
-    caught(Bug::FillNotFenced, &missing_leaf(), "that it has not fenced");
+    caught(Omission::fence_after_stream("data"), &missing_leaf(), "that it has not fenced");
 }
 
 /// Rule 4: a lane is one writer's from the first record to the fence.
@@ -109,5 +112,5 @@ fn flush_skipped_on_damage() {
 /// What recovery puts back is durable before it says so.
 #[test]
 fn recovery_without_flush() {
-    caught(Bug::RecoveryWithoutFlush, &crashing_recoveries(), "cut");
+    caught(Omission::flush("data").in_recovery(), &crashing_recoveries(), "cut");
 }

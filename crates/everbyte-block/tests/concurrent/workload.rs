@@ -8,13 +8,13 @@ use std::sync::{Arc, OnceLock};
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, MapKind, kinds};
 use everbyte_crash::schedule::{self, Schedule, Task};
-use everbyte_crash::{Crash, Labels, Log, Scenario, SimMedium};
+use everbyte_crash::{Crash, Labels, Log, Omission, Scenario, SimMedium};
 use everbyte_device::{AtomicWrites, BlockDevice, Fua, Hole, WriteRequest};
-use everbyte_pool::plant::{Bug, plant};
 use everbyte_pool::sync::{Observer, observe};
 use everbyte_pool::{Corrupt, OpenOptions, Pool, PoolError};
 
 use crate::labels;
+use crate::mistake::Mistake;
 use crate::oracle::{self, Event};
 
 pub(crate) const BLOCK: u64 = 4096;
@@ -368,7 +368,7 @@ impl Observer for Locks {
 pub(crate) struct Ordered<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) schedule: Schedule,
-    pub(crate) bug: Option<Bug>,
+    pub(crate) mistake: Option<&'a Mistake>,
     /// What the scheduler said of the last run.
     pub(crate) ran: OnceLock<schedule::Run>,
 }
@@ -382,7 +382,7 @@ pub(crate) struct Recovered {
 
 impl Ordered<'_> {
     fn task(&self, task: usize, volume: &BlockVolume<SimMedium>, log: &Log<Event>) {
-        plant(self.bug);
+        let _planted = self.mistake.map(Mistake::plant);
         observe(Some(&Locks));
         for (step, what) in self.workload.tasks[task].iter().enumerate() {
             let epoch = volume.volume().current_epoch();
@@ -499,6 +499,10 @@ impl Scenario for Ordered<'_> {
         labels::of(&self.image())
     }
 
+    fn omission(&self) -> Option<Omission> {
+        self.mistake.and_then(Mistake::omission)
+    }
+
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Event>) {
         let volumes = self.workload.open(medium).unwrap();
         log.note(Event::Opened);
@@ -526,9 +530,9 @@ impl Scenario for Ordered<'_> {
     }
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Recovered, String> {
-        plant(self.bug);
+        let planted = self.mistake.map(Mistake::plant);
         let opened = self.workload.open(&medium);
-        plant(None);
+        drop(planted);
         let volumes = opened?;
         let contents = self.workload.all_contents(&volumes)?;
         Ok(Recovered { volumes, contents })

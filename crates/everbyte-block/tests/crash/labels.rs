@@ -7,6 +7,8 @@ use everbyte_crash::{Labels, PoolOffset};
 use everbyte_pool::format::{self, Descriptor, SUPERBLOCK_COPIES, Superblock};
 
 const BLOCK: u64 = 4096;
+/// The name of blocks and maps of all volumes, and of whatever is not in use.
+const DATA: &str = "data";
 
 fn part(image: &[u8], at: u64) -> &[u8] {
     &image[usize::try_from(at).unwrap()..]
@@ -44,7 +46,8 @@ fn log(mut labels: Labels, descriptor: &Descriptor) -> Labels {
 /// The names for a pool's image.
 pub(crate) fn of(image: &[u8]) -> Labels {
     let superblock = Superblock::parse(image, PoolOffset(0), image.len() as u64).unwrap();
-    let mut labels = Labels::default();
+    let data = superblock.data_start * BLOCK..superblock.size_blocks * BLOCK;
+    let mut labels = Labels::default().with(data, DATA);
     for (at, name) in SUPERBLOCK_COPIES.iter().zip(["superblock, first", "superblock, second"]) {
         labels = labels.with(at.0..at.0 + BLOCK, name);
     }

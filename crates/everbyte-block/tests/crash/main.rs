@@ -9,6 +9,7 @@ mod explore;
 mod history;
 mod labels;
 mod lanes;
+mod mistake;
 mod probe;
 mod scenario;
 mod steps;

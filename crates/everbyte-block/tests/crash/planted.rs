@@ -4,27 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use everbyte_block::Delta;
-use everbyte_crash::{Explorer, ReplayError, Summary};
-use everbyte_pool::plant::{Bug, plant};
+use everbyte_crash::{Explorer, Omission, ReplayError, Summary};
+use everbyte_pool::plant::Bug;
 
 use crate::explore;
+use crate::mistake::Mistake;
 use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
-
-/// Switches a bug on until dropped, also by a panic.
-struct Planted;
-
-impl Planted {
-    fn new(bug: Bug) -> Self {
-        plant(Some(bug));
-        Self
-    }
-}
-
-impl Drop for Planted {
-    fn drop(&mut self) {
-        plant(None);
-    }
-}
 
 /// What exploring a case has found: a crash that the code does not survive, or what is wrong without
 /// any.
@@ -36,28 +21,23 @@ fn explored(explorer: &Explorer, case: &Case) -> Result<Summary, String> {
     }
 }
 
-/// The workload fails with `bug` as `expected` says, a part of the message, and without it passes.
-fn caught_case(explorer: &Explorer, bug: Bug, case: &Case, expected: &str) {
+/// The workload fails with the mistake as `expected` says, a part of the message, and without it passes.
+fn caught_case(explorer: &Explorer, mistake: impl Into<Mistake>, case: &Case, expected: &str) {
+    let mistake = mistake.into();
     if let Err(failure) = explored(explorer, case) {
-        panic!("{bug:?} is not planted yet: {failure}");
+        panic!("{mistake:?} is not planted yet: {failure}");
     }
-    let planted = Planted::new(bug);
-    let found = explored(explorer, case);
+    let planted = mistake.plant();
+    let found = explored(explorer, &Case { omission: mistake.omission(), ..case.clone() });
     drop(planted);
     match found {
-        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
-        Err(failure) => assert!(failure.contains(expected), "{bug:?} is caught: {failure}"),
+        Ok(summary) => panic!("{mistake:?} was not caught: {summary}"),
+        Err(failure) => assert!(failure.contains(expected), "{mistake:?} is caught: {failure}"),
     }
 }
 
-fn caught(bug: Bug, steps: Vec<Step>, expected: &str) {
-    caught_case(&crashing_once(), bug, &Case::new(format!("{bug:?}"), steps), expected);
-}
-
-/// As `caught`, with checksums.
-fn caught_by_checksums(bug: Bug, steps: Vec<Step>, expected: &str) {
-    let case = Case::new(format!("{bug:?}"), steps).checksummed();
-    caught_case(&crashing_once(), bug, &case, expected);
+fn caught(mistake: impl Into<Mistake>, steps: Vec<Step>, expected: &str) {
+    caught_case(&crashing_once(), mistake, &Case::new("planted", steps), expected);
 }
 
 /// Crashes workloads, and no recoveries.
@@ -83,11 +63,11 @@ fn in_place() -> Step {
 fn failures_lose_the_steps_they_do_not_need() {
     let steps = vec![write(b(HOLE), 9), Step::Flush, in_place()];
     let case = Case::new("steps to drop", steps);
-    let explorer = Explorer { nested_depth: 0, ..explore::broad() };
-    let planted = Planted::new(Bug::NoLogFence);
-    let failure = explore::one(&explorer, &case).expect_err("a planted bug");
-    let again = explorer.replay_steps(&case, &failure.replay);
-    drop(planted);
+    let unfenced = Omission::fence_after_stream("log of a");
+    let failing = Case { omission: Some(unfenced), ..case.clone() };
+    let explorer = crashing_once();
+    let failure = explore::one(&explorer, &failing).expect_err("an omission");
+    let again = explorer.replay_steps(&failing, &failure.replay);
     assert_eq!(failure.kept.as_deref(), Some(&[2][..]), "{failure}");
     let Err(ReplayError::Failed(again)) = again else { panic!("{again:?}") };
     assert_eq!((again.message, again.point), (failure.message, failure.point));
@@ -96,12 +76,20 @@ fn failures_lose_the_steps_they_do_not_need() {
 
 #[test]
 fn no_log_fence() {
-    caught(Bug::NoLogFence, vec![in_place()], r#"volume a is none of ["block 4 differs"#);
+    caught(
+        Omission::fence_after_stream("log of a"),
+        vec![in_place()],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
 fn no_log_flush() {
-    caught(Bug::NoLogFlush, vec![in_place()], r#"volume a is none of ["block 4 differs"#);
+    caught(
+        Omission::flush("log of a"),
+        vec![in_place()],
+        r#"volume a is none of ["block 4 differs"#,
+    );
 }
 
 #[test]
@@ -118,7 +106,7 @@ fn epoch_not_checked() {
 #[test]
 fn no_data_flush() {
     caught(
-        Bug::NoDataFlush,
+        Omission::flush("data").in_workload(),
         vec![in_place(), Step::Flush],
         r#"flush: volume a is none of ["block 4 differs"#,
     );
@@ -126,7 +114,11 @@ fn no_data_flush() {
 
 #[test]
 fn completed_before_data() {
-    caught(Bug::CompletedBeforeData, vec![in_place(), Step::Flush], "flush: volume a is none of");
+    caught(
+        Omission::fence_after_flush("data"),
+        vec![in_place(), Step::Flush],
+        "flush: volume a is none of",
+    );
 }
 
 #[test]
@@ -144,7 +136,7 @@ fn recovery_without_flush() {
     let case = Case::new("recovered", vec![in_place()]);
     caught_case(
         &explorer,
-        Bug::RecoveryWithoutFlush,
+        Omission::flush("data").in_recovery(),
         &case,
         r#"volume a is none of ["block 4 differs"#,
     );
@@ -175,7 +167,7 @@ fn dirty_dropped_on_replace() {
 #[test]
 fn fill_not_fenced() {
     caught(
-        Bug::FillNotFenced,
+        Omission::fence_after_stream("data"),
         vec![fua(b(MAPPED), 4096)],
         r#"volume a is none of ["block 4 differs"#,
     );
@@ -210,7 +202,7 @@ fn redo_forgotten() {
 #[test]
 fn redo_not_fenced() {
     caught(
-        Bug::RedoNotFenced,
+        Omission::fence_after_stream("log of a"),
         vec![fua(b(MAPPED), 65)],
         r#"volume a is none of ["block 4 differs"#,
     );
@@ -247,7 +239,9 @@ fn short_path_ignores_records() {
 
 #[test]
 fn checksum_not_logged() {
-    caught_by_checksums(Bug::ChecksumNotLogged, vec![in_place()], "the checksum of the block at");
+    let case = Case::new("checksums", vec![in_place()]).checksummed();
+    let expected = "the checksum of the block at";
+    caught_case(&crashing_once(), Bug::ChecksumNotLogged, &case, expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
-use everbyte_crash::{Crash, Labels, Log, Scenario, SimMedium, Steps};
+use everbyte_crash::{Crash, Labels, Log, Omission, Scenario, SimMedium, Steps};
 use everbyte_device::{BlockDevice, DeviceError, Fua, Hole};
 use everbyte_pool::Pool;
 
@@ -102,6 +102,10 @@ impl Scenario for Case {
 
     fn labels(&self) -> Labels {
         labels::of(&self.image())
+    }
+
+    fn omission(&self) -> Option<Omission> {
+        self.omission.clone()
     }
 }
 

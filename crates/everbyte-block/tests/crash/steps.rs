@@ -1,6 +1,7 @@
 //! What a workload is made of.
 
 use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
+use everbyte_crash::Omission;
 
 use crate::content::{BLOCK, Content, pattern};
 
@@ -191,12 +192,14 @@ pub(crate) struct Case {
     pub(crate) probe: bool,
     /// Whether requests may fail for lack of space.
     pub(crate) may_fill: bool,
+    /// What the engine is made to forget.
+    pub(crate) omission: Option<Omission>,
 }
 
 impl Case {
     pub(crate) fn new(name: impl Into<String>, steps: Vec<Step>) -> Self {
         let setup = Setup::default();
-        Self { name: name.into(), setup, steps, probe: false, may_fill: false }
+        Self { name: name.into(), setup, steps, probe: false, may_fill: false, omission: None }
     }
 
     pub(crate) fn setup(mut self, change: impl FnOnce(&mut Setup)) -> Self {

@@ -2,17 +2,18 @@
 //! drained, in storage; what was not is old or new page by page; nothing changes on its own.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use everbyte_block::BlockVolume;
-use everbyte_cache::plant::{Bug, plant};
+use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, Change, Mode, Settings, inspect};
 use everbyte_crash::{Crash, Explorer, Failure, Log, Scenario, SimMedium, Summary};
 use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Geometry, Hole, MemoryDevice};
-use everbyte_pool::format::VolumeKind;
-
+use everbyte_plant::plant;
 use everbyte_policy::sim::Kind;
+use everbyte_pool::format::VolumeKind;
 
 use crate::{Dice, PAGE, POLICIES, format, open, open_pool, resize, settings};
 
@@ -698,17 +699,21 @@ fn random_workloads_survive_any_crash() {
     }
 }
 
-/// The same workload passes without the mistake, so it is the mistake that is caught.
-fn caught(bug: Bug, mut case: Case) {
+/// The workload fails with `bug` as `expected` says, a part of the message, and without it passes.
+fn caught(bug: Bug, mut case: Case, expected: &str) {
     if let Err(failure) = explore(&mut case) {
         panic!("{bug:?} is not planted yet: {failure}");
     }
-    plant(Some(bug));
-    let found =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(&mut case).is_err()));
-    plant(None);
-    // A workload that notices it by itself panics.
-    assert!(found.unwrap_or(true), "{bug:?} was not caught");
+    let planted = plant(bug);
+    let found = catch_unwind(AssertUnwindSafe(|| explore(&mut case)));
+    drop(planted);
+    let found = match found {
+        Ok(Ok(_)) => panic!("{bug:?} was not caught"),
+        Ok(Err(failure)) => failure.message,
+        // A workload that notices it by itself panics.
+        Err(panic) => panic.downcast_ref::<String>().cloned().unwrap_or_default(),
+    };
+    assert!(found.contains(expected), "{bug:?} is caught: {found}");
 }
 
 fn small(steps: Vec<Step>) -> Case {
@@ -717,14 +722,18 @@ fn small(steps: Vec<Step>) -> Case {
 
 #[test]
 fn clean_before_flush() {
-    caught(Bug::CleanBeforeFlush, small(vec![write(1, 4096, 1), Step::Flush, Step::Sweep]));
+    caught(
+        Bug::CleanBeforeFlush,
+        small(vec![write(1, 4096, 1), Step::Flush, Step::Sweep]),
+        "page 1: [e1, e1, e1, e1], not",
+    );
 }
 
 #[test]
 fn open_epoch_written_back() {
     // The flush keeps storage's first write apart from its flush at opening.
     let steps = vec![write(5, 9, 2), Step::Flush, write(1, 4096, 1), Step::Sweep];
-    caught(Bug::OpenEpochWrittenBack, small(steps));
+    caught(Bug::OpenEpochWrittenBack, small(steps), "page 1: [60, 23, 01, 51], not");
 }
 
 /// A page is changed past the cache, fetched, sunk into memory and made durable there by a checkpoint
@@ -740,8 +749,16 @@ fn fetched_after_a_change(mode: Mode, change: Step) -> Case {
 #[test]
 fn unflushed_fetched() {
     let discard = Step::Discard { at: 0, len: PAGE };
-    caught(Bug::UnflushedFetched, fetched_after_a_change(Mode::WriteAround, write(0, 4096, 1)));
-    caught(Bug::UnflushedFetched, fetched_after_a_change(Mode::WriteBack, discard));
+    caught(
+        Bug::UnflushedFetched,
+        fetched_after_a_change(Mode::WriteAround, write(0, 4096, 1)),
+        "was changed without it",
+    );
+    caught(
+        Bug::UnflushedFetched,
+        fetched_after_a_change(Mode::WriteBack, discard),
+        "was changed without it",
+    );
 }
 
 #[test]
@@ -750,30 +767,34 @@ fn evicted_before_write_back() {
     steps.push(Step::Flush);
     steps.extend((5..8).map(|page| write(page, 4096, page)));
     steps.push(Step::Flush);
-    caught(Bug::EvictedBeforeWriteBack, small(steps));
+    caught(Bug::EvictedBeforeWriteBack, small(steps), "page 0: [e0, e0, e0, e0], not");
 }
 
 #[test]
 fn flush_without_shadow() {
-    caught(Bug::FlushWithoutShadow, small(vec![write(1, 4096, 1), Step::Flush, write(2, 9, 2)]));
+    caught(
+        Bug::FlushWithoutShadow,
+        small(vec![write(1, 4096, 1), Step::Flush, write(2, 9, 2)]),
+        "page 1: [e1, e1, e1, e1], not",
+    );
 }
 
 #[test]
 fn cut_page_kept() {
     let follow = Step::Resize { dram_pages: 2, scm_pages: 3, follow: true };
-    caught(Bug::CutPageKept, cut(vec![write(10, 50, 1), Step::Flush, follow]));
+    caught(Bug::CutPageKept, cut(vec![write(10, 50, 1), Step::Flush, follow]), "reopened: page 10");
 }
 
 #[test]
 fn direct_without_checkpoint() {
     let mut steps: Vec<Step> = (0..4).map(|page| Step::Read { page }).collect();
     steps.extend([Step::Flush, Step::Discard { at: 0, len: 4 * PAGE }, write(8, 9, 1)]);
-    caught(Bug::DirectWithoutCheckpoint, small(steps));
+    caught(Bug::DirectWithoutCheckpoint, small(steps), "was changed without it");
 }
 
 #[test]
 fn trim_forgets_flushed() {
-    caught(Bug::TrimForgetsFlushed, small(two_clients()));
+    caught(Bug::TrimForgetsFlushed, small(two_clients()), "page 1: [e1, e1, e1, e1], not");
 }
 
 #[test]
@@ -782,6 +803,7 @@ fn flush_error_untold() {
         caught(
             Bug::FlushErrorUntold,
             Case::new(Settings { mode, ..small(vec![]).settings }, failing()),
+            "page 1: [e1, e1, e1, e1], not",
         );
     }
 }

@@ -6,9 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use everbyte_block::{BlockOptions, BlockVolume};
-use everbyte_cache::plant::{Bug, plant};
+use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, CacheError};
 use everbyte_device::{BlockDevice, Compound, DeviceError, FaultDevice, Faults, Fua, MemoryDevice};
+use everbyte_plant::plant;
 
 use everbyte_pool::format::VolumeKind;
 
@@ -197,9 +198,9 @@ fn keeps_what_comes_meanwhile() -> bool {
 #[test]
 fn what_is_written_meanwhile_is_written_back_as_well() {
     assert!(keeps_what_comes_meanwhile());
-    plant(Some(Bug::CleanThoughWritten));
+    let planted = plant(Bug::CleanThoughWritten);
     let is_kept = keeps_what_comes_meanwhile();
-    plant(None);
+    drop(planted);
     assert!(!is_kept, "the planted mistake was not caught");
 }
 

@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use everbyte_cache::plant::{Bug, plant};
+use everbyte_cache::plant::Bug;
 use everbyte_cache::{Cache, Mode, Settings};
 use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
 use everbyte_media::Mapped;
+use everbyte_plant::plant;
 
 use crate::{PAGE, medium, open, settings};
 
@@ -168,9 +169,9 @@ fn tells_of_a_background_flush(mode: Mode) -> bool {
 fn a_flush_that_failed_in_the_background_is_told_and_what_it_lost_is_written_again() {
     for mode in MODES {
         assert!(tells_of_a_background_flush(mode), "{mode}");
-        plant(Some(Bug::FlushErrorUntold));
+        let planted = plant(Bug::FlushErrorUntold);
         let is_told = tells_of_a_background_flush(mode);
-        plant(None);
+        drop(planted);
         assert!(!is_told, "{mode}: the planted mistake was not caught");
     }
 }
@@ -275,9 +276,9 @@ fn keeps_what_another_flush_lost() -> bool {
 #[test]
 fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
     assert!(keeps_what_another_flush_lost());
-    plant(Some(Bug::OthersFlushIgnored));
+    let planted = plant(Bug::OthersFlushIgnored);
     let is_kept = keeps_what_another_flush_lost();
-    plant(None);
+    drop(planted);
     assert!(!is_kept, "the planted mistake was not caught");
 }
 

@@ -4,7 +4,8 @@
 //! missing is built under the structure lock, which the batch holds until it ends.
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_plant::planted;
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 

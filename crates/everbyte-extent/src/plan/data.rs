@@ -4,8 +4,9 @@
 //! stored there.
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium};
+use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::plant::Bug;
 
 use super::classify::{Change, Seen, classify, in_place};
 use super::{Planner, SlotUse, Target};

@@ -16,8 +16,9 @@ mod zero;
 pub(crate) use zero::LEAF_BYTES;
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Circumstances, Fill};
 
 use crate::address::{BlockPiece, DeviceOffset, pieces};

@@ -1,8 +1,9 @@
 //! Plans that bytes read as zeroes: blocks that are unmapped, or keep their space.
 
 use everbyte_media::{BLOCK, BLOCK_U64, Medium};
+use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
-use everbyte_pool::plant::{Bug, planted};
+use everbyte_pool::plant::Bug;
 
 use super::Planner;
 use crate::address::{DeviceOffset, LogicalBlock};

@@ -7,11 +7,12 @@
 //! given up last, when the words that named them are changed.
 
 use everbyte_media::{BLOCK_U64, MediaError, Medium};
+use everbyte_plant::planted;
 use smallvec::SmallVec;
 
 use super::{Batch, BatchOutcome, Fill, Step};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::volume::{Committed, WriteError};
 
 /// The sum of a batch's steps: how many there are of each sort, so that none is looked for in vain.

@@ -19,10 +19,11 @@ mod retry;
 pub use retry::{ChangeError, Circumstances};
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_plant::planted;
 use smallvec::SmallVec;
 
 use crate::alloc::{BlockRun, CellSize};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::{Volume, WriteError, Writer};
 

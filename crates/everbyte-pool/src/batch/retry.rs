@@ -1,9 +1,10 @@
 //! Carrying a change out whatever the log and the free space are like when it comes.
 
 use everbyte_media::Medium;
+use everbyte_plant::planted;
 
 use super::{Batch, BatchOutcome};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::volume::{Volume, WriteError};
 
 /// Circumstances under which a batch is planned.

@@ -11,10 +11,11 @@
 use std::sync::atomic::Ordering;
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use crate::checkpoint_record::write_completed;
 use crate::persist::InFlight;
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::sync::MutexGuard;
 use crate::volume::{Retired, Volume, WriteError};
 
@@ -173,17 +174,10 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
     /// The medium's; the epoch is then not durable and its log records stay alive.
     pub fn finish(self) -> Result<(), WriteError> {
         let (volume, medium) = (self.volume, self.volume.medium());
-        let mark_early = planted(Bug::CompletedBeforeData);
-        if mark_early {
-            let nothing = InFlight::flush(medium, [], self.sealed.epoch).fence(medium)?;
-            write_completed(medium, volume.header_at, &nothing)?;
-        }
         let sealed = self.sealed;
         let durable =
             InFlight::flush(medium, dirty_ranges(volume, &sealed), sealed.epoch).fence(medium)?;
-        if !mark_early {
-            write_completed(medium, volume.header_at, &durable)?;
-        }
+        write_completed(medium, volume.header_at, &durable)?;
         for &block in sealed.dirty.iter().filter(|_| !planted(Bug::LoggedForever)) {
             volume.shared.states.get(block).forget(sealed.epoch);
         }
@@ -200,8 +194,7 @@ fn dirty_ranges<M: Medium>(
     sealed: &Sealed,
 ) -> impl Iterator<Item = (PoolOffset, u64)> {
     let states = &volume.shared.states;
-    let blocks = sealed.dirty.iter().filter(|_| !planted(Bug::NoDataFlush)).enumerate();
-    blocks.flat_map(move |(index, &block)| {
+    sealed.dirty.iter().enumerate().flat_map(move |(index, &block)| {
         if let Some(&later) = sealed.dirty.get(index + PREFETCH_AHEAD) {
             states.get(later).expect_marks();
         }

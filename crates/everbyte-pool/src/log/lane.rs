@@ -8,11 +8,12 @@
 use everbyte_media::{
     BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset,
 };
+use everbyte_plant::planted;
 use zerocopy::IntoBytes;
 
 use crate::format::{Descriptor, RecordHeader, RecordKind, WordItem};
 use crate::persist::InFlight;
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 
 /// Where a volume's log lies.
 #[derive(Clone, Copy, Debug)]
@@ -207,10 +208,6 @@ impl LaneLog {
         let at = self.geometry.half(self.lane, self.epoch).plus(self.used_bytes);
         self.used_bytes += bytes;
         self.seq += 1;
-        if planted(Bug::NoLogFlush) {
-            medium.store(at, &self.scratch);
-            return InFlight::flush(medium, [], ());
-        }
         InFlight::stream(medium, at, &self.scratch)
     }
 }

@@ -7,12 +7,13 @@
 //! one proves that the missing one had been fenced, so something destroyed it.
 
 use everbyte_media::{BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
+use everbyte_plant::planted;
 use zerocopy::FromBytes;
 
 use super::LogGeometry;
 use crate::bad::sound;
 use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 
 /// What an undo record asks to be put back.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,12 +18,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use everbyte_media::{BLOCK_U64, BlockNo, MediaError, Medium};
+use everbyte_plant::planted;
 
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::format::{Corrupt, Superblock, VolumeKind};
 use crate::kind::{Kinds, VolumeView};
 use crate::persist::InFlight;
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::shared::{Shared, write_superblock};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::volume::{Volume, VolumeHandle, WriteError};
@@ -185,10 +186,7 @@ impl<M: Medium> Pool<M> {
         for block in 1..sb.data_start {
             medium.stream(BlockNo(block).offset(), &zeroes);
         }
-        let in_flight = InFlight::stream(medium, BlockNo(0).offset(), &zeroes);
-        if !planted(Bug::FormatNotFenced) {
-            in_flight.fence(medium)?;
-        }
+        InFlight::stream(medium, BlockNo(0).offset(), &zeroes).fence(medium)?;
         write_superblock(medium, &sb)?;
         Ok(())
     }

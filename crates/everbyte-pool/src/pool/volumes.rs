@@ -9,6 +9,7 @@
 use std::sync::{Arc, Weak};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 use zerocopy::IntoBytes;
 
 use super::{Pool, PoolError};
@@ -21,7 +22,7 @@ use crate::format::{
 };
 use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::shared::{Spares, header_at};
 use crate::volume::Volume;
 

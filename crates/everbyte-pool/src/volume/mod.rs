@@ -25,6 +25,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use crate::alloc::{BlockRun, CellSize, Cells, SIZES};
 use crate::bad::sound;
@@ -35,7 +36,7 @@ use crate::format::{
     SIZE_AT, VolumeKind, decode_word,
 };
 use crate::log::{LaneLog, LogGeometry};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::recover::UndoScope;
 use crate::shared::Shared;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};

@@ -14,12 +14,13 @@
 use std::sync::atomic::Ordering;
 
 use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use super::{Lane, Volume, WriteError};
 use crate::alloc::{BlockRun, CellSize};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
-use crate::plant::{Bug, planted};
+use crate::plant::Bug;
 use crate::sync::MutexGuard;
 
 /// Blocks that a lane takes from the allocator at a time while there is plenty.
@@ -312,11 +313,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         let order = self.volume.redo_order.fetch_add(1, Ordering::Relaxed);
         self.append(|lane, medium| {
             lane.log.append_redo(medium, order, block, lines, (start, data)).map(Some)
-        })?;
-        if planted(Bug::RedoNotFenced) {
-            self.in_flight = None;
-        }
-        Ok(())
+        })
     }
 
     fn append(
@@ -337,10 +334,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Streams `bytes` into a block that is fresh, or that nothing durable reads. Durable with
     /// the next `commit`.
     pub fn fill(&mut self, at: PoolOffset, bytes: &[u8]) {
-        let in_flight = InFlight::stream(&*self.volume.shared.medium, at, bytes);
-        if !planted(Bug::FillNotFenced) {
-            self.in_flight = Some(in_flight);
-        }
+        self.in_flight = Some(InFlight::stream(&*self.volume.shared.medium, at, bytes));
     }
 
     /// Fills a block as a whole: with `data` from byte `start` on, and around it with what the block
@@ -366,9 +360,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// # Errors
     /// The medium's; nothing has been stored in place then, and nothing can be any more.
     pub fn commit(&mut self) -> Result<Committed<'_, 'v, M>, MediaError> {
-        if let Some(in_flight) = &self.in_flight
-            && !planted(Bug::NoLogFence)
-        {
+        if let Some(in_flight) = &self.in_flight {
             if planted(Bug::LaneShared) {
                 MutexGuard::unlocked(&mut self.lane, || self.volume.shared.medium.fence())?;
             }

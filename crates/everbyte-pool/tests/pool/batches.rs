@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium};
-use everbyte_pool::plant::{Bug, plant};
+use everbyte_plant::plant;
+use everbyte_pool::plant::Bug;
 
 use crate::shelf::{Contents, Shelf, ShelfError, open_pool};
 
@@ -48,9 +49,9 @@ fn a_batch_sees_what_it_has_planned_itself() {
 fn a_batch_that_does_not_see_itself_is_noticed() {
     let shelf = new_shelf(256);
     shelf.put(0, 64, 7).unwrap();
-    plant(Some(Bug::OwnChangeUnseen));
+    let planted = plant(Bug::OwnChangeUnseen);
     let moved = move_twice(&shelf);
-    plant(None);
+    drop(planted);
     moved.unwrap();
     assert_ne!(shelf.contents().unwrap(), Contents::from([(2, (64, 7, 7))]));
 }
@@ -115,9 +116,9 @@ fn what_is_taken_back_is_free_after_the_next_checkpoint() {
 fn a_savepoint_that_leaves_a_step_is_noticed() {
     let shelf = new_shelf(256);
     shelf.put(5, 64, 9).unwrap();
-    plant(Some(Bug::SavepointLeavesStep));
+    let planted = plant(Bug::SavepointLeavesStep);
     let changed = change_of_mind(&shelf);
-    plant(None);
+    drop(planted);
     changed.unwrap();
     assert_eq!(shelf.contents().unwrap(), Contents::from([(1, (64, 3, 3))]), "place 5 is lost");
     assert!(!shelf.pool.check().unwrap().is_clean(), "and its cell nobody's");

@@ -26,11 +26,12 @@ use std::sync::Arc;
 use everbyte_media::{
     BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset,
 };
+use everbyte_plant::planted;
 
 use crate::baselines::Kind;
 use crate::baselines::front::{Edit, Engine, Refused};
 use crate::baselines::overlay::{Overlay, lines_of, part_of};
-use crate::baselines::plant::{Bug, planted};
+use crate::baselines::plant::Bug;
 use crate::baselines::space::{HEAD, HOLE, Space, SpaceError, index};
 
 /// Code in the superblock.
@@ -316,11 +317,7 @@ impl<M: Medium> Improved<M> {
         self.moved.clear();
         medium.fence()?;
         self.generation = self.generation.wrapping_add(1);
-        if planted(Bug::ImprovedGenerationLate) {
-            medium.store_word(HEAD, self.generation);
-        } else {
-            space.persist_head(self.generation)?;
-        }
+        space.persist_head(self.generation)?;
         (self.tail, self.groups) = (0, 0);
         space.release();
         Ok(())
@@ -387,7 +384,7 @@ impl<M: Medium> Engine for Improved<M> {
                 Edit::Unmap { .. } => {}
             }
         }
-        if streamed && !planted(Bug::ImprovedPointerEarly) {
+        if streamed {
             self.space.medium().fence()?;
         }
         Ok(())
@@ -409,9 +406,7 @@ impl<M: Medium> Engine for Improved<M> {
         let check = check_of(&self.group);
         self.group[..4].copy_from_slice(&check.to_le_bytes()[..4]);
         self.space.medium().stream(self.log_at(), &self.group);
-        if !planted(Bug::ImprovedNotFenced) {
-            self.space.medium().fence()?;
-        }
+        self.space.medium().fence()?;
         self.tail += len;
         self.groups += 1;
         self.log_bytes += len as u64;

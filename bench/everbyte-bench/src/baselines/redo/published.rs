@@ -20,11 +20,12 @@
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_plant::planted;
 
 use crate::baselines::Kind;
 use crate::baselines::front::{Edit, Engine, Refused};
 use crate::baselines::overlay::{Overlay, lines_of, part_of};
-use crate::baselines::plant::{Bug, planted};
+use crate::baselines::plant::Bug;
 use crate::baselines::space::{HEAD, HOLE, Space, SpaceError, index};
 
 /// Code in the superblock.
@@ -109,7 +110,7 @@ impl<M: Medium> Published<M> {
             space,
         };
         scheme.find_replaced()?;
-        scheme.empty_log(planted(Bug::PublishedRecoveryNotFlushed))?;
+        scheme.empty_log()?;
         scheme.space.claim(scheme.places.iter().copied())?;
         Ok(scheme)
     }
@@ -162,7 +163,7 @@ impl<M: Medium> Published<M> {
     }
 
     /// Copies in place what counts in the log, and empties it.
-    fn empty_log(&mut self, forget_flush: bool) -> Result<(), SpaceError> {
+    fn empty_log(&mut self) -> Result<(), SpaceError> {
         if self.committed == 0 {
             return Ok(());
         }
@@ -179,15 +180,13 @@ impl<M: Medium> Published<M> {
                 Record::Bytes { block, start, len }
                     if replaced_at <= position(at) || planted(Bug::PublishedOldOverNew) =>
                 {
-                    self.copy_in_place(at, block, start, len, forget_flush)?;
+                    self.copy_in_place(at, block, start, len)?;
                 }
                 Record::Replaced { .. } | Record::Bytes { .. } => {}
             }
             at += record.bytes();
         }
-        if !planted(Bug::PublishedEmptiedEarly) {
-            self.space.medium().fence()?;
-        }
+        self.space.medium().fence()?;
         self.space.persist_head(0)?;
         self.forget_log();
         Ok(())
@@ -199,7 +198,6 @@ impl<M: Medium> Published<M> {
         block: usize,
         start: usize,
         len: usize,
-        forget_flush: bool,
     ) -> Result<(), SpaceError> {
         let place = self.places[block];
         if place == HOLE {
@@ -213,9 +211,7 @@ impl<M: Medium> Published<M> {
         medium.check_range(from, len as u64)?;
         let to = BlockNo(place).offset().plus(start as u64);
         medium.store(to, bytes);
-        if !forget_flush {
-            medium.flush(to, len as u64);
-        }
+        medium.flush(to, len as u64);
         Ok(())
     }
 
@@ -372,9 +368,6 @@ impl<M: Medium> Engine for Published<M> {
             }
         }
         if self.tail != before {
-            if planted(Bug::PublishedCommitEarly) {
-                self.space.medium().store_word(HEAD, self.tail);
-            }
             // Records of one request share lines.
             self.space.medium().flush(self.log_at(before), self.tail - before);
             self.space.medium().fence()?;
@@ -392,7 +385,7 @@ impl<M: Medium> Engine for Published<M> {
 
     fn checkpoint(&mut self) -> Result<(), SpaceError> {
         self.commit()?;
-        self.empty_log(false)
+        self.empty_log()
     }
 
     fn log_bytes(&self) -> u64 {

@@ -1,58 +1,57 @@
 //! Mistakes planted in the schemes, each with a workload in which it must be caught. The same
 //! workload passes without the mistake, so it is the mistake that is caught.
 
-use everbyte_crash::Explorer;
+use everbyte_crash::{Explorer, Omission};
 use everbyte_device::Fua;
-use everbyte_pool::plant as pool;
+use everbyte_plant::plant;
 
 use super::crash::{b, broad, rewrite, write};
 use super::scenario::{BLOCK, Case, Step, W};
 use crate::baselines::Kind;
-use crate::baselines::plant::{Bug, plant};
+use crate::baselines::plant::Bug;
 
-/// A bug of a scheme, or of the pool below rollback.
-#[derive(Clone, Copy, Debug)]
+/// What the oracle says of a scheme that keeps requests whole, and of one that keeps words whole.
+const NO_STATE: &str = "none of the states: first differences in blocks [Some(0)";
+const MIXED: &str = "is neither old nor new";
+
+/// A bug in a scheme's text, or a flush or a fence left out of it.
+#[derive(Debug)]
 enum Mistake {
-    Scheme(Bug),
-    Pool(pool::Bug),
+    Bug(Bug),
+    Omission(Omission),
 }
 
-/// Switches a bug on until dropped, also by a panic.
-struct Planted;
-
-impl Planted {
-    fn new(mistake: Mistake) -> Self {
-        match mistake {
-            Mistake::Scheme(bug) => plant(Some(bug)),
-            Mistake::Pool(bug) => pool::plant(Some(bug)),
-        }
-        Self
+impl From<Bug> for Mistake {
+    fn from(bug: Bug) -> Self {
+        Self::Bug(bug)
     }
 }
 
-impl Drop for Planted {
-    fn drop(&mut self) {
-        plant(None);
-        pool::plant(None);
+impl From<Omission> for Mistake {
+    fn from(omission: Omission) -> Self {
+        Self::Omission(omission)
     }
 }
 
-fn caught(kind: Kind, bug: Bug, steps: Vec<Step>) {
-    caught_by(kind, Mistake::Scheme(bug), steps);
-}
-
-fn caught_by(kind: Kind, bug: Mistake, steps: Vec<Step>) {
+/// The workload fails with the mistake as `expected` says, a part of the message, and without it passes.
+fn caught(kind: Kind, mistake: impl Into<Mistake>, steps: Vec<Step>, expected: &str) {
+    let mistake = mistake.into();
+    let name = format!("{kind:?}, {mistake:?}");
     let explorer = Explorer { shrink_runs_max: 20, cuts_max: 5, ..broad() };
     let case = Case::new(kind, steps);
     if let Err(failure) = explorer.explore(&case) {
-        panic!("{bug:?} is not planted yet: {failure}");
+        panic!("{name} is not planted yet: {failure}");
     }
-    let planted = Planted::new(bug);
-    let found = explorer.explore(&case);
-    drop(planted);
+    let found = match mistake {
+        Mistake::Bug(bug) => {
+            let _planted = plant(bug);
+            explorer.explore(&case)
+        }
+        Mistake::Omission(omission) => explorer.explore(&Case { omission: Some(omission), ..case }),
+    };
     match found {
-        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
-        Err(failure) => println!("{bug:?} is caught: {}", failure.message),
+        Ok(summary) => panic!("{name} was not caught: {summary}"),
+        Err(failure) => assert!(failure.message.contains(expected), "{name} is caught: {failure}"),
     }
 }
 
@@ -60,69 +59,88 @@ fn two_blocks() -> Step {
     Step::Atomic(vec![W(b(0), 200, 5), W(b(1), 200, 6)], Fua::Yes)
 }
 
+/// A write that is logged.
+fn small() -> Step {
+    write(b(0) + 5, 300, Fua::Yes)
+}
+
+/// A write that is streamed.
+fn whole(fua: Fua) -> Step {
+    write(b(0), BLOCK, fua)
+}
+
 #[test]
 fn none() {
-    caught(Kind::None, Bug::NoneNotFlushed, vec![write(b(0), 64, Fua::Yes)]);
-    caught(Kind::None, Bug::NoneNotFenced, vec![write(b(0), BLOCK, Fua::Yes)]);
+    let kind = Kind::None;
+    caught(kind, Omission::flush("data"), vec![write(b(0), 64, Fua::Yes)], MIXED);
+    caught(kind, Omission::fence_after_stream("data"), vec![whole(Fua::Yes)], MIXED);
 }
 
 #[test]
 fn redo_published() {
     let kind = Kind::RedoPublished;
-    let small = || write(b(0) + 5, 300, Fua::Yes);
-    caught(kind, Bug::PublishedCommitEarly, vec![small()]);
-    caught(kind, Bug::PublishedEmptiedEarly, vec![small(), Step::Checkpoint]);
-    caught(kind, Bug::PublishedRecoveryNotFlushed, vec![small()]);
+    let logged_and_copied = || vec![small(), Step::Checkpoint];
+    // The commit word does not wait for the records.
+    caught(kind, Omission::fence_after_flush("log"), vec![small()], NO_STATE);
+    // A checkpoint empties the log before what it copied is durable.
+    caught(kind, Omission::fence_after_flush("data"), logged_and_copied(), NO_STATE);
+    caught(kind, Omission::flush("data").in_recovery(), vec![small()], NO_STATE);
     let replaced = vec![small(), rewrite(b(0), BLOCK, Fua::Yes)];
-    caught(kind, Bug::PublishedOldOverNew, replaced);
+    caught(kind, Bug::PublishedOldOverNew, replaced, NO_STATE);
 }
 
 #[test]
 fn redo_improved() {
     let kind = Kind::RedoImproved;
-    let small = || write(b(0) + 5, 300, Fua::Yes);
-    caught(kind, Bug::ImprovedUnchecked, vec![small()]);
-    caught(kind, Bug::ImprovedPointerEarly, vec![write(b(0), BLOCK, Fua::Yes)]);
-    caught(kind, Bug::ImprovedNotFenced, vec![small()]);
+    caught(kind, Bug::ImprovedUnchecked, vec![small()], NO_STATE);
+    // A pointer is logged before the new block is known to be durable.
+    caught(kind, Omission::fence_after_stream("data"), vec![whole(Fua::Yes)], NO_STATE);
+    caught(kind, Omission::fence_after_stream("log"), vec![small()], NO_STATE);
     let again = vec![small(), Step::Checkpoint, rewrite(b(0) + 5, 300, Fua::Yes), small()];
     let generations = [again.clone(), vec![Step::Checkpoint], again].concat();
-    caught(kind, Bug::ImprovedGenerationLate, generations);
-    let in_place = vec![write(b(0), BLOCK, Fua::Yes), rewrite(b(0), BLOCK, Fua::Yes)];
-    caught(kind, Bug::ImprovedInPlace, in_place);
+    // The next generation fills the log before its number is durable.
+    caught(kind, Omission::flush("head"), generations, "opened again, it is not the same");
+    let in_place = vec![whole(Fua::Yes), rewrite(b(0), BLOCK, Fua::Yes)];
+    caught(kind, Bug::ImprovedInPlace, in_place, NO_STATE);
 }
 
 #[test]
 fn block_journal() {
-    let small = || write(b(0) + 5, 300, Fua::Yes);
-    caught(Kind::JournalData, Bug::JournalUnchecked, vec![small()]);
-    caught(Kind::JournalData, Bug::JournalEmptiedEarly, vec![small(), Step::Checkpoint]);
-    caught(Kind::JournalOrdered, Bug::JournalEmptiedEarly, vec![write(b(6), 9, Fua::Yes)]);
-    // Only a block that held something before shows that it was named too early.
+    let (data, ordered) = (Kind::JournalData, Kind::JournalOrdered);
+    caught(data, Bug::JournalUnchecked, vec![small()], "it names no block");
+    // A checkpoint empties the journal before what it copied, blocks or their table, is durable.
+    let copied = Omission::fence_after_stream("data");
+    caught(data, copied.clone(), vec![small(), Step::Checkpoint], NO_STATE);
+    let new_block = vec![write(b(6), 9, Fua::Yes)];
+    caught(ordered, Omission::fence_after_stream("table"), new_block, MIXED);
+    // The commit record does not wait for the data. Only a block that held something before shows
+    // that it was named too early.
     let reused = [Step::Discard { at: b(0), len: b(4), fua: Fua::Yes }];
     let reused = reused.into_iter().chain((5..15).map(|n| write(b(n), BLOCK, Fua::Yes)));
-    caught(Kind::JournalOrdered, Bug::JournalMetadataFirst, reused.collect());
+    caught(ordered, copied, reused.collect(), MIXED);
     let freed = vec![
         Step::Discard { at: b(0), len: b(1), fua: Fua::No },
         write(b(6), BLOCK, Fua::No),
         Step::Flush,
     ];
-    caught(Kind::JournalOrdered, Bug::JournalFreedEarly, freed);
+    caught(ordered, Bug::JournalFreedEarly, freed, MIXED);
 }
 
 /// `everbyte-block` has the others.
 #[test]
 fn rollback() {
     let write = || vec![write(b(0), 64, Fua::No), Step::Flush];
-    caught_by(Kind::Rollback, Mistake::Pool(pool::Bug::NoLogFence), write());
-    caught_by(Kind::Rollback, Mistake::Pool(pool::Bug::CompletedBeforeData), write());
+    caught(Kind::Rollback, Omission::fence_after_stream("log"), write(), NO_STATE);
+    caught(Kind::Rollback, Omission::fence_after_flush("data"), write(), NO_STATE);
 }
 
 #[test]
 fn shadow() {
     let kind = Kind::Shadow;
-    caught(kind, Bug::ShadowPointerEarly, vec![write(b(0), BLOCK, Fua::No)]);
-    caught(kind, Bug::ShadowNoCommonRoot, vec![two_blocks()]);
-    caught(kind, Bug::ShadowTwoWords, vec![write(b(0) + 4, 8, Fua::Yes)]);
-    let reused = vec![write(b(0), BLOCK, Fua::No), write(b(1), BLOCK, Fua::No)];
-    caught(kind, Bug::ShadowFreedEarly, reused);
+    // The pointer does not wait for the copy.
+    caught(kind, Omission::fence_after_stream("data"), vec![whole(Fua::No)], NO_STATE);
+    caught(kind, Bug::ShadowNoCommonRoot, vec![two_blocks()], NO_STATE);
+    caught(kind, Bug::ShadowTwoWords, vec![write(b(0) + 4, 8, Fua::Yes)], NO_STATE);
+    let reused = vec![whole(Fua::No), write(b(1), BLOCK, Fua::No)];
+    caught(kind, Bug::ShadowFreedEarly, reused, NO_STATE);
 }

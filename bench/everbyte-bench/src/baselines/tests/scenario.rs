@@ -6,9 +6,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use everbyte_crash::{Crash, Log, Scenario, SimMedium, Steps};
+use everbyte_crash::{Crash, Labels, Log, Omission, Scenario, SimMedium, Steps};
 use everbyte_device::{Fua, WriteRequest};
 
+use everbyte_media::PoolOffset;
+use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, Superblock};
+
+use crate::baselines::space::{HEAD, Layout};
 use crate::baselines::{Kind, Scheme, build, open};
 
 pub(super) const BLOCK: usize = 4096;
@@ -64,6 +68,8 @@ pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) steps: Vec<Step>,
     pub(super) blocks: usize,
+    /// What the scheme is made to forget.
+    pub(super) omission: Option<Omission>,
 }
 
 /// What a scheme promises of requests that are not durable yet.
@@ -133,7 +139,7 @@ impl State {
 
 impl Case {
     pub(super) fn new(kind: Kind, steps: Vec<Step>) -> Self {
-        Self { kind, steps, blocks: 16 }
+        Self { kind, steps, blocks: 16, omission: None }
     }
 
     fn device_bytes(&self) -> u64 {
@@ -235,6 +241,21 @@ fn contents(
     Ok(state)
 }
 
+/// The log and the data of rollback's pool, and of its one volume.
+fn rollback_labels(image: &[u8]) -> Labels {
+    let len = image.len() as u64;
+    let superblock = Superblock::parse(image, PoolOffset(0), len).unwrap();
+    let (data, end) = (superblock.data_start, superblock.size_blocks);
+    let at = PoolOffset(superblock.table_start * BLOCK as u64 + DESCRIPTOR_AT[0]);
+    let bytes = &image[usize::try_from(at.0).unwrap()..];
+    let volume = Descriptor::parse(bytes, at, data, end).unwrap();
+    let log_blocks = 2 * u64::from(volume.lanes) * u64::from(volume.half_blocks);
+    let part = |from: u64, to: u64| from * BLOCK as u64..to * BLOCK as u64;
+    Labels::default()
+        .with(part(data, end), "data")
+        .with(part(volume.log_start, volume.log_start + log_blocks), "log")
+}
+
 impl Scenario for Case {
     type Event = Event;
     type Recovered = (Arc<SimMedium>, Arc<dyn Scheme>);
@@ -261,6 +282,24 @@ impl Scenario for Case {
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String> {
         let scheme = open(self.kind, Arc::clone(&medium)).map_err(|error| format!("{error:#}"))?;
         Ok((medium, scheme))
+    }
+
+    fn labels(&self) -> Labels {
+        if self.kind == Kind::Rollback {
+            return rollback_labels(&self.image());
+        }
+        let layout = Layout::new(self.kind.code(), self.device_bytes(), LOG_BYTES).unwrap();
+        let (table, log) = (layout.entry_at(0).0, layout.log_at().0);
+        let data = log + layout.log_bytes();
+        Labels::default()
+            .with(HEAD.0..table, "head")
+            .with(table..log, "table")
+            .with(log..data, "log")
+            .with(data..self.medium_len(), "data")
+    }
+
+    fn omission(&self) -> Option<Omission> {
+        self.omission.clone()
     }
 
     fn check(
