@@ -3,7 +3,7 @@
 
 usage: simulation-tables.py RESULTS.csv
 
-The results have the policies everbyte, hybrid and clock-migration, any sizes and traces, and the storage
+The results have the policies everbyte, hybrid and clock-migration, any sizes and traces, and the backing devices
 that was simulated. Ratios are means of the single ratios over sizes, not ratios of sums.
 """
 
@@ -12,7 +12,7 @@ import os
 import sys
 from collections import defaultdict
 
-# What the paper reports: PRAM writes on average and at best, elapsed time at best, in percent. The paper's
+# Figures of the paper: writes to its PRAM (our SCM) on average and at best, elapsed time at best, in percent. The paper's
 # 12.6% is of its two mobile traces together.
 PAPER = {
     "web": ("-11.4", "-27.0", "-12.6"),
@@ -29,16 +29,16 @@ def main():
     results, traces, sizes = {}, [], []
     for row in rows:
         trace = os.path.basename(row["trace"]).split(".")[0]
-        results[trace, row["policy"], row["size"], row["storage"]] = row
+        results[trace, row["policy"], row["size"], row["backing"]] = row
         traces += [trace] if trace not in traces else []
         sizes += [row["size"]] if row["size"] not in sizes else []
-    storages = list(dict.fromkeys(row["storage"] for row in rows))
+    devices = list(dict.fromkeys(row["backing"] for row in rows))
 
-    def changes(trace, ours, theirs, field, storage):
+    def changes(trace, ours, theirs, field, device):
         """What `ours` changes, in percent of `theirs`, for each size; none where theirs is 0."""
         for size in sizes:
-            a = float(results[trace, ours, size, storage][field])
-            b = float(results[trace, theirs, size, storage][field])
+            a = float(results[trace, ours, size, device][field])
+            b = float(results[trace, theirs, size, device][field])
             if b > 0:
                 yield 100 * (a / b - 1)
             elif a == 0:
@@ -47,12 +47,12 @@ def main():
     def points(trace, ours, theirs):
         """The same of the hit ratio, in points."""
         for size in sizes:
-            ratio = [float(results[trace, p, size, storages[0]]["hit_ratio"]) for p in (ours, theirs)]
+            ratio = [float(results[trace, p, size, devices[0]]["hit_ratio"]) for p in (ours, theirs)]
             yield 100 * (ratio[0] - ratio[1])
 
-    papers_table(traces, storages, changes, points)
-    by_size(traces, sizes, storages[0], changes)
-    ours_table(traces, storages, changes, points, rows[0])
+    papers_table(traces, devices, changes, points)
+    by_size(traces, sizes, devices[0], changes)
+    ours_table(traces, devices, changes, points, rows[0])
 
 
 def heading(*cells):
@@ -73,43 +73,43 @@ def percent(value):
     return f"{value:+.1f}"
 
 
-def papers_table(traces, storages, changes, points):
+def papers_table(traces, devices, changes, points):
     print("Hybrid against clock-migration, in percent; hits in points. Elapsed: best / mean.")
-    heading("trace", "PRAM writes, mean", "(paper)", "best", "(paper)", "worst", "PRAM bytes, mean", "worst",
-            "hits, least..most", *(f"elapsed, {s}" for s in storages), "(paper, best)")
+    heading("trace", "SCM writes, mean", "(paper)", "best", "(paper)", "worst", "SCM bytes, mean", "worst",
+            "hits, least..most", *(f"elapsed, {s}" for s in devices), "(paper, best)")
     for trace in traces:
-        writes = list(changes(trace, "hybrid", "clock-migration", "pram_writes", storages[0]))
-        size = list(changes(trace, "hybrid", "clock-migration", "pram_bytes", storages[0]))
+        writes = list(changes(trace, "hybrid", "clock-migration", "scm_writes", devices[0]))
+        size = list(changes(trace, "hybrid", "clock-migration", "scm_bytes", devices[0]))
         hits = list(points(trace, "hybrid", "clock-migration"))
         paper = PAPER.get(trace, ("", "", ""))
-        times = [list(changes(trace, "hybrid", "clock-migration", "elapsed_ns", s)) for s in storages]
+        times = [list(changes(trace, "hybrid", "clock-migration", "elapsed_ns", s)) for s in devices]
         line(trace, percent(mean(writes)), paper[0], percent(min(writes)), paper[1], percent(max(writes)),
              percent(mean(size)), percent(max(size)), f"{min(hits):+.2f}..{max(hits):+.2f}",
              *(f"{percent(min(t))} / {percent(mean(t))}" for t in times), paper[2])
 
 
-def by_size(traces, sizes, storage, changes):
-    for field, name in (("pram_writes", "PRAM writes"), ("pram_bytes", "PRAM bytes")):
+def by_size(traces, sizes, device, changes):
+    for field, name in (("scm_writes", "SCM writes"), ("scm_bytes", "SCM bytes")):
         print(f"\n{name} of hybrid by size, in percent of clock-migration's.")
         heading("trace", *sizes)
         for trace in traces:
-            line(trace, *map(percent, changes(trace, "hybrid", "clock-migration", field, storage)))
+            line(trace, *map(percent, changes(trace, "hybrid", "clock-migration", field, device)))
 
 
-def ours_table(traces, storages, changes, points, fields):
+def ours_table(traces, devices, changes, points, fields):
     print("\nEverbyte against hybrid: in percent, mean over sizes (worst); hits in points, mean (worst).")
-    times = [(s, f, n) for s in storages
+    times = [(s, f, n) for s in devices
              for f, n in (("elapsed_ns", s), ("elapsed_with_drain_ns", f"{s}, drained")) if f in fields]
-    heading("trace", "PRAM bytes", "hits", *(n for _, _, n in times))
+    heading("trace", "SCM bytes", "hits", *(n for _, _, n in times))
     means = defaultdict(list)
     for trace in traces:
-        size = list(changes(trace, "everbyte", "hybrid", "pram_bytes", storages[0]))
+        size = list(changes(trace, "everbyte", "hybrid", "scm_bytes", devices[0]))
         hits = list(points(trace, "everbyte", "hybrid"))
         cells = [f"{percent(mean(size))} ({percent(max(size))})", f"{mean(hits):+.2f} ({min(hits):+.2f})"]
         means[0] += size
         means[1] += hits
-        for number, (storage, field, _) in enumerate(times):
-            each = list(changes(trace, "everbyte", "hybrid", field, storage))
+        for number, (device, field, _) in enumerate(times):
+            each = list(changes(trace, "everbyte", "hybrid", field, device))
             cells.append(f"{percent(mean(each))} ({percent(max(each))})")
             means[2 + number] += each
         line(trace, *cells)

@@ -89,7 +89,7 @@ impl State {
                 self.settle(page.0, tier);
             }
             Action::Move { page, to, .. } => self.settle(page.0, to),
-            Action::Update { page, .. } => self.settle(page.0, Tier::Pram),
+            Action::Update { page, .. } => self.settle(page.0, Tier::Scm),
             Action::Copy { page, .. } => self.settle(page.0, Tier::Dram),
             Action::Drop { page, .. } | Action::Evict { page, .. } => self.leave(page.0),
         }
@@ -114,10 +114,10 @@ impl State {
                 self.stranded.remove(&page);
                 self.lift(page);
             }
-            Tier::Pram if self.frames.get(&page).is_some_and(|frame| frame.dram.is_some()) => {
+            Tier::Scm if self.frames.get(&page).is_some_and(|frame| frame.dram.is_some()) => {
                 self.sink(page);
             }
-            Tier::Pram => {}
+            Tier::Scm => {}
         }
     }
 

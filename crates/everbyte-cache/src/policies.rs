@@ -44,7 +44,7 @@ impl AnyPolicy {
         settings.check()?;
         let pages = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let size =
-            Capacity { dram: pages(settings.dram_pages()), pram: pages(settings.scm_pages()) };
+            Capacity { dram: pages(settings.dram_pages()), scm: pages(settings.scm_pages()) };
         let config = HybridConfig {
             small_write_bytes: settings.small_write_bytes,
             ..HybridConfig::default()

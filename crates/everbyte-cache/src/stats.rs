@@ -103,7 +103,7 @@ impl Counts {
             Action::Hit { found, .. } => {
                 match found {
                     Tier::Dram => self.stats.hits_dram += 1,
-                    Tier::Pram => self.stats.hits_scm += 1,
+                    Tier::Scm => self.stats.hits_scm += 1,
                 }
                 return;
             }

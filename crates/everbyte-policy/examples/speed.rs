@@ -1,12 +1,13 @@
-//! How fast the simulator is: accesses a second for each policy over a Zipf trace, on one core.
+//! Measures the simulator's speed: accesses a second for each policy over a Zipf trace, on one
+//! core.
 //!
 //! ```text
 //! cargo run -p everbyte-policy --release --example speed [ACCESSES [POLICY...]]
 //! ```
 //!
 //! The trace has a tenth as many pages as accesses, Zipf with exponent 1, half of them writes; the
-//! cache holds a tenth of the pages, then half of them. Under `valgrind --tool=callgrind`, instructions an access do
-//! not depend on the machine's mood.
+//! cache holds a tenth of the pages, then half of them. Under `valgrind --tool=callgrind`,
+//! instructions an access do not depend on the machine's load.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -39,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A trace with popularity by rank to the power of -1, ranks scattered over the pages.
+/// Makes a trace with popularity by rank to the power of -1, ranks scattered over the pages.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -2,19 +2,19 @@
 //!
 //! Invariant: the pages of a trace are numbered from 0 without a gap, in the order of device and
 //! place on it. So a policy's tables are flat arrays, and the order of numbers is the order in
-//! which storage is written best.
+//! which the backing device is written best.
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// A page of a trace, `0 .. PageTrace::pages()`, in the order of places on storage.
+/// A page of a trace, `0 .. PageTrace::pages()`, in the order of places on the backing device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageNo(pub u32);
 
-/// What an access does.
+/// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// Looks at the bytes.
+    /// Reads the bytes.
     Read,
     /// Replaces the bytes.
     Write,
@@ -29,11 +29,11 @@ pub struct Access {
     pub start: u16,
     /// Bytes, at least 1; `start + len` is at most `PAGE_BYTES`.
     pub len: u16,
-    /// What is done with them.
+    /// Reads or replaces them.
     pub op: Op,
 }
 
-/// Where a page lies.
+/// Place of a page: device and page number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageAddress {
     /// Number of the device or file in the trace.
@@ -45,9 +45,9 @@ pub struct PageAddress {
 /// A trace, cut into pages.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PageTrace {
-    /// Accesses in the order of time. Parts of one request follow each other.
+    /// Accesses in the order of time. The parts of one request follow each other.
     pub accesses: Vec<Access>,
-    /// For each page number where it lies, ascending.
+    /// Address of each page number, ascending.
     pub addresses: Vec<PageAddress>,
     /// Requests that the accesses are parts of.
     pub requests: u64,
@@ -60,8 +60,8 @@ impl PageTrace {
         self.addresses.len()
     }
 
-    /// The number of the page that lies at `address`; `None` if the trace does not touch it. So a
-    /// request can be placed on a device that has the trace's pages and nothing else.
+    /// Returns the number of the page at `address`; `None` if the trace does not touch it. With it
+    /// a request can be placed on a device that has the trace's pages and nothing else.
     #[must_use]
     pub fn number_of(&self, address: PageAddress) -> Option<PageNo> {
         let at = self.addresses.binary_search(&address).ok()?;

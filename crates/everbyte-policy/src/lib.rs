@@ -1,5 +1,5 @@
-//! Replacement policies for a cache of DRAM and storage-class memory before slow storage, readers
-//! of traces, and the simulator that judges the one by the other.
+//! Replacement policies for a cache of DRAM and storage-class memory (SCM) before a slow backing
+//! device, readers of traces, and the simulator that compares the policies on the traces.
 //!
 //! Owns nothing outside the process's memory: policies take accesses and give actions, the
 //! simulator counts them. Knows no pool, no device and no clock.

@@ -178,7 +178,7 @@ fn cache(storage: &Arc<Storage>, policy: Kind, mode: Mode, spec: &Spec) -> Resul
         storage: identity.clone(),
         storage_bytes,
         dram_bytes: u64::from(capacity.dram) * PAGE,
-        scm_bytes: u64::from(capacity.pram) * PAGE,
+        scm_bytes: u64::from(capacity.scm) * PAGE,
         mode,
         policy,
         small_write_bytes: spec.small_write_bytes,

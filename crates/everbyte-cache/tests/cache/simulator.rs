@@ -69,7 +69,7 @@ impl Stream {
     fn play(&self, policy: Kind, spec: &Spec, after: impl Fn(&Cache)) -> CacheStats {
         let (capacity, size_bytes) = (spec.capacity(), self.pages.pages() as u64 * PAGE);
         let settings =
-            Settings { policy, ..settings(size_bytes, capacity.dram.into(), capacity.pram.into()) };
+            Settings { policy, ..settings(size_bytes, capacity.dram.into(), capacity.scm.into()) };
         let storage = Arc::new(MemoryDevice::new(size_bytes));
         let blocks = settings.memory_bytes_max() / PAGE + 1024;
         let cache = open(&medium(blocks, &settings), storage).unwrap();
@@ -93,12 +93,12 @@ const WORKLOADS: [Workload; 3] = [Workload::Webserver, Workload::Web, Workload::
 fn expect_the_same(what: &str, done: &CacheStats, said: &Outcome) {
     let (reads, writes) = (said.reads, said.writes);
     assert_eq!(done.hits_dram, reads.dram + writes.dram, "{what}");
-    assert_eq!(done.hits_scm, reads.pram + writes.pram, "{what}");
+    assert_eq!(done.hits_scm, reads.scm + writes.scm, "{what}");
     assert_eq!(done.misses, reads.missed + writes.missed, "{what}");
     let done: Vec<_> = done
         .actions
         .iter()
-        .map(|count| (count.action.replace("scm", "pram"), count.reason.clone(), count.count))
+        .map(|count| (count.action.clone(), count.reason.clone(), count.count))
         .collect();
     let said = said.actions.iter().map(|c| (c.action.clone(), c.reason.clone(), c.count));
     assert_eq!(done, said.collect::<Vec<_>>(), "{what}");

@@ -1,25 +1,16 @@
-//! What a policy may ask for, and why.
-//!
-//! Invariants of every sequence of actions:
-//! - an access gives exactly one [`Action::Hit`] or one [`Action::Fill`], of its own page;
-//! - room is made before a page comes in, with one exception: a page that goes up from PRAM may
-//!   do so before the page that makes room for it goes down, so DRAM holds at most one page more
-//!   than its capacity *within* an access. PRAM never does. Whoever carries actions out keeps one
-//!   spare DRAM frame;
-//! - [`Action::Drop`] names clean pages only; a dirty page leaves with [`Action::Evict`]. Where both
-//!   tiers may have a page (Spitfire's only), the tier that is left with it has its newest bytes.
+//! Actions of a policy, and the reasons for them.
 //!
 //! Knows no frames: which frame of a tier a page gets is the caller's affair.
 
 use crate::access::{Op, PAGE_BYTES, PageNo};
 
-/// A part of the cache.
+/// A tier of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tier {
-    /// Ordinary memory.
+    /// DRAM.
     Dram,
     /// Storage-class memory: byte-addressable, slower to write, wears out.
-    Pram,
+    Scm,
 }
 
 /// Lines of a page, one bit each; bit `i` is the line of bytes `64 * i ..`.
@@ -32,8 +23,8 @@ impl LineMask {
     /// The whole page.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// The lines that `len` bytes from byte `start` of a page touch. `len` is at least 1 and the
-    /// bytes end within the page.
+    /// Returns the lines that `len` bytes from byte `start` of a page touch. `len` is at least 1
+    /// and the bytes end within the page.
     #[must_use]
     pub fn touched(start: u16, len: u16) -> Self {
         let first = u32::from(start) / Self::LINE_BYTES;
@@ -41,20 +32,20 @@ impl LineMask {
         Self((u64::MAX >> (63 - (last - first))) << first)
     }
 
-    /// Both sets of lines.
+    /// Returns the lines in either set.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Bytes in the lines.
+    /// Returns the bytes in the lines.
     #[must_use]
     pub fn bytes(self) -> u32 {
         self.0.count_ones() * Self::LINE_BYTES
     }
 }
 
-/// Why a policy asked for an action.
+/// The reason of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Reason {
@@ -62,38 +53,38 @@ pub enum Reason {
     ReadMiss,
     /// A write missed.
     WriteMiss,
-    /// A miss of a page that had left a short while ago.
+    /// A miss of a page that was evicted a short while ago.
     GhostHit,
     /// DRAM was full and the page was dirty.
     DirtyVictim,
-    /// DRAM was full, and PRAM had a free frame for the clean page.
+    /// DRAM was full, and SCM had a free frame for the clean page.
     FreeFrame,
-    /// DRAM was full, and PRAM had a colder clean page than this one.
+    /// DRAM was full, and SCM had a colder clean page than this one.
     ColderPage,
     /// DRAM was full, and of its pages this one was likely to stay in the cache for long.
     LongToLive,
-    /// The tier was full and the page was the next to go.
+    /// The tier was full and the page was the policy's next victim.
     Victim,
-    /// The tier was full, and nothing said that the page would be used again.
+    /// The tier was full, and the policy expected no further use of the page.
     NoEvidence,
-    /// The tier below had no room worth taking.
+    /// SCM had no frame worth taking for the page.
     NoRoomBelow,
-    /// Writes to the page were too many or too large for PRAM.
+    /// Writes to the page were too many or too large for SCM.
     WriteHot,
-    /// A read took the page up.
+    /// A read promoted the page.
     ReadHot,
-    /// The page goes the other way for one that was taken up.
+    /// The page was demoted in exchange for a promoted one.
     Swapped,
     /// The page lies beside one that is being written back.
     Neighbour,
-    /// Another tier has the page.
+    /// The other tier has the page.
     Duplicate,
     /// The capacity became smaller.
     Shrunk,
 }
 
 impl Reason {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 16] = [
         Self::ReadMiss,
         Self::WriteMiss,
@@ -113,7 +104,7 @@ impl Reason {
         Self::Shrunk,
     ];
 
-    /// A name for tables and files: lower case, words joined by `_`.
+    /// Returns the name for tables and files: lower case, words joined by `_`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -136,7 +127,7 @@ impl Reason {
         }
     }
 
-    /// Why a page that was not in the cache comes in.
+    /// Returns the reason for the fill of a page that missed.
     #[must_use]
     pub const fn of_miss(op: Op) -> Self {
         match op {
@@ -146,88 +137,94 @@ impl Reason {
     }
 }
 
-/// One thing to do.
+/// One step that the cache must carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// The page of the access was found in `found`; the access is served in `served`, in place,
     /// byte for byte. The tiers differ if a [`Action::Move`] or [`Action::Copy`] of the page came
     /// just before.
     Hit {
-        /// Where the page was when the access came.
+        /// Tier of the page when the access came.
         found: Tier,
-        /// Where its bytes are read or written.
+        /// Tier whose bytes are read or written.
         served: Tier,
     },
-    /// The page of the access comes from storage (unless the access writes all of it) into
-    /// `tier`, and the access is served there.
+    /// The page of the access comes from the backing device (unless the access writes all of it)
+    /// into `tier`, and the access is served there.
     Fill {
         /// The page.
         page: PageNo,
-        /// Where it goes.
+        /// Its new tier.
         tier: Tier,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
-    /// The page changes its tier. `lines` have to be copied: all of them, or those that differ
-    /// from a copy that `to` has.
+    /// The page is promoted or demoted. `lines` have to be copied: all of them, or those that
+    /// differ from a copy that `to` has.
     Move {
         /// The page.
         page: PageNo,
-        /// Where it goes.
+        /// Its new tier.
         to: Tier,
-        /// What has to be copied.
+        /// Lines to copy.
         lines: LineMask,
-        /// Whether storage has older bytes.
+        /// True if the backing device has older bytes.
         dirty: bool,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
-    /// The page is copied from PRAM to DRAM and stays in both.
+    /// The page is copied from SCM to DRAM and stays in both.
     Copy {
         /// The page.
         page: PageNo,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
-    /// PRAM's copy of a page that is in both tiers gets the newer bytes that DRAM has. The page stays
-    /// in both.
+    /// SCM's copy of a page that is in both tiers gets DRAM's bytes. The page stays in both.
     Update {
         /// The page.
         page: PageNo,
-        /// What has to be copied.
+        /// Lines to copy.
         lines: LineMask,
-        /// Whether storage has older bytes.
+        /// True if the backing device has older bytes.
         dirty: bool,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
-    /// The page, clean or held by the other tier as well, is forgotten.
+    /// The page, clean or held by the other tier as well, is dropped without a write-back.
     Drop {
         /// The page.
         page: PageNo,
-        /// Where it was.
+        /// Its tier before.
         from: Tier,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
-    /// The page, dirty, is written to storage and forgotten.
+    /// The dirty page is written to the backing device and evicted.
     Evict {
         /// The page.
         page: PageNo,
-        /// Where it was.
+        /// Its tier before.
         from: Tier,
-        /// Why.
+        /// The reason.
         why: Reason,
     },
 }
 
-/// Whoever carries actions out.
+/// Carries actions out.
 ///
-/// A decision is final when it is told: there is no way to refuse. A caller whose write-back fails,
-/// or who has the victim pinned, keeps the frame aside until that is over and serves a miss of the
-/// page from there.
+/// # Contract
+/// - An access gives exactly one [`Action::Hit`] or one [`Action::Fill`], of its own page.
+/// - A frame is free before a page comes in, with one exception: a page may be promoted before the
+///   demotion that frees its frame, so DRAM holds at most one page more than its capacity *within*
+///   an access. SCM never does. The receiver keeps one spare DRAM frame.
+/// - [`Action::Drop`] names clean pages only; a dirty page leaves by [`Action::Evict`]. Where both
+///   tiers may have a page (Spitfire's only), the tier that keeps it has its newest bytes.
+/// - An action is final: the receiver cannot refuse it. A receiver whose write-back fails, or who
+///   has the victim pinned, keeps the frame until that is over and serves a miss of the page from
+///   there.
 pub trait Actions {
-    /// Takes the next action of the current access.
+    /// Carries out the next action of the current access.
     fn act(&mut self, action: Action);
 }
 

@@ -6,9 +6,9 @@
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
-use super::residents::{Capacity, Residents, State};
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
 const T1: usize = 0;
@@ -17,21 +17,21 @@ const B1: usize = 2;
 const B2: usize = 3;
 
 /// The adaptive replacement cache.
-pub struct Arc<S: Space> {
-    pages: Residents<S>,
+pub struct Arc<S: Storage> {
+    pages: Directory<S>,
     lists: Lists<S, 4>,
-    /// The list of a page, plus 1.
+    /// The number of the page's list, plus 1; 0 for none.
     places: S::Table<u8>,
-    /// The size that the list of pages used once should have.
+    /// Size that the list of pages used once should have.
     target: u32,
 }
 
-impl<S: Space> Arc<S> {
-    /// An empty cache of one tier.
+impl<S: Storage> Arc<S> {
+    /// Makes an empty cache of one tier.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
-        let pages = Residents::new(space, capacity.in_one_tier());
-        Self { pages, lists: Lists::new(space), places: space.table(), target: 0 }
+    pub fn new(storage: S, capacity: Capacity) -> Self {
+        let pages = Directory::new(storage, capacity.in_one_tier());
+        Self { pages, lists: Lists::new(storage), places: storage.table(), target: 0 }
     }
 
     fn place(&self, page: u32) -> Option<usize> {
@@ -50,7 +50,7 @@ impl<S: Space> Arc<S> {
         self.places.set(page, [1, 2, 3, 4][list]);
     }
 
-    /// The paper's REPLACE: the oldest page of one of the lists becomes a ghost.
+    /// Turns the oldest page of one of the lists into a ghost: the paper's REPLACE.
     fn replace(&mut self, came_from_b2: bool, actions: &mut impl Actions) {
         let once = self.lists.len(T1);
         let over = once > self.target || (came_from_b2 && once == self.target);
@@ -59,7 +59,7 @@ impl<S: Space> Arc<S> {
         if let Some(page) = self.lists.back(from) {
             self.take(page);
             self.put(to, page);
-            self.pages.expel(page, Reason::Victim, actions);
+            self.pages.evict(page, Reason::Victim, actions);
         }
     }
 
@@ -84,7 +84,7 @@ impl<S: Space> Arc<S> {
                 self.replace(false, actions);
             } else if let Some(page) = self.lists.back(T1) {
                 self.take(page);
-                self.pages.expel(page, Reason::NoEvidence, actions);
+                self.pages.evict(page, Reason::NoEvidence, actions);
             }
         } else if known >= size {
             if known >= size.saturating_mul(2) {
@@ -103,14 +103,14 @@ impl<S: Space> Arc<S> {
     }
 }
 
-impl<S: Space> Policy for Arc<S> {
-    type Space = S;
+impl<S: Storage> Policy for Arc<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -121,7 +121,7 @@ impl<S: Space> Policy for Arc<S> {
             self.take(page);
             self.put(T2, page);
             if access.op == Op::Write {
-                let state = self.pages.soil(page, state);
+                let state = self.pages.mark_dirty(page, state);
                 self.pages.set_state(page, state);
             }
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
@@ -139,13 +139,13 @@ impl<S: Space> Policy for Arc<S> {
         }
         self.put(if ghost.is_some() { T2 } else { T1 }, page);
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         let why = if ghost.is_some() { Reason::GhostHit } else { Reason::of_miss(access.op) };
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {
-        self.pages.leave(page.0);
+        self.pages.remove(page.0);
         self.take(page.0);
     }
 

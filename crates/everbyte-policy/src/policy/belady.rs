@@ -1,23 +1,23 @@
-//! Belady's MIN: the page goes that is used again last. The bound that no policy can beat in hits.
+//! Belady's MIN: evicts the page whose next use is farthest away. No policy can have more hits.
 //!
 //! L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
 //! Journal 5(2), 1966. One tier; knows the future, so it is for simulations only. It takes every
-//! page that misses, and does not weigh writes to storage.
+//! page that misses, and does not weigh write-backs.
 
 use std::collections::BinaryHeap;
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
-use super::residents::{Capacity, Residents, State};
-use super::space::{Space, Table};
+use super::directory::{Capacity, Directory, State};
+use super::storage::{Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
 /// No further use.
 const NEVER: u32 = u32::MAX;
 
 /// The offline optimum.
-pub struct Belady<S: Space> {
-    pages: Residents<S>,
+pub struct Belady<S: Storage> {
+    pages: Directory<S>,
     /// For each access the number of the next access to its page.
     future: Vec<u32>,
     now: usize,
@@ -26,14 +26,14 @@ pub struct Belady<S: Space> {
     farthest: BinaryHeap<(u32, u32)>,
 }
 
-impl<S: Space> Belady<S> {
-    /// An empty cache of one tier, for exactly these accesses in this order.
+impl<S: Storage> Belady<S> {
+    /// Makes an empty cache of one tier, for exactly these accesses in this order.
     ///
     /// # Panics
     /// With 2^32 accesses or more.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity, accesses: &[Access]) -> Self {
-        let mut latest = space.table::<u32>();
+    pub fn new(storage: S, capacity: Capacity, accesses: &[Access]) -> Self {
+        let mut latest = storage.table::<u32>();
         let mut future = vec![NEVER; accesses.len()];
         for (number, access) in accesses.iter().enumerate().rev() {
             let later = latest.get(access.page.0);
@@ -45,10 +45,10 @@ impl<S: Space> Belady<S> {
             latest.set(access.page.0, number);
         }
         Self {
-            pages: Residents::new(space, capacity.in_one_tier()),
+            pages: Directory::new(storage, capacity.in_one_tier()),
             future,
             now: 0,
-            next_use: space.table(),
+            next_use: storage.table(),
             farthest: BinaryHeap::new(),
         }
     }
@@ -61,14 +61,14 @@ impl<S: Space> Belady<S> {
     }
 }
 
-impl<S: Space> Policy for Belady<S> {
-    type Space = S;
+impl<S: Storage> Policy for Belady<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -77,7 +77,7 @@ impl<S: Space> Policy for Belady<S> {
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
             if access.op == Op::Write {
-                let state = self.pages.soil(page, state);
+                let state = self.pages.mark_dirty(page, state);
                 self.pages.set_state(page, state);
             }
             self.note_use(page);
@@ -88,20 +88,20 @@ impl<S: Space> Policy for Belady<S> {
             self.reclaim(Tier::Dram, actions);
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.note_use(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {
-        self.pages.leave(page.0);
+        self.pages.remove(page.0);
     }
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         while let Some((next, page)) = self.farthest.pop() {
             if self.pages.state(page).has(State::DRAM) && self.next_use.get(page) == next {
-                self.pages.expel(page, Reason::Victim, actions);
+                self.pages.evict(page, Reason::Victim, actions);
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! A set of small numbers with a quick "next one from here".
+//! A set of small numbers with a fast search for the next one.
 //!
 //! A bitmap with bitmaps above it: bit `i` of a level says whether word `i` of the level below
 //! has a bit set. Insertion, removal and search cost one word a level, 4 levels for 16 Mi numbers.
@@ -15,7 +15,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// An empty set of numbers below `limit`.
+    /// Makes an empty set of numbers below `limit`.
     #[must_use]
     pub fn new(limit: u32) -> Self {
         let words = (limit as usize).div_ceil(64).max(1);
@@ -28,14 +28,14 @@ impl Bitmap {
         Self { words: vec![0; words], upper }
     }
 
-    /// Whether the number is in the set. It must be below the limit.
+    /// Returns true if the number, which must be below the limit, is in the set.
     #[inline]
     #[must_use]
     pub fn contains(&self, number: u32) -> bool {
         self.words[number as usize / 64] >> (number % 64) & 1 == 1
     }
 
-    /// Puts the number in, if it is not. It must be below the limit.
+    /// Inserts the number, which must be below the limit.
     #[inline]
     pub fn insert(&mut self, number: u32) {
         let word = &mut self.words[number as usize / 64];
@@ -59,7 +59,7 @@ impl Bitmap {
         }
     }
 
-    /// Takes the number out, if it is there. It must be below the limit.
+    /// Removes the number, which must be below the limit.
     #[inline]
     pub fn remove(&mut self, number: u32) {
         let word = &mut self.words[number as usize / 64];
@@ -82,7 +82,7 @@ impl Bitmap {
         }
     }
 
-    /// The smallest number that is not below `from`.
+    /// Returns the smallest number that is not below `from`.
     #[inline]
     #[must_use]
     pub fn next(&self, from: u32) -> Option<u32> {
@@ -93,7 +93,7 @@ impl Bitmap {
         self.next_above(from)
     }
 
-    /// The smallest number in a word after that of `from`.
+    /// Returns the smallest number in a word after that of `from`.
     fn next_above(&self, from: u32) -> Option<u32> {
         let mut at = from as usize / 64 + 1;
         for (height, level) in self.upper.iter().enumerate() {
@@ -106,7 +106,7 @@ impl Bitmap {
         None
     }
 
-    /// The smallest number below bit `at` of an upper level.
+    /// Returns the smallest number below bit `at` of an upper level.
     fn descend(&self, height: usize, mut at: usize) -> u32 {
         for level in self.upper[..height].iter().rev() {
             at = at * 64 + level[at].trailing_zeros() as usize;

@@ -5,19 +5,19 @@
 //! clear, so one that is used once gets no second round. One tier. As good as LRU at a fraction
 //! of the cost of a hit; no better than LRU against scans.
 //!
-//! The ring is one of frames, as in the source: what comes gets the frame that the hand has just
-//! emptied. A page that was removed leaves its frame to the page that comes next.
+//! The ring is one of frames, as in the source: a new page gets the frame that the hand has just
+//! emptied. A removed page leaves its frame to the page that comes next.
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::lists::NONE;
-use super::residents::{Capacity, Residents, State};
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
 /// CLOCK, also called second chance.
-pub struct Clock<S: Space> {
-    pages: Residents<S>,
+pub struct Clock<S: Storage> {
+    pages: Directory<S>,
     /// The page of each frame, or [`NONE`].
     frames: Vec<u32>,
     frame_of: S::Table<u32>,
@@ -27,14 +27,14 @@ pub struct Clock<S: Space> {
     hand: usize,
 }
 
-impl<S: Space> Clock<S> {
-    /// An empty cache of one tier.
+impl<S: Storage> Clock<S> {
+    /// Makes an empty cache of one tier.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
+    pub fn new(storage: S, capacity: Capacity) -> Self {
         Self {
-            pages: Residents::new(space, capacity.in_one_tier()),
+            pages: Directory::new(storage, capacity.in_one_tier()),
             frames: Vec::new(),
-            frame_of: space.table(),
+            frame_of: storage.table(),
             free: Vec::new(),
             hand: 0,
         }
@@ -58,7 +58,7 @@ impl<S: Space> Clock<S> {
         self.free.push(frame);
     }
 
-    /// Lets frames without a page go, of which a smaller cache would have many.
+    /// Removes frames without a page, of which a smaller cache would have many.
     fn close_gaps(&mut self) {
         self.frames.rotate_left(self.hand);
         self.frames.retain(|&page| page != NONE);
@@ -90,14 +90,14 @@ impl<S: Space> Clock<S> {
     }
 }
 
-impl<S: Space> Policy for Clock<S> {
-    type Space = S;
+impl<S: Storage> Policy for Clock<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -114,7 +114,7 @@ impl<S: Space> Policy for Clock<S> {
             self.reclaim(Tier::Dram, actions);
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.put(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
@@ -122,7 +122,7 @@ impl<S: Space> Policy for Clock<S> {
 
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
-            self.pages.leave(page.0);
+            self.pages.remove(page.0);
             self.empty(page.0);
         }
     }
@@ -133,24 +133,24 @@ impl<S: Space> Policy for Clock<S> {
     }
 
     /// # Panics
-    /// If the cache is empty, where a hand would go round for ever.
+    /// If the cache is empty, where the hand would go round for ever.
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         assert!(self.pages.used().dram > 0, "a page can be reclaimed only where there is one");
         let victim = self.victim();
         self.empty(victim);
-        self.pages.expel(victim, Reason::Victim, actions);
+        self.pages.evict(victim, Reason::Victim, actions);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::space::Dense;
+    use super::super::storage::Dense;
     use super::*;
 
     #[test]
     #[should_panic(expected = "only where there is one")]
     fn nothing_is_reclaimed_from_an_empty_cache() {
-        let mut clock = Clock::new(Dense { pages: 2 }, Capacity { dram: 2, pram: 0 });
+        let mut clock = Clock::new(Dense { pages: 2 }, Capacity { dram: 2, scm: 0 });
         let access = Access { page: PageNo(1), start: 0, len: 1, op: Op::Read };
         clock.access(access, &mut Vec::new());
         clock.remove(PageNo(1));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_smaller_cache_keeps_its_order_and_no_gaps() {
-        let capacity = |dram| Capacity { dram, pram: 0 };
+        let capacity = |dram| Capacity { dram, scm: 0 };
         let mut clock = Clock::new(Dense { pages: 20 }, capacity(8));
         let mut actions = Vec::new();
         let read = |page| Access { page: PageNo(page), start: 0, len: 1, op: Op::Read };

@@ -1,23 +1,23 @@
-//! CLOCK-DWF: what is read goes to PRAM, what is written to DRAM; a write to a page of PRAM moves it
-//! up at once, and DRAM keeps the pages that are written most often.
+//! CLOCK-DWF: pages that are read go to SCM, pages that are written to DRAM; a write to a page of
+//! SCM promotes it at once, and DRAM keeps the pages that are written most often.
 //!
 //! Lee, Bahn and Noh, "CLOCK-DWF: A Write-History-Aware Page Replacement Algorithm for Hybrid PCM
 //! and DRAM Memory Architectures", IEEE Trans. Computers 63(9), 2014. The hand over DRAM: a page
-//! written since it last came by has its frequency counted up and stays; else a page whose
-//! frequency is above the mean stays up to 8 rounds; else it moves to PRAM. A page that moves up
-//! leaves its frame to the one that goes down. Open in our source, and filled: counts start at 0
-//! with each stay in DRAM; the mean is over the pages in DRAM.
+//! written since the hand last passed has its frequency counted up and stays; else a page whose
+//! frequency is above the mean stays up to 8 rounds; else it is demoted to SCM. A promoted page
+//! leaves its frame to the demoted one. Open in our source, and filled: counts start at 0 with each
+//! stay in DRAM; the mean is over the pages in DRAM.
 //!
-//! Not for small writes: each moves a whole page up and another down.
+//! Not for small writes: each promotes a whole page and demotes another.
 
 use super::Policy;
 use super::action::{Action, Actions, LineMask, Reason, Tier};
-use super::residents::{Capacity, Residents, State};
+use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
-/// The page was written since the hand last came by.
+/// The page was written since the hand last passed.
 const WRITTEN: State = State::MARK_A;
 const ROUNDS_MAX: u8 = 8;
 
@@ -28,24 +28,24 @@ struct WriteHistory {
 }
 
 /// CLOCK with dirty bits and write frequency.
-pub struct ClockDwf<S: Space> {
-    pages: Residents<S>,
+pub struct ClockDwf<S: Storage> {
+    pages: Directory<S>,
     dram: Ring<S>,
-    pram: Ring<S>,
+    scm: Ring<S>,
     history: S::Table<WriteHistory>,
     /// Sum of the frequencies of the pages in DRAM.
     frequencies: u64,
 }
 
-impl<S: Space> ClockDwf<S> {
-    /// An empty cache of two tiers.
+impl<S: Storage> ClockDwf<S> {
+    /// Makes an empty cache of two tiers.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
+    pub fn new(storage: S, capacity: Capacity) -> Self {
         Self {
-            pages: Residents::new(space, capacity),
-            dram: Ring::new(space),
-            pram: Ring::new(space),
-            history: space.table(),
+            pages: Directory::new(storage, capacity),
+            dram: Ring::new(storage),
+            scm: Ring::new(storage),
+            history: storage.table(),
             frequencies: 0,
         }
     }
@@ -78,69 +78,69 @@ impl<S: Space> ClockDwf<S> {
     }
 
     fn evict(&mut self, actions: &mut impl Actions) {
-        let victim = sweep(&mut self.pram, &mut self.pages);
-        self.pram.remove(victim);
-        self.pages.expel(victim, Reason::Victim, actions);
+        let victim = sweep(&mut self.scm, &mut self.pages);
+        self.scm.remove(victim);
+        self.pages.evict(victim, Reason::Victim, actions);
     }
 
     fn demote(&mut self, why: Reason, actions: &mut impl Actions) {
-        if self.pages.is_full(Tier::Pram) {
+        if self.pages.is_full(Tier::Scm) {
             self.evict(actions);
         }
         let page = self.dram_victim();
         self.dram.remove(page);
         self.forget_history(page);
-        let dirty = self.pages.leave(page).is_dirty();
-        self.pages.enter(page, Tier::Pram, State::default().with_if(dirty, State::DIRTY));
-        self.pram.insert(page);
-        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
+        let dirty = self.pages.remove(page).is_dirty();
+        self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
+        self.scm.insert(page);
+        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 
     fn promote(&mut self, page: u32, actions: &mut impl Actions) {
-        self.pram.remove(page);
-        let dirty = self.pages.leave(page).is_dirty();
+        self.scm.remove(page);
+        let dirty = self.pages.remove(page).is_dirty();
         let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
         actions.act(Action::Move { page: PageNo(page), to, lines, dirty, why });
         if self.pages.is_full(Tier::Dram) {
             self.demote(Reason::Swapped, actions);
         }
-        self.pages.enter(page, Tier::Dram, WRITTEN.with(State::DIRTY));
+        self.pages.insert(page, Tier::Dram, WRITTEN.with(State::DIRTY));
         self.dram.insert(page);
     }
 
     fn miss(&mut self, access: Access, actions: &mut impl Actions) {
         let page = access.page.0;
         let tier = match access.op {
-            Op::Read => Tier::Pram,
+            Op::Read => Tier::Scm,
             Op::Write => Tier::Dram,
         };
         if self.pages.is_full(tier) {
             match tier {
                 Tier::Dram => self.demote(Reason::Victim, actions),
-                Tier::Pram => self.evict(actions),
+                Tier::Scm => self.evict(actions),
             }
         }
         if tier == Tier::Dram {
-            self.pages.enter(page, tier, WRITTEN.with(State::DIRTY));
+            self.pages.insert(page, tier, WRITTEN.with(State::DIRTY));
             self.dram.insert(page);
         } else {
-            self.pages.enter(page, tier, State::default());
-            self.pram.insert(page);
+            self.pages.insert(page, tier, State::default());
+            self.scm.insert(page);
         }
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier, why });
     }
 }
 
-impl<S: Space> Policy for ClockDwf<S> {
-    type Space = S;
+impl<S: Storage> Policy for ClockDwf<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -151,29 +151,29 @@ impl<S: Space> Policy for ClockDwf<S> {
             (None, _) => self.miss(access, actions),
             (Some(Tier::Dram), op) => {
                 if op == Op::Write {
-                    let bits = self.pages.soil(page, state.with(WRITTEN));
+                    let bits = self.pages.mark_dirty(page, state.with(WRITTEN));
                     self.pages.set_state(page, bits);
                 }
                 actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
             }
-            (Some(Tier::Pram), Op::Read) => {
+            (Some(Tier::Scm), Op::Read) => {
                 self.pages.set_state(page, state.with(State::REFERENCED));
-                actions.act(Action::Hit { found: Tier::Pram, served: Tier::Pram });
+                actions.act(Action::Hit { found: Tier::Scm, served: Tier::Scm });
             }
-            (Some(Tier::Pram), Op::Write) => {
+            (Some(Tier::Scm), Op::Write) => {
                 self.promote(page, actions);
-                actions.act(Action::Hit { found: Tier::Pram, served: Tier::Dram });
+                actions.act(Action::Hit { found: Tier::Scm, served: Tier::Dram });
             }
         }
     }
 
     fn remove(&mut self, page: PageNo) {
-        match self.pages.leave(page.0).tier() {
+        match self.pages.remove(page.0).tier() {
             Some(Tier::Dram) => {
                 self.dram.remove(page.0);
                 self.forget_history(page.0);
             }
-            Some(Tier::Pram) => self.pram.remove(page.0),
+            Some(Tier::Scm) => self.scm.remove(page.0),
             None => {}
         }
     }
@@ -181,7 +181,7 @@ impl<S: Space> Policy for ClockDwf<S> {
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
         match tier {
             Tier::Dram => self.demote(Reason::Shrunk, actions),
-            Tier::Pram => self.evict(actions),
+            Tier::Scm => self.evict(actions),
         }
     }
 }

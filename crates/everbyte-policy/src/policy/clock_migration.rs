@@ -1,70 +1,70 @@
-//! CLOCK with migration: what comes goes to DRAM; the page that DRAM has not used for longest
-//! moves to PRAM; the page that PRAM has not used for longest goes.
+//! CLOCK with migration: every page comes to DRAM; DRAM's victim is demoted to SCM; SCM's victim is
+//! evicted.
 //!
-//! The baseline of the paper on the hybrid buffer cache. It says no more than "CLOCK with
-//! migration of the DRAM page not used for longest". We fill in: each tier has a CLOCK of its own
-//! whose pages come with the reference bit clear; hits set it; a hit in PRAM is served in place
-//! and nothing moves up. Every page that leaves DRAM costs PRAM a whole page, and that is the
-//! reason not to use it.
+//! The baseline of the paper on the hybrid buffer cache. It says no more than "CLOCK with migration
+//! of the DRAM page not used for longest". We fill in: each tier has a CLOCK of its own whose pages
+//! come with the reference bit clear; hits set it; a hit in SCM is served in place and promotes
+//! nothing. Every page that DRAM evicts costs SCM a whole page, and that is the reason not to use
+//! it.
 
 use super::Policy;
 use super::action::{Action, Actions, LineMask, Reason, Tier};
-use super::residents::{Capacity, Residents, State};
+use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
-use super::space::Space;
+use super::storage::Storage;
 use crate::access::{Access, Op, PageNo};
 
 /// Two CLOCKs in a row.
-pub struct ClockMigration<S: Space> {
-    pages: Residents<S>,
+pub struct ClockMigration<S: Storage> {
+    pages: Directory<S>,
     dram: Ring<S>,
-    pram: Ring<S>,
+    scm: Ring<S>,
 }
 
-impl<S: Space> ClockMigration<S> {
-    /// An empty cache of two tiers.
+impl<S: Storage> ClockMigration<S> {
+    /// Makes an empty cache of two tiers.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
-        let pages = Residents::new(space, capacity);
-        Self { pages, dram: Ring::new(space), pram: Ring::new(space) }
+    pub fn new(storage: S, capacity: Capacity) -> Self {
+        let pages = Directory::new(storage, capacity);
+        Self { pages, dram: Ring::new(storage), scm: Ring::new(storage) }
     }
 
     fn ring(&mut self, tier: Tier) -> &mut Ring<S> {
         match tier {
             Tier::Dram => &mut self.dram,
-            Tier::Pram => &mut self.pram,
+            Tier::Scm => &mut self.scm,
         }
     }
 
     fn evict(&mut self, actions: &mut impl Actions) {
-        let victim = sweep(&mut self.pram, &mut self.pages);
-        self.pram.remove(victim);
-        self.pages.expel(victim, Reason::Victim, actions);
+        let victim = sweep(&mut self.scm, &mut self.pages);
+        self.scm.remove(victim);
+        self.pages.evict(victim, Reason::Victim, actions);
     }
 
     fn demote(&mut self, actions: &mut impl Actions) {
-        if self.pages.is_full(Tier::Pram) {
+        if self.pages.is_full(Tier::Scm) {
             self.evict(actions);
         }
         let page = sweep(&mut self.dram, &mut self.pages);
         self.dram.remove(page);
-        let dirty = self.pages.leave(page).is_dirty();
-        self.pages.enter(page, Tier::Pram, State::default().with_if(dirty, State::DIRTY));
-        self.pram.insert(page);
+        let dirty = self.pages.remove(page).is_dirty();
+        self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
+        self.scm.insert(page);
         let why = Reason::Victim;
-        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
+        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 }
 
-impl<S: Space> Policy for ClockMigration<S> {
-    type Space = S;
+impl<S: Storage> Policy for ClockMigration<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -75,7 +75,7 @@ impl<S: Space> Policy for ClockMigration<S> {
         if let Some(tier) = state.tier() {
             let mut bits = state.with(State::REFERENCED);
             if access.op == Op::Write {
-                bits = self.pages.soil(page, bits);
+                bits = self.pages.mark_dirty(page, bits);
             }
             self.pages.set_state(page, bits);
             actions.act(Action::Hit { found: tier, served: tier });
@@ -85,7 +85,7 @@ impl<S: Space> Policy for ClockMigration<S> {
             self.demote(actions);
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.dram.insert(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
@@ -93,7 +93,7 @@ impl<S: Space> Policy for ClockMigration<S> {
 
     fn remove(&mut self, page: PageNo) {
         if let Some(tier) = self.pages.tier(page) {
-            self.pages.leave(page.0);
+            self.pages.remove(page.0);
             self.ring(tier).remove(page.0);
         }
     }
@@ -101,7 +101,7 @@ impl<S: Space> Policy for ClockMigration<S> {
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
         match tier {
             Tier::Dram => self.demote(actions),
-            Tier::Pram => self.evict(actions),
+            Tier::Scm => self.evict(actions),
         }
     }
 }

@@ -1,55 +1,55 @@
-//! Four-queue-LRU-like: one LRU chooses what goes; four more watch what is read and written in
-//! either memory, and a page that is in the wrong one moves.
+//! Four-queue-LRU-like: one LRU chooses the victim; four queues watch reads and writes in either
+//! memory, and a page that is in the wrong one moves.
 //!
-//! After Seok, Park, Park and Park, "Efficient Page Caching Algorithm with Prediction and
-//! Migration for a Hybrid Main Memory", ACM Applied Computing Review 11(4), 2011, of which we had no
-//! full text, hence "-like". From what is told of it: the LRU, the four queues, a weighted history of reads and writes for each page,
-//! a threshold. Ours: the history is the share of writes among uses, each use weighing a quarter;
-//! a page of PRAM with a share of three quarters or more moves up when it is written; it changes
-//! places with the oldest of DRAM's pages that are mostly read, else with the oldest of DRAM; what
-//! is written comes to DRAM and what is read to PRAM if there is a free frame, else to the frame of
-//! what goes.
+//! After Seok, Park, Park and Park, "Efficient Page Caching Algorithm with Prediction and Migration
+//! for a Hybrid Main Memory", ACM Applied Computing Review 11(4), 2011, of which we had no full
+//! text, hence "-like". From reports of it: the LRU, the four queues, a weighted history of reads
+//! and writes for each page, a threshold. Ours: the history is the share of writes among uses, each
+//! use weighing a quarter; a write to a page of SCM with a share of three quarters or more promotes
+//! it, in exchange for the oldest of DRAM's pages that are mostly read, else for the oldest of
+//! DRAM; a page that misses comes to DRAM for a write and to SCM for a read if there is a free
+//! frame, else to the victim's frame.
 //!
 //! Not for small writes: it counts uses, not bytes.
 
 use super::Policy;
 use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
-use super::residents::{Capacity, Residents, State};
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
 const DRAM_READ: u8 = 0;
 const DRAM_WRITE: u8 = 1;
-const PRAM_READ: u8 = 2;
-const PRAM_WRITE: u8 = 3;
+const SCM_READ: u8 = 2;
+const SCM_WRITE: u8 = 3;
 const SHARE_MAX: u8 = 255;
 const MOVES_UP_FROM: u8 = 192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Watched {
-    /// Writes among uses, in 255ths.
+    /// Share of writes among uses, in 255ths.
     write_share: u8,
     queue: u8,
 }
 
 /// One LRU and four queues.
-pub struct FourQueue<S: Space> {
-    pages: Residents<S>,
+pub struct FourQueue<S: Storage> {
+    pages: Directory<S>,
     all: Lists<S, 1>,
     queues: Lists<S, 4>,
     watched: S::Table<Watched>,
 }
 
-impl<S: Space> FourQueue<S> {
-    /// An empty cache of two tiers.
+impl<S: Storage> FourQueue<S> {
+    /// Makes an empty cache of two tiers.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
+    pub fn new(storage: S, capacity: Capacity) -> Self {
         Self {
-            pages: Residents::new(space, capacity),
-            all: Lists::new(space),
-            queues: Lists::new(space),
-            watched: space.table(),
+            pages: Directory::new(storage, capacity),
+            all: Lists::new(storage),
+            queues: Lists::new(storage),
+            watched: storage.table(),
         }
     }
 
@@ -57,14 +57,14 @@ impl<S: Space> FourQueue<S> {
         let queue = match (tier, write_share > SHARE_MAX / 2) {
             (Tier::Dram, false) => DRAM_READ,
             (Tier::Dram, true) => DRAM_WRITE,
-            (Tier::Pram, false) => PRAM_READ,
-            (Tier::Pram, true) => PRAM_WRITE,
+            (Tier::Scm, false) => SCM_READ,
+            (Tier::Scm, true) => SCM_WRITE,
         };
         self.queues.push_front(usize::from(queue), page);
         self.watched.set(page, Watched { write_share, queue });
     }
 
-    /// Takes a page off its queue. Returns its share of writes.
+    /// Removes a page from its queue. Returns its share of writes.
     fn unwatch(&mut self, page: u32) -> u8 {
         let watched = self.watched.get(page);
         self.queues.remove(usize::from(watched.queue), page);
@@ -72,26 +72,26 @@ impl<S: Space> FourQueue<S> {
         watched.write_share
     }
 
-    /// The oldest page of a tier, of those that are mostly read if there are any.
+    /// Returns the oldest page of a tier, of those that are mostly read if there are any.
     fn oldest(&self, tier: Tier) -> Option<u32> {
         let (read, write) = match tier {
             Tier::Dram => (DRAM_READ, DRAM_WRITE),
-            Tier::Pram => (PRAM_READ, PRAM_WRITE),
+            Tier::Scm => (SCM_READ, SCM_WRITE),
         };
         self.queues.back(usize::from(read)).or_else(|| self.queues.back(usize::from(write)))
     }
 
-    fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> Tier {
+    fn evict(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> Tier {
         self.all.remove(0, page);
         self.unwatch(page);
-        let was_in_dram = self.pages.expel(page, why, actions).has(State::DRAM);
-        if was_in_dram { Tier::Dram } else { Tier::Pram }
+        let was_in_dram = self.pages.evict(page, why, actions).has(State::DRAM);
+        if was_in_dram { Tier::Dram } else { Tier::Scm }
     }
 
     fn tier_for(&mut self, op: Op, actions: &mut impl Actions) -> Tier {
         let (wanted, other) = match op {
-            Op::Read => (Tier::Pram, Tier::Dram),
-            Op::Write => (Tier::Dram, Tier::Pram),
+            Op::Read => (Tier::Scm, Tier::Dram),
+            Op::Write => (Tier::Dram, Tier::Scm),
         };
         if !self.pages.is_full(wanted) {
             wanted
@@ -99,30 +99,30 @@ impl<S: Space> FourQueue<S> {
             other
         } else {
             let oldest = self.all.back(0).expect("a full cache has a page");
-            self.expel(oldest, Reason::Victim, actions)
+            self.evict(oldest, Reason::Victim, actions)
         }
     }
 
     fn move_page(&mut self, page: u32, to: Tier, why: Reason, actions: &mut impl Actions) {
         let share = self.unwatch(page);
-        let dirty = self.pages.leave(page).is_dirty();
-        self.pages.enter(page, to, State::default().with_if(dirty, State::DIRTY));
+        let dirty = self.pages.remove(page).is_dirty();
+        self.pages.insert(page, to, State::default().with_if(dirty, State::DIRTY));
         self.watch(page, to, share);
         let (page, lines) = (PageNo(page), LineMask::ALL);
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 
-    fn move_up(&mut self, page: u32, actions: &mut impl Actions) {
+    fn promote(&mut self, page: u32, actions: &mut impl Actions) {
         let makes_room = self.pages.is_full(Tier::Dram);
         let oldest = self.oldest(Tier::Dram);
         self.move_page(page, Tier::Dram, Reason::WriteHot, actions);
         if let (true, Some(oldest)) = (makes_room, oldest) {
-            self.move_page(oldest, Tier::Pram, Reason::Swapped, actions);
+            self.move_page(oldest, Tier::Scm, Reason::Swapped, actions);
         }
     }
 }
 
-/// The share of writes after one more use.
+/// Returns the share of writes after one more use.
 fn share_after(share: u8, op: Op) -> u8 {
     match op {
         Op::Read => share - share.div_ceil(4),
@@ -130,14 +130,14 @@ fn share_after(share: u8, op: Op) -> u8 {
     }
 }
 
-impl<S: Space> Policy for FourQueue<S> {
-    type Space = S;
+impl<S: Storage> Policy for FourQueue<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -147,7 +147,7 @@ impl<S: Space> Policy for FourQueue<S> {
         let written = access.op == Op::Write;
         let Some(found) = state.tier() else {
             let tier = self.tier_for(access.op, actions);
-            self.pages.enter(page, tier, State::default().with_if(written, State::DIRTY));
+            self.pages.insert(page, tier, State::default().with_if(written, State::DIRTY));
             self.all.push_front(0, page);
             self.watch(page, tier, if written { SHARE_MAX } else { 0 });
             let why = Reason::of_miss(access.op);
@@ -159,11 +159,11 @@ impl<S: Space> Policy for FourQueue<S> {
         self.watch(page, found, share);
         let mut served = found;
         if written {
-            if found == Tier::Pram && share >= MOVES_UP_FROM {
-                self.move_up(page, actions);
+            if found == Tier::Scm && share >= MOVES_UP_FROM {
+                self.promote(page, actions);
                 served = Tier::Dram;
             }
-            let bits = self.pages.soil(page, self.pages.state(page));
+            let bits = self.pages.mark_dirty(page, self.pages.state(page));
             self.pages.set_state(page, bits);
         }
         actions.act(Action::Hit { found, served });
@@ -171,7 +171,7 @@ impl<S: Space> Policy for FourQueue<S> {
 
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
-            self.pages.leave(page.0);
+            self.pages.remove(page.0);
             self.all.remove(0, page.0);
             self.unwatch(page.0);
         }
@@ -179,7 +179,7 @@ impl<S: Space> Policy for FourQueue<S> {
 
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
         if let Some(page) = self.oldest(tier) {
-            self.expel(page, Reason::Shrunk, actions);
+            self.evict(page, Reason::Shrunk, actions);
         }
     }
 }

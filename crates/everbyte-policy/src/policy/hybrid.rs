@@ -1,38 +1,37 @@
-//! The paper's policy: pages that get small writes live in PRAM, pages that get large writes in
-//! DRAM, each tier a CLOCK whose pages are in the order of their sectors.
+//! The paper's policy: pages with small writes live in SCM, pages with large writes in DRAM, each
+//! tier a CLOCK whose pages are in the order of their sectors.
 //!
-//! Source: "A buffer cache over DRAM + PRAM", the paper on the hybrid cache. What comes goes to
-//! DRAM. In DRAM reads and large writes set the reference bit, in PRAM reads and small writes do,
-//! so each tier keeps what suits it. Hands go round in the order of sectors, so that what is
-//! written back is written in that order; a hand is the next number in a set.
+//! Source: "A buffer cache over DRAM + PRAM", the paper on the hybrid cache. A page that misses
+//! comes to DRAM. In DRAM reads and large writes set the reference bit, in SCM reads and small
+//! writes do, so each tier keeps the pages that suit it. Hands go round in the order of sectors, so
+//! that write-backs are in that order; a hand is the next number in a set.
 //!
 //! The text of the paper and its pseudo-code differ; [`HybridConfig::dirty_victims`] chooses:
-//! - text (default): a dirty page that leaves DRAM always moves to PRAM. In DRAM a page comes
+//! - text (default): a dirty page that leaves DRAM always moves to SCM. In DRAM a page comes
 //!   referenced if a write brought it.
-//! - pseudo-code: any page that leaves DRAM moves only if PRAM has a free frame or a clean page,
+//! - pseudo-code: any page that leaves DRAM moves only if SCM has a free frame or a clean page,
 //!   and an access sets the reference bit if the page is clean or the update is large (DRAM),
-//!   small (PRAM), at the arrival in DRAM as at a hit; a read is an update of no bytes. A page
-//!   that arrives in PRAM comes with no update, so there the text holds: referenced if dirty.
+//!   small (SCM), at the arrival in DRAM as at a hit; a read is an update of no bytes. A page
+//!   that arrives in SCM comes with no update, so there the text holds: referenced if dirty.
 //!
-//! Left open by both, and how we filled it: "unreferenced clean pages go first" takes the next one
-//! after the hand and moves the hand there, without clearing bits on the way; if there is none,
-//! the hand goes round as in CLOCK. An update of exactly the threshold is small. In the
-//! pseudo-code's form "a clean page exists" means one that is unreferenced, else the CLOCK would
-//! take a dirty page.
+//! Open in both, and filled by us: "unreferenced clean pages go first" takes the next one after the
+//! hand and moves the hand there, without clearing bits on the way; if there is none, the hand goes
+//! round as in CLOCK. An update of exactly the threshold is small. In the pseudo-code's form "a
+//! clean page exists" means one that is unreferenced, else the CLOCK would take a dirty page.
 //!
-//! Not for read-mostly work: each page that passes through DRAM costs PRAM a page while PRAM has
-//! room or unreferenced clean pages, used again or not.
+//! Not for read-mostly work: each page that passes through DRAM costs SCM a page while SCM has free
+//! frames or unreferenced clean pages, used again or not.
 
 use super::Policy;
 use super::action::{Action, Actions, LineMask, Reason, Tier};
-use super::residents::{Capacity, Residents, State};
-use super::space::{PageSet, Space};
+use super::directory::{Capacity, Directory, State};
+use super::storage::{PageSet, Storage};
 use crate::access::{Access, Op, PageNo};
 
-/// What becomes of dirty pages that leave DRAM.
+/// The rule for dirty pages that DRAM evicts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DirtyVictims {
-    /// They always move to PRAM: the paper's text.
+    /// They always move to SCM: the paper's text.
     AlwaysMove,
     /// They move under the same conditions as clean ones: the paper's pseudo-code.
     MoveLikeClean,
@@ -43,7 +42,7 @@ pub enum DirtyVictims {
 pub struct HybridConfig {
     /// Writes of at most this many bytes are small. The paper's figures use 512.
     pub small_write_bytes: u16,
-    /// Which form of the paper.
+    /// The form of the paper.
     pub dirty_victims: DirtyVictims,
 }
 
@@ -54,54 +53,54 @@ impl Default for HybridConfig {
 }
 
 /// The sector-ordered dual CLOCK.
-pub struct Hybrid<S: Space> {
-    pages: Residents<S>,
+pub struct Hybrid<S: Storage> {
+    pages: Directory<S>,
     dram: S::Set,
-    pram: S::Set,
-    /// Pages of PRAM that are clean and unreferenced.
+    scm: S::Set,
+    /// Pages of SCM that are clean and unreferenced.
     spare: S::Set,
     dram_hand: u32,
-    pram_hand: u32,
+    scm_hand: u32,
     config: HybridConfig,
 }
 
-impl<S: Space> Hybrid<S> {
-    /// An empty cache of two tiers.
+impl<S: Storage> Hybrid<S> {
+    /// Makes an empty cache of two tiers.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity, config: HybridConfig) -> Self {
+    pub fn new(storage: S, capacity: Capacity, config: HybridConfig) -> Self {
         Self {
-            pages: Residents::new(space, capacity),
-            dram: space.set(),
-            pram: space.set(),
-            spare: space.set(),
+            pages: Directory::new(storage, capacity),
+            dram: storage.set(),
+            scm: storage.set(),
+            spare: storage.set(),
             dram_hand: 0,
-            pram_hand: 0,
+            scm_hand: 0,
             config,
         }
     }
 
-    /// Whether a clean page will be what PRAM gives up next.
+    /// Returns true if SCM's next victim is a clean page.
     pub(super) fn has_spare(&self) -> bool {
         self.spare.next(0).is_some()
     }
 
-    /// The page at which the hand over PRAM is, or a higher one if there is none.
-    pub(super) fn pram_hand(&self) -> u32 {
-        self.pram_hand
+    /// Returns the page at which the hand over SCM is, or a higher one if there is none.
+    pub(super) fn scm_hand(&self) -> u32 {
+        self.scm_hand
     }
 
-    /// Whether an access that finds the page in `state` sets its reference bit in `tier`.
+    /// Returns true if an access that finds the page in `state` sets its reference bit in `tier`.
     #[inline]
     fn references(&self, access: Access, state: State, tier: Tier) -> bool {
         let small = access.len <= self.config.small_write_bytes;
         let update_suits = match tier {
             Tier::Dram => !small,
-            Tier::Pram => small,
+            Tier::Scm => small,
         };
         match (self.config.dirty_victims, access.op) {
             // `|` because operations are hard to predict.
             (DirtyVictims::AlwaysMove, op) => update_suits | (op == Op::Read),
-            (DirtyVictims::MoveLikeClean, Op::Read) => !state.is_dirty() || tier == Tier::Pram,
+            (DirtyVictims::MoveLikeClean, Op::Read) => !state.is_dirty() || tier == Tier::Scm,
             (DirtyVictims::MoveLikeClean, Op::Write) => !state.is_dirty() || update_suits,
         }
     }
@@ -112,7 +111,7 @@ impl<S: Space> Hybrid<S> {
         let references = self.references(access, state, tier);
         let bits = state.with_if(references, State::REFERENCED);
         let bits = self.pages.touch(page, state, bits, access.op);
-        if tier == Tier::Pram && is_spare(state) && bits != state {
+        if tier == Tier::Scm && is_spare(state) && bits != state {
             self.spare.remove(page);
         }
     }
@@ -126,7 +125,7 @@ impl<S: Space> Hybrid<S> {
         }
     }
 
-    /// The next page of DRAM without a reference bit.
+    /// Returns the next page of DRAM without a reference bit.
     fn dram_victim(&mut self) -> u32 {
         loop {
             let page = self.dram.next_around(self.dram_hand).expect("a full tier has a page");
@@ -139,14 +138,14 @@ impl<S: Space> Hybrid<S> {
         }
     }
 
-    fn pram_victim(&mut self) -> u32 {
-        if let Some(page) = self.spare.next_around(self.pram_hand) {
-            self.pram_hand = page + 1;
+    fn scm_victim(&mut self) -> u32 {
+        if let Some(page) = self.spare.next_around(self.scm_hand) {
+            self.scm_hand = page + 1;
             return page;
         }
         loop {
-            let page = self.pram.next_around(self.pram_hand).expect("a full tier has a page");
-            self.pram_hand = page + 1;
+            let page = self.scm.next_around(self.scm_hand).expect("a full tier has a page");
+            self.scm_hand = page + 1;
             let state = self.pages.state(page);
             if !state.has(State::REFERENCED) {
                 return page;
@@ -159,18 +158,18 @@ impl<S: Space> Hybrid<S> {
         }
     }
 
-    fn evict_from_pram(&mut self, actions: &mut impl Actions) {
-        let victim = self.pram_victim();
-        self.pram.remove(victim);
+    fn evict_from_scm(&mut self, actions: &mut impl Actions) {
+        let victim = self.scm_victim();
+        self.scm.remove(victim);
         self.spare.remove(victim);
-        self.pages.expel(victim, Reason::Victim, actions);
+        self.pages.evict(victim, Reason::Victim, actions);
     }
 
-    /// Why a page that leaves DRAM should move to PRAM, if it should.
+    /// Returns the reason to demote a page that DRAM evicts, if there is one.
     fn reason_to_move(&self, dirty: bool) -> Option<Reason> {
         if dirty && self.config.dirty_victims == DirtyVictims::AlwaysMove {
             Some(Reason::DirtyVictim)
-        } else if !self.pages.is_full(Tier::Pram) {
+        } else if !self.pages.is_full(Tier::Scm) {
             Some(Reason::FreeFrame)
         } else if self.has_spare() {
             Some(Reason::ColderPage)
@@ -184,20 +183,20 @@ impl<S: Space> Hybrid<S> {
         self.dram.remove(page);
         let dirty = self.pages.state(page).is_dirty();
         let Some(why) = self.reason_to_move(dirty) else {
-            self.pages.expel(page, Reason::NoRoomBelow, actions);
+            self.pages.evict(page, Reason::NoRoomBelow, actions);
             return;
         };
-        if self.pages.is_full(Tier::Pram) {
-            self.evict_from_pram(actions);
+        if self.pages.is_full(Tier::Scm) {
+            self.evict_from_scm(actions);
         }
-        self.pages.leave(page);
+        self.pages.remove(page);
         let bits = State::default().with_if(dirty, State::DIRTY.with(State::REFERENCED));
-        self.pages.enter(page, Tier::Pram, bits);
-        self.pram.insert(page);
+        self.pages.insert(page, Tier::Scm, bits);
+        self.scm.insert(page);
         if !dirty {
             self.spare.insert(page);
         }
-        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
+        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 }
@@ -206,14 +205,14 @@ fn is_spare(state: State) -> bool {
     !state.has(State::DIRTY.with(State::REFERENCED))
 }
 
-impl<S: Space> Policy for Hybrid<S> {
-    type Space = S;
+impl<S: Storage> Policy for Hybrid<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -232,17 +231,17 @@ impl<S: Space> Policy for Hybrid<S> {
         let bits = State::default()
             .with_if(access.op == Op::Write, State::DIRTY)
             .with_if(self.enters_referenced(access), State::REFERENCED);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.dram.insert(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
 
     fn remove(&mut self, page: PageNo) {
-        match self.pages.leave(page.0).tier() {
+        match self.pages.remove(page.0).tier() {
             Some(Tier::Dram) => self.dram.remove(page.0),
-            Some(Tier::Pram) => {
-                self.pram.remove(page.0);
+            Some(Tier::Scm) => {
+                self.scm.remove(page.0);
                 self.spare.remove(page.0);
             }
             None => {}
@@ -252,7 +251,7 @@ impl<S: Space> Policy for Hybrid<S> {
     fn cleaned(&mut self, page: PageNo) {
         self.pages.clean(page.0);
         let state = self.pages.state(page.0);
-        if state.has(State::PRAM) && is_spare(state) {
+        if state.has(State::SCM) && is_spare(state) {
             self.spare.insert(page.0);
         }
     }
@@ -260,7 +259,7 @@ impl<S: Space> Policy for Hybrid<S> {
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
         match tier {
             Tier::Dram => self.make_room_in_dram(actions),
-            Tier::Pram => self.evict_from_pram(actions),
+            Tier::Scm => self.evict_from_scm(actions),
         }
     }
 }

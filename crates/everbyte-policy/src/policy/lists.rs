@@ -3,7 +3,7 @@
 //! Invariant: a page is in at most one of the lists that share a table, and the caller knows in
 //! which.
 
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 
 /// No page.
 pub(super) const NONE: u32 = u32::MAX;
@@ -30,26 +30,26 @@ struct Ends {
 }
 
 /// `N` lists.
-pub(super) struct Lists<S: Space, const N: usize> {
+pub(super) struct Lists<S: Storage, const N: usize> {
     links: S::Table<Link>,
     ends: [Ends; N],
 }
 
-impl<S: Space, const N: usize> Lists<S, N> {
-    pub(super) fn new(space: S) -> Self {
-        Self { links: space.table(), ends: [Ends { front: NONE, back: NONE, len: 0 }; N] }
+impl<S: Storage, const N: usize> Lists<S, N> {
+    pub(super) fn new(storage: S) -> Self {
+        Self { links: storage.table(), ends: [Ends { front: NONE, back: NONE, len: 0 }; N] }
     }
 
     pub(super) fn len(&self, list: usize) -> u32 {
         self.ends[list].len
     }
 
-    /// The page that has been in the list for longest.
+    /// Returns the page that has been in the list for longest.
     pub(super) fn back(&self, list: usize) -> Option<u32> {
         some(self.ends[list].back)
     }
 
-    /// The page that came just after this one.
+    /// Returns the page that came just after this one.
     pub(super) fn newer(&self, page: u32) -> Option<u32> {
         some(self.links.get(page).newer)
     }
@@ -69,7 +69,7 @@ impl<S: Space, const N: usize> Lists<S, N> {
         self.links.set(page, Link { newer: NONE, older });
     }
 
-    /// Takes a page out of the list that it is in.
+    /// Removes a page from the list that it is in.
     pub(super) fn remove(&mut self, list: usize, page: u32) {
         let link = self.links.get(page);
         self.links.set(page, Link::default());
@@ -89,7 +89,7 @@ impl<S: Space, const N: usize> Lists<S, N> {
         }
     }
 
-    /// Takes out the page that has been in the list for longest.
+    /// Removes the page that has been in the list for longest.
     pub(super) fn pop_back(&mut self, list: usize) -> Option<u32> {
         let page = self.back(list)?;
         self.remove(list, page);

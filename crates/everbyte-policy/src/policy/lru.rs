@@ -1,38 +1,38 @@
-//! LRU: the page that has not been used for longest goes.
+//! LRU: evicts the page that has not been used for longest.
 //!
 //! The yardstick of every paper on caches; one tier. Not for use on block storage: every hit
 //! writes to a shared order, and one scan longer than the cache empties it.
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::recency::Recency;
-use super::residents::{Capacity, Residents, State};
-use super::space::Space;
+use super::storage::Storage;
 use crate::access::{Access, Op, PageNo};
 
 /// Least recently used.
-pub struct Lru<S: Space> {
-    pages: Residents<S>,
+pub struct Lru<S: Storage> {
+    pages: Directory<S>,
     order: Recency<S>,
 }
 
-impl<S: Space> Lru<S> {
-    /// An empty cache of one tier.
+impl<S: Storage> Lru<S> {
+    /// Makes an empty cache of one tier.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
-        let pages = Residents::new(space, capacity.in_one_tier());
-        Self { pages, order: Recency::new(space) }
+    pub fn new(storage: S, capacity: Capacity) -> Self {
+        let pages = Directory::new(storage, capacity.in_one_tier());
+        Self { pages, order: Recency::new(storage) }
     }
 }
 
-impl<S: Space> Policy for Lru<S> {
-    type Space = S;
+impl<S: Storage> Policy for Lru<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -50,7 +50,7 @@ impl<S: Space> Policy for Lru<S> {
             self.reclaim(Tier::Dram, actions);
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.order.touch(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
@@ -58,14 +58,14 @@ impl<S: Space> Policy for Lru<S> {
 
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
-            self.pages.leave(page.0);
+            self.pages.remove(page.0);
             self.order.remove(page.0);
         }
     }
 
     fn reclaim(&mut self, _: Tier, actions: &mut impl Actions) {
         if let Some(victim) = self.order.pop_oldest() {
-            self.pages.expel(victim, Reason::Victim, actions);
+            self.pages.evict(victim, Reason::Victim, actions);
         }
     }
 }

@@ -1,40 +1,40 @@
-//! M-CLOCK-like: two CLOCKs; a page of PRAM moves up at its second write, not its first; among the
-//! pages that DRAM could give up, clean ones go first.
+//! M-CLOCK-like: two CLOCKs; the second write to a page of SCM, not the first, promotes it; of
+//! DRAM's candidates, clean ones are demoted first.
 //!
-//! After Lee, Kang, Kim and Eom, "M-CLOCK: Migration-Optimized Page Replacement Algorithm for Hybrid
-//! DRAM and PCM Memory Architecture", SAC 2015, of which we had no full text, hence "-like". From
-//! what is told of it: two CLOCKs, the lazy move (the first write sets a bit, the next moves the
-//! page), and clean cold victims first. Ours: what is read comes to PRAM, what is written to DRAM; the
-//! hand looks at up to 64 pages for one that is clean and unreferenced, clearing reference
-//! bits, then takes the first unreferenced one; what leaves DRAM moves to PRAM.
+//! After Lee, Kang, Kim and Eom, "M-CLOCK: Migration-Optimized Page Replacement Algorithm for
+//! Hybrid DRAM and PCM Memory Architecture", SAC 2015, of which we had no full text, hence "-like".
+//! From reports of it: two CLOCKs, the lazy move (the first write sets a bit, the next promotes the
+//! page), and clean cold victims first. Ours: a page comes to SCM for a read, to DRAM for a write;
+//! the hand looks at up to 64 pages for one that is clean and unreferenced, clearing reference
+//! bits, then takes the first unreferenced one; DRAM's victim is demoted to SCM.
 //!
-//! Not for small writes that repeat: every second one moves two pages.
+//! Not for small writes that repeat: every second one promotes a page and demotes another.
 
 use super::Policy;
 use super::action::{Action, Actions, LineMask, Reason, Tier};
-use super::residents::{Capacity, Residents, State};
+use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
-use super::space::Space;
+use super::storage::Storage;
 use crate::access::{Access, Op, PageNo};
 
-/// The page was written once since it came to PRAM.
+/// The page was written once since it came to SCM.
 const WRITTEN_ONCE: State = State::MARK_A;
 /// Pages of DRAM that the hand looks at for a clean one.
 const LOOK_MAX: u32 = 64;
 
 /// Two CLOCKs with lazy moves.
-pub struct MClock<S: Space> {
-    pages: Residents<S>,
+pub struct MClock<S: Storage> {
+    pages: Directory<S>,
     dram: Ring<S>,
-    pram: Ring<S>,
+    scm: Ring<S>,
 }
 
-impl<S: Space> MClock<S> {
-    /// An empty cache of two tiers.
+impl<S: Storage> MClock<S> {
+    /// Makes an empty cache of two tiers.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
-        let pages = Residents::new(space, capacity);
-        Self { pages, dram: Ring::new(space), pram: Ring::new(space) }
+    pub fn new(storage: S, capacity: Capacity) -> Self {
+        let pages = Directory::new(storage, capacity);
+        Self { pages, dram: Ring::new(storage), scm: Ring::new(storage) }
     }
 
     fn dram_victim(&mut self) -> u32 {
@@ -50,33 +50,33 @@ impl<S: Space> MClock<S> {
     }
 
     fn evict(&mut self, actions: &mut impl Actions) {
-        let victim = sweep(&mut self.pram, &mut self.pages);
-        self.pram.remove(victim);
-        self.pages.expel(victim, Reason::Victim, actions);
+        let victim = sweep(&mut self.scm, &mut self.pages);
+        self.scm.remove(victim);
+        self.pages.evict(victim, Reason::Victim, actions);
     }
 
     fn demote(&mut self, why: Reason, actions: &mut impl Actions) {
-        if self.pages.is_full(Tier::Pram) {
+        if self.pages.is_full(Tier::Scm) {
             self.evict(actions);
         }
         let page = self.dram_victim();
         self.dram.remove(page);
-        let dirty = self.pages.leave(page).is_dirty();
-        self.pages.enter(page, Tier::Pram, State::default().with_if(dirty, State::DIRTY));
-        self.pram.insert(page);
-        let (page, to, lines) = (PageNo(page), Tier::Pram, LineMask::ALL);
+        let dirty = self.pages.remove(page).is_dirty();
+        self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
+        self.scm.insert(page);
+        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
 
     fn promote(&mut self, page: u32, actions: &mut impl Actions) {
-        self.pram.remove(page);
-        let dirty = self.pages.leave(page).is_dirty();
+        self.scm.remove(page);
+        let dirty = self.pages.remove(page).is_dirty();
         let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
         actions.act(Action::Move { page: PageNo(page), to, lines, dirty, why });
         if self.pages.is_full(Tier::Dram) {
             self.demote(Reason::Swapped, actions);
         }
-        self.pages.enter(page, Tier::Dram, State::REFERENCED.with(State::DIRTY));
+        self.pages.insert(page, Tier::Dram, State::REFERENCED.with(State::DIRTY));
         self.dram.insert(page);
     }
 
@@ -84,12 +84,12 @@ impl<S: Space> MClock<S> {
         let page = access.page.0;
         let mut bits = state.with(State::REFERENCED);
         let mut served = found;
-        if access.op == Op::Write && found == Tier::Pram && state.has(WRITTEN_ONCE) {
+        if access.op == Op::Write && found == Tier::Scm && state.has(WRITTEN_ONCE) {
             self.promote(page, actions);
             served = Tier::Dram;
         } else {
             if access.op == Op::Write {
-                bits = self.pages.soil(page, bits).with_if(found == Tier::Pram, WRITTEN_ONCE);
+                bits = self.pages.mark_dirty(page, bits).with_if(found == Tier::Scm, WRITTEN_ONCE);
             }
             self.pages.set_state(page, bits);
         }
@@ -97,14 +97,14 @@ impl<S: Space> MClock<S> {
     }
 }
 
-impl<S: Space> Policy for MClock<S> {
-    type Space = S;
+impl<S: Storage> Policy for MClock<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -116,29 +116,29 @@ impl<S: Space> Policy for MClock<S> {
             return;
         }
         let tier = match access.op {
-            Op::Read => Tier::Pram,
+            Op::Read => Tier::Scm,
             Op::Write => Tier::Dram,
         };
         if self.pages.is_full(tier) {
             match tier {
                 Tier::Dram => self.demote(Reason::Victim, actions),
-                Tier::Pram => self.evict(actions),
+                Tier::Scm => self.evict(actions),
             }
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, tier, bits);
+        self.pages.insert(page, tier, bits);
         match tier {
             Tier::Dram => self.dram.insert(page),
-            Tier::Pram => self.pram.insert(page),
+            Tier::Scm => self.scm.insert(page),
         }
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier, why });
     }
 
     fn remove(&mut self, page: PageNo) {
-        match self.pages.leave(page.0).tier() {
+        match self.pages.remove(page.0).tier() {
             Some(Tier::Dram) => self.dram.remove(page.0),
-            Some(Tier::Pram) => self.pram.remove(page.0),
+            Some(Tier::Scm) => self.scm.remove(page.0),
             None => {}
         }
     }
@@ -146,7 +146,7 @@ impl<S: Space> Policy for MClock<S> {
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
         match tier {
             Tier::Dram => self.demote(Reason::Shrunk, actions),
-            Tier::Pram => self.evict(actions),
+            Tier::Scm => self.evict(actions),
         }
     }
 }

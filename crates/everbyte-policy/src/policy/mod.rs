@@ -1,17 +1,16 @@
-//! Replacement policies, one file each: what is cached where, and what goes when room is needed.
+//! Replacement policies, one file each: a policy places pages in the tiers and chooses the victims.
 //!
 //! A [`Policy`] is pure: it is given accesses and gives [`Action`]s. It does no I/O, has no clock
 //! and draws no random number but from a seed, so the simulator and a cache in use run the same
-//! code. Each file says where its policy comes from, when not to use it, and what its source left
-//! open.
+//! code. Each file names the policy's source, the workloads that it does not suit, and the
+//! questions that its source left open.
 //!
 //! Two tiers: [`Everbyte`], our own; [`Hybrid`], the paper's; [`ClockMigration`], its baseline;
 //! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with; [`Spitfire`], whose
 //! pages may be in both tiers at once. One tier, for reference, which is given the sum of both
 //! capacities: [`Lru`], [`Clock`], [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and [`Belady`].
 //!
-//! Where a policy keeps its tables is the choice of whoever makes it: see [`Dense`] and
-//! [`Sparse`].
+//! The maker of a policy chooses the storage of its tables: see [`Dense`] and [`Sparse`].
 
 mod action;
 mod arc;
@@ -20,6 +19,7 @@ mod bitmap;
 mod clock;
 mod clock_dwf;
 mod clock_migration;
+mod directory;
 mod everbyte;
 mod four_queue;
 mod hybrid;
@@ -28,12 +28,11 @@ mod lru;
 mod m_clock;
 mod pdram;
 mod recency;
-mod residents;
 mod ring;
 mod s3_fifo;
 mod sieve;
-mod space;
 mod spitfire;
+mod storage;
 mod w_tinylfu;
 
 #[cfg(test)]
@@ -48,57 +47,58 @@ pub use bitmap::Bitmap;
 pub use clock::Clock;
 pub use clock_dwf::ClockDwf;
 pub use clock_migration::ClockMigration;
+pub use directory::{Capacity, Directory};
 pub use everbyte::Everbyte;
 pub use four_queue::FourQueue;
 pub use hybrid::{DirtyVictims, Hybrid, HybridConfig};
 pub use lru::Lru;
 pub use m_clock::MClock;
 pub use pdram::Pdram;
-pub use residents::{Capacity, Residents};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
-pub use space::{Dense, PageHasher, PageSet, Space, Sparse, Table, Value};
 pub use spitfire::{Spitfire, SpitfireConfig};
+pub use storage::{Dense, PageHasher, PageSet, Sparse, Storage, Table, Value};
 pub use w_tinylfu::WTinyLfu;
 
 use crate::access::{Access, PageNo};
 
 /// Decides which pages are in a cache, and in which tier.
 ///
-/// A policy knows of a page only that it is there and whether it is dirty. The caller has the
-/// frames and the bytes, and tells what happens to pages besides accesses: [`Policy::cleaned`]
-/// after a write-back, [`Policy::remove`] when a page is trimmed or could not be fetched.
+/// A policy knows of a page only its tier and whether it is dirty. The caller has the frames and
+/// the bytes, and reports other events: [`Policy::cleaned`] after a write-back, [`Policy::remove`]
+/// when a page is trimmed or could not be fetched.
 ///
-/// Page numbers are below `u32::MAX`, and in a [`Dense`] space below its limit.
+/// Page numbers are below `u32::MAX`, and in [`Dense`] storage below its limit.
 pub trait Policy {
-    /// Where it keeps its tables.
-    type Space: Space;
+    /// Storage of its tables.
+    type Storage: Storage;
 
-    /// The pages in the cache.
-    fn residents(&self) -> &Residents<Self::Space>;
+    /// Returns the pages of the cache.
+    fn directory(&self) -> &Directory<Self::Storage>;
 
-    /// The same, for the provided methods; callers have no use for it.
+    /// Returns the pages of the cache, for the provided methods; callers have no use for it.
     #[doc(hidden)]
-    fn residents_mut(&mut self) -> &mut Residents<Self::Space>;
+    fn directory_mut(&mut self) -> &mut Directory<Self::Storage>;
 
     /// Decides about one access. When it returns, the page of the access is in the cache, dirty if
-    /// it was written to, and the actions have been told in the order in which they can be done.
+    /// it was written to, and `actions` has received the actions in the order in which they can be
+    /// carried out.
     fn access(&mut self, access: Access, actions: &mut impl Actions);
 
-    /// Forgets a page with whatever was written to it, without an action: the caller frees the
-    /// frame. A page that is not in the cache is no error.
+    /// Removes a page and the bytes written to it, without an action: the caller frees the frame. A
+    /// page that is not in the cache is no error.
     fn remove(&mut self, page: PageNo);
 
     /// Frees a frame of a tier, by whatever actions that takes.
     ///
     /// # Panics
-    /// If the tier has no page; there is nothing that could be done. [`Residents::used`] tells.
+    /// If the tier has no page; [`Directory::used`] tells.
     fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions);
 
-    /// Storage has the bytes of the page, which stays where it is. The caller has made sure that
-    /// no write came in the meantime.
+    /// Marks a page clean, which stays where it is: the backing device has its bytes. The caller
+    /// has made sure that no write came in the meantime.
     fn cleaned(&mut self, page: PageNo) {
-        self.residents_mut().clean(page.0);
+        self.directory_mut().clean(page.0);
     }
 
     /// Makes the cache larger or smaller. Both tiers keep at least one frame; a policy of one
@@ -110,9 +110,9 @@ pub trait Policy {
 
 /// Reclaims frames until both tiers fit.
 fn resize<P: Policy + ?Sized>(policy: &mut P, capacity: Capacity, actions: &mut impl Actions) {
-    policy.residents_mut().capacity = capacity;
-    for tier in [Tier::Pram, Tier::Dram] {
-        while policy.residents().used().of(tier) > capacity.of(tier) {
+    policy.directory_mut().capacity = capacity;
+    for tier in [Tier::Scm, Tier::Dram] {
+        while policy.directory().used().of(tier) > capacity.of(tier) {
             policy.reclaim(tier, actions);
         }
     }

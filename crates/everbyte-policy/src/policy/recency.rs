@@ -1,40 +1,40 @@
-//! Pages in the order of their last use, told with one store a use.
+//! Pages in the order of their last use, kept with one store a use.
 //!
-//! A diary of uses, in which a page stands once for each use of late, and for each page where it
-//! stands last. Only that entry counts. So a use moves nothing, where a linked list has four pages'
-//! links to change; in return entries that count no more are passed over when the oldest page is
-//! asked for, and thrown away when the diary is four times as long as it need be. Each entry is
-//! written once, and read twice on the average at most.
+//! An access log has one entry for each recent use, and a table has the place of each page's last
+//! entry. Only that entry counts. So a use moves nothing, where a linked list has four pages' links
+//! to change; in return a search for the oldest page skips stale entries, and the log is compacted
+//! when it is four times as long as necessary. Each entry is written once, and read twice on
+//! average at most.
 //!
 //! Invariant: `last_use` of a page is 0 if it is not here, else 1 more than the place of the entry
-//! of its last use. Entries before `oldest` count no more.
+//! of its last use. Entries before `oldest` are stale.
 
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 
-/// Entries of the diary for each page, after which it is cleared up.
+/// Entries of the access log for each page, after which it is compacted.
 const ENTRIES_A_PAGE: usize = 4;
-/// Entries from which on clearing up is worth its while.
+/// Entries from which on compaction is worth its cost.
 const ENTRIES_MIN: usize = 64;
 
 /// Entries that can be told apart.
 const ENTRIES_MAX: usize = u32::MAX as usize - 1;
 
 /// Pages by last use.
-pub(super) struct Recency<S: Space> {
+pub(super) struct Recency<S: Storage> {
     diary: Vec<u32>,
     oldest: usize,
     last_use: S::Table<u32>,
-    /// Length at which the diary is cleared up next.
+    /// Length at which the access log is compacted next.
     full: usize,
 }
 
-impl<S: Space> Recency<S> {
-    pub(super) fn new(space: S) -> Self {
-        let last_use = space.table();
+impl<S: Storage> Recency<S> {
+    pub(super) fn new(storage: S) -> Self {
+        let last_use = storage.table();
         Self { diary: Vec::new(), oldest: 0, last_use, full: ENTRIES_MIN }
     }
 
-    /// A page is used, or comes.
+    /// Notes a use of a page, which may be new.
     #[inline]
     pub(super) fn touch(&mut self, page: u32) {
         if self.diary.len() >= self.full {
@@ -44,12 +44,12 @@ impl<S: Space> Recency<S> {
         self.last_use.set(page, place(self.diary.len()));
     }
 
-    /// A page that is here goes.
+    /// Removes a page that is here.
     pub(super) fn remove(&mut self, page: u32) {
         self.last_use.set(page, 0);
     }
 
-    /// Takes out the page that was not used for longest.
+    /// Removes the page that was not used for longest.
     pub(super) fn pop_oldest(&mut self) -> Option<u32> {
         while let Some(&page) = self.diary.as_slice().get(self.oldest) {
             self.oldest += 1;
@@ -61,7 +61,7 @@ impl<S: Space> Recency<S> {
         None
     }
 
-    /// Throws away the entries that do not count.
+    /// Removes stale entries from the access log.
     #[cold]
     fn clear_up(&mut self) {
         let mut kept = 0;
@@ -79,7 +79,7 @@ impl<S: Space> Recency<S> {
     }
 }
 
-/// What `last_use` says of the entry that is the `count`th.
+/// Returns the value of `last_use` for the `count`th entry.
 #[allow(clippy::cast_possible_truncation, reason = "at most ENTRIES_MAX + 1")]
 fn place(count: usize) -> u32 {
     count as u32
@@ -89,7 +89,7 @@ fn place(count: usize) -> u32 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::space::{Dense, Sparse};
+    use super::super::storage::{Dense, Sparse};
     use super::*;
 
     const PAGES: u32 = 50;
@@ -111,8 +111,8 @@ mod tests {
     }
 
     /// Against a list, oldest first.
-    fn is_a_list<S: Space>(space: S, steps: &[Step]) {
-        let mut recency = Recency::new(space);
+    fn is_a_list<S: Storage>(storage: S, steps: &[Step]) {
+        let mut recency = Recency::new(storage);
         let mut model: Vec<u32> = Vec::new();
         for step in steps {
             match step {

@@ -4,9 +4,9 @@
 //!
 //! Invariant: the hand is on a page of the ring, if there is one.
 
+use super::directory::{Directory, State};
 use super::lists::NONE;
-use super::residents::{Residents, State};
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Neighbours {
@@ -15,17 +15,17 @@ struct Neighbours {
 }
 
 /// Pages in a ring.
-pub(super) struct Ring<S: Space> {
+pub(super) struct Ring<S: Storage> {
     neighbours: S::Table<Neighbours>,
     hand: u32,
 }
 
-impl<S: Space> Ring<S> {
-    pub(super) fn new(space: S) -> Self {
-        Self { neighbours: space.table(), hand: NONE }
+impl<S: Storage> Ring<S> {
+    pub(super) fn new(storage: S) -> Self {
+        Self { neighbours: storage.table(), hand: NONE }
     }
 
-    /// Puts a page in, just behind the hand. It must not be in the ring.
+    /// Inserts a page just behind the hand. It must not be in the ring.
     pub(super) fn insert(&mut self, page: u32) {
         if self.hand == NONE {
             self.neighbours.set(page, Neighbours { before: page, after: page });
@@ -39,7 +39,7 @@ impl<S: Space> Ring<S> {
         self.set_before(after, page);
     }
 
-    /// Takes out a page of the ring.
+    /// Removes a page of the ring.
     pub(super) fn remove(&mut self, page: u32) {
         let Neighbours { before, after } = self.neighbours.get(page);
         self.neighbours.set(page, Neighbours::default());
@@ -54,7 +54,7 @@ impl<S: Space> Ring<S> {
         }
     }
 
-    /// The page under the hand, which moves on. The ring must not be empty.
+    /// Returns the page under the hand, which moves on. The ring must not be empty.
     pub(super) fn advance(&mut self) -> u32 {
         let page = self.hand;
         self.hand = self.neighbours.get(page).after;
@@ -74,7 +74,7 @@ impl<S: Space> Ring<S> {
 
 /// Moves the hand of a CLOCK over pages with a reference bit, which it clears, to the first
 /// without. That page stays in the ring.
-pub(super) fn sweep<S: Space>(ring: &mut Ring<S>, pages: &mut Residents<S>) -> u32 {
+pub(super) fn sweep<S: Storage>(ring: &mut Ring<S>, pages: &mut Directory<S>) -> u32 {
     loop {
         let page = ring.advance();
         let state = pages.state(page);

@@ -1,5 +1,5 @@
-//! S3-FIFO: a small queue for what is new, a main queue for what was used there, and a queue of
-//! ghosts that takes what comes back straight to the main queue.
+//! S3-FIFO: a small queue for new pages, a main queue for pages that were used there, and a queue
+//! of ghosts, whose pages come back straight to the main queue.
 //!
 //! Yang et al., "FIFO Queues are All You Need for Cache Eviction", SOSP 2023: a tenth of the
 //! cache is the small queue; counters go to 3; a page moves to the main queue if it was used twice
@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
-use super::residents::{Capacity, Residents, State};
-use super::space::{Space, Table};
+use super::storage::{Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
 const SMALL: usize = 0;
@@ -26,25 +26,25 @@ struct Uses {
 }
 
 /// S3-FIFO.
-pub struct S3Fifo<S: Space> {
-    pages: Residents<S>,
+pub struct S3Fifo<S: Storage> {
+    pages: Directory<S>,
     queues: Lists<S, 2>,
     uses: S::Table<Uses>,
-    /// The number of a page's departure from the small queue; 0 for pages that are no ghosts.
+    /// The number of a page's eviction from the small queue; 0 for pages that are no ghosts.
     ghosts: S::Table<u32>,
     ghost_order: VecDeque<(u32, u32)>,
     departures: u32,
 }
 
-impl<S: Space> S3Fifo<S> {
-    /// An empty cache of one tier.
+impl<S: Storage> S3Fifo<S> {
+    /// Makes an empty cache of one tier.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
+    pub fn new(storage: S, capacity: Capacity) -> Self {
         Self {
-            pages: Residents::new(space, capacity.in_one_tier()),
-            queues: Lists::new(space),
-            uses: space.table(),
-            ghosts: space.table(),
+            pages: Directory::new(storage, capacity.in_one_tier()),
+            queues: Lists::new(storage),
+            uses: storage.table(),
+            ghosts: storage.table(),
             ghost_order: VecDeque::new(),
             departures: 0,
         }
@@ -68,16 +68,16 @@ impl<S: Space> S3Fifo<S> {
         }
     }
 
-    fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
+    fn evict(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
         self.uses.set(page, Uses::default());
-        self.pages.expel(page, why, actions);
+        self.pages.evict(page, why, actions);
     }
 
-    /// Sorts the oldest pages of the small queue until one goes. Returns whether one did.
+    /// Sorts the oldest pages of the small queue until one is evicted. Returns true if one was.
     fn evict_small(&mut self, actions: &mut impl Actions) -> bool {
         while let Some(page) = self.queues.pop_back(SMALL) {
             if self.uses.get(page).count < 2 {
-                self.expel(page, Reason::NoEvidence, actions);
+                self.evict(page, Reason::NoEvidence, actions);
                 self.haunt(page);
                 return true;
             }
@@ -91,7 +91,7 @@ impl<S: Space> S3Fifo<S> {
         while let Some(page) = self.queues.pop_back(MAIN) {
             let uses = self.uses.get(page);
             if uses.count == 0 {
-                self.expel(page, Reason::Victim, actions);
+                self.evict(page, Reason::Victim, actions);
                 return;
             }
             self.uses.set(page, Uses { count: uses.count - 1, in_main: true });
@@ -100,14 +100,14 @@ impl<S: Space> S3Fifo<S> {
     }
 }
 
-impl<S: Space> Policy for S3Fifo<S> {
-    type Space = S;
+impl<S: Storage> Policy for S3Fifo<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -120,7 +120,7 @@ impl<S: Space> Policy for S3Fifo<S> {
                 self.uses.set(page, Uses { count: uses.count + 1, ..uses });
             }
             if access.op == Op::Write {
-                let state = self.pages.soil(page, state);
+                let state = self.pages.mark_dirty(page, state);
                 self.pages.set_state(page, state);
             }
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
@@ -132,7 +132,7 @@ impl<S: Space> Policy for S3Fifo<S> {
         }
         self.ghosts.set(page, 0);
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.uses.set(page, Uses { count: 0, in_main: returned });
         self.queues.push_front(if returned { MAIN } else { SMALL }, page);
         let why = if returned { Reason::GhostHit } else { Reason::of_miss(access.op) };
@@ -141,7 +141,7 @@ impl<S: Space> Policy for S3Fifo<S> {
 
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
-            self.pages.leave(page.0);
+            self.pages.remove(page.0);
             let queue = if self.uses.get(page.0).in_main { MAIN } else { SMALL };
             self.queues.remove(queue, page.0);
             self.uses.set(page.0, Uses::default());
@@ -159,8 +159,8 @@ impl<S: Space> Policy for S3Fifo<S> {
     }
 }
 
-impl<S: Space> S3Fifo<S> {
-    /// With an empty main queue the oldest new page has to go, used or not.
+impl<S: Storage> S3Fifo<S> {
+    /// With an empty main queue the oldest new page is evicted, used or not.
     fn queues_move_all(&mut self) {
         if let Some(page) = self.queues.pop_back(SMALL) {
             self.uses.set(page, Uses { count: 0, in_main: true });

@@ -7,25 +7,25 @@
 
 use super::Policy;
 use super::action::{Action, Actions, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
-use super::residents::{Capacity, Residents, State};
-use super::space::Space;
+use super::storage::Storage;
 use crate::access::{Access, Op, PageNo};
 
 /// SIEVE.
-pub struct Sieve<S: Space> {
-    pages: Residents<S>,
+pub struct Sieve<S: Storage> {
+    pages: Directory<S>,
     queue: Lists<S, 1>,
     /// The page that the hand looks at next; the oldest if there is none.
     hand: Option<u32>,
 }
 
-impl<S: Space> Sieve<S> {
-    /// An empty cache of one tier.
+impl<S: Storage> Sieve<S> {
+    /// Makes an empty cache of one tier.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
-        let pages = Residents::new(space, capacity.in_one_tier());
-        Self { pages, queue: Lists::new(space), hand: None }
+    pub fn new(storage: S, capacity: Capacity) -> Self {
+        let pages = Directory::new(storage, capacity.in_one_tier());
+        Self { pages, queue: Lists::new(storage), hand: None }
     }
 
     fn take(&mut self, page: u32) {
@@ -36,14 +36,14 @@ impl<S: Space> Sieve<S> {
     }
 }
 
-impl<S: Space> Policy for Sieve<S> {
-    type Space = S;
+impl<S: Storage> Policy for Sieve<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -53,7 +53,7 @@ impl<S: Space> Policy for Sieve<S> {
         if state.has(State::DRAM) {
             let mut bits = state.with(State::REFERENCED);
             if access.op == Op::Write {
-                bits = self.pages.soil(page, bits);
+                bits = self.pages.mark_dirty(page, bits);
             }
             self.pages.set_state(page, bits);
             actions.act(Action::Hit { found: Tier::Dram, served: Tier::Dram });
@@ -63,7 +63,7 @@ impl<S: Space> Policy for Sieve<S> {
             self.reclaim(Tier::Dram, actions);
         }
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.queue.push_front(0, page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
@@ -71,7 +71,7 @@ impl<S: Space> Policy for Sieve<S> {
 
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
-            self.pages.leave(page.0);
+            self.pages.remove(page.0);
             self.take(page.0);
         }
     }
@@ -83,7 +83,7 @@ impl<S: Space> Policy for Sieve<S> {
             if !state.has(State::REFERENCED) {
                 self.hand = Some(page);
                 self.take(page);
-                self.pages.expel(page, Reason::Victim, actions);
+                self.pages.evict(page, Reason::Victim, actions);
                 return;
             }
             self.pages.set_state(page, state.without(State::REFERENCED));

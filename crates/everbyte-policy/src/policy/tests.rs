@@ -34,7 +34,7 @@ fn access() -> impl Strategy<Value = Access> {
 }
 
 fn capacity() -> impl Strategy<Value = Capacity> {
-    (1..8_u32, 1..16_u32).prop_map(|(dram, pram)| Capacity { dram, pram })
+    (1..8_u32, 1..16_u32).prop_map(|(dram, scm)| Capacity { dram, scm })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -47,9 +47,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// Believes nothing but the actions, and objects to those that cannot be.
+/// Checks actions against nothing but the actions before them.
 struct Judge {
-    /// Where pages are, and whether they are dirty.
+    /// Tier of each page, and true if it is dirty.
     pages: BTreeMap<u32, (Tier, bool)>,
     capacity: Capacity,
     access: Option<Access>,
@@ -85,7 +85,7 @@ impl Actions for Judge {
         match action {
             Action::Hit { found, served } => {
                 let page = self.access.expect("a hit belongs to an access").page;
-                assert!(found == served || (found, served) == (Tier::Pram, Tier::Dram));
+                assert!(found == served || (found, served) == (Tier::Scm, Tier::Dram));
                 self.serve(page, served);
             }
             Action::Fill { page, tier, .. } => {
@@ -93,7 +93,7 @@ impl Actions for Judge {
                 self.serve(page, tier);
             }
             Action::Move { page, to, lines, dirty, .. } => {
-                let from = if to == Tier::Dram { Tier::Pram } else { Tier::Dram };
+                let from = if to == Tier::Dram { Tier::Scm } else { Tier::Dram };
                 self.leave(page, from, dirty);
                 self.pages.insert(page.0, (to, dirty));
                 assert_eq!(lines.bytes(), PAGE_BYTES);
@@ -104,7 +104,7 @@ impl Actions for Judge {
             Action::Drop { page, from, .. } => self.leave(page, from, false),
             Action::Evict { page, from, .. } => self.leave(page, from, true),
         }
-        assert!(self.used(Tier::Pram) <= self.capacity.pram as usize, "PRAM is over its capacity");
+        assert!(self.used(Tier::Scm) <= self.capacity.scm as usize, "SCM is over its capacity");
         assert!(self.used(Tier::Dram) <= self.capacity.dram as usize + 1, "DRAM is far too full");
     }
 }
@@ -112,21 +112,21 @@ impl Actions for Judge {
 fn agree<P: Policy>(policy: &P, judge: &Judge) {
     for page in 0..PAGES {
         let place = judge.pages.get(&page);
-        assert_eq!(policy.residents().tier(PageNo(page)), place.map(|place| place.0));
+        assert_eq!(policy.directory().tier(PageNo(page)), place.map(|place| place.0));
         let dirty = place.is_some_and(|place| place.1);
-        assert_eq!(policy.residents().is_dirty(PageNo(page)), dirty);
+        assert_eq!(policy.directory().is_dirty(PageNo(page)), dirty);
         let mut dirty = judge.pages.range(page..).filter(|(_, place)| place.1);
-        let next = policy.residents().next_dirty(PageNo(page)).map(|page| page.0);
+        let next = policy.directory().next_dirty(PageNo(page)).map(|page| page.0);
         assert_eq!(next, dirty.next().map(|(page, _)| *page));
     }
-    for tier in [Tier::Dram, Tier::Pram] {
-        assert_eq!(policy.residents().used().of(tier) as usize, judge.used(tier));
+    for tier in [Tier::Dram, Tier::Scm] {
+        assert_eq!(policy.directory().used().of(tier) as usize, judge.used(tier));
         assert!(judge.used(tier) <= judge.capacity.of(tier) as usize, "{tier:?} is too full");
     }
 }
 
 fn conform<P: Policy>(mut policy: P, steps: &[Step], two_tiers: bool) {
-    let mut judge = Judge::new(policy.residents().capacity());
+    let mut judge = Judge::new(policy.directory().capacity());
     for step in steps {
         match step {
             Step::Access(access) => {
@@ -149,7 +149,7 @@ fn conform<P: Policy>(mut policy: P, steps: &[Step], two_tiers: bool) {
             Step::Resize(capacity) => {
                 let capacity = if two_tiers { *capacity } else { capacity.in_one_tier() };
                 // Until the resize is over, the old pages are there.
-                judge.capacity = Capacity { dram: u32::MAX - 1, pram: u32::MAX };
+                judge.capacity = Capacity { dram: u32::MAX - 1, scm: u32::MAX };
                 policy.resize(capacity, &mut judge);
                 judge.capacity = capacity;
             }
@@ -175,15 +175,15 @@ fn take_step(policy: &mut impl Policy, step: &Step, actions: &mut Vec<Action>) {
     }
 }
 
-/// Both spaces do the same, and what they do conforms.
+/// Runs a policy in both kinds of storage: both do the same, and the actions conform.
 macro_rules! conformance {
     ($($test:ident: $policy:ident($($config:expr),*), $two_tiers:expr;)*) => {
         proptest! {
             $(#[test]
             fn $test(capacity in capacity(), steps in steps()) {
-                let space = Dense { pages: PAGES };
-                conform($policy::new(space, capacity $(, $config)*), &steps, $two_tiers);
-                let dense = actions_of($policy::new(space, capacity $(, $config)*), &steps);
+                let storage = Dense { pages: PAGES };
+                conform($policy::new(storage, capacity $(, $config)*), &steps, $two_tiers);
+                let dense = actions_of($policy::new(storage, capacity $(, $config)*), &steps);
                 let sparse = actions_of($policy::new(Sparse, capacity $(, $config)*), &steps);
                 prop_assert_eq!(dense, sparse);
             })*
@@ -220,9 +220,9 @@ proptest! {
             _ => None,
         };
         let accesses: Vec<Access> = steps.iter().filter_map(access).collect();
-        let space = Dense { pages: PAGES };
-        conform(Belady::new(space, capacity, &accesses), &steps, false);
-        let dense = actions_of(Belady::new(space, capacity, &accesses), &steps);
+        let storage = Dense { pages: PAGES };
+        conform(Belady::new(storage, capacity, &accesses), &steps, false);
+        let dense = actions_of(Belady::new(storage, capacity, &accesses), &steps);
         let sparse = actions_of(Belady::new(Sparse, capacity, &accesses), &steps);
         prop_assert_eq!(dense, sparse);
     }
@@ -230,15 +230,15 @@ proptest! {
     /// Nothing misses less; policies that keep a page out of the cache are not among ours.
     #[test]
     fn nothing_beats_belady(capacity in capacity(), accesses in accesses()) {
-        let space = Dense { pages: PAGES };
+        let storage = Dense { pages: PAGES };
         let misses = |actions: Vec<Vec<Action>>| {
             actions.iter().flatten().filter(|action| matches!(action, Action::Fill { .. })).count()
         };
-        let least = misses(by_access(Belady::new(space, capacity, &accesses), &accesses));
-        prop_assert!(least <= misses(by_access(Lru::new(space, capacity), &accesses)));
-        prop_assert!(least <= misses(by_access(S3Fifo::new(space, capacity), &accesses)));
-        prop_assert!(least <= misses(by_access(WTinyLfu::new(space, capacity), &accesses)));
-        let hybrid = Hybrid::new(space, capacity, HybridConfig::default());
+        let least = misses(by_access(Belady::new(storage, capacity, &accesses), &accesses));
+        prop_assert!(least <= misses(by_access(Lru::new(storage, capacity), &accesses)));
+        prop_assert!(least <= misses(by_access(S3Fifo::new(storage, capacity), &accesses)));
+        prop_assert!(least <= misses(by_access(WTinyLfu::new(storage, capacity), &accesses)));
+        let hybrid = Hybrid::new(storage, capacity, HybridConfig::default());
         prop_assert!(least <= misses(by_access(hybrid, &accesses)));
     }
 }
@@ -264,8 +264,8 @@ macro_rules! same_as_reference {
             fn $test(capacity in capacity(), accesses in accesses()) {
                 let policy: fn(Dense, Capacity, &[Access]) -> _ = $policy;
                 let reference: fn(Capacity, &[Access]) -> Vec<Vec<Action>> = $reference;
-                let space = Dense { pages: PAGES };
-                let ours = by_access(policy(space, capacity, &accesses), &accesses);
+                let storage = Dense { pages: PAGES };
+                let ours = by_access(policy(storage, capacity, &accesses), &accesses);
                 let theirs = reference(capacity, &accesses);
                 for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
                     prop_assert_eq!(ours, theirs, "at access {} of {:?}", number, accesses);
@@ -301,7 +301,7 @@ same_as_reference! {
 #[test]
 fn hybrid_writes_back_in_the_order_of_sectors() {
     let pages = 4000;
-    let capacity = Capacity { dram: 100, pram: 300 };
+    let capacity = Capacity { dram: 100, scm: 300 };
     let mut policy = Hybrid::new(Dense { pages }, capacity, HybridConfig::default());
     let mut actions = Vec::new();
     for number in 0..pages {
@@ -324,7 +324,7 @@ fn hybrid_writes_back_in_the_order_of_sectors() {
 /// Caches of the other tests are too small for a window of more than a page.
 #[test]
 fn w_tinylfu_is_w_tinylfu_with_a_wide_window() {
-    let (pages, capacity) = (900, Capacity { dram: 100, pram: 350 });
+    let (pages, capacity) = (900, Capacity { dram: 100, scm: 350 });
     let mut number: u64 = 1;
     let accesses = (0..20_000).map(|_| {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,4 +1,4 @@
-//! W-TinyLFU: a small window for what is new; a page that leaves the window gets into the main part
+//! W-TinyLFU: a small window for new pages; a page that leaves the window gets into the main part
 //! only if it was used more often than the page that it would displace there.
 //!
 //! Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM Trans.
@@ -15,9 +15,9 @@ pub(super) mod sketch;
 
 use self::sketch::Sketch;
 use super::action::{Action, Actions, Reason, Tier};
+use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
-use super::residents::{Capacity, Residents, State};
-use super::space::Space;
+use super::storage::Storage;
 use super::{Policy, resize};
 use crate::access::{Access, Op, PageNo};
 
@@ -29,18 +29,18 @@ const ON_PROBATION: State = State::MARK_A;
 const IS_PROTECTED: State = State::MARK_B;
 
 /// W-TinyLFU.
-pub struct WTinyLfu<S: Space> {
-    pages: Residents<S>,
+pub struct WTinyLfu<S: Storage> {
+    pages: Directory<S>,
     lists: Lists<S, 3>,
     sketch: Sketch,
 }
 
-/// Frames of the window, at least one.
+/// Returns the frames of the window, at least one.
 pub(super) fn window_max(frames: u32) -> u32 {
     (frames / 100).max(1)
 }
 
-/// Frames of the main part that are protected.
+/// Returns the frames of the main part that are protected.
 pub(super) fn protected_max(frames: u32) -> u32 {
     let main = u64::from(frames.saturating_sub(window_max(frames)));
     u32::try_from(main * 4 / 5).unwrap_or(u32::MAX)
@@ -56,14 +56,14 @@ fn list_of(state: State) -> usize {
     }
 }
 
-impl<S: Space> WTinyLfu<S> {
-    /// An empty cache of one tier.
+impl<S: Storage> WTinyLfu<S> {
+    /// Makes an empty cache of one tier.
     #[must_use]
-    pub fn new(space: S, capacity: Capacity) -> Self {
+    pub fn new(storage: S, capacity: Capacity) -> Self {
         let capacity = capacity.in_one_tier();
         Self {
-            pages: Residents::new(space, capacity),
-            lists: Lists::new(space),
+            pages: Directory::new(storage, capacity),
+            lists: Lists::new(storage),
             sketch: Sketch::new(capacity.dram),
         }
     }
@@ -90,12 +90,12 @@ impl<S: Space> WTinyLfu<S> {
         }
     }
 
-    fn expel(&mut self, page: u32, list: usize, why: Reason, actions: &mut impl Actions) {
+    fn evict(&mut self, page: u32, list: usize, why: Reason, actions: &mut impl Actions) {
         self.lists.remove(list, page);
-        self.pages.expel(page, why, actions);
+        self.pages.evict(page, why, actions);
     }
 
-    /// Makes the window's pages leave it until one more fits; the cache has room for them.
+    /// Moves pages out of the window until one more fits; the cache has room for them.
     fn pass_on(&mut self) {
         let window_max = window_max(self.pages.capacity.dram);
         while self.lists.len(WINDOW) >= window_max {
@@ -105,14 +105,14 @@ impl<S: Space> WTinyLfu<S> {
     }
 }
 
-impl<S: Space> Policy for WTinyLfu<S> {
-    type Space = S;
+impl<S: Storage> Policy for WTinyLfu<S> {
+    type Storage = S;
 
-    fn residents(&self) -> &Residents<S> {
+    fn directory(&self) -> &Directory<S> {
         &self.pages
     }
 
-    fn residents_mut(&mut self) -> &mut Residents<S> {
+    fn directory_mut(&mut self) -> &mut Directory<S> {
         &mut self.pages
     }
 
@@ -122,7 +122,7 @@ impl<S: Space> Policy for WTinyLfu<S> {
         let state = self.pages.state(page);
         if state.has(State::DRAM) {
             if access.op == Op::Write {
-                let state = self.pages.soil(page, state);
+                let state = self.pages.mark_dirty(page, state);
                 self.pages.set_state(page, state);
             }
             self.touch(page, list_of(state));
@@ -134,7 +134,7 @@ impl<S: Space> Policy for WTinyLfu<S> {
         }
         self.pass_on();
         let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
-        self.pages.enter(page, Tier::Dram, bits);
+        self.pages.insert(page, Tier::Dram, bits);
         self.lists.push_front(WINDOW, page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
@@ -142,7 +142,7 @@ impl<S: Space> Policy for WTinyLfu<S> {
 
     fn remove(&mut self, page: PageNo) {
         if self.pages.tier(page).is_some() {
-            let state = self.pages.leave(page.0);
+            let state = self.pages.remove(page.0);
             self.lists.remove(list_of(state), page.0);
         }
     }
@@ -154,17 +154,17 @@ impl<S: Space> Policy for WTinyLfu<S> {
         match (self.lists.back(main), newcomer) {
             (Some(victim), Some(newcomer)) => {
                 if self.sketch.estimate(newcomer) > self.sketch.estimate(victim) {
-                    self.expel(victim, main, Reason::Victim, actions);
+                    self.evict(victim, main, Reason::Victim, actions);
                     self.lists.remove(WINDOW, newcomer);
                     self.put(newcomer, PROBATION);
                 } else {
-                    self.expel(newcomer, WINDOW, Reason::NoEvidence, actions);
+                    self.evict(newcomer, WINDOW, Reason::NoEvidence, actions);
                 }
             }
-            (Some(victim), None) => self.expel(victim, main, Reason::Victim, actions),
+            (Some(victim), None) => self.evict(victim, main, Reason::Victim, actions),
             (None, _) => {
                 if let Some(page) = self.lists.back(WINDOW) {
-                    self.expel(page, WINDOW, Reason::Victim, actions);
+                    self.evict(page, WINDOW, Reason::Victim, actions);
                 }
             }
         }

@@ -1,6 +1,6 @@
-//! What memory and storage cost, one step at a time, and which steps of storage jump.
+//! Costs of the steps of memory and of the backing device, one at a time, and the rule for jumps.
 //!
-//! Absolute times are only as good as the figures; ratios between policies are what they are for. Each
+//! Absolute times are only as good as the figures; they serve to compare policies by ratios. Each
 //! set of figures says which of them were published and which are our own assumptions.
 
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,9 @@ pub struct MemoryCosts {
     pub write_line_ns: f64,
 }
 
-/// Costs of a storage device, in nanoseconds.
+/// Costs of a backing device, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct StorageCosts {
+pub struct BackingCosts {
     /// Each page read.
     pub read_page_ns: f64,
     /// Besides, if the page does not follow the one read before.
@@ -35,7 +35,7 @@ pub struct StorageCosts {
     pub batch_writes: u32,
 }
 
-impl StorageCosts {
+impl BackingCosts {
     /// Pages that may lie between two steps of which the second is no jump, the second included.
     pub const GAP_PAGES: u64 = 8;
 
@@ -81,45 +81,45 @@ impl StorageCosts {
 /// Costs of everything.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Costs {
-    /// Ordinary memory.
+    /// DRAM.
     pub dram: MemoryCosts,
-    /// Storage-class memory.
-    pub pram: MemoryCosts,
-    /// What is cached.
-    pub storage: StorageCosts,
+    /// SCM.
+    pub scm: MemoryCosts,
+    /// The backing device.
+    pub backing: BackingCosts,
 }
 
 impl Costs {
-    /// DRAM at 50 ns a line; PRAM at 100 ns a line read and 350 ns a line written. The times are
-    /// assumed; that a write takes seven times as long as DRAM's is within the six to ten times
+    /// Returns DRAM at 50 ns a line; SCM at 100 ns a line read and 350 ns a line written. The times
+    /// are assumed; that a write takes seven times as long as DRAM's is within the six to ten times
     /// that the CLOCK-DWF paper tells of PCM (Lee, Bahn and Noh, IEEE Trans. Computers 63(9),
-    /// 2014). The 711 ns an operation of PRAM make a 2-byte write 1/32 of a 4 KiB one and a 2 KiB
+    /// 2014). The 711 ns an operation of SCM make a 2-byte write 1/32 of a 4 KiB one and a 2 KiB
     /// write half of it, as the hybrid cache's paper measured.
     #[must_use]
-    pub const fn with_storage(storage: StorageCosts) -> Self {
+    pub const fn with_backing(backing: BackingCosts) -> Self {
         Self {
             dram: MemoryCosts { operation_ns: 50.0, read_line_ns: 50.0, write_line_ns: 50.0 },
-            pram: MemoryCosts { operation_ns: 711.0, read_line_ns: 100.0, write_line_ns: 350.0 },
-            storage,
+            scm: MemoryCosts { operation_ns: 711.0, read_line_ns: 100.0, write_line_ns: 350.0 },
+            backing,
         }
     }
 }
 
 impl Default for Costs {
     fn default() -> Self {
-        Self::with_storage(StorageCosts::SD_CARD)
+        Self::with_backing(BackingCosts::SD_CARD)
     }
 }
 
-/// Whether a step at `here` needs no jump after one at `before`. Numbers are in the order of
-/// addresses, so pages whose numbers are far apart are, too, and need not be looked up.
+/// Returns true if a step at `here` needs no jump after one at `before`. Numbers are in the order
+/// of addresses, so pages whose numbers are far apart are, too, and need not be looked up.
 #[inline]
 pub(super) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
     before.is_some_and(|before| {
         let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
-        u64::from(gap) < StorageCosts::GAP_PAGES && {
+        u64::from(gap) < BackingCosts::GAP_PAGES && {
             let (before, here) = (addresses[before.0 as usize], addresses[here.0 as usize]);
-            here.device == before.device && here.page - before.page <= StorageCosts::GAP_PAGES
+            here.device == before.device && here.page - before.page <= BackingCosts::GAP_PAGES
         }
     })
 }

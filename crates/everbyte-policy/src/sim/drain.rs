@@ -1,6 +1,6 @@
-//! What it would take to write back the pages that are dirty when a trace is over.
+//! The write-back of the pages that are dirty when a trace is over.
 //!
-//! A policy that puts writes to storage off looks fast until the trace ends. So the time with a last
+//! A policy that defers write-backs looks fast until the trace ends. So the time with a last
 //! write-back is counted beside the time without: every dirty page, in the order of sectors, with
 //! nothing in between.
 
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::follows;
 use crate::access::{PageNo, PageTrace};
-use crate::policy::{Residents, Space, Tier};
+use crate::policy::{Directory, Storage, Tier};
 
 /// Steps of the last write-back, which are in no other count.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Drain {
     /// Pages written: those that are dirty at the end.
     pub pages: u64,
-    /// Those of them whose newest bytes are in PRAM.
-    pub pages_from_pram: u64,
+    /// Those of them whose newest bytes are in SCM.
+    pub pages_from_scm: u64,
     /// Pages written that did not follow the one written before; the first one is among them.
     pub write_jumps: u64,
 }
 
 impl Drain {
-    /// Of a cache as it is.
-    pub(super) fn of<S: Space>(residents: &Residents<S>, trace: &PageTrace) -> Self {
+    /// Counts the drain of a cache as it is.
+    pub(super) fn of<S: Storage>(directory: &Directory<S>, trace: &PageTrace) -> Self {
         let mut drain = Self::default();
         let mut before = None;
         let mut from = PageNo(0);
-        while let Some(page) = residents.next_dirty(from) {
+        while let Some(page) = directory.next_dirty(from) {
             drain.pages += 1;
-            drain.pages_from_pram += u64::from(residents.tier(page) == Some(Tier::Pram));
+            drain.pages_from_scm += u64::from(directory.tier(page) == Some(Tier::Scm));
             drain.write_jumps += u64::from(!follows(&trace.addresses, before, page));
             before = Some(page);
             from = PageNo(page.0 + 1);

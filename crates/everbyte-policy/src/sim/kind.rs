@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Our own.
+    /// The project's own.
     Everbyte,
     /// The paper's sector-ordered dual CLOCK.
     Hybrid,
@@ -68,7 +68,7 @@ impl Kind {
         Self::Belady,
     ];
 
-    /// Its name on the command line and in files.
+    /// Returns its name on the command line and in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,8 @@ impl Kind {
         }
     }
 
-    /// Whether it knows DRAM and PRAM; the others are given one tier, DRAM, of the whole size.
+    /// Returns true if it knows DRAM and SCM; the others are given one tier, DRAM, of the whole
+    /// size.
     #[must_use]
     pub const fn has_two_tiers(self) -> bool {
         !matches!(

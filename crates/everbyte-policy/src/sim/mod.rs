@@ -1,7 +1,8 @@
-//! The simulator: a policy, a trace, and what memory and storage would have had to do.
+//! The simulator: counts the steps of memory and of the backing device that a policy takes on a
+//! trace.
 //!
-//! Owns the counting. Everything counted is exact: bytes as the trace has them, each action of the
-//! policy with its reason, each step of storage with whether it followed the one before. Time is
+//! Owns the counting. Every count is exact: bytes as the trace has them, each action of the policy
+//! with its reason, each step of the backing device and whether it followed the one before. Time is
 //! derived from the counts by a model of costs, see [`Costs`].
 //!
 //! ```
@@ -30,9 +31,9 @@ mod spec;
 mod tests;
 mod times;
 
-pub use costs::{Costs, MemoryCosts, StorageCosts};
+pub use costs::{BackingCosts, Costs, MemoryCosts};
 pub use drain::Drain;
 pub use kind::{Kind, UnknownPolicy};
-pub use outcome::{ActionCount, Hits, Outcome, PramWrites, StorageSteps, Wear};
+pub use outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
 pub use run::{run, sweep};
 pub use spec::{Spec, SpecError};

@@ -6,43 +6,43 @@ use super::drain::Drain;
 use super::kind::Kind;
 use super::spec::Spec;
 
-/// What a policy made of a trace.
+/// Counts of one policy on one trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Version of this structure: [`Outcome::VERSION`].
     pub version: u32,
     /// The policy.
     pub policy: Kind,
-    /// What it was given.
+    /// Sizes, settings and costs of the simulation.
     pub spec: Spec,
     /// Requests of the trace.
     pub requests: u64,
     /// Distinct pages of the trace.
     pub footprint_pages: u64,
-    /// Where reads were served.
+    /// Reads, by the place where they were served.
     pub reads: Hits,
-    /// Where writes were served.
+    /// Writes, by the place where they were served.
     pub writes: Hits,
-    /// What reached PRAM.
-    pub pram: PramWrites,
+    /// Reads and writes of SCM.
+    pub scm: ScmWrites,
     /// Bytes read from DRAM, for requests, moves and write-backs.
     pub dram_bytes_read: u64,
     /// Bytes written to DRAM, by requests, fills and moves.
     pub dram_bytes_written: u64,
-    /// Accesses that were served in DRAM without a fill: hits there, and hits in PRAM whose page was
-    /// taken up first.
+    /// Accesses that were served in DRAM without a fill: hits there, and hits in SCM whose page was
+    /// promoted first.
     pub dram_accesses: u64,
-    /// What storage did.
-    pub storage: StorageSteps,
+    /// Pages read and written by the backing device.
+    pub backing: BackingSteps,
     /// Fills, moves, copies, drops and evictions by reason; those that did not occur are left out.
     pub actions: Vec<ActionCount>,
-    /// How evenly PRAM wore.
+    /// Evenness of SCM's wear.
     pub wear: Wear,
-    /// What it would take to write back what is dirty at the end.
+    /// The write-back of the pages that are dirty at the end.
     pub drain: Drain,
     /// The time of all steps under the costs of `spec`, in nanoseconds, without the drain.
     pub elapsed_ns: f64,
-    /// The same with the drain: no policy is better off for dirt that it leaves behind.
+    /// The same with the drain: no policy gains by dirty pages that it leaves behind.
     pub elapsed_with_drain_ns: f64,
 }
 
@@ -50,19 +50,20 @@ impl Outcome {
     /// The version that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// Accesses whose page was in the cache.
+    /// Returns the accesses whose page was in the cache.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        self.reads.dram + self.reads.pram + self.writes.dram + self.writes.pram
+        self.reads.dram + self.reads.scm + self.writes.dram + self.writes.scm
     }
 
-    /// Accesses.
+    /// Returns the accesses.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.hits() + self.reads.missed + self.writes.missed
     }
 
-    /// The share of accesses whose page was in the cache, `0.0 ..= 1.0`; 0 without accesses.
+    /// Returns the share of accesses whose page was in the cache, `0.0 ..= 1.0`; 0 without
+    /// accesses.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     pub fn hit_ratio(&self) -> f64 {
@@ -75,26 +76,26 @@ impl Outcome {
 pub struct Hits {
     /// In DRAM.
     pub dram: u64,
-    /// In PRAM only.
-    pub pram: u64,
-    /// In storage only.
+    /// In SCM only.
+    pub scm: u64,
+    /// On the backing device only.
     pub missed: u64,
 }
 
-/// Reads and writes of PRAM.
+/// Reads and writes of SCM.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct PramWrites {
+pub struct ScmWrites {
     /// Writes: in place, by filling, and by moving.
     pub writes: u64,
-    /// Those of at most 512 bytes.
+    /// Writes of at most 512 bytes.
     pub writes_up_to_512_bytes: u64,
     /// Bytes of all writes.
     pub bytes: u64,
     /// Bytes written in place by requests.
     pub bytes_in_place: u64,
-    /// Bytes written because a page came from storage straight to PRAM.
+    /// Bytes written because a page came from the backing device straight to SCM.
     pub bytes_filled: u64,
-    /// Bytes written because a page moved from DRAM, or its copy was updated from there.
+    /// Bytes written because a page was demoted from DRAM, or its copy was updated from there.
     pub bytes_moved: u64,
     /// Reads: by requests, moves and write-backs.
     pub reads: u64,
@@ -102,9 +103,9 @@ pub struct PramWrites {
     pub bytes_read: u64,
 }
 
-/// Pages read and written by storage.
+/// Pages read and written by the backing device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct StorageSteps {
+pub struct BackingSteps {
     /// Pages read.
     pub pages_read: u64,
     /// Pages read that did not follow the one read before.
@@ -119,19 +120,19 @@ pub struct StorageSteps {
     pub dirty_at_end: u64,
 }
 
-/// How often something was done for a reason.
+/// Number of actions of one kind for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActionCount {
-    /// `fill_dram`, `fill_pram`, `to_pram`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_pram`,
-    /// `evict_dram`, `evict_pram`, `update_pram`.
+    /// `fill_dram`, `fill_scm`, `to_scm`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_scm`,
+    /// `evict_dram`, `evict_scm`, `update_scm`.
     pub action: String,
     /// The name of a [`crate::policy::Reason`].
     pub reason: String,
-    /// How often.
+    /// Actions.
     pub count: u64,
 }
 
-/// Bytes written to each frame of PRAM.
+/// Bytes written to each frame of SCM.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Wear {
     /// Frames.

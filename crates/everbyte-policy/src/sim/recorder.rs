@@ -1,26 +1,26 @@
-//! Counts what a policy asks for.
+//! Counts a policy's actions.
 //!
-//! Invariant: a page in PRAM has a frame of its own; a frame that became free last is used next.
+//! Invariant: a page in SCM has a frame of its own; a frame that became free last is used next.
 
 use super::costs::{Costs, follows};
 use super::drain::Drain;
 use super::kind::Kind;
-use super::outcome::{ActionCount, Hits, Outcome, PramWrites, StorageSteps, Wear};
+use super::outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
 use super::spec::Spec;
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 use crate::policy::{Action, Actions, Reason, Tier};
 
 const ACTION_NAMES: [&str; 10] = [
     "fill_dram",
-    "fill_pram",
-    "to_pram",
+    "fill_scm",
+    "to_scm",
     "to_dram",
     "copy_to_dram",
     "drop_dram",
-    "drop_pram",
+    "drop_scm",
     "evict_dram",
-    "evict_pram",
-    "update_pram",
+    "evict_scm",
+    "update_scm",
 ];
 const PAGE: u64 = PAGE_BYTES as u64;
 const READ: usize = Op::Read as usize;
@@ -34,12 +34,12 @@ pub(super) struct Recorder<'a> {
     hits: [[u64; 2]; 2],
     /// Accesses that did not, by operation.
     missed: [u64; 2],
-    pram: PramWrites,
+    scm: ScmWrites,
     /// Bytes read from and written to DRAM.
     dram_bytes: [u64; 2],
-    /// Accesses that found their page in PRAM and were served in DRAM.
-    taken_up: u64,
-    storage: StorageSteps,
+    /// Accesses that found their page in SCM and were served in DRAM.
+    promoted: u64,
+    backing: BackingSteps,
     last_read: Option<PageNo>,
     last_written: Option<PageNo>,
     actions: [[u64; Reason::ALL.len()]; ACTION_NAMES.len()],
@@ -58,7 +58,7 @@ impl Frames {
     }
 
     fn take(&mut self, page: PageNo) {
-        self.frame_of[page.0 as usize] = self.free.pop().expect("PRAM is never over its capacity");
+        self.frame_of[page.0 as usize] = self.free.pop().expect("SCM is never over its capacity");
     }
 
     fn give_back(&mut self, page: PageNo) {
@@ -67,28 +67,28 @@ impl Frames {
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(trace: &'a PageTrace, pram_frames: u32) -> Self {
+    pub(super) fn new(trace: &'a PageTrace, scm_frames: u32) -> Self {
         Self {
             addresses: &trace.addresses,
             access: Access { page: PageNo(0), start: 0, len: 1, op: Op::Read },
             hits: [[0; 2]; 2],
             missed: [0; 2],
-            pram: PramWrites::default(),
+            scm: ScmWrites::default(),
             dram_bytes: [0; 2],
-            taken_up: 0,
-            storage: StorageSteps::default(),
+            promoted: 0,
+            backing: BackingSteps::default(),
             last_read: None,
             last_written: None,
             actions: [[0; Reason::ALL.len()]; ACTION_NAMES.len()],
             frames: Frames {
                 frame_of: vec![0; trace.pages()],
-                free: (0..pram_frames).rev().collect(),
-                bytes: vec![0; pram_frames as usize],
+                free: (0..scm_frames).rev().collect(),
+                bytes: vec![0; scm_frames as usize],
             },
         }
     }
 
-    /// The access that the next actions belong to.
+    /// Begins the access that the next actions belong to.
     #[inline]
     pub(super) fn begin(&mut self, access: Access) {
         self.access = access;
@@ -100,52 +100,52 @@ impl<'a> Recorder<'a> {
         let bytes = u64::from(self.access.len);
         match (served, self.access.op) {
             (Tier::Dram, op) => self.dram_bytes[op as usize] += bytes,
-            (Tier::Pram, Op::Read) => self.read_pram(bytes),
-            (Tier::Pram, Op::Write) => {
-                self.pram.bytes_in_place += bytes;
-                self.write_pram(self.access.page, bytes);
+            (Tier::Scm, Op::Read) => self.read_scm(bytes),
+            (Tier::Scm, Op::Write) => {
+                self.scm.bytes_in_place += bytes;
+                self.write_scm(self.access.page, bytes);
             }
         }
-        self.taken_up += u64::from(found != served);
+        self.promoted += u64::from(found != served);
     }
 
-    fn read_pram(&mut self, bytes: u64) {
-        self.pram.reads += 1;
-        self.pram.bytes_read += bytes;
+    fn read_scm(&mut self, bytes: u64) {
+        self.scm.reads += 1;
+        self.scm.bytes_read += bytes;
     }
 
-    fn write_pram(&mut self, page: PageNo, bytes: u64) {
+    fn write_scm(&mut self, page: PageNo, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        self.pram.writes += 1;
-        self.pram.writes_up_to_512_bytes += u64::from(bytes <= 512);
-        self.pram.bytes += bytes;
+        self.scm.writes += 1;
+        self.scm.writes_up_to_512_bytes += u64::from(bytes <= 512);
+        self.scm.bytes += bytes;
         self.frames.wear(page, bytes);
     }
 
     fn fill(&mut self, page: PageNo, tier: Tier) {
         self.missed[self.access.op as usize] += 1;
         if self.access.op == Op::Write && u32::from(self.access.len) == PAGE_BYTES {
-            self.storage.fetches_saved += 1;
+            self.backing.fetches_saved += 1;
         } else {
-            self.storage.pages_read += 1;
-            self.storage.read_jumps += u64::from(!follows(self.addresses, self.last_read, page));
+            self.backing.pages_read += 1;
+            self.backing.read_jumps += u64::from(!follows(self.addresses, self.last_read, page));
             self.last_read = Some(page);
         }
         match tier {
             Tier::Dram => self.dram_bytes[WRITTEN] += PAGE,
-            Tier::Pram => {
+            Tier::Scm => {
                 self.frames.take(page);
-                self.pram.bytes_filled += PAGE;
-                self.write_pram(page, PAGE);
+                self.scm.bytes_filled += PAGE;
+                self.write_scm(page, PAGE);
             }
         }
     }
 
     fn moved(&mut self, page: PageNo, to: Tier, bytes: u64) {
         match to {
-            Tier::Pram => {
+            Tier::Scm => {
                 self.frames.take(page);
                 self.lowered(page, bytes);
             }
@@ -158,24 +158,24 @@ impl<'a> Recorder<'a> {
 
     fn lowered(&mut self, page: PageNo, bytes: u64) {
         self.dram_bytes[READ] += bytes;
-        self.pram.bytes_moved += bytes;
-        self.write_pram(page, bytes);
+        self.scm.bytes_moved += bytes;
+        self.write_scm(page, bytes);
     }
 
     fn copied_up(&mut self, bytes: u64) {
-        self.read_pram(bytes);
+        self.read_scm(bytes);
         self.dram_bytes[WRITTEN] += bytes;
     }
 
     fn evict(&mut self, page: PageNo, from: Tier) {
-        self.storage.pages_written += 1;
-        self.storage.write_jumps += u64::from(!follows(self.addresses, self.last_written, page));
+        self.backing.pages_written += 1;
+        self.backing.write_jumps += u64::from(!follows(self.addresses, self.last_written, page));
         self.last_written = Some(page);
         match from {
             Tier::Dram => self.dram_bytes[READ] += PAGE,
-            Tier::Pram => {
+            Tier::Scm => {
                 self.frames.give_back(page);
-                self.read_pram(PAGE);
+                self.read_scm(PAGE);
             }
         }
     }
@@ -184,7 +184,7 @@ impl<'a> Recorder<'a> {
         self.actions[action][why as usize] += 1;
     }
 
-    /// The counts, once the trace is over.
+    /// Returns the counts, once the trace is over.
     pub(super) fn finish(
         self,
         policy: Kind,
@@ -193,8 +193,8 @@ impl<'a> Recorder<'a> {
         drain: &Drain,
     ) -> Outcome {
         let hits = |op: Op| {
-            let [dram, pram] = self.hits[op as usize];
-            Hits { dram, pram, missed: self.missed[op as usize] }
+            let [dram, scm] = self.hits[op as usize];
+            Hits { dram, scm, missed: self.missed[op as usize] }
         };
         let mut outcome = Outcome {
             version: Outcome::VERSION,
@@ -204,11 +204,11 @@ impl<'a> Recorder<'a> {
             footprint_pages: trace.pages() as u64,
             reads: hits(Op::Read),
             writes: hits(Op::Write),
-            pram: self.pram,
+            scm: self.scm,
             dram_bytes_read: self.dram_bytes[READ],
             dram_bytes_written: self.dram_bytes[WRITTEN],
-            dram_accesses: self.hits[READ][0] + self.hits[WRITTEN][0] + self.taken_up,
-            storage: StorageSteps { dirty_at_end: drain.pages, ..self.storage },
+            dram_accesses: self.hits[READ][0] + self.hits[WRITTEN][0] + self.promoted,
+            backing: BackingSteps { dirty_at_end: drain.pages, ..self.backing },
             actions: named(&self.actions),
             wear: wear(&self.frames.bytes),
             drain: *drain,
@@ -222,13 +222,13 @@ impl<'a> Recorder<'a> {
 }
 
 impl Actions for Recorder<'_> {
-    /// Inlined always: policies know what they ask for, which leaves one arm.
+    /// Inlined always: a policy names the kind of each action, which leaves one arm.
     #[inline(always)]
     fn act(&mut self, action: Action) {
         match action {
             Action::Hit { found, served } => self.hit(found, served),
             Action::Fill { page, tier, why } => {
-                self.count(usize::from(tier == Tier::Pram), why);
+                self.count(usize::from(tier == Tier::Scm), why);
                 self.fill(page, tier);
             }
             Action::Move { page, to, lines, why, .. } => {
@@ -244,13 +244,13 @@ impl Actions for Recorder<'_> {
                 self.lowered(page, u64::from(lines.bytes()));
             }
             Action::Drop { page, from, why } => {
-                self.count(5 + usize::from(from == Tier::Pram), why);
-                if from == Tier::Pram {
+                self.count(5 + usize::from(from == Tier::Scm), why);
+                if from == Tier::Scm {
                     self.frames.give_back(page);
                 }
             }
             Action::Evict { page, from, why } => {
-                self.count(7 + usize::from(from == Tier::Pram), why);
+                self.count(7 + usize::from(from == Tier::Scm), why);
                 self.evict(page, from);
             }
         }

@@ -22,24 +22,24 @@ use crate::policy::{
 #[must_use]
 pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
     let pages = u32::try_from(trace.pages()).expect("page numbers are 32 bits wide");
-    let (space, capacity) = (Dense { pages }, spec.capacity());
+    let (storage, capacity) = (Dense { pages }, spec.capacity());
     let drive = Drive { kind, spec, trace };
     match kind {
-        Kind::Everbyte => drive.with(Everbyte::new(space, capacity, spec.hybrid())),
-        Kind::Hybrid => drive.with(Hybrid::new(space, capacity, spec.hybrid())),
-        Kind::Belady => drive.with(Belady::new(space, capacity, &trace.accesses)),
-        Kind::ClockMigration => drive.with(ClockMigration::new(space, capacity)),
-        Kind::ClockDwf => drive.with(ClockDwf::new(space, capacity)),
-        Kind::MClock => drive.with(MClock::new(space, capacity)),
-        Kind::FourQueue => drive.with(FourQueue::new(space, capacity)),
-        Kind::Pdram => drive.with(Pdram::new(space, capacity)),
-        Kind::Spitfire => drive.with(Spitfire::new(space, capacity, SpitfireConfig::default())),
-        Kind::Lru => drive.with(Lru::new(space, capacity)),
-        Kind::Clock => drive.with(Clock::new(space, capacity)),
-        Kind::Sieve => drive.with(Sieve::new(space, capacity)),
-        Kind::S3Fifo => drive.with(S3Fifo::new(space, capacity)),
-        Kind::Arc => drive.with(Arc::new(space, capacity)),
-        Kind::WTinyLfu => drive.with(WTinyLfu::new(space, capacity)),
+        Kind::Everbyte => drive.with(Everbyte::new(storage, capacity, spec.hybrid())),
+        Kind::Hybrid => drive.with(Hybrid::new(storage, capacity, spec.hybrid())),
+        Kind::Belady => drive.with(Belady::new(storage, capacity, &trace.accesses)),
+        Kind::ClockMigration => drive.with(ClockMigration::new(storage, capacity)),
+        Kind::ClockDwf => drive.with(ClockDwf::new(storage, capacity)),
+        Kind::MClock => drive.with(MClock::new(storage, capacity)),
+        Kind::FourQueue => drive.with(FourQueue::new(storage, capacity)),
+        Kind::Pdram => drive.with(Pdram::new(storage, capacity)),
+        Kind::Spitfire => drive.with(Spitfire::new(storage, capacity, SpitfireConfig::default())),
+        Kind::Lru => drive.with(Lru::new(storage, capacity)),
+        Kind::Clock => drive.with(Clock::new(storage, capacity)),
+        Kind::Sieve => drive.with(Sieve::new(storage, capacity)),
+        Kind::S3Fifo => drive.with(S3Fifo::new(storage, capacity)),
+        Kind::Arc => drive.with(Arc::new(storage, capacity)),
+        Kind::WTinyLfu => drive.with(WTinyLfu::new(storage, capacity)),
     }
 }
 
@@ -51,7 +51,7 @@ struct Drive<'a> {
 
 impl Drive<'_> {
     fn with(&self, mut policy: impl Policy) -> Outcome {
-        let mut recorder = Recorder::new(self.trace, self.spec.capacity().pram);
+        let mut recorder = Recorder::new(self.trace, self.spec.capacity().scm);
         for &access in &self.trace.accesses {
             recorder.begin(access);
             policy.access(access, &mut recorder);
@@ -60,7 +60,7 @@ impl Drive<'_> {
             self.kind,
             self.spec,
             self.trace,
-            &Drain::of(policy.residents(), self.trace),
+            &Drain::of(policy.directory(), self.trace),
         )
     }
 }

@@ -1,4 +1,4 @@
-//! What to simulate: sizes, settings, costs. Says when a size cannot be.
+//! Sizes, settings and costs of one simulation, and the ranges that they must lie in.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,21 @@ use crate::policy::{Capacity, DirtyVictims, HybridConfig};
 /// Sizes, settings and costs of one simulation.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spec {
-    /// Pages that DRAM and PRAM can hold together, `2 ..= Spec::PAGES_MAX`.
+    /// Pages that DRAM and SCM can hold together, `2 ..= Spec::PAGES_MAX`.
     pub pages: u32,
     /// Parts of the cache that are DRAM, at least 1.
     pub dram_parts: u32,
-    /// Parts of the cache that are PRAM, at least 1.
-    pub pram_parts: u32,
+    /// Parts of the cache that are SCM, at least 1.
+    pub scm_parts: u32,
     /// Writes of at most this many bytes are small, for policies that tell them apart.
     pub small_write_bytes: u16,
-    /// Whether `hybrid` follows the paper's pseudo-code instead of its text.
+    /// Makes `hybrid` follow the paper's pseudo-code instead of its text.
     pub pseudo_code: bool,
-    /// What memory and storage cost.
+    /// Costs of memory and of the backing device.
     pub costs: Costs,
 }
 
-/// Why a simulation cannot be.
+/// A field of a spec is out of its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -33,12 +33,12 @@ pub enum SpecError {
         pages: u32,
     },
     /// A tier without a part.
-    #[error("the ratio DRAM:PRAM is {dram}:{pram}, and neither part may be 0")]
+    #[error("the ratio DRAM:SCM is {dram}:{scm}, and neither part may be 0")]
     Ratio {
         /// Parts of DRAM.
         dram: u32,
-        /// Parts of PRAM.
-        pram: u32,
+        /// Parts of SCM.
+        scm: u32,
     },
 }
 
@@ -46,7 +46,8 @@ impl Spec {
     /// The largest cache.
     pub const PAGES_MAX: u32 = 1 << 30;
 
-    /// A cache of this many pages with DRAM:PRAM = 1:3, the paper's threshold, and an SD card.
+    /// Makes a spec of a cache of this many pages with DRAM:SCM = 1:3, the paper's threshold, and
+    /// an SD card.
     ///
     /// # Errors
     /// [`SpecError::Pages`] if `pages` is outside `2 ..= Spec::PAGES_MAX`.
@@ -55,7 +56,7 @@ impl Spec {
         let spec = Self {
             pages,
             dram_parts: 1,
-            pram_parts: 3,
+            scm_parts: 3,
             small_write_bytes: config.small_write_bytes,
             pseudo_code: config.dirty_victims == DirtyVictims::MoveLikeClean,
             costs: Costs::default(),
@@ -64,31 +65,31 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Whether the fields are in their ranges.
+    /// Checks that the fields are in their ranges.
     ///
     /// # Errors
-    /// The first field that is not.
+    /// The first field that is out of its range.
     pub fn check(&self) -> Result<(), SpecError> {
         if !(2..=Self::PAGES_MAX).contains(&self.pages) {
             return Err(SpecError::Pages { pages: self.pages });
         }
-        if self.dram_parts == 0 || self.pram_parts == 0 {
-            return Err(SpecError::Ratio { dram: self.dram_parts, pram: self.pram_parts });
+        if self.dram_parts == 0 || self.scm_parts == 0 {
+            return Err(SpecError::Ratio { dram: self.dram_parts, scm: self.scm_parts });
         }
         Ok(())
     }
 
-    /// Frames of each tier: DRAM's share rounded down, but at least one page for each.
+    /// Returns the frames of each tier: DRAM's share rounded down, but at least one page for each.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
-        let parts = u64::from(self.dram_parts) + u64::from(self.pram_parts);
+        let parts = u64::from(self.dram_parts) + u64::from(self.scm_parts);
         let dram = u64::from(self.pages) * u64::from(self.dram_parts) / parts.max(1);
         let pages = self.pages.max(2);
         let dram = u32::try_from(dram).unwrap_or(pages).clamp(1, pages - 1);
-        Capacity { dram, pram: pages - dram }
+        Capacity { dram, scm: pages - dram }
     }
 
-    /// The settings of the paper's policy.
+    /// Returns the settings of the paper's policy.
     #[must_use]
     pub fn hybrid(&self) -> HybridConfig {
         HybridConfig {

@@ -1,5 +1,5 @@
-//! The simulator's counts against a slow, obvious count: the actions of each access become a list of
-//! single steps of memory and storage, and every figure is a walk over that list.
+//! The simulator's counts against a slow, obvious count: the actions of each access become a list
+//! of single steps of memory and of the backing device, and every figure is a walk over that list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::policy::{
 
 const PAGES: u32 = 60;
 
-/// One step of memory or storage.
+/// One step of memory or of the backing device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Step {
     /// A request is served from memory: an operation of it.
@@ -22,9 +22,9 @@ enum Step {
     /// The bytes of a whole page come from or go to DRAM, for something else.
     DramRead,
     DramWrite,
-    /// The same of PRAM, which is an operation.
-    PramRead,
-    PramWrite(Why),
+    /// The same of SCM, which is an operation.
+    ScmRead,
+    ScmWrite(Why),
     StorageRead(PageAddress),
     StorageWrite(PageAddress),
     FetchSaved,
@@ -36,7 +36,7 @@ enum Why {
     Lowered,
 }
 
-/// Steps, and what was written to which frame of PRAM.
+/// Steps, and the bytes written to each frame of SCM.
 struct Log {
     steps: Vec<Step>,
     found: Vec<(Op, Option<Tier>)>,
@@ -50,13 +50,13 @@ struct Log {
 }
 
 impl Log {
-    fn of<P: Policy>(mut policy: P, pram_frames: usize, trace: &PageTrace) -> Self {
+    fn of<P: Policy>(mut policy: P, scm_frames: usize, trace: &PageTrace) -> Self {
         let mut log = Self {
             steps: Vec::new(),
             found: Vec::new(),
             actions: BTreeMap::new(),
-            frame_bytes: vec![0; pram_frames],
-            free: (0..pram_frames).rev().collect(),
+            frame_bytes: vec![0; scm_frames],
+            free: (0..scm_frames).rev().collect(),
             frame_of: BTreeMap::new(),
             dirty: BTreeSet::new(),
             in_dram: BTreeSet::new(),
@@ -75,7 +75,7 @@ impl Log {
         self.frame_bytes[self.frame_of[&page.0]] += bytes;
     }
 
-    fn enter_pram(&mut self, page: PageNo) {
+    fn enter_scm(&mut self, page: PageNo) {
         let frame = self.free.pop().expect("a frame is free");
         assert_eq!(self.frame_of.insert(page.0, frame), None);
     }
@@ -83,22 +83,22 @@ impl Log {
     fn leave(&mut self, page: PageNo, from: Tier) {
         match from {
             Tier::Dram => assert!(self.in_dram.remove(&page.0)),
-            Tier::Pram => {
-                let frame = self.frame_of.remove(&page.0).expect("it was in PRAM");
+            Tier::Scm => {
+                let frame = self.frame_of.remove(&page.0).expect("it was in SCM");
                 self.free.push(frame);
             }
         }
     }
 
     fn lower(&mut self, page: PageNo) {
-        self.steps.extend([Step::DramRead, Step::PramWrite(Why::Lowered)]);
+        self.steps.extend([Step::DramRead, Step::ScmWrite(Why::Lowered)]);
         self.wear(page, 4096);
     }
 
     fn served(&mut self, access: Access, tier: Tier) {
         let bytes = u64::from(access.len);
         self.steps.push(Step::Served(access.op, tier, bytes));
-        if access.op == Op::Write && tier == Tier::Pram {
+        if access.op == Op::Write && tier == Tier::Scm {
             self.wear(access.page, bytes);
         }
     }
@@ -114,7 +114,7 @@ impl Log {
                 self.served(access, served);
             }
             Action::Fill { page, tier, why } => {
-                count(name(tier, "fill_dram", "fill_pram"), why);
+                count(name(tier, "fill_dram", "fill_scm"), why);
                 self.found.push((access.op, None));
                 let whole = access.op == Op::Write && u32::from(access.len) == PAGE_BYTES;
                 let address = trace.addresses[page.0 as usize];
@@ -125,44 +125,44 @@ impl Log {
                         self.in_dram.insert(page.0);
                         self.steps.push(Step::DramWrite);
                     }
-                    Tier::Pram => {
-                        self.enter_pram(page);
-                        self.steps.push(Step::PramWrite(Why::Filled));
+                    Tier::Scm => {
+                        self.enter_scm(page);
+                        self.steps.push(Step::ScmWrite(Why::Filled));
                         self.wear(page, 4096);
                     }
                 }
             }
             Action::Move { page, to, lines, why, .. } => {
-                count(name(to, "to_dram", "to_pram"), why);
+                count(name(to, "to_dram", "to_scm"), why);
                 assert_eq!(lines.bytes(), PAGE_BYTES);
-                if to == Tier::Pram {
+                if to == Tier::Scm {
                     self.leave(page, Tier::Dram);
-                    self.enter_pram(page);
+                    self.enter_scm(page);
                     self.lower(page);
                 } else {
-                    self.leave(page, Tier::Pram);
+                    self.leave(page, Tier::Scm);
                     self.in_dram.insert(page.0);
-                    self.steps.extend([Step::PramRead, Step::DramWrite]);
+                    self.steps.extend([Step::ScmRead, Step::DramWrite]);
                 }
             }
             Action::Copy { page, why } => {
                 count("copy_to_dram", why);
                 self.in_dram.insert(page.0);
-                self.steps.extend([Step::PramRead, Step::DramWrite]);
+                self.steps.extend([Step::ScmRead, Step::DramWrite]);
             }
             Action::Update { page, why, .. } => {
-                count("update_pram", why);
+                count("update_scm", why);
                 self.lower(page);
             }
             Action::Drop { page, from, why } => {
-                count(name(from, "drop_dram", "drop_pram"), why);
+                count(name(from, "drop_dram", "drop_scm"), why);
                 self.leave(page, from);
             }
             Action::Evict { page, from, why } => {
-                count(name(from, "evict_dram", "evict_pram"), why);
+                count(name(from, "evict_dram", "evict_scm"), why);
                 self.leave(page, from);
                 self.dirty.remove(&page.0);
-                self.steps.push(by_tier(from, Step::DramRead, Step::PramRead));
+                self.steps.push(by_tier(from, Step::DramRead, Step::ScmRead));
                 self.steps.push(Step::StorageWrite(trace.addresses[page.0 as usize]));
             }
         }
@@ -178,7 +178,7 @@ impl Log {
     fn hits(&self, op: Op) -> Hits {
         Hits {
             dram: self.found(op, Some(Tier::Dram)),
-            pram: self.found(op, Some(Tier::Pram)),
+            scm: self.found(op, Some(Tier::Scm)),
             missed: self.found(op, None),
         }
     }
@@ -188,20 +188,20 @@ impl Log {
         self.steps.iter().filter_map(bytes).collect()
     }
 
-    fn written_to_pram(&self) -> PramWrites {
+    fn written_to_scm(&self) -> ScmWrites {
         let in_place = self.sizes(|step| match step {
-            Step::Served(Op::Write, Tier::Pram, bytes) => Some(*bytes),
+            Step::Served(Op::Write, Tier::Scm, bytes) => Some(*bytes),
             _ => None,
         });
-        let pages = |wanted| self.sizes(|step| (*step == Step::PramWrite(wanted)).then_some(4096));
+        let pages = |wanted| self.sizes(|step| (*step == Step::ScmWrite(wanted)).then_some(4096));
         let (filled, lowered) = (pages(Why::Filled), pages(Why::Lowered));
         let all = [in_place.clone(), filled.clone(), lowered.clone()].concat();
         let reads = self.sizes(|step| match step {
-            Step::Served(Op::Read, Tier::Pram, bytes) => Some(*bytes),
-            Step::PramRead => Some(4096),
+            Step::Served(Op::Read, Tier::Scm, bytes) => Some(*bytes),
+            Step::ScmRead => Some(4096),
             _ => None,
         });
-        PramWrites {
+        ScmWrites {
             writes: all.len() as u64,
             writes_up_to_512_bytes: all.iter().filter(|bytes| **bytes <= 512).count() as u64,
             bytes: all.iter().sum(),
@@ -213,7 +213,7 @@ impl Log {
         }
     }
 
-    fn storage(&self) -> StorageSteps {
+    fn backing(&self) -> BackingSteps {
         let addresses = |wanted: fn(&Step) -> Option<PageAddress>| -> Vec<PageAddress> {
             self.steps.iter().filter_map(wanted).collect()
         };
@@ -225,7 +225,7 @@ impl Log {
             Step::StorageWrite(address) => Some(*address),
             _ => None,
         });
-        StorageSteps {
+        BackingSteps {
             pages_read: read.len() as u64,
             read_jumps: jumps(&read),
             pages_written: written.len() as u64,
@@ -241,38 +241,38 @@ impl Log {
             self.dirty.iter().map(|page| trace.addresses[*page as usize]).collect();
         Drain {
             pages: self.dirty.len() as u64,
-            pages_from_pram: self.dirty.difference(&self.in_dram).count() as u64,
+            pages_from_scm: self.dirty.difference(&self.in_dram).count() as u64,
             write_jumps: jumps(&addresses),
         }
     }
 
-    /// Step by step. What has no operation of its own costs its lines only.
+    /// Returns the time step by step. A step without an operation of its own costs its lines only.
     fn elapsed(&self, costs: &Costs) -> f64 {
         let lines = |bytes: u64| real(bytes) / 64.0;
         let serve = |op, memory: &MemoryCosts, bytes| {
             let line = if op == Op::Read { memory.read_line_ns } else { memory.write_line_ns };
             memory.operation_ns + lines(bytes) * line
         };
-        let storage = &costs.storage;
+        let backing = &costs.backing;
         let (mut read, mut written) = (None, None);
         let mut time = 0.0;
         for step in &self.steps {
             time += match *step {
                 Step::Served(op, Tier::Dram, bytes) => serve(op, &costs.dram, bytes),
-                Step::Served(op, Tier::Pram, bytes) => serve(op, &costs.pram, bytes),
+                Step::Served(op, Tier::Scm, bytes) => serve(op, &costs.scm, bytes),
                 Step::DramRead => lines(4096) * costs.dram.read_line_ns,
                 Step::DramWrite => lines(4096) * costs.dram.write_line_ns,
-                Step::PramRead => serve(Op::Read, &costs.pram, 4096),
-                Step::PramWrite(_) => serve(Op::Write, &costs.pram, 4096),
+                Step::ScmRead => serve(Op::Read, &costs.scm, 4096),
+                Step::ScmWrite(_) => serve(Op::Write, &costs.scm, 4096),
                 Step::FetchSaved => 0.0,
                 Step::StorageRead(here) => {
                     let jump = is_jump(read.replace(here), here);
-                    storage.read_page_ns + if jump { storage.read_jump_ns } else { 0.0 }
+                    backing.read_page_ns + if jump { backing.read_jump_ns } else { 0.0 }
                 }
                 Step::StorageWrite(here) => {
                     let jump = is_jump(written.replace(here), here);
-                    let turn = storage.turn_ns / f64::from(storage.batch_writes);
-                    storage.write_page_ns + turn + if jump { storage.write_jump_ns } else { 0.0 }
+                    let turn = backing.turn_ns / f64::from(backing.batch_writes);
+                    backing.write_page_ns + turn + if jump { backing.write_jump_ns } else { 0.0 }
                 }
             };
         }
@@ -281,17 +281,17 @@ impl Log {
 
     fn drain_time(&self, costs: &Costs, trace: &PageTrace) -> f64 {
         let mut before = None;
-        let mut time = if self.dirty.is_empty() { 0.0 } else { costs.storage.turn_ns };
+        let mut time = if self.dirty.is_empty() { 0.0 } else { costs.backing.turn_ns };
         for page in &self.dirty {
             let here = trace.addresses[*page as usize];
-            time += costs.storage.write_page_ns;
+            time += costs.backing.write_page_ns;
             if is_jump(before.replace(here), here) {
-                time += costs.storage.write_jump_ns;
+                time += costs.backing.write_jump_ns;
             }
             time += if self.in_dram.contains(page) {
                 64.0 * costs.dram.read_line_ns
             } else {
-                costs.pram.operation_ns + 64.0 * costs.pram.read_line_ns
+                costs.scm.operation_ns + 64.0 * costs.scm.read_line_ns
             };
         }
         time
@@ -303,11 +303,11 @@ fn real(count: u64) -> f64 {
     count as f64
 }
 
-fn by_tier<T>(tier: Tier, dram: T, pram: T) -> T {
-    if tier == Tier::Dram { dram } else { pram }
+fn by_tier<T>(tier: Tier, dram: T, scm: T) -> T {
+    if tier == Tier::Dram { dram } else { scm }
 }
 
-/// Whether a step is not 1 to 8 pages after the one before, on the same device.
+/// Returns true if a step is not 1 to 8 pages after the one before, on the same device.
 fn is_jump(before: Option<PageAddress>, here: PageAddress) -> bool {
     let goes_on = |before: PageAddress| {
         before.device == here.device && (1..=8).any(|gap| before.page + gap == here.page)
@@ -321,26 +321,26 @@ fn jumps(addresses: &[PageAddress]) -> u64 {
 }
 
 fn log(kind: Kind, spec: &Spec, trace: &PageTrace) -> Log {
-    let (space, capacity) = (Dense { pages: PAGES }, spec.capacity());
-    let frames = capacity.pram as usize;
+    let (storage, capacity) = (Dense { pages: PAGES }, spec.capacity());
+    let frames = capacity.scm as usize;
     match kind {
-        Kind::Everbyte => Log::of(Everbyte::new(space, capacity, spec.hybrid()), frames, trace),
-        Kind::Hybrid => Log::of(Hybrid::new(space, capacity, spec.hybrid()), frames, trace),
-        Kind::Belady => Log::of(Belady::new(space, capacity, &trace.accesses), frames, trace),
-        Kind::ClockMigration => Log::of(ClockMigration::new(space, capacity), frames, trace),
-        Kind::ClockDwf => Log::of(ClockDwf::new(space, capacity), frames, trace),
-        Kind::MClock => Log::of(MClock::new(space, capacity), frames, trace),
-        Kind::FourQueue => Log::of(FourQueue::new(space, capacity), frames, trace),
-        Kind::Pdram => Log::of(Pdram::new(space, capacity), frames, trace),
+        Kind::Everbyte => Log::of(Everbyte::new(storage, capacity, spec.hybrid()), frames, trace),
+        Kind::Hybrid => Log::of(Hybrid::new(storage, capacity, spec.hybrid()), frames, trace),
+        Kind::Belady => Log::of(Belady::new(storage, capacity, &trace.accesses), frames, trace),
+        Kind::ClockMigration => Log::of(ClockMigration::new(storage, capacity), frames, trace),
+        Kind::ClockDwf => Log::of(ClockDwf::new(storage, capacity), frames, trace),
+        Kind::MClock => Log::of(MClock::new(storage, capacity), frames, trace),
+        Kind::FourQueue => Log::of(FourQueue::new(storage, capacity), frames, trace),
+        Kind::Pdram => Log::of(Pdram::new(storage, capacity), frames, trace),
         Kind::Spitfire => {
-            Log::of(Spitfire::new(space, capacity, SpitfireConfig::default()), frames, trace)
+            Log::of(Spitfire::new(storage, capacity, SpitfireConfig::default()), frames, trace)
         }
-        Kind::Lru => Log::of(Lru::new(space, capacity), frames, trace),
-        Kind::Clock => Log::of(Clock::new(space, capacity), frames, trace),
-        Kind::Sieve => Log::of(Sieve::new(space, capacity), frames, trace),
-        Kind::S3Fifo => Log::of(S3Fifo::new(space, capacity), frames, trace),
-        Kind::Arc => Log::of(Arc::new(space, capacity), frames, trace),
-        Kind::WTinyLfu => Log::of(WTinyLfu::new(space, capacity), frames, trace),
+        Kind::Lru => Log::of(Lru::new(storage, capacity), frames, trace),
+        Kind::Clock => Log::of(Clock::new(storage, capacity), frames, trace),
+        Kind::Sieve => Log::of(Sieve::new(storage, capacity), frames, trace),
+        Kind::S3Fifo => Log::of(S3Fifo::new(storage, capacity), frames, trace),
+        Kind::Arc => Log::of(Arc::new(storage, capacity), frames, trace),
+        Kind::WTinyLfu => Log::of(WTinyLfu::new(storage, capacity), frames, trace),
     }
 }
 
@@ -370,14 +370,14 @@ fn trace() -> impl Strategy<Value = PageTrace> {
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    let storage =
-        prop_oneof![Just(StorageCosts::HDD), Just(StorageCosts::SD_CARD), Just(StorageCosts::SSD),];
-    (2..50_u32, 1..4_u32, 1..4_u32, 0..1000_u16, storage).prop_map(
-        |(pages, dram_parts, pram_parts, small_write_bytes, storage)| Spec {
+    let backing =
+        prop_oneof![Just(BackingCosts::HDD), Just(BackingCosts::SD_CARD), Just(BackingCosts::SSD),];
+    (2..50_u32, 1..4_u32, 1..4_u32, 0..1000_u16, backing).prop_map(
+        |(pages, dram_parts, scm_parts, small_write_bytes, backing)| Spec {
             dram_parts,
-            pram_parts,
+            scm_parts,
             small_write_bytes,
-            costs: Costs::with_storage(storage),
+            costs: Costs::with_backing(backing),
             ..Spec::new(pages).expect("two pages are enough")
         },
     )
@@ -396,8 +396,8 @@ proptest! {
             let log = log(kind, &spec, &trace);
             prop_assert_eq!(outcome.reads, log.hits(Op::Read), "{}", kind);
             prop_assert_eq!(outcome.writes, log.hits(Op::Write), "{}", kind);
-            prop_assert_eq!(outcome.pram, log.written_to_pram(), "{}", kind);
-            prop_assert_eq!(outcome.storage, log.storage(), "{}", kind);
+            prop_assert_eq!(outcome.scm, log.written_to_scm(), "{}", kind);
+            prop_assert_eq!(outcome.backing, log.backing(), "{}", kind);
             prop_assert_eq!(outcome.drain, log.drain(&trace), "{}", kind);
             let counted = outcome.actions.iter().map(|count| {
                 ((count.action.as_str(), count.reason.as_str()), count.count)
@@ -421,9 +421,9 @@ proptest! {
             let frames = if kind.has_two_tiers() { bytes.len() } else { 0 };
             let wear = &outcome.wear;
             prop_assert_eq!(wear.bytes_max, bytes.iter().copied().max().unwrap_or(0));
-            prop_assert_eq!(bytes.iter().sum::<u64>(), outcome.pram.bytes);
+            prop_assert_eq!(bytes.iter().sum::<u64>(), outcome.scm.bytes);
             if frames > 0 {
-                let mean = real(outcome.pram.bytes) / real(frames as u64);
+                let mean = real(outcome.scm.bytes) / real(frames as u64);
                 prop_assert!(is_close(wear.bytes_mean, mean));
                 prop_assert_eq!(wear.frames, frames as u64);
                 for (class, &count) in wear.histogram.iter().enumerate() {
@@ -437,11 +437,11 @@ proptest! {
     }
 }
 
-/// What the paper measured on a board with PRAM.
+/// The ratios that the paper measured on a board with PRAM.
 #[test]
-fn small_writes_to_pram_are_2_to_32_times_cheaper_than_a_page() {
-    let pram = Costs::default().pram;
-    let write = |bytes: f64| pram.operation_ns + bytes / 64.0 * pram.write_line_ns;
+fn small_writes_to_scm_are_2_to_32_times_cheaper_than_a_page() {
+    let scm = Costs::default().scm;
+    let write = |bytes: f64| scm.operation_ns + bytes / 64.0 * scm.write_line_ns;
     let times = |bytes: f64| write(4096.0) / write(bytes);
     assert!((31.5..32.5).contains(&times(2.0)), "{}", times(2.0));
     assert!((1.9..2.1).contains(&times(2048.0)), "{}", times(2048.0));

@@ -1,16 +1,16 @@
-//! The time that the counts of an [`Outcome`] come to.
+//! The time of the steps that an [`Outcome`] counts.
 //!
 //! The model: steps do not overlap; memory costs a part an operation and a part a 64-byte line
-//! (from the counts, partial lines as their share); storage costs a part a page and a part a jump,
-//! where a step jumps unless it goes on at most [`GAP_PAGES`] pages after the one before it of the same
-//! kind. A device with a head has it carried between reading and writing once a batch of writes. So
-//! writing back in the order of sectors pays as it does on the device.
+//! (from the counts, partial lines as their share); the backing device costs a part a page and a
+//! part a jump, where a step jumps unless it goes on at most [`GAP_PAGES`] pages after the one
+//! before it of the same kind. A device with a head moves it between reading and writing once a
+//! batch of writes. So writing back in the order of sectors pays as it does on the device.
 //!
-//! The time with a drain adds the write-back of what is dirty at the end, in the order of sectors and
-//! as one batch, see [`Drain`]. The model's form is our own assumption, and so is that nothing
+//! The time with a drain adds the write-back of the dirty pages at the end, in the order of sectors
+//! and as one batch, see [`Drain`]. The model's form is our own assumption, and so is that nothing
 //! overlaps.
 //!
-//! [`GAP_PAGES`]: super::StorageCosts::GAP_PAGES
+//! [`GAP_PAGES`]: super::BackingCosts::GAP_PAGES
 
 use super::costs::{Costs, MemoryCosts};
 use super::drain::Drain;
@@ -18,7 +18,7 @@ use super::outcome::Outcome;
 use crate::access::PAGE_BYTES;
 
 impl Costs {
-    /// The time that an outcome's steps take one after the other, in nanoseconds.
+    /// Returns the time that an outcome's steps take one after the other, in nanoseconds.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a model of times needs no 53 bits")]
     pub fn elapsed_ns(&self, outcome: &Outcome) -> f64 {
@@ -27,34 +27,33 @@ impl Costs {
                 + read as f64 / 64.0 * costs.read_line_ns
                 + written as f64 / 64.0 * costs.write_line_ns
         };
-        let pram_operations = outcome.pram.reads + outcome.pram.writes;
-        let steps = &outcome.storage;
-        let storage = &self.storage;
+        let scm_operations = outcome.scm.reads + outcome.scm.writes;
+        let steps = &outcome.backing;
+        let backing = &self.backing;
         memory(
             &self.dram,
             outcome.dram_accesses,
             outcome.dram_bytes_read,
             outcome.dram_bytes_written,
-        ) + memory(&self.pram, pram_operations, outcome.pram.bytes_read, outcome.pram.bytes)
-            + steps.pages_read as f64 * storage.read_page_ns
-            + steps.read_jumps as f64 * storage.read_jump_ns
+        ) + memory(&self.scm, scm_operations, outcome.scm.bytes_read, outcome.scm.bytes)
+            + steps.pages_read as f64 * backing.read_page_ns
+            + steps.read_jumps as f64 * backing.read_jump_ns
             + steps.pages_written as f64
-                * (storage.write_page_ns + storage.turn_ns / f64::from(storage.batch_writes))
-            + steps.write_jumps as f64 * storage.write_jump_ns
+                * (backing.write_page_ns + backing.turn_ns / f64::from(backing.batch_writes))
+            + steps.write_jumps as f64 * backing.write_jump_ns
     }
 
-    /// The time that a last write-back takes, in nanoseconds. The device turns to it once.
+    /// Returns the time that a last write-back takes, in nanoseconds. The device turns to it once.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a model of times needs no 53 bits")]
     pub fn drain_ns(&self, drain: &Drain) -> f64 {
         let lines = f64::from(PAGE_BYTES / 64);
-        let from_dram = (drain.pages - drain.pages_from_pram) as f64;
+        let from_dram = (drain.pages - drain.pages_from_scm) as f64;
         let turns = if drain.pages > 0 { 1.0 } else { 0.0 };
         from_dram * lines * self.dram.read_line_ns
-            + drain.pages_from_pram as f64
-                * (self.pram.operation_ns + lines * self.pram.read_line_ns)
-            + drain.pages as f64 * self.storage.write_page_ns
-            + drain.write_jumps as f64 * self.storage.write_jump_ns
-            + turns * self.storage.turn_ns
+            + drain.pages_from_scm as f64 * (self.scm.operation_ns + lines * self.scm.read_line_ns)
+            + drain.pages as f64 * self.backing.write_page_ns
+            + drain.write_jumps as f64 * self.backing.write_jump_ns
+            + turns * self.backing.turn_ns
     }
 }

@@ -32,7 +32,7 @@ impl Blkparse {
     }
 }
 
-/// Whether `text` is a device's number: major, comma, minor.
+/// Returns true if `text` is a device's number: major, comma, minor.
 pub(crate) fn is_device(text: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
@@ -78,7 +78,7 @@ impl LineFormat for Blkparse {
     }
 }
 
-/// What an RWBS field says; `None` if no data are moved.
+/// Returns the operation of an RWBS field; `None` if it moves no data.
 fn operation(rwbs: &str) -> Option<RequestOp> {
     let meanings = [
         ('D', RequestOp::Trim),

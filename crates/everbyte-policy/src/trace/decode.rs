@@ -1,10 +1,10 @@
-//! What every format's reader is given, a line or a record, and what it makes of it.
+//! The input of every format's reader, a line or a record, and its result.
 
 use super::Request;
 use super::error::Problem;
 use super::files::FileNames;
 
-/// What a line or record turned out to be.
+/// Meaning of a line or record.
 pub(crate) enum Item {
     /// A request.
     Request(Request),
@@ -18,7 +18,7 @@ pub(crate) enum Item {
 
 /// A format made of lines.
 pub(crate) trait LineFormat {
-    /// What `line` says. Lines are never empty.
+    /// Decodes `line`, which is never empty.
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem>;
 
     /// After the last line: requests that had to wait for it.
@@ -30,6 +30,6 @@ pub(crate) trait LineFormat {
 
 /// A format made of records of one length.
 pub(crate) trait RecordFormat {
-    /// What `record` says; it has the length that the format has.
+    /// Decodes `record`, which has the length that the format has.
     fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem>;
 }

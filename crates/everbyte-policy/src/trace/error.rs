@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, and where.
+//! Errors of traces, with their places.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ pub struct Place {
     pub trace: String,
     /// Number of the line or record, from 1 on; 0 before the first one.
     pub number: u64,
-    /// Whether the trace has records of bytes, not lines of text.
+    /// True if the trace has records of bytes, not lines of text.
     pub is_binary: bool,
 }
 
@@ -29,14 +29,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a trace cannot be read.
+/// A trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The source failed, is missing, or ends within compressed data.
     #[error("{place}: cannot be read: {source}")]
     Read {
-        /// How far it was read.
+        /// The place up to which it was read.
         place: Place,
         /// The source's error.
         source: io::Error,
@@ -66,12 +66,12 @@ pub enum TraceError {
     Wrong {
         /// Which.
         place: Place,
-        /// How.
+        /// The mistake.
         problem: Problem,
     },
 }
 
-/// What is wrong with a line or record.
+/// A mistake in a line or record.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -86,9 +86,9 @@ pub enum Problem {
     Field {
         /// Its name.
         field: &'static str,
-        /// What it holds, shortened.
+        /// Its text, shortened.
         value: String,
-        /// What it should hold.
+        /// Description of a right value.
         wanted: &'static str,
     },
     /// A number is below 0.
@@ -143,9 +143,9 @@ pub enum Problem {
     /// The record is not of the format that was expected.
     #[error("{found} where {wanted} should be: not this format")]
     WrongFormat {
-        /// What was found, shortened.
+        /// The text found, shortened.
         found: String,
-        /// What should be there.
+        /// Description of the expected text.
         wanted: &'static str,
     },
     /// There is more of something than there may be.
@@ -153,7 +153,7 @@ pub enum Problem {
     TooMany {
         /// Of what.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         max: u64,
     },
 }

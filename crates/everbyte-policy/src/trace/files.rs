@@ -23,13 +23,13 @@ impl FileNames {
         self.names.get(number as usize).map(AsRef::as_ref)
     }
 
-    /// How many there are.
+    /// Returns the number of files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()

@@ -13,7 +13,7 @@ use super::error::{Place, Problem, TraceError};
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the beginning by which formats are told apart.
 const HEAD_BYTES: u64 = 64 << 10;
-/// What a zstd frame begins with (RFC 8878, section 3.1.1).
+/// First bytes of a zstd frame (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 type Source = Box<dyn BufRead + Send>;
@@ -38,7 +38,7 @@ impl Input {
         }
     }
 
-    /// What `source` yields, decompressed.
+    /// Reads `source`, decompressed if it is a zstd frame.
     pub(crate) fn new(name: &str, source: impl Read + Send + 'static) -> Result<Self, TraceError> {
         let decompressed = || {
             let (head, source) = peek(Box::new(BufReader::new(source)), ZSTD_MAGIC.len() as u64)?;
@@ -54,7 +54,7 @@ impl Input {
         }
     }
 
-    /// Where it is: the line or record that was handed out last.
+    /// Returns the place of the line or record that was handed out last.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }

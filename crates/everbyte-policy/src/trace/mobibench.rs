@@ -22,7 +22,7 @@ use super::{OFFSET_MAX, Request, RequestOp};
 /// Calls that are kept to be sorted, at most.
 const CALLS_MAX: usize = 1 << 24;
 
-/// What a call does to a descriptor.
+/// A call's effect on a descriptor.
 #[derive(Clone, Copy)]
 enum Action {
     Open,
@@ -45,7 +45,7 @@ pub(crate) struct Mobibench {
     places: FxHashSet<u32>,
 }
 
-/// Whether `text` may be the name of a call.
+/// Returns true if `text` may be the name of a call.
 pub(crate) fn is_call(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

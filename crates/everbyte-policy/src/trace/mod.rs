@@ -50,7 +50,7 @@ pub const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
 /// Bytes of a sector, the unit of places in most block traces.
 const SECTOR_BYTES: u64 = 512;
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RequestOp {
     /// Read bytes.
@@ -68,9 +68,9 @@ pub enum RequestOp {
 /// One request of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// When, in ns. From which moment on is the trace's affair.
+    /// Time in ns; the trace chooses its zero.
     pub time_ns: u64,
-    /// What is asked for.
+    /// Kind of the request.
     pub op: RequestOp,
     /// Number of the file or device, from 0 on; [`TraceReader::files`] has the names.
     pub file: u32,

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{Problem, Request, RequestOp};
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 
-/// What a trace in memory may take.
+/// Limits of a trace in DRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageLimits {
     /// Accesses, of 12 bytes each.

@@ -19,12 +19,12 @@ use crate::access::PageTrace;
 /// The largest request that is taken for one, in bytes, unless options say otherwise.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadOptions {
     /// The format; without one it is told from the content.
     pub format: Option<Format>,
-    /// Whether requests of a format that does not say what they do are taken as reads.
+    /// Takes requests of a format that does not name their kind as reads.
     pub assume_reads: bool,
     /// Reads, writes and zeroes of more bytes than this are an error.
     pub request_bytes_max: u64,

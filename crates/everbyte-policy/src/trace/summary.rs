@@ -1,4 +1,4 @@
-//! What a trace asks for, in figures.
+//! Figures about a trace's requests.
 
 use rustc_hash::FxHashSet;
 

@@ -371,8 +371,8 @@ proptest! {
     }
 }
 
-/// What is known of a real trace: name, format, reads, writes, small writes per thousand,
-/// footprint in tenths of MiB. fio's file has 64 MiB, of which the trace touches less than half.
+/// Known facts of a real trace: name, format, reads, writes, small writes per thousand, footprint
+/// in tenths of MiB. fio's file has 64 MiB, of which the trace touches less than half.
 type Known = (&'static str, Format, u64, u64, u64, u64);
 
 const REAL: [Known; 5] = [

@@ -27,7 +27,7 @@ pub(crate) enum Vscsi {
 }
 
 impl Vscsi {
-    /// Where the version stands in a record, and its high byte.
+    /// Returns the place of the version in a record, and its high byte.
     pub(crate) fn version_at(self) -> (usize, u8) {
         match self {
             Self::V1 => (15, 1),
@@ -59,7 +59,7 @@ impl RecordFormat for Vscsi {
     }
 }
 
-/// What a SCSI command asks for.
+/// Returns the operation of a SCSI command.
 fn operation(command: u8) -> Option<RequestOp> {
     match command {
         // READ of 6, 10, 12 and 16 bytes.

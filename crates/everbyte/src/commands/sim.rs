@@ -10,7 +10,7 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte sim trace.vscsi                                      all policies, 10% to 100%
   everbyte sim a.csv.zst b.csv --policy hybrid,clock-migration --size 10%,25%,512M
-  everbyte sim trace.csv --storage hdd,sd --csv out.csv --report out.html
+  everbyte sim trace.csv --backing hdd,sd --csv out.csv --report out.html
   blktrace -d /dev/sda -o - | blkparse -i - | everbyte sim -    a trace from standard input
   everbyte sim generate web --out web.csv && everbyte sim web.csv --threshold 256,512
   everbyte sim info trace.csv                                   what is in a trace
@@ -36,7 +36,7 @@ flushes and trims are passed over. A trace called like a subcommand is named as 
 /// Simulate caches of DRAM and storage-class memory over traces of requests.
 ///
 /// Every policy is run with every size over every trace. The table says: hits, the share of
-/// accesses to pages that were in the cache; what was written to storage-class memory (PRAM);
+/// accesses to pages that were in the cache; what was written to storage-class memory (SCM);
 /// pages fetched from and written to the device below; and the time that all of it takes by a model
 /// of costs, without and with the write-back of what is dirty at the end.
 #[derive(clap::Args)]

@@ -7,7 +7,7 @@ use everbyte_policy::trace::{ReadOptions, TraceReader, summarise};
 use serde::Serialize;
 
 use crate::output;
-use crate::simulation::question::Reading;
+use crate::simulation::args::Reading;
 use crate::simulation::results::as_f64;
 use crate::size::show_size;
 

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use crate::simulation::kept::Kept;
 use crate::simulation::outputs::Outputs;
 use crate::simulation::results::Row;
 use crate::simulation::task::read_plan;
+use crate::simulation::task_result::TaskResult;
 
 /// Put the results of 'sim run' together: the same table, JSON, CSV and report as of 'sim'.
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut kept = Kept::all(&args.results)?;
+    let mut kept = TaskResult::all(&args.results)?;
     if let Some(plan) = &args.plan {
         let plan = read_plan(plan)?;
         kept.retain(|kept| plan.iter().any(|(_, task)| task.id == kept.task.id));

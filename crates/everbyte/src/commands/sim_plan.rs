@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 use crate::output;
-use crate::simulation::question::{Question, Reading};
+use crate::simulation::args::{Reading, SimArgs};
 use crate::simulation::task::{Fingerprint, Task};
 
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
-    question: Question,
+    sim_args: SimArgs,
     #[command(flatten)]
     reading: Reading,
     /// The file; without one, standard output. One that is there stays as it is.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("standard input cannot be planned: 'sim run' could not read it again");
         }
         let fingerprint = Fingerprint::of(path)?;
-        for setting in args.question.settings() {
+        for setting in args.sim_args.settings() {
             let task = Task::new(path, fingerprint, &options, setting)?;
             text += &serde_json::to_string(&task)?;
             text.push('\n');

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 
 use crate::output::{self, progress};
-use crate::simulation::kept::Kept;
 use crate::simulation::load;
 use crate::simulation::task::{Fingerprint, Numbered, Threads, read_plan, simulate};
+use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
 A result that is there already is not made again, and one is there whole or not at all: run the
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let wanted = chosen.len();
     let mut left: Vec<Numbered> =
-        chosen.into_iter().filter(|(_, task)| !Kept::is_there(&args.out, task)).collect();
+        chosen.into_iter().filter(|(_, task)| !TaskResult::is_there(&args.out, task)).collect();
     let (made, found) = (left.len(), wanted - left.len());
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", made as u64);
     // Tasks over one trace, read in one way, are run together.
@@ -111,7 +111,7 @@ fn run_together(args: &Args, tasks: &[Numbered], done: impl Fn() + Sync) -> anyh
     let name = first.trace.display().to_string();
     simulate(&name, &trace, &settings, args.threads.count(), &|at, row| {
         let (number, task) = &tasks[at];
-        Kept::new(*number, task.clone(), row).keep(&args.out)?;
+        TaskResult::new(*number, task.clone(), row).keep(&args.out)?;
         done();
         Ok(())
     })

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use crate::output::progress;
+use crate::simulation::args::{Reading, SimArgs};
 use crate::simulation::load;
 use crate::simulation::outputs::Outputs;
-use crate::simulation::question::{Question, Reading};
 use crate::simulation::task::{Threads, simulate};
 
 /// Traces and what to simulate.
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
-    question: Question,
+    sim_args: SimArgs,
     #[command(flatten)]
     reading: Reading,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let settings = args.question.settings();
+    let settings = args.sim_args.settings();
     let all = args.traces.len() * settings.len();
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", all as u64);
     let mut rows = Vec::new();

@@ -5,13 +5,13 @@
 //! runs tasks at once; `sim plan`, `sim run` and `sim merge` do the same in three steps. Counting is
 //! `everbyte_policy`'s.
 
+pub(crate) mod args;
 mod figure;
-pub(crate) mod kept;
 pub(crate) mod outputs;
-pub(crate) mod question;
 pub(crate) mod report;
 pub(crate) mod results;
 pub(crate) mod task;
+pub(crate) mod task_result;
 
 use std::path::Path;
 

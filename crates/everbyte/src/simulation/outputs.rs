@@ -64,9 +64,9 @@ fn show(rows: &[Row]) {
         Column::Right("SIZE"),
         Column::Left("POLICY"),
         Column::Right("HITS"),
-        Column::Right("PRAM WRITES"),
+        Column::Right("SCM WRITES"),
         Column::Right("<=512 B"),
-        Column::Right("PRAM BYTES"),
+        Column::Right("SCM BYTES"),
         Column::Right("FETCHED"),
         Column::Right("WRITTEN"),
         Column::Right("TIME"),
@@ -80,11 +80,11 @@ fn show(rows: &[Row]) {
             row.setting.size.to_string(),
             row.setting.policy.name().to_owned(),
             percent(outcome.hit_ratio()),
-            outcome.pram.writes.to_string(),
+            outcome.scm.writes.to_string(),
             percent(row.small_share()),
-            show_size(outcome.pram.bytes),
-            outcome.storage.pages_read.to_string(),
-            outcome.storage.pages_written.to_string(),
+            show_size(outcome.scm.bytes),
+            outcome.backing.pages_read.to_string(),
+            outcome.backing.pages_written.to_string(),
             format!("{:.3} s", row.seconds()),
             format!("{:.3} s", row.seconds_with_drain()),
         ]
@@ -93,16 +93,16 @@ fn show(rows: &[Row]) {
 }
 
 fn csv(rows: &[Row]) -> String {
-    let mut text = "trace,policy,size,pages,dram_pram,small_write_bytes,pseudo_code,storage,\
-                    requests,footprint_pages,hits,accesses,hit_ratio,pram_writes,\
-                    pram_writes_up_to_512,pram_bytes,pram_bytes_in_place,pram_bytes_moved,\
-                    pram_bytes_filled,pages_read,read_jumps,pages_written,write_jumps,\
+    let mut text = "trace,policy,size,pages,dram_scm,small_write_bytes,pseudo_code,backing,\
+                    requests,footprint_pages,hits,accesses,hit_ratio,scm_writes,\
+                    scm_writes_up_to_512,scm_bytes,scm_bytes_in_place,scm_bytes_moved,\
+                    scm_bytes_filled,pages_read,read_jumps,pages_written,write_jumps,\
                     dirty_at_end,wear_max_bytes,wear_mean_bytes,elapsed_ns,\
                     drain_jumps,elapsed_with_drain_ns\n"
         .to_owned();
     for row in rows {
         let (setting, outcome) = (&row.setting, &row.outcome);
-        let (pram, storage, wear) = (&outcome.pram, &outcome.storage, &outcome.wear);
+        let (scm, backing, wear) = (&outcome.scm, &outcome.backing, &outcome.wear);
         let cells = [
             quoted(&row.trace),
             setting.policy.to_string(),
@@ -111,23 +111,23 @@ fn csv(rows: &[Row]) -> String {
             setting.ratio.to_string(),
             setting.small_write_bytes.to_string(),
             setting.pseudo_code.to_string(),
-            setting.storage.name().to_owned(),
+            setting.backing.name().to_owned(),
             outcome.requests.to_string(),
             outcome.footprint_pages.to_string(),
             outcome.hits().to_string(),
             outcome.accesses().to_string(),
             format!("{:.6}", outcome.hit_ratio()),
-            pram.writes.to_string(),
-            pram.writes_up_to_512_bytes.to_string(),
-            pram.bytes.to_string(),
-            pram.bytes_in_place.to_string(),
-            pram.bytes_moved.to_string(),
-            pram.bytes_filled.to_string(),
-            storage.pages_read.to_string(),
-            storage.read_jumps.to_string(),
-            storage.pages_written.to_string(),
-            storage.write_jumps.to_string(),
-            storage.dirty_at_end.to_string(),
+            scm.writes.to_string(),
+            scm.writes_up_to_512_bytes.to_string(),
+            scm.bytes.to_string(),
+            scm.bytes_in_place.to_string(),
+            scm.bytes_moved.to_string(),
+            scm.bytes_filled.to_string(),
+            backing.pages_read.to_string(),
+            backing.read_jumps.to_string(),
+            backing.pages_written.to_string(),
+            backing.write_jumps.to_string(),
+            backing.dirty_at_end.to_string(),
             wear.bytes_max.to_string(),
             format!("{:.1}", wear.bytes_mean),
             format!("{:.0}", outcome.elapsed_ns),

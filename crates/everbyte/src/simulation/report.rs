@@ -7,8 +7,8 @@ use std::fmt::Write;
 use anyhow::Result;
 use everbyte_policy::sim::Kind;
 
+use super::args::Setting;
 use super::figure::{Figure, Line};
-use super::question::Setting;
 use super::results::{Row, as_f64, baseline_of};
 use crate::size::show_size;
 
@@ -33,12 +33,12 @@ struct Sketch {
 
 /// Everything that is the same for the lines of one figure.
 fn group_of(row: &Row) -> String {
-    let Setting { ratio, small_write_bytes, pseudo_code, storage, .. } = row.setting;
+    let Setting { ratio, small_write_bytes, pseudo_code, backing, .. } = row.setting;
     let code = if pseudo_code { ", hybrid by its pseudo-code" } else { "" };
     format!(
-        "{}: DRAM:PRAM {ratio}, small writes up to {small_write_bytes} B, on {}{code}",
+        "{}: DRAM:SCM {ratio}, small writes up to {small_write_bytes} B, on {}{code}",
         row.trace,
-        storage.name()
+        backing.name()
     )
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn page(rows: &[Row]) -> Result<String> {
          <meta name=\"viewport\" content=\"width=device-width\"><title>Everbyte: simulated caches\
          </title><style>{STYLE}</style></head><body><h1>Everbyte: simulated caches</h1>\
          <p>Counts are exact; times are counts multiplied by costs, without overlap. Policies of \
-         one tier have no PRAM. \"Normalised\" is divided by CLOCK with migration at the same \
+         one tier have no SCM. \"Normalised\" is divided by CLOCK with migration at the same \
          size, and left out where that was not simulated.</p>"
     );
     let mut groups: BTreeMap<String, Vec<Row>> = BTreeMap::new();
@@ -114,38 +114,38 @@ fn sketches() -> Vec<Sketch> {
     vec![
         Sketch {
             heading: "Hit ratio",
-            explanation: "Accesses whose page was in DRAM or PRAM.",
+            explanation: "Accesses whose page was in DRAM or SCM.",
             axes: [SHARE, "hits, %"],
             x: percent_of_footprint,
             y: |row, _| Some(100.0 * row.outcome.hit_ratio()),
         },
         Sketch {
-            heading: "Writes to PRAM, normalised",
+            heading: "Writes to SCM, normalised",
             explanation: "In place, by filling and by moving pages.",
             axes: [SHARE, "of CLOCK with migration"],
             x: percent_of_footprint,
-            y: |row, rows| normalised(row, rows, |row| row.outcome.pram.writes),
+            y: |row, rows| normalised(row, rows, |row| row.outcome.scm.writes),
         },
         Sketch {
-            heading: "Writes to PRAM of at most 512 bytes",
-            explanation: "Their share of all writes to PRAM.",
+            heading: "Writes to SCM of at most 512 bytes",
+            explanation: "Their share of all writes to SCM.",
             axes: [SHARE, "% of writes"],
             x: percent_of_footprint,
             y: |row, _| {
-                let pram = &row.outcome.pram;
-                ratio(pram.writes_up_to_512_bytes, pram.writes).map(|share| 100.0 * share)
+                let scm = &row.outcome.scm;
+                ratio(scm.writes_up_to_512_bytes, scm.writes).map(|share| 100.0 * share)
             },
         },
         Sketch {
-            heading: "Bytes written to PRAM, normalised",
+            heading: "Bytes written to SCM, normalised",
             explanation: "What wears it.",
             axes: [SHARE, "of CLOCK with migration"],
             x: percent_of_footprint,
-            y: |row, rows| normalised(row, rows, |row| row.outcome.pram.bytes),
+            y: |row, rows| normalised(row, rows, |row| row.outcome.scm.bytes),
         },
         Sketch {
             heading: "Elapsed time",
-            explanation: "Of all steps of memory and storage under the costs assumed.",
+            explanation: "Of all steps of memory and the backing device under the costs assumed.",
             axes: [SHARE, "s"],
             x: percent_of_footprint,
             y: |row, _| Some(row.seconds()),
@@ -167,7 +167,7 @@ fn sketches() -> Vec<Sketch> {
         },
         Sketch {
             heading: "Wear",
-            explanation: "Bytes written to the frame of PRAM that was written most, as a multiple \
+            explanation: "Bytes written to the frame of SCM that was written most, as a multiple \
                           of the average frame's: 1 is perfectly even.",
             axes: [SHARE, "largest / average"],
             x: percent_of_footprint,
@@ -204,7 +204,7 @@ impl Sketch {
 
 fn figures_table(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     *page += "<h3>All figures</h3><table><thead><tr><th>policy<th class=\"n\">size<th class=\"n\">\
-              hits<th class=\"n\">PRAM writes<th class=\"n\">up to 512 B<th class=\"n\">PRAM bytes\
+              hits<th class=\"n\">SCM writes<th class=\"n\">up to 512 B<th class=\"n\">SCM bytes\
               <th class=\"n\">pages fetched<th class=\"n\">pages written<th class=\"n\">dirty at \
               the end<th class=\"n\">time<th class=\"n\">with drain</tr></thead><tbody>";
     for row in rows {
@@ -217,12 +217,12 @@ fn figures_table(page: &mut String, rows: &[Row]) -> std::fmt::Result {
             row.setting.policy,
             row.setting.size,
             100.0 * outcome.hit_ratio(),
-            outcome.pram.writes,
+            outcome.scm.writes,
             100.0 * row.small_share(),
-            outcome.pram.bytes,
-            outcome.storage.pages_read,
-            outcome.storage.pages_written,
-            outcome.storage.dirty_at_end,
+            outcome.scm.bytes,
+            outcome.backing.pages_read,
+            outcome.backing.pages_written,
+            outcome.backing.dirty_at_end,
             row.seconds(),
             row.seconds_with_drain(),
         )?;
@@ -264,9 +264,9 @@ fn reasons(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-/// How many frames of PRAM were written how much.
+/// How many frames of SCM were written how much.
 fn wear(page: &mut String, rows: &[Row]) -> std::fmt::Result {
-    *page += "<h3>Wear of each frame</h3><p>Frames of PRAM by the bytes that were written to \
+    *page += "<h3>Wear of each frame</h3><p>Frames of SCM by the bytes that were written to \
               them.</p><details><summary>Table</summary><table><thead><tr><th>policy\
               <th class=\"n\">size<th class=\"n\">average<th class=\"n\">most<th>frames by bytes\
               </tr></thead><tbody>";

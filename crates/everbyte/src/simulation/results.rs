@@ -3,7 +3,7 @@
 use everbyte_policy::sim::{Kind, Outcome};
 use serde::{Deserialize, Serialize};
 
-use super::question::Setting;
+use super::args::Setting;
 
 /// One simulation and its outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -16,8 +16,8 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn small_share(&self) -> f64 {
-        let pram = &self.outcome.pram;
-        as_f64(pram.writes_up_to_512_bytes) / as_f64(pram.writes.max(1))
+        let scm = &self.outcome.scm;
+        as_f64(scm.writes_up_to_512_bytes) / as_f64(scm.writes.max(1))
     }
 
     pub(crate) fn seconds(&self) -> f64 {

@@ -12,7 +12,7 @@ use everbyte_policy::sim::{self, Spec};
 use everbyte_policy::trace::ReadOptions;
 use serde::{Deserialize, Serialize};
 
-use super::question::Setting;
+use super::args::Setting;
 use super::results::Row;
 
 /// Bytes of a trace that are read at once to know it again.
@@ -192,10 +192,10 @@ pub(crate) fn spec(setting: &Setting, trace: &PageTrace) -> anyhow::Result<Spec>
     let pages = setting.size.pages(trace.pages() as u64);
     let mut spec = Spec::new(pages).with_context(|| format!("size {}", setting.size))?;
     spec.dram_parts = setting.ratio.dram;
-    spec.pram_parts = setting.ratio.pram;
+    spec.scm_parts = setting.ratio.scm;
     spec.small_write_bytes = setting.small_write_bytes;
     spec.pseudo_code = setting.pseudo_code;
-    spec.costs = setting.storage.costs();
+    spec.costs = setting.backing.costs();
     spec.check()?;
     Ok(spec)
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{Outcome, Place, everbyte};
 
 /// Sizes and policies that every test here uses, so that they are fast.
-const QUESTION: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --storage hdd";
+const SIM_ARGS: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --backing hdd";
 
 fn generated(place: &Place) -> PathBuf {
     let path = place.folder.path().join("web.csv.zst");
@@ -38,7 +38,7 @@ fn results_come_as_table_json_csv_and_report() {
     let place = Place::empty();
     generated(&place);
     let outputs = "--csv FOLDER/out.csv --report FOLDER/out.html";
-    let line = format!("sim FOLDER/web.csv.zst {QUESTION}");
+    let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS}");
     let document = place.run(&format!("{line} {outputs} --json")).json();
     assert_eq!(document["version"], 1);
     let results = document["results"].as_array().unwrap();
@@ -48,7 +48,7 @@ fn results_come_as_table_json_csv_and_report() {
         let outcome = &result["outcome"];
         let accesses: u64 = ["reads", "writes"]
             .iter()
-            .flat_map(|op| ["dram", "pram", "missed"].map(|at| outcome[op][at].as_u64().unwrap()))
+            .flat_map(|op| ["dram", "scm", "missed"].map(|at| outcome[op][at].as_u64().unwrap()))
             .sum();
         assert!(accesses > 5000, "{result}");
         assert_eq!(outcome["footprint_pages"], 5107);
@@ -72,9 +72,9 @@ fn results_come_as_table_json_csv_and_report() {
     let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
     for heading in [
         "<h3>Hit ratio</h3>",
-        "<h3>Writes to PRAM, normalised</h3>",
-        "<h3>Writes to PRAM of at most 512 bytes</h3>",
-        "<h3>Bytes written to PRAM, normalised</h3>",
+        "<h3>Writes to SCM, normalised</h3>",
+        "<h3>Writes to SCM of at most 512 bytes</h3>",
+        "<h3>Bytes written to SCM, normalised</h3>",
         "<h3>Elapsed time</h3>",
         "<h3>Elapsed time with a drain</h3>",
         "<h3>Miss ratio</h3>",
@@ -94,9 +94,9 @@ fn results_come_as_table_json_csv_and_report() {
 fn traces_come_from_standard_input() {
     let place = Place::empty();
     let trace = generated(&place);
-    let direct = place.run(&format!("sim FOLDER/web.csv.zst {QUESTION} --json")).json();
+    let direct = place.run(&format!("sim FOLDER/web.csv.zst {SIM_ARGS} --json")).json();
     let mut piped = everbyte();
-    piped.args(["sim", "-", "--json"]).args(QUESTION.split(' '));
+    piped.args(["sim", "-", "--json"]).args(SIM_ARGS.split(' '));
     piped.stdin(fs::File::open(trace).unwrap());
     let piped = Outcome::of(&mut piped).json();
     for (direct, piped) in
@@ -143,7 +143,7 @@ fn wrong_traces_and_questions_are_explained() {
 fn a_sweep_in_parts_is_the_same_sweep() {
     let place = Place::empty();
     generated(&place);
-    let question = format!("FOLDER/web.csv.zst {QUESTION}");
+    let question = format!("FOLDER/web.csv.zst {SIM_ARGS}");
     let direct = place.run(&format!("sim {question} --json")).good();
     place.run(&format!("sim plan {question} --out FOLDER/plan")).good();
     let plan = fs::read_to_string(place.folder.path().join("plan")).unwrap();
@@ -239,7 +239,7 @@ fn results_are_kept_exactly() {
     for seed in 0..6 {
         let make = format!("sim generate mixed --requests 800 --seed {seed} --out FOLDER/m.csv");
         place.run(&make).good();
-        let question = "FOLDER/m.csv --size 7%,33% --ratio 2:7 --storage ssd,sd";
+        let question = "FOLDER/m.csv --size 7%,33% --ratio 2:7 --backing ssd,sd";
         let direct = place.run(&format!("sim {question} --json")).good();
         place.run(&format!("sim plan {question} --out FOLDER/plan --force")).good();
         place.run(&format!("sim run --plan FOLDER/plan --out FOLDER/{seed}")).good();

@@ -1,12 +1,12 @@
-//! Misses of a policy, counted with the jumps that they make storage do.
+//! Misses of a policy, counted with the jumps of the backing device that they cause.
 
 use super::PAGE;
 use crate::access::{Access, Op};
 
-/// Pages that storage reads on without a jump.
+/// Pages that the backing device reads on without a jump.
 const GAP_PAGES: u32 = 8;
 
-/// Misses, and how many of them made storage jump.
+/// Misses, and the jumps of the backing device that they caused.
 #[derive(Default)]
 pub(super) struct Misses {
     pub(super) count: u64,
@@ -16,7 +16,7 @@ pub(super) struct Misses {
 }
 
 impl Misses {
-    /// A page was missed. What is overwritten as a whole is not read.
+    /// Counts a miss. A page that is overwritten as a whole is not read.
     pub(super) fn add(&mut self, access: Access) {
         self.count += 1;
         if access.op == Op::Read || u64::from(access.len) < PAGE {

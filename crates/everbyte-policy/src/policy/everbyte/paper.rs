@@ -1,24 +1,24 @@
-//! The paper's policy as the master of what is in the cache: it is given every access, and what it
-//! asks for is not done but noted.
+//! The paper's policy as the reference for the pages to cache: it gets every access, and its
+//! actions are recorded and not carried out.
 //!
-//! Invariant: nothing is noted but what the last call changed; whoever calls takes all of it.
+//! Invariant: the record has only the changes of the last call; the caller takes all of them.
 
 use super::super::Policy;
 use super::super::action::{Action, Actions, Tier};
+use super::super::directory::{Capacity, Directory, State};
 use super::super::hybrid::{Hybrid, HybridConfig};
-use super::super::residents::{Capacity, Residents, State};
-use super::super::space::Space;
+use super::super::storage::Storage;
 use super::misses::Misses;
 use crate::access::{Access, Op, PageNo};
 
-/// What the paper's policy did.
+/// Record of the actions of the paper's policy.
 #[derive(Default)]
 struct Notes {
-    pram_bytes: u64,
+    scm_bytes: u64,
     /// Bytes of the access, if it writes.
     written: u64,
     moved: Vec<u32>,
-    given_up: Vec<u32>,
+    evicted: Vec<u32>,
     missed: bool,
 }
 
@@ -26,12 +26,12 @@ impl Actions for Notes {
     #[inline]
     fn act(&mut self, action: Action) {
         match action {
-            Action::Hit { served: Tier::Pram, .. } => self.pram_bytes += self.written,
+            Action::Hit { served: Tier::Scm, .. } => self.scm_bytes += self.written,
             Action::Move { page, lines, .. } => {
-                self.pram_bytes += u64::from(lines.bytes());
+                self.scm_bytes += u64::from(lines.bytes());
                 self.moved.push(page.0);
             }
-            Action::Drop { page, .. } | Action::Evict { page, .. } => self.given_up.push(page.0),
+            Action::Drop { page, .. } | Action::Evict { page, .. } => self.evicted.push(page.0),
             Action::Fill { .. } => self.missed = true,
             Action::Hit { .. } => {}
             Action::Copy { .. } | Action::Update { .. } => {
@@ -41,18 +41,18 @@ impl Actions for Notes {
     }
 }
 
-/// The paper's policy, given every access, and what it asked for in the last call.
-pub(super) struct Paper<S: Space> {
+/// The paper's policy, given every access, and its actions of the last call.
+pub(super) struct Paper<S: Storage> {
     hybrid: Hybrid<S>,
     notes: Notes,
     misses: Misses,
-    /// One more than the highest page seen: what a turn of a hand passes.
+    /// One more than the highest page seen: the pages that a hand passes in a turn.
     turn: u32,
 }
 
-impl<S: Space> Paper<S> {
-    pub(super) fn new(space: S, capacity: Capacity, config: HybridConfig) -> Self {
-        let hybrid = Hybrid::new(space, capacity, config);
+impl<S: Storage> Paper<S> {
+    pub(super) fn new(storage: S, capacity: Capacity, config: HybridConfig) -> Self {
+        let hybrid = Hybrid::new(storage, capacity, config);
         Self { hybrid, notes: Notes::default(), misses: Misses::default(), turn: 1 }
     }
 
@@ -66,7 +66,7 @@ impl<S: Space> Paper<S> {
         }
     }
 
-    /// Whether the paper's policy did not have the page of the last access.
+    /// Returns true if the paper's policy did not have the page of the last access.
     #[inline]
     pub(super) fn has_missed(&self) -> bool {
         self.notes.missed
@@ -80,11 +80,11 @@ impl<S: Space> Paper<S> {
         self.hybrid.resize(capacity, &mut self.notes);
     }
 
-    /// Gives up a page, of PRAM if there is one. There must be a page.
-    pub(super) fn give_up_page(&mut self) {
-        while self.notes.given_up.is_empty() {
-            let in_pram = self.residents().used().pram > 0;
-            self.hybrid.reclaim(if in_pram { Tier::Pram } else { Tier::Dram }, &mut self.notes);
+    /// Evicts a page, of SCM if there is one. There must be a page.
+    pub(super) fn evict_page(&mut self) {
+        while self.notes.evicted.is_empty() {
+            let in_scm = self.directory().used().scm > 0;
+            self.hybrid.reclaim(if in_scm { Tier::Scm } else { Tier::Dram }, &mut self.notes);
         }
     }
 
@@ -96,21 +96,21 @@ impl<S: Space> Paper<S> {
         self.hybrid.cleaned(PageNo(page));
     }
 
-    /// A page that went down to PRAM, if there is one that was not taken yet.
+    /// Takes a page that was demoted to SCM, if there is one that was not taken yet.
     #[inline]
     pub(super) fn take_moved(&mut self) -> Option<u32> {
         self.notes.moved.pop()
     }
 
-    /// A page that left the cache, if there is one that was not taken yet.
+    /// Takes a page that was evicted, if there is one that was not taken yet.
     #[inline]
-    pub(super) fn take_given_up(&mut self) -> Option<u32> {
-        self.notes.given_up.pop()
+    pub(super) fn take_evicted(&mut self) -> Option<u32> {
+        self.notes.evicted.pop()
     }
 
-    /// Bytes that the paper's policy would have written to PRAM up to now.
-    pub(super) fn pram_bytes(&self) -> u64 {
-        self.notes.pram_bytes
+    /// Returns the bytes that the paper's policy would have written to SCM up to now.
+    pub(super) fn scm_bytes(&self) -> u64 {
+        self.notes.scm_bytes
     }
 
     #[inline]
@@ -119,31 +119,31 @@ impl<S: Space> Paper<S> {
     }
 
     fn state(&self, page: u32) -> State {
-        self.residents().state(page)
+        self.directory().state(page)
     }
 
-    fn residents(&self) -> &Residents<S> {
-        self.hybrid.residents()
+    fn directory(&self) -> &Directory<S> {
+        self.hybrid.directory()
     }
 
-    /// Pages that a hand passes in a turn.
+    /// Returns the pages that a hand passes in a turn.
     pub(super) fn turn(&self) -> u64 {
         u64::from(self.turn)
     }
 
-    /// How many pages the hand over PRAM has to pass until the cache is likely to give up the page,
-    /// if nobody uses it. 0 if it goes from DRAM.
+    /// Returns the pages that the hand over SCM has to pass until the paper's policy is likely to
+    /// evict the page, if nobody uses it; 0 if it is evicted from DRAM.
     pub(super) fn life(&self, page: u32) -> u64 {
-        if !self.residents().is_full(Tier::Pram) {
+        if !self.directory().is_full(Tier::Scm) {
             return 2 * self.turn();
         }
         let (state, spare_goes) = (self.state(page), self.hybrid.has_spare());
-        let hand = self.hybrid.pram_hand();
+        let hand = self.hybrid.scm_hand();
         let ahead = if page >= hand { page - hand } else { page + (self.turn - hand) };
         let (ahead, referenced) = (u64::from(ahead), state.has(State::REFERENCED));
         let spared = match (state.tier(), spare_goes) {
-            (Some(Tier::Pram), true) if referenced || state.is_dirty() => return 2 * self.turn(),
-            (Some(Tier::Pram), _) => referenced,
+            (Some(Tier::Scm), true) if referenced || state.is_dirty() => return 2 * self.turn(),
+            (Some(Tier::Scm), _) => referenced,
             (_, false) if !state.is_dirty() => return 0,
             _ => referenced || state.is_dirty(),
         };

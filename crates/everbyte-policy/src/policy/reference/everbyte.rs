@@ -1,16 +1,17 @@
-//! Our own policy: the paper's model says what is in the cache, and one vector, in the order of
-//! sectors, what we have of it and where. Everything that can be is counted anew each time here.
+//! The policy `everbyte`: the model of the paper's policy says which pages are cached, and one
+//! vector, in the order of sectors, which of them are here and in which tier. Everything countable
+//! is counted anew each time.
 //!
 //! [`Rule`]s can be left out, for a test that the comparison would notice.
 
 use std::collections::BTreeMap;
 
 use super::super::action::{Action, LineMask, Reason, Tier};
-use super::super::residents::Capacity;
+use super::super::directory::Capacity;
 use super::two_tiers::{PaperModel, each, find, hit};
 use crate::access::{Access, Op, PageNo};
 
-/// What the policy would not be itself without.
+/// A rule of the policy. Without any one of them the actions differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Rule {
     KeepWhatGoesSoon,
@@ -25,7 +26,7 @@ pub(in super::super) enum Rule {
     CountOwedPages,
     CountDroppedPages,
     MoveUpWhenInDebt,
-    FillPramWhenNothingIsOwed,
+    FillScmWhenNothingIsOwed,
     DropTheSeldomUsed,
     TellHitsApart,
     TellRunsApart,
@@ -50,7 +51,7 @@ impl Rule {
         Self::CountOwedPages,
         Self::CountDroppedPages,
         Self::MoveUpWhenInDebt,
-        Self::FillPramWhenNothingIsOwed,
+        Self::FillScmWhenNothingIsOwed,
         Self::DropTheSeldomUsed,
         Self::TellHitsApart,
         Self::TellRunsApart,
@@ -80,7 +81,7 @@ struct Placed {
     watched: Option<Class>,
 }
 
-/// Misses of a policy, and the jumps of storage for them.
+/// Misses of a policy, and the jumps of the backing device for them.
 #[derive(Default)]
 struct Missed {
     pages: Vec<u32>,
@@ -93,7 +94,7 @@ impl Missed {
         let page = access.page.0;
         self.pages.push(page);
         if access.op == Op::Read || access.len < 4096 {
-            // Storage stands before its first page.
+            // The backing device stands before its first page.
             let next = self.read_last.map_or(0, |last| last + 1);
             self.jumps += u64::from(!(next..next + 8).contains(&page));
             self.read_last = Some(page);
@@ -166,17 +167,16 @@ impl Model {
 
     fn papers_tier(&self, page: u32) -> Option<Tier> {
         let in_dram = find(&self.paper.dram, page).map(|_| Tier::Dram);
-        in_dram.or(find(&self.paper.pram, page).map(|_| Tier::Pram))
+        in_dram.or(find(&self.paper.scm, page).map(|_| Tier::Scm))
     }
 
     fn owed(&self) -> u64 {
-        let is_owed = |its: &&Placed| {
-            its.tier == Tier::Dram && self.papers_tier(its.page) == Some(Tier::Pram)
-        };
-        self.pages.iter().filter(is_owed).count() as u64
+        let is_counted =
+            |its: &&Placed| its.tier == Tier::Dram && self.papers_tier(its.page) == Some(Tier::Scm);
+        self.pages.iter().filter(is_counted).count() as u64
     }
 
-    fn in_debt(&self) -> bool {
+    fn over_budget(&self) -> bool {
         let owed = if self.has(Rule::CountOwedPages) { self.owed() } else { 0 };
         let dropped = self.dropped.len() as u64;
         let dropped = if self.has(Rule::CountDroppedPages) { dropped } else { 0 };
@@ -214,11 +214,11 @@ impl Model {
         for action in theirs {
             match action {
                 Action::Move { .. } => self.their_bytes += 4096,
-                Action::Hit { served: Tier::Pram, .. } if access.op == Op::Write => {
+                Action::Hit { served: Tier::Scm, .. } if access.op == Op::Write => {
                     self.their_bytes += u64::from(access.len);
                 }
                 Action::Drop { page, .. } | Action::Evict { page, .. } => {
-                    self.given_up(page.0, actions);
+                    self.evicted(page.0, actions);
                 }
                 _ => {}
             }
@@ -230,7 +230,7 @@ impl Model {
         }
     }
 
-    fn given_up(&mut self, page: u32, actions: &mut Vec<Action>) {
+    fn evicted(&mut self, page: u32, actions: &mut Vec<Action>) {
         if let Some(watched) = self.dropped.remove(&page) {
             self.learn(watched, false);
             return;
@@ -240,7 +240,7 @@ impl Model {
         self.learn(watched, false);
         let stays = !self.pages[at].dirty && self.has(Rule::KeepWhatWasGivenUp);
         if !stays || self.jumps_too_often() {
-            self.expel(page, Reason::Victim, actions);
+            self.evict(page, Reason::Victim, actions);
         }
     }
 
@@ -254,7 +254,7 @@ impl Model {
         }
     }
 
-    fn expel(&mut self, page: u32, why: Reason, actions: &mut Vec<Action>) {
+    fn evict(&mut self, page: u32, why: Reason, actions: &mut Vec<Action>) {
         let gone = self.pages.remove(self.at(page));
         self.judge(gone);
         let (page, from) = (PageNo(gone.page), gone.tier);
@@ -267,7 +267,7 @@ impl Model {
 
     fn hit(&mut self, access: &Access, actions: &mut Vec<Action>) {
         let (write, large) = (access.op == Op::Write, access.len > 512);
-        let in_debt = self.in_debt();
+        let over_budget = self.over_budget();
         let papers_tier = self.papers_tier(access.page.0);
         let at = self.at(access.page.0);
         if let Some(watched) = self.pages[at].watched.take() {
@@ -283,13 +283,13 @@ impl Model {
             let rounds = if write { 1 + u32::from(large) } else { 0 };
             self.pages[at].rounds = (self.pages[at].rounds + rounds).min(3);
         } else if write {
-            let moves_up = if in_debt {
+            let promotes = if over_budget {
                 papers_tier == Some(Tier::Dram) && self.has(Rule::MoveUpWhenInDebt)
             } else {
                 self.pages[at].lines >= self.lines_to_move_up && self.has(Rule::MoveUpTheWritten)
             };
-            if moves_up {
-                self.move_up(at, actions);
+            if promotes {
+                self.promote(at, actions);
             } else {
                 self.our_bytes += u64::from(access.len);
             }
@@ -307,8 +307,8 @@ impl Model {
         self.in_tier(tier) == self.capacity.of(tier) as usize
     }
 
-    /// The page leaves its place before another makes room for it.
-    fn move_up(&mut self, at: usize, actions: &mut Vec<Action>) {
+    /// Promotes a page. It leaves its place before another makes room for it.
+    fn promote(&mut self, at: usize, actions: &mut Vec<Action>) {
         let its = self.pages.remove(at);
         actions.push(moved(its, Tier::Dram, Reason::WriteHot));
         if self.is_full(Tier::Dram) {
@@ -334,7 +334,7 @@ impl Model {
         let dirty = access.op == Op::Write;
         let used_again = came_back;
         self.insert(Placed { dirty, used: dirty, in_run, used_again, ..placed(page, tier) });
-        self.our_bytes += if tier == Tier::Pram { 4096 } else { 0 };
+        self.our_bytes += if tier == Tier::Scm { 4096 } else { 0 };
         let why = if came_back { Reason::GhostHit } else { Reason::of_miss(access.op) };
         actions.push(Action::Fill { page: access.page, tier, why });
     }
@@ -343,14 +343,14 @@ impl Model {
         if !self.is_full(Tier::Dram) || self.drop_extra(Tier::Dram, actions) {
             return Tier::Dram;
         }
-        let in_debt = self.in_debt();
-        if in_debt && self.owed() == 0 && self.has(Rule::FillPramWhenNothingIsOwed) {
-            if self.is_full(Tier::Pram) {
-                assert!(self.drop_extra(Tier::Pram, actions), "PRAM has a page too many");
+        let over_budget = self.over_budget();
+        if over_budget && self.owed() == 0 && self.has(Rule::FillScmWhenNothingIsOwed) {
+            if self.is_full(Tier::Scm) {
+                assert!(self.drop_extra(Tier::Scm, actions), "SCM has a page too many");
             }
-            return Tier::Pram;
+            return Tier::Scm;
         }
-        self.make_room(if in_debt { Reason::Victim } else { Reason::LongToLive }, actions);
+        self.make_room(if over_budget { Reason::Victim } else { Reason::LongToLive }, actions);
         Tier::Dram
     }
 
@@ -362,7 +362,7 @@ impl Model {
         let next = extra.iter().find(|&&page| page >= hand).or(extra.first()).copied();
         if let Some(page) = next {
             self.extra_hands[tier as usize] = page + 1;
-            self.expel(page, Reason::Victim, actions);
+            self.evict(page, Reason::Victim, actions);
         }
         next.is_some()
     }
@@ -375,19 +375,19 @@ impl Model {
         if goes {
             let watched = self.pages[self.at(page)].watched;
             self.dropped.insert(page, watched);
-            self.expel(page, Reason::NoEvidence, actions);
+            self.evict(page, Reason::NoEvidence, actions);
             return;
         }
-        if self.is_full(Tier::Pram) {
-            assert!(self.drop_extra(Tier::Pram, actions), "PRAM has a page too many");
+        if self.is_full(Tier::Scm) {
+            assert!(self.drop_extra(Tier::Scm, actions), "SCM has a page too many");
         }
         let at = self.at(page);
         let its = self.pages[at];
         self.judge(its);
         let (dirty, watched) = (its.dirty, its.watched);
-        self.pages[at] = Placed { dirty, watched, ..placed(page, Tier::Pram) };
+        self.pages[at] = Placed { dirty, watched, ..placed(page, Tier::Scm) };
         self.our_bytes += 4096;
-        actions.push(moved(its, Tier::Pram, why));
+        actions.push(moved(its, Tier::Scm, why));
     }
 
     fn judge(&mut self, gone: Placed) {
@@ -408,11 +408,11 @@ impl Model {
     }
 
     /// The next page that may be chosen, over which the hand moves.
-    fn candidate(&mut self, in_debt: bool) -> u32 {
+    fn candidate(&mut self, over_budget: bool) -> u32 {
         // Without the rule that makes sure of it, nothing may be owed.
-        let only_owed = in_debt && self.owed() > 0;
+        let only_owed = over_budget && self.owed() > 0;
         loop {
-            let theirs = |page: &u32| !only_owed || self.papers_tier(*page) == Some(Tier::Pram);
+            let theirs = |page: &u32| !only_owed || self.papers_tier(*page) == Some(Tier::Scm);
             let page = self.dram_around().into_iter().find(theirs).expect("there always is one");
             self.hand = page + 1;
             let at = self.at(page);
@@ -426,7 +426,7 @@ impl Model {
         }
     }
 
-    /// What a clean page is taken for; that is remembered until something becomes of it.
+    /// Returns the class of a clean page, and remembers it until the page is used or evicted.
     fn watch(&mut self, page: u32) -> Option<Class> {
         let at = self.at(page);
         let its = self.pages[at];
@@ -442,16 +442,16 @@ impl Model {
         Some(class)
     }
 
-    /// The page that leaves DRAM, and whether it leaves the cache.
+    /// Chooses DRAM's victim. The flag says that it leaves the cache.
     fn choose(&mut self) -> (u32, bool) {
-        let in_debt = self.in_debt();
+        let over_budget = self.over_budget();
         let turn = u64::from(self.highest) + 1;
         let most = if self.has(Rule::StopLooking) { 32 } else { 64 };
         let mut seen = Vec::new();
         while seen.len() < most {
-            let page = self.candidate(in_debt);
+            let page = self.candidate(over_budget);
             let class = self.watch(page);
-            if !in_debt && class.is_some_and(|class| self.may_drop(class)) {
+            if !over_budget && class.is_some_and(|class| self.may_drop(class)) {
                 return (page, true);
             }
             if self.life(page) >= turn || !self.has(Rule::KeepWhatGoesSoon) {
@@ -466,16 +466,16 @@ impl Model {
         (if takes_longest { first.expect("pages were seen") } else { seen[0] }, false)
     }
 
-    /// How far the paper's hand over PRAM has to go until the page is given up.
+    /// Returns the distance that the paper's hand over SCM has to go until it evicts the page.
     fn life(&self, page: u32) -> u64 {
         let (paper, turn) = (&self.paper, u64::from(self.highest) + 1);
-        if paper.pram.len() < self.capacity.pram as usize {
+        if paper.scm.len() < self.capacity.scm as usize {
             return 2 * turn;
         }
-        let way = (turn + u64::from(page) - u64::from(paper.pram_hand)) % turn;
-        let clean_goes = paper.pram.iter().any(|its| !its.dirty && !its.referenced);
-        if let Some(at) = find(&paper.pram, page) {
-            let its = paper.pram[at];
+        let way = (turn + u64::from(page) - u64::from(paper.scm_hand)) % turn;
+        let clean_goes = paper.scm.iter().any(|its| !its.dirty && !its.referenced);
+        if let Some(at) = find(&paper.scm, page) {
+            let its = paper.scm[at];
             return match (clean_goes, its.dirty || its.referenced) {
                 (true, true) => 2 * turn,
                 (true, false) => way,

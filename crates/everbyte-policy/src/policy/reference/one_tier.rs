@@ -1,7 +1,7 @@
 //! Policies of one tier.
 
 use super::super::action::{Action, Reason, Tier};
-use super::super::residents::Capacity;
+use super::super::directory::Capacity;
 use super::super::w_tinylfu::sketch::place;
 use crate::access::{Access, Op, PageNo};
 
@@ -122,8 +122,8 @@ pub(in super::super) fn sieve(capacity: Capacity, accesses: &[Access]) -> Vec<Ve
     })
 }
 
-/// Three queues, oldest first; ghosts by number of departure, so that one that came back still
-/// takes its place until it is old.
+/// Three queues, oldest first; ghosts by number of eviction, so that one that came back still takes
+/// its place until it is old.
 pub(in super::super) fn s3_fifo(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
     let size = capacity.in_one_tier().dram as usize;
     let small_max = (size / 10).max(1);

@@ -1,10 +1,10 @@
-//! Spitfire: two queues, oldest first, and for each page how new its bytes are in both tiers and in
-//! storage. What is dirty and which copies differ follows from that.
+//! Spitfire: two queues, oldest first, and for each page the version of its bytes in both tiers and
+//! on the backing device. Dirty pages and differing copies follow from that.
 
 use std::collections::BTreeMap;
 
 use super::super::action::{Action, LineMask, Reason, Tier};
-use super::super::residents::Capacity;
+use super::super::directory::Capacity;
 use super::super::spitfire::{Draws, SpitfireConfig};
 use crate::access::{Access, Op, PageNo};
 
@@ -19,7 +19,7 @@ struct Copy {
 struct Model {
     capacity: Capacity,
     dram: Vec<Copy>,
-    pram: Vec<Copy>,
+    scm: Vec<Copy>,
     storage: BTreeMap<u32, usize>,
 }
 
@@ -53,16 +53,16 @@ impl Model {
         }
     }
 
-    fn room_in_pram(&mut self, actions: &mut Vec<Action>) {
-        if self.pram.len() < self.capacity.pram as usize {
+    fn room_in_scm(&mut self, actions: &mut Vec<Action>) {
+        if self.scm.len() < self.capacity.scm as usize {
             return;
         }
-        let copy = take_victim(&mut self.pram);
+        let copy = take_victim(&mut self.scm);
         if find(&self.dram, copy.page).is_some() {
-            let (page, from, why) = (PageNo(copy.page), Tier::Pram, Reason::Duplicate);
+            let (page, from, why) = (PageNo(copy.page), Tier::Scm, Reason::Duplicate);
             actions.push(Action::Drop { page, from, why });
         } else {
-            self.gone(copy, Tier::Pram, actions);
+            self.gone(copy, Tier::Scm, actions);
         }
     }
 
@@ -80,23 +80,23 @@ impl Model {
         let copy = take_victim(&mut self.dram);
         let (page, lines) = (PageNo(copy.page), LineMask::ALL);
         let dirty = copy.version > self.stored(copy.page);
-        if let Some(at) = find(&self.pram, copy.page) {
-            if self.pram[at].version < copy.version {
-                self.pram[at].version = copy.version;
+        if let Some(at) = find(&self.scm, copy.page) {
+            if self.scm[at].version < copy.version {
+                self.scm[at].version = copy.version;
                 actions.push(Action::Update { page, lines, dirty, why: Reason::Victim });
             }
             let (from, why) = (Tier::Dram, Reason::Duplicate);
             actions.push(Action::Drop { page, from, why });
-        } else if dirty && draws.met(config.pram_from_dram) {
-            // Stands for the page that is coming, so that PRAM knows that it is no longer alone.
+        } else if dirty && draws.met(config.scm_from_dram) {
+            // Stands for the page that is coming, so that SCM knows that it is no longer alone.
             let guest = coming.map(|page| Copy { page, version: 0, referenced: true });
             self.dram.extend(guest);
-            self.room_in_pram(actions);
+            self.room_in_scm(actions);
             if guest.is_some() {
                 self.dram.pop();
             }
-            self.pram.push(Copy { referenced: false, ..copy });
-            let (to, why) = (Tier::Pram, Reason::DirtyVictim);
+            self.scm.push(Copy { referenced: false, ..copy });
+            let (to, why) = (Tier::Scm, Reason::DirtyVictim);
             actions.push(Action::Move { page, to, lines, dirty, why });
         } else {
             self.gone(copy, Tier::Dram, actions);
@@ -111,7 +111,7 @@ pub(in super::super) fn spitfire(
 ) -> Vec<Vec<Action>> {
     let mut draws = Draws::new(config.seed);
     let storage = BTreeMap::new();
-    let mut model = Model { capacity, dram: Vec::new(), pram: Vec::new(), storage };
+    let mut model = Model { capacity, dram: Vec::new(), scm: Vec::new(), storage };
     let mut told = Vec::new();
     for (number, access) in accesses.iter().enumerate() {
         let mut actions = Vec::new();
@@ -124,26 +124,26 @@ pub(in super::super) fn spitfire(
             model.dram[at].referenced = true;
             model.dram[at].version = written.unwrap_or(model.dram[at].version);
             actions.push(Action::Hit { found: Tier::Dram, served: Tier::Dram });
-        } else if let Some(at) = find(&model.pram, page) {
-            model.pram[at].referenced = true;
+        } else if let Some(at) = find(&model.scm, page) {
+            model.scm[at].referenced = true;
             if draws.met(up) {
-                let version = written.unwrap_or(model.pram[at].version);
+                let version = written.unwrap_or(model.scm[at].version);
                 actions.push(Action::Copy { page: access.page, why: hot });
                 model.room_in_dram(&config, &mut draws, Some(page), &mut actions);
                 model.dram.push(Copy { page, version, referenced: false });
-                actions.push(Action::Hit { found: Tier::Pram, served: Tier::Dram });
+                actions.push(Action::Hit { found: Tier::Scm, served: Tier::Dram });
             } else {
-                model.pram[at].version = written.unwrap_or(model.pram[at].version);
-                actions.push(Action::Hit { found: Tier::Pram, served: Tier::Pram });
+                model.scm[at].version = written.unwrap_or(model.scm[at].version);
+                actions.push(Action::Hit { found: Tier::Scm, served: Tier::Scm });
             }
         } else {
             let version = written.unwrap_or(model.stored(page));
             let copy = Copy { page, version, referenced: false };
             let mut tier = Tier::Dram;
-            if !draws.met(up) && draws.met(config.pram_from_storage) {
-                tier = Tier::Pram;
-                model.room_in_pram(&mut actions);
-                model.pram.push(copy);
+            if !draws.met(up) && draws.met(config.scm_from_backing) {
+                tier = Tier::Scm;
+                model.room_in_scm(&mut actions);
+                model.scm.push(copy);
             } else {
                 model.room_in_dram(&config, &mut draws, None, &mut actions);
                 model.dram.push(copy);

@@ -1,8 +1,7 @@
-//! Policies of two tiers. Each keeps one vector of pages, in the order in which its hands and
-//! queues want them.
+//! Policies of two tiers. Each keeps one vector of pages, in the order of its hands and queues.
 
 use super::super::action::{Action, LineMask, Reason, Tier};
-use super::super::residents::Capacity;
+use super::super::directory::Capacity;
 use crate::access::{Access, Op, PageNo};
 
 #[derive(Clone, Copy)]
@@ -10,7 +9,7 @@ pub(super) struct Page {
     pub(super) page: u32,
     pub(super) dirty: bool,
     pub(super) referenced: bool,
-    /// Written since the hand came by; written once in PRAM.
+    /// Written since the hand came by; written once in SCM.
     marked: bool,
     count: u32,
     rounds: u32,
@@ -78,9 +77,9 @@ pub(in super::super) fn clock_migration(
     capacity: Capacity,
     accesses: &[Access],
 ) -> Vec<Vec<Action>> {
-    let (mut dram, mut pram) = (Vec::new(), Vec::new());
+    let (mut dram, mut scm) = (Vec::new(), Vec::new());
     each(accesses, |access, actions| {
-        for (tier, pages) in [(Tier::Dram, &mut dram), (Tier::Pram, &mut pram)] {
+        for (tier, pages) in [(Tier::Dram, &mut dram), (Tier::Scm, &mut scm)] {
             if let Some(at) = find(pages, access.page.0) {
                 pages[at].referenced = true;
                 pages[at].dirty |= access.op == Op::Write;
@@ -89,13 +88,13 @@ pub(in super::super) fn clock_migration(
             }
         }
         if dram.len() == capacity.dram as usize {
-            if pram.len() == capacity.pram as usize {
-                let victim = take_clock_victim(&mut pram);
-                actions.push(gone(victim, Tier::Pram, Reason::Victim));
+            if scm.len() == capacity.scm as usize {
+                let victim = take_clock_victim(&mut scm);
+                actions.push(gone(victim, Tier::Scm, Reason::Victim));
             }
             let page = plain(take_clock_victim(&mut dram));
-            pram.push(page);
-            actions.push(moved(page, Tier::Pram, Reason::Victim));
+            scm.push(page);
+            actions.push(moved(page, Tier::Scm, Reason::Victim));
         }
         dram.push(new(access));
         actions.push(fill(access, Tier::Dram));
@@ -134,20 +133,20 @@ pub(in super::super) fn hybrid(
     each(accesses, |access, actions| model.access(access, actions))
 }
 
-/// The paper's policy, as what each of its tiers has.
+/// The paper's policy: the pages of each of its tiers.
 pub(super) struct PaperModel {
     pub(super) dram: Vec<Page>,
-    pub(super) pram: Vec<Page>,
+    pub(super) scm: Vec<Page>,
     dram_hand: u32,
-    pub(super) pram_hand: u32,
+    pub(super) scm_hand: u32,
     capacity: Capacity,
     pseudo_code: bool,
 }
 
 impl PaperModel {
     pub(super) fn new(capacity: Capacity, pseudo_code: bool) -> Self {
-        let (dram, pram) = (Vec::new(), Vec::new());
-        Self { dram, pram, dram_hand: 0, pram_hand: 0, capacity, pseudo_code }
+        let (dram, scm) = (Vec::new(), Vec::new());
+        Self { dram, scm, dram_hand: 0, scm_hand: 0, capacity, pseudo_code }
     }
 
     pub(super) fn access(&mut self, access: &Access, actions: &mut Vec<Action>) {
@@ -161,11 +160,11 @@ impl PaperModel {
             actions.push(hit(Tier::Dram, Tier::Dram));
             return;
         }
-        if let Some(at) = find(&self.pram, access.page.0) {
-            let page = &mut self.pram[at];
+        if let Some(at) = find(&self.scm, access.page.0) {
+            let page = &mut self.scm[at];
             page.referenced |= !large || (self.pseudo_code && !page.dirty);
             page.dirty |= write;
-            actions.push(hit(Tier::Pram, Tier::Pram));
+            actions.push(hit(Tier::Scm, Tier::Scm));
             return;
         }
         if self.dram.len() == self.capacity.dram as usize {
@@ -179,28 +178,28 @@ impl PaperModel {
     fn make_room(&mut self, actions: &mut Vec<Action>) {
         let is_spare = |page: &Page| !page.dirty && !page.referenced;
         let mut page = take_sorted_victim(&mut self.dram, &mut self.dram_hand);
-        let pram_is_full = self.pram.len() == self.capacity.pram as usize;
+        let scm_is_full = self.scm.len() == self.capacity.scm as usize;
         let why = if page.dirty && !self.pseudo_code {
             Some(Reason::DirtyVictim)
-        } else if !pram_is_full {
+        } else if !scm_is_full {
             Some(Reason::FreeFrame)
         } else {
-            self.pram.iter().any(is_spare).then_some(Reason::ColderPage)
+            self.scm.iter().any(is_spare).then_some(Reason::ColderPage)
         };
-        if why.is_some() && pram_is_full {
-            let victim = match from_hand(&self.pram, self.pram_hand, is_spare) {
-                Some(at) => self.pram.remove(at),
-                None => take_sorted_victim(&mut self.pram, &mut self.pram_hand),
+        if why.is_some() && scm_is_full {
+            let victim = match from_hand(&self.scm, self.scm_hand, is_spare) {
+                Some(at) => self.scm.remove(at),
+                None => take_sorted_victim(&mut self.scm, &mut self.scm_hand),
             };
-            self.pram_hand = victim.page + 1;
-            actions.push(gone(victim, Tier::Pram, Reason::Victim));
+            self.scm_hand = victim.page + 1;
+            actions.push(gone(victim, Tier::Scm, Reason::Victim));
         }
         match why {
             None => actions.push(gone(page, Tier::Dram, Reason::NoRoomBelow)),
             Some(why) => {
                 page.referenced = page.dirty;
-                insert_sorted(&mut self.pram, page);
-                actions.push(moved(page, Tier::Pram, why));
+                insert_sorted(&mut self.scm, page);
+                actions.push(moved(page, Tier::Scm, why));
             }
         }
     }
@@ -226,7 +225,7 @@ fn take_dwf_victim(dram: &mut Vec<Page>) -> Page {
 }
 
 pub(in super::super) fn clock_dwf(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
-    let (mut dram, mut pram) = (Vec::<Page>::new(), Vec::<Page>::new());
+    let (mut dram, mut scm) = (Vec::<Page>::new(), Vec::<Page>::new());
     each(accesses, |access, actions| {
         let write = access.op == Op::Write;
         if let Some(at) = find(&dram, access.page.0) {
@@ -235,30 +234,30 @@ pub(in super::super) fn clock_dwf(capacity: Capacity, accesses: &[Access]) -> Ve
             actions.push(hit(Tier::Dram, Tier::Dram));
             return;
         }
-        let in_pram = find(&pram, access.page.0);
-        if let (Some(at), false) = (in_pram, write) {
-            pram[at].referenced = true;
-            actions.push(hit(Tier::Pram, Tier::Pram));
+        let in_scm = find(&scm, access.page.0);
+        if let (Some(at), false) = (in_scm, write) {
+            scm[at].referenced = true;
+            actions.push(hit(Tier::Scm, Tier::Scm));
             return;
         }
-        if let Some(at) = in_pram {
-            actions.push(moved(pram.remove(at), Tier::Dram, Reason::WriteHot));
+        if let Some(at) = in_scm {
+            actions.push(moved(scm.remove(at), Tier::Dram, Reason::WriteHot));
         }
-        let why = if in_pram.is_some() { Reason::Swapped } else { Reason::Victim };
+        let why = if in_scm.is_some() { Reason::Swapped } else { Reason::Victim };
         let demotes = write && dram.len() == capacity.dram as usize;
-        if (demotes || !write) && pram.len() == capacity.pram as usize {
-            let victim = take_clock_victim(&mut pram);
-            actions.push(gone(victim, Tier::Pram, Reason::Victim));
+        if (demotes || !write) && scm.len() == capacity.scm as usize {
+            let victim = take_clock_victim(&mut scm);
+            actions.push(gone(victim, Tier::Scm, Reason::Victim));
         }
         if demotes {
             let page = plain(take_dwf_victim(&mut dram));
-            pram.push(page);
-            actions.push(moved(page, Tier::Pram, why));
+            scm.push(page);
+            actions.push(moved(page, Tier::Scm, why));
         }
-        let (pages, tier) = if write { (&mut dram, Tier::Dram) } else { (&mut pram, Tier::Pram) };
+        let (pages, tier) = if write { (&mut dram, Tier::Dram) } else { (&mut scm, Tier::Scm) };
         pages.push(Page { marked: write, ..new(access) });
-        actions.push(match in_pram {
-            Some(_) => hit(Tier::Pram, Tier::Dram),
+        actions.push(match in_scm {
+            Some(_) => hit(Tier::Scm, Tier::Dram),
             None => fill(access, tier),
         });
     })
@@ -276,7 +275,7 @@ fn take_m_clock_victim(dram: &mut Vec<Page>) -> Page {
 }
 
 pub(in super::super) fn m_clock(capacity: Capacity, accesses: &[Access]) -> Vec<Vec<Action>> {
-    let (mut dram, mut pram) = (Vec::<Page>::new(), Vec::<Page>::new());
+    let (mut dram, mut scm) = (Vec::<Page>::new(), Vec::<Page>::new());
     each(accesses, |access, actions| {
         let write = access.op == Op::Write;
         if let Some(at) = find(&dram, access.page.0) {
@@ -285,32 +284,32 @@ pub(in super::super) fn m_clock(capacity: Capacity, accesses: &[Access]) -> Vec<
             actions.push(hit(Tier::Dram, Tier::Dram));
             return;
         }
-        let in_pram = find(&pram, access.page.0);
-        let moves_up = in_pram.is_some_and(|at| write && pram[at].marked);
-        if let (Some(at), false) = (in_pram, moves_up) {
-            pram[at].referenced = true;
-            pram[at].marked |= write;
-            pram[at].dirty |= write;
-            actions.push(hit(Tier::Pram, Tier::Pram));
+        let in_scm = find(&scm, access.page.0);
+        let promotes = in_scm.is_some_and(|at| write && scm[at].marked);
+        if let (Some(at), false) = (in_scm, promotes) {
+            scm[at].referenced = true;
+            scm[at].marked |= write;
+            scm[at].dirty |= write;
+            actions.push(hit(Tier::Scm, Tier::Scm));
             return;
         }
-        if let Some(at) = in_pram {
-            actions.push(moved(pram.remove(at), Tier::Dram, Reason::WriteHot));
+        if let Some(at) = in_scm {
+            actions.push(moved(scm.remove(at), Tier::Dram, Reason::WriteHot));
         }
-        let why = if moves_up { Reason::Swapped } else { Reason::Victim };
+        let why = if promotes { Reason::Swapped } else { Reason::Victim };
         let demotes = write && dram.len() == capacity.dram as usize;
-        if (demotes || !write) && pram.len() == capacity.pram as usize {
-            let victim = take_clock_victim(&mut pram);
-            actions.push(gone(victim, Tier::Pram, Reason::Victim));
+        if (demotes || !write) && scm.len() == capacity.scm as usize {
+            let victim = take_clock_victim(&mut scm);
+            actions.push(gone(victim, Tier::Scm, Reason::Victim));
         }
         if demotes {
             let page = plain(take_m_clock_victim(&mut dram));
-            pram.push(page);
-            actions.push(moved(page, Tier::Pram, why));
+            scm.push(page);
+            actions.push(moved(page, Tier::Scm, why));
         }
-        let (pages, tier) = if write { (&mut dram, Tier::Dram) } else { (&mut pram, Tier::Pram) };
-        pages.push(Page { referenced: moves_up, ..new(access) });
-        let in_place = if moves_up { hit(Tier::Pram, Tier::Dram) } else { fill(access, tier) };
+        let (pages, tier) = if write { (&mut dram, Tier::Dram) } else { (&mut scm, Tier::Scm) };
+        pages.push(Page { referenced: promotes, ..new(access) });
+        let in_place = if promotes { hit(Tier::Scm, Tier::Dram) } else { fill(access, tier) };
         actions.push(in_place);
     })
 }
@@ -319,9 +318,9 @@ pub(in super::super) fn m_clock(capacity: Capacity, accesses: &[Access]) -> Vec<
 struct Tracked {
     page: Page,
     tier: Tier,
-    /// Writes in PRAM; the share of writes among uses.
+    /// Writes in SCM; the share of writes among uses.
     weight: u8,
-    /// When its queue was last joined.
+    /// The moment when it last joined its queue.
     joined: usize,
 }
 
@@ -354,7 +353,7 @@ pub(in super::super) fn pdram(capacity: Capacity, accesses: &[Access]) -> Vec<Ve
         now += 1;
         let write = access.op == Op::Write;
         let Some(at) = pages.iter().position(|its| its.page.page == access.page.0) else {
-            let tier = make_room(&mut pages, capacity, [Tier::Dram, Tier::Pram], actions);
+            let tier = make_room(&mut pages, capacity, [Tier::Dram, Tier::Scm], actions);
             pages.push(Tracked { page: new(access), tier, weight: 0, joined: now });
             actions.push(fill(access, tier));
             return;
@@ -362,7 +361,7 @@ pub(in super::super) fn pdram(capacity: Capacity, accesses: &[Access]) -> Vec<Ve
         let mut its = pages.remove(at);
         let found = its.tier;
         its.joined = now;
-        its.weight += u8::from(write && found == Tier::Pram);
+        its.weight += u8::from(write && found == Tier::Scm);
         if its.weight == 8 {
             its.weight = 0;
             its.tier = Tier::Dram;
@@ -374,8 +373,8 @@ pub(in super::super) fn pdram(capacity: Capacity, accesses: &[Access]) -> Vec<Ve
                     .filter(|other| other.tier == Tier::Dram)
                     .min_by_key(|other| other.joined)
                     .expect("a full tier has a page");
-                oldest.tier = Tier::Pram;
-                actions.push(moved(oldest.page, Tier::Pram, Reason::Swapped));
+                oldest.tier = Tier::Scm;
+                actions.push(moved(oldest.page, Tier::Scm, Reason::Swapped));
             }
         }
         actions.push(hit(found, its.tier));
@@ -392,7 +391,7 @@ pub(in super::super) fn four_queue(capacity: Capacity, accesses: &[Access]) -> V
         now += 10;
         let write = access.op == Op::Write;
         let Some(at) = pages.iter().position(|its| its.page.page == access.page.0) else {
-            let order = if write { [Tier::Dram, Tier::Pram] } else { [Tier::Pram, Tier::Dram] };
+            let order = if write { [Tier::Dram, Tier::Scm] } else { [Tier::Scm, Tier::Dram] };
             let tier = make_room(&mut pages, capacity, order, actions);
             let weight = if write { 255 } else { 0 };
             pages.push(Tracked { page: new(access), tier, weight, joined: now });
@@ -407,7 +406,7 @@ pub(in super::super) fn four_queue(capacity: Capacity, accesses: &[Access]) -> V
         } else {
             its.weight - its.weight.div_ceil(4)
         };
-        if write && found == Tier::Pram && its.weight >= 192 {
+        if write && found == Tier::Scm && its.weight >= 192 {
             its.tier = Tier::Dram;
             actions.push(moved(its.page, Tier::Dram, Reason::WriteHot));
             if count(&pages, Tier::Dram) == capacity.dram {
@@ -416,9 +415,9 @@ pub(in super::super) fn four_queue(capacity: Capacity, accesses: &[Access]) -> V
                     .filter(|other| other.tier == Tier::Dram)
                     .min_by_key(|other| (other.weight > 127, other.joined))
                     .expect("a full tier has a page");
-                oldest.tier = Tier::Pram;
+                oldest.tier = Tier::Scm;
                 oldest.joined = now + 1;
-                actions.push(moved(oldest.page, Tier::Pram, Reason::Swapped));
+                actions.push(moved(oldest.page, Tier::Scm, Reason::Swapped));
             }
         }
         actions.push(hit(found, its.tier));

@@ -1,6 +1,6 @@
-//! What our own policy promises of any trace: what is dirty is written back as by the paper's policy,
-//! misses are hardly more, and PRAM is written to hardly more. And that its comparison with a slow
-//! implementation would notice each of its rules.
+//! Promises of the policy `everbyte` on any trace: dirty pages are written back as by the paper's
+//! policy, misses and bytes written to SCM are hardly more. And a check that the comparison with
+//! its slow implementation would notice each of its rules.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::reference::{self, Rule};
 use super::*;
 use crate::access::Op;
 
-/// What is written back, in its order.
+/// Returns the pages written back, in their order.
 fn written_back(actions: &[Action]) -> Vec<PageNo> {
     let page = |action: &Action| match *action {
         Action::Evict { page, .. } => Some(page),
@@ -21,12 +21,12 @@ fn misses(actions: &[Vec<Action>]) -> usize {
     actions.iter().flatten().filter(|action| matches!(action, Action::Fill { .. })).count()
 }
 
-fn pram_bytes(accesses: &[Access], actions: &[Vec<Action>]) -> u64 {
+fn scm_bytes(accesses: &[Access], actions: &[Vec<Action>]) -> u64 {
     let of_one = |(access, actions): (&Access, &Vec<Action>)| -> u64 {
         let bytes = |action: &Action| match *action {
-            Action::Move { to: Tier::Pram, lines, .. } => u64::from(lines.bytes()),
-            Action::Fill { tier: Tier::Pram, .. } => u64::from(PAGE_BYTES),
-            Action::Hit { served: Tier::Pram, .. } if access.op == Op::Write => {
+            Action::Move { to: Tier::Scm, lines, .. } => u64::from(lines.bytes()),
+            Action::Fill { tier: Tier::Scm, .. } => u64::from(PAGE_BYTES),
+            Action::Hit { served: Tier::Scm, .. } if access.op == Op::Write => {
                 u64::from(access.len)
             }
             _ => 0,
@@ -41,9 +41,9 @@ fn both(
     pages: u32,
     accesses: &[Access],
 ) -> (Vec<Vec<Action>>, Vec<Vec<Action>>) {
-    let (space, config) = (Dense { pages }, HybridConfig::default());
-    let ours = by_access(Everbyte::new(space, capacity, config), accesses);
-    (ours, by_access(Hybrid::new(space, capacity, config), accesses))
+    let (storage, config) = (Dense { pages }, HybridConfig::default());
+    let ours = by_access(Everbyte::new(storage, capacity, config), accesses);
+    (ours, by_access(Hybrid::new(storage, capacity, config), accesses))
 }
 
 fn assert_promises(accesses: &[Access], ours: &[Vec<Action>], theirs: &[Vec<Action>]) {
@@ -57,8 +57,8 @@ fn assert_promises(accesses: &[Access], ours: &[Vec<Action>], theirs: &[Vec<Acti
         let (ours, theirs) = (&ours[..end], &theirs[..end]);
         let missed = (misses(ours), misses(theirs));
         assert!(missed.0 <= missed.1 + (end / 210).min(missed.1 / 32), "{missed:?} misses");
-        let ours = pram_bytes(&accesses[..end], ours);
-        let theirs = pram_bytes(&accesses[..end], theirs);
+        let ours = scm_bytes(&accesses[..end], ours);
+        let theirs = scm_bytes(&accesses[..end], theirs);
         assert!(ours <= theirs + theirs / 125 + 24 * 1024, "{ours} bytes, not {theirs}");
     }
 }
@@ -73,15 +73,15 @@ proptest! {
     /// Also if pages are trimmed and written back, and the cache gets another size.
     #[test]
     fn what_is_dirty_in_hybrid_is_dirty_in_everbyte(capacity in capacity(), steps in steps()) {
-        let (space, config) = (Dense { pages: PAGES }, HybridConfig::default());
-        let mut ours = Everbyte::new(space, capacity, config);
-        let mut theirs = Hybrid::new(space, capacity, config);
+        let (storage, config) = (Dense { pages: PAGES }, HybridConfig::default());
+        let mut ours = Everbyte::new(storage, capacity, config);
+        let mut theirs = Hybrid::new(storage, capacity, config);
         let mut actions = Vec::new();
         for step in &steps {
             take_step(&mut ours, step, &mut actions);
             take_step(&mut theirs, step, &mut actions);
             for page in (0..PAGES).map(PageNo) {
-                let (ours, theirs) = (ours.residents(), theirs.residents());
+                let (ours, theirs) = (ours.directory(), theirs.directory());
                 prop_assert_eq!(ours.is_dirty(page), theirs.is_dirty(page));
             }
         }
@@ -94,11 +94,11 @@ proptest! {
         for &access in &accesses {
             policy.access(access, &mut actions);
         }
-        for tier in [Tier::Pram, Tier::Dram, Tier::Pram, Tier::Dram] {
-            let used = policy.residents().used();
+        for tier in [Tier::Scm, Tier::Dram, Tier::Scm, Tier::Dram] {
+            let used = policy.directory().used();
             if used.of(tier) > 0 {
                 policy.reclaim(tier, &mut actions);
-                prop_assert!(policy.residents().used().of(tier) < used.of(tier));
+                prop_assert!(policy.directory().used().of(tier) < used.of(tier));
             }
         }
     }
@@ -137,18 +137,18 @@ fn turns(pages: u32, count: u32) -> Vec<Access> {
     (0..count).map(read).collect()
 }
 
-/// Larger caches than those of the properties: room to choose, and bytes enough to be in debt. The
-/// fifth is one where a page is fetched to PRAM, which is rare; the last where storage would jump.
+/// Returns larger caches than those of the properties: room to choose, and bytes enough to exceed
+/// the budget. The fifth is one where a page is fetched to SCM, which is rare; the last where the
+/// backing device would jump.
 fn larger() -> Vec<(Capacity, u32, Vec<Access>)> {
-    let case =
-        |dram, pram, pages, seed| (Capacity { dram, pram }, pages, mixture(pages, 6000, seed));
+    let case = |dram, scm, pages, seed| (Capacity { dram, scm }, pages, mixture(pages, 6000, seed));
     vec![
         case(60, 180, 400, 1),
         case(20, 20, 300, 2),
         case(40, 280, 360, 3),
         case(50, 90, 900, 4),
         case(40, 280, 360, 123),
-        (Capacity { dram: 30, pram: 90 }, 130, turns(130, 8000)),
+        (Capacity { dram: 30, scm: 90 }, 130, turns(130, 8000)),
     ]
 }
 
@@ -175,11 +175,11 @@ fn every_rule_of_everbyte_shows() {
 }
 
 #[test]
-fn of_pages_used_once_fewer_reach_pram() {
-    let (capacity, pages) = (Capacity { dram: 100, pram: 300 }, 20_000);
+fn of_pages_used_once_fewer_reach_scm() {
+    let (capacity, pages) = (Capacity { dram: 100, scm: 300 }, 20_000);
     let read = |page| Access { page: PageNo(page), start: 0, len: 4096, op: Op::Read };
     let scan: Vec<Access> = (0..pages).map(|number| read(number * 7919 % pages)).collect();
     let (ours, theirs) = both(capacity, pages, &scan);
-    let (ours, theirs) = (pram_bytes(&scan, &ours), pram_bytes(&scan, &theirs));
+    let (ours, theirs) = (scm_bytes(&scan, &ours), scm_bytes(&scan, &theirs));
     assert!(ours * 5 < theirs * 4, "{ours} bytes, not {theirs}");
 }

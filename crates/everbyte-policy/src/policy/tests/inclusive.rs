@@ -1,5 +1,5 @@
-//! The conformance suite for a policy whose pages may be in both tiers: no frame too many, an access
-//! is served where the newest bytes are, and no copy goes that is the last to have them.
+//! The conformance suite for a policy whose pages may be in both tiers: no frame too many, an
+//! access is served where the newest bytes are, and the last copy with them is never dropped.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use super::*;
 #[derive(Clone, Copy, Default)]
 struct Copies {
     dram: Option<usize>,
-    pram: Option<usize>,
+    scm: Option<usize>,
     storage: usize,
 }
 
 impl Copies {
     fn newest(self) -> usize {
-        self.storage.max(self.dram.unwrap_or(0)).max(self.pram.unwrap_or(0))
+        self.storage.max(self.dram.unwrap_or(0)).max(self.scm.unwrap_or(0))
     }
 
     fn of(&mut self, tier: Tier) -> &mut Option<usize> {
         match tier {
             Tier::Dram => &mut self.dram,
-            Tier::Pram => &mut self.pram,
+            Tier::Scm => &mut self.scm,
         }
     }
 
     fn tier(self) -> Option<Tier> {
-        self.dram.map(|_| Tier::Dram).or(self.pram.map(|_| Tier::Pram))
+        self.dram.map(|_| Tier::Dram).or(self.scm.map(|_| Tier::Scm))
     }
 
     fn is_dirty(self) -> bool {
@@ -36,7 +36,7 @@ impl Copies {
     }
 }
 
-/// Believes nothing but the actions.
+/// Checks actions against nothing but the actions before them.
 struct Judge {
     pages: BTreeMap<u32, Copies>,
     capacity: Capacity,
@@ -89,10 +89,10 @@ impl Judge {
         let copies = self.page(page);
         let newest = copies.newest();
         assert_eq!(copies.dram, Some(newest));
-        assert_eq!(copies.pram.is_some(), has_copy);
-        assert_ne!(copies.pram, Some(newest), "PRAM is written to for nothing");
+        assert_eq!(copies.scm.is_some(), has_copy);
+        assert_ne!(copies.scm, Some(newest), "SCM is written to for nothing");
         assert_eq!(dirty, newest > copies.storage);
-        copies.pram = Some(newest);
+        copies.scm = Some(newest);
     }
 }
 
@@ -100,7 +100,7 @@ impl Actions for Judge {
     fn act(&mut self, action: Action) {
         match action {
             Action::Hit { found, served } => {
-                assert!(found == served || (found, served) == (Tier::Pram, Tier::Dram));
+                assert!(found == served || (found, served) == (Tier::Scm, Tier::Dram));
                 self.serve(served);
             }
             Action::Fill { page, tier, .. } => {
@@ -110,20 +110,20 @@ impl Actions for Judge {
                 self.serve(tier);
             }
             Action::Move { page, to, dirty, .. } => {
-                assert_eq!(to, Tier::Pram, "pages go up as copies");
+                assert_eq!(to, Tier::Scm, "pages go up as copies");
                 self.lower(page, dirty, false);
                 self.page(page).dram = None;
             }
             Action::Update { page, dirty, .. } => self.lower(page, dirty, true),
             Action::Copy { page, .. } => {
                 let copies = self.page(page);
-                assert!(copies.pram.is_some() && copies.dram.is_none());
-                copies.dram = copies.pram;
+                assert!(copies.scm.is_some() && copies.dram.is_none());
+                copies.dram = copies.scm;
             }
             Action::Drop { page, from, .. } => self.drop_copy(page, from),
             Action::Evict { page, from, .. } => self.evict(page, from),
         }
-        assert!(self.used(Tier::Pram) <= self.capacity.pram as usize, "PRAM is over its capacity");
+        assert!(self.used(Tier::Scm) <= self.capacity.scm as usize, "SCM is over its capacity");
         assert!(self.used(Tier::Dram) <= self.capacity.dram as usize + 1, "DRAM is far too full");
     }
 }
@@ -131,20 +131,20 @@ impl Actions for Judge {
 fn agree<P: Policy>(policy: &P, judge: &Judge) {
     for page in 0..PAGES {
         let copies = judge.pages.get(&page).copied().unwrap_or_default();
-        assert_eq!(policy.residents().tier(PageNo(page)), copies.tier());
-        assert_eq!(policy.residents().is_dirty(PageNo(page)), copies.is_dirty());
-        let next = policy.residents().next_dirty(PageNo(page)).map(|page| page.0);
+        assert_eq!(policy.directory().tier(PageNo(page)), copies.tier());
+        assert_eq!(policy.directory().is_dirty(PageNo(page)), copies.is_dirty());
+        let next = policy.directory().next_dirty(PageNo(page)).map(|page| page.0);
         let mut dirty = judge.pages.range(page..).filter(|(_, copies)| copies.is_dirty());
         assert_eq!(next, dirty.next().map(|(page, _)| *page));
     }
-    for tier in [Tier::Dram, Tier::Pram] {
-        assert_eq!(policy.residents().used().of(tier) as usize, judge.used(tier));
+    for tier in [Tier::Dram, Tier::Scm] {
+        assert_eq!(policy.directory().used().of(tier) as usize, judge.used(tier));
         assert!(judge.used(tier) <= judge.capacity.of(tier) as usize, "{tier:?} is too full");
     }
 }
 
 fn conform<P: Policy>(mut policy: P, steps: &[Step]) {
-    let capacity = policy.residents().capacity();
+    let capacity = policy.directory().capacity();
     let mut judge = Judge { pages: BTreeMap::new(), capacity, access: None, served: 0, writes: 0 };
     for step in steps {
         match step {
@@ -166,7 +166,7 @@ fn conform<P: Policy>(mut policy: P, steps: &[Step]) {
             }
             Step::Resize(capacity) => {
                 // Until the resize is over, the old pages are there.
-                judge.capacity = Capacity { dram: u32::MAX - 1, pram: u32::MAX };
+                judge.capacity = Capacity { dram: u32::MAX - 1, scm: u32::MAX };
                 policy.resize(*capacity, &mut judge);
                 judge.capacity = *capacity;
             }
@@ -178,14 +178,12 @@ fn conform<P: Policy>(mut policy: P, steps: &[Step]) {
 fn chances() -> impl Strategy<Value = SpitfireConfig> {
     let percent = || prop_oneof![Just(0_u8), Just(100), 0..=100_u8];
     let any = (percent(), percent(), percent(), percent(), any::<u64>()).prop_map(
-        |(dram_for_reads, dram_for_writes, pram_from_storage, pram_from_dram, seed)| {
-            SpitfireConfig {
-                dram_for_reads,
-                dram_for_writes,
-                pram_from_storage,
-                pram_from_dram,
-                seed,
-            }
+        |(dram_for_reads, dram_for_writes, scm_from_backing, scm_from_dram, seed)| SpitfireConfig {
+            dram_for_reads,
+            dram_for_writes,
+            scm_from_backing,
+            scm_from_dram,
+            seed,
         },
     );
     prop_oneof![1 => Just(SpitfireConfig::default()), 3 => any]
@@ -194,9 +192,9 @@ fn chances() -> impl Strategy<Value = SpitfireConfig> {
 proptest! {
     #[test]
     fn spitfire_conforms(capacity in capacity(), steps in steps(), chances in chances()) {
-        let space = Dense { pages: PAGES };
-        conform(Spitfire::new(space, capacity, chances), &steps);
-        let dense = actions_of(Spitfire::new(space, capacity, chances), &steps);
+        let storage = Dense { pages: PAGES };
+        conform(Spitfire::new(storage, capacity, chances), &steps);
+        let dense = actions_of(Spitfire::new(storage, capacity, chances), &steps);
         let sparse = actions_of(Spitfire::new(Sparse, capacity, chances), &steps);
         prop_assert_eq!(dense, sparse);
     }

@@ -1,4 +1,4 @@
-//! How often pages were used of late, roughly, in half a byte a counter.
+//! An estimate of pages' recent uses, in half a byte a counter.
 //!
 //! Four rows of counters; a use adds one to a page's counter in each row, and the smallest of them is
 //! the estimate (Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch
@@ -8,7 +8,7 @@
 //!
 //! Invariant: an estimate is never below the number of uses since the last halving, up to 15.
 
-use super::super::space::spread;
+use super::super::storage::spread;
 
 pub(in super::super) const ROWS: usize = 4;
 pub(in super::super) const COUNT_MAX: u8 = 15;
@@ -27,7 +27,7 @@ pub(super) struct Sketch {
 }
 
 impl Sketch {
-    /// For a cache of this many pages.
+    /// Makes a sketch for a cache of this many pages.
     pub(super) fn new(pages: u32) -> Self {
         let words = width(pages) as usize / 16;
         Self { rows: std::array::from_fn(|_| vec![0; words]), pages, uses: 0 }
@@ -51,7 +51,7 @@ impl Sketch {
         }
     }
 
-    /// How often the page was used, by the smallest of its counters.
+    /// Returns the page's estimated uses: the smallest of its counters.
     pub(super) fn estimate(&self, page: u32) -> u64 {
         let counters = (0..ROWS).map(|row| {
             let (word, shift) = self.place(row, page);
@@ -66,17 +66,17 @@ impl Sketch {
     }
 }
 
-/// Counters in a row, a power of two.
+/// Returns the counters in a row, a power of two.
 pub(in super::super) fn width(pages: u32) -> u32 {
     pages.max(WIDTH_MIN).checked_next_power_of_two().unwrap_or(1 << 31)
 }
 
-/// Uses after which all counters are halved.
+/// Returns the uses after which all counters are halved.
 pub(in super::super) fn uses_max(pages: u32) -> u64 {
     USES_A_PAGE * u64::from(pages)
 }
 
-/// A page's counter in a row of `width`.
+/// Returns a page's counter in a row of `width`.
 pub(in super::super) fn place(row: usize, page: u32, width: u32) -> u32 {
     let hash = spread((row as u64) << 32 | u64::from(page)) >> 32;
     u32::try_from(hash).unwrap_or(0) & (width - 1)

@@ -61,7 +61,7 @@ impl Contents {
     }
 }
 
-/// What every program of a tablet does besides.
+/// Background writes of every program of a tablet.
 struct System {
     log: Log,
     preferences: File,

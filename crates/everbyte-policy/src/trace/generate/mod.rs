@@ -94,10 +94,10 @@ impl FromStr for Workload {
     }
 }
 
-/// What to make.
+/// Seed and size of a made-up trace.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GenerateOptions {
-    /// Where chance begins.
+    /// Seed of chance.
     pub seed: u64,
     /// Requests at least, flushes included; `None` for [`Workload::requests`]. The paper's
     /// workloads go on until all pages were touched, and end with what they are at.

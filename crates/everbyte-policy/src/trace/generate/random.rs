@@ -28,7 +28,7 @@ impl Random {
         from + self.below(to - from + 1)
     }
 
-    /// Whether something happens that does so in so many of a hundred cases.
+    /// Draws: returns true in `percent` of a hundred cases.
     pub(super) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

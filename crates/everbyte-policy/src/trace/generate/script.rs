@@ -1,5 +1,5 @@
-//! What the paper's workloads are written in: files, requests to them, and the two figures that are
-//! held: every page is touched in the end, and the mean write is steered to its target.
+//! The script language of the paper's workloads: files, requests to them, and the two figures that
+//! are held: every page is touched in the end, and the mean write is steered to its target.
 
 use std::io;
 
@@ -70,7 +70,7 @@ impl<'a> Script<'a> {
         self.requests
     }
 
-    /// Whether writes were too small so far.
+    /// Returns true if writes were too small so far.
     pub(super) fn wants_large_writes(&self) -> bool {
         self.written_bytes < self.writes * self.target_bytes
     }

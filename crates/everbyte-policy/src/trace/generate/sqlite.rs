@@ -1,5 +1,5 @@
-//! What `SQLite` asks of its files in rollback mode, as Android's databases were when the paper's
-//! traces were taken.
+//! The requests of `SQLite` to its files in rollback mode, as Android's databases were when the
+//! paper's traces were taken.
 //!
 //! A transaction reads the change counter (bytes 24..40 of the first page) and the pages that it
 //! goes through; writes to the journal its header, and for each page its number (4 bytes), its old
@@ -19,7 +19,7 @@ pub(super) const CHANGED_MAX: u64 = 5;
 pub(super) const JOURNAL_PAGES: u64 = 6;
 /// The sector that a journal's header takes.
 const HEADER: u64 = 512;
-/// How unevenly pages of a database are used: inner pages of its trees and a few leaves are hot.
+/// Skew of the uses of a database's pages: inner pages of its trees and a few leaves are hot.
 const SKEW: f64 = 0.9;
 
 /// A database and its journal.

@@ -1,4 +1,4 @@
-//! Where policies keep what they know of pages.
+//! Storage of policies' tables, by page number.
 //!
 //! A policy is written once, over tables and sets that are keyed by page number, and is given one
 //! of two kinds of them:
@@ -14,20 +14,20 @@
 //! Handing out dense numbers to cached pages instead would lose the order of sectors; tables by
 //! frame with a map from page to frame would cost the simulator a dependent load an access.
 //!
-//! Invariant: what a policy does is the same in both.
+//! Invariant: a policy does the same with both.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::bitmap::Bitmap;
 
-/// What a table can hold.
+/// A value of a table.
 pub trait Value: Copy + Default + PartialEq {}
 impl<T: Copy + Default + PartialEq> Value for T {}
 
 /// A value for every page, the default one until another is set.
 pub trait Table<T: Value> {
-    /// The value of the page.
+    /// Returns the value of the page.
     fn get(&self, page: u32) -> T;
     /// Replaces the value of the page.
     fn set(&mut self, page: u32, value: T);
@@ -35,31 +35,31 @@ pub trait Table<T: Value> {
 
 /// A set of pages in the order of their numbers.
 pub trait PageSet {
-    /// Whether the page is in the set.
+    /// Returns true if the page is in the set.
     fn contains(&self, page: u32) -> bool;
-    /// Puts the page in, if it is not.
+    /// Inserts the page.
     fn insert(&mut self, page: u32);
-    /// Takes the page out, if it is there.
+    /// Removes the page.
     fn remove(&mut self, page: u32);
-    /// The first page that is not before `from`.
+    /// Returns the first page that is not before `from`.
     fn next(&self, from: u32) -> Option<u32>;
 
-    /// The first page that is not before `from`, else the first of all.
+    /// Returns the first page that is not before `from`, else the first of all.
     fn next_around(&self, from: u32) -> Option<u32> {
         self.next(from).or_else(|| self.next(0))
     }
 }
 
 /// A kind of tables and sets.
-pub trait Space: Copy {
+pub trait Storage: Copy {
     /// A value a page.
     type Table<T: Value>: Table<T>;
     /// An ordered set of pages.
     type Set: PageSet;
 
-    /// An empty table.
+    /// Makes an empty table.
     fn table<T: Value>(self) -> Self::Table<T>;
-    /// An empty set.
+    /// Makes an empty set.
     fn set(self) -> Self::Set;
 }
 
@@ -70,7 +70,7 @@ pub struct Dense {
     pub pages: u32,
 }
 
-impl Space for Dense {
+impl Storage for Dense {
     type Table<T: Value> = Vec<T>;
     type Set = Bitmap;
 
@@ -121,7 +121,7 @@ impl PageSet for Bitmap {
 #[derive(Clone, Copy, Debug)]
 pub struct Sparse;
 
-impl Space for Sparse {
+impl Storage for Sparse {
     type Table<T: Value> = HashMap<u32, T, BuildHasherDefault<PageHasher>>;
     type Set = BTreeSet<u32>;
 
@@ -167,7 +167,7 @@ impl PageSet for BTreeSet<u32> {
 }
 
 /// Spreads page numbers over a hash map: a multiplication by the golden ratio and a fold. A client
-/// who wants collisions can make them, and slows down nobody but the volume it writes to.
+/// can make collisions on purpose, and slows down only the volume that it writes to.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PageHasher(u64);
 
@@ -187,7 +187,7 @@ impl Hasher for PageHasher {
     }
 }
 
-/// A number whose every bit depends on the bits of `key`.
+/// Returns a number whose every bit depends on the bits of `key`.
 pub(super) fn spread(key: u64) -> u64 {
     let product = key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (product ^ (product >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ (product >> 29)

@@ -1,10 +1,10 @@
-//! Which pages are in the cache, where, and which of them are dirty.
+//! The directory of a cache: the tier of each page, and the set of dirty pages.
 //!
-//! Invariants: a page is in one tier at most (only Spitfire's is in two); a page that is in none
-//! is not dirty; `dirty` has exactly the pages that are.
+//! Invariants: a page is in one tier at most (only Spitfire's is in two); a page that is in no tier
+//! is not dirty; `dirty` has exactly the dirty pages.
 
 use super::action::{Action, Actions, Reason, Tier};
-use super::space::{PageSet, Space, Table};
+use super::storage::{PageSet, Storage, Table};
 use crate::access::{Op, PageNo};
 
 /// Frames of each tier.
@@ -12,38 +12,38 @@ use crate::access::{Op, PageNo};
 pub struct Capacity {
     /// Pages that DRAM can hold.
     pub dram: u32,
-    /// Pages that PRAM can hold.
-    pub pram: u32,
+    /// Pages that SCM can hold.
+    pub scm: u32,
 }
 
 impl Capacity {
-    /// All of it in DRAM: what policies of one tier get.
+    /// Returns the capacity of a policy of one tier: all of it in DRAM.
     #[must_use]
     pub fn in_one_tier(self) -> Self {
-        Self { dram: self.dram.saturating_add(self.pram), pram: 0 }
+        Self { dram: self.dram.saturating_add(self.scm), scm: 0 }
     }
 
-    /// Frames of a tier.
+    /// Returns the frames of a tier.
     #[must_use]
     pub fn of(self, tier: Tier) -> u32 {
         match tier {
             Tier::Dram => self.dram,
-            Tier::Pram => self.pram,
+            Tier::Scm => self.scm,
         }
     }
 }
 
-/// What is known of a page, as bits.
+/// A page's tier, dirty bit and reference bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct State(pub(super) u8);
 
 impl State {
     pub(super) const DRAM: Self = Self(1);
-    pub(super) const PRAM: Self = Self(2);
+    pub(super) const SCM: Self = Self(2);
     pub(super) const DIRTY: Self = Self(4);
     /// The reference bit of a CLOCK.
     pub(super) const REFERENCED: Self = Self(8);
-    /// Two bits for what only one policy has.
+    /// Two bits that one policy each gives a meaning.
     pub(super) const MARK_A: Self = Self(16);
     pub(super) const MARK_B: Self = Self(32);
 
@@ -71,7 +71,7 @@ impl State {
     pub(super) fn of(tier: Tier) -> Self {
         match tier {
             Tier::Dram => Self::DRAM,
-            Tier::Pram => Self::PRAM,
+            Tier::Scm => Self::SCM,
         }
     }
 
@@ -79,8 +79,8 @@ impl State {
     pub(super) fn tier(self) -> Option<Tier> {
         if self.has(Self::DRAM) {
             Some(Tier::Dram)
-        } else if self.has(Self::PRAM) {
-            Some(Tier::Pram)
+        } else if self.has(Self::SCM) {
+            Some(Tier::Scm)
         } else {
             None
         }
@@ -91,45 +91,45 @@ impl State {
     }
 }
 
-/// The pages in the cache.
-pub struct Residents<S: Space> {
+/// The pages of the cache.
+pub struct Directory<S: Storage> {
     states: S::Table<State>,
     dirty: S::Set,
     used: Capacity,
     pub(super) capacity: Capacity,
 }
 
-impl<S: Space> Residents<S> {
-    pub(super) fn new(space: S, capacity: Capacity) -> Self {
-        let used = Capacity { dram: 0, pram: 0 };
-        Self { states: space.table(), dirty: space.set(), used, capacity }
+impl<S: Storage> Directory<S> {
+    pub(super) fn new(storage: S, capacity: Capacity) -> Self {
+        let used = Capacity { dram: 0, scm: 0 };
+        Self { states: storage.table(), dirty: storage.set(), used, capacity }
     }
 
-    /// Frames in use.
+    /// Returns the frames in use.
     #[must_use]
     pub fn used(&self) -> Capacity {
         self.used
     }
 
-    /// Frames that there are.
+    /// Returns the frames that there are.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    /// Where the page is.
+    /// Returns the page's tier; DRAM if it is in both.
     #[must_use]
     pub fn tier(&self, page: PageNo) -> Option<Tier> {
         self.states.get(page.0).tier()
     }
 
-    /// Whether storage has older bytes of the page.
+    /// Returns true if the backing device has older bytes of the page.
     #[must_use]
     pub fn is_dirty(&self, page: PageNo) -> bool {
         self.states.get(page.0).is_dirty()
     }
 
-    /// The first dirty page that is not before `from`, in the order of sectors.
+    /// Returns the first dirty page that is not before `from`, in the order of sectors.
     #[must_use]
     pub fn next_dirty(&self, from: PageNo) -> Option<PageNo> {
         self.dirty.next(from.0).map(PageNo)
@@ -140,7 +140,7 @@ impl<S: Space> Residents<S> {
         self.states.get(page)
     }
 
-    /// Sets the bits of a page of the cache other than tier and dirt.
+    /// Sets the bits of a page of the cache other than those of tier and dirty.
     #[inline]
     pub(super) fn set_state(&mut self, page: u32, state: State) {
         self.states.set(page, state);
@@ -150,8 +150,8 @@ impl<S: Space> Residents<S> {
         self.used.of(tier) >= self.capacity.of(tier)
     }
 
-    /// A page comes to a tier, with these bits besides the tier's.
-    pub(super) fn enter(&mut self, page: u32, tier: Tier, bits: State) {
+    /// Inserts a page into a tier, with these bits besides the tier's.
+    pub(super) fn insert(&mut self, page: u32, tier: Tier, bits: State) {
         *self.used_mut(tier) += 1;
         self.states.set(page, State::of(tier).with(bits));
         if bits.is_dirty() {
@@ -159,8 +159,8 @@ impl<S: Space> Residents<S> {
         }
     }
 
-    /// A page leaves the tier it is in, for the other one or for good. Returns what it was.
-    pub(super) fn leave(&mut self, page: u32) -> State {
+    /// Removes a page from its tier, because it moves or is evicted. Returns its bits before.
+    pub(super) fn remove(&mut self, page: u32) -> State {
         let state = self.states.get(page);
         if let Some(tier) = state.tier() {
             *self.used_mut(tier) -= 1;
@@ -172,10 +172,11 @@ impl<S: Space> Residents<S> {
         state
     }
 
-    /// A page leaves the cache, which is told as an eviction or a drop.
+    /// Removes a page from the cache, with an eviction if it is dirty, else with a drop. Returns
+    /// its bits before.
     #[inline]
-    pub(super) fn expel(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> State {
-        let state = self.leave(page);
+    pub(super) fn evict(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> State {
+        let state = self.remove(page);
         let from = state.tier().expect("only a page of the cache can be expelled");
         let page = PageNo(page);
         if state.is_dirty() {
@@ -186,7 +187,7 @@ impl<S: Space> Residents<S> {
         state
     }
 
-    /// An access of kind `op` reached a page of the cache whose bits are `state` and become
+    /// Applies an access of kind `op` to a page of the cache whose bits are `state` and become
     /// `bits`, besides dirty if it is a write. Returns its bits since.
     #[inline]
     pub(super) fn touch(&mut self, page: u32, state: State, bits: State, op: Op) -> State {
@@ -200,16 +201,17 @@ impl<S: Space> Residents<S> {
         bits
     }
 
-    /// A write reached a page of the cache whose bits are `state`. Returns its bits since.
+    /// Returns the bits of a page whose bits are `state` after a write, and adds it to the dirty
+    /// pages.
     #[inline]
-    pub(super) fn soil(&mut self, page: u32, state: State) -> State {
+    pub(super) fn mark_dirty(&mut self, page: u32, state: State) -> State {
         if !state.is_dirty() {
             self.dirty.insert(page);
         }
         state.with(State::DIRTY)
     }
 
-    /// Storage has the bytes of the page.
+    /// Marks the page clean, because the backing device has its bytes.
     pub(super) fn clean(&mut self, page: u32) {
         let state = self.states.get(page);
         if state.is_dirty() {
@@ -218,11 +220,11 @@ impl<S: Space> Residents<S> {
         }
     }
 
-    /// For Spitfire, whose pages can be in both tiers.
+    /// Returns the count of a tier's frames in use. For Spitfire, whose pages can be in both tiers.
     pub(super) fn used_mut(&mut self, tier: Tier) -> &mut u32 {
         match tier {
             Tier::Dram => &mut self.used.dram,
-            Tier::Pram => &mut self.used.pram,
+            Tier::Scm => &mut self.used.scm,
         }
     }
 }

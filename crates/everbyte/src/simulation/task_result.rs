@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// A task and what came out.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
+pub(crate) struct TaskResult {
     version: u32,
     /// The task's place in its plan.
     number: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
     pub(crate) row: Row,
 }
 
-impl Kept {
+impl TaskResult {
     pub(crate) fn new(number: usize, task: Task, row: Row) -> Self {
         Self { version: VERSION, number, task, row }
     }

@@ -1,11 +1,11 @@
-//! What to simulate, as options say it: policies, sizes, ratio, thresholds, storage.
+//! Options of a simulation: policies, sizes, ratio, thresholds, backing devices.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use everbyte_policy::PAGE_BYTES;
-use everbyte_policy::sim::{Costs, Kind, StorageCosts};
+use everbyte_policy::sim::{BackingCosts, Costs, Kind};
 use everbyte_policy::trace::{Format, ReadOptions};
 use serde::{Deserialize, Serialize};
 
@@ -54,13 +54,13 @@ impl Reading {
     }
 }
 
-/// Which simulations.
+/// Options that choose the simulations.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Question {
+pub(crate) struct SimArgs {
     /// Policies, with commas between them, or all.
     #[arg(long, default_value = "all", value_parser = parse_policies, value_name = "LIST")]
     policy: Policies,
-    /// Sizes of the cache, DRAM and PRAM together, with commas between them: percent of the
+    /// Sizes of the cache, DRAM and SCM together, with commas between them: percent of the
     /// trace's footprint (0.01% to 1000%, such as 12.5%) or absolute (8K and more, such as 512M).
     #[arg(
         long,
@@ -69,16 +69,16 @@ pub(crate) struct Question {
         default_value = "10%,20%,30%,40%,50%,60%,70%,80%,90%,100%"
     )]
     size: Vec<CacheSize>,
-    /// How the cache is shared, DRAM:PRAM. Policies of one tier are given all of it as DRAM.
+    /// Parts of the cache, DRAM:SCM. Policies of one tier are given all of it as DRAM.
     #[arg(long, default_value = "1:3", value_name = "D:P")]
     ratio: Ratio,
     /// Writes of at most this many bytes are small, with commas between several.
     #[arg(long, value_delimiter = ',', default_value = "512", value_name = "BYTES",
           value_parser = clap::value_parser!(u16).range(0..=4096))]
     threshold: Vec<u16>,
-    /// What the cache lies before, with commas between several.
+    /// Backing devices, with commas between several.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "sd", value_name = "DEVICE")]
-    storage: Vec<Storage>,
+    backing: Vec<Backing>,
     /// Let hybrid follow the paper's pseudo-code, where it differs from the paper's text.
     #[arg(long)]
     pseudo_code: bool,
@@ -96,7 +96,7 @@ fn parse_policies(text: &str) -> Result<Policies, String> {
     kinds.map(Policies).map_err(|error| error.to_string())
 }
 
-/// One of a [`Question`]'s simulations.
+/// One of a [`SimArgs`]'s simulations.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Setting {
@@ -105,14 +105,14 @@ pub(crate) struct Setting {
     pub(crate) ratio: Ratio,
     pub(crate) small_write_bytes: u16,
     pub(crate) pseudo_code: bool,
-    pub(crate) storage: Storage,
+    pub(crate) backing: Backing,
 }
 
-impl Question {
+impl SimArgs {
     /// The single simulations, in an order that depends on nothing else.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();
-        for &storage in &self.storage {
+        for &backing in &self.backing {
             for &small_write_bytes in &self.threshold {
                 for &policy in &self.policy.0 {
                     settings.extend(self.size.iter().map(|&size| Setting {
@@ -121,7 +121,7 @@ impl Question {
                         ratio: self.ratio,
                         small_write_bytes,
                         pseudo_code: self.pseudo_code,
-                        storage,
+                        backing,
                     }));
                 }
             }
@@ -201,17 +201,17 @@ impl FromStr for CacheSize {
     }
 }
 
-/// Parts of DRAM and PRAM.
+/// Parts of DRAM and SCM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct Ratio {
     pub(crate) dram: u32,
-    pub(crate) pram: u32,
+    pub(crate) scm: u32,
 }
 
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.dram, self.pram)
+        write!(f, "{}:{}", self.dram, self.scm)
     }
 }
 
@@ -219,11 +219,11 @@ impl FromStr for Ratio {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once(':').and_then(|(dram, pram)| {
-            Some(Self { dram: dram.parse().ok()?, pram: pram.parse().ok()? })
+        let parts = text.split_once(':').and_then(|(dram, scm)| {
+            Some(Self { dram: dram.parse().ok()?, scm: scm.parse().ok()? })
         });
         parts
-            .filter(|ratio| ratio.dram > 0 && ratio.pram > 0)
+            .filter(|ratio| ratio.dram > 0 && ratio.scm > 0)
             .ok_or_else(|| format!("{text:?} is no ratio: write two whole numbers, such as 1:3"))
     }
 }
@@ -249,10 +249,10 @@ macro_rules! as_text {
 as_text!(CacheSize);
 as_text!(Ratio);
 
-/// What is cached.
+/// A backing device whose costs are assumed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Storage {
+pub(crate) enum Backing {
     /// A hard disk.
     Hdd,
     /// A SATA solid-state disk.
@@ -261,12 +261,12 @@ pub(crate) enum Storage {
     Sd,
 }
 
-impl Storage {
+impl Backing {
     pub(crate) fn costs(self) -> Costs {
-        Costs::with_storage(match self {
-            Self::Hdd => StorageCosts::HDD,
-            Self::Ssd => StorageCosts::SSD,
-            Self::Sd => StorageCosts::SD_CARD,
+        Costs::with_backing(match self {
+            Self::Hdd => BackingCosts::HDD,
+            Self::Ssd => BackingCosts::SSD,
+            Self::Sd => BackingCosts::SD_CARD,
         })
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn ratios_are_read() {
-        assert_eq!("1:3".parse(), Ok(Ratio { dram: 1, pram: 3 }));
+        assert_eq!("1:3".parse(), Ok(Ratio { dram: 1, scm: 3 }));
         for wrong in ["", "1", "0:1", "1:0", "1:2:3", "-1:2", "a:b"] {
             assert!(wrong.parse::<Ratio>().is_err(), "{wrong}");
         }
