@@ -90,6 +90,46 @@ fn a_silent_backing_device_stops_no_other_volume() {
 }
 
 #[test]
+fn lists_answer_whatever_waits_for_a_silent_backing_device() {
+    let behind = Behind::new();
+    let place = &behind.place;
+    let server = place.serve("POOL", "");
+    let clients: [Client; 4] = std::array::from_fn(|_| place.client("c"));
+    let [mut reader, mut trimmer, mut flusher, mut writer] = clients;
+    writer.write(0, &[1; 1 << 16], Fua::No).unwrap();
+    behind.silence();
+    let waiting = [
+        thread::spawn(move || reader.read(6 << 20, 1 << 16).is_err()),
+        thread::spawn(move || trimmer.trim(1 << 20, 1 << 20, Fua::No).is_err()),
+        // More than the cache has room for, so that pages must leave it.
+        thread::spawn(move || {
+            (0..64).any(|at| writer.write(at << 16, &[2; 1 << 16], Fua::No).is_err())
+        }),
+        thread::spawn(move || flusher.flush().is_err()),
+    ];
+    await_state(place, "backing silent");
+    let lists = || {
+        let exports = Client::list(&Address::Unix(place.socket())).unwrap();
+        let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
+        assert_eq!(names, ["c", "disk"]);
+        let listed = place.run("volume list POOL --json").json();
+        assert_eq!(listed["volumes"][1]["name"], "disk", "{listed}");
+        assert_eq!(place.info()["volumes"][1]["clients"], 0);
+    };
+    lists();
+    let arguments = place.arguments("volume resize POOL c --scm 512K --force");
+    let changing = thread::spawn(move || crate::Outcome::of(crate::everbyte().args(arguments)));
+    lists();
+    assert_ne!(changing.join().unwrap().status, 0);
+    lists();
+    server.kill();
+    for client in waiting {
+        client.join().unwrap();
+    }
+    behind.resume();
+}
+
+#[test]
 fn a_server_ends_although_a_backing_device_is_silent() {
     let behind = Behind::new();
     let place = &behind.place;

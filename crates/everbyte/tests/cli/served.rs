@@ -1,7 +1,8 @@
 //! A pool that is being served: exports, the control socket, signals, crashes.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use everbyte_nbd::{Address, Client};
 use everbyte_policy::trace::{ReadOptions, RequestOp, TraceReader};
 use rustix::process::Signal;
 
-use crate::Place;
+use crate::{Place, Running, everbyte};
 
 #[test]
 fn commands_go_through_the_server() {
@@ -41,6 +42,29 @@ fn commands_go_through_the_server() {
     server.stop();
     assert!(!control.exists() && !place.socket().exists());
     assert_eq!(place.info()["clean"], true);
+}
+
+/// Nobody, on every Linux.
+const OTHER_USER: u32 = 65534;
+
+#[test]
+fn root_commands_the_server_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    let place = Place::with_disk();
+    for path in [place.folder.path(), place.pool.as_path()] {
+        chown(path, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+    }
+    let line = "serve POOL --nbd unix:FOLDER/nbd.sock";
+    let command = &mut everbyte();
+    let server =
+        Running::start(command.args(place.arguments(line)).uid(OTHER_USER).gid(OTHER_USER));
+    assert_eq!(place.info()["serving"]["pid"], server.child.id());
+    place.run("volume create POOL more --size 4M").good();
+    place.run("volume delete POOL more").good();
+    server.stop();
 }
 
 #[test]
