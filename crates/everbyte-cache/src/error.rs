@@ -16,8 +16,7 @@ pub enum CacheError {
     Memory(#[from] DeviceError),
     /// The storage is another one than the cache belongs to.
     #[error(
-        "the cache belongs to {recorded}, and this is {found}: its pages would damage other data; \
-         give it its own storage again, or say where that has moved by 'everbyte volume attach'"
+        "the cache belongs to {recorded}, and this is {found}: its pages would damage other data"
     )]
     OtherStorage {
         /// The storage that it belongs to.
@@ -26,10 +25,7 @@ pub enum CacheError {
         found: Box<Identity>,
     },
     /// The storage has another size than it had.
-    #[error(
-        "the storage of the cache, {storage}, had {recorded} bytes and has {found} now: {advice}",
-        advice = size_advice(*recorded, *found)
-    )]
+    #[error("the storage of the cache, {storage}, had {recorded} bytes and has {found} now")]
     OtherSize {
         /// The storage.
         storage: Box<Identity>,
@@ -78,10 +74,7 @@ pub enum CacheError {
         needed: u64,
     },
     /// The volume cannot be written, so nothing could leave the cache.
-    #[error(
-        "the volume of the cache is read-only, and a cache must write what leaves it: see \
-         'everbyte pool check' for why, and mend the pool"
-    )]
+    #[error("the volume of the cache is read-only, and a cache must write what leaves it")]
     ReadOnly,
     /// Pages could not be written back.
     #[error("{pages} pages could not be written back: {reason}; nothing is lost, try again")]
@@ -91,14 +84,4 @@ pub enum CacheError {
         /// The storage's or the volume's words.
         reason: String,
     },
-}
-
-/// What to do about a storage that has another size.
-fn size_advice(recorded: u64, found: u64) -> &'static str {
-    if found > recorded {
-        "'everbyte volume resize' with --follow-backing makes the cache as large"
-    } else {
-        "a cache cannot shrink with its storage, so bring that back to its old size; detach the \
-         cache before the storage is made smaller"
-    }
 }

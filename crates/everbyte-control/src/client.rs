@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::credentials::{Trusted, peer_of};
 use crate::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use crate::server::Refused;
 use crate::{ShortPath, socket_path};
 
 /// Longest answer that is taken, in bytes: the longest list of volumes or problems is far shorter.
@@ -75,8 +76,8 @@ pub enum ControlError {
         what: String,
     },
     /// The server says why not.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
 /// A connection to the server of a pool.
@@ -155,7 +156,7 @@ impl ControlClient {
         let answer: ResponseLine =
             serde_json::from_slice(&answer).map_err(|e| nonsense(&self.path, e.to_string()))?;
         match (answer.response, answer.error) {
-            (_, Some(error)) => Err(ControlError::Refused(error)),
+            (_, Some(reason)) => Err(Refused { reason, cause: answer.cause }.into()),
             (Some(response), None) => Ok(response),
             (None, None) => {
                 let version = answer.version;

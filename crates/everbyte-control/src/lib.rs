@@ -23,7 +23,7 @@ mod server;
 
 pub use client::{ControlClient, ControlError};
 pub use message::{
-    CacheStatus, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, MediumStats,
+    CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, MediumStats,
     MediumStatus, NewCache, NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response,
     ScrubPart, ScrubProblem, ServerStats, ServingStatus, VolumeStatus,
 };

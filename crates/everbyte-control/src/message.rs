@@ -167,6 +167,38 @@ fn is_no_checksum(word: &str) -> bool {
     word == "none"
 }
 
+/// What a refusal is about, where there is something to be done about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// There is no volume of the name that was asked for.
+    NoSuchVolume,
+    /// There is no client of the number that was asked for.
+    NoSuchClient,
+    /// Clients have the volume open that is to be changed.
+    HasClients,
+    /// Clients have the volume open that is to be deleted.
+    DeletedUnderClients,
+    /// The pool is served, and must not be changed.
+    ServedReadOnly,
+    /// A cache was given another backing device than its own.
+    OtherBacking,
+    /// The backing device of a cache has grown.
+    BackingGrown,
+    /// The backing device of a cache has shrunk.
+    BackingShrunk,
+    /// A cache cannot write its own volume.
+    CacheReadOnly,
+    /// A cache is as large as its backing device, and was to have another size.
+    CacheSize,
+    /// A cache that is to be deleted has bytes that its backing device does not have.
+    CacheDirty,
+    /// One that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
 /// What a server answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", content = "with", rename_all = "kebab-case")]
@@ -503,4 +535,6 @@ pub(crate) struct ResponseLine {
     pub(crate) response: Option<Response>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<Cause>,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::credentials::{Trusted, peer_of};
-use crate::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
+use crate::message::{Cause, PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
 use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
 /// Connections at once; more are closed as soon as they come.
@@ -35,8 +35,28 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Why a request is not carried out, for the person who asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
+#[error("{reason}")]
+pub struct Refused {
+    /// In words that state facts.
+    pub reason: String,
+    /// For programs that know what can be done about it.
+    pub cause: Option<Cause>,
+}
+
+impl Refused {
+    /// For a reason that nothing more is to be said of.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), cause: None }
+    }
+
+    /// Says what it is about as well.
+    #[must_use]
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
+        self
+    }
+}
 
 /// What carries out requests. Called by several threads at once.
 pub trait Handler: Send + Sync + 'static {
@@ -191,9 +211,12 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
 
 /// Whether the peer may give orders.
 fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<(), Refused> {
-    let peer = peer_of(stream).map_err(|error| Refused(format!("who asks is unknown: {error}")))?;
+    let peer =
+        peer_of(stream).map_err(|error| Refused::new(format!("who asks is unknown: {error}")))?;
     trusted.check_peer(&peer).map_err(|what| {
-        Refused(format!("{what}: only the server's user, the pool's owner and root may use it"))
+        Refused::new(format!(
+            "{what}: only the server's user, the pool's owner and root may use it"
+        ))
     })
 }
 
@@ -213,7 +236,7 @@ fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> i
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return answer(stream, Err(Refused(error.to_string())));
+                return answer(stream, Err(Refused::new(error.to_string())));
             }
             Err(error) => return Err(error),
         };
@@ -255,11 +278,11 @@ fn parse(line: &[u8]) -> Result<Request, Refused> {
     struct Envelope {
         version: u32,
     }
-    let wrong = |e: serde_json::Error| Refused(format!("this is no request: {e}"));
+    let wrong = |e: serde_json::Error| Refused::new(format!("this is no request: {e}"));
     // The version first: a newer client deserves a better answer than "unknown command".
     let Envelope { version } = serde_json::from_slice(line).map_err(wrong)?;
     if version != PROTOCOL_VERSION {
-        return Err(Refused(format!(
+        return Err(Refused::new(format!(
             "the request has version {version}, the server speaks {PROTOCOL_VERSION}: use the \
              everbyte command that belongs to the server"
         )));
@@ -269,11 +292,14 @@ fn parse(line: &[u8]) -> Result<Request, Refused> {
 
 fn answer(mut stream: &UnixStream, result: Result<Response, Refused>) -> io::Result<()> {
     let line = match result {
-        Ok(response) => {
-            ResponseLine { version: PROTOCOL_VERSION, response: Some(response), error: None }
-        }
-        Err(refused) => {
-            ResponseLine { version: PROTOCOL_VERSION, response: None, error: Some(refused.0) }
+        Ok(response) => ResponseLine {
+            version: PROTOCOL_VERSION,
+            response: Some(response),
+            error: None,
+            cause: None,
+        },
+        Err(Refused { reason, cause }) => {
+            ResponseLine { version: PROTOCOL_VERSION, response: None, error: Some(reason), cause }
         }
     };
     let mut bytes = serde_json::to_vec(&line)?;

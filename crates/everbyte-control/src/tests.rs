@@ -16,7 +16,7 @@ impl Handler for Grower {
         match request {
             Request::Grow { size_bytes } => Ok(Response::Grown { size_bytes }),
             Request::Check => panic!("a request that kills its thread"),
-            other => Err(Refused(format!("not {other:?}"))),
+            other => Err(Refused::new(format!("not {other:?}"))),
         }
     }
 }

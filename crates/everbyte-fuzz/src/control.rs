@@ -120,7 +120,7 @@ impl Handler for Recorder {
         let mut asked = self.0.lock().unwrap();
         asked.push(request);
         match asked.len() % 3 {
-            0 => Err(Refused("not now".to_owned())),
+            0 => Err(Refused::new("not now")),
             number => Ok(responses(number as u8)),
         }
     }
@@ -184,8 +184,8 @@ fn ask(said: &[u8]) {
                 let value = value.expect("a response came from no JSON");
                 assert!(says(&value["response"], &response), "{value} became {response}");
             }
-            Err(ControlError::Refused(words)) => {
-                assert_eq!(value.expect("words came from no JSON")["error"], words);
+            Err(ControlError::Refused(refused)) => {
+                assert_eq!(value.expect("words came from no JSON")["error"], refused.reason);
             }
             Err(error) => {
                 drop(error.to_string());

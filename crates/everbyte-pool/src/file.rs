@@ -46,13 +46,13 @@ pub enum FileError {
         source: io::Error,
     },
     /// There is no such file.
-    #[error("there is no pool at {}; `everbyte pool create` makes one", path.display())]
+    #[error("there is no pool at {}", path.display())]
     NotFound {
         /// The path asked for.
         path: PathBuf,
     },
     /// A file that a new pool would overwrite.
-    #[error("{} exists already; choose another path, or pass --force to destroy what it holds", path.display())]
+    #[error("{} exists already", path.display())]
     Exists {
         /// The path asked for.
         path: PathBuf,
@@ -71,8 +71,14 @@ pub enum FileError {
         /// What it is.
         why: String,
     },
+    /// A new file has the size that it is given.
+    #[error("a pool in a file needs a size: {}", path.display())]
+    NoSize {
+        /// The path asked for.
+        path: PathBuf,
+    },
     /// A device that a new pool would overwrite.
-    #[error("{} is not blank; pass --force to destroy what it holds", path.display())]
+    #[error("{} is not blank", path.display())]
     NotBlank {
         /// The device.
         path: PathBuf,
@@ -199,7 +205,7 @@ fn invalid(path: &Path, what: String) -> FileError {
 }
 
 fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
-    options.len_bytes.ok_or_else(|| invalid(path, "a file needs a size: pass --size".into()))
+    options.len_bytes.ok_or_else(|| FileError::NoSize { path: path.to_owned() })
 }
 
 /// Whether there is a file or device at `path`.
@@ -554,7 +560,7 @@ mod tests {
             assert!(!path.exists());
         }
         let error = create(&path, &CreateOptions::default(), &mut |_, _| {}).unwrap_err();
-        assert!(error.to_string().contains("pass --size"), "{error}");
+        assert!(error.to_string().contains("needs a size"), "{error}");
         let error = make(&folder.path().join("no/pool"), 1 << 20, false).unwrap_err();
         assert!(error.to_string().contains("no/pool"), "{error}");
         let error = make(folder.path(), 1 << 20, true).unwrap_err();

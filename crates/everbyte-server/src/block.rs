@@ -21,10 +21,10 @@ impl BlockHandle {
         _: Unshared<'_>,
     ) -> Result<Device, Refused> {
         if new.cache.is_some() {
-            return Err(Refused("only caches have a backing device".to_owned()));
+            return Err(Refused::new("only caches have a backing device".to_owned()));
         }
         let made = Device::create(&context.pool, &new.name, new.size_bytes, options);
-        made.map_err(|error| Refused(error.to_string()))
+        made.map_err(|error| Refused::new(error.to_string()))
     }
 
     pub(crate) fn boxed(_: &Context, device: &Arc<Device>) -> Box<dyn Handle> {
@@ -33,7 +33,7 @@ impl BlockHandle {
 
     fn is_no_cache(&self) -> Refused {
         let name = self.0.volume().name();
-        Refused(format!("volume {name} is no cache, so it has no backing device"))
+        Refused::new(format!("volume {name} is no cache, so it has no backing device"))
     }
 }
 
@@ -48,7 +48,7 @@ impl Handle for BlockHandle {
 
     fn resize(&self, resize: &Resize, _: Option<Alone>) -> Result<(), Refused> {
         match resize {
-            Resize::Size(bytes) => self.0.resize(*bytes).map_err(|e| Refused(e.to_string())),
+            Resize::Size(bytes) => self.0.resize(*bytes).map_err(|e| Refused::new(e.to_string())),
             Resize::Memory(_) => Err(self.is_no_cache()),
         }
     }

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use everbyte_block::BlockOptions;
 use everbyte_cache::Identity;
-use everbyte_control::{NewVolume, Refused, Response};
+use everbyte_control::{Cause, NewVolume, Refused, Response};
 use everbyte_media::Medium;
 use parking_lot::MutexGuard;
 
 use crate::gate::Alone;
 use crate::handle::Resize;
 use crate::kinds::Kind;
-use crate::open_pool::{OpenPool, refused};
+use crate::open_pool::OpenPool;
+use crate::refusal::refused;
 use crate::size::show_size;
 use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
 use crate::volumes::OpenVolume;
@@ -30,16 +31,16 @@ impl OpenPool {
         self.check_changing()?;
         let old = self.pool().info().size_bytes;
         if size_bytes <= old {
-            return Err(Refused(format!(
+            return Err(Refused::new(format!(
                 "the pool has {} ({old} bytes) already: a pool can only grow",
                 show_size(old)
             )));
         }
         let medium = self.pool().medium();
         if size_bytes > medium.len() {
-            medium.grow(size_bytes).map_err(|error| Refused(error.to_string()))?;
+            medium.grow(size_bytes).map_err(|error| Refused::new(error.to_string()))?;
         }
-        let size_bytes = self.pool().extend().map_err(|error| refused(&error))?;
+        let size_bytes = self.pool().extend().map_err(refused)?;
         Ok(Response::Grown { size_bytes })
     }
 
@@ -111,16 +112,13 @@ impl OpenPool {
         if force {
             // Those that cannot be sent away lose the volume all the same.
             let alone = volume.gate.shut("deleted", true);
-            let alone = alone.map_err(|occupied| Refused(volume.why_occupied(occupied)))?;
+            let alone = alone.map_err(|occupied| volume.refuse(occupied, None))?;
             self.send_away(&volume, &alone);
             return self.delete_alone(&volume, alone);
         }
-        let alone = volume.gate.shut("deleted", false).map_err(|occupied| {
-            Refused(format!(
-                "{}: disconnect them, or pass --force to delete it under them",
-                volume.why_occupied(occupied)
-            ))
-        })?;
+        let alone = volume.gate.shut("deleted", false);
+        let under_clients = Some(Cause::DeletedUnderClients);
+        let alone = alone.map_err(|occupied| volume.refuse(occupied, under_clients))?;
         volume.handle.check_deletable()?;
         self.delete_alone(&volume, alone)
     }
@@ -131,7 +129,7 @@ impl OpenPool {
         if volume.handle.has_backing() {
             return Ok(volume);
         }
-        Err(Refused(format!("volume {name} is no cache, so it has no backing device")))
+        Err(Refused::new(format!("volume {name} is no cache, so it has no backing device")))
     }
 
     fn delete_alone(&self, volume: &OpenVolume, alone: Alone) -> Result<Response, Refused> {
@@ -143,24 +141,17 @@ impl OpenPool {
             self.volumes.remove(name);
         }
         drop(alone);
-        deleted.map_err(|error| refused(&error))?;
+        deleted.map_err(refused)?;
         Ok(Response::Deleted { name: name.clone() })
     }
 
     /// Shuts clients out of a volume to do `what`; with `force`, sends those away that there are.
     fn shut(&self, volume: &OpenVolume, what: &'static str, force: bool) -> Result<Alone, Refused> {
-        let alone = volume.gate.shut(what, force).map_err(|occupied| {
-            let why = volume.why_occupied(occupied);
-            Refused(match occupied {
-                crate::gate::Occupied::Clients(_) => {
-                    format!("{why}: disconnect them first, or pass --force to disconnect them")
-                }
-                crate::gate::Occupied::Change(_) => why,
-            })
-        })?;
+        let alone = volume.gate.shut(what, force);
+        let alone = alone.map_err(|occupied| volume.refuse(occupied, Some(Cause::HasClients)))?;
         match if force { self.send_away(volume, &alone) } else { 0 } {
             0 => Ok(alone),
-            left => Err(Refused(format!(
+            left => Err(Refused::new(format!(
                 "{left} clients of volume {} are in the midst of a request that does not end, such \
                  as one to a backing device that is silent; they are disconnected when it does: try \
                  again then",
@@ -185,7 +176,7 @@ impl OpenPool {
 
     fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, Refused> {
         self.backings.try_lock_for(BACKINGS_TIME_MAX).ok_or_else(|| {
-            Refused(
+            Refused::new(
                 "another cache is being made or attached, and waits for its backing device: try \
                  again"
                     .to_owned(),
@@ -206,7 +197,7 @@ impl OpenPool {
         });
         match other {
             None => Ok(()),
-            Some(other) => Err(Refused(format!(
+            Some(other) => Err(Refused::new(format!(
                 "{text} is the backing device of cache {other}: two caches would overwrite each \
                  other's data; detach that one first, or use another device"
             ))),
@@ -227,7 +218,7 @@ impl OpenPool {
 
     pub(crate) fn check(&self) -> Result<Response, Refused> {
         self.check_open()?;
-        let report = self.pool().check().map_err(|error| refused(&error))?;
+        let report = self.pool().check().map_err(refused)?;
         Ok(Response::Check(status::check(report)))
     }
 
@@ -238,13 +229,13 @@ impl OpenPool {
         };
         let volume = self.volumes.get(name)?;
         let scrubbed = volume.device.scrub(from);
-        let (report, next) = scrubbed.map_err(|error| Refused(error.to_string()))?;
+        let (report, next) = scrubbed.map_err(|error| Refused::new(error.to_string()))?;
         Ok(Response::Scrub(status::scrub(report, next)))
     }
 }
 
 fn options(new: &NewVolume) -> Result<BlockOptions, Refused> {
-    let unknown = |what: &str, word: &str| Refused(format!("{word:?} is no {what}"));
+    let unknown = |what: &str, word: &str| Refused::new(format!("{word:?} is no {what}"));
     Ok(BlockOptions {
         map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
         delta: meaning(&DELTA_WORDS, &new.delta)

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use everbyte_control::{
-    ClientStatus, ExportStatus, PoolStats, PoolStatus, Refused, Response, ServingStatus,
+    Cause, ClientStatus, ExportStatus, PoolStats, PoolStatus, Refused, Response, ServingStatus,
     VolumeStatus,
 };
 use everbyte_media::{Mapped, Medium};
@@ -13,6 +13,7 @@ use everbyte_nbd::{ConnectionInfo, Export, ExportInfo, Exports, OpenError};
 
 use crate::handle::Unavailable;
 use crate::open_pool::OpenPool;
+use crate::refusal::refused;
 use crate::size::show_size;
 use crate::status;
 
@@ -61,10 +62,11 @@ impl OpenPool {
         match &self.only {
             Some(only) if !ready.contains(only) => {
                 let volume = self.volumes.get(only)?;
-                Err(volume.handle.open().err().map_or_else(
-                    || Refused(format!("volume {only} is not ready")),
-                    |why| Refused(why.to_string()),
-                ))
+                Err(volume
+                    .handle
+                    .open()
+                    .err()
+                    .map_or_else(|| Refused::new(format!("volume {only} is not ready")), refused))
             }
             _ => Ok(ready),
         }
@@ -162,7 +164,7 @@ impl OpenPool {
         if self.is_served() {
             return Ok(());
         }
-        Err(Refused("nobody serves the pool, so it has no clients".to_owned()))
+        Err(Refused::new("nobody serves the pool, so it has no clients".to_owned()))
     }
 
     pub(crate) fn disconnect(&self, id: u64) -> Result<Response, Refused> {
@@ -170,9 +172,7 @@ impl OpenPool {
         let servers = self.servers();
         let found = servers.iter().find(|s| s.connections().iter().any(|c| c.id == id));
         let server = found.ok_or_else(|| {
-            Refused(format!(
-                "there is no client {id}: 'everbyte client list' shows those there are"
-            ))
+            Refused::new(format!("there is no client {id}")).because(Cause::NoSuchClient)
         })?;
         let disconnected = server.disconnect(id, DISCONNECT_TIME_MAX);
         Ok(Response::Disconnected { id, stuck: !disconnected.stuck.is_empty() })
@@ -217,7 +217,7 @@ impl Exports for OpenPool {
             _ => exported.iter().find(|known| *known == name),
         };
         let name = found.ok_or(OpenError::Unknown)?;
-        let unreadable = |error: Refused| Unavailable { state: "damaged", reason: error.0 };
+        let unreadable = |error: Refused| Unavailable::new("damaged", error.reason);
         let volume = self.volumes.get(name).map_err(unreadable);
         let device = volume.and_then(|volume| volume.lease()).map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
 use everbyte_cache::{Change, Identity};
-use everbyte_control::{CacheStatus, Refused};
+use everbyte_control::{CacheStatus, Cause, Refused};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
 
@@ -26,6 +26,14 @@ pub(crate) struct Unavailable {
     pub(crate) state: &'static str,
     /// The words for people.
     pub(crate) reason: String,
+    /// What it is about, if something can be done about it.
+    pub(crate) cause: Option<Cause>,
+}
+
+impl Unavailable {
+    pub(crate) fn new(state: &'static str, reason: String) -> Self {
+        Self { state, reason, cause: None }
+    }
 }
 
 /// Another size for a volume.

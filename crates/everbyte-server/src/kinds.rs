@@ -48,7 +48,10 @@ impl Kind {
     pub(crate) fn named(word: &str) -> Result<&'static Self, Refused> {
         KINDS.iter().find(|kind| kind.word == word).ok_or_else(|| {
             let known: Vec<&str> = KINDS.iter().map(|kind| kind.word).collect();
-            Refused(format!("there are no {word:?} volumes: the kinds are {}", known.join(" and ")))
+            Refused::new(format!(
+                "there are no {word:?} volumes: the kinds are {}",
+                known.join(" and ")
+            ))
         })
     }
 
@@ -58,6 +61,6 @@ impl Kind {
     /// This server does not know it.
     pub(crate) fn of(kind: VolumeKind) -> Result<&'static Self, Refused> {
         let found = KINDS.iter().find(|known| known.kind == kind);
-        found.ok_or_else(|| Refused(format!("this server does not know volumes of {kind}")))
+        found.ok_or_else(|| Refused::new(format!("this server does not know volumes of {kind}")))
     }
 }

@@ -22,6 +22,7 @@ mod kinds;
 mod leased;
 mod open_pool;
 pub mod recording;
+mod refusal;
 mod session;
 mod shutdown;
 mod size;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use everbyte_control::{Handler, Refused, Request, Response};
+use everbyte_control::{Cause, Handler, Refused, Request, Response};
 use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped};
 use everbyte_nbd::{Durability, Server};
-use everbyte_pool::{CheckpointTimer, Pool, PoolError, RecoverySummary};
+use everbyte_pool::{CheckpointTimer, Pool, RecoverySummary};
 use parking_lot::{Mutex, RwLock};
 
 use crate::context::Context;
@@ -123,7 +123,7 @@ impl OpenPool {
     /// Whether anything may be opened or changed.
     pub(crate) fn check_open(&self) -> Result<(), Refused> {
         if self.is_closing.load(Ordering::Acquire) {
-            return Err(Refused("the server is shutting down: try again when it has".into()));
+            return Err(Refused::new("the server is shutting down: try again when it has"));
         }
         Ok(())
     }
@@ -131,18 +131,10 @@ impl OpenPool {
     /// Whether anything may be changed.
     pub(crate) fn check_changing(&self) -> Result<(), Refused> {
         if self.unchanging() {
-            return Err(Refused(
-                "the pool is served read-only: end the server and serve it without --read-only, \
-                 or try again when nobody serves it"
-                    .into(),
-            ));
+            return Err(Refused::new("the pool is served read-only").because(Cause::ServedReadOnly));
         }
         self.check_open()
     }
-}
-
-pub(crate) fn refused(error: &PoolError) -> Refused {
-    Refused(error.to_string())
 }
 
 impl Handler for OpenPool {
@@ -171,7 +163,7 @@ impl Handler for OpenPool {
             Request::ClientDisconnect { id } => self.disconnect(id),
             Request::Stats => Ok(Response::Stats(self.stats())),
             Request::Exports => Ok(Response::Serving(self.serving().unwrap_or_default())),
-            other => Err(Refused(format!("this server does not know {other:?}"))),
+            other => Err(Refused::new(format!("this server does not know {other:?}"))),
         }
     }
 }

@@ -185,6 +185,12 @@ pub struct Busy {
 }
 
 impl Busy {
+    /// Whether it is a server, which commands reach by its socket.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.serving.is_some()
+    }
+
     fn found(holder: InUse) -> Self {
         let serving = serving(&holder.path);
         Self { holder, serving }
@@ -203,8 +209,7 @@ impl std::fmt::Display for Busy {
         };
         write!(
             f,
-            "{path} is being served by process {} on {}; `everbyte pool` and `everbyte volume` \
-             commands reach it through {} by themselves",
+            "{path} is being served by process {} on {}, and takes commands on {}",
             serving.pid,
             serving.addresses.join(", "),
             socket.display()

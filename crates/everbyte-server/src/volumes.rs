@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use everbyte_control::Refused;
+use everbyte_control::{Cause, Refused};
 use everbyte_device::BlockDevice;
 use parking_lot::Mutex;
 
@@ -17,6 +17,7 @@ use crate::gate::{Gate, Lease, Occupied};
 use crate::handle::{Device, Handle, Unavailable};
 use crate::kinds::Kind;
 use crate::leased::Leased;
+use crate::refusal::refused;
 
 /// A volume that is open.
 pub(crate) struct OpenVolume {
@@ -45,11 +46,20 @@ impl OpenVolume {
     }
 
     fn occupied(&self, occupied: Occupied) -> Unavailable {
-        Unavailable { state: "changing", reason: self.why_occupied(occupied) }
+        Unavailable::new("changing", self.why_occupied(occupied))
+    }
+
+    /// The refusal of a change. What to do about clients, if they are in the way, depends on it.
+    pub(crate) fn refuse(&self, occupied: Occupied, about_clients: Option<Cause>) -> Refused {
+        let cause = match occupied {
+            Occupied::Clients(_) => about_clients,
+            Occupied::Change(_) => None,
+        };
+        Refused { reason: self.why_occupied(occupied), cause }
     }
 
     /// `occupied` for people.
-    pub(crate) fn why_occupied(&self, occupied: Occupied) -> String {
+    fn why_occupied(&self, occupied: Occupied) -> String {
         let name = &self.name;
         match occupied {
             Occupied::Change(what) => format!("volume {name} is being {what}: try again"),
@@ -85,12 +95,11 @@ impl Volumes {
     /// # Errors
     /// There is none, or it cannot be read.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<OpenVolume>, Refused> {
-        let refused = |error: everbyte_pool::PoolError| Refused(error.to_string());
         let mut slots = self.slots.lock();
         match slots.get(name) {
             Some(Slot::Open(volume)) => return Ok(Arc::clone(volume)),
             Some(Slot::Making) => {
-                return Err(Refused(format!("volume {name} is being made: try again")));
+                return Err(Refused::new(format!("volume {name} is being made: try again")));
             }
             None => {}
         }
@@ -132,7 +141,7 @@ impl Volumes {
         {
             let mut slots = self.slots.lock();
             if slots.contains_key(name) {
-                return Err(Refused(format!("a volume named {name:?} exists already")));
+                return Err(Refused::new(format!("a volume named {name:?} exists already")));
             }
             slots.insert(name.to_owned(), Slot::Making);
         }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod arguments;
 mod commands;
 mod demo;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use advice::advice;
 use arguments::UsageError;
 use commands::{client, completions, man, pool, serve, sim, volume};
 
@@ -88,6 +90,9 @@ fn main() -> ExitCode {
                 return ExitCode::from(BAD_USAGE_STATUS);
             }
             eprintln!("everbyte: {}", describe(&error));
+            if let Some(advice) = advice(&error) {
+                eprintln!("hint: {advice}");
+            }
         }
         ExitCode::FAILURE
     })

@@ -4,6 +4,7 @@
 //! violation in a tree made of strings. What clippy and rustfmt check is not checked again here.
 
 mod circles;
+mod commands;
 mod docs;
 mod layers;
 mod layout;
@@ -47,11 +48,12 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 10] = [
         sizes::check,
         layers::check,
         names::check,
         words::check,
+        commands::check,
         links::check,
         promises::check,
         layout::check,

@@ -49,7 +49,7 @@ pub enum PoolError {
     #[error("the pool is read-only: {0}")]
     ReadOnly(String),
     /// No volume has this name.
-    #[error("there is no volume named {name:?}; `everbyte volume list` shows those there are")]
+    #[error("there is no volume named {name:?}")]
     NoSuchVolume {
         /// The name asked for.
         name: String,

@@ -7,9 +7,10 @@ use everbyte_control::{NewCache, NewVolume, Refused};
 use everbyte_policy::sim;
 use everbyte_pool::format::VolumeKind;
 
-use super::{CHANGE_SILENCE, CacheHandle, refused};
+use super::{CHANGE_SILENCE, CacheHandle};
 use crate::context::{Context, Unshared};
 use crate::handle::Device;
+use crate::refusal::refused;
 use crate::size::show_size;
 
 impl CacheHandle {
@@ -22,7 +23,8 @@ impl CacheHandle {
         unshared: Unshared<'_>,
     ) -> Result<Device, Refused> {
         let wanted = new.cache.as_deref();
-        let wanted = wanted.ok_or_else(|| Refused("a cache needs a backing device".to_owned()))?;
+        let wanted =
+            wanted.ok_or_else(|| Refused::new("a cache needs a backing device".to_owned()))?;
         unshared(None)?;
         let silence_max = context.backing.reconnect_timeout + CHANGE_SILENCE;
         let backing = backing::open_within(&wanted.backing, &context.backing, silence_max);
@@ -51,7 +53,8 @@ fn settings(wanted: &NewCache, backing: &Backing) -> Result<Settings, Refused> {
         storage_bytes: backing.device.geometry().size_bytes,
         dram_bytes: wanted.dram_bytes,
         scm_bytes: wanted.scm_bytes,
-        mode: mode.ok_or_else(|| Refused(format!("{:?} is no mode of a cache", wanted.mode)))?,
+        mode: mode
+            .ok_or_else(|| Refused::new(format!("{:?} is no mode of a cache", wanted.mode)))?,
         policy: wanted.policy.parse::<sim::Kind>().map_err(refused)?,
         small_write_bytes: wanted.small_write_bytes,
     };
@@ -64,7 +67,7 @@ pub(super) fn check_room(needed: u64, free: u64) -> Result<(), Refused> {
     if needed <= free {
         return Ok(());
     }
-    Err(Refused(format!(
+    Err(Refused::new(format!(
         "the cache may take {} of the pool: its memory, as much again as its DRAM, and a sixteenth \
          for pages on their way out; {} are free: make it smaller or grow the pool",
         show_size(needed),

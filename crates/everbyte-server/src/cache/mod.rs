@@ -17,13 +17,14 @@ use everbyte_backing::{
 use everbyte_cache::{
     Cache, CacheError, Change, Identity, Inspection, Writer, inspect, volume_bytes,
 };
-use everbyte_control::{CacheStatus, Refused};
+use everbyte_control::{CacheStatus, Cause, Refused};
 use everbyte_device::BlockDevice;
 use parking_lot::{Condvar, Mutex};
 
 use crate::context::{Context, Unshared};
 use crate::gate::Alone;
 use crate::handle::{Closing, Device, Handle, Resize, Unavailable};
+use crate::refusal::{cause, refused};
 use crate::size::show_size;
 
 /// How long one part of a drain goes on.
@@ -68,10 +69,6 @@ enum State {
 struct OpenCache {
     cache: Arc<Cache>,
     _writer: Writer,
-}
-
-fn refused(error: impl std::fmt::Display) -> Refused {
-    Refused(error.to_string())
 }
 
 impl CacheHandle {
@@ -147,11 +144,11 @@ impl Handle for CacheHandle {
 
     fn resize(&self, resize: &Resize, alone: Option<Alone>) -> Result<(), Refused> {
         let Resize::Memory(change) = *resize else {
-            return Err(Refused(format!(
-                "volume {} is a cache, which is as large as its backing device: make that larger \
-                 and pass --follow-backing instead of --size; --scm and --dram change its memory",
+            return Err(Refused::new(format!(
+                "volume {} is a cache, which is as large as its backing device",
                 self.0.name()
-            )));
+            ))
+            .because(Cause::CacheSize));
         };
         self.watched(move |shared| {
             let _alone = alone;
@@ -192,12 +189,12 @@ impl Handle for CacheHandle {
 
     fn check_deletable(&self) -> Result<(), Refused> {
         match self.0.status() {
-            Some(status) if status.dirty_bytes > 0 => Err(Refused(format!(
-                "volume {} is a cache with {} that its backing device does not have: 'everbyte \
-                 volume detach' writes them there and then deletes it, --force throws them away",
+            Some(status) if status.dirty_bytes > 0 => Err(Refused::new(format!(
+                "volume {} is a cache with {} that its backing device does not have",
                 self.0.name(),
                 show_size(status.dirty_bytes)
-            ))),
+            ))
+            .because(Cause::CacheDirty)),
             _ => Ok(()),
         }
     }
@@ -279,11 +276,11 @@ impl Shared {
     fn outcome<T>(&self, outcome: Outcome<Result<T, Refused>>) -> Result<T, Refused> {
         match outcome {
             Outcome::Done(done) => done,
-            Outcome::Silent(silence) => Err(Refused(format!(
+            Outcome::Silent(silence) => Err(Refused::new(format!(
                 "{}; what was begun goes on when it answers, and until then the cache is shut",
                 self.silent(silence)
             ))),
-            Outcome::Failed(what) => Err(Refused(what)),
+            Outcome::Failed(what) => Err(Refused::new(what)),
         }
     }
 
@@ -326,7 +323,7 @@ impl Shared {
                  written back",
                 self.name()
             );
-            *state = State::Closed(Some(Unavailable { state: "read-only", reason }));
+            *state = State::Closed(Some(Unavailable::new("read-only", reason)));
             return;
         }
         *state = State::Opening;
@@ -346,19 +343,22 @@ impl Shared {
 
     fn open_cache(&self) -> Result<OpenCache, Unavailable> {
         let _opening = self.watch.begin();
-        let unusable = |state, reason: String| Unavailable { state, reason };
-        let recorded = inspect(&*self.volume).map_err(|e| unusable("damaged", e.to_string()))?;
+        let recorded = inspect(&*self.volume)
+            .map_err(|error| Unavailable::new("damaged", error.to_string()))?;
         let backing = self.open_backing(&recorded.settings.storage.name);
         let Backing { device, identity } = backing.map_err(|error| {
             let is_missing = error.is_missing();
-            unusable(
-                if is_missing { "backing missing" } else { "backing refused" },
-                error.to_string(),
-            )
+            let state = if is_missing { "backing missing" } else { "backing refused" };
+            Unavailable::new(state, error.to_string())
         })?;
         let cache = self.build(device, &identity);
-        let cache = Arc::new(cache.map_err(|e| unusable("backing refused", e.to_string()))?);
-        let writer = Writer::start(&cache).map_err(|e| unusable("no thread", e.to_string()))?;
+        let cache = Arc::new(cache.map_err(|error| Unavailable {
+            state: "backing refused",
+            reason: error.to_string(),
+            cause: cause(&error),
+        })?);
+        let writer = Writer::start(&cache)
+            .map_err(|error| Unavailable::new("no thread", error.to_string()))?;
         Ok(OpenCache { cache, _writer: writer })
     }
 
@@ -380,17 +380,17 @@ impl Shared {
                 State::Closed(Some(why)) => return Err(why.clone()),
                 State::Closed(None) => {
                     let reason = format!("cache {} was closed meanwhile: try again", self.name());
-                    return Err(Unavailable { state: "closed", reason });
+                    return Err(Unavailable::new("closed", reason));
                 }
                 State::Changing => {
                     let reason = format!("cache {} is being changed: try again", self.name());
-                    return Err(Unavailable { state: "changing", reason });
+                    return Err(Unavailable::new("changing", reason));
                 }
                 State::Opening => {}
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 let reason = self.silent(self.watch.silence());
-                return Err(Unavailable { state: "backing silent", reason });
+                return Err(Unavailable::new("backing silent", reason));
             }
         }
     }
@@ -402,7 +402,7 @@ impl Shared {
             State::Open(open) => Some(Arc::clone(&open.cache)),
             State::Closed(_) => None,
             State::Opening | State::Changing => {
-                return Err(Refused(format!(
+                return Err(Refused::new(format!(
                     "cache {} is being opened, for which it waits for its backing device: try \
                      again",
                     self.name()
@@ -411,7 +411,7 @@ impl Shared {
         };
         if let Some(cache) = open {
             cache.sync().map_err(|error| {
-                Refused(format!(
+                Refused::new(format!(
                     "what cache {} holds in DRAM could not be made durable, so it stays as it is: \
                      {error}",
                     self.name()
@@ -456,7 +456,7 @@ impl Shared {
         let end = Instant::now() + DRAIN_TIME;
         while cache.dirty_bytes() > 0 && Instant::now() < end {
             cache.sweep().map_err(|error| {
-                Refused(format!(
+                Refused::new(format!(
                     "{} could not be written back: {error}; nothing is lost: mend the backing \
                      device and try again",
                     show_size(cache.dirty_bytes())

@@ -47,7 +47,9 @@ impl Shared {
             State::Opening => ("opening", None),
             State::Changing => ("changing", None),
             State::Closed(None) => ("closed", None),
-            State::Closed(Some(Unavailable { state, reason })) => (*state, Some(reason.clone())),
+            State::Closed(Some(Unavailable { state, reason, .. })) => {
+                (*state, Some(reason.clone()))
+            }
         };
         Condition { state, reason }
     }

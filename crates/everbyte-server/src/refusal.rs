@@ -1,0 +1,39 @@
+//! Errors of the engine as refusals of the control protocol: their words, and what they are about.
+
+use std::error::Error;
+
+use everbyte_cache::CacheError;
+use everbyte_control::{Cause, Refused};
+use everbyte_pool::PoolError;
+
+use crate::handle::Unavailable;
+
+/// `error` in words, with its cause if it is one that something can be done about.
+pub(crate) fn refused(error: impl Error + 'static) -> Refused {
+    Refused { reason: error.to_string(), cause: cause(&error) }
+}
+
+/// What an error is about, if it is one of the engine's that something can be done about.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> Option<Cause> {
+    if let Some(error) = error.downcast_ref::<PoolError>() {
+        matches!(error, PoolError::NoSuchVolume { .. }).then_some(Cause::NoSuchVolume)
+    } else if let Some(error) = error.downcast_ref::<CacheError>() {
+        of_cache(error)
+    } else if let Some(error) = error.downcast_ref::<Unavailable>() {
+        error.cause
+    } else {
+        None
+    }
+}
+
+fn of_cache(error: &CacheError) -> Option<Cause> {
+    match error {
+        CacheError::OtherStorage { .. } => Some(Cause::OtherBacking),
+        CacheError::OtherSize { recorded, found, .. } if found > recorded => {
+            Some(Cause::BackingGrown)
+        }
+        CacheError::OtherSize { .. } => Some(Cause::BackingShrunk),
+        CacheError::ReadOnly => Some(Cause::CacheReadOnly),
+        _ => None,
+    }
+}

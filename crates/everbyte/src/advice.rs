@@ -1,0 +1,94 @@
+//! What to do about an error, in the words of the command line.
+//!
+//! Errors of the crates below state facts, because they know no commands. Here, and nowhere else,
+//! stands what a user can type.
+
+use std::error::Error;
+
+use everbyte_control::{Cause, ControlError, Refused};
+use everbyte_pool::PoolError;
+use everbyte_pool::file::FileError;
+use everbyte_server::{Busy, SessionError};
+
+/// What can be done about `error`, if there is something to type.
+pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(of)
+}
+
+fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = error.downcast_ref::<SessionError>() {
+        // It says no more than what is in it, which is not in the chain therefore.
+        return match error {
+            SessionError::File(error) => of_file(error),
+            SessionError::Busy(busy) => of_busy(busy),
+            SessionError::Control(ControlError::Refused(refused))
+            | SessionError::Refused(refused) => of_refusal(refused),
+            _ => None,
+        };
+    }
+    if let Some(ControlError::Refused(refused)) = error.downcast_ref() {
+        return of_refusal(refused);
+    }
+    let file = || error.downcast_ref().and_then(of_file);
+    let refusal = || error.downcast_ref().and_then(of_refusal);
+    file().or_else(refusal).or_else(|| error.downcast_ref().and_then(of_pool))
+}
+
+fn of_file(error: &FileError) -> Option<&'static str> {
+    match error {
+        FileError::NotFound { .. } => Some("'everbyte pool create' makes one"),
+        FileError::Exists { .. } => {
+            Some("choose another path, or pass --force to destroy what is there")
+        }
+        FileError::NoSize { .. } => Some("pass --size"),
+        FileError::NotBlank { .. } => Some("pass --force to destroy what it holds"),
+        FileError::Pool { source, .. } => of_pool(source),
+        _ => None,
+    }
+}
+
+fn of_pool(error: &PoolError) -> Option<&'static str> {
+    let is_it = matches!(error, PoolError::NoSuchVolume { .. });
+    is_it.then(|| of_cause(Cause::NoSuchVolume)).flatten()
+}
+
+fn of_busy(busy: &Busy) -> Option<&'static str> {
+    busy.is_served()
+        .then_some("'everbyte pool' and 'everbyte volume' commands reach the server by themselves")
+}
+
+fn of_refusal(refused: &Refused) -> Option<&'static str> {
+    refused.cause.and_then(of_cause)
+}
+
+fn of_cause(cause: Cause) -> Option<&'static str> {
+    Some(match cause {
+        Cause::NoSuchVolume => "'everbyte volume list' shows those there are",
+        Cause::NoSuchClient => "'everbyte client list' shows those there are",
+        Cause::HasClients => "disconnect them first, or pass --force to disconnect them",
+        Cause::DeletedUnderClients => "disconnect them, or pass --force to delete it under them",
+        Cause::ServedReadOnly => {
+            "end the server and serve the pool without --read-only, or try again when nobody serves it"
+        }
+        Cause::OtherBacking => {
+            "give the cache its own backing device again, or say where that has moved by \
+             'everbyte volume attach'"
+        }
+        Cause::BackingGrown => {
+            "'everbyte volume resize' with --follow-backing makes the cache as large"
+        }
+        Cause::BackingShrunk => {
+            "a cache cannot shrink with its backing device: bring that back to its old size, and \
+             detach the cache before you make it smaller"
+        }
+        Cause::CacheReadOnly => "see 'everbyte pool check' for why, and mend the pool",
+        Cause::CacheSize => {
+            "make that larger and pass --follow-backing instead of --size; --scm and --dram change \
+             its memory"
+        }
+        Cause::CacheDirty => {
+            "'everbyte volume detach' writes them there and then deletes it, --force throws them away"
+        }
+        _ => return None,
+    })
+}
