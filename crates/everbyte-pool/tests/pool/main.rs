@@ -5,6 +5,8 @@
 mod batches;
 mod bounded;
 mod cells;
+mod epochs;
+mod groups;
 mod making;
 mod recovery;
 mod shelf;

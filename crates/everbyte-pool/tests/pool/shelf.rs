@@ -234,11 +234,16 @@ impl<M: Medium> Shelf<M> {
 
     /// Changes the first 64 bytes of the thing at `place` in place.
     pub(crate) fn touch(&self, place: u64, value: u8) -> Result<(), ShelfError> {
-        let line = [value; 64];
-        let at = self.thing(place).unwrap().at();
+        self.touch_line(place, 0, value)
+    }
+
+    /// Changes line `line` of the thing at `place` in place.
+    pub(crate) fn touch_line(&self, place: u64, line: u64, value: u8) -> Result<(), ShelfError> {
+        let bytes = [value; 64];
+        let at = self.thing_at(place).plus(64 * line);
         let _gate = self.volume().enter();
         let changed: Result<u64, ShelfError> = self.volume().change(|batch, _| {
-            batch.change_bytes(at, &line);
+            batch.change_bytes(at, &bytes);
             Ok(())
         });
         changed.map(drop)

@@ -1,0 +1,433 @@
+//! Epochs: who is inside, what a checkpoint flushes, whom a flush waits for, and who hears of one that
+//! failed.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use everbyte_crash::{Plan, SimMedium};
+use everbyte_media::{BLOCK_U64, MediaError, Medium, PoolOffset};
+use everbyte_pool::{BatchOutcome, Circumstances, NewRoot, PoolError, VolumeSpec, WriteError};
+
+use crate::shelf::{Contents, SHELF, Shelf, ShelfError, open_pool};
+
+const BLOCKS: u64 = 96;
+/// Two words of a header, each in a line of its own, that say which epoch is durable.
+const MARK_LINES: u64 = 2;
+
+fn new_shelf(lanes: u32) -> Shelf<SimMedium> {
+    Shelf::make(&Arc::new(SimMedium::new(BLOCKS * BLOCK_U64)), lanes)
+}
+
+/// What is left if power fails now and nothing that could be lost is kept.
+fn after_power_cut(shelf: &Shelf<SimMedium>) -> Contents {
+    let left = shelf.pool.medium().crash_state().boot(Plan::nothing());
+    Shelf::open(open_pool(&Arc::new(left)).unwrap()).contents().unwrap()
+}
+
+/// Whether `thread` is still at work after as long as it would need if nobody held it up.
+fn is_held_up<T>(thread: &thread::ScopedJoinHandle<'_, T>) -> bool {
+    let deadline = Instant::now() + Duration::from_millis(20);
+    while Instant::now() < deadline && !thread.is_finished() {
+        thread::yield_now();
+    }
+    !thread.is_finished()
+}
+
+fn lines_flushed(shelf: &Shelf<SimMedium>, run: impl FnOnce()) -> u64 {
+    let before = shelf.volume().medium().counters();
+    run();
+    shelf.volume().medium().counters().since(&before).lines_flushed
+}
+
+#[test]
+fn a_flush_makes_durable_what_came_before_it_and_nothing_of_what_comes_after() {
+    let shelf = new_shelf(2);
+    let volume = shelf.volume();
+    let mut durable = Contents::new();
+    for (round, bytes) in (1u8..).zip([64, 2048, 1 << 14, 512]) {
+        shelf.put(u64::from(round), bytes, round).unwrap();
+        assert_eq!(after_power_cut(&shelf), durable, "round {round}");
+        let epoch = volume.current_epoch();
+        volume.flush().unwrap();
+        durable = shelf.contents().unwrap();
+        assert_eq!(after_power_cut(&shelf), durable, "round {round}");
+        assert_eq!((volume.completed_epoch(), volume.current_epoch()), (epoch, epoch + 1));
+        assert_eq!(volume.checkpoints(), u64::from(round));
+    }
+    let (ops, checkpoints) = (volume.medium().ops(), volume.checkpoints());
+    volume.flush().unwrap();
+    volume.complete(volume.completed_epoch()).unwrap();
+    assert_eq!((volume.medium().ops(), volume.checkpoints()), (ops, checkpoints), "nothing to do");
+}
+
+#[test]
+fn a_checkpoint_flushes_each_dirty_line_of_its_epoch_once_and_no_line_of_the_next() {
+    let shelf = new_shelf(1);
+    for place in 0..4 {
+        // A line of words has eight of them.
+        shelf.put(8 * place, 64, 1).unwrap();
+    }
+    let flushed = lines_flushed(&shelf, || shelf.volume().flush().unwrap());
+    assert_eq!(flushed, 4 + MARK_LINES, "the words; what was streamed needs no flush");
+    for _ in 0..3 {
+        shelf.touch(0, 2).unwrap();
+        shelf.touch(8, 2).unwrap();
+    }
+    let guard = shelf.volume().lock_checkpoint();
+    let sealed = shelf.volume().begin_checkpoint(&guard).unwrap();
+    shelf.touch(16, 3).unwrap();
+    shelf.touch(0, 3).unwrap();
+    let flushed = lines_flushed(&shelf, || sealed.finish().unwrap());
+    assert_eq!(flushed, 2 + MARK_LINES, "those of places 0 and 8");
+    drop(guard);
+    let flushed = lines_flushed(&shelf, || shelf.volume().flush().unwrap());
+    assert_eq!(flushed, 2 + MARK_LINES, "those of places 0 and 16");
+    assert_eq!(lines_flushed(&shelf, || shelf.volume().flush().unwrap()), 0);
+}
+
+#[test]
+fn a_line_is_logged_once_in_an_epoch_and_again_in_the_next() {
+    let shelf = new_shelf(1);
+    shelf.put(0, 64, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    let logged = |value| {
+        let before = shelf.volume().log_bytes();
+        shelf.touch(0, value).unwrap();
+        shelf.volume().log_bytes() - before
+    };
+    assert_eq!([logged(2), logged(3), logged(4)], [128, 0, 0]);
+    let guard = shelf.volume().lock_checkpoint();
+    let sealed = shelf.volume().begin_checkpoint(&guard).unwrap();
+    assert_eq!([logged(5), logged(6)], [128, 0], "while the one before is flushed");
+    sealed.finish().unwrap();
+    drop(guard);
+    assert_eq!(logged(7), 0, "the end of that is not the end of this");
+    shelf.volume().flush().unwrap();
+    assert_eq!(logged(8), 128);
+}
+
+#[test]
+fn a_seal_waits_for_each_writer_that_is_inside() {
+    let shelf = new_shelf(3);
+    let volume = shelf.volume();
+    let mut writers: Vec<_> = (0..3).map(|_| volume.join().unwrap()).collect();
+    let epoch = writers[0].epoch();
+    writers[0].log_words(&[everbyte_pool::format::WordItem {
+        target: shelf.word_at(0).0,
+        old: volume.medium().load_word(shelf.word_at(0)),
+    }]);
+    writers[0].commit().unwrap();
+    thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            let guard = volume.lock_checkpoint();
+            volume.begin_checkpoint(&guard).unwrap().finish()
+        });
+        while let Some(writer) = writers.pop() {
+            assert!(is_held_up(&flusher), "{} writers are inside", writers.len() + 1);
+            assert_eq!((volume.current_epoch(), writer.epoch()), (epoch, epoch));
+        }
+        flusher.join().unwrap().unwrap();
+    });
+    assert_eq!((volume.completed_epoch(), volume.join().unwrap().epoch()), (epoch, epoch + 1));
+}
+
+/// A flush that comes while an older epoch is flushed is not content with that one.
+#[test]
+fn a_flush_waits_for_the_epoch_that_was_current_when_it_came() {
+    let shelf = new_shelf(2);
+    let volume = shelf.volume();
+    shelf.put(0, 64, 1).unwrap();
+    let old = volume.current_epoch();
+    let second = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let guard = volume.lock_checkpoint();
+        let sealed = volume.begin_checkpoint(&guard).unwrap();
+        shelf.put(1, 64, 2).unwrap();
+        let of_old = scope.spawn(|| {
+            volume.complete(old).unwrap();
+            volume.completed_epoch()
+        });
+        let of_new = scope.spawn(|| {
+            volume.flush().unwrap();
+            assert!(second.load(Ordering::SeqCst), "it shared a checkpoint that had sealed before");
+            volume.completed_epoch()
+        });
+        assert!(is_held_up(&of_old) && is_held_up(&of_new));
+        sealed.finish().unwrap();
+        second.store(true, Ordering::SeqCst);
+        drop(guard);
+        assert!(of_old.join().unwrap() >= old);
+        assert_eq!(of_new.join().unwrap(), old + 1);
+    });
+    assert_eq!(volume.checkpoints(), 2, "one for each epoch, though two asked");
+    assert_eq!(after_power_cut(&shelf).len(), 2);
+}
+
+#[test]
+fn threads_that_write_and_flush_at_once_each_find_their_own_writes_durable() {
+    let shelf = new_shelf(2);
+    thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let shelf = &shelf;
+            scope.spawn(move || {
+                for round in 1..12 {
+                    let place = u64::from(thread) * 8;
+                    let epoch = shelf.volume().current_epoch();
+                    shelf.put(place, 64, round).unwrap();
+                    shelf.volume().flush().unwrap();
+                    assert!(shelf.volume().completed_epoch() >= epoch);
+                }
+            });
+        }
+    });
+    let expected: Contents = (0..4).map(|thread| (thread * 8, (64, 11, 11))).collect();
+    assert_eq!(after_power_cut(&shelf), expected);
+    assert!(shelf.pool.check().unwrap().is_clean());
+}
+
+/// Everyone who asks hears of it, those too who wrote nothing, until the pool is opened again.
+#[test]
+fn a_checkpoint_that_was_given_up_fails_every_promise_after_it() {
+    let shelf = new_shelf(1);
+    let (volume, pool) = (shelf.volume(), &shelf.pool);
+    let mut spec = VolumeSpec::new("t", SHELF, 4096);
+    (spec.lanes, spec.log_bytes) = (1, Some(32 << 10));
+    pool.create_volume(&spec, NewRoot::Zeroes { blocks: 1 }).unwrap();
+    shelf.put(0, 64, 1).unwrap();
+    volume.flush().unwrap();
+    shelf.put(1, 64, 2).unwrap();
+    let guard = volume.lock_checkpoint();
+    drop(volume.begin_checkpoint(&guard).unwrap());
+    drop(guard);
+    let abandoned = |result: Result<(), WriteError>| {
+        assert!(matches!(result, Err(WriteError::CheckpointAbandoned)), "{result:?}");
+    };
+    abandoned(volume.flush());
+    abandoned(volume.complete(volume.current_epoch() - 1));
+    abandoned(volume.make_room());
+    // Writes go on in DRAM and medium, and are promised to nobody.
+    shelf.put(2, 64, 3).unwrap();
+    abandoned(volume.flush());
+    abandoned(volume.begin_group().map(drop));
+    let guard = volume.lock_checkpoint();
+    abandoned(volume.begin_checkpoint(&guard).map(drop));
+    drop(guard);
+    let mut put = 3;
+    let full = loop {
+        match shelf.put(put % 500, 64, 4) {
+            Ok(()) => put += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, ShelfError::Write(WriteError::CheckpointAbandoned)), "{full:?}");
+    pool.volume("t").unwrap().flush().unwrap();
+    let closed = pool.close().unwrap_err();
+    assert!(
+        matches!(&closed, PoolError::NotFlushed { volume, source: WriteError::CheckpointAbandoned } if volume == "s"),
+        "{closed:?}"
+    );
+    assert_eq!(pool.close().unwrap_err().to_string(), closed.to_string(), "and again");
+    assert_eq!(after_power_cut(&shelf), Contents::from([(0, (64, 1, 1))]));
+    let again = Shelf::open(open_pool(pool.medium()).unwrap());
+    assert!(!again.pool.recovery().was_clean);
+    assert_eq!(again.contents().unwrap(), Contents::from([(0, (64, 1, 1))]));
+    again.put(1, 64, 5).unwrap();
+    again.volume().flush().unwrap();
+}
+
+#[test]
+fn a_medium_that_failed_fails_writers_flushes_and_the_shutdown() {
+    let shelf = new_shelf(1);
+    shelf.put(0, 64, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    shelf.put(1, 64, 2).unwrap();
+    let guard = shelf.volume().lock_checkpoint();
+    let sealed = shelf.volume().begin_checkpoint(&guard).unwrap();
+    shelf.pool.medium().fail(MediaError::StoreLost { at: PoolOffset(77) });
+    let failed = |result: Result<(), WriteError>| {
+        let is_named = |error: &WriteError| error.to_string().contains("0x4d was lost");
+        assert!(result.as_ref().is_err_and(is_named), "{result:?}");
+    };
+    let completed = shelf.volume().completed_epoch();
+    failed(sealed.finish());
+    drop(guard);
+    assert_eq!(shelf.volume().completed_epoch(), completed, "it is not completed");
+    failed(shelf.volume().complete(completed));
+    failed(shelf.volume().join().map(drop));
+    let Err(ShelfError::Write(error)) = shelf.put(2, 64, 1) else { panic!("a write succeeds") };
+    failed(Err(error));
+    assert!(matches!(shelf.pool.close(), Err(PoolError::NotFlushed { .. })));
+    assert_eq!(after_power_cut(&shelf), Contents::from([(0, (64, 1, 1))]));
+}
+
+fn wait_for(what: &str, mut is_done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_done() {
+        assert!(Instant::now() < deadline, "{what} never comes");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn the_timer_makes_durable_what_changed_until_it_is_dropped() {
+    let shelf = new_shelf(1);
+    shelf.put(0, 64, 1).unwrap();
+    {
+        let _timer = shelf.pool.start_timer(Duration::from_millis(2)).unwrap();
+        wait_for("the timer", || shelf.volume().checkpoints() == 1);
+        shelf.put(1, 64, 2).unwrap();
+        wait_for("the next one", || shelf.volume().checkpoints() == 2);
+    }
+    assert_eq!(after_power_cut(&shelf).len(), 2);
+    // Its thread has ended: nobody makes checkpoints any more.
+    shelf.put(2, 64, 3).unwrap();
+    thread::sleep(Duration::from_millis(10));
+    assert_eq!((shelf.volume().checkpoints(), shelf.volume().is_touched()), (2, true));
+}
+
+#[test]
+fn a_log_that_is_half_full_wakes_the_thread_long_before_the_timer() {
+    let shelf = new_shelf(1);
+    let half = shelf.volume().log_half_bytes();
+    let _timer = shelf.pool.start_timer(Duration::from_secs(3600)).unwrap();
+    shelf.put(0, 1 << 14, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    let before = (shelf.volume().checkpoints(), shelf.volume().log_bytes());
+    let mut line = 0;
+    while !shelf.volume().wants_checkpoint() && shelf.volume().checkpoints() == before.0 {
+        // A record of two lines each.
+        shelf.touch_line(0, line, 7).unwrap();
+        line += 1;
+    }
+    wait_for("the kick", || shelf.volume().checkpoints() > before.0);
+    assert_eq!(
+        shelf.volume().log_bytes() - before.1,
+        half / 2,
+        "at half of a half, and not before"
+    );
+    assert!(!shelf.volume().wants_checkpoint());
+}
+
+/// Calls of a plan, by their circumstances.
+type Calls = RefCell<Vec<Circumstances>>;
+
+const USUAL: Circumstances = Circumstances { pool_was_full: false, log_is_short: false };
+const SHORT: Circumstances = Circumstances { log_is_short: true, ..USUAL };
+const FULL: Circumstances = Circumstances { pool_was_full: true, ..USUAL };
+
+/// Changes `lines` lines of the run at place 0.
+fn change_lines(shelf: &Shelf<SimMedium>, lines: usize, calls: &Calls) -> Result<u64, ShelfError> {
+    let bytes = [9; 64];
+    let at = shelf.thing_at(0);
+    shelf.volume().change(|batch, circumstances| {
+        calls.borrow_mut().push(circumstances);
+        for line in 0..lines {
+            batch.change_bytes(at.plus(line as u64 * 64), &bytes);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_change_is_planned_again_after_a_checkpoint_or_for_a_short_log_and_then_refused() {
+    let shelf = new_shelf(1);
+    shelf.put(0, 1 << 14, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    let room = usize::try_from(shelf.volume().log_half_bytes() / 128).unwrap();
+    let calls = Calls::default();
+    let epoch = shelf.volume().current_epoch();
+    assert_eq!(change_lines(&shelf, room, &calls).unwrap(), epoch, "it fills the log exactly");
+    assert_eq!(calls.take(), [USUAL]);
+    assert_eq!(shelf.volume().join().unwrap().room_bytes(), 0);
+    // Logged lines need no record, so the same again is done at once; another line needs room.
+    change_lines(&shelf, room, &calls).unwrap();
+    assert_eq!((calls.take(), shelf.volume().checkpoints()), (vec![USUAL], 1));
+    assert_eq!(change_lines(&shelf, room - 1, &calls).unwrap(), epoch);
+    calls.take();
+    shelf.touch_line(0, room as u64, 3).unwrap();
+    assert_eq!(shelf.volume().checkpoints(), 2, "it made room for itself");
+    assert_eq!(change_lines(&shelf, room, &calls).unwrap(), epoch + 2);
+    assert_eq!(calls.take(), [USUAL, USUAL], "no room beside the other record, but after it");
+    shelf.volume().flush().unwrap();
+    let (ops, log_bytes) = (shelf.volume().medium().ops(), shelf.volume().log_bytes());
+    let refused = change_lines(&shelf, room + 1, &calls).unwrap_err();
+    assert!(matches!(refused, ShelfError::TooLarge), "{refused:?}");
+    assert_eq!(calls.take(), [USUAL, SHORT]);
+    assert_eq!((shelf.volume().medium().ops(), shelf.volume().log_bytes()), (ops, log_bytes));
+}
+
+#[test]
+fn a_change_without_space_is_planned_once_more_and_other_errors_end_it_at_once() {
+    let shelf = new_shelf(1);
+    let calls = Calls::default();
+    let mut fails_first = 1;
+    let changed: Result<u64, ShelfError> = shelf.volume().change(|_, circumstances| {
+        calls.borrow_mut().push(circumstances);
+        fails_first -= 1;
+        if fails_first == 0 { Err(ShelfError::NoSpace) } else { Ok(()) }
+    });
+    changed.unwrap();
+    assert_eq!(calls.take(), [USUAL, FULL]);
+    let plan_error = |error: fn() -> ShelfError| {
+        let changed: Result<u64, ShelfError> = shelf.volume().change(|_, circumstances| {
+            calls.borrow_mut().push(circumstances);
+            Err(error())
+        });
+        (changed.unwrap_err().to_string(), calls.take().len())
+    };
+    assert_eq!(plan_error(|| ShelfError::NoSpace), (ShelfError::NoSpace.to_string(), 2));
+    assert_eq!(plan_error(|| ShelfError::TooLarge), (ShelfError::TooLarge.to_string(), 1));
+    let gone = plan_error(|| ShelfError::Write(WriteError::Gone));
+    assert_eq!(gone, (WriteError::Gone.to_string(), 1));
+}
+
+#[test]
+fn a_batch_says_in_which_epoch_it_was_made_and_that_the_log_was_full() {
+    let shelf = new_shelf(1);
+    shelf.put(0, 1 << 14, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    let volume = shelf.volume();
+    let bytes = [3; 4096];
+    let attempt = |from: u64, blocks: u64| {
+        let mut batch = volume.begin_batch().unwrap();
+        for block in from..from + blocks {
+            batch.change_bytes(shelf.thing_at(0).plus(block * BLOCK_U64), &bytes);
+        }
+        batch.commit().unwrap()
+    };
+    // Half a lane has 256 lines: room for three records of 65, and not for four.
+    assert_eq!(attempt(0, 4), BatchOutcome::TooLarge);
+    assert_eq!(attempt(0, 2), BatchOutcome::Done(volume.current_epoch()));
+    assert_eq!(attempt(1, 3), BatchOutcome::LogFull, "two of the three are new");
+    assert_eq!(attempt(1, 2), BatchOutcome::Done(volume.current_epoch()));
+    let empty = volume.begin_batch().unwrap().commit().unwrap();
+    assert_eq!(empty, BatchOutcome::Done(volume.current_epoch()));
+    drop(volume.begin_batch().unwrap());
+    volume.flush().unwrap();
+    assert!(!volume.is_touched());
+    assert_eq!(attempt(3, 1), BatchOutcome::Done(volume.completed_epoch() + 1));
+}
+
+/// What is low on space is a pool with less than a tenth free; blocks that lanes took in advance are
+/// missing elsewhere.
+#[test]
+fn making_room_in_a_pool_that_is_low_takes_back_what_lanes_took_in_advance() {
+    let shelf = new_shelf(2);
+    let pool = &shelf.pool;
+    shelf.put(0, 64, 1).unwrap();
+    let spare = pool.info().free_bytes / BLOCK_U64 - pool.allocator().free_blocks();
+    assert_eq!(spare, 31, "one of 32 is in use");
+    shelf.volume().make_room().unwrap();
+    assert_eq!(pool.allocator().free_blocks() + spare, pool.info().free_bytes / BLOCK_U64);
+    let free = pool.allocator().free_blocks();
+    let taken: Vec<_> = (5..free).map(|_| pool.take_run("a test", 1).unwrap()).collect();
+    assert!(pool.allocator().is_low());
+    shelf.volume().make_room().unwrap();
+    assert_eq!(pool.allocator().free_blocks(), 5 + spare);
+    taken.into_iter().for_each(|run| pool.return_run(run));
+    shelf.put(1, 64, 1).unwrap();
+    assert!(pool.check().unwrap().is_clean());
+}
