@@ -1,0 +1,236 @@
+//! Space: who gets which blocks, runs and cells, when they are free again, and what a full pool says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK_U64, BlockNo, Mapped, MediaOptions, Medium};
+use everbyte_pool::{BlockRun, Circumstances, NewRoot, Pool, PoolError, VolumeSpec};
+
+use crate::batches::new_shelf;
+use crate::shelf::{RUN_BLOCKS, SHELF, Shelf, ShelfError, open_pool};
+
+const RUN: u64 = RUN_BLOCKS * BLOCK_U64;
+/// Blocks of a pool that a shelf on two lanes needs: superblocks, headers, log, table.
+const FIXED: u64 = 2 + 2 + 16 + 1;
+
+fn free_blocks(pool: &Pool<Mapped>) -> u64 {
+    pool.info().free_bytes / BLOCK_U64
+}
+
+/// Puts things of `bytes` bytes until there is no room. Returns how many there are.
+fn fill(shelf: &Shelf<Mapped>, bytes: u64) -> u64 {
+    for place in 0.. {
+        match shelf.put(place, bytes, 5) {
+            Ok(()) => {}
+            Err(ShelfError::NoSpace) => return place,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn every_byte_of_a_pool_can_be_used_by_cells_of_any_size_and_by_runs() {
+    let free = 7;
+    for bytes in [64, 128, 256, 512, 1024, 2048] {
+        let shelf = new_shelf(FIXED + free);
+        assert_eq!(free_blocks(&shelf.pool), free);
+        assert_eq!(fill(&shelf, bytes), free * BLOCK_U64 / bytes, "{bytes} bytes");
+        assert_eq!((free_blocks(&shelf.pool), shelf.pool.info().low_on_space), (0, true));
+        assert_eq!(shelf.contents().unwrap().len() as u64, free * BLOCK_U64 / bytes);
+        // What one gives up another gets, and no more than that.
+        shelf.remove(3).unwrap();
+        shelf.put(500, bytes, 6).unwrap();
+        assert!(matches!(shelf.put(501, bytes, 6), Err(ShelfError::NoSpace)));
+        assert!(matches!(shelf.pool.take_run("a test", 1), Err(PoolError::NoSpace { .. })));
+        assert!(shelf.pool.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn a_block_of_cells_of_one_size_is_no_room_for_another_until_its_last_is_gone() {
+    let shelf = new_shelf(FIXED + 2);
+    for place in 0..2 {
+        shelf.put(place, 1024, 1).unwrap();
+    }
+    shelf.put(2, 2048, 1).unwrap();
+    assert!(matches!(shelf.put(3, 64, 1), Err(ShelfError::NoSpace)));
+    shelf.put(3, 2048, 1).unwrap();
+    shelf.remove(0).unwrap();
+    assert!(matches!(shelf.put(4, 64, 1), Err(ShelfError::NoSpace)), "one of 1024 is left");
+    shelf.remove(1).unwrap();
+    shelf.put(4, 64, 1).unwrap();
+    assert!(shelf.pool.check().unwrap().is_clean());
+}
+
+/// A pool of 8 MiB with a shelf on one lane.
+fn large_shelf() -> Shelf<Mapped> {
+    let medium = Mapped::anonymous(2048 * BLOCK_U64, &MediaOptions::new()).unwrap();
+    Shelf::make(&Arc::new(medium), 1)
+}
+
+#[test]
+fn a_batch_takes_runs_of_every_size_up_to_2_mib_each_at_a_multiple_of_it() {
+    let shelf = large_shelf();
+    let free = free_blocks(&shelf.pool);
+    let mut taken: Vec<BlockRun> = Vec::new();
+    let mut batch = shelf.volume().begin_batch().unwrap();
+    for log in 0..10 {
+        let run = batch.take_run(1 << log).unwrap();
+        assert_eq!((run.len, run.start.0 % run.len), (1 << log, 0));
+        assert!(run.blocks().all(|block| !taken.iter().any(|other| other.contains(block))));
+        taken.push(run);
+    }
+    for wrong in [0, 3, 1023, 1024, u64::MAX] {
+        assert_eq!(batch.take_run(wrong), None, "{wrong} blocks");
+    }
+    assert_eq!(shelf.pool.allocator().free_blocks(), free - 1023);
+    drop(batch);
+    shelf.volume().flush().unwrap();
+    assert_eq!(free_blocks(&shelf.pool), free, "a batch that is given up has taken nothing");
+    assert!(shelf.pool.check().unwrap().is_clean());
+}
+
+/// Undo could bring back what names it, so it keeps its bytes until the epoch is durable.
+#[test]
+fn what_an_epoch_gives_up_is_nobody_elses_until_the_epoch_is_durable() {
+    for bytes in [64, 2048, RUN] {
+        let shelf = new_shelf(FIXED + 7);
+        let things = fill(&shelf, bytes);
+        shelf.volume().flush().unwrap();
+        let given_up: BTreeSet<u64> = (0..things).map(|place| shelf.thing_at(place).0).collect();
+        shelf
+            .change(|batch| {
+                (0..things).for_each(|place| shelf.plan_remove(batch, place));
+                Ok(())
+            })
+            .unwrap();
+        let put_at_once = |place| {
+            let put: Result<_, ShelfError> =
+                shelf.volume().attempt(Circumstances::default(), |batch, _| {
+                    shelf.plan_put(batch, place, bytes, 6)
+                });
+            put.map(|_| shelf.thing_at(place).0)
+        };
+        assert!(matches!(put_at_once(0), Err(ShelfError::NoSpace)), "{bytes} bytes");
+        let guard = shelf.volume().lock_checkpoint();
+        let sealed = shelf.volume().begin_checkpoint(&guard).unwrap();
+        assert!(matches!(put_at_once(0), Err(ShelfError::NoSpace)), "it is sealed, no more");
+        sealed.finish().unwrap();
+        drop(guard);
+        assert!(given_up.contains(&put_at_once(0).unwrap()));
+    }
+}
+
+#[test]
+fn a_fresh_block_that_nothing_marked_is_free_at_once_and_a_marked_one_is_not() {
+    let shelf = new_shelf(FIXED + 40);
+    let volume = shelf.volume();
+    let mut writer = volume.join().unwrap();
+    let (plain, marked) = (writer.alloc().unwrap(), writer.alloc().unwrap());
+    assert!(writer.is_fresh(plain) && writer.is_fresh(marked));
+    let mut committed = writer.commit().unwrap();
+    committed.store(marked.offset(), &[1; 8]);
+    committed.retire(plain);
+    committed.retire(marked);
+    assert_eq!((writer.alloc(), writer.retired_blocks()), (Some(plain), 1));
+    let others: Vec<BlockNo> = std::iter::from_fn(|| writer.alloc()).collect();
+    assert!(!others.contains(&marked), "the checkpoint has a line of it to flush");
+    assert_eq!(others.len(), 38);
+    for block in others.into_iter().chain([plain]) {
+        writer.unalloc(block);
+    }
+    drop(writer);
+    volume.flush().unwrap();
+    assert!(shelf.pool.check().unwrap().is_clean());
+    assert_eq!(free_blocks(&shelf.pool), 40);
+}
+
+#[test]
+fn a_block_that_was_settled_is_logged_by_later_writes_of_its_epoch() {
+    let shelf = new_shelf(FIXED + 40);
+    let mut writer = shelf.volume().join().unwrap();
+    let block = writer.alloc().unwrap();
+    assert!(writer.is_fresh(block) && writer.word_is_covered(block.offset()));
+    assert!(!shelf.volume().is_settled(block));
+    writer.commit().unwrap().settle(block);
+    assert!(!writer.is_fresh(block) && !writer.word_is_covered(block.offset()));
+    assert!(shelf.volume().is_settled(block));
+    writer.unalloc(block);
+}
+
+#[test]
+fn nodes_come_from_a_place_of_their_own_while_there_is_plenty() {
+    let shelf = large_shelf();
+    let mut writer = shelf.volume().join().unwrap();
+    let data: Vec<u64> = (0..3).map(|_| writer.alloc().unwrap().0).collect();
+    let nodes: Vec<u64> = (0..3).map(|_| writer.alloc_node().unwrap().0).collect();
+    let more: Vec<u64> = (0..3).map(|_| writer.alloc().unwrap().0).collect();
+    let is_row = |blocks: &[u64]| blocks.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    assert!(is_row(&data) && is_row(&[&data[..], &more].concat()), "{data:?} {more:?}");
+    // 2048 blocks allow for two nodes in advance.
+    assert!(is_row(&nodes[..2]) && nodes[0] != more[2] + 1, "{nodes:?}");
+    for block in [data, nodes, more].concat() {
+        writer.unalloc(BlockNo(block));
+    }
+    drop(writer);
+    assert!(shelf.pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn what_one_volumes_lanes_took_in_advance_another_volume_gets() {
+    let shelf = new_shelf(FIXED + 49);
+    let mut spec = VolumeSpec::new("t", SHELF, 4096);
+    (spec.lanes, spec.log_bytes) = (1, Some(36 * BLOCK_U64));
+    // The lane of the shelf has taken 32 blocks for one.
+    shelf.put(0, 64, 1).unwrap();
+    assert_eq!(shelf.pool.allocator().free_blocks(), 49 - 32);
+    assert_eq!(free_blocks(&shelf.pool), 48, "which count as free");
+    shelf.pool.create_volume(&spec, NewRoot::Zeroes { blocks: 1 }).unwrap();
+    assert_eq!(free_blocks(&shelf.pool), 48 - 37);
+    assert_eq!(shelf.pool.volume_info(shelf.volume()).used_bytes, Some(2 * BLOCK_U64));
+    shelf.pool.delete_volume("t").unwrap();
+    assert_eq!(free_blocks(&shelf.pool), 48);
+    assert!(shelf.pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn a_pool_that_has_no_run_says_how_long_one_was_needed_and_how_many_blocks_are_free() {
+    let shelf = new_shelf(FIXED + 12);
+    let runs: Vec<_> = (0..12).map(|_| shelf.pool.take_run("a test", 1).unwrap()).collect();
+    for run in runs.iter().step_by(2) {
+        shelf.pool.return_run(*run);
+    }
+    let error = shelf.pool.take_run("the thing", 2).unwrap_err();
+    assert!(
+        matches!(error, PoolError::NoSpace { what: "the thing", needed_blocks: 2, free_blocks: 6 }),
+        "{error:?}"
+    );
+    assert_eq!(free_blocks(&shelf.pool), 6);
+    shelf.pool.return_run(runs[1]);
+    assert_eq!(shelf.pool.take_run("the thing", 3).unwrap().start, runs[0].start);
+}
+
+#[test]
+fn a_poisoned_block_that_is_given_up_is_given_to_nobody() {
+    let medium = Arc::new(everbyte_crash::SimMedium::new((FIXED + 8) * BLOCK_U64));
+    let shelf = Shelf::make(&medium, 2);
+    shelf.put(0, RUN, 1).unwrap();
+    shelf.volume().flush().unwrap();
+    let run = shelf.thing_at(0).block();
+    medium.inject_poison(BlockNo(run.0 + 2).offset().plus(128), 1);
+    medium.probe(run.offset(), RUN);
+    shelf.remove(0).unwrap();
+    shelf.volume().flush().unwrap();
+    let free: Vec<bool> =
+        (run.0..run.0 + 4).map(|block| shelf.pool.allocator().is_free(BlockNo(block))).collect();
+    assert_eq!(free, [true, true, false, true]);
+    let problems = shelf.pool.check().unwrap().problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("nothing that any map leads to"), "{problems:?}");
+    // Nor after the pool was closed and opened.
+    shelf.pool.close().unwrap();
+    assert!(medium.check().is_ok(), "nothing was stored there");
+    let pool = open_pool(&medium).unwrap();
+    assert!(!pool.allocator().is_free(BlockNo(run.0 + 2)));
+}
