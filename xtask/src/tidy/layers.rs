@@ -130,7 +130,11 @@ const ROWS: [Row; 20] = [
         ],
         &["everbyte-crash"],
     ),
-    row("everbyte-extent", &["everbyte-plant", "everbyte-pool", "everbyte-media"], &[]),
+    row(
+        "everbyte-extent",
+        &["everbyte-plant", "everbyte-pool", "everbyte-media"],
+        &["everbyte-crash"],
+    ),
     row(
         "everbyte-pool",
         &["everbyte-media", "everbyte-plant", "everbyte-slots"],

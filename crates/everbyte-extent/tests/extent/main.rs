@@ -1,0 +1,20 @@
+//! Extents under a kind of volume that has two of them: what no block volume can show.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod model;
+mod pair;
+mod resize;
+mod zeroes;
+
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK_U64, Mapped, MediaOptions};
+
+use crate::pair::{Pair, Settings};
+
+/// A new pair in a pool of `blocks` blocks on anonymous memory.
+pub(crate) fn new_pair(blocks: u64, settings: &Settings) -> Pair<Mapped> {
+    let medium = Mapped::anonymous(blocks * BLOCK_U64, &MediaOptions::new()).unwrap();
+    Pair::make(&Arc::new(medium), settings)
+}

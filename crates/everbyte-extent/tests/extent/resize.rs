@@ -1,0 +1,108 @@
+//! Extents that become smaller and larger: what is kept, and what comes back as zeroes.
+
+use everbyte_extent::MapKind;
+use everbyte_media::{BLOCK, BLOCK_U64};
+
+use crate::new_pair;
+use crate::pair::{BOTH, Settings, pattern};
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap()
+}
+
+#[test]
+fn what_a_smaller_size_has_cut_off_comes_back_as_zeroes() {
+    for checksums in [false, true] {
+        let pair = new_pair(256, &Settings { checksums, ..Settings::default() });
+        for which in BOTH {
+            let size = pair.extents[which].size_bytes();
+            let data = pattern(which as u64, bytes(size));
+            // To a multiple of nothing, a block's end, a byte beyond it, nearly nothing.
+            for smaller in [20_001, 16_384, 12_289, 1] {
+                pair.write(which, 0, &data).unwrap();
+                pair.resize(which, smaller).unwrap();
+                assert!(pair.content(which).unwrap() == data[..bytes(smaller)]);
+                assert!(pair.read(which, smaller, 1).is_err());
+                pair.resize(which, size).unwrap();
+                let mut expected = data[..bytes(smaller)].to_vec();
+                expected.resize(bytes(size), 0);
+                assert!(pair.content(which).unwrap() == expected, "{which} by way of {smaller}");
+            }
+        }
+        pair.judge().unwrap();
+    }
+}
+
+#[test]
+fn a_smaller_extent_gives_its_blocks_back_and_leaves_the_other_one_alone() {
+    let pair = new_pair(512, &Settings { sizes: [300_001, 300_001], ..Settings::default() });
+    let other = pattern(8, 300_001);
+    for which in BOTH {
+        pair.write(which, 0, &other).unwrap();
+    }
+    pair.volume().flush().unwrap();
+    for which in BOTH {
+        let before = pair.pool.info().free_bytes;
+        pair.resize(which, 3 * BLOCK_U64 + 1).unwrap();
+        pair.volume().flush().unwrap();
+        let freed = (pair.pool.info().free_bytes - before) / BLOCK_U64;
+        assert_eq!(freed, 74 - 4, "of 74 blocks 4 are left");
+        assert!(pair.content(which).unwrap() == other[..3 * BLOCK + 1]);
+        if which == 0 {
+            assert!(pair.content(1).unwrap() == other);
+        }
+    }
+    pair.judge().unwrap();
+}
+
+#[test]
+fn a_table_that_grows_or_shrinks_by_blocks_keeps_its_entries() {
+    let settings =
+        Settings { maps: [MapKind::Direct; 2], sizes: [5 << 20, 7000], ..Settings::default() };
+    let pair = new_pair(1024, &settings);
+    let first = pair.root_at(0);
+    let places = [0, (2 << 20) - 3, 3 << 20, (5 << 20) - 10];
+    for at in places {
+        pair.write(0, at, &pattern(at, 10)).unwrap();
+    }
+    let table = || everbyte_media::Medium::load_word(pair.medium(), first);
+    let before = table();
+    assert_eq!(pair.extents[0].table_blocks_for(6 << 20), 0, "three blocks do for 6 MiB");
+    assert_eq!(pair.extents[0].table_blocks_for((6 << 20) + 1), 4);
+    pair.resize(0, 9 << 20).unwrap();
+    assert_ne!(table(), before, "the table lies elsewhere");
+    for at in places {
+        assert_eq!(pair.read(0, at, 10).unwrap(), pattern(at, 10));
+    }
+    pair.judge().unwrap();
+    pair.resize(0, (3 << 20) + 5).unwrap();
+    assert_eq!(pair.read(0, 3 << 20, 5).unwrap(), pattern(3 << 20, 10)[..5]);
+    pair.judge().unwrap();
+    let pair = pair.crashed();
+    assert_eq!(pair.read(0, 3 << 20, 5).unwrap(), pattern(3 << 20, 10)[..5]);
+    assert_eq!(pair.read(0, (2 << 20) - 3, 10).unwrap(), pattern((2 << 20) - 3, 10));
+}
+
+#[test]
+fn a_tree_grows_at_the_top_by_what_is_written_and_not_by_the_size() {
+    let settings =
+        Settings { maps: [MapKind::Radix; 2], sizes: [9000, 9000], ..Settings::default() };
+    let pair = new_pair(512, &settings);
+    pair.write(0, 0, &[1; 10]).unwrap();
+    pair.volume().flush().unwrap();
+    let before = pair.pool.info().free_bytes;
+    pair.resize(0, 1 << 40).unwrap();
+    assert_eq!(pair.pool.info().free_bytes, before, "a size takes no space");
+    for at in [3 << 20, 3 << 30, (1 << 40) - 10] {
+        pair.write(0, at, &pattern(at, 10)).unwrap();
+        assert_eq!(pair.read(0, 0, 11).unwrap(), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
+        assert_eq!(pair.read(0, at, 10).unwrap(), pattern(at, 10));
+    }
+    pair.judge().unwrap();
+    pair.resize(0, 9000).unwrap();
+    pair.resize(0, 1 << 40).unwrap();
+    for at in [3 << 20, 3 << 30, (1 << 40) - 10] {
+        assert_eq!(pair.read(0, at, 10).unwrap(), [0; 10]);
+    }
+    pair.judge().unwrap();
+}

@@ -1,0 +1,168 @@
+//! Bytes that read as zeroes: holes, unmapped ranges and their edges, space that is kept.
+
+use everbyte_extent::{DeviceOffset, LogicalBlock, MapKind, Stored};
+use everbyte_media::{BLOCK, BLOCK_U64, Mapped};
+
+use crate::new_pair;
+use crate::pair::{BOTH, Pair, Settings, pattern};
+
+/// Blocks that the pool has to give.
+fn free_blocks(pair: &Pair<Mapped>) -> u64 {
+    pair.volume().flush().unwrap();
+    pair.judge().unwrap();
+    pair.pool.info().free_bytes / BLOCK_U64
+}
+
+#[test]
+fn an_extent_that_nobody_has_written_reads_as_zeroes_to_its_last_byte_and_no_further() {
+    let pair = new_pair(256, &Settings::default());
+    for which in BOTH {
+        let size = pair.extents[which].size_bytes();
+        assert!(pair.content(which).unwrap().iter().all(|&byte| byte == 0));
+        assert!(pair.read(which, size, 0).is_ok());
+        for (at, len) in [(size, 1), (size - 1, 2), (u64::MAX, 2)] {
+            let error = pair.read(which, at, len).unwrap_err().to_string();
+            assert_eq!(error, format!("the extent ends at byte {size}"));
+        }
+    }
+}
+
+#[test]
+fn unmapping_clears_every_byte_of_its_range_and_none_beside_it() {
+    let pair = new_pair(256, &Settings::default());
+    for which in BOTH {
+        let size = pair.extents[which].size_bytes();
+        for (round, (at, len)) in [
+            (0, 1),
+            (1, 4094),
+            (4095, 2),
+            (4000, 9000),
+            (4096, 8192),
+            (size - 1, 1),
+            (size - 5000, 5000),
+            (0, size),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for reserve in [false, true] {
+                let whole = usize::try_from(size).unwrap();
+                let mut expected = pattern(round as u64, whole);
+                pair.write(which, 0, &expected).unwrap();
+                pair.zero(which, at, len, reserve).unwrap();
+                let (at, len) = (usize::try_from(at).unwrap(), usize::try_from(len).unwrap());
+                expected[at..at + len].fill(0);
+                assert!(pair.content(which).unwrap() == expected, "{at}+{len} {reserve}");
+            }
+        }
+    }
+    pair.judge().unwrap();
+}
+
+#[test]
+fn the_last_block_is_unmapped_with_the_bytes_that_the_extent_has_of_it() {
+    let pair = new_pair(256, &Settings::default());
+    for which in BOTH {
+        let last = pair.extents[which].size_blocks() - 1;
+        let rest = pair.extents[which].size_bytes() - last * BLOCK_U64;
+        pair.write(which, last * BLOCK_U64, &vec![7; usize::try_from(rest).unwrap()]).unwrap();
+        let before = free_blocks(&pair);
+        pair.zero(which, last * BLOCK_U64, rest, false).unwrap();
+        assert_eq!(pair.entry(which, last), None);
+        assert_eq!(free_blocks(&pair), before + 1);
+    }
+}
+
+#[test]
+fn a_part_of_a_hole_is_not_filled_to_be_zeroed_unless_space_is_to_be_kept() {
+    let pair = new_pair(256, &Settings::default());
+    // A leaf to look into.
+    pair.write(0, 0, &[1]).unwrap();
+    for which in BOTH {
+        pair.zero(which, 2 * BLOCK_U64 + 9, 100, false).unwrap();
+        assert_eq!(pair.entry(which, 2), None);
+        pair.zero(which, 2 * BLOCK_U64 + 9, 100, true).unwrap();
+        assert!(pair.entry(which, 2).is_some());
+        let block = pair.read(which, 2 * BLOCK_U64, BLOCK).unwrap();
+        assert!(block.iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn kept_zeroes_have_space_of_their_own_and_read_as_zeroes_whatever_lies_there() {
+    let pair = new_pair(256, &Settings::default());
+    for which in BOTH {
+        // Over a hole, and over data whose bytes stay in the block.
+        pair.write(which, BLOCK_U64, &pattern(5, BLOCK)).unwrap();
+        let held = pair.entry(which, 1).unwrap().block;
+        pair.zero(which, 0, 2 * BLOCK_U64, true).unwrap();
+        let kept = [0, 1].map(|block| pair.entry(which, block).unwrap());
+        assert!(kept.iter().all(|entry| entry.flags.zero));
+        assert_eq!(kept[1].block, held, "it keeps its block");
+        assert!(pair.read(which, 0, 2 * BLOCK).unwrap().iter().all(|&byte| byte == 0));
+        let before = free_blocks(&pair);
+        pair.zero(which, 0, 2 * BLOCK_U64, true).unwrap();
+        pair.write(which, 9, &[3; 20]).unwrap();
+        pair.write(which, BLOCK_U64 + 9, &[3; 20]).unwrap();
+        assert_eq!(free_blocks(&pair), before, "writing there takes nothing");
+        let mut expected = [0; BLOCK];
+        expected[9..29].fill(3);
+        for block in [0, 1] {
+            assert!(pair.read(which, block * BLOCK_U64, BLOCK).unwrap() == expected);
+            assert!(!pair.entry(which, block).unwrap().flags.zero);
+        }
+    }
+}
+
+#[test]
+fn zeroes_that_were_kept_come_back_if_the_write_over_them_is_undone() {
+    for checksums in [false, true] {
+        let pair = new_pair(256, &Settings { checksums, ..Settings::default() });
+        for which in BOTH {
+            pair.write(which, 0, &pattern(5, BLOCK)).unwrap();
+        }
+        pair.volume().flush().unwrap();
+        for which in BOTH {
+            // Data to zeroes to data in one epoch: undo brings the first data back.
+            pair.zero(which, 0, BLOCK_U64, true).unwrap();
+            pair.write(which, 100, &[1; 10]).unwrap();
+        }
+        let pair = pair.crashed();
+        for which in BOTH {
+            assert!(pair.read(which, 0, BLOCK).unwrap() == pattern(5, BLOCK));
+            pair.zero(which, 0, BLOCK_U64, true).unwrap();
+        }
+        pair.volume().flush().unwrap();
+        for which in BOTH {
+            pair.write(which, 100, &[1; 10]).unwrap();
+        }
+        let pair = pair.crashed();
+        for which in BOTH {
+            assert!(pair.read(which, 0, BLOCK).unwrap().iter().all(|&byte| byte == 0));
+        }
+        pair.judge().unwrap();
+    }
+}
+
+#[test]
+fn a_whole_leaf_is_taken_off_a_tree_and_given_back_with_all_below_it() {
+    let settings =
+        Settings { maps: [MapKind::Radix; 2], sizes: [6 << 20, 5000], ..Settings::default() };
+    let pair = new_pair(4096, &settings);
+    pair.write(0, 0, &[9; 10]).unwrap();
+    let before = free_blocks(&pair);
+    for block in [512, 700, 1023] {
+        pair.write(0, block * BLOCK_U64 + 5, &[8; 10]).unwrap();
+    }
+    let (_, next) = pair.extents[0].stored_run(DeviceOffset(1024 * BLOCK_U64)).unwrap();
+    assert!(next > LogicalBlock(1500), "nothing comes after the second leaf");
+    pair.zero(0, 2 << 20, 2 << 20, false).unwrap();
+    assert_eq!(free_blocks(&pair), before, "three blocks and the leaf");
+    let (stored, next) = pair.extents[0].stored_run(DeviceOffset(512 * BLOCK_U64)).unwrap();
+    assert_eq!(stored, Stored::Hole);
+    assert!(next > LogicalBlock(1500), "the leaf is not there to be looked into");
+    assert!(pair.read(0, 2 << 20, 2 << 20).unwrap().iter().all(|&byte| byte == 0));
+    pair.write(0, 700 * BLOCK_U64, &[7; 3]).unwrap();
+    assert_eq!(pair.read(0, 700 * BLOCK_U64, 4).unwrap(), [7, 7, 7, 0], "and can be made anew");
+    assert_eq!(pair.read(0, 0, 10).unwrap(), [9; 10]);
+}
