@@ -147,8 +147,11 @@ impl<M: Medium> Extent<M> {
         }
     }
 
+    /// The lock of whoever changes the shape of a tree: the map, or the checksums, which the volume's
+    /// extents share. With checksums one lock does for both trees of all extents, since a write may
+    /// build a branch of the one and then of the other, in either order.
     pub(crate) fn structure(&self) -> &Mutex<()> {
-        &self.structure
+        if self.has_checksums() { self.volume.structure() } else { &self.structure }
     }
 
     pub(crate) fn delta(&self) -> &DeltaState {

@@ -2,9 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod choice;
+mod crash;
+mod fast_path;
+mod looks;
 mod model;
 mod pair;
 mod resize;
+mod together;
 mod zeroes;
 
 use std::sync::Arc;

@@ -133,6 +133,8 @@ pub struct Volume<M: Medium> {
     pub(crate) dirty_lines: CachePadded<DirtyLines>,
     pub(crate) usage: CachePadded<Usage>,
     pub(crate) gone: AtomicBool,
+    /// Held by who changes the shape of a tree that all of the volume shares.
+    structure: Mutex<()>,
     /// Whether its one handle is out.
     taken: AtomicBool,
     /// Those who are inside through that handle.
@@ -198,6 +200,7 @@ impl<M: Medium> Volume<M> {
             dirty_lines: CachePadded::new(dirty_lines),
             usage: CachePadded::new(Usage::unknown()),
             gone: AtomicBool::new(false),
+            structure: Mutex::new(()),
             taken: AtomicBool::new(false),
             users: Mutex::new(None),
             read_only,
@@ -249,6 +252,13 @@ impl<M: Medium> Volume<M> {
     #[must_use]
     pub fn checksum_root_at(&self) -> PoolOffset {
         self.header_at.plus(CHECKSUM_ROOT_AT)
+    }
+
+    /// The structure lock of what all of the volume shares: the tree of checksums. The last lock that
+    /// is taken, and one that no thread takes beside another structure lock.
+    #[must_use]
+    pub fn structure(&self) -> &Mutex<()> {
+        &self.structure
     }
 
     /// Address of the size word.

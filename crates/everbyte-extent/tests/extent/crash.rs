@@ -1,0 +1,211 @@
+//! Crashes at every operation of workloads over both extents: each comes back as it was at the last
+//! checkpoint with what the fast path made durable since, every block with its checksum.
+
+use std::sync::Arc;
+
+use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
+use everbyte_extent::{Delta, FuaOutcome, MapKind};
+use everbyte_media::BLOCK_U64;
+use everbyte_pool::plant::{Bug, plant};
+
+use crate::pair::{BOTH, Pair, Settings, open_pool, pattern};
+
+const POOL_BLOCKS: u64 = 80;
+/// Three blocks and a bit, and two and a bit.
+const SIZES: [u64; 2] = [12_300, 8_200];
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write(usize, u64, usize),
+    /// On the fast path if it is allowed, and else not at all.
+    Fast(usize, u64, usize),
+    Zero(usize, u64, u64),
+    Keep(usize, u64, u64),
+    Resize(usize, u64),
+    Flush,
+}
+
+use Step::{Fast, Flush, Keep, Resize, Write, Zero};
+
+type Contents = [Vec<u8>; 2];
+
+/// What a crash from now on may leave.
+struct Allowed(Vec<Contents>);
+
+fn contents(pair: &Pair<SimMedium>) -> Result<Contents, String> {
+    let content = |which| pair.content(which).map_err(|error| error.to_string());
+    Ok([content(0)?, content(1)?])
+}
+
+fn put(contents: &mut Contents, which: usize, at: u64, data: &[u8]) {
+    let at = usize::try_from(at).unwrap();
+    contents[which][at..at + data.len()].copy_from_slice(data);
+}
+
+fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, steps: &[Step]) {
+    let pair = Pair::open(open_pool(medium).unwrap());
+    let mut durable = contents(&pair).unwrap();
+    log.note(Allowed(vec![durable.clone()]));
+    for (seed, &step) in (100..).zip(steps) {
+        match step {
+            Write(which, at, len) => {
+                pair.write(which, at, &pattern(seed, len)).unwrap();
+            }
+            Fast(which, at, len) => {
+                let (before, data) = (durable.clone(), pattern(seed, len));
+                put(&mut durable, which, at, &data);
+                log.note(Allowed(vec![before.clone(), durable.clone()]));
+                if pair.write_fast(which, at, &data).unwrap() == FuaOutcome::NotAllowed {
+                    durable = before;
+                }
+            }
+            Zero(which, at, len) => pair.zero(which, at, len, false).unwrap(),
+            Keep(which, at, len) => pair.zero(which, at, len, true).unwrap(),
+            Resize(which, size) => {
+                let mut next = contents(&pair).unwrap();
+                next[which].resize(usize::try_from(size).unwrap(), 0);
+                log.note(Allowed(vec![durable, next.clone()]));
+                pair.resize(which, size).unwrap();
+                durable = next;
+            }
+            Flush => {
+                let next = contents(&pair).unwrap();
+                log.note(Allowed(vec![durable, next.clone()]));
+                pair.volume().flush().unwrap();
+                durable = next;
+            }
+        }
+        log.note(Allowed(vec![durable.clone()]));
+    }
+}
+
+fn check(pair: &Pair<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
+    let mut found = contents(pair)?;
+    if let Some(stamped) = crash.events.last()
+        && !stamped.event.0.contains(&found)
+    {
+        return Err("the extents hold something else than one of the states that they may".into());
+    }
+    pair.judge()?;
+    // What was recovered can be used, and no part of it is taken for free.
+    for which in BOTH {
+        let data = pattern(which as u64 + 7, 100);
+        pair.write(which, 50, &data).map_err(|error| error.to_string())?;
+        put(&mut found, which, 50, &data);
+    }
+    if contents(pair)? != found {
+        return Err("a write after the recovery has changed something else".into());
+    }
+    pair.judge()
+}
+
+fn explored(explorer: &Explorer, settings: &Settings, steps: &[Step]) -> Result<Summary, String> {
+    let scenario = Closures::new(
+        |medium, log| run(medium, log, steps),
+        |medium| Ok(Pair::open(open_pool(medium).map_err(|error| error.to_string())?)),
+        |pair, crash| check(&pair, crash),
+    )
+    .medium_len(POOL_BLOCKS * BLOCK_U64)
+    .prepared(|medium| {
+        let pair = Pair::make(medium, settings);
+        for which in BOTH {
+            pair.write(which, 0, &pattern(which as u64, 8192)).unwrap();
+        }
+        pair.volume().flush().unwrap();
+    });
+    explorer.explore(&scenario).map_err(|failure| failure.to_string())
+}
+
+/// A few images of every crash, and crashes of few recoveries.
+fn few() -> Explorer {
+    Explorer {
+        runs_max: 6,
+        samples: 2,
+        nested_images_max: 1,
+        nested_points_max: 3,
+        nested_runs_max: 2,
+        ..Explorer::default()
+    }
+}
+
+fn every_setting() -> impl Iterator<Item = Settings> {
+    let maps = [[MapKind::Radix, MapKind::Direct], [MapKind::Direct, MapKind::Radix]];
+    maps.into_iter().flat_map(|maps| {
+        [false, true].map(|checksums| Settings {
+            maps,
+            sizes: SIZES,
+            delta: if checksums { Delta::On } else { Delta::Off },
+            checksums,
+            ..Settings::default()
+        })
+    })
+}
+
+const WORKLOADS: [&[Step]; 6] = [
+    // Both extents in one epoch, logged, replaced and filled.
+    &[Write(0, 100, 10), Write(1, 0, 4096), Write(0, 8000, 4000), Flush],
+    // What is undone in the one beside what is durable in the other.
+    &[Write(0, 100, 10), Fast(1, 4200, 100), Fast(1, 0, 4096), Fast(0, 4096, 4096)],
+    // The same block again and again, across a checkpoint.
+    &[Write(0, 10, 10), Write(0, 20, 2500), Flush, Write(0, 30, 10), Fast(0, 40, 10), Flush],
+    // Space that is given back by the one and taken by the other.
+    &[Zero(0, 0, 8192), Flush, Write(1, 100, 8000), Flush, Write(0, 0, 4096)],
+    // Zeroes that are kept, over data, written to and written over.
+    &[Keep(0, 4000, 5000), Write(0, 4200, 50), Keep(1, 0, 4096), Flush, Fast(1, 9, 9)],
+    // Smaller, larger, and what was cut off stays away.
+    &[Write(0, 12_000, 300), Resize(0, 5001), Resize(0, 20_000), Write(0, 4900, 9000), Flush],
+];
+
+#[test]
+fn no_crash_leaves_part_of_an_epoch_in_one_extent_or_a_block_without_its_checksum() {
+    for settings in every_setting() {
+        for steps in WORKLOADS {
+            let summary = explored(&few(), &settings, steps)
+                .unwrap_or_else(|failure| panic!("{settings:?} {steps:?}: {failure}"));
+            assert!(summary.points > 20, "hardly anything was explored: {summary}");
+        }
+    }
+}
+
+/// Of tiny workloads every image is tried, to the last word of a line.
+#[test]
+fn every_image_of_a_small_change_to_both_extents_is_of_one_epoch() {
+    let explorer =
+        Explorer { subsets_max: 8, runs_max: usize::MAX, nested_depth: 0, ..Explorer::default() };
+    // Records of words: one of lines has 2^16 images.
+    let unmapped = [Zero(0, 0, 4096), Keep(1, 0, 4096), Flush];
+    let beside = [Zero(0, 0, 4096), Fast(1, 0, 4096)];
+    for steps in [&unmapped[..], &beside] {
+        let begun = std::time::Instant::now();
+        // Compared, what lies beyond the ends is not stored again by every opening.
+        let settings = Settings { delta: Delta::On, ..every_setting().next().unwrap() };
+        let summary = explored(&explorer, &settings, steps).unwrap();
+        println!("{summary} {:?}", begun.elapsed());
+        assert!(summary.is_exhaustive(), "{summary}");
+    }
+}
+
+/// The explorer finds what is wrong, by these workloads and this oracle.
+#[test]
+fn mistakes_in_what_extents_rely_on_are_noticed() {
+    let with_checksums = Settings {
+        sizes: SIZES,
+        checksums: true,
+        maps: [MapKind::Radix; 2],
+        ..Settings::default()
+    };
+    let without = Settings { checksums: false, ..with_checksums };
+    for (bug, settings, steps) in [
+        (Bug::NoLogFence, without, WORKLOADS[0]),
+        (Bug::FillNotFenced, without, &[Fast(1, 0, 4096)]),
+        (Bug::ChecksumNotLogged, with_checksums, &[Write(0, 100, 10), Write(1, 0, 1)][..]),
+        (Bug::ShortPathIgnoresRecords, without, &[Write(0, 100, 10), Fast(0, 110, 10), Flush]),
+        (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)]),
+        (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)]),
+    ] {
+        plant(Some(bug));
+        let found = explored(&few(), &settings, steps);
+        plant(None);
+        assert!(found.is_err(), "{bug:?} was not caught");
+    }
+}
