@@ -6,7 +6,8 @@ use std::sync::Arc;
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
 use everbyte_extent::{Delta, FuaOutcome, MapKind};
 use everbyte_media::BLOCK_U64;
-use everbyte_pool::plant::{Bug, plant};
+use everbyte_plant::plant;
+use everbyte_pool::plant::Bug;
 
 use crate::pair::{BOTH, Pair, Settings, open_pool, pattern};
 
@@ -196,16 +197,17 @@ fn mistakes_in_what_extents_rely_on_are_noticed() {
     };
     let without = Settings { checksums: false, ..with_checksums };
     for (bug, settings, steps) in [
-        (Bug::NoLogFence, without, WORKLOADS[0]),
-        (Bug::FillNotFenced, without, &[Fast(1, 0, 4096)]),
-        (Bug::ChecksumNotLogged, with_checksums, &[Write(0, 100, 10), Write(1, 0, 1)][..]),
+        (Bug::ReuseWithoutQuarantine, without, &[Write(0, 0, 4096), Write(1, 0, 4096)][..]),
+        (Bug::LoggedTwice, without, &[Write(0, 100, 8), Write(0, 104, 8)]),
+        (Bug::ChecksumNotLogged, with_checksums, &[Write(0, 100, 10), Write(1, 0, 1)]),
         (Bug::ShortPathIgnoresRecords, without, &[Write(0, 100, 10), Fast(0, 110, 10), Flush]),
         (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)]),
         (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)]),
     ] {
-        plant(Some(bug));
+        explored(&few(), &settings, steps).unwrap();
+        let planted = plant(bug);
         let found = explored(&few(), &settings, steps);
-        plant(None);
+        drop(planted);
         assert!(found.is_err(), "{bug:?} was not caught");
     }
 }
