@@ -1,4 +1,4 @@
-//! What a run ran on, as far as figures depend on it.
+//! The environment of a run, as far as figures depend on it.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) struct Environment {
     pub(crate) started_unix_s: u64,
     /// Load average of the last minute when the run began.
     pub(crate) load: f64,
-    /// What the volumes lie on, with the instruction that flushes a line.
+    /// Medium of the volumes, with the instruction that flushes a line.
     pub(crate) medium: String,
     pub(crate) folder: String,
     /// The option of the folder's mount that gives files in memory huge pages.
@@ -24,12 +24,12 @@ pub(crate) struct Environment {
     pub(crate) size_bytes: u64,
     pub(crate) rounds: usize,
     pub(crate) slice_s: f64,
-    /// Whether debug assertions were compiled in, which makes every figure meaningless.
+    /// True if debug assertions were compiled in, which makes every figure meaningless.
     pub(crate) debug_build: bool,
 }
 
 impl Environment {
-    /// Looks around.
+    /// Examines the machine.
     pub(crate) fn new(folder: &Path, size_bytes: u64, rounds: usize, slice_s: f64) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let load = read("/proc/loadavg");

@@ -60,7 +60,7 @@ enum Suite {
     Cache(CacheArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
-    /// Kills TPC-C in the midst of transactions and judges what is there.
+    /// Kills TPC-C in the midst of transactions and judges the database that is left.
     TpccKill(KillArgs),
     #[command(hide = true)]
     TpccChild(ChildArgs),
@@ -68,17 +68,17 @@ enum Suite {
     ServeDevice(ServeArgs),
 }
 
-/// What to measure, and where results go.
+/// Options of the block suite.
 #[derive(clap::Args)]
 struct BlockArgs {
-    /// A smoke test of a few seconds: few workloads, small devices, our own subjects and what
-    /// needs no root. Its figures mean nothing.
+    /// A smoke test of a few seconds: few workloads, small devices, our own subjects and those that
+    /// need no root. Its figures mean nothing.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     output: Output,
-    /// Measure only where subject and workload, as they are named in the results, contain these
-    /// words; the reference is measured besides.
+    /// Measure only subjects and workloads whose names in the results contain these words; the
+    /// reference is measured besides.
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
     /// Rounds; figures are medians over them.
@@ -91,7 +91,7 @@ struct BlockArgs {
     #[arg(long, default_value_t = 512, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(16..=65536))]
     size: u64,
-    /// Where the devices go: a folder on tmpfs, or on persistent memory.
+    /// Folder for the devices; on tmpfs, or on SCM.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
     /// Parts to leave out.

@@ -19,7 +19,7 @@ use crate::workload::{Action, Durability, Offsets, Payload, Workload};
 /// Requests between looks at the clock.
 const STRIDE: u32 = 16;
 
-/// What one slice showed.
+/// Counts and times of one slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) requests: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Sample {
     pub(crate) server_cpu_ns: Option<u64>,
 }
 
-/// What one thread did.
+/// Counts and times of one thread.
 struct Done {
     requests: u64,
     start: Instant,

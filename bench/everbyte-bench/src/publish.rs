@@ -1,4 +1,4 @@
-//! Where results go, and what a run can be stopped by.
+//! Output of results, and the signals that stop a run.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::report::{self, figure::Figure};
 use crate::rows::Results;
 use crate::table;
 
-/// Where results go.
+/// Destinations of the results.
 #[derive(clap::Args)]
 pub(crate) struct Output {
     /// Write the results as JSON to standard output, and nothing else.
@@ -28,7 +28,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Writes the results to wherever they are wanted.
+    /// Writes the results to all destinations.
     ///
     /// # Errors
     /// A file's; a figure cannot be drawn.

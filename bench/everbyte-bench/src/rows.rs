@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// Null for exact counts, which do not scatter by noise.
     pub(crate) spread: Option<Spread>,
-    /// Why there is no value, or how to read it.
+    /// The reason for a missing value, or a hint for readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }

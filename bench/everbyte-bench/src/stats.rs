@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// How figures of several rounds scatter.
+/// Scatter of the figures of several rounds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Spread {
     pub(crate) min: f64,

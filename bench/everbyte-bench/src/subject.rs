@@ -1,11 +1,11 @@
-//! What is measured: a place that can be read and written, whatever it is made of.
+//! Subjects of measurements: a place that can be read and written.
 
 use anyhow::Result;
 use everbyte_device::Fua;
 
 use crate::workload::Workload;
 
-/// Exact sums of what a subject did to its medium, as far as it can tell.
+/// Exact sums of a subject's work on its medium, as far as it can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) bytes_stored: u64,
@@ -13,12 +13,12 @@ pub(crate) struct Counts {
     pub(crate) lines_flushed: u64,
     pub(crate) fences: u64,
     pub(crate) log_bytes: u64,
-    /// Whether the sums follow from what is known of the format, and were not counted.
+    /// True if the sums follow from the format and were not counted.
     pub(crate) modelled: bool,
 }
 
 impl Counts {
-    /// What happened between `earlier` and `self`.
+    /// Returns the events between `earlier` and `self`, sum by sum.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             bytes_stored: self.bytes_stored - earlier.bytes_stored,
@@ -36,7 +36,7 @@ pub(crate) trait Subject: Sync {
     /// Its name in the results.
     fn name(&self) -> &str;
 
-    /// Why it cannot do `workload`, if it cannot.
+    /// Returns the reason why it cannot do `workload`, if it cannot.
     fn refuses(&self, workload: &Workload) -> Option<String>;
 
     /// Brings it into the state that `workload` starts from. Not measured.
@@ -45,7 +45,7 @@ pub(crate) trait Subject: Sync {
     /// The subject's.
     fn prepare(&self, workload: &Workload) -> Result<()>;
 
-    /// A thread's way in.
+    /// Opens a thread's session.
     ///
     /// # Errors
     /// The subject's.

@@ -1,8 +1,8 @@
-//! The suite: which subjects meet which workloads, in which order, and what becomes of it.
+//! The suite: the subjects and workloads, their order, and the rows of results.
 //!
 //! Invariants: a round runs every workload once on every subject, one subject right after the
 //! other, so that noise which lasts longer than a slice meets all alike; ratios are of the same
-//! workload in the same round. What cannot be measured leaves a row that says why.
+//! workload in the same round. A measurement that is impossible leaves a row with the reason.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::subjects::pmemblk::Pmemblk;
 use crate::subjects::volume::{BenchPool, VolumeSubject};
 use crate::workload::Workload;
 
-/// How to run.
+/// Settings of a run.
 pub(crate) struct Settings<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) size_bytes: u64,
@@ -48,19 +48,19 @@ impl Settings<'_> {
     }
 }
 
-/// The subject that others are held against, and the metric which that makes.
+/// The subject that is the reference of the others, and the metric of the ratio.
 #[derive(Clone, Copy)]
 pub(crate) struct Reference {
     subject: &'static str,
     metric: &'static str,
-    /// Whether times are compared, and not rates.
+    /// True if times are compared, and not rates.
     by_time: bool,
 }
 
-/// Raw memory, for what runs in process.
+/// Raw memory, the reference of subjects in process.
 pub(crate) const FLOOR: Reference =
     Reference { subject: "floor", metric: metric::TO_FLOOR, by_time: true };
-/// Our server without a device, for what runs over NBD.
+/// Our server without a device, the reference of subjects over NBD.
 pub(crate) const NULL: Reference =
     Reference { subject: "nbd-null", metric: metric::TO_NULL, by_time: false };
 
@@ -75,7 +75,7 @@ struct Cell {
 /// Measures `workloads` on `subjects` and returns a row for each figure.
 ///
 /// # Errors
-/// Only if it is to stop: what fails is a row.
+/// Only if it is to stop: a failure is a row.
 pub(crate) fn run(
     subjects: &[&dyn Subject],
     workloads: &[Workload],

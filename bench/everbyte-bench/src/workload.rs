@@ -1,4 +1,4 @@
-//! What is asked of every subject: the workloads, their names, and the requests they are made of.
+//! The workloads of every subject, their names, and the requests they are made of.
 //!
 //! Invariants: a workload's requests depend on nothing but the workload, the size of the device,
 //! the thread and the round, so every subject gets the same ones. Requests are aligned to their
@@ -21,7 +21,7 @@ const PAYLOAD_BYTES: usize = 512 << 10;
 /// Payloads start at multiples of this, which direct I/O asks for.
 const PAYLOAD_STEP: usize = 512;
 
-/// Where payloads start in memory, as direct I/O asks for.
+/// Alignment of payloads in memory, as direct I/O asks for.
 const PAYLOAD_ALIGN: usize = 4096;
 
 /// Bytes at the start of a device that are written again and again before a flush.
@@ -30,7 +30,7 @@ pub(crate) const AGAIN_BYTES: u64 = 64 << 20;
 /// Bytes that an edit changes: one line.
 pub(crate) const EDIT_BYTES: usize = 64;
 
-/// What is done.
+/// Kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Action {
     /// Read what was written before.
@@ -45,7 +45,7 @@ pub(crate) enum Action {
     Edit,
 }
 
-/// In which order.
+/// Order of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
     /// Anywhere, evenly.
@@ -54,19 +54,19 @@ pub(crate) enum Pattern {
     Sequential,
 }
 
-/// When a write is durable.
+/// The moment from which a write is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Durability {
     /// With the one flush that ends the measurement, whose time counts.
     Checkpoint,
     /// With a flush after every so many writes of a thread.
     FlushEvery(u32),
-    /// When it is answered (FUA).
+    /// When the write is answered (FUA).
     Request,
 }
 
 impl Durability {
-    /// Whether more is asked than one flush at the end.
+    /// Returns true for more than one flush at the end.
     pub(crate) fn is_stricter(self) -> bool {
         self != Self::Checkpoint
     }
@@ -286,10 +286,10 @@ impl Iterator for Offsets {
     }
 }
 
-/// What one thread writes, and where it reads to.
+/// Bytes that one thread writes, and its buffer for reads.
 pub(crate) struct Payload {
     memory: Vec<u8>,
-    /// Where the aligned part starts.
+    /// Index of the aligned part.
     start: usize,
     at: usize,
     count: u64,

@@ -1,10 +1,10 @@
 //! SIGBUS: what happens when mapped memory turns out not to be there.
 //!
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
-//! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned, puts
-//! an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
-//! that: whoever loads asks afterwards. A store is lost, so it fails the medium. Every other
-//! SIGBUS goes to whoever handled it before.
+//! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned,
+//! puts an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
+//! that: whoever loads asks afterwards. A store is lost, so it fails the medium. Every other SIGBUS
+//! goes to whoever handled it before.
 //!
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
 //! lock and allocates nothing. A slot's fields are stable while its generation is even and
@@ -156,8 +156,8 @@ fn check(result: c_int) -> io::Result<()> {
 /// The register that holds the error code of the last fault.
 const ERROR_CODE: usize = libc::REG_ERR as usize;
 /// The bit of the error code of a page fault that tells stores from loads. A machine check, which
-/// has no such code, is reported for loads only; if it finds the bit set by an earlier fault, a load
-/// counts as a store, which errs on the safe side.
+/// has no such code, is reported for loads only; if it finds the bit set by an earlier fault, a
+/// load counts as a store, which errs on the safe side.
 const WRITE_FAULT: i64 = 2;
 
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {

@@ -1,9 +1,9 @@
 //! The mapped medium: the one implementor of [`Medium`] for real memory.
 //!
-//! Owns the mapping, its counters, its emulated costs and its media errors. Invariants: every address is
-//! checked against the length before it becomes a pointer; every store is counted; a fence
-//! returns `Ok` only if everything this thread flushed or streamed before it is durable as far as
-//! [`Medium::persistence_domain`] says, and no store of anyone's is known to be lost.
+//! Owns the mapping, its counters, its emulated costs and its media errors. Invariants: every
+//! address is checked against the length before it becomes a pointer; every store is counted; a
+//! fence returns `Ok` only if everything this thread flushed or streamed before it is durable as
+//! far as [`Medium::persistence_domain`] says, and no store of anyone's is known to be lost.
 //!
 //! Copies in and out are plain memory copies through raw pointers. Rust has no formal rule for
 //! memory that another process may write; like other code that shares memory with strangers we

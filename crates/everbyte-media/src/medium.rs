@@ -196,9 +196,9 @@ pub trait Medium: Send + Sync + 'static {
     /// Stores `bytes` at `at` with ordinary stores. Needs flush and fence to be durable.
     fn store(&self, at: PoolOffset, bytes: &[u8]);
 
-    /// Stores `bytes` at `at` with non-temporal stores where that is faster. Needs a fence of this thread
-    /// to be durable, and to be sure to be seen by others, but no flush, whatever the alignment.
-    /// Until then no other thread may store there: its bytes could be overwritten later.
+    /// Stores `bytes` at `at` with non-temporal stores where that is faster. Needs a fence of this
+    /// thread to be durable, and to be sure to be seen by others, but no flush, whatever the
+    /// alignment. Until then no other thread may store there: its bytes could be overwritten later.
     fn stream(&self, at: PoolOffset, bytes: &[u8]);
 
     /// Prefetches the lines of `at .. at + len`, which will be read or stored to soon. The range

@@ -107,13 +107,13 @@ impl MediaOptions {
 /// | any of them, as a private copy | `private` | nothing | - | nothing |
 /// | no file | `anonymous` | nothing | - | nothing |
 ///
-/// Every fence is an `sfence`. Every flush is counted, whatever it does. [`MediaOptions::force_flush`] and
-/// emulation make the flush instructions run on every kind.
+/// Every fence is an `sfence`. Every flush is counted, whatever it does.
+/// [`MediaOptions::force_flush`] and emulation make the flush instructions run on every kind.
 ///
-/// "PersistenceDomain power" is as true as what lies below: a DAX file system on memory that the kernel was
-/// merely told is persistent (`memmap=`), or a disk that ignores its own flush command, promises
-/// what it cannot keep, and nothing here can tell. eADR is believed if every region of the NVDIMM
-/// bus says that its domain includes the processor's cache.
+/// "PersistenceDomain power" is as true as what lies below: a DAX file system on memory that the
+/// kernel was merely told is persistent (`memmap=`), or a disk that ignores its own flush command,
+/// promises what it cannot keep, and nothing here can tell. eADR is believed if every region of the
+/// NVDIMM bus says that its domain includes the processor's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MediaKind {

@@ -1,9 +1,10 @@
 //! The pages of a mapping that have turned out to be poisoned.
 //!
-//! Invariants: a bit for each page that the mapping can ever have, so that any number of them can be
-//! poisoned; bits are only set while the mapping is registered; a page's is set before zeroes can be read
-//! in its place, so whoever has read them and then asks is told. `add` is for signal handlers too: it
-//! takes no lock and allocates nothing. The bits take memory only where one was set or looked for.
+//! Invariants: a bit for each page that the mapping can ever have, so that any number of them can
+//! be poisoned; bits are only set while the mapping is registered; a page's is set before zeroes
+//! can be read in its place, so whoever has read them and then asks is told. `add` is for signal
+//! handlers too: it takes no lock and allocates nothing. The bits take memory only where one was
+//! set or looked for.
 
 use std::io;
 use std::ops::Range;
@@ -32,7 +33,8 @@ impl PoisonedPages {
         }
     }
 
-    /// Gives an empty set room for `pages` pages, none of them pages. Only while nobody else uses it.
+    /// Gives an empty set room for `pages` pages, none of them pages. Only while nobody else uses
+    /// it.
     ///
     /// # Errors
     /// There is no address space.
@@ -54,8 +56,8 @@ impl PoisonedPages {
         let bits = self.bits.swap(ptr::null_mut(), Ordering::SeqCst);
         self.any.store(false, Ordering::SeqCst);
         if !bits.is_null() {
-            // SAFETY: mapped by `make_room` with this length, and nobody has a reference into it. It
-            // cannot fail for such a range, and there would be nothing to do about it.
+            // SAFETY: mapped by `make_room` with this length, and nobody has a reference into it.
+            // It cannot fail for such a range, and there would be nothing to do about it.
             let _cannot_fail = unsafe { munmap(bits.cast(), words * 8) };
         }
     }
@@ -65,8 +67,8 @@ impl PoisonedPages {
         if bits.is_null() {
             return &[];
         }
-        // SAFETY: `make_room` mapped that many words, zero at first; they stay mapped as long as anyone
-        // uses the set, and are only ever accessed as atomics.
+        // SAFETY: `make_room` mapped that many words, zero at first; they stay mapped as long as
+        // anyone uses the set, and are only ever accessed as atomics.
         unsafe { std::slice::from_raw_parts(bits, self.words.load(Ordering::Acquire)) }
     }
 

@@ -6,8 +6,8 @@
 //! ever synced again: the kernel may have dropped the dirty pages and would report success.
 //!
 //! The kernel reports a failed write-back once for each open file, to the `msync` that asks first,
-//! whosever pages failed. So a fence succeeds only after every `msync` of other threads that was under
-//! way when its own had ended has said whether it was told of a failure.
+//! whosever pages failed. So a fence succeeds only after every `msync` of other threads that was
+//! under way when its own had ended has said whether it was told of a failure.
 //!
 //! Writing back more than was asked for is always allowed (any line may become durable at any
 //! time), so close ranges are synced together: each `msync` may cost a journal commit.
@@ -120,8 +120,8 @@ impl WriteBack {
         })
     }
 
-    /// Returns once every fence that is syncing now has noted whether it failed. The caller holds no
-    /// shard's lock, so fences that wait for each other go on.
+    /// Returns once every fence that is syncing now has noted whether it failed. The caller holds
+    /// no shard's lock, so fences that wait for each other go on.
     fn await_others(&self) {
         for other in self.shards.iter().filter(|other| other.is_syncing.load(Ordering::SeqCst)) {
             drop(other.pending.lock().unwrap_or_else(PoisonError::into_inner));
@@ -256,8 +256,8 @@ mod tests {
     #[test]
     fn a_failure_that_another_fence_was_told_of_fails_this_one_too() {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        // As the kernel does: it tells of a failure once, whoever asks first, before the first to ask
-        // could tell anyone else.
+        // As the kernel does: it tells of a failure once, whoever asks first, before the first to
+        // ask could tell anyone else.
         let write_back = WriteBack::with_sync(|_, _| {
             if TOLD.swap(true, Ordering::SeqCst) {
                 return Ok(());

@@ -1,25 +1,11 @@
-//! A connection to an export that comes back: what `RemoteDevice` sends its requests over.
+//! A connection to an export that is made again when it breaks: `RemoteDevice` sends its requests
+//! over it.
 //!
-//! When a connection breaks, the request that was not answered is sent again on a new one. That is
-//! right as long as nobody else writes to the export:
-//! - A read changes nothing. A write, a trim or a zeroing that may have been done leaves the same
-//!   bytes when it is done again, and nothing else was sent in between: there is one request under
-//!   way at a time, and the lock around the client is held until it is answered.
-//! - It must not be done a third time, by a server that still has the first copy and comes to it
-//!   later, over newer bytes. The old socket is closed before a new one is opened, and a TCP
-//!   connection is reset so that the kernel sends nothing more of it. What remains is a server that
-//!   closes a connection and goes on working on what came over it; servers are taken not to.
-//! - A flush covers writes that were answered on the *old* connection, and a server that died has
-//!   lost what it had not flushed. To send only the flush again would promise what is gone, and to
-//!   fail it would not be enough: the answered bytes must be read back, too, whether anybody
-//!   flushes or not. So it keeps what was answered since the last flush, bounded in bytes,
-//!   and gives it to the server again before anything else is done on a new connection. The same
-//!   is done after a flush that failed, and after a request with FUA that failed, which is a write
-//!   and a flush to many servers, because a server's system may have dropped what it could not
-//!   write and call the next flush a success.
-//! - What a server refuses to take again (its disk has a bad place, or is full) is kept, and tried
-//!   again by every flush and by every request that must see it. Those fail until it is taken, and
-//!   no others do.
+//! When a connection breaks, the client sends the unanswered request again on a new one, and before
+//! it all writes that were answered since the last flush. A failed flush, and a failed request with
+//! FUA, count as a lost server. A write that the server refuses to take again is kept, and offered
+//! again before every request that needs it. Lemmas R1 to R6 of `docs/proofs.md` prove that this
+//! keeps the contract of a device, as long as nobody else writes to the export.
 //!
 //! Invariants: nothing but `unflushed` is sent while the server needs a replay; a connection to an
 //! export of another size or kind is closed before a byte goes there. Knows nothing of devices'

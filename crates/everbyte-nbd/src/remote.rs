@@ -2,8 +2,9 @@
 //!
 //! One connection behind one lock: requests of several threads queue. A device made by
 //! [`RemoteDevice::open`] connects again when its connection breaks, and keeps the contract of
-//! [`BlockDevice`] across servers that crash: `reconnecting` argues how. One made of a client stays
-//! broken with its connection; every later request fails with a media error that says why.
+//! [`BlockDevice`] across servers that crash (lemmas R1 to R6 of `docs/proofs.md`). One made of a
+//! client stays broken with its connection; every later request fails with a media error that says
+//! why.
 //!
 //! `discard` is sent as zeroing that may punch holes, because the protocol's own trimming does
 //! not promise what is read afterwards. Requests are split where the protocol bounds them, at

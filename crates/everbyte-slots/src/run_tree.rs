@@ -4,20 +4,14 @@
 //! for a region steers to it, and means nothing by itself: the slots' own words are the truth.
 //!
 //! # Protocol
-//! - *raise*, by whoever freed slots: look at the region, and set its bit if all of it is free.
-//! - *lower*, by whoever took slots: clear the region's bit, **then look at the region again**, and
-//!   raise it if all of it is free after all.
+//! - *raise*, by the thread that freed slots: look at the region, and set its bit if all of it is
+//!   free.
+//! - *lower*, by the thread that took slots: clear the region's bit, **then look at the region
+//!   again**, and raise it if all of it is free after all.
 //!
-//! Invariant: *when no call is under way, a region that is all free has its bit set.* Suppose not,
-//! and look at the last change of its bit. If a raise made it, the bit is set. If a lower did, the
-//! region was not all free when that lower looked again; so it became so later, by a call that
-//! freed slots, and that call's raise came later still: another change. A contradiction. (Accesses
-//! are sequentially consistent, as in the tree of slots.)
-//!
-//! So a bit that is set over a region in use costs one look, and is gone then: it comes back only
-//! when all of the region has become free. A run of a whole region is found in as many steps as the
-//! tree of regions has levels, and one for each region that was broken into by a call still under
-//! way.
+//! Invariant: while no call is under way, a region that is all free has its bit set (lemma G1 of
+//! `docs/proofs.md`). A run of a whole region is found in as many steps as the tree of regions has
+//! levels, and one for each region that was broken into by a call still under way (G2).
 
 use crate::SlotError;
 use crate::slot_tree::WordTree;

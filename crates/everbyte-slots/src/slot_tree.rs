@@ -5,35 +5,21 @@
 //!
 //! # Protocol
 //! The leaf word is the truth: a slot changes hands by one atomic operation on its leaf word, and
-//! a thread owns what that operation took. The levels above (*hints*) and the counter only steer.
-//! Every access to a word is sequentially consistent, so accesses may be argued about as if one
-//! came after the other. Beside leaf bits there are two operations, on one *edge* (a child word
-//! and its bit in the parent) after the other:
+//! a thread owns the slots that its operation took. The levels above (*hints*) and the counter only
+//! steer. Every access to a word is sequentially consistent. Beside leaf bits there are two
+//! operations, on one *edge* (a child word and its bit in the parent) after the other:
 //!
-//! - *raise*, by whoever set a bit in a word: going up to the root, read the parent bit and set it
-//!   if it is clear.
-//! - *lower*, by whoever saw a word empty: clear the parent bit, **then read the child again**,
-//!   and raise from it if it is not empty after all; go on upwards only if this emptied the
-//!   parent.
+//! - *raise*, by the thread that set a bit in a word: going up to the root, read the parent bit and
+//!   set it if it is clear.
+//! - *lower*, by the thread that saw a word empty: clear the parent bit, **then read the child
+//!   again**, and raise from it if it is not empty after all; go on upwards only if this emptied
+//!   the parent.
 //!
-//! Invariant, per edge: *when no call is under way, a nonzero child has its parent bit set.*
-//! Suppose not. Look at the last change of the parent bit. If a raise made it, the bit is set. If
-//! a lower did (or there was none), the child was empty when that lower read it again (or at the
-//! start), because otherwise it would have raised, a later change. So the child became nonzero
-//! later, by an operation whose thread then reads the parent bit. It either finds it clear and
-//! sets it, or finds it set by someone else: both are later changes. A contradiction, so no free
-//! slot is lost. The converse does not hold: a set bit over an empty child is possible and cheap,
-//! since whoever follows it lowers it.
-//!
-//! While calls are under way, a free slot can be hidden from hints between a lower's clear and its
-//! second look. So a search that found nothing reads the counter, which is raised before slots are
-//! freed and reduced after they are taken, and therefore never below the number of free slots; if
-//! it is not zero, the search reads every leaf. Hence *`alloc` returns `None` only if no slot was
-//! free throughout the call.*
-//!
-//! A leaf word's value is the whole state of its slots, so a compare-and-swap that succeeds after
-//! the word changed and changed back (ABA) is right. An operation is retried only because another
-//! thread's succeeded on the same word: some thread always makes progress.
+//! Invariants, proved in `docs/proofs.md`:
+//! - while no call is under way, a nonzero child has its parent bit set (S1), so no free slot is
+//!   lost (S2);
+//! - `alloc` returns `None` only if no slot was free throughout the call (S3);
+//! - compare-and-swap suffers no ABA (S4), and some thread always makes progress (S5).
 //!
 //! Loom holds sequentially consistent accesses to the same rule as long as all of them are, so
 //! the models need no fences that the real code lacks.

@@ -43,8 +43,8 @@
 //!
 //! A transaction uses the journal as well if it changes more than 64 MiB, more than the volume's
 //! log or the pool's free blocks can undo, or more pages than the connection's page cache holds
-//! (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous = OFF` turns
-//! batches off.
+//! (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous = OFF`
+//! turns batches off.
 //!
 //! # What is supported
 //! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY and OFF. WAL only with
@@ -60,11 +60,11 @@
 //! A commit with atomic batches is durable when it returns. So is one with a journal, with
 //! `synchronous` at `FULL`, SQLite's default; journals that are deleted are deleted durably.
 //!
-//! With [`Durability::AtCheckpoint`] commits do not wait for that. A volume makes its own checkpoints
-//! when its pool's timer says so (`Pool::start_timer`) or its log fills, and with every flush; a
-//! crash takes the transactions that were committed since the last one, at most a few seconds of
-//! them with the usual timer, and without a timer as many as the log holds. What it leaves is the
-//! database as it was after some commit, with every commit before that one:
+//! With [`Durability::AtCheckpoint`] commits do not wait for that. A volume makes its own
+//! checkpoints when its pool's timer says so (`Pool::start_timer`) or its log fills, and with every
+//! flush; a crash takes the transactions that were committed since the last one, at most a few
+//! seconds of them with the usual timer, and without a timer as many as the log holds. What it
+//! leaves is the database as it was after some commit, with every commit before that one:
 //! - with atomic batches because a batch is undone as a whole or not at all;
 //! - with a journal or a WAL because all files of a database are on one device, which keeps the
 //!   order of its writes. The crash cuts their sequence at one point, as the end of the process

@@ -284,9 +284,9 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite passes the VFS that was registered.
     let app = unsafe { app(vfs) };
     if path.is_null() || flags & TEMPORARY != 0 {
-        // SAFETY: the parent was SQLite's default VFS, which stays as long as connections; the place
-        // is large enough for its files; it fills in its own methods, so that the file never comes
-        // back here.
+        // SAFETY: the parent was SQLite's default VFS, which stays as long as connections; the
+        // place is large enough for its files; it fills in its own methods, so that the file never
+        // comes back here.
         return match unsafe { (*app.parent).xOpen } {
             // SAFETY: as before.
             Some(open) => unsafe { open(app.parent, path, file, flags, out_flags) },

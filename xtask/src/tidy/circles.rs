@@ -2,9 +2,9 @@
 //!
 //! A file depends on another if it names something that is defined there by a path that begins with
 //! `crate`, `super`, `self` or a module, in a `use` or anywhere else. Names are followed through
-//! re-exports to where they are defined. That a module uses the modules inside it does not count: it
-//! is the front of what they are together, so they may use what it defines. Tests are left out, and so
-//! is what macros are given.
+//! re-exports to where they are defined. That a module uses the modules inside it does not count:
+//! it is the front of what they are together, so they may use what it defines. Tests are left out,
+//! and so is what macros are given.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -105,7 +105,8 @@ const ROWS: [Row; 20] = [
         tests_use: &["everbyte-crash"],
         may_be_unsafe: true,
     },
-    // What a cache and a protocol need of each other, for those who embed the one without the other.
+    // What a cache and a protocol need of each other, for those who embed the one without the
+    // other.
     Row {
         name: "everbyte-backing",
         uses: &["everbyte-cache", "everbyte-device"],

@@ -11,6 +11,7 @@ mod layout;
 mod links;
 mod modules;
 mod names;
+mod openings;
 mod promises;
 mod sizes;
 mod tree;
@@ -48,7 +49,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 10] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 11] = [
         sizes::check,
         layers::check,
         names::check,
@@ -59,6 +60,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         layout::check,
         docs::check,
         circles::check,
+        openings::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

@@ -1,8 +1,8 @@
 //! Every promise in `docs/semantics.md` names a test that exists.
 //!
 //! The document holds tables; the last column of each names tests in backticks: a Rust test as
-//! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`. Whether the test proves the promise
-//! is for a reader to judge.
+//! `crate::path::test_name`, or a script as `tests/FOLDER/NAME`. Whether the test proves the
+//! promise is for a reader to judge.
 
 use super::{Finding, Tree};
 

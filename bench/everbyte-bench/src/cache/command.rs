@@ -16,11 +16,11 @@ const QUICK_PERCENTS: [u32; 2] = [20, 80];
 const QUICK_ROUNDS: usize = 1;
 const QUICK_SLICE_S: f64 = 0.05;
 
-/// Compares the hybrid cache, by policy and size, with the storage behind it, which is as slow as a
-/// disk, and with a plain cache in DRAM.
+/// Compares the hybrid cache, by policy and size, with its backing device alone, which is as slow
+/// as a disk, and with a plain cache in DRAM.
 ///
-/// Every figure of a whole workload is counted, not waited for: only processor time differs from run
-/// to run. Slices of real time come besides. The workloads are those of 'everbyte sim generate',
+/// Figures of a whole workload are counted, not waited for: only processor time differs from run to
+/// run. Slices of real time come besides. The workloads are those of 'everbyte sim generate',
 /// placed on a device that has the pages which they touch.
 #[derive(clap::Args)]
 pub(crate) struct CacheArgs {
@@ -29,17 +29,18 @@ pub(crate) struct CacheArgs {
     quick: bool,
     #[command(flatten)]
     output: Output,
-    /// What the storage is as slow as.
+    /// Device whose speed the backing device imitates.
     #[arg(long, value_enum, default_value = "hdd")]
-    storage: Speed,
+    backing: Speed,
     /// A trace to play besides, in any format that 'everbyte sim' reads. Its pages must fit into
-    /// memory.
+    /// DRAM.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Play at most so many requests of each generated workload.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1000..))]
     requests: Option<u64>,
-    /// Sizes of the caches, in percent of what the workload touches. A quarter of each is DRAM.
+    /// Sizes of the caches, in percent of the pages that the workload touches. A quarter of each is
+    /// DRAM.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...",
           default_value = "10,20,30,40,50,60,70,80,90,100",
           value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -53,11 +54,11 @@ pub(crate) struct CacheArgs {
     /// Seconds that each subject gets for each workload in each round.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Where the storage's files go.
+    /// Folder for the backing device's files.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
-    /// Measure only where subject and workload, as they are named in the results, contain these
-    /// words; the storage alone is measured besides.
+    /// Measure only subjects and workloads whose names in the results contain these words; the
+    /// backing device alone is measured besides.
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
     /// Parts to leave out.
@@ -68,7 +69,7 @@ pub(crate) struct CacheArgs {
 /// Runs the suite.
 ///
 /// # Errors
-/// What fails.
+/// The first failure.
 pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     let stop = publish::stop_flag()?;
     let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
@@ -82,7 +83,7 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     percents.dedup();
     let settings = Settings {
         folder: folder.path().to_owned(),
-        speed: args.storage,
+        speed: args.backing,
         requests,
         percents,
         clients: usize::from(args.clients),
@@ -97,8 +98,8 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     let largest = streams.iter().map(super::stream::Stream::size_bytes).max().unwrap_or(0);
     let mut environment = Environment::new(&args.folder, largest, rounds, slice_s);
     environment.medium = format!(
-        "anonymous memory, flushed as persistent memory must be; storage as slow as {:?}",
-        args.storage
+        "anonymous memory, flushed as persistent memory must be; backing device as slow as {:?}",
+        args.backing
     );
     let rows = run::run(&streams, &settings)?;
     let results = Results { suite: "cache", environment, rows };

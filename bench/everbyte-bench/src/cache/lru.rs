@@ -1,9 +1,10 @@
-//! A plain cache in DRAM, to compare with: least recently used pages go, dirty ones are written
-//! back in the order of sectors, a flush writes all of them.
+//! A plain cache in DRAM, for comparison: it evicts the least recently used pages, writes dirty
+//! ones back in the order of sectors, and writes all of them at a flush.
 //!
-//! Made to be fair, not clever: it fetches what a request misses in one read, as our cache does, and
-//! writes back as a kernel's page cache does, which begins when a tenth of it is dirty. DRAM loses
-//! its content with the power, so a flush has to reach storage. One lock, for it is for one client.
+//! Made to be fair, not clever: it fetches a request's missing pages in one read, as our cache
+//! does, and writes back as a kernel's page cache does, which begins when a tenth of it is dirty.
+//! DRAM loses its content with the power, so a flush has to reach the backing device. One lock, for
+//! it is for one client.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ struct State {
     runs: u64,
 }
 
-/// What it did.
+/// Counts of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LruStats {
     pub(crate) hits: u64,
@@ -43,7 +44,7 @@ pub(crate) struct LruStats {
 
 /// A plain cache in DRAM.
 pub(crate) struct LruCache {
-    storage: Arc<dyn BlockDevice>,
+    backing: Arc<dyn BlockDevice>,
     pages: usize,
     state: Mutex<State>,
 }
@@ -64,9 +65,9 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops:
 }
 
 impl LruCache {
-    /// A cache of `pages`, at least one, before a storage of whole pages.
-    pub(crate) fn new(storage: Arc<dyn BlockDevice>, pages: usize) -> Self {
-        Self { storage, pages: pages.max(1), state: Mutex::default() }
+    /// Makes a cache of `pages`, at least one, before a backing device of whole pages.
+    pub(crate) fn new(backing: Arc<dyn BlockDevice>, pages: usize) -> Self {
+        Self { backing, pages: pages.max(1), state: Mutex::default() }
     }
 
     pub(crate) fn stats(&self) -> LruStats {
@@ -79,7 +80,7 @@ impl LruCache {
         }
     }
 
-    /// Uses a page, which comes from `fetched` if it is not there.
+    /// Uses a page, which comes from `fetched` if it is not cached.
     fn page<'s>(
         &self,
         state: &'s mut State,
@@ -128,7 +129,7 @@ impl LruCache {
                     bytes.extend_from_slice(&frame.bytes);
                 }
             }
-            self.storage.write(run[0] * PAGE_U64, &bytes, Fua::No)?;
+            self.backing.write(run[0] * PAGE_U64, &bytes, Fua::No)?;
             state.runs += 1;
         }
         state.written_back += pages.len() as u64;
@@ -136,7 +137,7 @@ impl LruCache {
         Ok(())
     }
 
-    /// The bytes from the first to the last page of a request that are not there.
+    /// Reads the bytes from the first to the last missing page of a request.
     fn fetch(&self, state: &State, offset: u64, len: usize) -> Result<Fetched, DeviceError> {
         let absent = || parts(offset, len).filter(|(page, ..)| !state.frames.contains_key(page));
         let (Some((first, ..)), Some((last, ..))) = (absent().next(), absent().last()) else {
@@ -144,18 +145,18 @@ impl LruCache {
         };
         let pages = usize::try_from(last - first + 1).unwrap_or(0);
         let mut bytes = vec![0; pages * PAGE];
-        self.storage.read(first * PAGE_U64, &mut bytes)?;
+        self.backing.read(first * PAGE_U64, &mut bytes)?;
         Ok(Fetched { first, bytes })
     }
 
     fn fetch_one(&self, page: u64) -> Result<Box<[u8]>, DeviceError> {
         let mut bytes = vec![0; PAGE];
-        self.storage.read(page * PAGE_U64, &mut bytes)?;
+        self.backing.read(page * PAGE_U64, &mut bytes)?;
         Ok(bytes.into())
     }
 }
 
-/// Pages that were read.
+/// Pages that were read from the backing device.
 struct Fetched {
     first: u64,
     bytes: Vec<u8>,
@@ -170,7 +171,7 @@ impl Fetched {
 
 impl BlockDevice for LruCache {
     fn geometry(&self) -> Geometry {
-        self.storage.geometry()
+        self.backing.geometry()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -179,7 +180,7 @@ impl BlockDevice for LruCache {
         for (page, start, range) in parts(offset, out.len()) {
             let bytes = self.page(&mut state, page, || match fetched.page(page) {
                 Some(bytes) => Ok(bytes),
-                // It was there, and left for another page of this request.
+                // The page was cached, and was evicted for another page of this request.
                 None => self.fetch_one(page),
             })?;
             let len = range.len();
@@ -202,12 +203,12 @@ impl BlockDevice for LruCache {
             self.write_back(&mut state)?;
         }
         drop(state);
-        if fua == Fua::Yes { self.storage.flush() } else { Ok(()) }
+        if fua == Fua::Yes { self.backing.flush() } else { Ok(()) }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.write_back(&mut self.state.lock())?;
-        self.storage.flush()
+        self.backing.flush()
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
@@ -231,11 +232,11 @@ impl BlockDevice for LruCache {
     }
 
     fn status(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
-        self.storage.status(offset, len, max)
+        self.backing.status(offset, len, max)
     }
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.storage.cache(offset, len)
+        self.backing.cache(offset, len)
     }
 }
 
@@ -254,8 +255,8 @@ mod tests {
     fn it_is_an_lru_cache() {
         let stream = Stream::generated(Workload::Web, Some(4000)).unwrap();
         let size = usize::try_from(stream.size_bytes()).unwrap();
-        let (storage, mut model) = (Arc::new(MemoryDevice::new(size as u64)), vec![0; size]);
-        let cache = LruCache::new(Arc::<MemoryDevice>::clone(&storage), 100);
+        let (backing, mut model) = (Arc::new(MemoryDevice::new(size as u64)), vec![0; size]);
+        let cache = LruCache::new(Arc::<MemoryDevice>::clone(&backing), 100);
         let mut buffer = vec![0; stream.longest];
         for (request, fill) in stream.requests.iter().zip((1..=u8::MAX).cycle()) {
             let len = usize::try_from(request.len).unwrap();
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(cache.stats().hits + cache.stats().misses, said.accesses());
         cache.flush().unwrap();
         let mut found = vec![0; size];
-        storage.read(0, &mut found).unwrap();
+        backing.read(0, &mut found).unwrap();
         assert!(found == model);
     }
 }

@@ -1,16 +1,18 @@
-//! The suite of the hybrid cache: generated workloads and traces over storage that is as slow as a
-//! disk, alone, behind our cache by policy and size, and behind a plain LRU cache in DRAM.
+//! The suite of the hybrid cache: generated workloads and traces over a backing device that is as
+//! slow as a disk, alone, behind our cache by policy and size, and behind a plain LRU cache in
+//! DRAM.
 //!
-//! Two ways to see the same requests. *Counted*: one client, from a cold cache, the storage's time
-//! counted and not waited for, write-back by the client whenever a writer would begin; everything
-//! but processor time is the same in every run. *Timed*: after that, with a warm cache, a writer in
-//! the background and a storage that takes its time, a slice in each round.
+//! Two ways to see the same requests. *Counted*: one client, from a cold cache, the backing
+//! device's time counted and not waited for, write-back by the client whenever a write-back thread
+//! would begin; everything but processor time is the same in every run. *Timed*: after that, with a
+//! warm cache, a write-back thread in the background and a backing device that takes its time, a
+//! slice in each round.
 
+mod backing;
 pub(crate) mod command;
 mod lru;
 mod report;
 mod run;
-mod storage;
 mod stream;
 mod subject;
 
@@ -45,7 +47,7 @@ impl Part {
     ];
 }
 
-/// What the storage is as slow as.
+/// Device whose speed the backing device imitates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Speed {
     /// A disk of 7200 turns a minute.
@@ -66,14 +68,14 @@ impl Speed {
     }
 }
 
-/// How to run.
+/// Settings of a run.
 pub(crate) struct Settings<'a> {
-    /// A folder for the storage's file.
+    /// A folder for the backing device's file.
     pub(crate) folder: PathBuf,
     pub(crate) speed: Speed,
     /// Requests of each generated workload; `None` for as many as it has.
     pub(crate) requests: Option<u64>,
-    /// Sizes of the caches in percent of what the workload touches, ascending.
+    /// Sizes of the caches in percent of the pages that the workload touches, ascending.
     pub(crate) percents: Vec<u32>,
     /// Clients at a time in timed slices.
     pub(crate) clients: usize,

@@ -19,8 +19,8 @@ pub(crate) fn figures(streams: &[&str], percents: &[u32]) -> Vec<Figure> {
         };
         [
             figure(
-                "faster than the storage alone, counted",
-                "All requests from a cold cache as a multiple of the storage's rate, logarithmic, by \
+                "faster than the backing device alone, counted",
+                "All requests from a cold cache as a multiple of the backing device's rate, logarithmic, by \
                  size in percent of what the workload touches; nothing overlaps.",
                 metric::COUNTED_TO_BACKING,
                 true,
@@ -32,7 +32,7 @@ pub(crate) fn figures(streams: &[&str], percents: &[u32]) -> Vec<Figure> {
                 true,
             ),
             figure(
-                "faster than the storage alone, timed",
+                "faster than the backing device alone, timed",
                 "With a warm cache and a writer in the background, in real time, logarithmic.",
                 metric::TO_BACKING,
                 true,

@@ -13,27 +13,27 @@ use everbyte_device::{BlockDevice, Fua};
 use everbyte_policy::sim::{self, Spec};
 use everbyte_policy::trace::{Request, RequestOp};
 
-use super::storage::Storage;
+use super::backing::Backing;
 use super::stream::Stream;
 use super::subject::{BACKING, Counted, Front, Subject};
 use super::{Part, Settings};
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
 
-/// What all requests made of a subject, one after the other.
+/// Figures of a subject over all requests, one after the other.
 struct Whole {
-    /// Processor time and the storage's, one after the other.
+    /// Processor time and the backing device's, one after the other.
     elapsed: Duration,
-    /// Time of the storage.
-    storage: Duration,
-    /// What its reads would have taken, had there been no write between them.
+    /// Time of the backing device.
+    backing: Duration,
+    /// Time of its reads, had there been no write between them.
     reads_alone: Duration,
     reads: u64,
     latencies: Latencies,
     counted: Option<Counted>,
 }
 
-/// What a slice of time showed.
+/// Figures of a slice of time.
 struct Slice {
     per_second: f64,
     /// Percent of accesses; `None` without a cache.
@@ -85,8 +85,8 @@ pub(crate) fn run(streams: &[Stream], settings: &Settings<'_>) -> Result<Vec<Row
             let what = format!("{}: {workload}", front.name());
             settings.progress.set_message(what.clone());
             let path = settings.folder.join(format!("{}-{}", stream.name, cells.len()));
-            let storage = Storage::new(&path, stream.size_bytes(), settings.speed.costs())?;
-            let subject = Subject::new(front, storage, &spec)?;
+            let backing = Backing::new(&path, stream.size_bytes(), settings.speed.costs())?;
+            let subject = Subject::new(front, backing, &spec)?;
             let whole = play_all(&subject, stream, settings).context(what)?;
             cells.push(Cell { front, spec, workload, subject, whole, slices: Vec::new() });
             settings.progress.inc(1);
@@ -106,7 +106,7 @@ pub(crate) fn run(streams: &[Stream], settings: &Settings<'_>) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// The subjects of a stream, the storage alone first.
+/// Returns the subjects of a stream, the backing device alone first.
 fn wanted(stream: &Stream, settings: &Settings<'_>) -> Result<Vec<(Front, Spec, String)>> {
     let smallest = Spec::new(2)?;
     let mut wanted = vec![(Front::Nothing, smallest, stream.name.clone())];
@@ -138,7 +138,7 @@ fn ask(device: &dyn BlockDevice, request: &Request, buffer: &mut [u8]) -> Result
 }
 
 fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Result<Whole> {
-    let (device, storage) = (subject.device(), &subject.storage);
+    let (device, backing) = (subject.device(), &subject.backing);
     let mut buffer = vec![1; stream.longest];
     let mut latencies = Vec::with_capacity(stream.requests.len());
     let mut elapsed = Duration::ZERO;
@@ -146,28 +146,28 @@ fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Resu
         if settings.stop.load(Ordering::Relaxed) {
             bail!("stopped");
         }
-        let (start, spent) = (Instant::now(), storage.spent());
+        let (start, spent) = (Instant::now(), backing.spent());
         if request.op == RequestOp::Flush {
             device.flush()?;
         } else {
             ask(device, request, &mut buffer)?;
         }
-        let answered = start.elapsed() + (storage.spent() - spent);
+        let answered = start.elapsed() + (backing.spent() - spent);
         subject.write_back_due()?;
-        elapsed += start.elapsed() + (storage.spent() - spent);
+        elapsed += start.elapsed() + (backing.spent() - spent);
         latencies.push(answered.as_secs_f64() * 1e6);
     }
     Ok(Whole {
         elapsed,
-        storage: storage.spent(),
-        reads_alone: storage.reads_alone(),
-        reads: storage.read_requests(),
+        backing: backing.spent(),
+        reads_alone: backing.reads_alone(),
+        reads: backing.read_requests(),
         latencies: Latencies::new(latencies),
         counted: subject.counted(),
     })
 }
 
-/// Plays for a slice of time, from where in the stream's later part the round begins.
+/// Plays for a slice of time, from the place in the stream's later part where the round begins.
 fn play_slice(
     subject: &Subject,
     stream: &Stream,
@@ -178,7 +178,7 @@ fn play_slice(
     let next = AtomicUsize::new(first);
     let latencies = Mutex::new(Vec::new());
     let before = subject.counted();
-    subject.storage.set_waits(true);
+    subject.backing.set_waits(true);
     let writer = subject.writer()?;
     let start = Instant::now();
     let client = || -> Result<()> {
@@ -204,7 +204,7 @@ fn play_slice(
     })?;
     let elapsed = start.elapsed();
     drop(writer);
-    subject.storage.set_waits(false);
+    subject.backing.set_waits(false);
     let all = latencies.into_inner().map_err(|_| anyhow!("a client panicked"))?;
     let per_second = as_f64(all.len() as u64) / elapsed.as_secs_f64();
     let hits = before
@@ -247,8 +247,8 @@ fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
     let share = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
     let each = |time: Duration| time.as_secs_f64() * 1e6 / as_f64(requests);
     rows.push(metric::COUNTED_RATE, "1/s", &[as_f64(requests) / whole.elapsed.as_secs_f64()]);
-    rows.push("storage_time", "us/request", &[each(whole.storage)]);
-    rows.push("storage_reads", "1/request", &[as_f64(whole.reads) / as_f64(requests)]);
+    rows.push("backing_time", "us/request", &[each(whole.backing)]);
+    rows.push("backing_reads", "1/request", &[as_f64(whole.reads) / as_f64(requests)]);
     rows.push("counted_p50", "us", &[whole.latencies.percentile(50)]);
     rows.push("counted_p99", "us", &[whole.latencies.percentile(99)]);
     if cell.front.name() != BACKING {

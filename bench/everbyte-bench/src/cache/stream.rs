@@ -4,8 +4,8 @@
 //! So the size of the device is the footprint, the order of pages is the trace's, and holes of the
 //! trace cost a disk no seek. Trims are left out: the simulator does not know them either.
 //!
-//! A part at the end is kept for timed slices. Were they of requests that were played before, a
-//! policy that is slow to give up what came first would find more of them than of others.
+//! A part at the end is kept for timed slices. If those repeated counted requests, a policy that is
+//! slow to evict the first pages would find more of them than others.
 
 use std::path::Path;
 
@@ -39,9 +39,9 @@ fn requests_of(workload: Workload, requests: Option<u64>) -> Result<Vec<Request>
 /// Requests on a device that has the pages which they touch and nothing else.
 pub(crate) struct Stream {
     pub(crate) name: String,
-    /// To be counted.
+    /// Requests to count.
     pub(crate) requests: Vec<Request>,
-    /// What comes after them, for timed slices.
+    /// Requests after the counted ones, for timed slices.
     pub(crate) later: Vec<Request>,
     /// The counted ones, for the simulator.
     pub(crate) pages: PageTrace,

@@ -1,4 +1,4 @@
-//! What requests are played on: the storage alone, our cache, a plain cache.
+//! Subjects that requests are played on: the backing device alone, our cache, a plain cache.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
 
+use super::backing::Backing;
 use super::lru::LruCache;
-use super::storage::Storage;
 
 const PAGE: u64 = 4096;
 
-/// What stands before the storage.
+/// Cache before the backing device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Front {
     /// Nothing.
     Nothing,
     /// Our cache.
     Cache(Kind, Mode),
-    /// A plain cache of as much DRAM as ours has, and no memory besides.
+    /// A plain cache of as much DRAM as ours has, and no SCM besides.
     Lru,
 }
 
-/// The storage alone, which others are held against.
+/// Name of the backing device alone, the reference of the others.
 pub(crate) const BACKING: &str = "backing";
 
 impl Front {
-    /// All that are measured before a storage, at every size.
+    /// Fronts that are measured before a backing device, at every size.
     pub(crate) const CACHES: [Self; 5] = [
         Self::Cache(Kind::Everbyte, Mode::WriteBack),
         Self::Cache(Kind::Hybrid, Mode::WriteBack),
@@ -40,7 +40,7 @@ impl Front {
         Self::Lru,
     ];
 
-    /// Its name in the results.
+    /// Returns its name in the results.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Nothing => BACKING.to_owned(),
@@ -50,7 +50,7 @@ impl Front {
         }
     }
 
-    /// The policy that the simulator has for it, and what it is given.
+    /// Returns the policy that the simulator has for it, and its spec.
     pub(crate) fn simulated(self, spec: &Spec) -> Result<Option<(Kind, Spec)>> {
         Ok(match self {
             Self::Nothing => None,
@@ -75,9 +75,9 @@ pub(crate) struct Counted {
     pub(crate) runs: u64,
 }
 
-/// A front before a storage of its own.
+/// A front before a backing device of its own.
 pub(crate) struct Subject {
-    pub(crate) storage: Arc<Storage>,
+    pub(crate) backing: Arc<Backing>,
     kind: Made,
 }
 
@@ -88,31 +88,31 @@ enum Made {
 }
 
 impl Subject {
-    /// `front` of the size that `spec` says, empty.
+    /// Makes an empty `front` of the size in `spec`.
     ///
     /// # Errors
     /// No memory for it.
-    pub(crate) fn new(front: Front, storage: Arc<Storage>, spec: &Spec) -> Result<Self> {
+    pub(crate) fn new(front: Front, backing: Arc<Backing>, spec: &Spec) -> Result<Self> {
         let kind = match front {
             Front::Nothing => Made::Nothing,
-            Front::Cache(policy, mode) => Made::Cache(cache(&storage, policy, mode, spec)?),
+            Front::Cache(policy, mode) => Made::Cache(cache(&backing, policy, mode, spec)?),
             Front::Lru => {
                 let pages = spec.capacity().dram as usize;
-                Made::Lru(LruCache::new(Arc::<Storage>::clone(&storage), pages))
+                Made::Lru(LruCache::new(Arc::<Backing>::clone(&backing), pages))
             }
         };
-        Ok(Self { storage, kind })
+        Ok(Self { backing, kind })
     }
 
     pub(crate) fn device(&self) -> &dyn BlockDevice {
         match &self.kind {
-            Made::Nothing => &*self.storage,
+            Made::Nothing => &*self.backing,
             Made::Cache(cache) => &**cache,
             Made::Lru(cache) => cache,
         }
     }
 
-    /// Does what a writer in the background would do now, if there is one.
+    /// Does the write-back that a background thread would do now, if there is one.
     ///
     /// # Errors
     /// The cache's.
@@ -123,7 +123,7 @@ impl Subject {
         Ok(())
     }
 
-    /// The writer in the background, if there is one, for as long as it is held.
+    /// Starts the write-back thread, if the front has one; it runs as long as it is held.
     ///
     /// # Errors
     /// No thread could be started.
@@ -134,7 +134,7 @@ impl Subject {
         })
     }
 
-    /// What a cache counted.
+    /// Returns a cache's counts.
     pub(crate) fn counted(&self) -> Option<Counted> {
         match &self.kind {
             Made::Nothing => None,
@@ -164,15 +164,15 @@ impl Subject {
     }
 }
 
-/// Our cache in a new pool on memory that flushes as persistent memory must.
-fn cache(storage: &Arc<Storage>, policy: Kind, mode: Mode, spec: &Spec) -> Result<Arc<Cache>> {
+/// Makes our cache in a new pool on memory that flushes as SCM must.
+fn cache(backing: &Arc<Backing>, policy: Kind, mode: Mode, spec: &Spec) -> Result<Arc<Cache>> {
     let identity = Identity {
         kind: "file".into(),
         name: "model".into(),
         serial: String::new(),
         backing: None,
     };
-    let storage_bytes = storage.geometry().size_bytes;
+    let storage_bytes = backing.geometry().size_bytes;
     let capacity = spec.capacity();
     let settings = Settings {
         storage: identity.clone(),
@@ -192,6 +192,6 @@ fn cache(storage: &Arc<Storage>, policy: Kind, mode: Mode, spec: &Spec) -> Resul
     let (size_bytes, options) = (volume_bytes(storage_bytes), BlockOptions::default());
     let volume = BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, size_bytes, &options)?;
     Cache::format(&volume, &settings)?;
-    let storage: Arc<dyn BlockDevice> = Arc::<Storage>::clone(storage);
-    Ok(Arc::new(Cache::open(Arc::new(volume), storage, &identity)?))
+    let backing: Arc<dyn BlockDevice> = Arc::<Backing>::clone(backing);
+    Ok(Arc::new(Cache::open(Arc::new(volume), backing, &identity)?))
 }

@@ -41,7 +41,7 @@ pub(crate) struct ConsistencyArgs {
     /// Warehouses of TPC-C.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     warehouses: u32,
-    /// Where ext4's images and SQLite's files go: a folder on tmpfs.
+    /// Folder for ext4's images and SQLite's files; on tmpfs.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
     /// Of the matrix, measure only workloads whose names in the results contain these words.
@@ -55,7 +55,7 @@ pub(crate) struct ConsistencyArgs {
 /// Runs the suite.
 ///
 /// # Errors
-/// What fails.
+/// The first failure.
 pub(crate) fn consistency(args: &ConsistencyArgs) -> Result<()> {
     let stop = publish::stop_flag()?;
     let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);

@@ -1,5 +1,5 @@
-//! IOzone-like writes, appends and metadata on every scheme and on ext4, and what follows from them:
-//! how much faster than each of the others rollback recovery is.
+//! IOzone-like writes, appends and metadata on every scheme and on ext4, and the ratios of their
+//! times to rollback recovery's.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
@@ -148,8 +148,8 @@ fn counted(name: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
     ]
 }
 
-/// How much longer than rollback recovery each of the others takes, over all IOzone-like writes
-/// of one durability: the least, the mean and the most of the medians.
+/// Returns the ratios of each other scheme's time to rollback recovery's, over all IOzone-like
+/// writes of one durability: the least, the mean and the most of the medians.
 fn summary(
     medium: Technology,
     workloads: &[Workload],

@@ -1,4 +1,4 @@
-//! The suite that compares consistency schemes: what rollback recovery costs beside none at all,
+//! The suite that compares consistency schemes: the cost of rollback recovery beside none at all,
 //! and beside redo journals, block journals, shadow paging and ext4's own.
 //!
 //! Remakes the experiments of Lee et al., "Data Consistency-Control Scheme Using a
@@ -26,13 +26,13 @@ use indicatif::ProgressBar;
 use crate::rows::Row;
 use crate::stats::summarise;
 
-/// What the media are: DRAM with its flushes made, and phase-change memory, which writes cost most.
+/// Emulated media: DRAM with its flushes made, and phase-change memory, whose writes cost most.
 const MEDIA: [Technology; 2] = [Technology::Dram, Technology::Pcm];
 
 /// Bytes of every scheme's device but for SQLite: the largest file, and some room.
 const DEVICE_BYTES: u64 = 24 << 20;
 
-/// The scheme that others are held against in speed, and the one that has no cost of consistency.
+/// The reference of the others in speed, and the scheme that has no cost of consistency.
 const OURS: &str = "rollback";
 const NONE: &str = "none";
 
@@ -47,7 +47,7 @@ pub(crate) enum Part {
     Tpcc,
 }
 
-/// How to run.
+/// Settings of a run.
 pub(crate) struct Settings<'a> {
     /// A folder on tmpfs.
     pub(crate) folder: &'a Path,
@@ -63,7 +63,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) progress: &'a ProgressBar,
 }
 
-/// Measures what `wants` names.
+/// Measures the parts that `wants` names.
 ///
 /// # Errors
 /// No memory, or it is to stop.

@@ -136,7 +136,7 @@ fn iozone() -> Vec<Figure> {
     figures
 }
 
-/// What is stored, logged, flushed and fenced.
+/// Returns the figures of bytes stored and logged, of flushes and fences.
 fn costs() -> Vec<Figure> {
     let mut groups = by_record(Technology::Dram, Access::Random, Durability::Checkpoint);
     for task in [Task::Append, Task::Metadata] {

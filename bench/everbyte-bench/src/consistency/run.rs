@@ -27,14 +27,14 @@ const STRIDE: usize = 16;
 /// Bytes that a file is filled by.
 const FILL_BYTES: u64 = 64 << 10;
 
-/// When a write is durable.
+/// The moment from which a write is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Durability {
     /// With the sync that ends a pass.
     Checkpoint,
     /// With a sync after every so many.
     SyncEvery(usize),
-    /// When it is answered.
+    /// When the write is answered.
     Request,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// A task, and when its writes are durable.
+/// A task, and the durability of its writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Workload {
     pub(crate) task: Task,
@@ -61,7 +61,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// What one slice showed.
+/// Counts and time of one slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) requests: u64,
@@ -83,7 +83,7 @@ impl Sample {
 /// The samples of all rounds of one workload, by target, or why there are none.
 pub(crate) type Cells = Vec<Result<Vec<Sample>, String>>;
 
-/// A target with what is known of its file.
+/// A target and the state of its file.
 pub(crate) struct Bench<'t> {
     pub(crate) target: &'t dyn Target,
     /// Bytes from the start that hold something.

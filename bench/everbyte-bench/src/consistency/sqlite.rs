@@ -1,7 +1,7 @@
 //! TPC-C on SQLite on every scheme, and on files of tmpfs and ext4.
 //!
 //! Invariants: all places begin with copies of one database; a round runs every place once, one
-//! right after the other. What is measured ends with a checkpoint, whose time counts.
+//! right after the other. A measurement ends with a checkpoint, whose time counts.
 
 use std::fs;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::tpcc::{self, Outcome, Scale, Until};
 
 const SEED: u64 = 1;
 const LOG_BYTES: u64 = 64 << 20;
-/// By how much a database may grow, beyond a quarter of what it was.
+/// Bytes that a database may grow by, beyond a quarter of its size.
 const GROWTH_BYTES: u64 = 128 << 20;
 /// SQLite's page cache.
 const CACHE_MIB: u32 = 64;
-/// By what a smoke test shrinks the database.
+/// Divisor of the database's size in a smoke test.
 const QUICK_SHRINK: u32 = 100;
 
-/// How SQLite commits, with the schemes that are measured so.
+/// SQLite's way to commit, with the schemes that are measured so.
 struct Mode {
     journal: JournalMode,
     durability: Durability,
@@ -65,7 +65,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// Makes everything durable, and does what a log puts off.
+    /// Makes everything durable, and does the work that a log defers.
     fn settle(&self) -> Result<()> {
         self.place.settle()?;
         self.target.as_ref().map_or(Ok(()), Target::checkpoint)

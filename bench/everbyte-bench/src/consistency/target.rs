@@ -1,4 +1,4 @@
-//! What is written to: a scheme on a medium of its own, or a file of a file system.
+//! Targets of writes: a scheme on a medium of its own, or a file of a file system.
 //!
 //! Owns the medium's memory, which was touched before anything is measured.
 
@@ -26,7 +26,7 @@ fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
     Ok(Arc::new(medium.with_context(|| format!("no memory for {len} bytes"))?))
 }
 
-/// Exact sums of what was done to a medium.
+/// Exact sums of the work done on a medium.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sums {
     pub(crate) counts: Counts,
@@ -35,7 +35,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// What happened between `earlier` and `self`.
+    /// Returns the events between `earlier` and `self`, sum by sum.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             counts: self.counts.since(&earlier.counts),
@@ -79,7 +79,7 @@ pub(crate) trait Target {
     /// The target's.
     fn sync(&self) -> Result<()>;
 
-    /// Does also what a log puts off: everything is durable and in its place.
+    /// Does also the work that a log defers: everything is durable and in its place.
     ///
     /// # Errors
     /// The target's.

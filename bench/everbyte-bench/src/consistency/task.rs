@@ -1,4 +1,4 @@
-//! What is written: passes of requests over a file, after IOzone, a log, and file system metadata.
+//! Tasks of writes: passes of requests over a file, after IOzone, a log, and file system metadata.
 //!
 //! Invariants: the requests of a pass depend on nothing but the task and the number of the pass,
 //! so every target gets the same ones; they lie in the task's file. Knows no target.
@@ -25,7 +25,7 @@ const APPENDED: std::ops::RangeInclusive<u64> = 100..=500;
 /// Bytes of an update of metadata.
 const UPDATED: std::ops::RangeInclusive<u64> = 64..=256;
 
-/// In which order and over what a file is written.
+/// Order of a file's writes, and state of the file before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Access {
     /// One record after the other where nothing was written yet.
@@ -36,7 +36,7 @@ pub(crate) enum Access {
     Random,
 }
 
-/// Something to write.
+/// A task of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Task {
     /// A file in records, as IOzone writes it.
@@ -78,7 +78,7 @@ impl Task {
         }
     }
 
-    /// Whether it begins with a file that nothing was written to.
+    /// Returns true if it begins with a file that nothing was written to.
     pub(crate) fn begins_empty(self) -> bool {
         matches!(self, Self::Iozone { access: Access::Initial, .. } | Self::Append)
     }

@@ -1,9 +1,9 @@
-//! The threshold study: from which share of a block on should it be replaced and its pointer be
-//! logged, not its old bytes? The paper fixes 50% and leaves the best value open.
+//! The threshold study: the share of a block from which on it should be replaced and its pointer
+//! logged, instead of its old bytes. The paper fixes 50% and leaves the best value open.
 //!
 //! To log `k` of 64 lines and change them in place reads `k` lines and writes `2k`; to replace the
-//! block reads `64 - k` and writes 64. Whatever a read and a write cost, the two are equal at
-//! `k = 32`; what moves the best value is what a model of lines leaves out.
+//! block reads `64 - k` and writes 64. Whatever a read and a write cost, the two are equal at `k =
+//! 32`; costs that a model of lines leaves out move the best value.
 
 use anyhow::Result;
 use everbyte_block::{BlockOptions, Delta};
@@ -26,7 +26,7 @@ const PUBLISHED: u32 = 50;
 /// Bytes changed in a block of 4096.
 const PARTS: [u64; 8] = [256, 640, 1024, 1536, 2048, 2560, 3072, 3584];
 
-/// What is changed.
+/// Returns the tasks, each with a share of changed bytes.
 pub(super) fn tasks() -> Vec<Task> {
     let parts = PARTS.into_iter().map(|bytes| Task::Part { bytes });
     parts.chain([Task::Append, Task::Metadata]).collect()
@@ -94,7 +94,7 @@ fn rows_of(subject: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
     rows
 }
 
-/// Which threshold takes the least time, and how much longer the paper's takes.
+/// Returns rows of the threshold that takes the least time, and of the paper's time relative to it.
 fn best(subject: &str, medium: Technology, cells: &[Result<Vec<Sample>, String>]) -> Vec<Row> {
     let median = |cell: &Result<Vec<Sample>, String>| {
         let times: Vec<f64> = cell.as_ref().ok()?.iter().map(Sample::ns_per_request).collect();

@@ -1,8 +1,8 @@
 //! ext4's own traffic: recorded once from a real mount, replayed into every subject.
 //!
-//! Invariants: every subject gets the same requests in the same order, from an empty device on;
-//! what comes before the first named trace (making and mounting the file system) is replayed and
-//! not measured. A trace ends with a flush, whose time and stores count.
+//! Invariants: every subject gets the same requests in the same order, from an empty device on; the
+//! requests before the first named trace (making and mounting the file system) are replayed and not
+//! measured. A trace ends with a flush, whose time and stores count.
 
 mod record;
 mod traffic;
@@ -26,14 +26,14 @@ pub(crate) use traffic::names as traces;
 /// Bytes of the device that ext4 is made on.
 const DEVICE_BYTES: u64 = 1 << 30;
 
-/// Who replays.
+/// Subjects that replay.
 pub(crate) const SUBJECTS: [&str; 5] =
     ["everbyte-auto", "everbyte-on", "everbyte-off", "pmemblk-4096", "pmemblk-512"];
 
-/// Held against this one: what stores a whole block for each write.
+/// The reference: it stores a whole block for each write.
 const WHOLE_BLOCKS: &str = "pmemblk-4096";
 
-/// What one subject did with one trace in one round.
+/// Figures of one subject with one trace in one round.
 #[derive(Clone, Copy)]
 struct Replayed {
     elapsed: Duration,

@@ -1,4 +1,4 @@
-//! Recording what ext4 asks of its device.
+//! Recording of ext4's requests to its device.
 //!
 //! ext4 on a loop device on a file that `nbdfuse` shows of our own NBD server, whose device
 //! remembers every request. Invariants: mounts are made in a mount namespace that only the
@@ -22,12 +22,12 @@ use super::traffic;
 use crate::subjects::ext4::call;
 use crate::subjects::served::OneExport;
 
-/// How long mounting and unmounting may take.
+/// Time that mounting and unmounting may take.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// How often it is looked at meanwhile.
+/// Time between looks whether they are done.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What ext4 asked for.
+/// A request of ext4.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Write { offset: u64, data: Vec<u8>, fua: Fua },
@@ -54,7 +54,7 @@ pub(crate) fn written_bytes(requests: &[Request]) -> u64 {
     requests.iter().map(written).sum()
 }
 
-/// A device that remembers what changes it. Reads are not remembered.
+/// A device that remembers requests that change it. Reads are not remembered.
 struct Recorder {
     device: MemoryDevice,
     requests: Mutex<Vec<Request>>,
@@ -109,7 +109,7 @@ impl everbyte_device::Decorator for Recorder {
     }
 }
 
-/// Makes file systems of `size_bytes`, uses them, and returns what each asked for.
+/// Makes file systems of `size_bytes`, uses them, and returns the requests of each.
 ///
 /// # Errors
 /// Not root, a tool is missing, or something fails.

@@ -1,4 +1,4 @@
-//! What is done to the file system while it is recorded: what people do with small files.
+//! Use of the file system while it is recorded: everyday work with small files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -20,7 +20,7 @@ const FOLDER_FILES: usize = 40;
 const SIZE_LOG2: std::ops::Range<u32> = 8..15;
 /// Files that are created one by one.
 const SMALL_FILES: usize = 2000;
-/// Every how many of them one is made durable.
+/// Files between two that are made durable.
 const SMALL_SYNC_EVERY: usize = 8;
 /// Empty files, and how many of them go between two syncs.
 const EMPTY_FILES: usize = 4000;
@@ -28,7 +28,7 @@ const EMPTY_SYNC_EVERY: usize = 100;
 /// Lines appended to a log, each made durable.
 const LOG_LINES: usize = 1000;
 
-/// The file systems that are recorded, with what `mke2fs` is told for each: one with a journal
+/// The file systems that are recorded, with the options of `mke2fs` for each: one with a journal
 /// that is small enough to have gone round before anything is measured, and one without.
 pub(super) const FILE_SYSTEMS: [(&str, [&str; 2]); 2] =
     [("ext4", ["-J", "size=4"]), ("ext4-nojournal", ["-O", "^has_journal"])];
@@ -36,7 +36,7 @@ pub(super) const FILE_SYSTEMS: [(&str, [&str; 2]); 2] =
 /// Something to do below the second path; the first is for what is needed elsewhere.
 type Deed = fn(&Path, &Path) -> Result<()>;
 
-/// What is done on each, in this order: later ones use what earlier ones leave.
+/// Deeds on each file system, in this order: later ones use the files that earlier ones leave.
 const DEEDS: [(&str, Deed); 6] = [
     ("empty files", empty_files),
     ("small files", small_files),
@@ -53,7 +53,7 @@ pub(crate) fn names() -> Vec<String> {
     FILE_SYSTEMS.into_iter().flat_map(deeds).collect()
 }
 
-/// What is done before the first trace, so that a journal has gone round.
+/// Uses the file system before the first trace, so that a journal has gone round.
 ///
 /// # Errors
 /// The system's.

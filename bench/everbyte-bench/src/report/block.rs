@@ -1,8 +1,8 @@
 //! The figures of the block suite.
 //!
-//! They ask the questions of Figures 3, 4 and 6 of the NTL paper of today's rivals: what a block
-//! device costs beside the memory it lies on, what a page cache costs where the device is as fast
-//! as the cache, and how the translation layer compares with its alternatives.
+//! They ask today's rivals the questions of Figures 3, 4 and 6 of the NTL paper: the cost of a
+//! block device beside the memory it lies on, the cost of a page cache where the device is as fast
+//! as the cache, and the comparison of the translation layer with its alternatives.
 
 use super::figure::{Figure, Shape};
 use crate::replay;

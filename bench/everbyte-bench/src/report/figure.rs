@@ -26,14 +26,14 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(140, 86, 75),
 ];
 
-/// How values are drawn.
+/// Drawing of values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     Bars,
     Lines,
 }
 
-/// What a figure shows.
+/// Title, subjects and values of a figure.
 pub(crate) struct Figure {
     pub(crate) title: String,
     /// Shown as it is: words of ours.

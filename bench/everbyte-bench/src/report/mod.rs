@@ -18,7 +18,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;mar
     font-variant-numeric:tabular-nums}caption{text-align:left;font-weight:600}\
     .warn{background:#fff3cd;padding:.6rem}";
 
-/// The page, with `figures` of `results`; what there are no results for is left out.
+/// Renders the page, with `figures` of `results`; a figure without results is left out.
 ///
 /// # Errors
 /// A figure cannot be drawn.

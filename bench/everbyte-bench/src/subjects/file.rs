@@ -15,12 +15,12 @@ use crate::workload::{Payload, Workload};
 /// Smallest unit of direct I/O in bytes.
 const DIRECT_BYTES_MIN: usize = 512;
 
-/// How a file's writes become durable.
+/// The means by which a file's writes become durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileKind {
     /// Never, nor need they for a process: tmpfs.
     Volatile,
-    /// By `fdatasync`, past the page cache.
+    /// By `fdatasync`, with direct I/O that bypasses the page cache.
     Direct,
     /// By `fdatasync`, through the page cache.
     Buffered,

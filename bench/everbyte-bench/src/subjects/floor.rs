@@ -105,7 +105,7 @@ pub(crate) fn touch(medium: &Mapped, from: u64, to: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a medium counted.
+/// Returns a medium's counts.
 pub(crate) fn medium_counts<M: Medium>(medium: &M, log_bytes: u64) -> Counts {
     let sums = medium.counters();
     Counts {

@@ -24,9 +24,9 @@ use super::served::ServedDevice;
 use crate::subject::{Session, Subject};
 use crate::workload::{Payload, Workload};
 
-/// How long a server may take to listen, and to end.
+/// Time that a server may take to listen, and to end.
 const SERVER_TIME_MAX: Duration = Duration::from_secs(60);
-/// How often it is looked at meanwhile.
+/// Time between looks whether it does.
 const SERVER_POLL: Duration = Duration::from_millis(10);
 /// Bytes of the requests that a device is filled with.
 const FILL_BYTES: usize = 64 << 10;
@@ -73,12 +73,12 @@ impl ServerKind {
         }
     }
 
-    /// Whether it is our own server.
+    /// Returns true for our own servers.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Self::OurNull | Self::OurMemory | Self::OurVolume)
     }
 
-    /// Whether it keeps what is written.
+    /// Returns true if it keeps written bytes.
     fn stores(self) -> bool {
         !matches!(self, Self::OurNull | Self::NbdkitNull)
     }

@@ -1,4 +1,4 @@
-//! Devices that are no more than memory, or not even that: what is left is the server.
+//! Devices that are no more than memory, or not even that: they leave the cost of the server.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +12,7 @@ use everbyte_media::{Mapped, MediaOptions, Medium, OpenError, Piece, PoolOffset}
 pub(crate) struct PlainDevice {
     size_bytes: u64,
     medium: Mapped,
-    /// Whether what is written is kept; else it is forgotten and all reads as zeroes.
+    /// True if written bytes are kept; else all reads as zeroes.
     keeps: bool,
 }
 

@@ -88,7 +88,7 @@ impl Pmemblk {
         Ok(blocks)
     }
 
-    /// What `writes` writes of a block store.
+    /// Returns the counts of `writes` writes of a block, by the format.
     pub(crate) fn stored_by(&self, writes: u64) -> Counts {
         let size = self.block_bytes as u64;
         Counts {

@@ -1,4 +1,4 @@
-//! The least that memory can be asked for: a non-temporal copy and a fence, or a plain copy.
+//! The least work of a write to memory: a non-temporal copy and a fence, or a plain copy.
 //!
 //! Invariants: the mapping is touched once when made, so that no page fault is measured; every
 //! range is checked against it. Copies are of whole, aligned lines. Races between threads that
@@ -24,7 +24,7 @@ pub(crate) struct RawMemory {
     copy: CopyLines,
 }
 
-/// Copies whole lines from anywhere to a line-aligned place, past the cache.
+/// Copies whole lines from anywhere to a line-aligned place with non-temporal stores.
 type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
 
 impl RawMemory {
@@ -45,7 +45,7 @@ impl RawMemory {
         Ok(Self { map, copy: if wide { copy_avx512 } else { copy_sse2 } })
     }
 
-    /// Stores whole lines durably: a copy past the cache and a fence.
+    /// Stores whole lines durably: a non-temporal copy and a fence.
     #[inline]
     pub(crate) fn store_durably(&self, offset: u64, bytes: &[u8]) {
         let place = self.place(offset, bytes.len());

@@ -1,4 +1,4 @@
-//! Our own server as a process of its own, so that its processor time can be told apart.
+//! Our own server as a process of its own, so that its processor time is separate.
 //!
 //! It is this program again, with a subcommand that people do not see. It serves until its
 //! standard input ends, which it does when the process that started it does.
@@ -20,7 +20,7 @@ use super::volume::BenchPool;
 use crate::subject::Subject;
 use crate::workload::{Action, Workload};
 
-/// What is served.
+/// Device that is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum ServedDevice {
     /// Nothing.
@@ -34,13 +34,13 @@ pub(crate) enum ServedDevice {
 /// Serve a device to the benchmark.
 #[derive(clap::Args)]
 pub(crate) struct ServeArgs {
-    /// What to serve.
+    /// Device to serve.
     #[arg(long, value_enum)]
     pub(crate) device: ServedDevice,
-    /// Where to listen.
+    /// Socket to listen on.
     #[arg(long)]
     pub(crate) socket: PathBuf,
-    /// Where the pool's file goes.
+    /// Folder for the pool's file.
     #[arg(long)]
     pub(crate) folder: PathBuf,
     /// Bytes of the device.

@@ -19,7 +19,7 @@ use super::floor::{medium_counts, nameless_file, touch};
 use crate::subject::{Counts, Session, Subject};
 use crate::workload::{AGAIN_BYTES, Action, Payload, Workload};
 
-/// How often everything is made durable in the background, as the server does by default.
+/// Interval of checkpoints in the background, the server's default.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Bytes that a volume is filled by.

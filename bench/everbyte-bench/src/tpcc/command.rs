@@ -22,9 +22,9 @@ use crate::measure::thread_cpu;
 use crate::stats::as_f64;
 use crate::subjects::floor::{nameless_file, touch};
 
-/// How often a pool makes everything durable, as the server does by default.
+/// Interval of the pool's checkpoints, the server's default.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
-/// What a pool has besides twice the database: room for new orders, and its own structures.
+/// Bytes of a pool besides twice the database: space for new orders, and its own structures.
 const POOL_EXTRA_BYTES: u64 = 1 << 30;
 const POOL: &str = "pool";
 
@@ -51,19 +51,19 @@ pub(crate) struct TpccArgs {
     /// own file system.
     #[arg(long, default_value = POOL)]
     place: PathBuf,
-    /// How SQLite commits.
+    /// SQLite's way to commit.
     #[arg(long, value_enum, default_value = "batch")]
     journal: JournalMode,
-    /// When commits are durable.
+    /// Moment from which commits are durable.
     #[arg(long, value_enum, default_value = "commit")]
     durability: DurabilityArg,
     /// SQLite's page cache.
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     cache: u32,
-    /// The volume's log; by default what suits its size.
+    /// The volume's log; by default one that suits its size.
     #[arg(long, value_name = "MIB")]
     log: Option<u64>,
-    /// Where the pool's file goes: a folder on tmpfs, or on persistent memory.
+    /// Folder for the pool's file; on tmpfs, or on SCM.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
     /// A loaded database: used if the file is there, else made.
@@ -90,7 +90,7 @@ enum DurabilityArg {
     Checkpoint,
 }
 
-/// What is reported.
+/// The JSON report.
 #[derive(Serialize)]
 struct Report {
     suite: &'static str,
@@ -119,7 +119,7 @@ struct Report {
 /// Runs it.
 ///
 /// # Errors
-/// What fails.
+/// The first failure.
 pub(crate) fn tpcc(args: &TpccArgs) -> Result<()> {
     let scale = Scale { warehouses: args.warehouses, shrink: args.scale };
     let started = Instant::now();

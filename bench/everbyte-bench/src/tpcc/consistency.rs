@@ -1,4 +1,4 @@
-//! What holds in every database between transactions (clause 3.3.2).
+//! Conditions that every database meets between transactions (clause 3.3.2).
 //!
 //! The standard asks for conditions 1 to 4 to be shown; the others are checked as well, because a
 //! transaction that is there by half breaks one of them. (Condition 11 holds of a new database

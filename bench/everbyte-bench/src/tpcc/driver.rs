@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 
 use super::Scale;
-use super::dice::Dice;
+use super::rng::TpccRng;
 use super::transactions::{Done, Kind, Terminal};
 use crate::measure::thread_cpu;
 use crate::stats::as_f64;
@@ -24,14 +24,14 @@ const MIX: [(Kind, usize); 5] = [
     (Kind::StockLevel, 4),
 ];
 
-/// How long to go on.
+/// End of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Transactions(u64),
     Duration(Duration),
 }
 
-/// What was done.
+/// Counts and times of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     /// New orders that were committed.
@@ -60,7 +60,7 @@ impl Outcome {
     }
 }
 
-/// Where a transaction is.
+/// Moment in a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
     /// All is done but its end.
@@ -88,7 +88,7 @@ pub(crate) fn run_watched(
     until: Until,
     watch: &mut dyn FnMut(Moment, &Done) -> Result<()>,
 ) -> Result<Outcome> {
-    let mut terminal = Terminal::new(db, *scale, Dice::for_running(seed))?;
+    let mut terminal = Terminal::new(db, *scale, TpccRng::for_running(seed))?;
     let mut deck: Vec<Kind> = Vec::new();
     let mut outcome = Outcome::default();
     let (started, cpu_before) = (Instant::now(), thread_cpu());
@@ -102,7 +102,7 @@ pub(crate) fn run_watched(
         }
         if deck.is_empty() {
             deck = full_deck();
-            terminal.dice.shuffle(&mut deck);
+            terminal.rng.shuffle(&mut deck);
         }
         let kind = deck.pop().context("a deck without cards")?;
         let done = transact(&mut terminal, kind, watch)

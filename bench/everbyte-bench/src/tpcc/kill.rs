@@ -1,10 +1,10 @@
-//! Real crashes: a child process runs TPC-C on a pool in a file and says what it committed; it is
-//! killed with SIGKILL in the midst of that, and what it leaves is judged.
+//! Real crashes: a child process runs TPC-C on a pool in a file and reports its commits; it is
+//! killed with SIGKILL in the midst of that, and the judge checks the database that it leaves.
 //!
-//! What must hold afterwards: `integrity_check` and every consistency condition; every transaction
-//! that was acknowledged is there, unless commits are durable with checkpoints only: then those
-//! that are missing are the latest; and at most one that was not acknowledged is there. Planted
-//! faults, of the child and of what it leaves, show that the judge notices.
+//! Afterwards these must hold: `integrity_check` and every consistency condition; every
+//! acknowledged transaction is there, unless commits are durable with checkpoints only: then the
+//! missing ones are the latest; and at most one unacknowledged transaction is there. Planted
+//! faults, of the child and of the database that it leaves, show that the judge notices.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -32,16 +32,16 @@ const VOLUME: &str = "tpcc";
 const POOL_BYTES: u64 = 96 << 20;
 const DATABASE_BYTES: u64 = 32 << 20;
 const CACHE_MIB: u32 = 8;
-/// How often the child's pool makes a checkpoint.
+/// Interval of the checkpoints of the child's pool.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest time that a child lives after its first transaction.
 const LIFE_MS_MAX: u64 = 60;
-/// How long a child that acknowledges early waits before it commits.
+/// Time that a child that acknowledges early waits before it commits.
 const EARLY: Duration = Duration::from_millis(2);
 /// Rounds until the pool is made anew, lest the database grow and judging take long.
 const ROUNDS_PER_POOL: u64 = 12;
 
-/// What alternates over the rounds.
+/// Modes that alternate over the rounds.
 const MODES: [(JournalMode, Durability); 6] = [
     (JournalMode::Batch, Durability::AtCommit),
     (JournalMode::Delete, Durability::AtCommit),
@@ -57,7 +57,7 @@ pub(crate) struct KillArgs {
     /// Kills. With `--plant`, at most so many until the fault is noticed.
     #[arg(long, default_value_t = 12)]
     rounds: u64,
-    /// Where the pool goes: a folder on tmpfs.
+    /// Folder for the pool; on tmpfs.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
     /// Determines the database, the transactions, and how long children live.
@@ -122,7 +122,7 @@ pub(crate) fn child(args: &ChildArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a child says of a transaction that changed something.
+/// Returns the child's acknowledgement of a transaction that changed something.
 fn acknowledgement(done: &Done) -> Option<String> {
     match done {
         Done::NewOrder { warehouse, district, order, lines } => {
@@ -236,7 +236,7 @@ fn open(pool: &Arc<Pool<Mapped>>, journal: JournalMode, durability: Durability) 
     place.open(&Setting { journal, durability, cache_mib: CACHE_MIB })
 }
 
-/// What the child said that it had committed when it was killed.
+/// Runs a child and kills it after `life`. Returns the transactions that it acknowledged.
 fn kill_a_child(
     pool: &Path,
     mode: usize,
@@ -272,7 +272,7 @@ fn listen(child: &mut Child, life: Duration) -> Result<(String, BufReader<ChildS
     Ok((first.trim_end().to_owned(), said))
 }
 
-/// How much was done, of each kind that changes something.
+/// Number of transactions of each kind that changes something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Tally {
     orders: i64,
@@ -301,7 +301,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Whether `self` is `before` and perhaps one transaction more.
+    /// Returns true if `self` is `before` and perhaps one transaction more.
     fn is_at_most_one_after(&self, before: &Self) -> bool {
         let more = [
             self.orders - before.orders,
@@ -363,7 +363,7 @@ fn judge(
     Ok(found)
 }
 
-/// Whether everything of a transaction is there that tells of it.
+/// Returns true if everything of an acknowledged transaction is there.
 fn is_there(db: &Connection, done: &Done) -> Result<bool> {
     let ask = |query, parameters: &[&dyn rusqlite::ToSql]| -> Result<bool> {
         Ok(db.query_row(query, parameters, |row| row.get(0))?)

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use rusqlite::{Connection, Statement, params};
 
-use super::dice::{Dice, last_name};
+use super::rng::{TpccRng, last_name};
 use super::schema::{INDICES, TABLES};
 use super::{DISTRICTS, Scale};
 
-/// What every customer has paid before the beginning, in cents.
+/// Payment of every customer before the beginning, in cents.
 const FIRST_PAYMENT: u32 = 1000;
 
 /// Makes the tables and fills them, the same for the same seed. The connection's database must be
@@ -16,7 +16,7 @@ const FIRST_PAYMENT: u32 = 1000;
 /// # Errors
 /// SQLite's.
 pub(crate) fn load(db: &Connection, scale: &Scale, seed: u64) -> Result<()> {
-    let mut loader = Loader { db, scale: *scale, dice: Dice::for_loading(seed) };
+    let mut loader = Loader { db, scale: *scale, rng: TpccRng::for_loading(seed) };
     db.execute_batch(TABLES).context("cannot make the tables")?;
     loader.in_transaction(Loader::items)?;
     for warehouse in 1..=scale.warehouses {
@@ -28,7 +28,7 @@ pub(crate) fn load(db: &Connection, scale: &Scale, seed: u64) -> Result<()> {
 struct Loader<'c> {
     db: &'c Connection,
     scale: Scale,
-    dice: Dice,
+    rng: TpccRng,
 }
 
 impl Loader<'_> {
@@ -43,10 +43,10 @@ impl Loader<'_> {
 
     fn items(&mut self) -> rusqlite::Result<()> {
         let mut insert = self.db.prepare("INSERT INTO item VALUES (?1, ?2, ?3, ?4, ?5)")?;
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         for item in 1..=self.scale.items() {
-            let (image, name) = (dice.uniform(1, 10_000), dice.text(14, 24));
-            let (price, data) = (dice.uniform(100, 10_000), dice.data(26, 50));
+            let (image, name) = (rng.uniform(1, 10_000), rng.text(14, 24));
+            let (price, data) = (rng.uniform(100, 10_000), rng.data(26, 50));
             insert.execute(params![item, image, name, price, data])?;
         }
         Ok(())
@@ -54,18 +54,18 @@ impl Loader<'_> {
 
     fn warehouse(&mut self, warehouse: u32) -> rusqlite::Result<()> {
         let per_district = self.scale.customers() * FIRST_PAYMENT;
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         self.db.execute(
             "INSERT INTO warehouse VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
                 warehouse,
-                dice.text(6, 10),
-                dice.text(10, 20),
-                dice.text(10, 20),
-                dice.text(10, 20),
-                dice.text(2, 2),
-                dice.zip(),
-                dice.uniform(0, 2000),
+                rng.text(6, 10),
+                rng.text(10, 20),
+                rng.text(10, 20),
+                rng.text(10, 20),
+                rng.text(2, 2),
+                rng.zip(),
+                rng.uniform(0, 2000),
                 i64::from(per_district) * i64::from(DISTRICTS),
             ],
         )?;
@@ -83,35 +83,35 @@ impl Loader<'_> {
             "INSERT INTO stock VALUES
              (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, 0, 0, ?14)",
         )?;
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         for item in 1..=self.scale.items() {
             insert.raw_bind_parameter(1, warehouse)?;
             insert.raw_bind_parameter(2, item)?;
-            insert.raw_bind_parameter(3, dice.uniform(10, 100))?;
+            insert.raw_bind_parameter(3, rng.uniform(10, 100))?;
             for district in 0..DISTRICTS {
                 let column = usize::try_from(4 + district).unwrap_or(usize::MAX);
-                insert.raw_bind_parameter(column, dice.text(24, 24))?;
+                insert.raw_bind_parameter(column, rng.text(24, 24))?;
             }
-            insert.raw_bind_parameter(14, dice.data(26, 50))?;
+            insert.raw_bind_parameter(14, rng.data(26, 50))?;
             insert.raw_execute()?;
         }
         Ok(())
     }
 
     fn district(&mut self, warehouse: u32, district: u32, ytd: u32) -> rusqlite::Result<()> {
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         self.db.execute(
             "INSERT INTO district VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 warehouse,
                 district,
-                dice.text(6, 10),
-                dice.text(10, 20),
-                dice.text(10, 20),
-                dice.text(10, 20),
-                dice.text(2, 2),
-                dice.zip(),
-                dice.uniform(0, 2000),
+                rng.text(6, 10),
+                rng.text(10, 20),
+                rng.text(10, 20),
+                rng.text(10, 20),
+                rng.text(2, 2),
+                rng.zip(),
+                rng.uniform(0, 2000),
                 ytd,
                 self.scale.customers() + 1,
             ],
@@ -129,32 +129,32 @@ impl Loader<'_> {
              h_data) VALUES (?1, ?2, ?3, ?2, ?3, 0, ?4, ?5)",
         )?;
         let names = self.scale.last_names();
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         for customer in 1..=self.scale.customers() {
-            let name = if customer <= names { customer - 1 } else { dice.last_name_of(names) };
+            let name = if customer <= names { customer - 1 } else { rng.last_name_of(names) };
             insert.execute(params![
                 warehouse,
                 district,
                 customer,
-                dice.text(8, 16),
+                rng.text(8, 16),
                 last_name(name),
-                dice.text(10, 20),
-                dice.text(10, 20),
-                dice.text(10, 20),
-                dice.text(2, 2),
-                dice.zip(),
-                dice.digits(16),
-                if dice.percent(10) { "BC" } else { "GC" },
-                dice.uniform(0, 5000),
+                rng.text(10, 20),
+                rng.text(10, 20),
+                rng.text(10, 20),
+                rng.text(2, 2),
+                rng.zip(),
+                rng.digits(16),
+                if rng.percent(10) { "BC" } else { "GC" },
+                rng.uniform(0, 5000),
                 FIRST_PAYMENT,
-                dice.text(300, 500),
+                rng.text(300, 500),
             ])?;
             history.execute(params![
                 customer,
                 district,
                 warehouse,
                 FIRST_PAYMENT,
-                dice.text(12, 24)
+                rng.text(12, 24)
             ])?;
         }
         Ok(())
@@ -167,11 +167,11 @@ impl Loader<'_> {
         let mut line = self
             .db
             .prepare("INSERT INTO order_line VALUES (?1, ?2, ?3, ?4, ?5, ?1, ?6, 5, ?7, ?8)")?;
-        let customers = self.dice.permutation(self.scale.customers());
+        let customers = self.rng.permutation(self.scale.customers());
         for (order, customer) in (1..).zip(customers) {
             let delivered = order <= self.scale.delivered();
-            let carrier = delivered.then(|| self.dice.uniform(1, 10));
-            let lines = self.dice.uniform(5, 15);
+            let carrier = delivered.then(|| self.rng.uniform(1, 10));
+            let lines = self.rng.uniform(5, 15);
             insert.execute(params![warehouse, district, order, customer, carrier, lines])?;
             if !delivered {
                 new_order.execute(params![warehouse, district, order])?;
@@ -190,10 +190,10 @@ impl Loader<'_> {
         [warehouse, district, order, number]: [u32; 4],
         delivered: bool,
     ) -> rusqlite::Result<()> {
-        let dice = &mut self.dice;
-        let item = dice.uniform(1, self.scale.items());
-        let amount = if delivered { 0 } else { dice.uniform(1, 999_999) };
-        let (date, info) = (delivered.then_some(0), dice.text(24, 24));
+        let rng = &mut self.rng;
+        let item = rng.uniform(1, self.scale.items());
+        let amount = if delivered { 0 } else { rng.uniform(1, 999_999) };
+        let (date, info) = (delivered.then_some(0), rng.text(24, 24));
         insert.execute(params![warehouse, district, order, number, item, date, amount, info])?;
         Ok(())
     }

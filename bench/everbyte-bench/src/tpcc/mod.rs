@@ -1,20 +1,20 @@
 //! TPC-C on SQLite: the benchmark's database, its five transactions and their mix.
 //!
 //! Follows the TPC Benchmark C standard, revision 5.11, whose clauses are named where they matter.
-//! What differs, as in most uses of it for comparisons: one connection, no keying or thinking
-//! times, and no terminals; the warehouse of every transaction is drawn. Money is kept in cents
-//! and rates in units of 1/10000, so that sums are exact. Dates are the numbers of transactions,
-//! so that a seed determines every byte that is stored.
+//! It differs from it, as most uses for comparisons do: one connection, no keying or thinking
+//! times, and no terminals; the warehouse of every transaction is drawn. Money is kept in cents and
+//! rates in units of 1/10000, so that sums are exact. Dates are the numbers of transactions, so
+//! that a seed determines every byte that is stored.
 //!
 //! Owns no files: see `place` for where a database can be.
 
 pub(crate) mod command;
 pub(crate) mod consistency;
-mod dice;
 mod driver;
 pub(crate) mod kill;
 mod load;
 pub(crate) mod place;
+mod rng;
 mod schema;
 mod statements;
 #[cfg(test)]
@@ -30,11 +30,11 @@ use serde::Serialize;
 /// Districts of a warehouse.
 pub(crate) const DISTRICTS: u32 = 10;
 
-/// How large a database is (clause 1.2.1).
+/// Size of a database (clause 1.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Scale {
     pub(crate) warehouses: u32,
-    /// By what the other cardinalities are divided: 1 for the standard's.
+    /// Divisor of the other cardinalities: 1 for the standard's.
     pub(crate) shrink: u32,
 }
 

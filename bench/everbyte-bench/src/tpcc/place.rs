@@ -1,4 +1,4 @@
-//! Where a database can be, how it commits there, and how a loaded one gets there.
+//! Places of a database, its way to commit there, and the copy of a loaded one to it.
 //!
 //! Knows nothing of TPC-C. Invariant: whatever the place, pages have 4 KiB and the page cache the
 //! same size.
@@ -21,7 +21,7 @@ use serde::Serialize;
 const NAME: &str = "tpcc.db";
 const PAGE_BYTES: u32 = 4096;
 
-/// Where a database is.
+/// Place of a database.
 #[derive(Clone)]
 pub(crate) enum Place {
     /// On a device, through our own file system for SQLite.
@@ -30,7 +30,7 @@ pub(crate) enum Place {
     Directory(PathBuf),
 }
 
-/// How SQLite commits.
+/// SQLite's way to commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum JournalMode {
@@ -42,7 +42,7 @@ pub(crate) enum JournalMode {
     Wal,
 }
 
-/// How a database is used.
+/// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) journal: JournalMode,
@@ -51,14 +51,14 @@ pub(crate) struct Setting {
     pub(crate) cache_mib: u32,
 }
 
-/// An open database. The connection goes before the file system that it came through.
+/// An open database. The connection is dropped before the file system that it came through.
 pub(crate) struct Opened {
     pub(crate) db: Connection,
     ours: Option<(Registration, Arc<Store>)>,
 }
 
 impl Opened {
-    /// What was asked of the device since the database was opened, if there is one.
+    /// Returns the counts of requests to the device since the database was opened, if there is one.
     ///
     /// # Errors
     /// None that is known of: the database is open.
@@ -103,7 +103,7 @@ impl Place {
         Ok(opened)
     }
 
-    /// Puts a copy of `source` there, durably, in the place of what was there.
+    /// Copies `source` there, durably, over the database that was there.
     ///
     /// # Errors
     /// SQLite's, the device's, the system's.
@@ -125,7 +125,7 @@ impl Place {
         self.settle()
     }
 
-    /// Makes durable what was written there.
+    /// Makes durable all writes there.
     ///
     /// # Errors
     /// The device's, the system's.

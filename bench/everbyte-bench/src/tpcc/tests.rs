@@ -1,4 +1,4 @@
-//! The mix, what transactions leave, and that a seed determines everything.
+//! Tests of the mix, of transactions' effects, and that a seed determines everything.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

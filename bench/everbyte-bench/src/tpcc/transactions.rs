@@ -9,11 +9,11 @@ use std::hint::black_box;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Result, Row, Statement, params};
 
-use super::dice::{Dice, last_name};
+use super::rng::{TpccRng, last_name};
 use super::statements::Statements;
 use super::{DISTRICTS, Scale};
 
-/// What a transaction did.
+/// Result of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Done {
     /// An order of so many lines was taken.
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 pub(super) struct Terminal<'c> {
     db: &'c Connection,
     statements: Statements<'c>,
-    pub(super) dice: Dice,
+    pub(super) rng: TpccRng,
     scale: Scale,
     /// The date.
     now: i64,
@@ -60,7 +60,7 @@ struct Line {
     quantity: u32,
 }
 
-/// Where an order is placed.
+/// Place and number of an order.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     warehouse: u32,
@@ -69,15 +69,15 @@ struct Order {
 }
 
 impl<'c> Terminal<'c> {
-    pub(super) fn new(db: &'c Connection, scale: Scale, dice: Dice) -> Result<Self> {
+    pub(super) fn new(db: &'c Connection, scale: Scale, rng: TpccRng) -> Result<Self> {
         let statements = Statements::prepare(db)?;
-        Ok(Self { db, statements, dice, scale, now: 0, lines: Vec::new() })
+        Ok(Self { db, statements, rng, scale, now: 0, lines: Vec::new() })
     }
 
     /// Does everything of a transaction but end it.
     pub(super) fn work(&mut self, kind: Kind) -> Result<Done> {
         self.now += 1;
-        let warehouse = self.dice.uniform(1, self.scale.warehouses);
+        let warehouse = self.rng.uniform(1, self.scale.warehouses);
         let begin = match kind {
             Kind::NewOrder | Kind::Payment | Kind::Delivery => &mut self.statements.begin_immediate,
             Kind::OrderStatus | Kind::StockLevel => &mut self.statements.begin,
@@ -110,8 +110,8 @@ impl<'c> Terminal<'c> {
     }
 
     fn new_order(&mut self, warehouse: u32) -> Result<Done> {
-        let district = self.dice.uniform(1, DISTRICTS);
-        let customer = self.dice.customer(self.scale.customers());
+        let district = self.rng.uniform(1, DISTRICTS);
+        let customer = self.rng.customer(self.scale.customers());
         self.draw_lines(warehouse);
         let lines = u32::try_from(self.lines.len()).unwrap_or(u32::MAX);
         let all_local = self.lines.iter().all(|line| line.supplier == warehouse);
@@ -141,18 +141,18 @@ impl<'c> Terminal<'c> {
 
     /// Draws an order's lines; the last of one order in a hundred has no such item.
     fn draw_lines(&mut self, warehouse: u32) {
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         let (items, warehouses) = (self.scale.items(), self.scale.warehouses);
-        let count = dice.uniform(5, 15);
-        let rolls_back = dice.percent(1);
+        let count = rng.uniform(5, 15);
+        let rolls_back = rng.percent(1);
         self.lines.clear();
         for number in 1..=count {
             let unknown = rolls_back && number == count;
-            let item = if unknown { items + 1 } else { dice.item(items) };
-            let remote = dice.percent(1);
+            let item = if unknown { items + 1 } else { rng.item(items) };
+            let remote = rng.percent(1);
             let supplier =
-                if remote { dice.other_than(warehouse, 1, warehouses) } else { warehouse };
-            let quantity = dice.uniform(1, 10);
+                if remote { rng.other_than(warehouse, 1, warehouses) } else { warehouse };
+            let quantity = rng.uniform(1, 10);
             self.lines.push(Line { number, item, supplier, quantity });
         }
     }
@@ -188,14 +188,14 @@ impl<'c> Terminal<'c> {
     }
 
     fn payment(&mut self, warehouse: u32) -> Result<Done> {
-        let dice = &mut self.dice;
-        let district = dice.uniform(1, DISTRICTS);
-        let (of_warehouse, of_district) = if dice.percent(85) {
+        let rng = &mut self.rng;
+        let district = rng.uniform(1, DISTRICTS);
+        let (of_warehouse, of_district) = if rng.percent(85) {
             (warehouse, district)
         } else {
-            (dice.other_than(warehouse, 1, self.scale.warehouses), dice.uniform(1, DISTRICTS))
+            (rng.other_than(warehouse, 1, self.scale.warehouses), rng.uniform(1, DISTRICTS))
         };
-        let amount = dice.uniform(100, 500_000);
+        let amount = rng.uniform(100, 500_000);
         let customer = self.find_customer(of_warehouse, of_district)?;
         let statements = &mut self.statements;
         statements.pay_warehouse.execute([warehouse, amount])?;
@@ -233,12 +233,12 @@ impl<'c> Terminal<'c> {
     /// have it the middle one by first name.
     fn find_customer(&mut self, warehouse: u32, district: u32) -> Result<i64> {
         let statements = &mut self.statements;
-        if !self.dice.percent(60) {
-            let customer = self.dice.customer(self.scale.customers());
+        if !self.rng.percent(60) {
+            let customer = self.rng.customer(self.scale.customers());
             let key = [warehouse, district, customer];
             return statements.customer_by_id.query_row(key, |row| row.get(0));
         }
-        let name = last_name(self.dice.last_name_of(self.scale.last_names()));
+        let name = last_name(self.rng.last_name_of(self.scale.last_names()));
         let of_name = params![warehouse, district, name];
         let rows = statements.customers_by_name.query_map(of_name, |row| row.get(0))?;
         let found: Vec<i64> = rows.collect::<Result<_>>()?;
@@ -247,7 +247,7 @@ impl<'c> Terminal<'c> {
     }
 
     fn order_status(&mut self, warehouse: u32) -> Result<Done> {
-        let district = self.dice.uniform(1, DISTRICTS);
+        let district = self.rng.uniform(1, DISTRICTS);
         let customer = self.find_customer(warehouse, district)?;
         let statements = &mut self.statements;
         let id: i64 = statements.customer_status.query_row([customer], shown::<_, 5>)?;
@@ -258,7 +258,7 @@ impl<'c> Terminal<'c> {
     }
 
     fn delivery(&mut self, warehouse: u32) -> Result<Done> {
-        let carrier = self.dice.uniform(1, 10);
+        let carrier = self.rng.uniform(1, 10);
         let mut orders = Vec::new();
         for district in 1..=DISTRICTS {
             let statements = &mut self.statements;
@@ -283,7 +283,7 @@ impl<'c> Terminal<'c> {
     }
 
     fn stock_level(&mut self, warehouse: u32) -> Result<Done> {
-        let (district, threshold) = (self.dice.uniform(1, DISTRICTS), self.dice.uniform(10, 20));
+        let (district, threshold) = (self.rng.uniform(1, DISTRICTS), self.rng.uniform(10, 20));
         let statements = &mut self.statements;
         let key = [warehouse, district];
         let next: i64 = statements.next_order_number.query_row(key, |row| row.get(0))?;

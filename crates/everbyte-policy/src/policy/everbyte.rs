@@ -24,8 +24,8 @@
 //!   evicts is in SCM.
 //!
 //! A budget bounds what this policy may lose against the paper's: its misses and its bytes written
-//! to SCM, on any trace. `docs/simulation.md` has the bounds and their proof, lemmas 1 to 7; the code
-//! cites them by number.
+//! to SCM, on any trace. `docs/simulation.md` has the bounds and their proof, lemmas 1 to 7; the
+//! code cites them by number.
 //!
 //! The budget also makes the policy slow to begin: few pages may be misplaced at first, and the
 //! savings from those pay for more. On traces that fill the cache once or twice only, it saves

@@ -6,9 +6,10 @@
 //! questions that its source left open.
 //!
 //! Two tiers: [`Everbyte`], our own; [`Hybrid`], the paper's; [`ClockMigration`], its baseline;
-//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with; [`Spitfire`], whose
-//! pages may be in both tiers at once. One tier, for reference, which is given the sum of both
-//! capacities: [`Lru`], [`Clock`], [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and [`Belady`].
+//! [`ClockDwf`], [`MClock`], [`FourQueue`] and [`Pdram`], those it compares with; [`Spitfire`],
+//! whose pages may be in both tiers at once. One tier, for reference, which is given the sum of
+//! both capacities: [`Lru`], [`Clock`], [`Sieve`], [`S3Fifo`], [`Arc`], [`WTinyLfu`] and
+//! [`Belady`].
 //!
 //! The maker of a policy chooses the storage of its tables: see [`Dense`] and [`Sparse`].
 

@@ -2,10 +2,10 @@
 //! `major,minor cpu sequence seconds pid action RWBS sector + sectors [process]`.
 //!
 //! A request shows up several times on its way; one kind of event is counted. That is the queueing
-//! (`Q`), or where the trace's beginning has none the issue to the driver (`D`), else the completion
-//! (`C`). Of RWBS, D means discard, W write, R read, and F without any of these a flush. The summary
-//! that `blkparse` puts at the end is where reading ends. Source: blkparse(1), "Default output",
-//! "Action identifiers", "RWBS description".
+//! (`Q`), or where the trace's beginning has none the issue to the driver (`D`), else the
+//! completion (`C`). Of RWBS, D means discard, W write, R read, and F without any of these a flush.
+//! The summary that `blkparse` puts at the end is where reading ends. Source: blkparse(1), "Default
+//! output", "Action identifiers", "RWBS description".
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;

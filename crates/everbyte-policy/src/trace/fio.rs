@@ -2,9 +2,9 @@
 //!
 //! A first line `fio version N iolog`, then lines of `file action [offset length]`, which have the
 //! time in us before them in version 3. Files are added, opened and closed; requests are read,
-//! write, trim, sync, datasync and sync_file_range. In version 2 time passes in `wait`, whose offset
-//! is the time in us. Source: fio's documentation, "Trace file format v2" and "v3", and `iolog.c`
-//! for the unit of time.
+//! write, trim, sync, datasync and sync_file_range. In version 2 time passes in `wait`, whose
+//! offset is the time in us. Source: fio's documentation, "Trace file format v2" and "v3", and
+//! `iolog.c` for the unit of time.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;

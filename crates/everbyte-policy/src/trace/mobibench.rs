@@ -2,14 +2,15 @@
 //! `thread time_us call arguments`.
 //!
 //! `read fd len` and `write fd len` go on where the descriptor stands; `pread fd offset len` and
-//! `pwrite` say where; `fsync fd result`; `open path flags fd` puts the descriptor to the beginning.
-//! A length of -1 is a call that failed, and is passed over. Lines are grouped by thread, so all
-//! are read and sorted by time first, those of one time in the order of the trace.
+//! `pwrite` say where; `fsync fd result`; `open path flags fd` puts the descriptor to the
+//! beginning. A length of -1 is a call that failed, and is passed over. Lines are grouped by
+//! thread, so all are read and sorted by time first, those of one time in the order of the trace.
 //!
 //! Paths are mostly made unreadable in these traces, and many descriptors are sockets and pipes. So
 //! a file is a descriptor, and only those count that are read or written at a place of their own
 //! choice somewhere in the trace. Source: Jeong, Lee, Hwang, Lee, Won, "AndroStep: Android Storage
-//! Performance Analysis Tool" (Software Engineering Workshops, 2013), whose published traces show the form.
+//! Performance Analysis Tool" (Software Engineering Workshops, 2013), whose published traces show
+//! the form.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -7,8 +7,8 @@
 //! **Nothing says what is read and what is written**, so that figures about writes mean nothing;
 //! all requests are reads, and only if the caller asks for that. Objects have sizes and no places,
 //! and their numbers may be hashes of 64 bits. Object `n` becomes a request for page `n` of disk
-//! `0.k`, for each page `k` that its size needs, where the highest bits of `n` take the place of the
-//! 0: objects never share a page, and neighbouring numbers are neighbours.
+//! `0.k`, for each page `k` that its size needs, where the highest bits of `n` take the place of
+//! the 0: objects never share a page, and neighbouring numbers are neighbours.
 
 use super::decode::{Item, RecordFormat};
 use super::error::Problem;

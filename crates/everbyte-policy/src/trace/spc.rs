@@ -2,9 +2,9 @@
 //! WebSearch traces: lines of `ASU,LBA,Size,Opcode,Timestamp`.
 //!
 //! The unit of storage (ASU) is a number; the address counts blocks, which are sectors of 512 bytes
-//! in those traces; the size is bytes; the opcode is R or W in either case; the time is seconds with
-//! a fraction. White space around fields and more fields after these are allowed. Source: "SPC Trace
-//! File Format Specification", revision 1.0.1.
+//! in those traces; the size is bytes; the opcode is R or W in either case; the time is seconds
+//! with a fraction. White space around fields and more fields after these are allowed. Source: "SPC
+//! Trace File Format Specification", revision 1.0.1.
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;

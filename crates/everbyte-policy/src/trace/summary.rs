@@ -5,7 +5,8 @@ use rustc_hash::FxHashSet;
 use super::{Problem, Request, RequestOp};
 use crate::access::PAGE_BYTES;
 
-/// Writes of so many bytes and fewer count as small, as in the figures of the hybrid policy's paper.
+/// Writes of so many bytes and fewer count as small, as in the figures of the hybrid policy's
+/// paper.
 const SMALL_BYTES: u64 = 512;
 /// Distinct pages that are counted, at most.
 const PAGES_MAX: usize = 1 << 28;

@@ -6,7 +6,8 @@
 //! number u32, length u32, elements u32, block u64, time u64, response time u64. The version's high
 //! byte is 1 or 2. Sources: libCacheSim, `traceReader/customizedReader/vscsi.h`; the commands are
 //! those of the SCSI Block Commands (SBC-4, table of operation codes). Commands that neither move,
-//! drop nor harden data are passed over. UNMAP is, too: its ranges are in data that is not recorded.
+//! drop nor harden data are passed over. UNMAP is, too: its ranges are in data that is not
+//! recorded.
 
 use super::decode::{Item, RecordFormat};
 use super::error::Problem;

@@ -1,10 +1,10 @@
 //! Traces made up: the three workloads of the hybrid policy's paper, and plain patterns for tests.
 //!
 //! The paper gives of its traces the footprint, the mean write, and where they came from; nothing
-//! else is published. Our workloads meet those figures, footprint to the page and mean write within 1%,
-//! and otherwise do what is documented of the programs that were traced: see [`Workload`]. **What is
-//! assumed** is said at each of them; results on them say how policies compare on traffic of this
-//! kind, not on the paper's very traces.
+//! else is published. Our workloads meet those figures, footprint to the page and mean write within
+//! 1%, and otherwise do what is documented of the programs that were traced: see [`Workload`].
+//! **What is assumed** is said at each of them; results on them say how policies compare on traffic
+//! of this kind, not on the paper's very traces.
 //!
 //! Invariants: a seed and the options make the same requests on every machine and in every version
 //! of the same major number; every page of every file is touched.

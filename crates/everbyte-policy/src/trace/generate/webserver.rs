@@ -1,7 +1,8 @@
 //! Filebench's webserver personality: ten whole files read, then an append to the common log.
 //!
-//! Source: Filebench, `workloads/webserver.f`: files of 16 KB on average, read whole, and a log that
-//! 16 KB at most are appended to. Which file is read is chance without preference there, and here.
+//! Source: Filebench, `workloads/webserver.f`: files of 16 KB on average, read whole, and a log
+//! that 16 KB at most are appended to. Which file is read is chance without preference there, and
+//! here.
 
 use std::io;
 

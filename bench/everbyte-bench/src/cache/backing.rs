@@ -1,5 +1,5 @@
-//! The storage behind a cache: a file, as slow as a disk, that also says what its reads would take
-//! if it had nothing else to do.
+//! The backing device of a cache: a file, as slow as a disk, that also counts the time of its reads
+//! as if it had nothing else to do.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,15 +13,16 @@ use everbyte_device::{
 };
 
 /// A file behind a cache, as slow as a disk.
-pub(crate) struct Storage {
+pub(crate) struct Backing {
     slow: DelayDevice,
-    /// Is asked to read whatever is read, and never to write.
+    /// Gets every read and no write.
     reads: DelayDevice,
     read_requests: AtomicU64,
 }
 
-impl Storage {
-    /// A storage of `size_bytes` in a new file at `path`. It counts its time and takes none.
+impl Backing {
+    /// Makes a backing device of `size_bytes` in a new file at `path`. It counts its time and takes
+    /// none.
     ///
     /// # Errors
     /// The file's.
@@ -35,28 +36,28 @@ impl Storage {
         Ok(Arc::new(Self { slow, reads, read_requests: AtomicU64::new(0) }))
     }
 
-    /// Whether it takes its time.
+    /// Makes requests take their time, or only count it.
     pub(crate) fn set_waits(&self, waits: bool) {
         self.slow.set_waits(waits);
     }
 
-    /// Time that its requests took or were counted to take.
+    /// Returns the time that its requests took or were counted to take.
     pub(crate) fn spent(&self) -> Duration {
         self.slow.spent()
     }
 
-    /// Time that its reads would have taken without anything between them.
+    /// Returns the time that its reads would have taken without anything between them.
     pub(crate) fn reads_alone(&self) -> Duration {
         self.reads.spent()
     }
 
-    /// Reads so far.
+    /// Returns the reads so far.
     pub(crate) fn read_requests(&self) -> u64 {
         self.read_requests.load(Ordering::Relaxed)
     }
 }
 
-impl everbyte_device::Decorator for Storage {
+impl everbyte_device::Decorator for Backing {
     type Inner = DelayDevice;
     const COMPOUND: Compound = Compound::Split;
 

@@ -16,14 +16,14 @@ const SYLLABLES: [&str; 10] =
     ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
 
-/// A source of random inputs.
+/// The random source of TPC-C.
 #[derive(Debug)]
-pub(super) struct Dice {
+pub(super) struct TpccRng {
     rng: SmallRng,
     c_last: u32,
 }
 
-impl Dice {
+impl TpccRng {
     pub(super) fn for_loading(seed: u64) -> Self {
         Self { rng: SmallRng::seed_from_u64(seed), c_last: C_LAST_LOADING }
     }
@@ -37,7 +37,7 @@ impl Dice {
         self.rng.random_range(low..=high)
     }
 
-    /// True in so many cases of a hundred.
+    /// Draws: returns true in `percent` cases of a hundred.
     pub(super) fn percent(&mut self, percent: u32) -> bool {
         self.uniform(1, 100) <= percent
     }
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn nurand_stays_in_its_range_and_prefers_some() {
-        let mut dice = Dice::for_running(1);
+        let mut rng = TpccRng::for_running(1);
         let mut counts = vec![0_u32; 3001];
         for _ in 0..300_000 {
-            let drawn = dice.customer(3000);
+            let drawn = rng.customer(3000);
             assert!((1..=3000).contains(&drawn));
             counts[usize::try_from(drawn).unwrap()] += 1;
         }
@@ -153,8 +153,8 @@ mod tests {
         let upper: u32 = counts[2701..].iter().sum();
         assert!(upper > 60_000, "{upper}");
         for count in [1, 2, 99, 100_000] {
-            assert!((1..=count).contains(&dice.item(count)));
-            assert!((0..count).contains(&dice.last_name_of(count)));
+            assert!((1..=count).contains(&rng.item(count)));
+            assert!((0..count).contains(&rng.last_name_of(count)));
         }
     }
 
@@ -173,14 +173,14 @@ mod tests {
 
     #[test]
     fn strings_have_their_lengths_and_letters() {
-        let mut dice = Dice::for_loading(2);
+        let mut rng = TpccRng::for_loading(2);
         let mut originals = 0;
         for _ in 0..2000 {
-            let text = dice.text(8, 16);
+            let text = rng.text(8, 16);
             assert!((8..=16).contains(&text.len()) && text.is_ascii());
-            let digits = dice.digits(9);
+            let digits = rng.digits(9);
             assert!(digits.len() == 9 && digits.bytes().all(|byte| byte.is_ascii_digit()));
-            let data = dice.data(26, 50);
+            let data = rng.data(26, 50);
             assert!((26..=50).contains(&data.len()));
             originals += u32::from(data.contains("ORIGINAL"));
         }
@@ -189,13 +189,13 @@ mod tests {
 
     #[test]
     fn another_is_never_the_same_unless_there_is_one_only() {
-        let mut dice = Dice::for_running(3);
+        let mut rng = TpccRng::for_running(3);
         for other in 1..=4 {
             for _ in 0..100 {
-                let drawn = dice.other_than(other, 1, 4);
+                let drawn = rng.other_than(other, 1, 4);
                 assert!(drawn != other && (1..=4).contains(&drawn));
             }
         }
-        assert_eq!(dice.other_than(1, 1, 1), 1);
+        assert_eq!(rng.other_than(1, 1, 1), 1);
     }
 }
