@@ -1,4 +1,4 @@
-//! Who may name commands and options: the program alone. Every other crate can be embedded, where
+//! Commands and options: the program alone may name them. Every other crate can be embedded, where
 //! there is no command line, so its errors state facts.
 
 use super::sizes::production_lines;
@@ -6,7 +6,7 @@ use super::{Finding, Tree};
 
 /// The crate of the program.
 const PROGRAM: &str = "crates/everbyte/";
-/// How a text names a command.
+/// Openings of a command's name in a text.
 const COMMANDS: [&str; 2] = ["'everbyte ", "`everbyte "];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -26,7 +26,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether a word of the line is a long option.
+/// Returns true if a word of the line is a long option.
 fn has_option(line: &str) -> bool {
     let words = line.split(|c: char| c.is_whitespace() || "\"'`(,".contains(c));
     let mut options = words.filter_map(|word| word.strip_prefix("--"));
