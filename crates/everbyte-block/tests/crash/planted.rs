@@ -11,6 +11,12 @@ use crate::explore;
 use crate::mistake::Mistake;
 use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
+/// What the first of the mapped blocks differs by from all that it could be: at any time, after a
+/// flush, and after a checkpoint that another epoch went on beside.
+const BLOCK_4: &str = r#"volume a is none of ["block 4 differs"#;
+const FLUSHED: &str = r#"flush: volume a is none of ["block 4 differs"#;
+const SPLIT: &str = r#"finishing a checkpoint: volume a is none of ["block 4 differs"#;
+
 /// What exploring a case has found: a crash that the code does not survive, or what is wrong without
 /// any.
 fn explored(explorer: &Explorer, case: &Case) -> Result<Summary, String> {
@@ -74,72 +80,51 @@ fn failures_lose_the_steps_they_do_not_need() {
     explorer.replay_steps(&case, &failure.replay).expect_err("the sound code fences");
 }
 
+/// The flushes and fences of the protocol, each left out alone.
 #[test]
-fn no_log_fence() {
-    caught(
-        Omission::fence_after_stream("log of a"),
-        vec![in_place()],
-        r#"volume a is none of ["block 4 differs"#,
-    );
+fn missing_flushes_and_fences() {
+    let log_fence = || Omission::fence_after_stream("log of a");
+    let table = [
+        // COMMIT does not wait for its records, or they are not written back.
+        (log_fence(), vec![in_place()], BLOCK_4),
+        (Omission::flush("log of a"), vec![in_place()], BLOCK_4),
+        // A short durable write is answered before its record is fenced.
+        (log_fence(), vec![fua(b(MAPPED), 65)], BLOCK_4),
+        // A new block's contents are not fenced before its entry is stored.
+        (Omission::fence_after_stream("data"), vec![fua(b(MAPPED), 4096)], BLOCK_4),
+        // A checkpoint does not write dirty lines back, or stores the completed mark before they are durable.
+        (Omission::flush("data").in_workload(), vec![in_place(), Step::Flush], FLUSHED),
+        (Omission::fence_after_flush("data"), vec![in_place(), Step::Flush], FLUSHED),
+    ];
+    for (omission, steps, expected) in table {
+        caught(omission, steps, expected);
+    }
 }
 
 #[test]
-fn no_log_flush() {
-    caught(
-        Omission::flush("log of a"),
-        vec![in_place()],
-        r#"volume a is none of ["block 4 differs"#,
-    );
-}
-
-#[test]
-fn no_log_checksum() {
-    caught(Bug::NoLogChecksum, vec![in_place()], r#"volume a is none of ["block 4 differs"#);
-}
-
-/// Records of dead epochs are undone by any opening, so the books are wrong without a crash.
-#[test]
-fn epoch_not_checked() {
-    caught(Bug::EpochNotChecked, vec![in_place(), Step::Flush], "without a crash: CheckReport");
-}
-
-#[test]
-fn no_data_flush() {
-    caught(
-        Omission::flush("data").in_workload(),
-        vec![in_place(), Step::Flush],
-        r#"flush: volume a is none of ["block 4 differs"#,
-    );
-}
-
-#[test]
-fn completed_before_data() {
-    caught(
-        Omission::fence_after_flush("data"),
-        vec![in_place(), Step::Flush],
-        "flush: volume a is none of",
-    );
-}
-
-#[test]
-fn reuse_without_quarantine() {
-    caught(
-        Bug::ReuseWithoutQuarantine,
-        vec![write(b(MAPPED), 4096), write(b(HOLE), 4096)],
-        r#"volume a is none of ["block 4 differs"#,
-    );
+fn bugs_that_one_or_two_requests_show() {
+    let replaced = || write(b(MAPPED), 4096);
+    let split = Step::Split(vec![Step::Write(w2(b(MAPPED), 4096))]);
+    let table = [
+        (Bug::NoLogChecksum, vec![in_place()], BLOCK_4),
+        (Bug::ReuseWithoutQuarantine, vec![replaced(), write(b(HOLE), 4096)], BLOCK_4),
+        (Bug::RedoForgotten, vec![fua(b(MAPPED), 65)], BLOCK_4),
+        (Bug::RecoveryKeepsNewEntry, vec![replaced()], BLOCK_4),
+        (Bug::ShortPathIgnoresRecords, vec![replaced(), fua(b(MAPPED), 65)], BLOCK_4),
+        (Bug::DirtyDroppedOnReplace, vec![in_place(), split], SPLIT),
+        // Records of dead epochs are undone by any opening, so the books are wrong without a crash.
+        (Bug::EpochNotChecked, vec![in_place(), Step::Flush], "without a crash: CheckReport"),
+    ];
+    for (bug, steps, expected) in table {
+        caught(bug, steps, expected);
+    }
 }
 
 #[test]
 fn recovery_without_flush() {
     let explorer = Explorer { nested_images_max: 8, nested_points_max: 64, ..explore::broad() };
     let case = Case::new("recovered", vec![in_place()]);
-    caught_case(
-        &explorer,
-        Omission::flush("data").in_recovery(),
-        &case,
-        r#"volume a is none of ["block 4 differs"#,
-    );
+    caught_case(&explorer, Omission::flush("data").in_recovery(), &case, BLOCK_4);
 }
 
 #[test]
@@ -152,25 +137,6 @@ fn epoch_reused() {
         Step::Write(w2(b(MAPPED), 65)),
     ];
     caught(Bug::EpochReused, steps, r#"volume a is none of ["block 5 differs"#);
-}
-
-#[test]
-fn dirty_dropped_on_replace() {
-    let replaced = Step::Write(w2(b(MAPPED), 4096));
-    caught(
-        Bug::DirtyDroppedOnReplace,
-        vec![in_place(), Step::Split(vec![replaced])],
-        r#"finishing a checkpoint: volume a is none of ["block 4 differs"#,
-    );
-}
-
-#[test]
-fn fill_not_fenced() {
-    caught(
-        Omission::fence_after_stream("data"),
-        vec![fua(b(MAPPED), 4096)],
-        r#"volume a is none of ["block 4 differs"#,
-    );
 }
 
 /// Rule 8 of the protocol: what is logged in an epoch is not in the next but one.
@@ -191,33 +157,6 @@ fn logged_forever() {
 }
 
 #[test]
-fn redo_forgotten() {
-    caught(
-        Bug::RedoForgotten,
-        vec![fua(b(MAPPED), 65)],
-        r#"volume a is none of ["block 4 differs"#,
-    );
-}
-
-#[test]
-fn redo_not_fenced() {
-    caught(
-        Omission::fence_after_stream("log of a"),
-        vec![fua(b(MAPPED), 65)],
-        r#"volume a is none of ["block 4 differs"#,
-    );
-}
-
-#[test]
-fn recovery_keeps_new_entry() {
-    caught(
-        Bug::RecoveryKeepsNewEntry,
-        vec![write(b(MAPPED), 4096)],
-        r#"volume a is none of ["block 4 differs"#,
-    );
-}
-
-#[test]
 fn delete_without_state() {
     let write = Step::On("b", Box::new(write(b(1), 9)));
     let create = Step::Create { name: "b", blocks: 8, map: everbyte_block::MapKind::Radix };
@@ -225,15 +164,6 @@ fn delete_without_state() {
         Bug::DeleteWithoutState,
         vec![create, write, Step::Delete("b")],
         r#"volume b is none of ["exists: true, expected: false"]"#,
-    );
-}
-
-#[test]
-fn short_path_ignores_records() {
-    caught(
-        Bug::ShortPathIgnoresRecords,
-        vec![write(b(MAPPED), 4096), fua(b(MAPPED), 65)],
-        r#"volume a is none of ["block 4 differs"#,
     );
 }
 
@@ -287,12 +217,7 @@ fn older_blocks_refilled() {
         |of: fn(u64, usize) -> W| Step::Batch(vec![of(b(MAPPED), 4096), of(b(MAPPED + 1), 4096)]);
     let steps = vec![batch(w), Step::Split(vec![batch(w2)])];
     let case = Case::new("refilled", steps).setup(|setup| setup.options.delta = Delta::Off);
-    caught_case(
-        &crashing_once(),
-        Bug::OlderBlocksRefilled,
-        &case,
-        r#"finishing a checkpoint: volume a is none of ["block 4 differs"#,
-    );
+    caught_case(&crashing_once(), Bug::OlderBlocksRefilled, &case, SPLIT);
 }
 
 /// What was logged before the checkpoint that makes room is not logged after it.
@@ -304,12 +229,7 @@ fn stale_plan() {
         Step::Batch(vec![w2(b(MAPPED), 65), touch(b(MAPPED + 7), 4096, 64)]),
     ];
     let case = Case::new("a full log", steps).setup(|setup| setup.options.threshold_percent = 101);
-    caught_case(
-        &crashing_once(),
-        Bug::StalePlan,
-        &case,
-        r#"volume a is none of ["block 4 differs"#,
-    );
+    caught_case(&crashing_once(), Bug::StalePlan, &case, BLOCK_4);
 }
 
 #[test]
@@ -381,8 +301,7 @@ fn group_blocks_freed() {
 #[test]
 fn flush_skipped_on_damage() {
     let steps = vec![in_place(), write(b(HOLE), 9), Step::Damage, Step::Flush];
-    let expected = r#"volume a is none of ["block 4 differs"#;
-    caught(Bug::FlushSkippedOnDamage, steps, expected);
+    caught(Bug::FlushSkippedOnDamage, steps, BLOCK_4);
 }
 
 /// A failed checkpoint has taken what it could not make durable off the list of what is to be made so.
