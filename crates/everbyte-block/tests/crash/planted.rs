@@ -12,9 +12,10 @@ use crate::mistake::Mistake;
 use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
 /// What the first of the mapped blocks differs by from all that it could be: at any time, after a
-/// flush, and after a checkpoint that another epoch went on beside.
+/// flush, once that is answered, and after a checkpoint that another epoch went on beside.
 const BLOCK_4: &str = r#"volume a is none of ["block 4 differs"#;
 const FLUSHED: &str = r#"flush: volume a is none of ["block 4 differs"#;
+const AFTER_FLUSH: &str = r#"after flush: volume a is none of ["block 4 differs"#;
 const SPLIT: &str = r#"finishing a checkpoint: volume a is none of ["block 4 differs"#;
 
 /// What exploring a case has found: a crash that the code does not survive, or what is wrong without
@@ -95,6 +96,13 @@ fn missing_flushes_and_fences() {
         // A checkpoint does not write dirty lines back, or stores the completed mark before they are durable.
         (Omission::flush("data").in_workload(), vec![in_place(), Step::Flush], FLUSHED),
         (Omission::fence_after_flush("data"), vec![in_place(), Step::Flush], FLUSHED),
+        // It is said to be done before the mark is durable.
+        (Omission::flush("completed"), vec![in_place(), Step::Flush], BLOCK_4),
+        (Omission::fence_after_flush("completed"), vec![in_place(), Step::Flush], AFTER_FLUSH),
+        // A resize changes the line of a header that begins with the root.
+        (Omission::flush("root of a"), vec![Step::Resize(b(40))], "after resize to 163840"),
+        // An opened pool is no longer marked as one that was shut down.
+        (Omission::flush("superblock"), vec![in_place()], "superblock at 0x0 is corrupt"),
     ];
     for (omission, steps, expected) in table {
         caught(omission, steps, expected);
@@ -120,11 +128,22 @@ fn bugs_that_one_or_two_requests_show() {
     }
 }
 
+/// Recovery crashes, too, before what it restored or said is durable.
 #[test]
-fn recovery_without_flush() {
+fn missing_flushes_and_fences_of_recovery() {
     let explorer = Explorer { nested_images_max: 8, nested_points_max: 64, ..explore::broad() };
-    let case = Case::new("recovered", vec![in_place()]);
-    caught_case(&explorer, Omission::flush("data").in_recovery(), &case, BLOCK_4);
+    let case = |steps| Case::new("recovered", steps);
+    let redone = case(vec![in_place(), Step::Split(vec![fua(b(MAPPED + 1), 65)])]);
+    let table = [
+        (Omission::flush("data"), case(vec![in_place()]), BLOCK_4),
+        // Recovery fences several times; last, after the later epoch's short durable writes.
+        (Omission::fence_after_flush("data"), redone, r#"volume a is none of ["block 5 differs"#),
+        // The epochs after recovery have numbers that an earlier recovery's had.
+        (Omission::flush("completed"), case(vec![in_place()]).probing(), "holds no generation"),
+    ];
+    for (omission, case, expected) in table {
+        caught_case(&explorer, omission.in_recovery(), &case, expected);
+    }
 }
 
 #[test]
@@ -308,8 +327,7 @@ fn flush_skipped_on_damage() {
 #[test]
 fn failed_checkpoint_forgotten() {
     let steps = vec![in_place(), Step::Fault(Fault::Marks), Step::Flush, Step::Flush];
-    let expected = r#"after flush: volume a is none of ["block 4 differs"#;
-    caught(Bug::FailedCheckpointForgotten, steps, expected);
+    caught(Bug::FailedCheckpointForgotten, steps, AFTER_FLUSH);
 }
 
 /// Of two volumes the first cannot be made durable; the second one can.
