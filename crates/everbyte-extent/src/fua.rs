@@ -61,7 +61,7 @@ impl<M: Medium> Extent<M> {
             // What replaces the block leaves its bytes alone.
             let in_place = !self.threshold().replaces(piece.lines());
             let len = if in_place { piece.data.len() } else { 0 };
-            self.volume().expect(block.offset().plus(piece.start as u64), len);
+            self.volume().prefetch_store(block.offset().plus(piece.start as u64), len);
         }
         let allowed = settled && self.volume().short_path_allowed(at, named);
         Ok(allowed.then_some((at, entry)))

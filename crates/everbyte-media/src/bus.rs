@@ -1,4 +1,4 @@
-//! SIGBUS: what happens when mapped memory turns out not to be there.
+//! The handler of SIGBUS, for mapped memory that turns out not to be there.
 //!
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
 //! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned,

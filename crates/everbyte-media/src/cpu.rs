@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 use crate::units::{BLOCK, LINE, LineMask};
 
-/// Copies `lines` lines from anywhere to a line-aligned place, past the cache.
+/// Copies `lines` lines from anywhere to a line-aligned place with non-temporal stores.
 type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
 /// Compares `lines` (at most 64) lines; bit `i` is set where line `i` differs.
 type DiffLines = unsafe fn(stored: *const u8, new: *const u8, lines: usize) -> u64;
@@ -78,7 +78,7 @@ impl Cpu {
         }
     }
 
-    /// Copies `bytes` to `at`: whole lines past the cache, partial ones with ordinary stores,
+    /// Copies `bytes` to `at`: whole lines with non-temporal stores, partial ones with ordinary stores,
     /// which are flushed if `flush_edges`. Durable, and certain to be seen by other threads,
     /// after this thread's next [`store_fence`].
     ///
@@ -157,14 +157,14 @@ impl Cpu {
     }
 }
 
-/// Says that the first line of `what` will be used soon, so that fetching it overlaps with what
+/// Prefetches the first line of `what`, so that fetching it overlaps with the work that
 /// comes before.
 #[inline]
 pub fn prefetch<T>(what: &T) {
     prefetch_line(std::ptr::from_ref(what).cast());
 }
 
-/// The same for whatever lies at `place`, if anything does.
+/// Prefetches the line at `place`, which need not be mapped.
 #[inline]
 pub(crate) fn prefetch_line(place: *const u8) {
     // SAFETY: a prefetch has no effect but on the cache, and does not fault.

@@ -4,7 +4,7 @@
 //! range is checked against it. Copies are of whole, aligned lines. Races between threads that
 //! write the same lines give some bytes, which nobody looks at.
 
-#![allow(unsafe_code, reason = "copies past the cache, into memory that several threads write")]
+#![allow(unsafe_code, reason = "non-temporal copies into memory that several threads write")]
 
 use std::arch::x86_64::{
     __m128i, __m512i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128, _mm512_loadu_si512,

@@ -32,7 +32,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let entry_at = extent.entry_for_write(self.batch, piece.block)?;
         let word = extent.medium().load_word(entry_at);
         if let Some(old) = extent.entries().decode(word, entry_at)? {
-            extent.volume().expect_retire(old.block);
+            extent.volume().prefetch_free(old.block);
             self.batch.give(old.block);
         }
         self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
@@ -116,7 +116,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     fn look(&mut self, piece: BlockPiece<'d>, target: Target, compares: bool) -> Seen {
         let (extent, block) = (self.extent, target.block);
         let writer = self.batch.writer();
-        extent.volume().expect(block.offset().plus(piece.start as u64), piece.data.len());
+        extent.volume().prefetch_store(block.offset().plus(piece.start as u64), piece.data.len());
         let changed = if compares {
             extent.delta().changed(extent.medium(), block, piece.start, piece.data)
         } else {

@@ -38,8 +38,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let named = |at| reader.load(at).ok().flatten();
         for &(at, is_whole) in &entries {
             match named(at) {
-                Some(entry) if is_whole => volume.expect_retire(entry.block),
-                Some(entry) => volume.expect(entry.block.offset(), 0),
+                Some(entry) if is_whole => volume.prefetch_free(entry.block),
+                Some(entry) => volume.prefetch_store(entry.block.offset(), 0),
                 None => {}
             }
         }
@@ -47,7 +47,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         entries.retain(|(at, is_whole)| {
             !(*is_whole && named(*at).is_some_and(|entry| writer.is_fresh(entry.block)))
         });
-        entries.iter().for_each(|(at, _)| volume.expect(*at, 8));
-        entries.iter().for_each(|(at, _)| volume.expect_record(*at));
+        entries.iter().for_each(|(at, _)| volume.prefetch_store(*at, 8));
+        entries.iter().for_each(|(at, _)| volume.prefetch_record(*at));
     }
 }

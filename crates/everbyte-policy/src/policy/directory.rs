@@ -177,7 +177,7 @@ impl<S: Storage> Directory<S> {
     #[inline]
     pub(super) fn evict(&mut self, page: u32, why: Reason, actions: &mut impl Actions) -> State {
         let state = self.remove(page);
-        let from = state.tier().expect("only a page of the cache can be expelled");
+        let from = state.tier().expect("only a page of the cache can be evicted");
         let page = PageNo(page);
         if state.is_dirty() {
             actions.act(Action::Evict { page, from, why });

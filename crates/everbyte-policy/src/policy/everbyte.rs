@@ -130,8 +130,8 @@ impl<S: Storage> Everbyte<S> {
         let is_misplaced = |tier| ours == Some(tier) && theirs.is_some() && theirs != ours;
         let is_counted = is_misplaced(Tier::Dram);
         if is_counted != self.misplaced[0].contains(page) {
-            let owed = &mut self.budget.misplaced_pages;
-            *owed = if is_counted { *owed + 1 } else { *owed - 1 };
+            let count = &mut self.budget.misplaced_pages;
+            *count = if is_counted { *count + 1 } else { *count - 1 };
         }
         put(&mut self.misplaced[0], page, is_counted);
         put(&mut self.misplaced[1], page, is_misplaced(Tier::Scm));

@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = u32::MAX as usize - 1;
 
 /// Pages by last use.
 pub(super) struct Recency<S: Storage> {
-    diary: Vec<u32>,
+    log: Vec<u32>,
     oldest: usize,
     last_use: S::Table<u32>,
     /// Length at which the access log is compacted next.
@@ -31,17 +31,17 @@ pub(super) struct Recency<S: Storage> {
 impl<S: Storage> Recency<S> {
     pub(super) fn new(storage: S) -> Self {
         let last_use = storage.table();
-        Self { diary: Vec::new(), oldest: 0, last_use, full: ENTRIES_MIN }
+        Self { log: Vec::new(), oldest: 0, last_use, full: ENTRIES_MIN }
     }
 
     /// Notes a use of a page, which may be new.
     #[inline]
     pub(super) fn touch(&mut self, page: u32) {
-        if self.diary.len() >= self.full {
+        if self.log.len() >= self.full {
             self.clear_up();
         }
-        self.diary.push(page);
-        self.last_use.set(page, place(self.diary.len()));
+        self.log.push(page);
+        self.last_use.set(page, place(self.log.len()));
     }
 
     /// Removes a page that is here.
@@ -51,7 +51,7 @@ impl<S: Storage> Recency<S> {
 
     /// Removes the page that was not used for longest.
     pub(super) fn pop_oldest(&mut self) -> Option<u32> {
-        while let Some(&page) = self.diary.as_slice().get(self.oldest) {
+        while let Some(&page) = self.log.as_slice().get(self.oldest) {
             self.oldest += 1;
             if self.last_use.get(page) == place(self.oldest) {
                 self.remove(page);
@@ -65,15 +65,15 @@ impl<S: Storage> Recency<S> {
     #[cold]
     fn clear_up(&mut self) {
         let mut kept = 0;
-        for at in self.oldest..self.diary.len() {
-            let page = self.diary[at];
+        for at in self.oldest..self.log.len() {
+            let page = self.log[at];
             if self.last_use.get(page) == place(at + 1) {
-                self.diary[kept] = page;
+                self.log[kept] = page;
                 kept += 1;
                 self.last_use.set(page, place(kept));
             }
         }
-        self.diary.truncate(kept);
+        self.log.truncate(kept);
         self.oldest = 0;
         self.full = kept.saturating_mul(ENTRIES_A_PAGE).clamp(ENTRIES_MIN, ENTRIES_MAX);
     }
@@ -130,7 +130,7 @@ mod tests {
                     assert_eq!(recency.pop_oldest(), oldest);
                 }
             }
-            assert!(recency.diary.len() <= ENTRIES_MIN.max(ENTRIES_A_PAGE * PAGES as usize));
+            assert!(recency.log.len() <= ENTRIES_MIN.max(ENTRIES_A_PAGE * PAGES as usize));
         }
         while let Some(page) = recency.pop_oldest() {
             assert_eq!(page, model.remove(0));

@@ -33,7 +33,7 @@ pub struct S3Fifo<S: Storage> {
     /// The number of a page's eviction from the small queue; 0 for pages that are no ghosts.
     ghosts: S::Table<u32>,
     ghost_order: VecDeque<(u32, u32)>,
-    departures: u32,
+    evictions: u32,
 }
 
 impl<S: Storage> S3Fifo<S> {
@@ -46,7 +46,7 @@ impl<S: Storage> S3Fifo<S> {
             uses: storage.table(),
             ghosts: storage.table(),
             ghost_order: VecDeque::new(),
-            departures: 0,
+            evictions: 0,
         }
     }
 
@@ -55,13 +55,13 @@ impl<S: Storage> S3Fifo<S> {
     }
 
     fn haunt(&mut self, page: u32) {
-        self.departures = self.departures.wrapping_add(1).max(1);
-        self.ghosts.set(page, self.departures);
-        self.ghost_order.push_back((page, self.departures));
+        self.evictions = self.evictions.wrapping_add(1).max(1);
+        self.ghosts.set(page, self.evictions);
+        self.ghost_order.push_back((page, self.evictions));
         let ghosts_max = self.pages.capacity.dram - self.small_max().min(self.pages.capacity.dram);
         while self.ghost_order.len() > ghosts_max as usize {
-            if let Some((page, departure)) = self.ghost_order.pop_front()
-                && self.ghosts.get(page) == departure
+            if let Some((page, eviction)) = self.ghost_order.pop_front()
+                && self.ghosts.get(page) == eviction
             {
                 self.ghosts.set(page, 0);
             }

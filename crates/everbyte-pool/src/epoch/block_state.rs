@@ -116,18 +116,18 @@ impl<'s> BlockState<'s> {
         self.fresh.load(Ordering::Acquire) == epoch << 1
     }
 
-    /// Says that the block's freshness will soon be asked for.
-    pub(crate) fn expect_fresh(self) {
+    /// Prefetches the block's freshness.
+    pub(crate) fn prefetch_fresh(self) {
         prefetch(self.fresh);
     }
 
-    /// Says that the block's marks will soon be asked for, or set.
-    pub(crate) fn expect_marks(self) {
+    /// Prefetches the block's marks.
+    pub(crate) fn prefetch_marks(self) {
         prefetch(self.marks.0);
     }
 
-    /// Says that the record of the word at `at`, which lies in this block, will soon be asked for.
-    pub(crate) fn expect_word(self, epoch: u64, at: PoolOffset) {
+    /// Prefetches the record of the word at `at`, which lies in this block.
+    pub(crate) fn prefetch_word(self, epoch: u64, at: PoolOffset) {
         if let Some(words) = self.words() {
             prefetch(&words.of(epoch)[word_place(at).0]);
         }

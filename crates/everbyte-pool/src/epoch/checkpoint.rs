@@ -196,7 +196,7 @@ fn dirty_ranges<M: Medium>(
     let states = &volume.shared.states;
     sealed.dirty.iter().enumerate().flat_map(move |(index, &block)| {
         if let Some(&later) = sealed.dirty.get(index + PREFETCH_AHEAD) {
-            states.get(later).expect_marks();
+            states.get(later).prefetch_marks();
         }
         let lines = states.get(block).dirty(sealed.epoch);
         lines.runs().map(move |(start, len)| (block.offset().plus(start as u64), len as u64))

@@ -423,24 +423,24 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Says that the state of the block at `at`, and `len` of its bytes from there on, are about to
-    /// be looked at and changed.
-    pub fn expect(&self, at: PoolOffset, len: usize) {
+    /// Prefetches the state of the block at `at`, and `len` of its bytes from there on, which are
+    /// about to be read and changed.
+    pub fn prefetch_store(&self, at: PoolOffset, len: usize) {
         let state = self.shared.states.at(at);
-        state.expect_fresh();
-        state.expect_marks();
+        state.prefetch_fresh();
+        state.prefetch_marks();
         self.medium().prefetch(at, len);
     }
 
-    /// Says that `block` is about to be given up.
-    pub fn expect_retire(&self, block: BlockNo) {
-        self.shared.states.get(block).expect_fresh();
+    /// Prefetches the state of `block` that freeing it needs.
+    pub fn prefetch_free(&self, block: BlockNo) {
+        self.shared.states.get(block).prefetch_fresh();
     }
 
-    /// Says that the word at `at`, of which [`Volume::expect`] told a while ago, will be asked whether
-    /// it has a record.
-    pub fn expect_record(&self, at: PoolOffset) {
-        self.shared.states.at(at).expect_word(self.current_epoch(), at);
+    /// Prefetches the record of the word at `at`, whose block [`Volume::prefetch_store`] fetched the
+    /// state of a while ago.
+    pub fn prefetch_record(&self, at: PoolOffset) {
+        self.shared.states.at(at).prefetch_word(self.current_epoch(), at);
     }
 
     /// Whether the lines or words at stake are untouched by the records of every open epoch, so

@@ -266,7 +266,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     #[must_use]
     pub fn word_is_covered(&self, at: PoolOffset) -> bool {
         let state = self.volume.shared.states.at(at);
-        state.expect_marks();
+        state.prefetch_marks();
         let epoch = self.epoch();
         state.is_fresh(epoch)
             || state.word_logged(epoch, at)

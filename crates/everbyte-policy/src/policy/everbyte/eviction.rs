@@ -65,8 +65,9 @@ impl<S: Storage> Everbyte<S> {
         let over_budget = self.is_over_budget();
         let (mut best, mut best_life) = (None, 0);
         for _ in 0..PASSED_MAX {
-            let owed = if over_budget { self.misplaced[0].next_around(self.hand) } else { None };
-            let page = owed.unwrap_or_else(|| self.next_unspared());
+            let misplaced =
+                if over_budget { self.misplaced[0].next_around(self.hand) } else { None };
+            let page = misplaced.unwrap_or_else(|| self.next_unspared());
             self.hand = page + 1;
             let class = self.watch(page);
             if !over_budget && class.is_some_and(|class| self.may_drop(class)) {

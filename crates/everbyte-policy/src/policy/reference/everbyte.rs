@@ -20,13 +20,13 @@ pub(in super::super) enum Rule {
     SpareTheUsed,
     SpareTheWritten,
     LargeWritesSpareTwice,
-    MoveUpTheWritten,
-    MoveUpLessIfInVain,
+    PromoteTheWritten,
+    PromoteLessIfInVain,
     StayWithinTheDebt,
-    CountOwedPages,
+    CountMisplacedPages,
     CountDroppedPages,
     MoveUpWhenInDebt,
-    FillScmWhenNothingIsOwed,
+    FillScmWhenNothingIsMisplaced,
     DropTheSeldomUsed,
     TellHitsApart,
     TellRunsApart,
@@ -45,13 +45,13 @@ impl Rule {
         Self::SpareTheUsed,
         Self::SpareTheWritten,
         Self::LargeWritesSpareTwice,
-        Self::MoveUpTheWritten,
-        Self::MoveUpLessIfInVain,
+        Self::PromoteTheWritten,
+        Self::PromoteLessIfInVain,
         Self::StayWithinTheDebt,
-        Self::CountOwedPages,
+        Self::CountMisplacedPages,
         Self::CountDroppedPages,
         Self::MoveUpWhenInDebt,
-        Self::FillScmWhenNothingIsOwed,
+        Self::FillScmWhenNothingIsMisplaced,
         Self::DropTheSeldomUsed,
         Self::TellHitsApart,
         Self::TellRunsApart,
@@ -73,7 +73,7 @@ struct Placed {
     dirty: bool,
     used: bool,
     rounds: u32,
-    came_up: bool,
+    promoted: bool,
     lines: u32,
     hits: u32,
     in_run: bool,
@@ -122,7 +122,7 @@ struct Model {
     their_misses: Missed,
     hand: u32,
     extra_hands: [u32; 2],
-    lines_to_move_up: u32,
+    lines_to_promote: u32,
     highest: u32,
 }
 
@@ -146,7 +146,7 @@ pub(in super::super) fn everbyte(
         their_misses: Missed::default(),
         hand: 0,
         extra_hands: [0; 2],
-        lines_to_move_up: 128,
+        lines_to_promote: 128,
         highest: 0,
     };
     each(accesses, |access, actions| model.access(access, actions))
@@ -170,19 +170,19 @@ impl Model {
         in_dram.or(find(&self.paper.scm, page).map(|_| Tier::Scm))
     }
 
-    fn owed(&self) -> u64 {
+    fn misplaced(&self) -> u64 {
         let is_counted =
             |its: &&Placed| its.tier == Tier::Dram && self.papers_tier(its.page) == Some(Tier::Scm);
         self.pages.iter().filter(is_counted).count() as u64
     }
 
     fn over_budget(&self) -> bool {
-        let owed = if self.has(Rule::CountOwedPages) { self.owed() } else { 0 };
+        let misplaced = if self.has(Rule::CountMisplacedPages) { self.misplaced() } else { 0 };
         let dropped = self.dropped.len() as u64;
         let dropped = if self.has(Rule::CountDroppedPages) { dropped } else { 0 };
-        let debt = self.our_bytes + (owed + dropped) * 4096;
+        let spent = self.our_bytes + (misplaced + dropped) * 4096;
         self.has(Rule::StayWithinTheDebt)
-            && debt > self.their_bytes + self.their_bytes / 125 + 4 * 4096
+            && spent > self.their_bytes + self.their_bytes / 125 + 4 * 4096
     }
 
     fn jumps_too_often(&self) -> bool {
@@ -286,7 +286,7 @@ impl Model {
             let promotes = if over_budget {
                 papers_tier == Some(Tier::Dram) && self.has(Rule::MoveUpWhenInDebt)
             } else {
-                self.pages[at].lines >= self.lines_to_move_up && self.has(Rule::MoveUpTheWritten)
+                self.pages[at].lines >= self.lines_to_promote && self.has(Rule::PromoteTheWritten)
             };
             if promotes {
                 self.promote(at, actions);
@@ -315,7 +315,7 @@ impl Model {
             self.make_room(Reason::Swapped, actions);
         }
         let came = Placed { dirty: its.dirty, ..placed(its.page, Tier::Dram) };
-        self.insert(Placed { rounds: 3, came_up: true, hits: 3, used_again: true, ..came });
+        self.insert(Placed { rounds: 3, promoted: true, hits: 3, used_again: true, ..came });
     }
 
     fn insert(&mut self, page: Placed) {
@@ -344,7 +344,7 @@ impl Model {
             return Tier::Dram;
         }
         let over_budget = self.over_budget();
-        if over_budget && self.owed() == 0 && self.has(Rule::FillScmWhenNothingIsOwed) {
+        if over_budget && self.misplaced() == 0 && self.has(Rule::FillScmWhenNothingIsMisplaced) {
             if self.is_full(Tier::Scm) {
                 assert!(self.drop_extra(Tier::Scm, actions), "SCM has a page too many");
             }
@@ -354,7 +354,7 @@ impl Model {
         Tier::Dram
     }
 
-    /// Drops a page that the paper's policy gave up before, the next around.
+    /// Drops a page that the paper's policy evicted before, the next around.
     fn drop_extra(&mut self, tier: Tier, actions: &mut Vec<Action>) -> bool {
         let is_extra = |its: &&Placed| its.tier == tier && self.papers_tier(its.page).is_none();
         let extra: Vec<u32> = self.pages.iter().filter(is_extra).map(|its| its.page).collect();
@@ -391,11 +391,11 @@ impl Model {
     }
 
     fn judge(&mut self, gone: Placed) {
-        if gone.came_up && gone.tier == Tier::Dram && self.has(Rule::MoveUpLessIfInVain) {
-            self.lines_to_move_up = if gone.lines < 64 {
-                (self.lines_to_move_up * 2).min(32768)
+        if gone.promoted && gone.tier == Tier::Dram && self.has(Rule::PromoteLessIfInVain) {
+            self.lines_to_promote = if gone.lines < 64 {
+                (self.lines_to_promote * 2).min(32768)
             } else {
-                (self.lines_to_move_up / 2).max(128)
+                (self.lines_to_promote / 2).max(128)
             };
         }
     }
@@ -409,16 +409,19 @@ impl Model {
 
     /// The next page that may be chosen, over which the hand moves.
     fn candidate(&mut self, over_budget: bool) -> u32 {
-        // Without the rule that makes sure of it, nothing may be owed.
-        let only_owed = over_budget && self.owed() > 0;
+        // Without the rule that makes sure of it, nothing may be misplaced.
+        let only_misplaced = over_budget && self.misplaced() > 0;
         loop {
-            let theirs = |page: &u32| !only_owed || self.papers_tier(*page) == Some(Tier::Scm);
+            let theirs = |page: &u32| !only_misplaced || self.papers_tier(*page) == Some(Tier::Scm);
             let page = self.dram_around().into_iter().find(theirs).expect("there always is one");
             self.hand = page + 1;
             let at = self.at(page);
-            if self.pages[at].used && self.has(Rule::SpareTheUsed) && !only_owed {
+            if self.pages[at].used && self.has(Rule::SpareTheUsed) && !only_misplaced {
                 self.pages[at].used = false;
-            } else if self.pages[at].rounds > 0 && self.has(Rule::SpareTheWritten) && !only_owed {
+            } else if self.pages[at].rounds > 0
+                && self.has(Rule::SpareTheWritten)
+                && !only_misplaced
+            {
                 self.pages[at].rounds -= 1;
             } else {
                 return page;
@@ -499,7 +502,7 @@ fn placed(page: u32, tier: Tier) -> Placed {
         dirty: false,
         used: false,
         rounds: 0,
-        came_up: false,
+        promoted: false,
         lines: 0,
         hits: 0,
         in_run: false,

@@ -110,7 +110,7 @@ impl Actions for Judge {
                 self.serve(tier);
             }
             Action::Move { page, to, dirty, .. } => {
-                assert_eq!(to, Tier::Scm, "pages go up as copies");
+                assert_eq!(to, Tier::Scm, "pages are promoted as copies");
                 self.lower(page, dirty, false);
                 self.page(page).dram = None;
             }
