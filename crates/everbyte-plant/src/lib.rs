@@ -1,7 +1,7 @@
 //! Planted bugs: mistakes in the text of storage code that its tests switch on, to see them caught.
 //!
 //! A crate lists its mistakes as an enum of its own and asks [`planted`] where one would be. A test
-//! [plants](plant) one for its thread. Knows no mistakes. Only the feature `planted-bugs`, which tests
+//! plants one for its thread. Knows no mistakes. Only the feature `planted-bugs`, which tests
 //! alone ask for, makes it possible: without it `planted` is `false` as it compiles, and nothing of a
 //! mistake remains.
 //!
