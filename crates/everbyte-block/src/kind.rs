@@ -9,6 +9,11 @@ use everbyte_pool::{Claim, Corrupt, Kind, Kinds, VolumeView};
 
 use crate::volume::map_view;
 
+/// The name of block volumes wherever kinds have names.
+pub const BLOCK_NAME: &str = "block";
+/// The name of caches wherever kinds have names.
+pub const CACHE_NAME: &str = "cache";
+
 /// One of the kinds that are block volumes inside.
 struct BlockKind {
     kind: VolumeKind,
@@ -45,6 +50,6 @@ impl<M: Medium> Kind<M> for BlockKind {
 /// with caches, which are block volumes inside.
 #[must_use]
 pub fn kinds<M: Medium>() -> Kinds<M> {
-    let kinds = [(VolumeKind::BLOCK, "block"), (VolumeKind::CACHE, "cache")];
+    let kinds = [(VolumeKind::BLOCK, BLOCK_NAME), (VolumeKind::CACHE, CACHE_NAME)];
     Kinds::new(kinds.map(|(kind, name)| Arc::new(BlockKind { kind, name }) as Arc<dyn Kind<M>>))
 }

@@ -18,5 +18,5 @@ mod write;
 
 pub use everbyte_extent::{Checksum, Delta, MapKind};
 pub use group::{BlockGroup, GroupWriteError};
-pub use kind::kinds;
+pub use kind::{BLOCK_NAME, CACHE_NAME, kinds};
 pub use volume::{BlockOptions, BlockVolume};

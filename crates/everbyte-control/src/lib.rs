@@ -23,9 +23,9 @@ mod server;
 
 pub use client::{ControlClient, ControlError};
 pub use message::{
-    CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, MediumStats,
-    MediumStatus, NewCache, NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus, Request, Response,
-    ScrubPart, ScrubProblem, ServerStats, ServingStatus, VolumeStatus,
+    CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, KindStatus,
+    MediumStats, MediumStatus, NewCache, NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus,
+    Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus, VolumeStatus,
 };
 pub use server::{ControlServer, Handler, Refused, serve_stream};
 

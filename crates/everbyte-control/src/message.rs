@@ -128,6 +128,9 @@ pub struct NewVolume {
     pub log_bytes: Option<u64>,
     /// Lanes of its log.
     pub lanes: u32,
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; `None` for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_lines: Option<u32>,
     /// What a cache is to be; `None` for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<Box<NewCache>>,
@@ -322,15 +325,38 @@ pub struct VolumeStatus {
     pub checksum: String,
     /// Lines to log from which on a block is replaced.
     pub threshold_lines: u32,
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; 0 if its server does not say.
+    #[serde(default)]
+    pub checkpoint_lines: u64,
     /// Last durable epoch.
     pub epoch: u64,
     /// Why it is read-only, if it is.
     pub read_only: Option<String>,
     /// Clients that have it open, if it is served.
     pub clients: Option<u64>,
-    /// What there is to say of a cache; `None` for other kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<Box<CacheStatus>>,
+    /// What there is to say of a volume of its kind besides.
+    #[serde(flatten)]
+    pub of_kind: Option<KindStatus>,
+}
+
+impl VolumeStatus {
+    /// What there is to say of it if it is a cache.
+    #[must_use]
+    pub fn cache(&self) -> Option<&CacheStatus> {
+        match &self.of_kind {
+            Some(KindStatus::Cache(cache)) => Some(cache),
+            None => None,
+        }
+    }
+}
+
+/// What there is to say of volumes of one kind only, under the name of the kind.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum KindStatus {
+    /// Of a cache.
+    Cache(Box<CacheStatus>),
 }
 
 /// A cache in figures.

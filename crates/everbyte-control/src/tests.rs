@@ -162,3 +162,39 @@ fn a_server_at_work_is_waited_for_and_a_silent_one_is_not() {
     let error = client.call(Request::Info).unwrap_err();
     assert!(matches!(error, ControlError::Silent { .. }), "{error}");
 }
+
+#[test]
+fn volumes_of_kinds_that_a_client_does_not_know_have_what_all_have() {
+    let common = serde_json::json!({
+        "name": "v", "kind": "block", "uid": 1, "size_bytes": 512, "used_bytes": null, "log_bytes": 0,
+        "lanes": 1, "map": "radix", "delta": "auto", "threshold_lines": 32, "epoch": 3,
+        "read_only": null, "clients": null
+    });
+    let read =
+        |value: &serde_json::Value| serde_json::from_value::<VolumeStatus>(value.clone()).unwrap();
+    let found = read(&common);
+    assert_eq!((found.of_kind, found.checkpoint_lines), (None, 0));
+    let mut other = common.clone();
+    other["swap"] = serde_json::json!({ "leases": 7 });
+    assert_eq!(read(&other), read(&common));
+    let mut cache = common.clone();
+    cache["cache"] = serde_json::json!({
+        "backing": "/dev/sdb", "backing_bytes": 512, "dram_bytes": 4096, "scm_bytes": 4096,
+        "mode": "write-back", "policy": "everbyte", "cached_bytes": 0, "dirty_bytes": 0,
+        "hit_permille": null, "counts": {}, "reasons": {}
+    });
+    let found = read(&cache);
+    assert_eq!(found.cache().unwrap().backing, "/dev/sdb");
+    let again = serde_json::to_value(&found).unwrap();
+    assert_eq!(again["cache"]["backing"], "/dev/sdb");
+}
+
+#[test]
+fn a_refusal_says_what_it_is_about_to_those_who_know_it() {
+    let line = |text: &str| serde_json::from_str::<crate::message::ResponseLine>(text).unwrap();
+    let known = line(r#"{"version":1,"error":"no","cause":"cache-dirty"}"#);
+    assert_eq!(known.cause, Some(Cause::CacheDirty));
+    let unknown = line(r#"{"version":1,"error":"no","cause":"moon-phase"}"#);
+    assert_eq!((unknown.error.as_deref(), unknown.cause), (Some("no"), Some(Cause::Other)));
+    assert_eq!(line(r#"{"version":1,"error":"no"}"#).cause, None);
+}

@@ -64,6 +64,7 @@ fn requests(number: u8) -> Request {
             threshold_percent: 50,
             log_bytes: None,
             lanes: 1,
+            checkpoint_lines: Some(1),
             cache: None,
         }),
         4 => Request::VolumeList,

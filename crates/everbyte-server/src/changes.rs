@@ -48,11 +48,11 @@ impl OpenPool {
         self.check_changing()?;
         let kind = Kind::named(&new.kind)?;
         let options = options(new)?;
-        let _backings = new.cache.as_ref().map(|_| self.lock_backings()).transpose()?;
+        let backing = (kind.backing)(new);
+        let _backings = backing.map(|_| self.lock_backings()).transpose()?;
         let volume = self.volumes.make(&new.name, || {
             let unshared = |found: Option<&Identity>| {
-                let backing = new.cache.as_ref().map_or("", |cache| &cache.backing);
-                self.check_unshared(&new.name, backing, found)
+                self.check_unshared(&new.name, backing.unwrap_or_default(), found)
             };
             (kind.create)(self.volumes.context(), new, &options, &unshared)
         })?;
@@ -245,6 +245,6 @@ fn options(new: &NewVolume) -> Result<BlockOptions, Refused> {
         threshold_percent: new.threshold_percent,
         log_bytes: new.log_bytes,
         lanes: new.lanes,
-        ..BlockOptions::default()
+        checkpoint_lines: new.checkpoint_lines.unwrap_or(0),
     })
 }

@@ -80,10 +80,8 @@ impl OpenPool {
         let mut status = status::volume(self.pool(), volume, clients);
         // A volume that cannot be opened has a status all the same.
         let opened = opened.or_else(|| self.volumes.get(name).ok());
-        status.cache = opened.and_then(|volume| volume.handle.cache_status()).map(Box::new);
-        // What its users see, and not what lies in the pool.
-        if let Some(cache) = &status.cache {
-            status.size_bytes = cache.backing_bytes;
+        if let Some(volume) = opened {
+            volume.handle.complete(&mut status);
         }
         status
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
 use everbyte_cache::{Change, Identity};
-use everbyte_control::{CacheStatus, Cause, Refused};
+use everbyte_control::{Cause, Refused, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
 
@@ -85,10 +85,9 @@ pub(crate) trait Handle: Send + Sync {
         None
     }
 
-    /// What there is to say of a cache; `None` for other kinds.
-    fn cache_status(&self) -> Option<CacheStatus> {
-        None
-    }
+    /// Adds what is particular to volumes of its kind, and what differs for its users from what lies
+    /// in the pool.
+    fn complete(&self, _status: &mut VolumeStatus) {}
 
     /// Whether it may have clients while it is resized.
     fn resizes_beside_clients(&self, resize: &Resize) -> bool;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_block::BlockOptions;
+use everbyte_block::{BLOCK_NAME, BlockOptions, CACHE_NAME};
 use everbyte_control::{NewVolume, Refused};
 use everbyte_pool::format::VolumeKind;
 
@@ -16,6 +16,8 @@ pub(crate) struct Kind {
     pub(crate) kind: VolumeKind,
     /// What the command line calls it.
     pub(crate) word: &'static str,
+    /// The backing device that a new one asks for, if it needs one.
+    pub(crate) backing: fn(&NewVolume) -> Option<&str>,
     /// Makes a volume. Its name is taken for it already.
     pub(crate) create: Create,
     /// The handle of a volume that is open.
@@ -28,13 +30,15 @@ type Create = fn(&Context, &NewVolume, &BlockOptions, Unshared<'_>) -> Result<De
 pub(crate) const KINDS: [Kind; 2] = [
     Kind {
         kind: VolumeKind::BLOCK,
-        word: "block",
+        word: BLOCK_NAME,
+        backing: |_| None,
         create: BlockHandle::create,
         handle: BlockHandle::boxed,
     },
     Kind {
         kind: VolumeKind::CACHE,
-        word: "cache",
+        word: CACHE_NAME,
+        backing: |new| new.cache.as_ref().map(|cache| cache.backing.as_str()),
         create: CacheHandle::create,
         handle: CacheHandle::boxed,
     },

@@ -55,10 +55,11 @@ pub(crate) fn volume(
         delta: word(&DELTA_WORDS, Delta::from_code(descriptor.delta)),
         checksum: word(&CHECKSUM_WORDS, Checksum::from_code(descriptor.checksum)),
         threshold_lines: descriptor.threshold_lines,
+        checkpoint_lines: volume.checkpoint_lines(),
         epoch: info.completed_epoch,
         read_only: info.read_only,
         clients,
-        cache: None,
+        of_kind: None,
     }
 }
 

@@ -17,7 +17,7 @@ use everbyte_backing::{
 use everbyte_cache::{
     Cache, CacheError, Change, Identity, Inspection, Writer, inspect, volume_bytes,
 };
-use everbyte_control::{CacheStatus, Cause, Refused};
+use everbyte_control::{Cause, KindStatus, Refused, VolumeStatus};
 use everbyte_device::BlockDevice;
 use parking_lot::{Condvar, Mutex};
 
@@ -133,8 +133,11 @@ impl Handle for CacheHandle {
         Some(inspect(&*self.0.volume).ok()?.settings.storage)
     }
 
-    fn cache_status(&self) -> Option<CacheStatus> {
-        self.0.status()
+    fn complete(&self, status: &mut VolumeStatus) {
+        if let Some(cache) = self.0.status() {
+            status.size_bytes = cache.backing_bytes;
+            status.of_kind = Some(KindStatus::Cache(Box::new(cache)));
+        }
     }
 
     /// A size for its users it refuses, whoever uses it.

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match ask(&args.pool, Need::Change, request)? {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => {
-            let backing = volume.cache.map(|cache| cache.backing).unwrap_or_default();
+            let backing = volume.cache().map_or("", |cache| &cache.backing);
             output::line(format!("cache {} has its storage at {backing} now", volume.name));
         }
         other => return Err(unexpected(&other)),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use everbyte_backing::{self as backing, BackingError};
+use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_control::{NewCache, NewVolume, Request, Response};
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::{Need, ask};
@@ -14,6 +15,9 @@ use crate::arguments::{UsageError, parse_backing};
 use crate::output;
 use crate::size::{parse_size, show_size};
 
+/// The engine's, as the header of a volume has it.
+#[allow(clippy::cast_possible_truncation, reason = "it is a constant, and far smaller")]
+const CHECKPOINT_LINES_DEFAULT: u32 = everbyte_pool::format::CHECKPOINT_LINES_DEFAULT as u32;
 /// What a cache's memory is counted in.
 const PAGE_BYTES: u64 = 4096;
 
@@ -49,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
     /// What the volume is.
-    #[arg(long, default_value = "block", value_parser = ["block", "cache"])]
+    #[arg(long, default_value = BLOCK_NAME, value_parser = [BLOCK_NAME, CACHE_NAME])]
     kind: String,
     #[command(flatten)]
     cache: CacheArgs,
@@ -78,6 +82,12 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = LANES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     lanes: u32,
+    /// Changed lines of 64 bytes, in memory and not yet durable, at which a checkpoint begins in the
+    /// background, whatever time it is; writers wait for it at twice as many. Fewer make flushes
+    /// shorter, and more checkpoints. 65536 lines are 4 MiB.
+    #[arg(long, default_value_t = CHECKPOINT_LINES_DEFAULT, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    checkpoint_lines: u32,
     /// Print the new volume as JSON.
     #[arg(long)]
     json: bool,
@@ -117,7 +127,7 @@ impl Args {
     /// Checks that what is there fits the kind, and names all that is missing or too much at once.
     fn check(&self) -> Result<(), UsageError> {
         let CacheArgs { backing, scm, dram, .. } = &self.cache;
-        if self.kind != "cache" {
+        if self.kind != CACHE_NAME {
             let for_caches = backing.is_some() || scm.is_some() || dram.is_some();
             return match (for_caches, self.size) {
                 (true, _) => Err(UsageError(
@@ -177,6 +187,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         threshold_percent: args.threshold,
         log_bytes: args.log_size,
         lanes: args.lanes,
+        checkpoint_lines: (args.checkpoint_lines != CHECKPOINT_LINES_DEFAULT)
+            .then_some(args.checkpoint_lines),
         cache: args.cache.wanted()?,
     };
     match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {

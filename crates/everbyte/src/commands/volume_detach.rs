@@ -88,7 +88,7 @@ fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
     match session.ask(Request::VolumeList)? {
         Response::Volumes(volumes) => {
             let cache = volumes.into_iter().find(|volume| volume.name == name);
-            Ok(cache.and_then(|volume| volume.cache).map_or(0, |cache| cache.dirty_bytes))
+            Ok(cache.and_then(|volume| Some(volume.cache()?.dirty_bytes)).unwrap_or(0))
         }
         other => Err(unexpected(&other)),
     }

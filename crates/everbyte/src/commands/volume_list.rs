@@ -76,7 +76,7 @@ fn state(volume: &VolumeStatus) -> String {
     if let Some(why) = &volume.read_only {
         return format!("read-only: {why}");
     }
-    match &volume.cache {
+    match volume.cache() {
         Some(cache) if !["", "open", "closed"].contains(&cache.state.as_str()) => {
             cache.state.clone()
         }
@@ -99,7 +99,7 @@ fn show_caches(volumes: &[VolumeStatus]) {
     ];
     let percent = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
     let row = |volume: &VolumeStatus| {
-        let cache = volume.cache.as_ref()?;
+        let cache = volume.cache()?;
         Some([
             volume.name.clone(),
             cache.backing.clone(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
+use everbyte_block::BLOCK_NAME;
 use everbyte_control::{Request, Response, VolumeStatus};
 use everbyte_server::Session;
 
@@ -96,7 +97,7 @@ fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
         other => return Err(unexpected(&other)),
     };
     let found =
-        volumes.into_iter().find(|volume| volume.name == args.name && volume.kind == "block");
+        volumes.into_iter().find(|volume| volume.name == args.name && volume.kind == BLOCK_NAME);
     // One that is not there, or is a cache, is refused where it is looked for.
     let Some(volume) = found.filter(|volume| wanted < volume.size_bytes) else { return Ok(()) };
     if volume.used_bytes == Some(0) {
@@ -118,7 +119,7 @@ fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
 
 fn describe(volume: &VolumeStatus) -> String {
     let size = show_size(volume.size_bytes);
-    match &volume.cache {
+    match volume.cache() {
         None => format!("volume {} has {size} now", volume.name),
         Some(cache) => format!(
             "cache {} of {size} has {} of the pool's memory and {} of DRAM now",

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use everbyte_block::BLOCK_NAME;
 use everbyte_control::{CheckStatus, NewVolume, PoolStatus, Request, Response};
 use everbyte_pool::file::{CreateOptions, create};
 use everbyte_pool::{LANES_DEFAULT, VOLUMES_MAX_DEFAULT};
@@ -137,7 +138,7 @@ impl Stage {
     fn make_volume(&self, name: &str, size_bytes: u64) -> anyhow::Result<()> {
         let new = NewVolume {
             name: name.to_owned(),
-            kind: "block".to_owned(),
+            kind: BLOCK_NAME.to_owned(),
             size_bytes,
             map: "radix".to_owned(),
             delta: "auto".to_owned(),
@@ -145,6 +146,7 @@ impl Stage {
             threshold_percent: 50,
             log_bytes: Some(8 << 20),
             lanes: LANES_DEFAULT,
+            checkpoint_lines: None,
             cache: None,
         };
         match ask(&self.pool, Need::Change, Request::VolumeCreate(new))? {

@@ -268,3 +268,25 @@ fn a_reader_that_goes_away_is_no_crash() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(141));
 }
+
+#[test]
+fn a_volume_says_at_how_many_dirty_lines_it_is_checkpointed() {
+    let place = Place::empty();
+    place.run("pool create POOL --size 64M").good();
+    let lines = |create: &str| place.run(create).json()["checkpoint_lines"].clone();
+    let named = "volume create POOL named --size 1M --json --checkpoint-lines 4096";
+    assert_eq!(lines(named), 4096);
+    assert_eq!(lines("volume create POOL usual --size 1M --json"), 65536);
+    let server = place.serve("POOL", "");
+    assert_eq!(lines(&named.replace("named", "served").replace("4096", "1")), 1);
+    fs::write(place.folder.path().join("backing"), [0; 1 << 20]).unwrap();
+    let cache = "volume create POOL cache --kind cache --backing FOLDER/backing --scm 256K --json";
+    assert_eq!(lines(&format!("{cache} --checkpoint-lines 300")), 300);
+    for listed in [place.run("volume list POOL --json").json(), place.info()] {
+        let found = listed["volumes"].as_array().unwrap().iter();
+        let found: Vec<_> = found.map(|volume| volume["checkpoint_lines"].clone()).collect();
+        assert_eq!(found, [300, 4096, 1, 65536]);
+    }
+    server.stop();
+    place.run("volume create POOL x --size 1M --checkpoint-lines 0").failed(2, &["1.."]);
+}
