@@ -1,11 +1,11 @@
 //! The text that `blkparse` makes of block traces of the Linux kernel, in its default form:
 //! `major,minor cpu sequence seconds pid action RWBS sector + sectors [process]`.
 //!
-//! A request shows up several times on its way; one kind of event is counted. That is the queueing
-//! (`Q`), or where the trace's beginning has none the issue to the driver (`D`), else the
-//! completion (`C`). Of RWBS, D means discard, W write, R read, and F without any of these a flush.
-//! The summary that `blkparse` puts at the end is where reading ends. Source: blkparse(1), "Default
-//! output", "Action identifiers", "RWBS description".
+//! A request appears several times on its way; one kind of event is counted. That is the queueing
+//! (`Q`), or if the trace's beginning has none the issue to the driver (`D`), else the completion
+//! (`C`). Of RWBS, D means discard, W write, R read, and F without any of these a flush. Reading
+//! ends at the summary that `blkparse` puts at the end. Source: blkparse(1), "Default output",
+//! "Action identifiers", "RWBS description".
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
@@ -22,7 +22,7 @@ pub(crate) struct Blkparse {
 }
 
 impl Blkparse {
-    /// For a trace with this beginning.
+    /// Makes a reader of a trace with this beginning.
     pub(crate) fn new(head: &[u8]) -> Self {
         let head = String::from_utf8_lossy(head);
         let has = |action: &&&str| {

@@ -14,7 +14,7 @@ use super::{Request, RequestOp};
 
 const HEADER: &str = "time_ns,op,file,offset,len";
 
-/// The reader's side.
+/// The reader of the format.
 #[derive(Default)]
 pub(crate) struct Csv {
     has_begun: bool,
@@ -49,7 +49,7 @@ fn operation(text: &str) -> Result<RequestOp, Problem> {
     })
 }
 
-/// Writes requests in our format.
+/// Writes requests in the project's own format.
 #[derive(Debug)]
 pub struct CsvWriter<W: Write> {
     out: W,
@@ -66,7 +66,7 @@ impl<W: Write> CsvWriter<W> {
         Ok(Self { out, line: Vec::new() })
     }
 
-    /// Writes a request to the file `name`; [`Request::file`] says nothing here.
+    /// Writes a request to the file `name`; [`Request::file`] is ignored.
     ///
     /// # Errors
     /// Those of the output.
@@ -90,7 +90,7 @@ impl<W: Write> CsvWriter<W> {
         self.out.write_all(&self.line)
     }
 
-    /// Hands on what was written.
+    /// Flushes the output.
     ///
     /// # Errors
     /// Those of the output.
@@ -98,7 +98,7 @@ impl<W: Write> CsvWriter<W> {
         self.out.flush()
     }
 
-    /// Hands everything on that was written, and gives the output back.
+    /// Flushes the output and returns it.
     ///
     /// # Errors
     /// Those of the output.

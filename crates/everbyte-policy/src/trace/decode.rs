@@ -8,11 +8,11 @@ use super::files::FileNames;
 pub(crate) enum Item {
     /// A request.
     Request(Request),
-    /// Requests, none if they are told at the end.
+    /// Requests; none if they follow at the end.
     Requests(Vec<Request>),
-    /// Something that asks for nothing, such as a header.
+    /// An item without a request, such as a header.
     Nothing,
-    /// The end of what is to be read.
+    /// The end of the trace.
     End,
 }
 
@@ -21,7 +21,7 @@ pub(crate) trait LineFormat {
     /// Decodes `line`, which is never empty.
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem>;
 
-    /// After the last line: requests that had to wait for it.
+    /// Returns the requests that had to wait for the last line.
     fn rest(&mut self, files: &mut FileNames) -> Result<Vec<Request>, Problem> {
         let _ = files;
         Ok(Vec::new())

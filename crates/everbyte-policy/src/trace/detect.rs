@@ -1,7 +1,7 @@
-//! Which format a trace has, told from its beginning.
+//! Detects the format of a trace from its beginning.
 //!
-//! A beginning that several formats could have does not exist among those that are told apart here,
-//! but one that is none of them may look like one: the readers find that out.
+//! No beginning fits several of the formats that are told apart here. One that is of no format may
+//! look like one: the readers find that out.
 
 use super::blkparse::is_device;
 use super::format::Format;
@@ -9,12 +9,12 @@ use super::mobibench::is_call;
 use super::oracle_general::RECORD_BYTES;
 use super::vscsi::{V1_BYTES, V2_BYTES, Vscsi, little_endian};
 
-/// Records by which a binary format is known.
+/// Records that a binary format is recognised by.
 const RECORDS: usize = 16;
-/// Seconds that lie between two requests of an oracleGeneral trace, at most.
+/// Most seconds between two requests of an oracleGeneral trace.
 const PAUSE_S_MAX: u64 = 30 * 24 * 3600;
 
-/// The format of the trace that begins with `head`, if it is known.
+/// Returns the format of the trace that begins with `head`, if it is known.
 pub(crate) fn format_of(head: &[u8]) -> Option<Format> {
     let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     if head.iter().take(V2_BYTES).all(is_text) {

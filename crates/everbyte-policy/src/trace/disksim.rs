@@ -1,8 +1,8 @@
 //! DiskSim's ASCII traces, and MQSim's: lines of `time device block blocks flags`.
 //!
-//! Blocks are sectors of 512 bytes. Bit 0 of the flags, which are hexadecimal, says that it is a
-//! read. DiskSim's times are ms with a fraction, MQSim's whole ns; a point tells which. Sources:
-//! the DiskSim 4.0 reference manual, on input traces; MQSim's README ("trace-based workloads").
+//! Blocks are sectors of 512 bytes. Bit 0 of the flags, which are hexadecimal, marks a read.
+//! DiskSim's times are ms with a fraction, MQSim's whole ns; a point tells which. Sources: the
+//! DiskSim 4.0 reference manual, on input traces; MQSim's README ("trace-based workloads").
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
@@ -10,7 +10,7 @@ use super::fields::{decimal, next, number, scaled};
 use super::files::FileNames;
 use super::{Request, RequestOp, SECTOR_BYTES};
 
-/// The bit of the flags that says read.
+/// The bit of the flags that marks a read.
 const READ: u64 = 1;
 
 /// Lines of DiskSim's and MQSim's ASCII form.

@@ -5,13 +5,13 @@ use std::io;
 
 use super::format::Format;
 
-/// Bytes of a wrong value that an error shows at most.
+/// Most bytes of a wrong value that an error shows.
 const SHOWN_BYTES: usize = 40;
 
 /// A place in a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The trace's path, or what stands for it.
+    /// The trace's path, or a name in its place.
     pub trace: String,
     /// Number of the line or record, from 1 on; 0 before the first one.
     pub number: u64,
@@ -50,7 +50,7 @@ pub enum TraceError {
         /// The trace.
         trace: String,
     },
-    /// The format says nothing of reads and writes.
+    /// The format does not tell reads from writes.
     #[error(
         "{trace}: the format {format} does not say what is read and what is written; ask for all \
          requests to be taken as reads, if that is what you want"
@@ -64,7 +64,7 @@ pub enum TraceError {
     /// A line or record is wrong.
     #[error("{place}: {problem}")]
     Wrong {
-        /// Which.
+        /// Its place.
         place: Place,
         /// The mistake.
         problem: Problem,
@@ -75,13 +75,13 @@ pub enum TraceError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A field is not there.
+    /// A field is missing.
     #[error("the {field} is missing")]
     Missing {
         /// Its name.
         field: &'static str,
     },
-    /// A field holds something else than it should.
+    /// A field has a wrong value.
     #[error("the {field} is {value:?}, not {wanted}")]
     Field {
         /// Its name.
@@ -107,7 +107,7 @@ pub enum Problem {
         /// The number.
         value: String,
     },
-    /// The request leaves the range of offsets.
+    /// The request ends beyond the range of offsets.
     #[error("{len} bytes at {offset} end beyond the largest offset, 2^63 - 1")]
     BeyondEnd {
         /// First byte of the request.
@@ -115,12 +115,12 @@ pub enum Problem {
         /// Bytes of it.
         len: u64,
     },
-    /// The request is larger than requests may be.
+    /// The request is larger than the limit.
     #[error("a request of {len} bytes is larger than the limit of {max} bytes")]
     RequestTooLarge {
         /// Bytes of the request.
         len: u64,
-        /// Bytes that requests may have.
+        /// Most bytes of a request.
         max: u64,
     },
     /// The trace ends within a record.
@@ -131,16 +131,16 @@ pub enum Problem {
         /// Bytes of a record.
         want: usize,
     },
-    /// A line goes on and on.
+    /// A line is too long.
     #[error("the line is longer than {max} bytes: is this text?")]
     LineTooLong {
-        /// Bytes that a line may have.
+        /// Most bytes of a line.
         max: usize,
     },
-    /// A line is no text.
+    /// A line is not UTF-8.
     #[error("the line is no UTF-8 text")]
     NotText,
-    /// The record is not of the format that was expected.
+    /// The record is not of the expected format.
     #[error("{found} where {wanted} should be: not this format")]
     WrongFormat {
         /// The text found, shortened.
@@ -148,10 +148,10 @@ pub enum Problem {
         /// Description of the expected text.
         wanted: &'static str,
     },
-    /// There is more of something than there may be.
+    /// There are too many items.
     #[error("there are more than {max} {what}")]
     TooMany {
-        /// Of what.
+        /// Kind of the items.
         what: &'static str,
         /// The limit.
         max: u64,
@@ -164,7 +164,7 @@ impl Problem {
     }
 }
 
-/// `text`, cut to what an error may show of it.
+/// Returns `text`, cut to the length that an error may show.
 pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_BYTES) {
         Some((end, _)) => format!("{}...", &text[..end]),

@@ -2,7 +2,7 @@
 
 use super::error::{Problem, shortened};
 
-/// The next field, which must be there.
+/// Returns the next field, which must be there.
 pub(crate) fn next<'a>(
     fields: &mut impl Iterator<Item = &'a str>,
     field: &'static str,
@@ -10,7 +10,7 @@ pub(crate) fn next<'a>(
     fields.next().map(str::trim).ok_or(Problem::Missing { field })
 }
 
-/// A whole number of at least 0.
+/// Parses a whole number of at least 0.
 pub(crate) fn number(text: &str, field: &'static str) -> Result<u64, Problem> {
     let text = text.trim();
     if let Ok(number) = text.parse() {
@@ -27,14 +27,14 @@ pub(crate) fn number(text: &str, field: &'static str) -> Result<u64, Problem> {
     }
 }
 
-/// A number of units as bytes or ns, `scale` of which are a unit.
+/// Converts a number of units to bytes or ns, `scale` of which are a unit.
 pub(crate) fn scaled(number: u64, scale: u64, field: &'static str) -> Result<u64, Problem> {
     let too_large = || Problem::TooLarge { field, value: number.to_string() };
     number.checked_mul(scale).ok_or_else(too_large)
 }
 
-/// A decimal number of units, such as `1.25`, in parts of a unit. `scale`, a power of ten, says
-/// how many parts are a unit; digits beyond that are dropped.
+/// Parses a decimal number of units, such as `1.25`, into parts of a unit. `scale`, a power of ten,
+/// is the number of parts in a unit; digits beyond that are dropped.
 pub(crate) fn decimal(text: &str, scale: u64, field: &'static str) -> Result<u64, Problem> {
     let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let mut parts = scaled(number(whole, field)?, scale, field)?;

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::Problem;
 
-/// Names that a trace may have. A table of them must fit into memory whatever a trace says.
+/// Most names of a trace. A table of them must fit into memory for any trace.
 const NAMES_MAX: u32 = 1 << 20;
 
 /// Names of the files and devices of a trace, numbered from 0 in the order of their first request.
@@ -12,12 +12,12 @@ const NAMES_MAX: u32 = 1 << 20;
 pub struct FileNames {
     names: Vec<Box<str>>,
     numbers: FxHashMap<Box<str>, u32>,
-    /// The number asked for last: traces stay with a file for a while.
+    /// The number returned last: traces stay with a file for a while.
     last: u32,
 }
 
 impl FileNames {
-    /// The name of file `number`.
+    /// Returns the name of file `number`.
     #[must_use]
     pub fn name(&self, number: u32) -> Option<&str> {
         self.names.get(number as usize).map(AsRef::as_ref)
@@ -35,7 +35,7 @@ impl FileNames {
         self.names.is_empty()
     }
 
-    /// The number of `name`, a new one if it was never seen.
+    /// Returns the number of `name`, a new one for a new name.
     pub(crate) fn number(&mut self, name: &str) -> Result<u32, Problem> {
         if self.names.get(self.last as usize).is_some_and(|last| **last == *name) {
             return Ok(self.last);

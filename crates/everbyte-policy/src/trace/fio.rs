@@ -12,14 +12,14 @@ use super::fields::{next, number, scaled};
 use super::files::FileNames;
 use super::{Request, RequestOp};
 
-/// Before the first line, which has the version.
+/// Value before the first line, which has the version.
 const NO_VERSION: u8 = 0;
 
 /// Lines of fio's I/O logs, versions 2 and 3.
 #[derive(Default)]
 pub(crate) struct Fio {
     version: u8,
-    /// In version 2, how long was waited, in us.
+    /// In version 2, the sum of the waits, in us.
     waited_us: u64,
 }
 

@@ -22,14 +22,14 @@ pub enum Format {
     Spc,
     /// DiskSim's ASCII traces, and MQSim's, which are like them.
     Disksim,
-    /// libCacheSim's binary records, which do not say what is read and what written.
+    /// libCacheSim's binary records, which do not tell reads from writes.
     OracleGeneral,
     /// The system calls of Mobibench.
     Mobibench,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 10] = [
         Self::Csv,
         Self::VscsiV1,
@@ -43,7 +43,7 @@ impl Format {
         Self::Mobibench,
     ];
 
-    /// Its name, as it is displayed and parsed.
+    /// Returns its name, as it is displayed and parsed.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Format {
         }
     }
 
-    /// All names, for a person.
+    /// Returns all names, for people.
     pub(crate) fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }

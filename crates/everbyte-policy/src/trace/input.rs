@@ -9,9 +9,9 @@ use std::path::Path;
 
 use super::error::{Place, Problem, TraceError};
 
-/// Bytes of a line, at most.
+/// Most bytes of a line.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the beginning by which formats are told apart.
+/// Bytes of the beginning from which the format is detected.
 const HEAD_BYTES: u64 = 64 << 10;
 /// First bytes of a zstd frame (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -26,7 +26,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The trace at `path`; `-` is standard input.
+    /// Opens the trace at `path`; `-` is standard input.
     pub(crate) fn open(path: &Path) -> Result<Self, TraceError> {
         if path.as_os_str() == "-" {
             return Self::new("standard input", io::stdin());
@@ -59,7 +59,7 @@ impl Input {
         &self.place
     }
 
-    /// The beginning, which stays to be read.
+    /// Returns the beginning, which stays to be read.
     pub(crate) fn head(&mut self) -> Result<Vec<u8>, TraceError> {
         let source = std::mem::replace(&mut self.source, Box::new(io::empty()));
         let (head, source) = peek(source, HEAD_BYTES).map_err(|source| self.failed(source))?;
@@ -67,7 +67,7 @@ impl Input {
         Ok(head)
     }
 
-    /// The next line without its end; `None` after the last.
+    /// Returns the next line without its end; `None` after the last.
     pub(crate) fn line(&mut self) -> Result<Option<&str>, TraceError> {
         self.line.clear();
         self.place.number += 1;
@@ -87,7 +87,7 @@ impl Input {
         }
     }
 
-    /// Fills `record`; `false` if nothing is left.
+    /// Fills `record`; returns false if nothing is left.
     pub(crate) fn record(&mut self, record: &mut [u8]) -> Result<bool, TraceError> {
         self.place.is_binary = true;
         self.place.number += 1;
@@ -104,7 +104,7 @@ impl Input {
         Ok(true)
     }
 
-    /// That the current line or record is wrong.
+    /// Returns the error that the current line or record is wrong.
     pub(crate) fn wrong(&self, problem: Problem) -> TraceError {
         TraceError::Wrong { place: self.place.clone(), problem }
     }
@@ -118,7 +118,7 @@ fn beginning(name: &str) -> Place {
     Place { trace: name.to_owned(), number: 0, is_binary: false }
 }
 
-/// The first bytes, at most `len`, and a source that begins with them.
+/// Returns the first bytes, at most `len`, and a source that begins with them.
 fn peek(mut source: Source, len: u64) -> io::Result<(Vec<u8>, Source)> {
     let mut head = Vec::new();
     (&mut source).take(len).read_to_end(&mut head)?;

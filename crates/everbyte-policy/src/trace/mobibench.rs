@@ -1,14 +1,14 @@
 //! The system calls of Android applications, as Mobibench replays them: lines of
 //! `thread time_us call arguments`.
 //!
-//! `read fd len` and `write fd len` go on where the descriptor stands; `pread fd offset len` and
-//! `pwrite` say where; `fsync fd result`; `open path flags fd` puts the descriptor to the
-//! beginning. A length of -1 is a call that failed, and is passed over. Lines are grouped by
-//! thread, so all are read and sorted by time first, those of one time in the order of the trace.
+//! `read fd len` and `write fd len` continue at the descriptor's position; `pread fd offset len`
+//! and `pwrite` name theirs; `fsync fd result`; `open path flags fd` sets the position to the
+//! beginning. A length of -1 is a call that failed, and is skipped. Lines are grouped by thread, so
+//! all are read and sorted by time first, those of one time in the order of the trace.
 //!
 //! Paths are mostly made unreadable in these traces, and many descriptors are sockets and pipes. So
-//! a file is a descriptor, and only those count that are read or written at a place of their own
-//! choice somewhere in the trace. Source: Jeong, Lee, Hwang, Lee, Won, "AndroStep: Android Storage
+//! a file is a descriptor, and only those count that are read or written at an explicit position
+//! somewhere in the trace. Source: Jeong, Lee, Hwang, Lee, Won, "AndroStep: Android Storage
 //! Performance Analysis Tool" (Software Engineering Workshops, 2013), whose published traces show
 //! the form.
 
@@ -20,14 +20,14 @@ use super::fields::{next, number, scaled};
 use super::files::FileNames;
 use super::{OFFSET_MAX, Request, RequestOp};
 
-/// Calls that are kept to be sorted, at most.
+/// Most calls that are kept to be sorted.
 const CALLS_MAX: usize = 1 << 24;
 
 /// A call's effect on a descriptor.
 #[derive(Clone, Copy)]
 enum Action {
     Open,
-    /// With a place, unless it goes on where the descriptor stands.
+    /// With a position, unless it continues at the descriptor's.
     Transfer(RequestOp, Option<u64>, u64),
     Sync,
 }
@@ -42,7 +42,7 @@ struct Call {
 #[derive(Default)]
 pub(crate) struct Mobibench {
     calls: Vec<Call>,
-    /// Descriptors that are files for sure.
+    /// Descriptors that are surely files.
     places: FxHashSet<u32>,
 }
 

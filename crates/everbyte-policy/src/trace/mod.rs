@@ -57,9 +57,9 @@ pub enum RequestOp {
     Read,
     /// Write bytes.
     Write,
-    /// Make what was written durable; offset and length say nothing.
+    /// Make earlier writes durable; offset and length mean nothing.
     Flush,
-    /// Forget the bytes.
+    /// Discard the bytes.
     Trim,
     /// Make the bytes zero.
     Zero,

@@ -20,7 +20,7 @@ pub(super) const MIXED_PAGES: u64 = 57_320 / 4;
 /// The paper's mean write of "mixed".
 pub(super) const MIXED_WRITE_BYTES: u64 = 1625;
 
-/// Contents that are kept in one area: each a run of pages, written once in a while, read whole.
+/// Contents in one area: each is a run of pages, written once in a while, read whole.
 struct Contents {
     file: File,
     /// First page and number of pages of each.
@@ -29,7 +29,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// Runs of up to `longest` pages.
+    /// Makes runs of up to `longest` pages.
     fn new(script: &mut Script<'_>, name: &str, pages: u64, longest: u64) -> Self {
         let file = script.file(name, pages);
         let mut runs = Vec::new();
@@ -54,7 +54,7 @@ impl Contents {
         script.read(self.file, first * PAGE, pages * PAGE)
     }
 
-    /// Replaces one: whole pages, and a rest that ends within the last one.
+    /// Replaces one run: whole pages, and a rest that ends within the last one.
     fn replace(&self, script: &mut Script<'_>) -> io::Result<()> {
         let (first, pages) = self.run(script);
         let len = (pages - 1) * PAGE + script.random.between(1, PAGE);
@@ -75,7 +75,7 @@ impl System {
         Self { log: Log::new(script, "log", 24), preferences: script.file("preferences", 2) }
     }
 
-    /// A line for the log; sometimes the preferences are saved.
+    /// Writes a line to the log; sometimes saves the preferences.
     fn note(&mut self, script: &mut Script<'_>) -> io::Result<()> {
         let line = script.random.between(40, 180);
         self.log.append(script, line)?;

@@ -1,10 +1,10 @@
 //! Traces made up: the three workloads of the hybrid policy's paper, and plain patterns for tests.
 //!
-//! The paper gives of its traces the footprint, the mean write, and where they came from; nothing
-//! else is published. Our workloads meet those figures, footprint to the page and mean write within
-//! 1%, and otherwise do what is documented of the programs that were traced: see [`Workload`].
-//! **What is assumed** is said at each of them; results on them say how policies compare on traffic
-//! of this kind, not on the paper's very traces.
+//! Of its traces the paper publishes the footprint, the mean write, and the origin; nothing else.
+//! Our workloads meet those figures, footprint to the page and mean write within 1%, and otherwise
+//! follow the documentation of the traced programs: see [`Workload`]. Each names **its
+//! assumptions**; results on them compare policies on traffic of this kind, not on the paper's very
+//! traces.
 //!
 //! Invariants: a seed and the options make the same requests on every machine and in every version
 //! of the same major number; every page of every file is touched.
@@ -49,11 +49,11 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 6] =
         [Self::Web, Self::Mixed, Self::Webserver, Self::Zipf, Self::Scan, Self::Loop];
 
-    /// Its name, as it is displayed and parsed.
+    /// Returns its name, as it is displayed and parsed.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Workload {
         }
     }
 
-    /// Requests that are made unless options say otherwise.
+    /// Returns the number of requests, unless options set another.
     #[must_use]
     pub fn requests(self) -> u64 {
         match self {
@@ -99,11 +99,11 @@ impl FromStr for Workload {
 pub struct GenerateOptions {
     /// Seed of chance.
     pub seed: u64,
-    /// Requests at least, flushes included; `None` for [`Workload::requests`]. The paper's
-    /// workloads go on until all pages were touched, and end with what they are at.
+    /// Fewest requests, flushes included; `None` for [`Workload::requests`]. The paper's workloads
+    /// continue until all pages were touched, and then finish the visit that they are at.
     pub requests: Option<u64>,
     /// Pages of `zipf` and `loop`, at least 1. `scan` has one for each request, and the paper's
-    /// workloads have theirs.
+    /// workloads have their own number.
     pub pages: u32,
     /// The exponent of Zipf's law.
     pub skew: f64,
@@ -115,7 +115,7 @@ impl Default for GenerateOptions {
     }
 }
 
-/// Takes the requests of a generator, each with the name of its file.
+/// Receives the requests of a generator, each with the name of its file.
 pub type Sink<'a> = &'a mut dyn FnMut(&Request, &str) -> io::Result<()>;
 
 /// Makes the requests of a workload, in the order of their times.

@@ -35,7 +35,7 @@ pub(super) fn zipf(options: &GenerateOptions, requests: u64, sink: Sink<'_>) -> 
     Ok(())
 }
 
-/// The numbers below `end` in an order of chance (Durstenfeld, CACM 7(7), 1964).
+/// Returns the numbers below `end` in a random order (Durstenfeld, CACM 7(7), 1964).
 fn shuffled(end: u32, random: &mut Random) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..end).collect();
     for last in (1..numbers.len()).rev() {
@@ -45,7 +45,7 @@ fn shuffled(end: u32, random: &mut Random) -> Vec<u32> {
     numbers
 }
 
-/// Pages read in order: the same round over and over, or always on.
+/// Reads pages in order: the same round over and over, or pages beyond the last one.
 pub(super) fn in_order(
     options: &GenerateOptions,
     requests: u64,

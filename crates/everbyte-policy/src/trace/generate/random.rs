@@ -1,4 +1,4 @@
-//! Chance that is the same everywhere and for ever.
+//! A random source that is the same everywhere and for ever.
 
 /// Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014
 /// (`SplitMix64`). Small, and good enough to choose pages.
@@ -17,13 +17,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is at least 1.
+    /// Draws a number below `end`, which is at least 1.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// A number in `from..=to`.
+    /// Draws a number in `from..=to`.
     pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
@@ -33,7 +33,7 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// A number in `0.0..1.0`.
+    /// Draws a number in `0.0..1.0`.
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
@@ -43,12 +43,12 @@ impl Random {
 /// Ranks by Zipf's law: rank `i` is as likely as `1 / (i + 1)^skew`.
 #[derive(Clone, Debug)]
 pub(super) struct Zipf {
-    /// The chance of a rank or one before it, times the last.
+    /// The sums of the ranks' weights up to each rank, this included.
     sums: Vec<f64>,
 }
 
 impl Zipf {
-    /// Over `ranks` of them, at least 1.
+    /// Makes the law over `ranks` ranks, at least 1.
     pub(super) fn new(ranks: u64, skew: f64) -> Self {
         let mut sum = 0.0;
         #[allow(clippy::cast_precision_loss, reason = "ranks are below 2^32")]

@@ -19,7 +19,7 @@ pub(super) struct File(usize);
 
 struct Touched {
     name: String,
-    /// For each page whether it was touched.
+    /// True for each page that was touched.
     pages: Vec<bool>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// With writes of `target_bytes` on average.
+    /// Makes a script whose writes have `target_bytes` on average.
     pub(super) fn new(seed: u64, target_bytes: u64, sink: Sink<'a>) -> Self {
         Self {
             random: Random::new(seed),
@@ -50,7 +50,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// A new file of so many pages.
+    /// Makes a new file of `pages` pages.
     pub(super) fn file(&mut self, name: &str, pages: u64) -> File {
         let pages = (0..pages).map(|_| false).collect();
         self.files.push(Touched { name: name.to_owned(), pages });
@@ -61,7 +61,7 @@ impl<'a> Script<'a> {
         self.files[file.0].pages.len() as u64
     }
 
-    /// Pages of all files.
+    /// Returns the pages of all files.
     pub(super) fn pages_of_all(&self) -> u64 {
         self.files.iter().map(|file| file.pages.len() as u64).sum()
     }
@@ -75,7 +75,7 @@ impl<'a> Script<'a> {
         self.written_bytes < self.writes * self.target_bytes
     }
 
-    /// Lets time pass: on average so many us.
+    /// Lets time pass: `us` microseconds on average.
     pub(super) fn pause_us(&mut self, us: u64) {
         self.time_ns += self.random.below(2 * us * 1000) + 1000;
     }
@@ -147,7 +147,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// A number of pages as an index. Files here have a few thousand.
+/// Converts a number of pages to an index. Files here have a few thousand.
 fn index(pages: u64) -> usize {
     usize::try_from(pages).unwrap_or(usize::MAX)
 }

@@ -13,9 +13,9 @@ use std::io;
 use super::random::Zipf;
 use super::script::{File, PAGE, Script};
 
-/// Pages that a transaction changes, at most.
+/// Most pages that a transaction changes.
 pub(super) const CHANGED_MAX: u64 = 5;
-/// Pages of a journal: a header and so many records.
+/// Pages of a journal: a header and its records.
 pub(super) const JOURNAL_PAGES: u64 = 6;
 /// The sector that a journal's header takes.
 const HEADER: u64 = 512;
@@ -26,12 +26,12 @@ const SKEW: f64 = 0.9;
 pub(super) struct Database {
     file: File,
     journal: File,
-    /// Over all pages but the first.
+    /// Popularity of all pages but the first.
     popularity: Zipf,
 }
 
 impl Database {
-    /// `pages` of the database itself, at least 2, and [`JOURNAL_PAGES`] of its journal.
+    /// Makes a database of `pages` pages, at least 2, and its journal of [`JOURNAL_PAGES`].
     pub(super) fn new(script: &mut Script<'_>, name: &str, pages: u64) -> Self {
         Self {
             file: script.file(name, pages),
@@ -40,13 +40,14 @@ impl Database {
         }
     }
 
-    /// A page other than the first. Ranks are spread by a stride, so that hot pages lie apart.
+    /// Draws a page other than the first. Ranks are spread by a stride, so that hot pages lie
+    /// apart.
     fn page(&self, script: &mut Script<'_>) -> u64 {
         let pages = script.pages(self.file) - 1;
         1 + (self.popularity.rank(&mut script.random) * 7919) % pages
     }
 
-    /// Looks something up.
+    /// Reads as a query does.
     pub(super) fn query(&self, script: &mut Script<'_>, pages: u64) -> io::Result<()> {
         script.read(self.file, 24, 16)?;
         for _ in 0..pages {
@@ -56,7 +57,7 @@ impl Database {
         Ok(())
     }
 
-    /// Changes something: more pages when writes are to be larger on average.
+    /// Runs a transaction: it changes more pages if writes are to be larger on average.
     pub(super) fn change(&self, script: &mut Script<'_>) -> io::Result<()> {
         let changed = match script.wants_large_writes() {
             true => script.random.between(3, CHANGED_MAX),

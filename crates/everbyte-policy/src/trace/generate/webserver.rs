@@ -1,8 +1,7 @@
 //! Filebench's webserver personality: ten whole files read, then an append to the common log.
 //!
 //! Source: Filebench, `workloads/webserver.f`: files of 16 KB on average, read whole, and a log
-//! that 16 KB at most are appended to. Which file is read is chance without preference there, and
-//! here.
+//! that 16 KB at most are appended to. Every file is as likely to be read there, and here.
 
 use std::io;
 
@@ -38,8 +37,8 @@ pub(super) fn webserver(seed: u64, requests: u64, sink: Sink<'_>) -> io::Result<
     script.read_the_rest()
 }
 
-/// Files and their sizes in bytes: a sum of four even chances, so that few are very small or very
-/// large, with a mean of four pages.
+/// Makes files and their sizes in bytes: a sum of four uniform draws, so that few are very small or
+/// very large, with a mean of four pages.
 fn fileset(script: &mut Script<'_>, mut pages_left: u64) -> Vec<(File, u64)> {
     let mut files = Vec::new();
     while pages_left > 0 {
