@@ -3,8 +3,8 @@
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
 //! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned,
 //! puts an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
-//! that: whoever loads asks afterwards. A store is lost, so it fails the medium. Every other SIGBUS
-//! goes to whoever handled it before.
+//! that: its caller asks `check_range` afterwards. A store is lost, so it fails the medium. Every
+//! other SIGBUS goes to the previous handler.
 //!
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
 //! lock and allocates nothing. A slot's fields are stable while its generation is even and
@@ -194,7 +194,7 @@ fn repair(address: usize, is_load: bool) -> bool {
         }
         let offset = address - base;
         let start = offset / page * page;
-        // Notes first: whoever sees the zeroes must be able to find out.
+        // Notes first: a caller that sees the zeroes must be able to find out.
         slot.poisoned.add(offset / page);
         if !is_load {
             slot.lose(offset as u64);

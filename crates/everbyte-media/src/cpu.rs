@@ -78,9 +78,9 @@ impl Cpu {
         }
     }
 
-    /// Copies `bytes` to `at`: whole lines with non-temporal stores, partial ones with ordinary stores,
-    /// which are flushed if `flush_edges`. Durable, and certain to be seen by other threads,
-    /// after this thread's next [`store_fence`].
+    /// Copies `bytes` to `at`: whole lines with non-temporal stores, partial ones with ordinary
+    /// stores, which are flushed if `flush_edges`. Durable, and certain to be seen by other
+    /// threads, after this thread's next [`store_fence`].
     ///
     /// # Safety
     /// `at .. at + bytes.len()` is mapped writable and holds no Rust object.

@@ -101,7 +101,7 @@ pub(crate) fn charge(ns: u64) {
     DEBT_NS.set(if debt >= DEBT_MAX_NS { spend(debt) } else { debt });
 }
 
-/// Spends whatever this thread owes.
+/// Spends all that this thread owes.
 pub(crate) fn settle() {
     let debt = DEBT_NS.get();
     if debt > 0 {

@@ -502,7 +502,7 @@ impl Medium for Mapped {
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let locate = |at, len| self.place(at, len as u64).cast_const();
         let sent = match send::send(socket, pieces, locate) {
-            // Where a load would have faulted, the kernel returns an error. Fault now, so that
+            // The kernel returns an error where a load would have faulted. Fault now, so that
             // the page is known to be poisoned.
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
                 for (at, len) in send::stored_ranges(pieces, usize::MAX) {

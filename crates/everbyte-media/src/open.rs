@@ -107,7 +107,7 @@ impl MediaOptions {
 /// | any of them, as a private copy | `private` | nothing | - | nothing |
 /// | no file | `anonymous` | nothing | - | nothing |
 ///
-/// Every fence is an `sfence`. Every flush is counted, whatever it does.
+/// Every fence is an `sfence`. Every flush is counted, also one without an instruction.
 /// [`MediaOptions::force_flush`] and emulation make the flush instructions run on every kind.
 ///
 /// "PersistenceDomain power" is as true as what lies below: a DAX file system on memory that the
@@ -256,7 +256,7 @@ pub fn allocate_file(file: &File, len: u64) -> Result<(), OpenError> {
 /// nobody but its owner can open. What was made is removed again on failure, and nothing else.
 ///
 /// # Errors
-/// As [`allocate_file`]; `Io` also if `path` exists, be it as a link that leads nowhere.
+/// As [`allocate_file`]; `Io` also if `path` exists, even as a dangling link.
 pub fn create_file(path: &Path, len: u64) -> Result<File, OpenError> {
     let name = path.display().to_string();
     check_length(&name, len, BLOCK_U64)?;

@@ -48,7 +48,7 @@ fn check(name: &str, bytes: u64, rooms: impl Iterator<Item = Room>) -> Result<()
 
 fn file_system_room(place: &File, name: &str) -> Result<Option<Room>, OpenError> {
     let system = fstatvfs(place).map_err(|e| OpenError::io("inspect", name)(e.into()))?;
-    // What is kept back for root, root may use.
+    // Root may use the blocks that are reserved for root.
     let blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
     let free_bytes = blocks.saturating_mul(system.f_frsize);
     Ok((system.f_blocks > 0).then_some(Room { place: "its file system", free_bytes }))

@@ -95,7 +95,7 @@ impl Listener {
                 let _lock = FolderLock::take(path).map_err(failed)?;
                 clear_stale(path, address)?;
                 let socket = bind_unix(path, file).map_err(|error| match error.kind() {
-                    // Somebody came between who knows nothing of the lock.
+                    // A program that does not take the lock came between.
                     io::ErrorKind::AddrInUse => BindError::InUse { address: address.clone() },
                     _ => failed(error),
                 })?;

@@ -295,7 +295,7 @@ impl ReconnectingClient {
         if self.unflushed.given_cost() > 0 {
             self.flush_given()?;
         }
-        // What was refused does not stand in the way of the rest, up to a bound.
+        // Refused writes do not block the rest, up to a bound.
         if self.unflushed.cost() > max { Err(self.refused()) } else { Ok(()) }
     }
 
@@ -320,7 +320,7 @@ impl ReconnectingClient {
         let flushed = self.request(|client, _| client.flush());
         match flushed {
             Ok(()) => self.unflushed.clear_given(),
-            // Nobody knows what became of it.
+            // The server may have dropped the writes.
             Err(_) => self.needs_replay |= self.keeps_unflushed(),
         }
         flushed

@@ -265,7 +265,7 @@ impl Shared {
             sockopt::set_tcp_nodelay(socket, true).map_err(io::Error::from)?;
             notice_silence(socket, self.settings.silence_time_max).map_err(io::Error::from)?;
         }
-        // For replies that are not taken, whoever sends them.
+        // Also for replies that a device sends itself.
         let stall = self.settings.stall_time_max;
         sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, Some(stall))
             .map_err(io::Error::from)?;

@@ -157,7 +157,7 @@ impl<'a> Transmission<'a> {
                     self.refusing = stopping.load(Ordering::Relaxed);
                 }
                 Err(end) => {
-                    // What came before the offence is still answered.
+                    // Requests before the offence are still answered.
                     self.execute_writes();
                     if let DisconnectReason::PayloadTooLong(request) = &end {
                         let failure = Failure::new(errno::INVAL, "writes have at most 32 MiB");

@@ -332,7 +332,7 @@ unsafe extern "C" fn read(
     offset: i64,
 ) -> c_int {
     let (out, len) = (out.cast::<u8>(), usize::try_from(len).unwrap_or(0));
-    // What the file does not have must be zero; and Rust may only see bytes that are set.
+    // Bytes beyond the file must be zero, and Rust may only see bytes that are set.
     // SAFETY: SQLite passes a buffer of `len` bytes.
     unsafe { out.write_bytes(0, len) };
     // SAFETY: the same buffer, now set, and nobody else's during the call.

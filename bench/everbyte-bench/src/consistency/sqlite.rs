@@ -136,7 +136,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
                 let is_meant = |bed: &&Bed| !mode.few || [NONE, OURS].contains(&bed.name.as_str());
                 let meant: Vec<&Bed> = beds.iter().filter(is_meant).collect();
                 let measured = measure(&meant, mode, medium, &scale, settings)?;
-                // What later groups begin with is there to be held against.
+                // Later groups begin with the reference, which has its rows already.
                 let is_new = |row: &Row| number == 0 || row.subject != NONE;
                 rows.extend(measured.into_iter().filter(is_new));
             }

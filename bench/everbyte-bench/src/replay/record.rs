@@ -179,7 +179,7 @@ impl Mounted {
         command.args(["--pdeathsig", "TERM", "--", "nbdfuse"]).arg(&file).arg(uri);
         let spawned = command.stdin(Stdio::null()).spawn();
         let nbdfuse = spawned.context("setpriv is not installed")?;
-        // From here on, dropping it takes apart whatever there is.
+        // From here on, dropping it unmounts and removes everything that was made.
         let mut mounted = Self { root, fuse, nbdfuse };
         wait_for_file(&file, &mut mounted.nbdfuse)?;
         let at_once = "lazy_itable_init=0,lazy_journal_init=0";
@@ -200,7 +200,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         for at in [&self.root, &self.fuse] {
-            // What was never mounted need not be unmounted.
+            // It may never have been mounted.
             let _not_mounted = call(Command::new("umount").arg(at));
         }
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Files read and written by system calls: on tmpfs, or on whatever file system they lie on.
+//! Files read and written by system calls: on tmpfs, or on any other file system.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,6 @@
 //! The floor: raw memory, and the medium over the same kind of memory.
 //!
-//! Both write every request durably, whatever is asked, because less cannot be done with a
+//! Both write every request durably, also without FUA, because less cannot be done with a
 //! non-temporal copy.
 
 use std::fs::File;

@@ -89,7 +89,7 @@ impl Place {
             (Self::Directory(_), JournalMode::Wal) if lazy => "NORMAL",
             _ => "FULL",
         };
-        // Where locks are exclusive, the mode DELETE would not delete the journal.
+        // With exclusive locks, the mode DELETE would not delete the journal.
         let (journal, locking) = match setting.journal {
             JournalMode::Batch | JournalMode::Delete => ("delete", "normal"),
             JournalMode::Wal => ("wal", "exclusive"),

@@ -105,7 +105,7 @@ fn what_is_rolled_back_leaves_nothing() {
     let is_rolled_back = |db: &mut Connection, seed| {
         run(db, &SCALE, seed, Until::Transactions(1)).unwrap().aborted == 1
     };
-    // What is drawn does not depend on what is there.
+    // The draws do not depend on the database.
     let seeds: Vec<u64> = (0..3000).filter(|&seed| is_rolled_back(&mut db, seed)).take(3).collect();
     assert_eq!(seeds.len(), 3);
     let before = contents(&db);

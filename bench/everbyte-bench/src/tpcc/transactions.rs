@@ -104,7 +104,7 @@ impl<'c> Terminal<'c> {
     /// Undoes a transaction that failed, as far as SQLite has not done so.
     pub(super) fn abandon(&mut self) {
         if !self.db.is_autocommit() {
-            // What matters is the error that led here.
+            // The error that led here is the one that matters.
             let _undone = self.statements.roll_back.execute([]);
         }
     }

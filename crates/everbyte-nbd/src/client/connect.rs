@@ -35,7 +35,7 @@ pub(crate) fn resolve(place: &Place, options: &ClientOptions) -> Result<Vec<Addr
     let (sender, receiver) = mpsc::channel();
     let asked = place.clone();
     std::thread::Builder::new().name("nbd-resolve".to_owned()).spawn(move || {
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if it took too long.
         let _ = sender.send(asked.addresses());
     })?;
     loop {

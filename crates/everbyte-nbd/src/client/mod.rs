@@ -442,7 +442,7 @@ impl Client {
     pub fn disconnect(mut self) -> Result<(), ClientError> {
         let cookies: Vec<_> = self.pending.keys().copied().collect();
         for cookie in cookies {
-            // Whether it failed is what the caller chose not to know.
+            // The caller drops the client and does not ask whether it failed.
             let _ = self.wait(Cookie(cookie));
         }
         self.submit(command::DISC, 0, 0, 0, &[], Wanted::Nothing)?;

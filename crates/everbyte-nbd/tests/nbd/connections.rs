@@ -260,7 +260,7 @@ fn several_servers_are_shut_down_in_the_time_of_one() {
     for fixture in &fixtures {
         fixture.server.begin_shutdown();
     }
-    // Nobody waits for the one before it.
+    // No thread waits for the one before it.
     assert!(idle.is_closed());
     device.open_gate();
     for (fixture, raw) in fixtures.iter().zip(&mut stuck) {

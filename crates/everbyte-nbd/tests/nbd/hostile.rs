@@ -19,7 +19,7 @@ fn bad_magic_drops_that_connection_only() {
     raw.put(&[0x55; 16]);
     assert!(raw.is_closed());
     let mut raw = fixture.simple();
-    // What came before is answered.
+    // Earlier requests are answered.
     raw.put(&[request(1, 0, 1, 0, 1), vec![7], vec![0x25; 28]].concat());
     assert_eq!(raw.answer().errno(), 0);
     assert!(raw.is_closed());
@@ -172,7 +172,7 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Sends bytes and reads whatever comes until the server closes.
+/// Sends bytes and reads all answers until the server closes.
 fn throw(mut raw: crate::support::Raw, bytes: &[u8]) {
     let mut reader = raw.stream.try_clone().unwrap();
     let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));

@@ -132,7 +132,7 @@ impl Plain {
         self.requests.lock().push((command, offset, len));
         let (minimum, maximum) = kind.blocks;
         let is_whole = offset % u64::from(minimum) == 0 && len % minimum == 0;
-        // What has no payload may be longer.
+        // A request without payload may be longer.
         let fits = is_whole && (command > 1 || len <= maximum);
         let mut bytes = self.bytes.lock();
         let (now, durable) = &mut *bytes;
