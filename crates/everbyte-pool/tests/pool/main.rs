@@ -5,6 +5,7 @@
 mod batches;
 mod bounded;
 mod cells;
+mod damage;
 mod epochs;
 mod groups;
 mod making;
