@@ -6,8 +6,8 @@
 //! is free. Nothing here is persistent, and nothing is quarantined: a cell that is given back may be
 //! handed out at once.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset};
 
@@ -76,7 +76,8 @@ struct Slab {
 
 #[derive(Default)]
 struct State {
-    slabs: BTreeMap<BlockNo, Slab>,
+    /// Looked up for every cell in use when a pool is opened, in no order, which a tree is slow at.
+    slabs: HashMap<BlockNo, Slab>,
     /// Blocks with a free cell, by size.
     open: [BTreeSet<BlockNo>; SIZES],
 }
@@ -113,10 +114,10 @@ impl Cells {
         slab.free &= !bit;
         let open = &mut state.open[size.index()];
         if slab.free == 0 {
-            open.remove(&at.block())
-        } else {
-            open.insert(at.block())
-        };
+            open.remove(&at.block());
+        } else if claim == CellClaim::First {
+            open.insert(at.block());
+        }
         claim
     }
 
@@ -161,7 +162,7 @@ impl Cells {
 }
 
 impl Cells {
-    /// A block whose cells are free here and in use in `others`, or the other way round. To be asked
+    /// The first block whose cells are free here and in use in `others`, or the other way round. To be asked
     /// while nobody takes cells or gives them back.
     pub(crate) fn first_difference(&self, others: &Self) -> Option<BlockNo> {
         let (ours, theirs) = (self.0.lock(), others.0.lock());
@@ -169,7 +170,7 @@ impl Cells {
             let used = |state: &State| state.slabs.get(block).map(|slab| (slab.size, slab.free));
             used(&ours) == used(&theirs)
         };
-        ours.slabs.keys().chain(theirs.slabs.keys()).copied().find(|block| !same(block))
+        ours.slabs.keys().chain(theirs.slabs.keys()).copied().filter(|block| !same(block)).min()
     }
 }
 

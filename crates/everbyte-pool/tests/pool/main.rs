@@ -10,6 +10,7 @@ mod epochs;
 mod groups;
 mod making;
 mod model;
+mod rebuild;
 mod recovery;
 mod shelf;
 mod space;
