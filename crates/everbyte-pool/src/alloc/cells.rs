@@ -162,8 +162,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// The first block whose cells are free here and in use in `others`, or the other way round. To be asked
-    /// while nobody takes cells or gives them back.
+    /// The first block whose cells are free here and in use in `others`, or the other way round. To be
+    /// asked while nobody takes cells or gives them back.
     pub(crate) fn first_difference(&self, others: &Self) -> Option<BlockNo> {
         let (ours, theirs) = (self.0.lock(), others.0.lock());
         let same = |block: &BlockNo| {
