@@ -17,7 +17,7 @@ use everbyte_pool::{Volume, WriteError};
 use crate::delta::{Delta, DeltaState};
 use crate::error::ExtentError;
 use crate::locks::BlockLocks;
-use crate::map::{Leaves, MapKind};
+use crate::map::{FirstEntries, Leaves, MapKind};
 use crate::threshold::Threshold;
 
 /// The place and the settings of an extent.
@@ -51,6 +51,7 @@ pub struct Extent<M: Medium> {
     pub(crate) leaves: Leaves,
     structure: Mutex<()>,
     size_bytes: AtomicU64,
+    first_entries: Option<FirstEntries>,
 }
 
 impl<M: Medium> Extent<M> {
@@ -58,6 +59,18 @@ impl<M: Medium> Extent<M> {
     /// at a time: its locks are its own.
     #[must_use]
     pub fn new(volume: Arc<Volume<M>>, settings: &ExtentSettings) -> Self {
+        Self::with_locks(volume, settings, BlockLocks::new(), None)
+    }
+
+    /// The same for one of many small extents, which shares `locks` with others, and whose radix map
+    /// has `first_entries` beside its root word.
+    #[must_use]
+    pub fn with_locks(
+        volume: Arc<Volume<M>>,
+        settings: &ExtentSettings,
+        locks: BlockLocks,
+        first_entries: Option<FirstEntries>,
+    ) -> Self {
         let (read_ns, write_ns) = volume.medium().line_cost_ns();
         Self {
             volume,
@@ -66,10 +79,11 @@ impl<M: Medium> Extent<M> {
             map: settings.map,
             delta: DeltaState::new(settings.delta, read_ns, write_ns),
             threshold: Threshold::new(settings.threshold_lines),
-            locks: BlockLocks::new(),
+            locks,
             leaves: Leaves::new(settings.size_bytes.div_ceil(BLOCK_U64)),
             structure: Mutex::new(()),
             size_bytes: AtomicU64::new(settings.size_bytes),
+            first_entries,
         }
     }
 
@@ -145,6 +159,12 @@ impl<M: Medium> Extent<M> {
             Some(end) if end <= size_bytes => Ok(()),
             _ => Err(ExtentError::OutOfRange { size_bytes }),
         }
+    }
+
+    /// The entries of its map that stand beside the root word.
+    #[inline]
+    pub(crate) fn first_entries(&self) -> Option<FirstEntries> {
+        self.first_entries
     }
 
     /// The lock of whoever changes the shape of a tree: the map, or the checksums, which the volume's

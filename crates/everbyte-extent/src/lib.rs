@@ -30,7 +30,9 @@ pub use error::{Expected, ExtentError, Unsound};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;
 pub use locks::{BlockLocks, ReadGuards, WriteGuards};
-pub use map::{ENTRIES, MapKind, MapView, table_blocks, visit_checksums};
+pub use map::{
+    ENTRIES, FirstEntries, MapKind, MapView, table_blocks, visit_checksums, visit_first_entries,
+};
 pub use plan::Planner;
 pub use read::{ByteRange, Stored, chunks};
 pub use unmap::{LeafPart, leaf_parts};

@@ -23,12 +23,23 @@ const LINE_LOCKS: usize = 8;
 ///
 /// A clone is the same locks.
 #[derive(Clone)]
-pub struct BlockLocks(Arc<[RwLock<()>]>);
+pub struct BlockLocks {
+    locks: Arc<[RwLock<()>]>,
+    /// Added to the numbers of blocks, so that extents which share locks use different ones for blocks
+    /// of one number.
+    salt: u64,
+}
 
 /// Blocks held for reading. For a few blocks it takes no memory of its own.
 pub type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 16]>;
 /// Blocks held for writing.
 pub type WriteGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 16]>;
+
+impl Default for BlockLocks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Users for BlockLocks {
     fn wait_idle(&self) {
@@ -36,20 +47,29 @@ impl Users for BlockLocks {
     }
 }
 
-fn stripe_of(block: LogicalBlock) -> usize {
-    (block.0 % STRIPES) as usize
-}
-
 impl BlockLocks {
-    pub(crate) fn new() -> Self {
-        Self((0..STRIPES).map(|_| RwLock::new(())).collect())
+    /// Locks of nobody yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { locks: (0..STRIPES).map(|_| RwLock::new(())).collect(), salt: 0 }
+    }
+
+    /// The same locks for the blocks of another extent, which `salt` tells from others that share
+    /// them. A thread holds locks of one of them at a time.
+    #[must_use]
+    pub fn shared(&self, salt: u64) -> Self {
+        Self { locks: Arc::clone(&self.locks), salt }
+    }
+
+    fn stripe_of(&self, block: LogicalBlock) -> usize {
+        (block.0.wrapping_add(self.salt) % STRIPES) as usize
     }
 
     /// Locks blocks for reading.
     pub fn read(&self, range: BlockRange) -> ReadGuards<'_> {
         if range.count == 1 {
             let mut one = ReadGuards::new();
-            one.push(self.lock(stripe_of(range.first)).read());
+            one.push(self.lock(self.stripe_of(range.first)).read());
             return one;
         }
         self.stripes([range]).into_iter().map(|stripe| self.lock(stripe).read()).collect()
@@ -63,13 +83,13 @@ impl BlockLocks {
     /// Locks every block for writing.
     #[must_use]
     pub fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
-        (0..self.0.len()).map(|stripe| self.lock(stripe).write()).collect()
+        (0..self.locks.len()).map(|stripe| self.lock(stripe).write()).collect()
     }
 
     /// The lock of a stripe.
     fn lock(&self, stripe: usize) -> &RwLock<()> {
-        let lines = self.0.len() / LINE_LOCKS;
-        &self.0[stripe % lines * LINE_LOCKS + stripe / lines]
+        let lines = self.locks.len() / LINE_LOCKS;
+        &self.locks[stripe % lines * LINE_LOCKS + stripe / lines]
     }
 
     /// The stripes of `ranges`, ascending, each once.
@@ -78,7 +98,7 @@ impl BlockLocks {
         for range in ranges {
             let first = range.first.0;
             let blocks = (first..first + range.count.min(STRIPES)).map(LogicalBlock);
-            stripes.extend(blocks.map(stripe_of));
+            stripes.extend(blocks.map(|block| self.stripe_of(block)));
         }
         if stripes.windows(2).any(|pair| pair[0] >= pair[1]) {
             stripes.sort_unstable();
@@ -105,7 +125,7 @@ mod tests {
     #[test]
     fn every_stripe_has_a_lock_and_neighbours_are_lines_apart() {
         let locks = BlockLocks::new();
-        let places: Vec<usize> = (0..locks.0.len())
+        let places: Vec<usize> = (0..locks.locks.len())
             .map(|stripe| std::ptr::from_ref(locks.lock(stripe)).addr())
             .collect();
         assert!(places.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 64));

@@ -102,6 +102,12 @@ impl<M: Medium> Extent<M> {
             self.zero_tail(LeafPart { offset: DeviceOffset(size_bytes), len: partial })?;
         }
         let mut from = self.size_blocks();
+        let first = self.first_entries().map_or(0, |first| first.count);
+        if from < first {
+            let len = (first - from) * BLOCK_U64;
+            self.zero_tail(LeafPart { offset: DeviceOffset(from * BLOCK_U64), len })?;
+            from = first;
+        }
         while self.map_kind() == MapKind::Radix {
             let leaf = map::first_leaf_from(&self.entries(), self.root_at(), from)?;
             let Some(leaf) = leaf else { break };

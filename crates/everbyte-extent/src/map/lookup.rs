@@ -37,7 +37,7 @@ impl<M: Medium> Extent<M> {
             return Ok(Path::Entry(at));
         }
         let path = self.look_up_seeing(block, |_| {})?;
-        if let Path::Entry(at) = &path {
+        if let (Path::Entry(at), true) = (&path, self.is_below_leaf(block)) {
             self.leaves.put(block, *at);
         }
         Ok(path)
@@ -67,7 +67,19 @@ impl<M: Medium> Extent<M> {
     #[inline]
     fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
         // Beside media errors, a node above that cannot be read any more is found by walking.
-        if self.medium().has_poison() { None } else { self.leaves.entry(block) }
+        if self.medium().has_poison() {
+            return None;
+        }
+        match self.first_entries() {
+            Some(first) if block.0 < first.count => first.entry(block),
+            _ => self.leaves.entry(block),
+        }
+    }
+
+    /// Whether the entry of `block` stands in a leaf of the map, and not beside the root word.
+    #[inline]
+    fn is_below_leaf(&self, block: LogicalBlock) -> bool {
+        self.first_entries().is_none_or(|first| block.0 >= first.count)
     }
 
     fn walk(
@@ -83,6 +95,11 @@ impl<M: Medium> Extent<M> {
                 walk(&entries, root_at, number, self.medium().len() / BLOCK_U64, word, on_node)
             }
             (Tree::Map, MapKind::Radix) => {
+                let first =
+                    self.first_entries().and_then(|first| first.entry(LogicalBlock(number)));
+                if let Some(at) = first {
+                    return Ok(Path::Entry(at));
+                }
                 walk(&entries, root_at, number, self.size_blocks(), word, on_node)
             }
             (Tree::Map, MapKind::Direct) => {
@@ -105,7 +122,8 @@ impl<M: Medium> Extent<M> {
         }
         let path = self.walk(Tree::Map, block.0, |at| batch.word(at), |_| {})?;
         // A branch that is only planned may be given up.
-        if let (Path::Entry(at), false) = (&path, batch.changes_seen_words()) {
+        let is_kept = !batch.changes_seen_words() && self.is_below_leaf(block);
+        if let (Path::Entry(at), true) = (&path, is_kept) {
             self.leaves.put(block, *at);
         }
         Ok(path)

@@ -6,6 +6,7 @@
 //! the structure lock.
 
 mod direct;
+mod first;
 mod leaves;
 mod lookup;
 mod radix;
@@ -18,6 +19,7 @@ use everbyte_pool::{Claim, Corrupt, DataArea, Holds, sound};
 
 pub(crate) use direct::copy_table;
 pub use direct::table_blocks;
+pub use first::{FirstEntries, visit_first_entries};
 pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
     Attach, Path, build_branch, each_slot_node, find_leaf_link, first_leaf_from, walk,

@@ -66,10 +66,22 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 
+    /// Plans that the blocks whose entries stand beside the root word are unmapped.
+    fn zero_first_entries(&mut self) -> Result<(), ExtentError> {
+        let first = self.extent.first_entries();
+        for block in 0..first.map_or(0, |first| first.count) {
+            self.zero_block(LogicalBlock(block), false)?;
+        }
+        Ok(())
+    }
+
     /// Plans to unlink the leaf of a radix map that begins with `first`, and everything below it.
     pub(crate) fn unlink_leaf(&mut self, first: LogicalBlock) -> Result<(), ExtentError> {
         let extent = self.extent;
         self.batch.hold(extent.structure());
+        if first.0 == 0 {
+            self.zero_first_entries()?;
+        }
         let found = map::find_leaf_link(&extent.entries(), extent.root_at(), first.0)?;
         let Some((link, leaf)) = found else { return Ok(()) };
         if !planted(Bug::UnlinkedLeafKnown) {
