@@ -13,6 +13,7 @@ mod delta;
 mod error;
 mod extent;
 mod fua;
+mod leaf;
 mod locks;
 mod map;
 mod media_errors;
@@ -29,10 +30,10 @@ pub use delta::Delta;
 pub use error::{Expected, ExtentError, Unsound};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;
+pub use leaf::{LEAF_BYTES, LeafPart, leaf_parts};
 pub use locks::{BlockLocks, ReadGuards, WriteGuards};
 pub use map::{
     ENTRIES, FirstEntries, MapKind, MapView, table_blocks, visit_checksums, visit_first_entries,
 };
 pub use plan::Planner;
 pub use read::{ByteRange, Stored, chunks};
-pub use unmap::{LeafPart, leaf_parts};

@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 20] = [
+const ROWS: [Row; 21] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -139,6 +139,11 @@ const ROWS: [Row; 20] = [
     row(
         "everbyte-pool",
         &["everbyte-media", "everbyte-plant", "everbyte-slots"],
+        &["everbyte-crash"],
+    ),
+    row(
+        "everbyte-fs",
+        &["everbyte-extent", "everbyte-plant", "everbyte-pool", "everbyte-media"],
         &["everbyte-crash"],
     ),
     row("everbyte-crash", &["everbyte-media"], &[]),

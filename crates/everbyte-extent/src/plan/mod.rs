@@ -13,8 +13,6 @@ mod data;
 mod prefetch;
 mod zero;
 
-pub(crate) use zero::LEAF_BYTES;
-
 use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;

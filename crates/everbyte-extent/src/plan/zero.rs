@@ -1,6 +1,6 @@
 //! Plans that bytes read as zeroes: blocks that are unmapped, or keep their space.
 
-use everbyte_media::{BLOCK, BLOCK_U64, Medium};
+use everbyte_media::{BLOCK, Medium};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
@@ -8,11 +8,24 @@ use everbyte_pool::plant::Bug;
 use super::Planner;
 use crate::address::{DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
-use crate::map::{self, ENTRIES, Path};
+use crate::leaf::LeafPart;
+use crate::map::{self, ENTRIES, MapKind, Path};
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
+    /// Plans that one part of a range is unmapped: its whole blocks, and the last one of the extent;
+    /// bytes of other blocks become zeroes.
+    ///
+    /// # Errors
+    /// As [`Planner::write`].
+    pub fn unmap(&mut self, part: LeafPart) -> Result<(), ExtentError> {
+        if part.is_whole_leaf() && self.extent.map_kind() == MapKind::Radix {
+            return self.unlink_leaf(part.offset.block());
+        }
+        self.zero(part.offset, part.end(), false)
+    }
+
     /// Plans that bytes `from .. to` read as zeroes. Whole blocks, and the last one of the extent,
     /// are unmapped, or with `reserve` keep their space.
     pub(crate) fn zero(
@@ -97,6 +110,3 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         Ok(())
     }
 }
-
-/// Bytes that a leaf of a map covers: 2 MiB.
-pub(crate) const LEAF_BYTES: u64 = ENTRIES * BLOCK_U64;

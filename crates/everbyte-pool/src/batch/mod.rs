@@ -154,6 +154,26 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         Savepoint(self.steps.len())
     }
 
+    /// Blocks that were taken since `savepoint`, less those that were given up.
+    #[must_use]
+    pub fn taken_since(&self, savepoint: Savepoint) -> i64 {
+        let blocks = |run: &BlockRun| i64::try_from(run.len).expect("a run has at most 512 blocks");
+        let steps = self.steps[savepoint.0..].iter();
+        steps.fold(0, |taken, step| match step {
+            Step::Take(_) => taken + 1,
+            Step::Give(_) => taken - 1,
+            Step::TakeRun(run) => taken + blocks(run),
+            Step::GiveRun(run) => taken - blocks(run),
+            _ => taken,
+        })
+    }
+
+    /// Says that nothing durable reaches the lines of `at .. at + len`, which lie in one block of the
+    /// volume and were free before every open epoch: they need no record in this one.
+    pub fn claim_lines(&mut self, at: PoolOffset, len: usize) {
+        self.writer.claim_lines(at, len);
+    }
+
     /// Takes back every step since `savepoint`. Blocks that were taken since are free again.
     pub fn roll_back(&mut self, savepoint: Savepoint) {
         let Savepoint(len) = savepoint;

@@ -213,6 +213,15 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(at)
     }
 
+    /// Says that the lines of `at .. at + len`, in one block, need no record in this epoch: nothing
+    /// durable reaches them, and they were free before every open epoch.
+    pub(crate) fn claim_lines(&mut self, at: PoolOffset, len: usize) {
+        let lines = LineMask::covering(at.in_block(), len);
+        self.volume.shared.states.at(at).add_logged(self.epoch(), lines);
+        self.lane.dirty.note_marked(at.block());
+        self.lane.touched = true;
+    }
+
     /// Takes free cells in advance: those of one block that has some, or a whole new block.
     fn fetch_cells(&mut self, size: CellSize) -> Option<()> {
         let volume = self.volume;

@@ -1,0 +1,50 @@
+//! The first entries of a map, which may stand beside its root word: small extents need no node then.
+//!
+//! Invariant: the blocks that have an entry here have none below the root word.
+
+use std::ops::Range;
+
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, DataArea, Part};
+
+use super::{EntryReader, holds_data};
+use crate::address::LogicalBlock;
+
+/// Entries of a map that stand beside its root word, for the blocks from 0 on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FirstEntries {
+    /// Address of the entry of block 0.
+    pub at: PoolOffset,
+    /// How many there are, at most 512.
+    pub count: u64,
+}
+
+impl FirstEntries {
+    /// The address of the entry of `block`, if it is one of these.
+    #[inline]
+    pub(crate) fn entry(self, block: LogicalBlock) -> Option<PoolOffset> {
+        (block.0 < self.count).then(|| self.at.plus(8 * block.0))
+    }
+}
+
+/// Claims the blocks that `first` names, in a pool whose maps may name the blocks of `data`.
+///
+/// # Errors
+/// The first word that cannot be right, or the claim's error.
+pub fn visit_first_entries<M: Medium>(
+    medium: &M,
+    first: FirstEntries,
+    data: &Range<u64>,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let data = DataArea::new(data.clone());
+    let entries = EntryReader::new(medium, &data);
+    for block in (0..first.count).map(LogicalBlock) {
+        let named_at = first.at.plus(8 * block.0);
+        let Some(entry) = entries.load(named_at)? else { continue };
+        let run = BlockRun { start: entry.block, len: 1 };
+        let holds = holds_data(entry, block);
+        claim(Claimed { part: Part::Blocks(run), named_at, holds })?;
+    }
+    Ok(())
+}

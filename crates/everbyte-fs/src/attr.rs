@@ -1,0 +1,134 @@
+//! What is known of a file beside its bytes, and changes of that.
+
+use everbyte_media::Medium;
+
+use crate::edits::Edits;
+use crate::error::FsError;
+use crate::format::{Field, InodeWords};
+use crate::fs::{FileSystem, now};
+use crate::number::{FileType, InodeNo};
+
+/// What is known of a file. Times are nanoseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// Its number.
+    pub inode: InodeNo,
+    /// Tells it from files that had the number before.
+    pub generation: u64,
+    /// Its type.
+    pub kind: FileType,
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: u32,
+    /// Names that it has; of a directory two and its subdirectories.
+    pub links: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Size in bytes; of a directory the number of its entries.
+    pub size: u64,
+    /// Blocks of 4096 bytes that it takes.
+    pub blocks: u64,
+    /// The device that a device file stands for.
+    pub device: u64,
+    /// Last access.
+    pub accessed_ns: u64,
+    /// Last change of its bytes.
+    pub modified_ns: u64,
+    /// Last change of the inode.
+    pub changed_ns: u64,
+    /// Creation.
+    pub created_ns: u64,
+}
+
+impl Attr {
+    pub(crate) fn of(words: &InodeWords) -> Self {
+        let kind = words.file_type();
+        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        Self {
+            inode: InodeNo(words.get(Field::Number)),
+            generation: words.get(Field::Generation),
+            kind,
+            permissions: words.mode() & crate::number::MODE_PERMISSIONS,
+            links: words.links(),
+            uid: words.uid(),
+            gid: words.gid(),
+            size: words.get(Field::Size),
+            blocks: words.get(Field::Blocks),
+            device: if is_device { words.get(Field::Special) } else { 0 },
+            accessed_ns: words.get(Field::Accessed),
+            modified_ns: words.get(Field::Modified),
+            changed_ns: words.get(Field::Changed),
+            created_ns: words.get(Field::Created),
+        }
+    }
+}
+
+/// A time to be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// The present.
+    Now,
+    /// So many nanoseconds since 1970.
+    At(u64),
+}
+
+/// Attributes to be set; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: Option<u32>,
+    /// User.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub accessed: Option<SetTime>,
+    /// Last change of the bytes.
+    pub modified: Option<SetTime>,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// The attributes of `inode`.
+    ///
+    /// # Errors
+    /// `Stale`, or the inode cannot be right.
+    pub fn attr(&self, inode: InodeNo) -> Result<Attr, FsError> {
+        let _lock = self.locks.read(inode);
+        Ok(Attr::of(&self.load_inode(inode)?.1))
+    }
+
+    /// Sets attributes of `inode`, all together. Who may do so is the caller's business.
+    ///
+    /// # Errors
+    /// `Stale`, or the volume's.
+    pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[inode]);
+        let mut attr = None;
+        self.volume().change(|batch, _| {
+            let now = now();
+            let time = |time: SetTime| match time {
+                SetTime::Now => now,
+                SetTime::At(ns) => ns,
+            };
+            let mut edits = Edits::new(&self.tables);
+            let words = &mut edits.get(self.medium(), inode)?.words;
+            if let Some(permissions) = set.permissions {
+                words.set_permissions(permissions);
+            }
+            words.set_owner(set.uid.unwrap_or(words.uid()), set.gid.unwrap_or(words.gid()));
+            if let Some(accessed) = set.accessed {
+                words.set(Field::Accessed, time(accessed));
+            }
+            if let Some(modified) = set.modified {
+                words.set(Field::Modified, time(modified));
+            }
+            words.set(Field::Changed, now);
+            attr = Some(Attr::of(words));
+            edits.plan(batch);
+            Ok::<(), FsError>(())
+        })?;
+        Ok(attr.expect("a change that was made was planned"))
+    }
+}

@@ -1,0 +1,196 @@
+//! The bytes of regular files: reading, writing, sizes.
+//!
+//! Invariants: no block beyond a file's end has data, so a file that grows reads zeroes there; a write
+//! and the size that it leads to are one batch.
+
+use std::sync::Arc;
+
+use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
+use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_pool::Batch;
+
+use crate::attr::Attr;
+use crate::edits::{Edit, Edits};
+use crate::error::FsError;
+use crate::files::FileState;
+use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
+use crate::fs::{FileSystem, now};
+use crate::number::{FileType, InodeNo};
+
+/// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
+/// Bytes of a write that are made in one batch.
+const WRITE_PART: usize = 1 << 20;
+
+/// Checks that `words` are of a regular file.
+fn check_regular(words: &InodeWords) -> Result<(), FsError> {
+    match words.file_type() {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid { what: "only a regular file has bytes" }),
+    }
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// The regular file `inode`. The caller holds its lock.
+    fn file(&self, inode: InodeNo) -> Result<(Arc<FileState<M>>, InodeWords), FsError> {
+        let (at, words) = self.load_inode(inode)?;
+        check_regular(&words)?;
+        Ok((self.files.get(inode, at, words.get(Field::Size)), words))
+    }
+
+    /// Reads bytes of a regular file from `offset` on, and returns how many there are.
+    ///
+    /// # Errors
+    /// It is no regular file, or bytes cannot be read.
+    pub fn read(&self, inode: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize, FsError> {
+        let _lock = self.locks.read(inode);
+        let (file, words) = self.file(inode)?;
+        let left = words.get(Field::Size).saturating_sub(offset);
+        let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        file.extent.read(DeviceOffset(offset), &mut out[..len])?;
+        Ok(len)
+    }
+
+    /// Writes `data` to a regular file at `offset`, and makes it larger if it ends before. Returns how
+    /// many bytes were written, which is less only where an error kept a later part from being
+    /// written: writes are made in parts of up to 1 MiB, each of which is atomic.
+    ///
+    /// # Errors
+    /// Nothing was written: it is no regular file, the pool is full, the file would be too large, or
+    /// the volume cannot be written.
+    pub fn write(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(FsError::TooLarge);
+        }
+        let mut done = 0;
+        while done < data.len() || done == 0 {
+            let at = offset + done as u64;
+            let to_boundary = WRITE_PART - usize::try_from(at % WRITE_PART as u64).expect("1 MiB");
+            let part = &data[done..data.len().min(done + to_boundary)];
+            match self.write_part(inode, at, part) {
+                Ok(()) => done += part.len(),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if part.is_empty() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_part(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<(), FsError> {
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[inode]);
+        let (file, _) = self.file(inode)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.volume().change(|batch, circumstances| {
+            let mut edits = Edits::new(&self.tables);
+            let edit = edits.get(self.medium(), inode)?;
+            let before = batch.savepoint();
+            let mut planner = Planner::new(&file.extent, batch, circumstances);
+            planner.write(DeviceOffset(offset), data)?;
+            let size = edit.words.get(Field::Size).max(offset + data.len() as u64);
+            note_changed(edit, batch.taken_since(before), size);
+            edits.plan(batch);
+            Ok::<(), FsError>(())
+        })?;
+        Ok(())
+    }
+
+    /// Makes a regular file end at `size`: cuts it, or lets it read zeroes beyond its old end. What is
+    /// cut off goes in parts of 2 MiB, and then the size; a crash may leave zeroes where bytes were to
+    /// be cut off.
+    ///
+    /// # Errors
+    /// It is no regular file, `TooLarge`, or the volume's.
+    pub fn truncate(&self, inode: InodeNo, size: u64) -> Result<Attr, FsError> {
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[inode]);
+        let (file, words) = self.file(inode)?;
+        let old_size = words.get(Field::Size);
+        let last_end = (size / LEAF_BYTES + 1) * LEAF_BYTES;
+        self.unmap_leaves(inode, &file, (last_end, old_size))?;
+        let mut attr = None;
+        self.volume().change(|batch, circumstances| {
+            let mut edits = Edits::new(&self.tables);
+            let edit = edits.get(self.medium(), inode)?;
+            let before = batch.savepoint();
+            if size == 0 {
+                self.plan_free_map(batch, edit)?;
+            } else if size < old_size {
+                let mut planner = Planner::new(&file.extent, batch, circumstances);
+                let len = old_size.min(last_end) - size;
+                leaf_parts(DeviceOffset(size), len).try_for_each(|part| planner.unmap(part))?;
+            }
+            note_changed(edit, batch.taken_since(before), size);
+            attr = Some(Attr::of(&edit.words));
+            edits.plan(batch);
+            Ok::<(), FsError>(())
+        })?;
+        if size == 0 {
+            file.extent.forget_leaves();
+        }
+        file.extent.set_size_bytes(size);
+        Ok(attr.expect("a change that was made was planned"))
+    }
+
+    /// Unmaps bytes `from .. to` of a file, where both are multiples of 2 MiB or its end, each 2 MiB in
+    /// a batch. The caller holds the inode's lock.
+    pub(crate) fn unmap_leaves(
+        &self,
+        inode: InodeNo,
+        file: &FileState<M>,
+        (from, to): (u64, u64),
+    ) -> Result<(), FsError> {
+        let mut at = from;
+        while at < to {
+            let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
+            if stored == Stored::Hole && next.0 > at / BLOCK_U64 + 1 {
+                // There is no such leaf of the map.
+                at = next.0.saturating_mul(BLOCK_U64);
+                continue;
+            }
+            let part = leaf_parts(DeviceOffset(at), to - at).next().expect("some bytes are left");
+            self.volume().change(|batch, circumstances| {
+                let mut edits = Edits::new(&self.tables);
+                let edit = edits.get(self.medium(), inode)?;
+                let before = batch.savepoint();
+                Planner::new(&file.extent, batch, circumstances).unmap(part)?;
+                note_changed(edit, batch.taken_since(before), edit.words.get(Field::Size));
+                edits.plan(batch);
+                Ok::<(), FsError>(())
+            })?;
+            at = (at / LEAF_BYTES + 1) * LEAF_BYTES;
+        }
+        Ok(())
+    }
+
+    /// Plans that a regular file has no blocks.
+    fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
+        self.plan_give_blocks(batch, edit)?;
+        let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
+        for at in entries.chain([Field::Root.at(edit.at)]) {
+            let old = self.medium().load_word(at);
+            if old != 0 {
+                batch.change_word_once(at, old, 0);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Notes in an inode that its bytes changed, what that did to its blocks, and its size.
+fn note_changed(edit: &mut Edit, taken: i64, size: u64) {
+    let blocks = edit.words.get(Field::Blocks).saturating_add_signed(taken);
+    edit.words.set(Field::Blocks, blocks);
+    edit.words.set(Field::Size, size);
+    edit.words.stamp(now(), &[Field::Modified, Field::Changed]);
+}

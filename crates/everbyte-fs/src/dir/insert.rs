@@ -1,0 +1,219 @@
+//! Adding entries to a directory, and the cutting of buckets that are full.
+
+use everbyte_media::{BLOCK, BlockNo, Medium};
+use everbyte_pool::Batch;
+
+use super::walk::{Way, bucket_word, node_word};
+use super::{Dir, NODE_BITS, NODE_WORDS, SAME_HASH_MAX, hash_of};
+use crate::error::FsError;
+use crate::format::{Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, RawEntry, SLOTS, Slot, UNIT};
+use crate::number::{FileType, InodeNo, Name};
+
+/// Words of a node that are changed one by one; more make a new node.
+const WORDS_ONE_BY_ONE: u64 = 16;
+/// Units of a bucket's heap, and slots, that may be taken when it is written anew as a whole; with more
+/// it is cut in two.
+const UNITS_KEPT: usize = (HEAP_UNITS.end - HEAP_UNITS.start) * 3 / 4;
+const SLOTS_KEPT: usize = SLOTS * 3 / 4;
+/// Longest run of units that an entry takes.
+const UNITS_OF_ENTRY_MAX: usize = 35;
+
+impl<M: Medium> Dir<'_, M> {
+    /// Plans an entry of a name that the directory does not have.
+    ///
+    /// # Errors
+    /// `NoSpace`, or the directory cannot be right.
+    pub(crate) fn plan_insert(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        name: Name<'_>,
+        inode: InodeNo,
+        kind: FileType,
+    ) -> Result<(), FsError> {
+        let hash = hash_of(self.hash_key, name);
+        let entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
+        // Each round halves what is in the way, down to a bucket for one hash.
+        for _ in 0..=HASH_BITS {
+            let Some((way, bucket)) = self.bucket_of(Some(batch), hash)? else {
+                return self.plan_first(batch, &entry);
+            };
+            let entry = RawEntry { hash: self.free_hash(&bucket, hash)?, ..entry.clone() };
+            if self.plan_into(batch, &bucket, &entry)? {
+                return Ok(());
+            }
+            self.plan_room(batch, &way, &bucket)?;
+        }
+        Err(FsError::NoSpace)
+    }
+
+    /// Plans the first bucket.
+    fn plan_first(&self, batch: &mut Batch<'_, '_, M>, entry: &RawEntry) -> Result<(), FsError> {
+        let block = batch.take_node().ok_or(FsError::NoSpace)?;
+        let header = BucketHeader { owner: self.owner, depth: 0, prefix: 0 };
+        batch.stream(block.offset(), &Bucket::image(header, std::slice::from_ref(entry))[..]);
+        batch.change_word(self.root_at, bucket_word(block));
+        Ok(())
+    }
+
+    /// The first hash from `hash` on that no entry of `bucket` has.
+    fn free_hash(&self, bucket: &Bucket, hash: u64) -> Result<u64, FsError> {
+        let mut taken = [false; SAME_HASH_MAX as usize];
+        for slot in bucket.slots() {
+            let (_, slot) = slot?;
+            if let Slot::Entry { place, .. } = slot
+                && slot.may_have(hash)
+            {
+                let other = bucket.entry(self.medium, place)?.hash;
+                if other & !(SAME_HASH_MAX - 1) == hash {
+                    taken[(other % SAME_HASH_MAX) as usize] = true;
+                }
+            }
+        }
+        let free = taken.iter().position(|taken| !taken).ok_or(FsError::NoSpace)?;
+        Ok(hash + free as u64)
+    }
+
+    /// Plans `entry` in a place of `bucket`. False if there is none.
+    fn plan_into(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        bucket: &Bucket,
+        entry: &RawEntry,
+    ) -> Result<bool, FsError> {
+        let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
+        let mut is_taken = [false; BLOCK / UNIT];
+        let mut free_slot = None;
+        for slot in bucket.slots() {
+            let (index, slot) = slot?;
+            if slot.is_free(current, completed) {
+                free_slot = free_slot.or(Some(index));
+            } else if let Slot::Entry { place, .. } | Slot::Removed { place, .. } = slot {
+                is_taken[place.start..place.start + place.units].fill(true);
+            }
+        }
+        let units = entry.units();
+        let start = HEAP_UNITS
+            .rev()
+            .filter(|start| start + units <= HEAP_UNITS.end)
+            .find(|&start| !is_taken[start..start + units].contains(&true));
+        let (Some(index), Some(start)) = (free_slot, start) else { return Ok(false) };
+        let place = crate::format::Place { start, units };
+        batch.stream(bucket.heap_at(place), &entry.encode());
+        batch.change_word(bucket.slot_at(index), Slot::entry(place, entry.hash).encode());
+        Ok(true)
+    }
+
+    /// Plans room in the bucket at the end of `way`: a new one without what was removed, or two.
+    fn plan_room(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        way: &Way,
+        bucket: &Bucket,
+    ) -> Result<(), FsError> {
+        let entries = self.entries_of(bucket)?;
+        let units: usize = entries.iter().map(RawEntry::units).sum();
+        let fits = units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT;
+        let header = bucket.header;
+        let (new, last) = if fits {
+            let block = self.plan_bucket(batch, header, &entries)?;
+            (block, block)
+        } else {
+            let depth = header.depth + 1;
+            if depth >= HASH_BITS {
+                return Err(FsError::NoSpace);
+            }
+            let half = |prefix| BucketHeader { depth, prefix, ..header };
+            let (low, high) = (half(header.prefix << 1), half(header.prefix << 1 | 1));
+            let (lower, upper): (Vec<_>, Vec<_>) =
+                entries.into_iter().partition(|entry| low.covers(entry.hash));
+            (self.plan_bucket(batch, low, &lower)?, self.plan_bucket(batch, high, &upper)?)
+        };
+        self.plan_words(batch, way, header, [new, last])?;
+        batch.give(way.bucket);
+        Ok(())
+    }
+
+    fn plan_bucket(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        header: BucketHeader,
+        entries: &[RawEntry],
+    ) -> Result<BlockNo, FsError> {
+        let block = batch.take_node().ok_or(FsError::NoSpace)?;
+        batch.stream(block.offset(), &Bucket::image(header, entries)[..]);
+        Ok(block)
+    }
+
+    /// Plans that the words which name the bucket with `header` name the two `halves` instead, which
+    /// may be one.
+    fn plan_words(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        way: &Way,
+        header: BucketHeader,
+        halves: [BlockNo; 2],
+    ) -> Result<(), FsError> {
+        let [low, high] = halves;
+        let is_one_word = header.depth == way.bits;
+        if is_one_word && low == high {
+            batch.change_word(way.named_at, bucket_word(low));
+            return Ok(());
+        }
+        if is_one_word {
+            let node = batch.take_node().ok_or(FsError::NoSpace)?;
+            let half = NODE_WORDS / 2;
+            let image = node_image((0..NODE_WORDS).map(|i| if i < half { low } else { high }));
+            batch.stream(node.offset(), &image[..]);
+            batch.change_word(way.named_at, node_word(node));
+            return Ok(());
+        }
+        let (node, node_named_at) = way.node.expect("a bucket beside others is in a node");
+        let words = 1 << (way.bits - header.depth);
+        let first = (header.prefix << (way.bits - header.depth)) % NODE_WORDS;
+        let word_of = |index: u64| bucket_word(if index < first + words / 2 { low } else { high });
+        if words <= WORDS_ONE_BY_ONE {
+            for index in first..first + words {
+                batch.change_word(node.offset().plus(8 * index), word_of(index));
+            }
+            return Ok(());
+        }
+        let new = batch.take_node().ok_or(FsError::NoSpace)?;
+        let mut image = Box::new([0; BLOCK]);
+        for index in 0..NODE_WORDS {
+            let is_changed = (first..first + words).contains(&index);
+            let old = batch.word(node.offset().plus(8 * index));
+            let word = if is_changed { word_of(index) } else { old };
+            put_word(&mut image, index, word);
+        }
+        batch.stream(new.offset(), &image[..]);
+        batch.change_word(node_named_at, node_word(new));
+        batch.give(node);
+        Ok(())
+    }
+}
+
+fn node_image(buckets: impl Iterator<Item = BlockNo>) -> Box<[u8; BLOCK]> {
+    let mut image = Box::new([0; BLOCK]);
+    for (index, bucket) in buckets.enumerate() {
+        put_word(&mut image, index as u64, bucket_word(bucket));
+    }
+    image
+}
+
+fn put_word(image: &mut [u8; BLOCK], index: u64, word: u64) {
+    let at = usize::try_from(8 * index).expect("a place in a block");
+    image[at..at + 8].copy_from_slice(&word.to_le_bytes());
+}
+
+const _: () = assert!(NODE_BITS < HASH_BITS && UNITS_OF_ENTRY_MAX * UNIT >= 24 + 255);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::entry_units;
+
+    #[test]
+    fn the_longest_entry_is_as_long_as_is_said() {
+        assert_eq!(entry_units(crate::number::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
+    }
+}

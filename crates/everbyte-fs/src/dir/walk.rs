@@ -1,0 +1,162 @@
+//! Finding buckets in a directory's trie, and visiting all of it.
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, EntryFlags};
+use everbyte_pool::{Batch, Corrupt, sound};
+
+use super::{Dir, NODE_BITS, NODE_WORDS};
+use crate::format::{Bucket, HASH_BITS};
+
+/// The way to a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// The bucket.
+    pub(super) bucket: BlockNo,
+    /// The address of the word that names it.
+    pub(super) named_at: PoolOffset,
+    /// The node that the word is in, and the address of the word that names the node.
+    pub(super) node: Option<(BlockNo, PoolOffset)>,
+    /// Bits that the nodes on the way take.
+    pub(super) bits: u32,
+}
+
+/// A block of a trie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TrieBlock {
+    Node,
+    Bucket,
+}
+
+/// The word that names a node.
+pub(super) fn node_word(node: BlockNo) -> u64 {
+    Entry { block: node, flags: EntryFlags { height: 1, ..EntryFlags::default() } }.encode()
+}
+
+/// The word that names a bucket.
+pub(super) fn bucket_word(bucket: BlockNo) -> u64 {
+    Entry::data(bucket).encode()
+}
+
+impl<M: Medium> Dir<'_, M> {
+    /// What the word at `at` names.
+    pub(super) fn named(
+        &self,
+        batch: Option<&Batch<'_, '_, M>>,
+        at: PoolOffset,
+    ) -> Result<Option<(TrieBlock, BlockNo)>, Corrupt> {
+        let word = batch.map_or_else(|| self.medium.load_word(at), |batch| batch.word(at));
+        sound(self.medium, "node of a directory", at, 8)?;
+        let wrong = |what: &str| Corrupt::new("node of a directory", at, what);
+        let Some(entry) = Entry::decode(word).map_err(wrong)? else { return Ok(None) };
+        if entry.block.0 >= self.medium.len() / BLOCK_U64 {
+            return Err(wrong("it names a block beyond the pool's end"));
+        }
+        match (entry.flags.zero, entry.flags.height) {
+            (false, 0) => Ok(Some((TrieBlock::Bucket, entry.block))),
+            (false, 1) => Ok(Some((TrieBlock::Node, entry.block))),
+            _ => Err(wrong("it has unknown flags")),
+        }
+    }
+
+    /// The bucket for `hash`, and the way to it; `None` if the directory has no bucket yet.
+    pub(super) fn bucket_of(
+        &self,
+        batch: Option<&Batch<'_, '_, M>>,
+        hash: u64,
+    ) -> Result<Option<(Way, Bucket)>, Corrupt> {
+        let (mut at, mut node, mut bits) = (self.root_at, None, 0);
+        loop {
+            match self.named(batch, at)? {
+                None if bits == 0 => return Ok(None),
+                None => {
+                    let what = "a node names a bucket in each of its words";
+                    return Err(Corrupt::new("node of a directory", at, what));
+                }
+                Some((TrieBlock::Bucket, block)) => {
+                    let way = Way { bucket: block, named_at: at, node, bits };
+                    return self.bucket_at(batch, &way, hash).map(|bucket| Some((way, bucket)));
+                }
+                Some((TrieBlock::Node, _)) if bits + NODE_BITS >= HASH_BITS => {
+                    let what = "the directory has more levels than a hash has bits for";
+                    return Err(Corrupt::new("node of a directory", at, what));
+                }
+                Some((TrieBlock::Node, block)) => {
+                    node = Some((block, at));
+                    bits += NODE_BITS;
+                    let index = hash >> (HASH_BITS - bits) & (NODE_WORDS - 1);
+                    at = block.offset().plus(8 * index);
+                }
+            }
+        }
+    }
+
+    /// The bucket that `way` led to for `hash`.
+    fn bucket_at(
+        &self,
+        batch: Option<&Batch<'_, '_, M>>,
+        way: &Way,
+        hash: u64,
+    ) -> Result<Bucket, Corrupt> {
+        let mut bucket = Bucket::load(self.medium, way.bucket.offset(), self.owner)?;
+        if let Some(batch) = batch.filter(|batch| batch.changes_seen_words()) {
+            bucket.overlay(|at| batch.word(at));
+        }
+        let depth = bucket.header.depth;
+        if !bucket.header.covers(hash) || depth > way.bits || depth + NODE_BITS < way.bits {
+            let what = "the bucket is one for other hashes";
+            return Err(Corrupt::new("directory bucket", way.bucket.offset(), what));
+        }
+        Ok(bucket)
+    }
+
+    /// Shows every block of the trie once, and the address of a word that names it, nodes before what
+    /// they name.
+    ///
+    /// # Errors
+    /// A word that cannot be right, or `on_block`'s.
+    pub(crate) fn each_block(
+        &self,
+        on_block: &mut dyn FnMut(PoolOffset, BlockNo, TrieBlock) -> Result<(), Corrupt>,
+    ) -> Result<(), Corrupt> {
+        match self.named(None, self.root_at)? {
+            None => Ok(()),
+            Some((kind, block)) => {
+                on_block(self.root_at, block, kind)?;
+                match kind {
+                    TrieBlock::Node => self.each_block_below(block, NODE_BITS, on_block),
+                    TrieBlock::Bucket => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn each_block_below(
+        &self,
+        node: BlockNo,
+        bits: u32,
+        on_block: &mut dyn FnMut(PoolOffset, BlockNo, TrieBlock) -> Result<(), Corrupt>,
+    ) -> Result<(), Corrupt> {
+        let mut before = None;
+        for index in 0..NODE_WORDS {
+            let at = node.offset().plus(8 * index);
+            let Some((kind, block)) = self.named(None, at)? else {
+                let what = "a node names a bucket in each of its words";
+                return Err(Corrupt::new("node of a directory", at, what));
+            };
+            // A bucket with fewer bits than the node takes stands in words that follow each other.
+            if before == Some(block) {
+                continue;
+            }
+            before = Some(block);
+            on_block(at, block, kind)?;
+            if kind == TrieBlock::Node {
+                if bits + NODE_BITS >= HASH_BITS {
+                    let what = "the directory has more levels than a hash has bits for";
+                    return Err(Corrupt::new("node of a directory", at, what));
+                }
+                self.each_block_below(block, bits + NODE_BITS, on_block)?;
+            }
+        }
+        Ok(())
+    }
+}

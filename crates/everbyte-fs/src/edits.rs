@@ -1,0 +1,75 @@
+//! Changes of inodes while an operation is planned: each inode is read once, changed in DRAM, and its
+//! words that differ are planned at the end.
+//!
+//! Invariant: the caller holds the locks of the inodes for writing.
+
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_pool::Batch;
+use smallvec::SmallVec;
+
+use crate::error::FsError;
+use crate::format::InodeWords;
+use crate::number::InodeNo;
+use crate::tables::InodeTables;
+
+/// An inode that an operation looks at or changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edit {
+    pub(crate) number: InodeNo,
+    /// Its address.
+    pub(crate) at: PoolOffset,
+    old: InodeWords,
+    /// Its words, as they will be.
+    pub(crate) words: InodeWords,
+}
+
+impl Edit {
+    /// An inode as it is.
+    pub(crate) fn new(number: InodeNo, at: PoolOffset, words: InodeWords) -> Self {
+        Self { number, at, old: words, words }
+    }
+}
+
+/// The inodes that an operation looks at or changes.
+pub(crate) struct Edits<'t, M: Medium> {
+    tables: &'t InodeTables<M>,
+    edits: SmallVec<[Edit; 4]>,
+}
+
+impl<'t, M: Medium> Edits<'t, M> {
+    pub(crate) fn new(tables: &'t InodeTables<M>) -> Self {
+        Self { tables, edits: SmallVec::new() }
+    }
+
+    /// The inode `number`, to be changed.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such inode; or it cannot be right.
+    pub(crate) fn get(&mut self, medium: &M, number: InodeNo) -> Result<&mut Edit, FsError> {
+        let place = self.edits.iter().position(|edit| edit.number == number);
+        let place = match place {
+            Some(place) => place,
+            None => {
+                let found = self.tables.find(medium, number)?;
+                let at = found.ok_or(FsError::Stale(number))?;
+                let words = InodeWords::load(medium, at, number)?;
+                self.edits.push(Edit::new(number, at, words));
+                self.edits.len() - 1
+            }
+        };
+        Ok(&mut self.edits[place])
+    }
+
+    /// Plans every change.
+    pub(crate) fn plan(self, batch: &mut Batch<'_, '_, M>) {
+        for mut edit in self.edits {
+            if edit.words == edit.old {
+                continue;
+            }
+            edit.words.seal();
+            for (place, old, new) in edit.words.changes(&edit.old) {
+                batch.change_word_once(edit.at.plus(8 * place as u64), old, new);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Why an operation failed, and the error number that a system call would give.
+
+use everbyte_extent::ExtentError;
+use everbyte_pool::{ChangeError, Corrupt, WriteError};
+
+/// Why an operation on a file system failed. Nothing of it was done then, unless the operation says
+/// that it is made in parts.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FsError {
+    /// There is no such name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name exists.
+    #[error("the name exists already")]
+    Exists,
+    /// A directory is needed here.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory cannot be used so.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// A name has more than 255 bytes, or a link's target more than 4095.
+    #[error("the name is too long")]
+    NameTooLong,
+    /// A directory cannot have the name.
+    #[error("no directory can have this name")]
+    InvalidName,
+    /// An argument makes no sense for this file.
+    #[error("invalid argument: {what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The pool has no free block.
+    #[error("no space is left in the pool")]
+    NoSpace,
+    /// The file system has as many inodes as it can have.
+    #[error("no inode is left: the file system was made for {max}")]
+    NoInodes {
+        /// Most inodes.
+        max: u64,
+    },
+    /// A file would be larger than it can be.
+    #[error("the file would be too large")]
+    TooLarge,
+    /// The file has as many links as it can have.
+    #[error("the file has too many links")]
+    TooManyLinks,
+    /// The owner, or a privileged caller, may do this.
+    #[error("the operation is not permitted")]
+    NotPermitted,
+    /// The inode is no file any more.
+    #[error("{0} is gone")]
+    Stale(crate::InodeNo),
+    /// A batch needs more log than there is.
+    #[error("the operation needs more log than the volume has")]
+    NoLog,
+    /// Structures that cannot be right.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// A file's bytes cannot be read or written.
+    #[error(transparent)]
+    Extent(ExtentError),
+    /// The volume cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl FsError {
+    /// The error number of a system call that fails so, as Linux has it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotPermitted => 1,
+            Self::NotFound => 2,
+            Self::Corrupt(_) | Self::Extent(_) | Self::NoLog => 5,
+            Self::Exists => 17,
+            Self::NotDirectory => 20,
+            Self::IsDirectory => 21,
+            Self::Invalid { .. } | Self::InvalidName => 22,
+            Self::TooLarge => 27,
+            Self::NoSpace | Self::NoInodes { .. } => 28,
+            Self::Write(WriteError::ReadOnly { .. }) => 30,
+            Self::Write(_) => 5,
+            Self::TooManyLinks => 31,
+            Self::NameTooLong => 36,
+            Self::NotEmpty => 39,
+            Self::Stale(_) => 116,
+        }
+    }
+}
+
+impl From<ExtentError> for FsError {
+    fn from(error: ExtentError) -> Self {
+        match error {
+            ExtentError::NoSpace => Self::NoSpace,
+            ExtentError::TooLarge => Self::NoLog,
+            ExtentError::Corrupt(corrupt) => Self::Corrupt(corrupt),
+            ExtentError::Write(error) => Self::Write(error),
+            other => Self::Extent(other),
+        }
+    }
+}
+
+impl ChangeError for FsError {
+    fn is_no_space(&self) -> bool {
+        matches!(self, Self::NoSpace)
+    }
+
+    fn too_large() -> Self {
+        Self::NoLog
+    }
+}

@@ -1,0 +1,326 @@
+//! A bucket of a directory: a block with the entries whose hashes begin with the same bits.
+//!
+//! A head, 120 slots of a word each, and a heap of entries. An entry is there if a slot says so; its
+//! bytes never change. A slot of an entry that was removed keeps its place in the heap, and the epoch:
+//! until that is durable a crash may bring the entry back, so nothing else is put there.
+
+use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_pool::format::{decode_word, encode_word};
+use everbyte_pool::{Corrupt, sound};
+use zerocopy::IntoBytes;
+
+use crate::number::{FileType, InodeNo};
+
+/// Bits of a hash.
+pub(crate) const HASH_BITS: u32 = 62;
+/// Slots of a bucket.
+pub(crate) const SLOTS: usize = 120;
+/// Offset of the slots.
+pub(crate) const SLOTS_AT: u64 = 64;
+/// Bytes of a unit of the heap.
+pub(crate) const UNIT: usize = 8;
+/// Units of a bucket that are its heap.
+pub(crate) const HEAP_UNITS: std::ops::Range<usize> = 128..BLOCK / UNIT;
+
+const _: () = assert!(SLOTS_AT as usize + SLOTS * 8 == HEAP_UNITS.start * UNIT);
+
+const MAGIC: u64 = 0x4255_434b_4554;
+const ENTRY_HEAD: usize = 24;
+const TAG_BITS: u32 = 27;
+const EPOCH_BITS: u32 = 31;
+
+/// The place of an entry in a heap, in units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) start: usize,
+    pub(crate) units: usize,
+}
+
+/// A slot of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Slot {
+    /// Never used.
+    Empty,
+    /// An entry, with some bits of its hash.
+    Entry { place: Place, tag: u64 },
+    /// An entry that was removed in an epoch, of which these are the low bits.
+    Removed { place: Place, epoch: u64 },
+}
+
+/// The bits of `hash` that a slot has. The lowest two tell entries apart whose hashes are else the same.
+fn tag_of(hash: u64) -> u64 {
+    hash >> 2 & ((1 << TAG_BITS) - 1)
+}
+
+impl Slot {
+    /// The slot of an entry.
+    pub(crate) fn entry(place: Place, hash: u64) -> Self {
+        Self::Entry { place, tag: tag_of(hash) }
+    }
+
+    /// The slot of an entry that is removed in `epoch`.
+    pub(crate) fn removed(place: Place, epoch: u64) -> Self {
+        Self::Removed { place, epoch: epoch & ((1 << EPOCH_BITS) - 1) }
+    }
+
+    pub(crate) fn encode(self) -> u64 {
+        let packed = |state: u64, place: Place, rest: u64| {
+            encode_word(state | (place.start as u64) << 2 | (place.units as u64) << 11 | rest << 17)
+        };
+        match self {
+            Self::Empty => 0,
+            Self::Entry { place, tag } => packed(1, place, tag),
+            Self::Removed { place, epoch } => packed(2, place, epoch),
+        }
+    }
+
+    /// The slot in `word`; `None` if it cannot be one.
+    pub(crate) fn decode(word: u64) -> Option<Self> {
+        let value = decode_word(word)?;
+        let place =
+            Place { start: (value >> 2 & 511) as usize, units: (value >> 11 & 63) as usize };
+        let fits = HEAP_UNITS.contains(&place.start) && place.start + place.units <= HEAP_UNITS.end;
+        match value & 3 {
+            0 => (value == 0).then_some(Self::Empty),
+            1 => fits.then_some(Self::Entry { place, tag: value >> 17 }),
+            2 => fits.then_some(Self::Removed { place, epoch: value >> 17 }),
+            _ => None,
+        }
+    }
+
+    /// Whether its place in the heap, and itself, may be used for another entry: in no epoch after
+    /// `completed` was it in use. `current` is the newest epoch.
+    pub(crate) fn is_free(self, current: u64, completed: u64) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Entry { .. } => false,
+            Self::Removed { epoch, .. } => {
+                // The newest epoch with these bits: perhaps it was an older one, then the slot waits.
+                let back = current.wrapping_sub(epoch) & ((1 << EPOCH_BITS) - 1);
+                current.saturating_sub(back) <= completed
+            }
+        }
+    }
+
+    /// Whether it may be the slot of an entry with `hash`.
+    pub(crate) fn may_have(self, hash: u64) -> bool {
+        matches!(self, Self::Entry { tag, .. } if tag == tag_of(hash))
+    }
+}
+
+/// Units of the heap that an entry takes.
+pub(crate) fn entry_units(name_bytes: usize) -> usize {
+    (ENTRY_HEAD + name_bytes).div_ceil(UNIT)
+}
+
+/// An entry of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RawEntry {
+    pub(crate) hash: u64,
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: FileType,
+    pub(crate) name: smallvec::SmallVec<[u8; 32]>,
+}
+
+impl RawEntry {
+    pub(crate) fn units(&self) -> usize {
+        entry_units(self.name.len())
+    }
+
+    /// Its bytes in a heap.
+    pub(crate) fn encode(&self) -> smallvec::SmallVec<[u8; 64]> {
+        let mut bytes: smallvec::SmallVec<[u8; 64]> = smallvec::smallvec![0; self.units() * UNIT];
+        bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.inode.0.to_le_bytes());
+        bytes[20] = u8::try_from(self.name.len()).expect("a name has at most 255 bytes");
+        bytes[21] = u8::try_from(self.kind.mode_bits() >> 12).expect("four bits");
+        bytes[ENTRY_HEAD..ENTRY_HEAD + self.name.len()].copy_from_slice(&self.name);
+        let crc = crc_of(&bytes);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// The entry in `bytes`; `None` if it cannot be one.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let crc = u32::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+        let name_bytes = usize::from(*bytes.get(20)?);
+        let name = bytes.get(ENTRY_HEAD..ENTRY_HEAD + name_bytes)?;
+        let kind = FileType::from_mode(u32::from(bytes[21]) << 12)?;
+        let entry = Self { hash: word(0)?, inode: InodeNo(word(8)?), kind, name: name.into() };
+        let is_right = crc == crc_of(bytes) && entry.hash >> HASH_BITS == 0;
+        (is_right && entry.units() * UNIT == bytes.len()).then_some(entry)
+    }
+}
+
+fn crc_of(entry: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&entry[..16]), &entry[20..])
+}
+
+/// The head of a bucket, which never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BucketHeader {
+    /// The directory.
+    pub(crate) owner: InodeNo,
+    /// Bits that the hashes of its entries have in common.
+    pub(crate) depth: u32,
+    /// These bits.
+    pub(crate) prefix: u64,
+}
+
+impl BucketHeader {
+    fn words(self) -> [u64; 4] {
+        let words = [MAGIC, self.owner.0, self.prefix, u64::from(self.depth)];
+        let crc = crc32c::crc32c(words.map(u64::to_le).as_bytes());
+        [words[0], words[1], words[2], words[3] | u64::from(crc) << 32]
+    }
+
+    /// Whether `hash` belongs here.
+    pub(crate) fn covers(self, hash: u64) -> bool {
+        self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
+    }
+}
+
+/// A bucket as it is read.
+pub(crate) struct Bucket {
+    at: PoolOffset,
+    pub(crate) header: BucketHeader,
+    slots: [u64; SLOTS],
+}
+
+impl Bucket {
+    /// Reads the head and the slots of the bucket at `at`, each slot as `word` says.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no bucket of `owner`.
+    pub(crate) fn load<M: Medium>(
+        medium: &M,
+        at: PoolOffset,
+        owner: InodeNo,
+    ) -> Result<Self, Corrupt> {
+        let mut head = [0_u64; 8];
+        let mut slots = [0_u64; SLOTS];
+        medium.read(at, head.as_mut_bytes());
+        medium.read(at.plus(SLOTS_AT), slots.as_mut_bytes());
+        sound(medium, "directory bucket", at, SLOTS_AT + 8 * SLOTS as u64)?;
+        let head = head.map(u64::from_le);
+        let depth = u32::try_from(head[3] & 0xff).expect("a byte");
+        let header = BucketHeader { owner: InodeNo(head[1]), depth, prefix: head[2] };
+        if head[..4] != header.words() || header.owner != owner || depth >= HASH_BITS {
+            let what = format!("it is no bucket of the directory of {owner}");
+            return Err(Corrupt::new("directory bucket", at, what));
+        }
+        Ok(Self { at, header, slots: slots.map(u64::from_le) })
+    }
+
+    /// Puts words of slots in the place of those that were read.
+    pub(crate) fn overlay(&mut self, word: impl Fn(PoolOffset) -> u64) {
+        for place in 0..SLOTS {
+            self.slots[place] = word(self.slot_at(place));
+        }
+    }
+
+    /// The address of a slot.
+    pub(crate) fn slot_at(&self, place: usize) -> PoolOffset {
+        self.at.plus(SLOTS_AT + 8 * place as u64)
+    }
+
+    /// The address of a place in the heap.
+    pub(crate) fn heap_at(&self, place: Place) -> PoolOffset {
+        self.at.plus((place.start * UNIT) as u64)
+    }
+
+    /// All slots in order.
+    ///
+    /// # Errors
+    /// The first word that cannot be one.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Result<(usize, Slot), Corrupt>> + '_ {
+        self.slots.iter().enumerate().map(|(place, &word)| match Slot::decode(word) {
+            Some(slot) => Ok((place, slot)),
+            None => {
+                let at = self.slot_at(place);
+                Err(Corrupt::new("slot of a directory bucket", at, "no slot can be so"))
+            }
+        })
+    }
+
+    /// The entry at `place` of the heap.
+    ///
+    /// # Errors
+    /// It cannot be read, or be one.
+    pub(crate) fn entry<M: Medium>(&self, medium: &M, place: Place) -> Result<RawEntry, Corrupt> {
+        let at = self.heap_at(place);
+        let mut bytes: smallvec::SmallVec<[u8; 64]> = smallvec::smallvec![0; place.units * UNIT];
+        medium.read(at, &mut bytes);
+        sound(medium, "directory entry", at, bytes.len() as u64)?;
+        let entry = RawEntry::decode(&bytes).filter(|entry| self.header.covers(entry.hash));
+        entry.ok_or_else(|| {
+            let what = format!("no entry of the directory of {} can be so", self.header.owner);
+            Corrupt::new("directory entry", at, what)
+        })
+    }
+
+    /// The block of a new bucket with `entries`, which fit.
+    pub(crate) fn image(header: BucketHeader, entries: &[RawEntry]) -> Box<[u8; BLOCK]> {
+        let mut image = Box::new([0; BLOCK]);
+        image[..32].copy_from_slice(header.words().map(u64::to_le).as_bytes());
+        let mut start = HEAP_UNITS.start;
+        for (index, entry) in entries.iter().enumerate() {
+            let place = Place { start, units: entry.units() };
+            start += place.units;
+            image[place.start * UNIT..start * UNIT].copy_from_slice(&entry.encode());
+            let slot_at = 64 + 8 * index;
+            let word = Slot::entry(place, entry.hash).encode();
+            image[slot_at..slot_at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_what_was_encoded() {
+        let place = Place { start: 511, units: 1 };
+        let removed = Slot::removed(place, u64::MAX);
+        for slot in [Slot::Empty, Slot::entry(place, u64::MAX >> 2), removed] {
+            assert_eq!(Slot::decode(slot.encode()), Some(slot));
+        }
+        let beyond = Slot::entry(Place { start: 511, units: 2 }, 0);
+        assert_eq!(Slot::decode(beyond.encode()), None);
+        assert_eq!(Slot::decode(removed.encode() ^ 1 << 5), None);
+    }
+
+    #[test]
+    fn a_place_is_free_once_its_removal_is_durable() {
+        let removed = |epoch| Slot::removed(Place { start: 200, units: 4 }, epoch);
+        let high = 5 << EPOCH_BITS;
+        for base in [0, high] {
+            assert!(!removed(base + 7).is_free(base + 7, base + 5));
+            assert!(!removed(base + 7).is_free(base + 8, base + 6));
+            assert!(removed(base + 7).is_free(base + 8, base + 7));
+        }
+        // One removed so long ago that its epoch's low bits come again waits, and no longer.
+        assert!(!removed(7).is_free(high + 7, high + 6));
+        assert!(removed(7).is_free(high + 8, high + 7));
+    }
+
+    #[test]
+    fn an_entry_that_was_changed_anywhere_is_none() {
+        let entry = RawEntry {
+            hash: 12345,
+            inode: InodeNo(99),
+            kind: FileType::Fifo,
+            name: b"a name"[..].into(),
+        };
+        let bytes = entry.encode();
+        assert_eq!(RawEntry::decode(&bytes), Some(entry));
+        for at in 0..bytes.len() {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 16;
+            assert_eq!(RawEntry::decode(&wrong), None, "byte {at}");
+        }
+    }
+}

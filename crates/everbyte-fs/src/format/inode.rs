@@ -1,0 +1,236 @@
+//! An inode: 256 bytes, of which the first half are words of attributes, and the second the first
+//! entries of the file's map, or a short link's target.
+//!
+//! Invariants: every attribute is a word of its own and changes by logged words; the checksum in the
+//! first one covers the others but for the root word, which checks itself. An inode that is free says
+//! nothing.
+
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_pool::{Corrupt, sound};
+use zerocopy::IntoBytes;
+
+use crate::number::{FileType, InodeNo, MODE_PERMISSIONS};
+
+/// Bytes of an inode.
+pub(crate) const INODE_BYTES: u64 = 256;
+/// Offset of the second half.
+pub(crate) const INODE_AREA_AT: u64 = 128;
+/// Entries of the map in the second half.
+pub(crate) const FIRST_ENTRIES: u64 = 16;
+/// Longest target of a link that stands in the second half, in bytes.
+pub(crate) const INLINE_TARGET_MAX: usize = 128;
+
+const WORDS: usize = 16;
+
+/// A word of an inode's first half.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Field {
+    /// CRC-32C of the other words but the root.
+    Checksum,
+    /// The inode's number.
+    Number,
+    /// Epoch in which it was taken: no two files with one number have the same.
+    Generation,
+    /// Mode, and links above it.
+    ModeLinks,
+    /// User, and group above it.
+    Owner,
+    /// Bytes of a file or of a link's target; entries of a directory.
+    Size,
+    /// Blocks that it owns, nodes included.
+    Blocks,
+    /// Device number of a device; parent of a directory.
+    Special,
+    /// Last access, in nanoseconds since 1970.
+    Accessed,
+    /// Last change of the contents.
+    Modified,
+    /// Last change of the inode.
+    Changed,
+    /// Creation.
+    Created,
+    /// The word that names the extended attributes.
+    Attributes,
+    /// CRC-32C of a short link's target.
+    TargetChecksum,
+    /// The word that names the top of the map, or of the directory.
+    Root,
+    /// Not used, 0.
+    Reserved,
+}
+
+/// The words of an inode's first half.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct InodeWords([u64; WORDS]);
+
+impl InodeWords {
+    /// An inode with a number and generation, and nothing else.
+    pub(crate) fn new(number: InodeNo, generation: u64) -> Self {
+        let mut words = Self([0; WORDS]);
+        words.set(Field::Number, number.0);
+        words.set(Field::Generation, generation);
+        words
+    }
+
+    /// Reads the inode `number` at `at`, which is in use.
+    ///
+    /// # Errors
+    /// It cannot be read, is another's, or its checksum is wrong.
+    pub(crate) fn load<M: Medium>(
+        medium: &M,
+        at: PoolOffset,
+        number: InodeNo,
+    ) -> Result<Self, Corrupt> {
+        let mut words = Self([0; WORDS]);
+        medium.read(at, words.0.as_mut_bytes());
+        sound(medium, "inode", at, INODE_AREA_AT)?;
+        for word in &mut words.0 {
+            *word = u64::from_le(*word);
+        }
+        let wrong = |what: String| Err(Corrupt::new(format!("{number}"), at, what));
+        if words.checksum() != words.get(Field::Checksum) {
+            return wrong("its checksum is wrong".into());
+        }
+        if words.get(Field::Number) != number.0 {
+            return wrong(format!("it says that it is inode {}", words.get(Field::Number)));
+        }
+        if FileType::from_mode(words.mode()).is_none() {
+            return wrong(format!("its mode {:o} names no type", words.mode()));
+        }
+        Ok(words)
+    }
+
+    pub(crate) fn get(&self, field: Field) -> u64 {
+        self.0[field as usize]
+    }
+
+    pub(crate) fn set(&mut self, field: Field, value: u64) {
+        self.0[field as usize] = value;
+    }
+
+    pub(crate) fn mode(&self) -> u32 {
+        low(self.get(Field::ModeLinks))
+    }
+
+    pub(crate) fn links(&self) -> u32 {
+        high(self.get(Field::ModeLinks))
+    }
+
+    /// Its type. `load` has checked that there is one.
+    pub(crate) fn file_type(&self) -> FileType {
+        FileType::from_mode(self.mode()).unwrap_or(FileType::Regular)
+    }
+
+    pub(crate) fn set_type(&mut self, kind: FileType, permissions: u32) {
+        let mode = kind.mode_bits() | permissions & MODE_PERMISSIONS;
+        self.set(Field::ModeLinks, pair(mode, self.links()));
+    }
+
+    pub(crate) fn set_permissions(&mut self, permissions: u32) {
+        self.set_type(self.file_type(), permissions);
+    }
+
+    pub(crate) fn set_links(&mut self, links: u32) {
+        self.set(Field::ModeLinks, pair(self.mode(), links));
+    }
+
+    pub(crate) fn uid(&self) -> u32 {
+        low(self.get(Field::Owner))
+    }
+
+    pub(crate) fn gid(&self) -> u32 {
+        high(self.get(Field::Owner))
+    }
+
+    pub(crate) fn set_owner(&mut self, uid: u32, gid: u32) {
+        self.set(Field::Owner, pair(uid, gid));
+    }
+
+    /// Puts the time `now` in some of its words.
+    pub(crate) fn stamp(&mut self, now: u64, times: &[Field]) {
+        times.iter().for_each(|&time| self.set(time, now));
+    }
+
+    /// The checksum that its first word should be.
+    pub(crate) fn checksum(&self) -> u64 {
+        let words = self.0.map(u64::to_le);
+        let start = crc32c::crc32c(words[Field::Number as usize..Field::Root as usize].as_bytes());
+        u64::from(crc32c::crc32c_append(start, words[Field::Reserved as usize..].as_bytes()))
+    }
+
+    /// Puts the checksum right.
+    pub(crate) fn seal(&mut self) {
+        self.set(Field::Checksum, self.checksum());
+    }
+
+    /// The words in which it differs from `old`, by place, but for the root word, which has owners of
+    /// its own.
+    pub(crate) fn changes<'a>(
+        &'a self,
+        old: &'a Self,
+    ) -> impl Iterator<Item = (usize, u64, u64)> + 'a {
+        let pairs = old.0.iter().zip(&self.0).enumerate();
+        pairs
+            .filter(|(place, (old, new))| *place != Field::Root as usize && old != new)
+            .map(|(place, (&old, &new))| (place, old, new))
+    }
+
+    /// The whole inode with `area` as its second half, at most 128 bytes.
+    pub(crate) fn image(&self, area: &[u8]) -> [u8; INODE_BYTES as usize] {
+        let mut image = [0; INODE_BYTES as usize];
+        image[..WORDS * 8].copy_from_slice(self.0.map(u64::to_le).as_bytes());
+        image[WORDS * 8..WORDS * 8 + area.len()].copy_from_slice(area);
+        image
+    }
+}
+
+/// The address of a word of the inode at `at`.
+impl Field {
+    pub(crate) fn at(self, inode: PoolOffset) -> PoolOffset {
+        inode.plus(8 * self as u64)
+    }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "so much is left")]
+fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_any_word_but_the_root_changes_the_checksum() {
+        let words = InodeWords::new(InodeNo(7), 3);
+        for place in 1..WORDS {
+            let mut changed = words;
+            changed.0[place] ^= 1 << 40;
+            let is_root = place == Field::Root as usize;
+            assert_eq!(changed.checksum() == words.checksum(), is_root, "word {place}");
+            assert_eq!(changed.changes(&words).count(), usize::from(!is_root));
+        }
+    }
+
+    #[test]
+    fn halves_of_words_do_not_disturb_each_other() {
+        let mut words = InodeWords::new(InodeNo(7), 3);
+        words.set_type(FileType::Directory, 0o1777);
+        words.set_links(u32::MAX);
+        words.set_owner(u32::MAX, 5);
+        assert_eq!((words.mode(), words.links()), (0o041_777, u32::MAX));
+        assert_eq!((words.uid(), words.gid()), (u32::MAX, 5));
+        words.set_permissions(0o644);
+        assert_eq!((words.file_type(), words.mode() & 0o7777), (FileType::Directory, 0o644));
+    }
+}

@@ -1,0 +1,17 @@
+//! What a file system looks like on the medium.
+
+mod bucket;
+mod inode;
+mod superblock;
+mod table;
+
+#[cfg(test)]
+pub(crate) use bucket::entry_units;
+pub(crate) use bucket::{
+    Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, Place, RawEntry, SLOTS, Slot, UNIT,
+};
+pub(crate) use inode::{
+    FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, INODE_BYTES, InodeWords,
+};
+pub(crate) use superblock::{SEGMENT_WORDS_AT, SEGMENTS_MAX, Superblock, TABLES_AT};
+pub(crate) use table::{Bit, TABLES_MAX, TableGeometry};

@@ -1,0 +1,123 @@
+//! The superblock of a file system: the block that the volume's root word names.
+//!
+//! Its first 128 bytes never change after creation. The number of tables is a word of its own, and the
+//! index has the rest of the block from byte 1024 on.
+
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::Entry;
+use everbyte_pool::{Corrupt, sound};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::table::{TABLES_MAX, TableGeometry};
+
+const MAGIC: [u8; 8] = *b"EVERBFS1";
+/// Offset of the number of inode tables, a checked word.
+pub(crate) const TABLES_AT: u64 = 128;
+/// Offset of the words of the index.
+pub(crate) const SEGMENT_WORDS_AT: u64 = 1024;
+/// Words of the index in the superblock.
+pub(crate) const SEGMENTS_MAX: u64 = (BLOCK as u64 - SEGMENT_WORDS_AT) / 8;
+
+/// The part of a superblock that never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Superblock {
+    magic: [u8; 8],
+    /// The index over inode tables.
+    pub(crate) index: u32,
+    /// Bytes of a node of the index; 0 for an index without nodes.
+    pub(crate) index_node_bytes: u32,
+    /// Blocks of an inode table.
+    pub(crate) table_blocks: u64,
+    /// Most inode tables.
+    pub(crate) tables_max: u64,
+    /// Key of the hash of names.
+    pub(crate) hash_key: [u64; 2],
+    reserved: [u64; 9],
+    crc: u64,
+}
+
+const _: () = assert!(size_of::<Superblock>() == TABLES_AT as usize);
+
+impl Superblock {
+    /// A superblock with these settings.
+    pub(crate) fn new(
+        (index, index_node_bytes): (u32, u32),
+        geometry: TableGeometry,
+        tables_max: u64,
+        hash_key: [u64; 2],
+    ) -> Self {
+        let mut superblock = Self {
+            magic: MAGIC,
+            index,
+            index_node_bytes,
+            table_blocks: geometry.blocks(),
+            tables_max,
+            hash_key,
+            reserved: [0; 9],
+            crc: 0,
+        };
+        superblock.crc = superblock.expected_crc();
+        superblock
+    }
+
+    fn expected_crc(&self) -> u64 {
+        let bytes = self.as_bytes();
+        u64::from(crc32c::crc32c(&bytes[..bytes.len() - 8]))
+    }
+
+    /// The block with this superblock, and with no tables yet.
+    pub(crate) fn image(&self) -> [u8; BLOCK] {
+        let mut image = [0; BLOCK];
+        image[..size_of::<Self>()].copy_from_slice(self.as_bytes());
+        image
+    }
+
+    /// The shape of the tables. `load` has checked that there is one.
+    pub(crate) fn geometry(&self) -> TableGeometry {
+        TableGeometry::new(self.table_blocks)
+            .expect("a superblock is checked when it is read or made")
+    }
+
+    /// Finds and reads the superblock that the root word at `root_at` names.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be right.
+    pub(crate) fn load<M: Medium>(
+        medium: &M,
+        root_at: PoolOffset,
+        may_name: impl Fn(BlockNo) -> bool,
+    ) -> Result<(Self, PoolOffset), Corrupt> {
+        let word = medium.load_word(root_at);
+        sound(medium, "volume root", root_at, 8)?;
+        let root = match Entry::decode(word) {
+            Ok(Some(root)) if may_name(root.block) => root,
+            _ => return Err(Corrupt::new("volume root", root_at, "it names no superblock")),
+        };
+        let at = root.block.offset();
+        let mut superblock =
+            Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, [0; 2]);
+        medium.read(at, superblock.as_mut_bytes());
+        sound(medium, "superblock of the file system", at, TABLES_AT)?;
+        superblock
+            .check()
+            .map_err(|what| Corrupt::new("superblock of the file system", at, what))?;
+        Ok((superblock, at))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.magic != MAGIC {
+            return Err("it does not begin as one".into());
+        }
+        if self.crc != self.expected_crc() {
+            return Err("its checksum is wrong".into());
+        }
+        if TableGeometry::new(self.table_blocks).is_none() {
+            return Err(format!("inode tables of {} blocks cannot be", self.table_blocks));
+        }
+        if !(1..TABLES_MAX).contains(&self.tables_max) {
+            return Err(format!("{} inode tables cannot be", self.tables_max));
+        }
+        Ok(())
+    }
+}

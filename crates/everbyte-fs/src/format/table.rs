@@ -1,0 +1,161 @@
+//! An inode table: a run of blocks with slots of 256 bytes. The first slots are its head, with a word
+//! that says which table it is, and two bits for each slot: used, and orphaned (in use without a name).
+//!
+//! An inode's number is that of its table times the slots of a table, plus its slot.
+
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_pool::format::{decode_word, encode_word};
+use everbyte_pool::{Corrupt, sound};
+
+use super::INODE_BYTES;
+use crate::number::InodeNo;
+
+/// Says of a word that it is a table's first.
+const TAG: u64 = 0x5441;
+const TAG_SHIFT: u32 = 32;
+const BITS_AT: u64 = 64;
+
+/// The shape of a file system's tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableGeometry {
+    /// Blocks of a table: 1, or 512 for 2 MiB.
+    blocks: u64,
+}
+
+/// The place of a slot's bit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bit {
+    /// The address of its word.
+    pub(crate) at: PoolOffset,
+    /// The bit in it.
+    pub(crate) mask: u64,
+}
+
+impl TableGeometry {
+    /// Tables of so many blocks, if there are such.
+    pub(crate) fn new(blocks: u64) -> Option<Self> {
+        matches!(blocks, 1 | 512).then_some(Self { blocks })
+    }
+
+    pub(crate) fn blocks(self) -> u64 {
+        self.blocks
+    }
+
+    /// Slots of a table, those of its head included.
+    pub(crate) fn slots(self) -> u64 {
+        self.blocks * BLOCK_U64 / INODE_BYTES
+    }
+
+    /// Slots of its head.
+    pub(crate) fn head_slots(self) -> u64 {
+        (BITS_AT + 2 * self.bytes_of_bits()).div_ceil(INODE_BYTES)
+    }
+
+    /// Slots that can be inodes.
+    pub(crate) fn usable(self) -> u64 {
+        self.slots() - self.head_slots()
+    }
+
+    /// Bytes of one bit for each slot, in whole lines.
+    fn bytes_of_bits(self) -> u64 {
+        (self.slots() / 8).next_multiple_of(64)
+    }
+
+    /// The inode of the root directory.
+    pub(crate) fn root(self) -> InodeNo {
+        InodeNo(self.head_slots())
+    }
+
+    pub(crate) fn table_of(self, inode: InodeNo) -> u64 {
+        inode.0 / self.slots()
+    }
+
+    /// The inode in `slot` of `table`.
+    pub(crate) fn inode(self, table: u64, slot: u64) -> InodeNo {
+        InodeNo(table * self.slots() + slot)
+    }
+
+    /// Whether the slot that `inode` names can be an inode.
+    pub(crate) fn is_inode(self, inode: InodeNo) -> bool {
+        inode.0 % self.slots() >= self.head_slots()
+    }
+
+    /// The address of `inode` in its table, which begins at `table_at`.
+    pub(crate) fn inode_at(self, table_at: PoolOffset, inode: InodeNo) -> PoolOffset {
+        table_at.plus(inode.0 % self.slots() * INODE_BYTES)
+    }
+
+    /// The bit that says whether `inode` is used.
+    pub(crate) fn used(self, table_at: PoolOffset, inode: InodeNo) -> Bit {
+        self.bit(table_at.plus(BITS_AT), inode)
+    }
+
+    /// The bit that says whether it is in use without a name.
+    pub(crate) fn orphan(self, table_at: PoolOffset, inode: InodeNo) -> Bit {
+        self.bit(table_at.plus(BITS_AT + self.bytes_of_bits()), inode)
+    }
+
+    fn bit(self, bits_at: PoolOffset, inode: InodeNo) -> Bit {
+        let slot = inode.0 % self.slots();
+        Bit { at: bits_at.plus(slot / 64 * 8), mask: 1 << (slot % 64) }
+    }
+
+    /// The head of table number `table`, in which the inodes `used` are in use.
+    pub(crate) fn head(self, table: u64, used: &[InodeNo]) -> Vec<u8> {
+        let mut head = vec![0; usize::try_from(self.head_slots() * INODE_BYTES).expect("blocks")];
+        let mut put = |at: u64, word: u64| {
+            let at = usize::try_from(at).expect("a place in the head");
+            let old = u64::from_le_bytes(*head[at..].first_chunk().expect("a word of the head"));
+            head[at..at + 8].copy_from_slice(&(old | word).to_le_bytes());
+        };
+        put(0, encode_word(TAG << TAG_SHIFT | table));
+        for &inode in used {
+            let bit = self.used(PoolOffset(0), inode);
+            put(bit.at.0, bit.mask);
+        }
+        head
+    }
+
+    /// Checks the head of the table at `at`, which should be number `table`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not that table.
+    pub(crate) fn check<M: Medium>(
+        self,
+        medium: &M,
+        at: PoolOffset,
+        table: u64,
+    ) -> Result<(), Corrupt> {
+        let word = medium.load_word(at);
+        sound(medium, "inode table", at, self.head_slots() * INODE_BYTES)?;
+        if decode_word(word) == Some(TAG << TAG_SHIFT | table) {
+            return Ok(());
+        }
+        Err(Corrupt::new("inode table", at, format!("it does not say that it is table {table}")))
+    }
+}
+
+/// Most tables: what a table's first word can say.
+pub(crate) const TABLES_MAX: u64 = 1 << TAG_SHIFT;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_have_room_for_their_bits_and_bits_lie_apart() {
+        for blocks in [1, 512] {
+            let geometry = TableGeometry::new(blocks).unwrap();
+            let start = PoolOffset(1 << 21);
+            let last = geometry.inode(3, geometry.slots() - 1);
+            let first = geometry.inode(3, geometry.head_slots());
+            let inodes = geometry.inode_at(start, first);
+            assert!(geometry.used(start, last).at < geometry.orphan(start, first).at);
+            assert!(geometry.orphan(start, last).at.plus(8).0 <= inodes.0);
+            assert_eq!(geometry.table_of(last), 3);
+            assert_eq!(geometry.inode_at(start, last).0 + 256, start.0 + blocks * 4096);
+        }
+        assert_eq!(TableGeometry::new(1).unwrap().root(), InodeNo(1));
+        assert_eq!(TableGeometry::new(2), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! The file system: its creation and opening, and what its parts share.
+//!
+//! Locks are taken in this order: the lock of renames, the volume's gate, inode locks, a lane, the lock
+//! of an extent's structure, those of inode tables.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::encode_word;
+use everbyte_pool::sync::Mutex;
+use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec};
+
+use crate::error::FsError;
+use crate::files::Files;
+use crate::format::{
+    Field, InodeWords, SEGMENTS_MAX, Superblock, TABLES_AT, TABLES_MAX, TableGeometry,
+};
+use crate::index::{self, IndexKind};
+use crate::kind::FS;
+use crate::locks::InodeLocks;
+use crate::number::{FileType, InodeNo};
+use crate::tables::InodeTables;
+
+/// Settings of a new file system.
+#[derive(Clone, Copy, Debug)]
+pub struct FsOptions {
+    /// The index over inode tables.
+    pub index: IndexKind,
+    /// Most inodes; `None` for one for each 16 KiB of the volume.
+    pub inodes_max: Option<u64>,
+    /// Whether an inode table has 2 MiB instead of 4 KiB.
+    pub large_tables: bool,
+    /// Bytes of log over all lanes; `None` for a size that suits the volume's.
+    pub log_bytes: Option<u64>,
+    /// Lanes of the log: how many threads can write at once.
+    pub lanes: u32,
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; 0 for 65,536.
+    pub checkpoint_lines: u32,
+}
+
+impl Default for FsOptions {
+    fn default() -> Self {
+        Self {
+            index: IndexKind::default(),
+            inodes_max: None,
+            large_tables: false,
+            log_bytes: None,
+            lanes: LANES_DEFAULT,
+            checkpoint_lines: 0,
+        }
+    }
+}
+
+/// How full a file system is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FsStatus {
+    /// Size in blocks of 4096 bytes.
+    pub blocks: u64,
+    /// Blocks that files can still take.
+    pub free_blocks: u64,
+    /// Most inodes.
+    pub inodes: u64,
+    /// Inodes that can still be made.
+    pub free_inodes: u64,
+}
+
+/// A file system over a volume of a pool.
+///
+/// Every method may be called by any number of threads. An operation is atomic: it is there as a whole
+/// or not at all after a crash, in the order of its answers, and durable once a [`FileSystem::sync`] that
+/// began when it had been answered has returned. Writing and truncating are atomic in parts only.
+pub struct FileSystem<M: Medium> {
+    pool: Arc<Pool<M>>,
+    handle: VolumeHandle<M>,
+    pub(crate) superblock: Superblock,
+    pub(crate) tables: InodeTables<M>,
+    pub(crate) locks: InodeLocks,
+    pub(crate) files: Files<M>,
+    /// Held while a directory gets another parent, so that none becomes its own ancestor.
+    pub(crate) renames: Mutex<()>,
+    size_blocks: u64,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Makes an empty file system of `size_bytes` in `pool`, whose root directory is root's.
+    ///
+    /// # Errors
+    /// As [`Pool::create_volume`]; there cannot be so many inodes.
+    pub fn create(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        size_bytes: u64,
+        options: &FsOptions,
+    ) -> Result<Self, PoolError> {
+        let geometry = TableGeometry::new(if options.large_tables { 512 } else { 1 })
+            .expect("both are sizes of tables");
+        let inodes = options.inodes_max.unwrap_or(size_bytes / (4 * BLOCK_U64)).max(1);
+        let tables_max = inodes.div_ceil(geometry.usable());
+        if tables_max >= TABLES_MAX || tables_max > SEGMENTS_MAX << 18 {
+            return Err(PoolError::Invalid(format!("{inodes} inodes are more than there can be")));
+        }
+        let superblock = Superblock::new(
+            (options.index.code(), 0),
+            geometry,
+            tables_max,
+            [random_word(), random_word()],
+        );
+        let mut spec = VolumeSpec::new(name, FS, size_bytes);
+        spec.log_bytes = options.log_bytes;
+        spec.lanes = options.lanes;
+        spec.checkpoint_lines = options.checkpoint_lines;
+        pool.create_volume(&spec, NewRoot::Block(&superblock.image()))?;
+        Self::open(pool, name)
+    }
+
+    /// Opens the file system `name` of `pool`. It can be opened again once this is dropped.
+    ///
+    /// # Errors
+    /// There is no such volume, it is of another kind, open already, or cannot be read.
+    pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
+        let handle = pool.open_volume(name, FS)?;
+        let volume = handle.volume();
+        let bounds = pool.data_bounds();
+        let may_name = |block: BlockNo| bounds.contains(&block.0);
+        let medium = volume.medium();
+        let (superblock, at) = Superblock::load(medium, volume.root_at(), may_name)?;
+        if medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
+            format(volume, &superblock, at).map_err(pool_error)?;
+        }
+        let tables = InodeTables::open(&superblock, at, medium, &may_name)?;
+        let orphans = tables.gather(medium)?;
+        let fs = Self {
+            size_blocks: volume.size_bytes()? / BLOCK_U64,
+            pool: Arc::clone(pool),
+            superblock,
+            tables,
+            locks: InodeLocks::new(),
+            files: Files::new(Arc::clone(volume)),
+            renames: Mutex::new(()),
+            handle,
+        };
+        fs.handle.set_users(Arc::new(fs.locks.clone()));
+        if fs.volume().read_only_reason().is_none() {
+            orphans.into_iter().try_for_each(|inode| fs.reclaim(inode)).map_err(pool_error)?;
+        }
+        Ok(fs)
+    }
+
+    /// The pool's view of the volume: epochs, log, checkpoints.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume<M>> {
+        self.handle.volume()
+    }
+
+    pub(crate) fn medium(&self) -> &M {
+        self.volume().medium()
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool<M>> {
+        &self.pool
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> InodeNo {
+        self.superblock.geometry().root()
+    }
+
+    /// Makes everything durable that was answered before.
+    ///
+    /// # Errors
+    /// The volume's; what was not durable before may be or not.
+    pub fn sync(&self) -> Result<(), FsError> {
+        Ok(self.volume().flush()?)
+    }
+
+    /// How full it is.
+    #[must_use]
+    pub fn status(&self) -> FsStatus {
+        let used = self.volume().used_blocks().unwrap_or(0);
+        let inodes = self.tables.inodes_max();
+        FsStatus {
+            blocks: self.size_blocks,
+            free_blocks: self.size_blocks.saturating_sub(used),
+            inodes,
+            free_inodes: inodes.saturating_sub(self.tables.used()),
+        }
+    }
+
+    /// The address of `inode`, which must be in use.
+    pub(crate) fn find_inode(&self, inode: InodeNo) -> Result<PoolOffset, FsError> {
+        self.tables.find(self.medium(), inode)?.ok_or(FsError::Stale(inode))
+    }
+
+    /// Reads `inode`. The caller holds its lock.
+    pub(crate) fn load_inode(&self, inode: InodeNo) -> Result<(PoolOffset, InodeWords), FsError> {
+        let at = self.find_inode(inode)?;
+        Ok((at, InodeWords::load(self.medium(), at, inode)?))
+    }
+}
+
+/// The time in nanoseconds since 1970, as it stands in inodes: until 2554.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A word that nobody can guess.
+fn random_word() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Makes the index, the first table and the root directory, in one batch.
+fn format<M: Medium>(
+    volume: &Volume<M>,
+    superblock: &Superblock,
+    at: PoolOffset,
+) -> Result<(), FsError> {
+    let geometry = superblock.geometry();
+    let number = geometry.root();
+    volume.change(|batch, _| {
+        let mut root = InodeWords::new(number, batch.writer().epoch());
+        root.set_type(FileType::Directory, 0o755);
+        root.set_links(2);
+        root.set(Field::Special, number.0);
+        root.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
+        root.seal();
+        let run = batch.take_run(geometry.blocks()).ok_or(FsError::NoSpace)?;
+        let table_at = run.start.offset();
+        batch.stream(table_at, &geometry.head(0, &[number]));
+        batch.stream(geometry.inode_at(table_at, number), &root.image(&[]));
+        index::plan_create(superblock, at, batch, run.start)?;
+        batch.change_word(at.plus(TABLES_AT), encode_word(1));
+        Ok::<(), FsError>(())
+    })?;
+    Ok(volume.flush()?)
+}
+
+fn pool_error(error: FsError) -> PoolError {
+    match error {
+        FsError::Corrupt(corrupt) => corrupt.into(),
+        FsError::Write(error) => error.into(),
+        other => PoolError::Invalid(other.to_string()),
+    }
+}

@@ -1,0 +1,148 @@
+//! The direct index: a word for every inode table that there can be, in runs of blocks that are taken
+//! when the file system is made. A look-up is one load.
+//!
+//! Words of the superblock name the runs, all of one size. They never change, so they are kept in DRAM.
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::Entry;
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
+
+use super::TableIndex;
+use crate::error::FsError;
+use crate::format::{SEGMENT_WORDS_AT, SEGMENTS_MAX, Superblock};
+
+const WORDS: u64 = BLOCK_U64 / 8;
+/// Most blocks of a run: 2 MiB.
+const RUN_BLOCKS_MAX: u64 = 512;
+
+/// A direct index that is open.
+pub(crate) struct DirectIndex {
+    /// The runs, in order, and the words that name them.
+    runs: Vec<(PoolOffset, PoolOffset)>,
+    run_blocks: u64,
+    tables_max: u64,
+}
+
+/// Blocks of each run of an index for so many tables.
+fn run_blocks(tables_max: u64) -> u64 {
+    tables_max.div_ceil(WORDS).next_power_of_two().min(RUN_BLOCKS_MAX)
+}
+
+/// How many runs there are.
+fn runs(tables_max: u64) -> u64 {
+    tables_max.div_ceil(run_blocks(tables_max) * WORDS)
+}
+
+/// Most tables that a direct index has words for.
+pub(crate) const DIRECT_TABLES_MAX: u64 = SEGMENTS_MAX * RUN_BLOCKS_MAX * WORDS;
+
+impl DirectIndex {
+    /// Opens the index of the file system whose superblock is at `at`.
+    pub(super) fn open<M: Medium>(
+        superblock: &Superblock,
+        at: PoolOffset,
+        medium: &M,
+        may_name: &dyn Fn(BlockNo) -> bool,
+    ) -> Result<Self, Corrupt> {
+        let tables_max = superblock.tables_max;
+        let run_blocks = run_blocks(tables_max);
+        if tables_max > DIRECT_TABLES_MAX {
+            let what = format!("a direct index cannot have {tables_max} tables");
+            return Err(Corrupt::new("superblock of the file system", at, what));
+        }
+        let mut open = Self { runs: Vec::new(), run_blocks, tables_max };
+        for run in 0..runs(tables_max) {
+            let named_at = at.plus(SEGMENT_WORDS_AT + 8 * run);
+            let word = medium.load_word(named_at);
+            sound(medium, "direct index", named_at, 8)?;
+            match Entry::decode(word) {
+                Ok(Some(entry))
+                    if may_name(entry.block)
+                        && may_name(BlockNo(entry.block.0 + run_blocks - 1)) =>
+                {
+                    open.runs.push((entry.block.offset(), named_at));
+                }
+                _ => {
+                    let what = "the word names no run of the index";
+                    return Err(Corrupt::new("direct index", named_at, what));
+                }
+            }
+        }
+        Ok(open)
+    }
+
+    /// Plans an index with one table.
+    pub(super) fn plan_create<M: Medium>(
+        superblock: &Superblock,
+        at: PoolOffset,
+        batch: &mut Batch<'_, '_, M>,
+        first: BlockNo,
+    ) -> Result<(), FsError> {
+        let blocks = run_blocks(superblock.tables_max);
+        for index in 0..runs(superblock.tables_max) {
+            let run = batch.take_run(blocks).ok_or(FsError::NoSpace)?;
+            for block in run.blocks() {
+                batch.stream(block.offset(), &[0; BLOCK]);
+            }
+            if index == 0 {
+                batch.change_word(run.start.offset(), Entry::data(first).encode());
+            }
+            let named_at = at.plus(SEGMENT_WORDS_AT + 8 * index);
+            batch.change_word(named_at, Entry::data(run.start).encode());
+        }
+        Ok(())
+    }
+
+    /// The address of the word of `table`.
+    fn word_at(&self, table: u64) -> Option<PoolOffset> {
+        let words = self.run_blocks * WORDS;
+        let run = usize::try_from(table / words).ok()?;
+        (table < self.tables_max).then(|| self.runs[run].0.plus(8 * (table % words)))
+    }
+}
+
+impl<M: Medium> TableIndex<M> for DirectIndex {
+    fn find(&self, medium: &M, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
+        let Some(at) = self.word_at(table) else { return Ok(None) };
+        let word = medium.load_word(at);
+        sound(medium, "direct index", at, 8)?;
+        match Entry::decode(word) {
+            Ok(entry) => Ok(entry.map(|entry| entry.block.offset())),
+            Err(what) => Err(Corrupt::new("direct index", at, what)),
+        }
+    }
+
+    fn plan_insert(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        table: u64,
+        block: BlockNo,
+    ) -> Result<(), FsError> {
+        let at = self.word_at(table).ok_or(FsError::NoInodes { max: self.tables_max })?;
+        batch.change_word(at, Entry::data(block).encode());
+        Ok(())
+    }
+
+    fn visit(&self, _medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        for &(start, named_at) in &self.runs {
+            let run = BlockRun { start: start.block(), len: self.run_blocks };
+            claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Map })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_have_words_for_all_tables_and_no_more_than_must_be() {
+        for tables in [1, 512, 513, 5000, 1 << 18, (1 << 18) + 1, DIRECT_TABLES_MAX] {
+            let words = run_blocks(tables) * WORDS;
+            assert!(runs(tables) * words >= tables, "{tables}");
+            assert!((runs(tables) - 1) * words < tables, "{tables}");
+            assert!(runs(tables) <= SEGMENTS_MAX, "{tables}");
+        }
+    }
+}

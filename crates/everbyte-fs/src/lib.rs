@@ -1,0 +1,36 @@
+//! The file system: files and directories on a volume of a pool, made for byte-addressable memory.
+//!
+//! Owns what files are: inodes and where they lie, directories, names, sizes, times. A file's bytes are
+//! an extent. An operation is one batch, so that after a crash it is there as a whole or not at all, and
+//! the volume is as it was at a checkpoint: nothing needs repair. Knows the pool's batches and extents;
+//! knows no mount and no client.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod data;
+mod dir;
+mod edits;
+mod error;
+mod files;
+mod format;
+mod fs;
+mod index;
+mod kind;
+mod list;
+mod locks;
+mod names;
+mod number;
+mod orphan;
+mod rename;
+mod tables;
+
+pub use attr::{Attr, SetAttr, SetTime};
+pub use error::FsError;
+pub use fs::{FileSystem, FsOptions, FsStatus};
+pub use index::IndexKind;
+pub use kind::{FS, kinds};
+pub use list::DirEntry;
+pub use names::NewInode;
+pub use number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE, NAME_BYTES_MAX, Name};
+pub use rename::RenameMode;

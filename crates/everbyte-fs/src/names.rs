@@ -1,0 +1,365 @@
+//! Names: looking them up, giving files their first and further names, and taking names away.
+
+use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
+use everbyte_pool::Batch;
+use everbyte_pool::format::Entry;
+
+use crate::attr::Attr;
+use crate::dir::Dir;
+use crate::edits::{Edit, Edits};
+use crate::error::FsError;
+use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
+use crate::fs::{FileSystem, now};
+use crate::number::{FileType, InodeNo, Name};
+use crate::orphan::{Unnamed, has_long_target};
+use crate::tables::TakenInode;
+
+/// Most names of a file.
+pub(crate) const LINKS_MAX: u32 = 65_000;
+/// Longest target of a symbolic link in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// A file that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// Its type.
+    pub kind: FileType,
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group, unless the directory gives its own.
+    pub gid: u32,
+    /// Of a device the device that it stands for.
+    pub device: u64,
+    /// Of a symbolic link what it leads to, 1 to 4095 bytes.
+    pub target: &'a [u8],
+}
+
+/// What is to happen to a name that is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Removal {
+    File,
+    Directory,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// The directory whose inode is in `edit`.
+    ///
+    /// # Errors
+    /// `NotDirectory`; `NotFound` if it was removed.
+    pub(crate) fn dir(
+        &self,
+        number: InodeNo,
+        at: PoolOffset,
+        words: &InodeWords,
+    ) -> Result<Dir<'_, M>, FsError> {
+        if words.file_type() != FileType::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        if words.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        Ok(Dir::new(self.medium(), number, Field::Root.at(at), self.superblock.hash_key))
+    }
+
+    pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
+        self.dir(edit.number, edit.at, &edit.words)
+    }
+
+    /// The file that `name` names in the directory `parent`.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `Stale`, or a structure cannot be right.
+    pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        loop {
+            let number = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
+            match self.attr(number) {
+                // It was removed in between: perhaps there is another one.
+                Err(FsError::Stale(_)) => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// The number of the inode that `name` names in `parent`.
+    pub(crate) fn find_name(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<Option<InodeNo>, FsError> {
+        let _lock = self.locks.read(parent);
+        let (at, words) = self.load_inode(parent)?;
+        let found = self.dir(parent, at, &words)?.find(None, name)?;
+        Ok(found.map(|found| found.inode))
+    }
+
+    /// The directory that has the directory `inode`; the root has itself.
+    ///
+    /// # Errors
+    /// `NotDirectory`, `Stale`, or the inode cannot be right.
+    pub fn parent(&self, inode: InodeNo) -> Result<InodeNo, FsError> {
+        let _lock = self.locks.read(inode);
+        let (at, words) = self.load_inode(inode)?;
+        self.dir(inode, at, &words)?;
+        Ok(InodeNo(words.get(Field::Special)))
+    }
+
+    /// Makes a file named `name` in `parent`.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` if the directory was removed, `NotDirectory`, `NoInodes`, `NoSpace`,
+    /// `NameTooLong` or `Invalid` for the target of a link, or the volume's.
+    pub fn create_inode(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+        new: &NewInode<'_>,
+    ) -> Result<Attr, FsError> {
+        if new.kind == FileType::Symlink && new.target.is_empty() {
+            return Err(FsError::Invalid { what: "a link leads somewhere" });
+        }
+        if new.target.len() > TARGET_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[parent]);
+        let taken = self.tables.take(self.volume())?;
+        let mut attr = None;
+        self.volume().change(|batch, _| {
+            let mut edits = Edits::new(&self.tables);
+            let edit = edits.get(self.medium(), parent)?;
+            let dir = self.dir_of(edit)?;
+            if dir.find(None, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            let words = self.plan_inode(batch, &taken, edit, new)?;
+            let before = batch.savepoint();
+            dir.plan_insert(batch, name, taken.number, new.kind)?;
+            note_entries(edit, 1, batch.taken_since(before));
+            if new.kind == FileType::Directory {
+                edit.words.set_links(one_more(edit.words.links())?);
+            }
+            edits.plan(batch);
+            attr = Some(Attr::of(&words));
+            Ok(())
+        })?;
+        taken.keep();
+        Ok(attr.expect("a change that was made was planned"))
+    }
+
+    /// Plans the inode of a new file in the directory `parent`.
+    fn plan_inode<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        taken: &TakenInode<'_, M>,
+        parent: &Edit,
+        new: &NewInode<'_>,
+    ) -> Result<InodeWords, FsError> {
+        let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
+        let is_directory = new.kind == FileType::Directory;
+        let inherited = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
+        let mut words = InodeWords::new(taken.number, batch.writer().epoch());
+        words.set_type(new.kind, new.permissions | inherited);
+        words.set_links(if is_directory { 2 } else { 1 });
+        words.set_owner(new.uid, if gives_group { parent.words.gid() } else { new.gid });
+        words.set(Field::Special, if is_directory { parent.number.0 } else { new.device });
+        words.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
+        let mut area = [0; INLINE_TARGET_MAX];
+        if new.kind == FileType::Symlink {
+            words.set(Field::Size, new.target.len() as u64);
+            words.set(Field::TargetChecksum, u64::from(crc32c::crc32c(new.target)));
+            if has_long_target(&words) {
+                let block = batch.take().ok_or(FsError::NoSpace)?;
+                let mut image = [0; BLOCK];
+                image[..new.target.len()].copy_from_slice(new.target);
+                batch.stream(block.offset(), &image);
+                area[..8].copy_from_slice(&Entry::data(block).encode().to_le_bytes());
+                words.set(Field::Blocks, 1);
+            } else {
+                area[..new.target.len()].copy_from_slice(new.target);
+            }
+        }
+        words.seal();
+        let image = words.image(&area);
+        batch.claim_lines(taken.at, image.len());
+        batch.stream(taken.at, &image);
+        self.tables.plan_use(batch, taken.number, false)?;
+        Ok(words)
+    }
+
+    /// What a symbolic link leads to.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none; it cannot be read or be right.
+    pub fn read_link(&self, inode: InodeNo) -> Result<Vec<u8>, FsError> {
+        let _lock = self.locks.read(inode);
+        let (at, words) = self.load_inode(inode)?;
+        if words.file_type() != FileType::Symlink {
+            return Err(FsError::Invalid { what: "it is no symbolic link" });
+        }
+        let wrong = |what: &str| everbyte_pool::Corrupt::new(format!("{inode}"), at, what);
+        let len = usize::try_from(words.get(Field::Size)).unwrap_or(usize::MAX);
+        if len > TARGET_BYTES_MAX {
+            return Err(wrong("its target is longer than there can be").into());
+        }
+        let area = at.plus(INODE_AREA_AT);
+        let target_at = if has_long_target(&words) {
+            let entry = Entry::decode(self.medium().load_word(area)).ok().flatten();
+            let entry = entry.filter(|entry| entry.block.0 < self.medium().len() / BLOCK_U64);
+            entry.ok_or_else(|| wrong("it names no block of its target"))?.block.offset()
+        } else {
+            area
+        };
+        let mut target = vec![0; len];
+        self.medium().read(target_at, &mut target);
+        everbyte_pool::sound(self.medium(), "target of a link", target_at, len as u64)?;
+        if u64::from(crc32c::crc32c(&target)) != words.get(Field::TargetChecksum) {
+            return Err(wrong("the checksum of its target is wrong").into());
+        }
+        Ok(target)
+    }
+
+    /// Gives `inode`, which is no directory, another name.
+    ///
+    /// # Errors
+    /// `Exists`; `NotPermitted` for a directory; `NotFound` if the file has lost its last name or the
+    /// directory was removed; `TooManyLinks`; `NoSpace`; or the volume's.
+    pub fn link(&self, inode: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[parent, inode]);
+        let mut attr = None;
+        self.volume().change(|batch, _| {
+            let mut edits = Edits::new(&self.tables);
+            let words = &mut edits.get(self.medium(), inode)?.words;
+            let kind = words.file_type();
+            match (kind, words.links()) {
+                (FileType::Directory, _) => return Err(FsError::NotPermitted),
+                (_, 0) => return Err(FsError::NotFound),
+                (_, links) => words.set_links(one_more(links)?),
+            }
+            words.set(Field::Changed, now());
+            attr = Some(Attr::of(words));
+            let edit = edits.get(self.medium(), parent)?;
+            let dir = self.dir_of(edit)?;
+            if dir.find(None, name)?.is_some() {
+                return Err(FsError::Exists);
+            }
+            let before = batch.savepoint();
+            dir.plan_insert(batch, name, inode, kind)?;
+            note_entries(edit, 1, batch.taken_since(before));
+            edits.plan(batch);
+            Ok(())
+        })?;
+        Ok(attr.expect("a change that was made was planned"))
+    }
+
+    /// Takes a name of a file away that is no directory. A file without a name and without anybody who
+    /// has it open is gone.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `IsDirectory`, or the volume's.
+    pub fn unlink(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        self.remove(parent, name, Removal::File)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`, or the volume's.
+    pub fn remove_directory(&self, parent: InodeNo, name: Name<'_>) -> Result<(), FsError> {
+        self.remove(parent, name, Removal::Directory)
+    }
+
+    fn remove(&self, parent: InodeNo, name: Name<'_>, what: Removal) -> Result<(), FsError> {
+        loop {
+            let target = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
+            let _gate = self.volume().enter();
+            let _locks = self.locks.write(&[parent, target]);
+            let mut outcome = None;
+            let epoch = self.volume().change(|batch, _| {
+                outcome = self.plan_remove(batch, (parent, name), target, what)?;
+                Ok::<(), FsError>(())
+            })?;
+            if let Some(unnamed) = outcome {
+                return self.unnamed(unnamed, epoch);
+            }
+        }
+    }
+
+    /// Plans that `name` in `parent` goes, if it still names `target`.
+    fn plan_remove<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        (parent, name): (InodeNo, Name<'_>),
+        target: InodeNo,
+        what: Removal,
+    ) -> Result<Option<Unnamed>, FsError> {
+        let now = now();
+        let mut edits = Edits::new(&self.tables);
+        let edit = edits.get(self.medium(), parent)?;
+        let dir = self.dir_of(edit)?;
+        let found = dir.find(None, name)?;
+        let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
+        let is_directory = found.kind == FileType::Directory;
+        match what {
+            Removal::File if is_directory => return Err(FsError::IsDirectory),
+            Removal::Directory if !is_directory => return Err(FsError::NotDirectory),
+            _ => {}
+        }
+        dir.plan_remove(batch, &found);
+        note_entries(edit, -1, 0);
+        if is_directory {
+            edit.words.set_links(edit.words.links().saturating_sub(1));
+        }
+        let edit = edits.get(self.medium(), target)?;
+        if is_directory && edit.words.get(Field::Size) > 0 {
+            return Err(FsError::NotEmpty);
+        }
+        let unnamed = self.plan_unname(batch, edit, now)?;
+        edits.plan(batch);
+        Ok(Some(unnamed))
+    }
+
+    /// Notes that somebody has `inode` open, whose bytes stay even if it loses its last name.
+    ///
+    /// # Errors
+    /// `Stale`, or the inode cannot be right.
+    pub fn open_inode(&self, inode: InodeNo) -> Result<Attr, FsError> {
+        let _lock = self.locks.read(inode);
+        let (at, words) = self.load_inode(inode)?;
+        self.files.open(inode, at, words.get(Field::Size));
+        Ok(Attr::of(&words))
+    }
+
+    /// Ends what [`FileSystem::open_inode`] began. A file without a name is gone after the last.
+    ///
+    /// # Errors
+    /// The volume's: a file without a name is freed when the file system is opened then.
+    pub fn close_inode(&self, inode: InodeNo) -> Result<(), FsError> {
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[inode]);
+        if !self.files.close(inode) {
+            return Ok(());
+        }
+        let (_, words) = self.load_inode(inode)?;
+        if words.links() > 0 {
+            return Ok(());
+        }
+        self.unnamed(Unnamed::Large(inode), 0)
+    }
+}
+
+/// One more than `links`.
+pub(crate) fn one_more(links: u32) -> Result<u32, FsError> {
+    if links < LINKS_MAX { Ok(links + 1) } else { Err(FsError::TooManyLinks) }
+}
+
+/// Notes in a directory's inode that it has so many entries and blocks more, or less.
+pub(crate) fn note_entries(edit: &mut Edit, entries: i64, blocks: i64) {
+    let words = &mut edit.words;
+    words.set(Field::Size, words.get(Field::Size).saturating_add_signed(entries));
+    words.set(Field::Blocks, words.get(Field::Blocks).saturating_add_signed(blocks));
+    words.stamp(now(), &[Field::Modified, Field::Changed]);
+}

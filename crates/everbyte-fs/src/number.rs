@@ -1,0 +1,123 @@
+//! What files are called: numbers, types and names.
+
+use crate::error::FsError;
+
+/// Number of an inode. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InodeNo(pub u64);
+
+impl std::fmt::Display for InodeNo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "inode {}", self.0)
+    }
+}
+
+/// Bits of a mode that say the type of a file.
+pub const MODE_TYPE: u32 = 0o170_000;
+/// Bits of a mode that say who may do what: permissions, set-user-id, set-group-id, sticky.
+pub const MODE_PERMISSIONS: u32 = 0o7777;
+
+/// The type of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FileType {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl FileType {
+    const ALL: [Self; 7] = [
+        Self::Regular,
+        Self::Directory,
+        Self::Symlink,
+        Self::Fifo,
+        Self::Socket,
+        Self::CharDevice,
+        Self::BlockDevice,
+    ];
+
+    /// Its bits in a mode.
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::Regular => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Symlink => 0o120_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+            Self::CharDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+        }
+    }
+
+    /// The type that `mode` says, if there is such a one.
+    #[must_use]
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & MODE_TYPE)
+    }
+}
+
+/// A name that a directory can have: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name<'n>(&'n [u8]);
+
+/// Longest name in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+impl<'n> Name<'n> {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// `NameTooLong`; `InvalidName` if a directory cannot have it.
+    pub fn new(bytes: &'n [u8]) -> Result<Self, FsError> {
+        if bytes.len() > NAME_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let is_special = matches!(bytes, b"" | b"." | b"..");
+        if is_special || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
+            return Err(FsError::InvalidName);
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(self) -> &'n [u8] {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_directory_can_have_are_refused() {
+        assert!(Name::new(b"a").is_ok());
+        assert!(Name::new(&[b'x'; 255]).is_ok());
+        assert!(Name::new("\u{e4}".as_bytes()).is_ok());
+        assert!(matches!(Name::new(&[b'x'; 256]), Err(FsError::NameTooLong)));
+        for wrong in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
+            assert!(matches!(Name::new(wrong), Err(FsError::InvalidName)));
+        }
+    }
+
+    #[test]
+    fn a_mode_says_its_type() {
+        for kind in FileType::ALL {
+            assert_eq!(FileType::from_mode(kind.mode_bits() | 0o644), Some(kind));
+        }
+        assert_eq!(FileType::from_mode(0o644), None);
+    }
+}

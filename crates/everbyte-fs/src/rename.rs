@@ -1,0 +1,190 @@
+//! Renaming.
+
+use everbyte_media::Medium;
+use everbyte_pool::Batch;
+
+use crate::dir::FoundEntry;
+use crate::edits::Edits;
+use crate::error::FsError;
+use crate::format::Field;
+use crate::fs::{FileSystem, now};
+use crate::names::{note_entries, one_more};
+use crate::number::{FileType, InodeNo, Name};
+use crate::orphan::Unnamed;
+
+/// What is to become of a file that has the new name already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// It loses the name.
+    Replace,
+    /// The renaming fails.
+    NoReplace,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+struct Place<'n> {
+    parent: InodeNo,
+    name: Name<'n>,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Gives the file `name` in `parent` the name `new_name` in `new_parent` instead, at once.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` with `NoReplace`; `IsDirectory`, `NotDirectory` or `NotEmpty` if what has
+    /// the new name cannot be replaced; `Invalid` if a directory would become its own ancestor;
+    /// `TooManyLinks`, `NoSpace`, or the volume's.
+    pub fn rename(
+        &self,
+        (parent, name): (InodeNo, Name<'_>),
+        (new_parent, new_name): (InodeNo, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
+        let _renames = (parent != new_parent).then(|| self.renames.lock());
+        loop {
+            let source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
+            let target = self.find_name(new_parent, new_name)?;
+            let _gate = self.volume().enter();
+            let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
+            let mut outcome = None;
+            let epoch = self.volume().change(|batch, _| {
+                outcome = self.plan_rename(batch, (from, source), (to, target), mode)?;
+                Ok::<(), FsError>(())
+            })?;
+            if let Some(unnamed) = outcome {
+                return self.unnamed(unnamed, epoch);
+            }
+        }
+    }
+
+    /// Plans a renaming, if the names still name what they did.
+    fn plan_rename<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        (from, source): (Place<'_>, InodeNo),
+        (to, target): (Place<'_>, Option<InodeNo>),
+        mode: RenameMode,
+    ) -> Result<Option<Unnamed>, FsError> {
+        let mut edits = Edits::new(&self.tables);
+        let medium = self.medium();
+        let from_dir = self.dir_of(edits.get(medium, from.parent)?)?;
+        let to_dir = self.dir_of(edits.get(medium, to.parent)?)?;
+        let found = from_dir.find(None, from.name)?.filter(|found| found.inode == source);
+        let replaced = to_dir.find(None, to.name)?;
+        let Some(found) = found else { return Ok(None) };
+        if replaced.as_ref().map(|found| found.inode) != target {
+            return Ok(None);
+        }
+        if mode == RenameMode::NoReplace && replaced.is_some() {
+            return Err(FsError::Exists);
+        }
+        if mode == RenameMode::Exchange && replaced.is_none() {
+            return Err(FsError::NotFound);
+        }
+        self.check_ancestors(&found, to.parent)?;
+        if target == Some(source) {
+            return Ok(Some(Unnamed::Linked));
+        }
+        let before = batch.savepoint();
+        from_dir.plan_remove(batch, &found);
+        if let Some(replaced) = &replaced {
+            to_dir.plan_remove(batch, replaced);
+        }
+        to_dir.plan_insert(batch, to.name, source, found.kind)?;
+        let blocks = batch.taken_since(before);
+        note_entries(edits.get(medium, to.parent)?, 1, blocks);
+        note_entries(edits.get(medium, from.parent)?, -1, 0);
+        self.note_moved(&mut edits, &found, (from.parent, to.parent))?;
+        let mut unnamed = Unnamed::Linked;
+        match (replaced, mode) {
+            (Some(replaced), RenameMode::Exchange) => {
+                self.check_ancestors(&replaced, from.parent)?;
+                let before = batch.savepoint();
+                from_dir.plan_insert(batch, from.name, replaced.inode, replaced.kind)?;
+                let blocks = batch.taken_since(before);
+                note_entries(edits.get(medium, from.parent)?, 1, blocks);
+                note_entries(edits.get(medium, to.parent)?, -1, 0);
+                self.note_moved(&mut edits, &replaced, (to.parent, from.parent))?;
+            }
+            (Some(replaced), _) => {
+                unnamed = self.plan_replaced(batch, &mut edits, &found, &replaced, to.parent)?;
+            }
+            (None, _) => {}
+        }
+        edits.plan(batch);
+        Ok(Some(unnamed))
+    }
+
+    /// Plans the end of what had the new name.
+    fn plan_replaced<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        edits: &mut Edits<'_, M>,
+        source: &FoundEntry,
+        replaced: &FoundEntry,
+        parent: InodeNo,
+    ) -> Result<Unnamed, FsError> {
+        let medium = self.medium();
+        let is_directory = replaced.kind == FileType::Directory;
+        match (source.kind == FileType::Directory, is_directory) {
+            (true, false) => return Err(FsError::NotDirectory),
+            (false, true) => return Err(FsError::IsDirectory),
+            _ => {}
+        }
+        note_entries(edits.get(medium, parent)?, -1, 0);
+        if is_directory {
+            let words = &mut edits.get(medium, parent)?.words;
+            words.set_links(words.links().saturating_sub(1));
+        }
+        let edit = edits.get(medium, replaced.inode)?;
+        if is_directory && edit.words.get(Field::Size) > 0 {
+            return Err(FsError::NotEmpty);
+        }
+        self.plan_unname(batch, edit, now())
+    }
+
+    /// Notes in the inode of what is renamed, and of its parents, where it went.
+    fn note_moved(
+        &self,
+        edits: &mut Edits<'_, M>,
+        moved: &FoundEntry,
+        (from, to): (InodeNo, InodeNo),
+    ) -> Result<(), FsError> {
+        let medium = self.medium();
+        let words = &mut edits.get(medium, moved.inode)?.words;
+        words.set(Field::Changed, now());
+        if moved.kind != FileType::Directory || from == to {
+            return Ok(());
+        }
+        words.set(Field::Special, to.0);
+        let words = &mut edits.get(medium, from)?.words;
+        words.set_links(words.links().saturating_sub(1));
+        let words = &mut edits.get(medium, to)?.words;
+        words.set_links(one_more(words.links())?);
+        Ok(())
+    }
+
+    /// Checks that what is `moved` to `parent` is no ancestor of it. Nobody renames meanwhile, so the
+    /// parents of directories stay what they are; they change by single words.
+    fn check_ancestors(&self, moved: &FoundEntry, parent: InodeNo) -> Result<(), FsError> {
+        let mut at = parent;
+        // As many steps as there can be directories: more are a circle.
+        for _ in 0..=self.tables.inodes_max() {
+            if at == moved.inode {
+                return Err(FsError::Invalid { what: "a directory would be within itself" });
+            }
+            if moved.kind != FileType::Directory || at == self.root() {
+                return Ok(());
+            }
+            let inode_at = self.find_inode(at)?;
+            at = InodeNo(self.medium().load_word(Field::Special.at(inode_at)));
+        }
+        let inode_at = self.find_inode(parent)?;
+        Err(everbyte_pool::Corrupt::new(format!("{parent}"), inode_at, "it is its own ancestor")
+            .into())
+    }
+}

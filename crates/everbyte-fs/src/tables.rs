@@ -1,0 +1,334 @@
+//! Inode tables: which inodes are used, free, or orphaned, and where they lie.
+//!
+//! Invariants:
+//! - The bits of a table are the truth. What is free is also in DRAM, so that nobody looks for it.
+//! - An inode is taken by one thread at a time. Its bits change under the lock of its table's stripe,
+//!   which the batch holds until it has ended.
+//! - An inode that was freed is free for others once that is durable: until then a crash may bring it
+//!   back. So its slot is filled without a record.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{decode_word, encode_word};
+use everbyte_pool::sync::Mutex;
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, Volume};
+
+use crate::error::FsError;
+use crate::format::{Bit, Superblock, TABLES_AT, TableGeometry};
+use crate::index::{self, TableIndex};
+use crate::number::InodeNo;
+
+const STRIPES: usize = 64;
+const SHARDS: usize = 16;
+
+/// The inode tables of a file system that is open.
+pub(crate) struct InodeTables<M: Medium> {
+    geometry: TableGeometry,
+    tables_max: u64,
+    index: Box<dyn TableIndex<M>>,
+    tables_at: PoolOffset,
+    tables: AtomicU64,
+    used: AtomicU64,
+    /// Whoever makes a table.
+    growing: Mutex<()>,
+    stripes: [Mutex<()>; STRIPES],
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+/// Free inodes.
+#[derive(Default)]
+struct Shard {
+    free: Vec<InodeNo>,
+    /// Those that were freed, and the epoch of that, ascending.
+    waiting: VecDeque<(u64, InodeNo)>,
+}
+
+/// A free inode that a thread has taken; free again when it is dropped, unless it was used.
+pub(crate) struct TakenInode<'t, M: Medium> {
+    tables: &'t InodeTables<M>,
+    /// Its number.
+    pub(crate) number: InodeNo,
+    /// Its address.
+    pub(crate) at: PoolOffset,
+    is_used: bool,
+}
+
+impl<M: Medium> TakenInode<'_, M> {
+    /// Says that the inode is in use now.
+    pub(crate) fn keep(mut self) {
+        self.is_used = true;
+        self.tables.used.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<M: Medium> Drop for TakenInode<'_, M> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.tables.shard_of(self.number).lock().free.push(self.number);
+        }
+    }
+}
+
+impl<M: Medium> InodeTables<M> {
+    /// The tables of the file system whose superblock is at `at`. Which inodes are free is not known
+    /// yet.
+    pub(crate) fn open(
+        superblock: &Superblock,
+        at: PoolOffset,
+        medium: &M,
+        may_name: &dyn Fn(BlockNo) -> bool,
+    ) -> Result<Self, Corrupt> {
+        let tables_at = at.plus(TABLES_AT);
+        let word = medium.load_word(tables_at);
+        let tables = decode_word(word).filter(|&tables| tables <= superblock.tables_max);
+        let wrong = || Corrupt::new("number of inode tables", tables_at, "there cannot be so many");
+        Ok(Self {
+            geometry: superblock.geometry(),
+            tables_max: superblock.tables_max,
+            index: index::open(superblock, at, medium, may_name)?,
+            tables_at,
+            tables: AtomicU64::new(tables.ok_or_else(wrong)?),
+            used: AtomicU64::new(0),
+            growing: Mutex::new(()),
+            stripes: std::array::from_fn(|_| Mutex::new(())),
+            shards: std::array::from_fn(|_| Mutex::new(Shard::default())),
+        })
+    }
+
+    /// Inodes in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Most inodes that there can be.
+    pub(crate) fn inodes_max(&self) -> u64 {
+        self.tables_max * self.geometry.usable()
+    }
+
+    fn shard_of(&self, inode: InodeNo) -> &Mutex<Shard> {
+        &self.shards[(self.geometry.table_of(inode) % SHARDS as u64) as usize]
+    }
+
+    fn stripe_of(&self, inode: InodeNo) -> &Mutex<()> {
+        &self.stripes[(self.geometry.table_of(inode) % STRIPES as u64) as usize]
+    }
+
+    /// The address of table number `table`.
+    fn table_at(&self, medium: &M, table: u64) -> Result<PoolOffset, Corrupt> {
+        self.index.find(medium, table)?.ok_or_else(|| {
+            Corrupt::new(
+                "index of inode tables",
+                self.tables_at,
+                format!("it has no table {table}"),
+            )
+        })
+    }
+
+    /// The address of `inode`, if it is in use.
+    ///
+    /// # Errors
+    /// The index cannot be right.
+    pub(crate) fn find(&self, medium: &M, inode: InodeNo) -> Result<Option<PoolOffset>, Corrupt> {
+        let table = self.geometry.table_of(inode);
+        if table >= self.tables.load(Ordering::Acquire) || !self.geometry.is_inode(inode) {
+            return Ok(None);
+        }
+        let table_at = self.table_at(medium, table)?;
+        let used = self.geometry.used(table_at, inode);
+        let is_used = medium.load_word(used.at) & used.mask != 0;
+        Ok(is_used.then(|| self.geometry.inode_at(table_at, inode)))
+    }
+
+    /// Takes a free inode, and makes a table if there is none.
+    ///
+    /// # Errors
+    /// `NoInodes`, `NoSpace`, or the volume's.
+    pub(crate) fn take<'t>(&'t self, volume: &'t Volume<M>) -> Result<TakenInode<'t, M>, FsError> {
+        loop {
+            if let Some(number) = self.pop(volume) {
+                let table_at = self.table_at(volume.medium(), self.geometry.table_of(number))?;
+                let at = self.geometry.inode_at(table_at, number);
+                return Ok(TakenInode { tables: self, number, at, is_used: false });
+            }
+            self.grow(volume)?;
+        }
+    }
+
+    fn pop(&self, volume: &Volume<M>) -> Option<InodeNo> {
+        let completed = volume.completed_epoch();
+        self.shards.iter().find_map(|shard| {
+            let shard = &mut *shard.lock();
+            while shard.waiting.front().is_some_and(|(epoch, _)| *epoch <= completed) {
+                shard.free.extend(shard.waiting.pop_front().map(|(_, inode)| inode));
+            }
+            shard.free.pop()
+        })
+    }
+
+    /// Makes a table, in a batch of its own, unless somebody else did a moment ago.
+    fn grow(&self, volume: &Volume<M>) -> Result<(), FsError> {
+        let before = self.tables.load(Ordering::Acquire);
+        let mut made = None;
+        volume.change(|batch, _| {
+            batch.hold(&self.growing);
+            made = None;
+            // The count in DRAM follows once the batch has ended, and the lock with it.
+            if batch.word(self.tables_at) == encode_word(before) {
+                self.plan_table(batch, before)?;
+                made = Some(before);
+            }
+            Ok::<(), FsError>(())
+        })?;
+        if let Some(table) = made {
+            let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
+            let free = free.map(|slot| self.geometry.inode(table, slot));
+            self.shards[(table % SHARDS as u64) as usize].lock().free.extend(free);
+            self.tables.fetch_max(table + 1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Plans that there is table number `table`, the next one.
+    fn plan_table(&self, batch: &mut Batch<'_, '_, M>, table: u64) -> Result<(), FsError> {
+        if table >= self.tables_max {
+            return Err(FsError::NoInodes { max: self.inodes_max() });
+        }
+        let run = batch.take_run(self.geometry.blocks()).ok_or(FsError::NoSpace)?;
+        batch.stream(run.start.offset(), &self.geometry.head(table, &[]));
+        self.index.plan_insert(batch, table, run.start)?;
+        batch.change_word(self.tables_at, encode_word(table + 1));
+        Ok(())
+    }
+
+    /// Plans that `inode`, whose slot is filled, is in use; without a name if `is_orphan`.
+    pub(crate) fn plan_use<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        inode: InodeNo,
+        is_orphan: bool,
+    ) -> Result<(), Corrupt> {
+        self.plan_bit(batch, inode, TableGeometry::used, true)?;
+        if is_orphan { self.plan_orphan(batch, inode, true) } else { Ok(()) }
+    }
+
+    /// Plans that `inode` is, or is not any more, in use without a name.
+    pub(crate) fn plan_orphan<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        inode: InodeNo,
+        is_orphan: bool,
+    ) -> Result<(), Corrupt> {
+        self.plan_bit(batch, inode, TableGeometry::orphan, is_orphan)
+    }
+
+    /// Plans that `inode` is free.
+    pub(crate) fn plan_free<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        inode: InodeNo,
+    ) -> Result<(), Corrupt> {
+        self.plan_bit(batch, inode, TableGeometry::used, false)?;
+        self.plan_bit(batch, inode, TableGeometry::orphan, false)
+    }
+
+    /// Notes that `inode` was freed in `epoch`.
+    pub(crate) fn freed(&self, inode: InodeNo, epoch: u64) {
+        self.used.fetch_sub(1, Ordering::Relaxed);
+        let shard = &mut *self.shard_of(inode).lock();
+        let place = shard.waiting.partition_point(|(other, _)| *other <= epoch);
+        shard.waiting.insert(place, (epoch, inode));
+    }
+
+    fn plan_bit<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
+        inode: InodeNo,
+        bit: impl Fn(TableGeometry, PoolOffset, InodeNo) -> Bit,
+        is_set: bool,
+    ) -> Result<(), Corrupt> {
+        batch.hold(self.stripe_of(inode));
+        let medium = batch.volume().medium();
+        let table_at = self.table_at(medium, self.geometry.table_of(inode))?;
+        let bit = bit(self.geometry, table_at, inode);
+        let old = batch.word(bit.at);
+        let new = if is_set { old | bit.mask } else { old & !bit.mask };
+        if new != old {
+            batch.change_word(bit.at, new);
+        }
+        Ok(())
+    }
+
+    /// Finds out which inodes are free, and returns those that are in use without a name.
+    ///
+    /// # Errors
+    /// A table cannot be right.
+    pub(crate) fn gather(&self, medium: &M) -> Result<Vec<InodeNo>, Corrupt> {
+        let mut orphans = Vec::new();
+        self.each_slot(medium, &mut |inode, _, state| {
+            match state {
+                SlotState::Free => self.shard_of(inode).lock().free.push(inode),
+                SlotState::Used => _ = self.used.fetch_add(1, Ordering::Relaxed),
+                SlotState::Orphan => {
+                    self.used.fetch_add(1, Ordering::Relaxed);
+                    orphans.push(inode);
+                }
+            }
+            Ok(())
+        })?;
+        // The lowest numbers are taken first.
+        self.shards.iter().for_each(|shard| shard.lock().free.reverse());
+        Ok(orphans)
+    }
+
+    /// Shows every slot of every table that can be an inode, with its address and state.
+    pub(crate) fn each_slot(
+        &self,
+        medium: &M,
+        on_slot: &mut dyn FnMut(InodeNo, PoolOffset, SlotState) -> Result<(), Corrupt>,
+    ) -> Result<(), Corrupt> {
+        for table in 0..self.tables.load(Ordering::Acquire) {
+            let table_at = self.table_at(medium, table)?;
+            self.geometry.check(medium, table_at, table)?;
+            for slot in self.geometry.head_slots()..self.geometry.slots() {
+                let inode = self.geometry.inode(table, slot);
+                let is_set = |bit: Bit| medium.load_word(bit.at) & bit.mask != 0;
+                let state = match is_set(self.geometry.used(table_at, inode)) {
+                    true if is_set(self.geometry.orphan(table_at, inode)) => SlotState::Orphan,
+                    true => SlotState::Used,
+                    false => SlotState::Free,
+                };
+                on_slot(inode, self.geometry.inode_at(table_at, inode), state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims the index and the tables.
+    ///
+    /// # Errors
+    /// The first structure that cannot be right, or `claim`'s.
+    pub(crate) fn visit(&self, medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        self.index.visit(medium, claim)?;
+        for table in 0..self.tables.load(Ordering::Acquire) {
+            let at = self.table_at(medium, table)?;
+            if !at.0.is_multiple_of(self.geometry.blocks() * BLOCK_U64) {
+                return Err(Corrupt::new("inode table", at, "no table can begin here"));
+            }
+            let run = BlockRun { start: at.block(), len: self.geometry.blocks() };
+            let (part, holds) = (Part::Blocks(run), Holds::Map);
+            claim(Claimed { part, named_at: self.tables_at, holds })?;
+        }
+        Ok(())
+    }
+}
+
+/// What a slot of a table is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotState {
+    Free,
+    Used,
+    /// Used without a name.
+    Orphan,
+}

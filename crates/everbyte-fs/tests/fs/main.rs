@@ -1,0 +1,8 @@
+//! The file system against a model of what it should do, over random operations, reopenings and
+//! crashes.
+
+mod crash;
+mod model;
+mod operations;
+mod random;
+mod real;

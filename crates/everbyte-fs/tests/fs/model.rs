@@ -1,0 +1,265 @@
+//! A file system in a few maps, as plain as can be.
+
+use std::collections::BTreeMap;
+
+use crate::operations::{Mode, Op, Seen, Subject, Tree, target, written};
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+const EINVAL: i32 = 22;
+const ENAMETOOLONG: i32 = 36;
+const ENOTEMPTY: i32 = 39;
+
+#[derive(Clone, Debug)]
+enum What {
+    File(Vec<u8>),
+    Dir(BTreeMap<String, usize>),
+    Link(Vec<u8>),
+    Fifo,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    what: What,
+    permissions: u32,
+    links: u32,
+    parent: usize,
+}
+
+/// The model. Nodes are never dropped, so numbers stay what they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Model(Vec<Node>);
+
+impl Model {
+    pub(crate) fn new() -> Self {
+        let what = What::Dir(BTreeMap::new());
+        Self(vec![Node { what, permissions: 0o755, links: 2, parent: 0 }])
+    }
+
+    fn dir(&mut self, node: usize) -> Result<&mut BTreeMap<String, usize>, i32> {
+        match &mut self.0[node].what {
+            What::Dir(names) => Ok(names),
+            _ => Err(ENOTDIR),
+        }
+    }
+
+    fn is_dir(&self, node: usize) -> bool {
+        matches!(self.0[node].what, What::Dir(_))
+    }
+
+    fn is_empty(&self, node: usize) -> bool {
+        matches!(&self.0[node].what, What::Dir(names) if names.is_empty())
+    }
+
+    fn find(&mut self, path: &[&str]) -> Result<usize, i32> {
+        path.iter().try_fold(0, |at, name| self.dir(at)?.get(*name).copied().ok_or(ENOENT))
+    }
+
+    fn parent<'p>(&mut self, path: &'p [&'static str]) -> Result<(usize, &'p str), i32> {
+        let (name, parent) = path.split_last().expect("a path has a name");
+        Ok((self.find(parent)?, name))
+    }
+
+    fn make_node(
+        &mut self,
+        path: &[&'static str],
+        what: What,
+        permissions: u32,
+    ) -> Result<(), i32> {
+        let (parent, name) = self.parent(path)?;
+        let name = name.to_owned();
+        let number = self.0.len();
+        let names = self.dir(parent)?;
+        if names.contains_key(&name) {
+            return Err(EEXIST);
+        }
+        names.insert(name, number);
+        let is_dir = matches!(what, What::Dir(_));
+        self.0[parent].links += u32::from(is_dir);
+        self.0.push(Node { what, permissions, links: 1 + u32::from(is_dir), parent });
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &[&'static str], directory: bool) -> Result<(), i32> {
+        let (parent, name) = self.parent(path)?;
+        let node = *self.dir(parent)?.get(name).ok_or(ENOENT)?;
+        match (directory, self.is_dir(node)) {
+            (false, true) => return Err(EISDIR),
+            (true, false) => return Err(ENOTDIR),
+            (true, true) if !self.is_empty(node) => return Err(ENOTEMPTY),
+            _ => {}
+        }
+        self.dir(parent)?.remove(name);
+        self.unname(parent, node);
+        Ok(())
+    }
+
+    fn unname(&mut self, parent: usize, node: usize) {
+        if self.is_dir(node) {
+            self.0[parent].links -= 1;
+            self.0[node].links = 0;
+        } else {
+            self.0[node].links -= 1;
+        }
+    }
+
+    fn is_within(&self, mut node: usize, ancestor: usize) -> bool {
+        while node != 0 && node != ancestor {
+            node = self.0[node].parent;
+        }
+        node == ancestor
+    }
+
+    fn moved(&mut self, node: usize, from: usize, to: usize) {
+        if self.is_dir(node) {
+            self.0[node].parent = to;
+            self.0[from].links -= 1;
+            self.0[to].links += 1;
+        }
+    }
+
+    fn rename(
+        &mut self,
+        from: &[&'static str],
+        to: &[&'static str],
+        mode: Mode,
+    ) -> Result<(), i32> {
+        let (from_dir, from_name) = self.parent(from)?;
+        let source = *self.dir(from_dir)?.get(from_name).ok_or(ENOENT)?;
+        let (to_dir, to_name) = self.parent(to)?;
+        let target = self.dir(to_dir)?.get(to_name).copied();
+        match (mode, target) {
+            (Mode::NoReplace, Some(_)) => return Err(EEXIST),
+            (Mode::Exchange, None) => return Err(ENOENT),
+            _ => {}
+        }
+        if self.is_within(to_dir, source) {
+            return Err(EINVAL);
+        }
+        if target == Some(source) {
+            return Ok(());
+        }
+        if let (Some(target), Mode::Exchange) = (target, mode) {
+            if self.is_within(from_dir, target) {
+                return Err(EINVAL);
+            }
+            self.dir(from_dir)?.insert(from_name.into(), target);
+            self.dir(to_dir)?.insert(to_name.into(), source);
+            self.moved(source, from_dir, to_dir);
+            self.moved(target, to_dir, from_dir);
+            return Ok(());
+        }
+        if let Some(target) = target {
+            match (self.is_dir(source), self.is_dir(target)) {
+                (true, false) => return Err(ENOTDIR),
+                (false, true) => return Err(EISDIR),
+                (true, true) if !self.is_empty(target) => return Err(ENOTEMPTY),
+                _ => {}
+            }
+            self.unname(to_dir, target);
+        }
+        self.dir(from_dir)?.remove(from_name);
+        self.dir(to_dir)?.insert(to_name.into(), source);
+        self.moved(source, from_dir, to_dir);
+        Ok(())
+    }
+
+    fn bytes(&mut self, path: &[&'static str]) -> Result<&mut Vec<u8>, i32> {
+        let node = self.find(path)?;
+        match &mut self.0[node].what {
+            What::File(bytes) => Ok(bytes),
+            What::Dir(_) => Err(EISDIR),
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn see(&self, node: usize, path: &str, firsts: &mut BTreeMap<usize, String>, tree: &mut Tree) {
+        let Node { what, permissions, links, .. } = &self.0[node];
+        let (kind, size, bytes) = match what {
+            What::File(bytes) => ('f', bytes.len(), bytes.clone()),
+            What::Dir(names) => ('d', names.len(), Vec::new()),
+            What::Link(target) => ('l', target.len(), target.clone()),
+            What::Fifo => ('p', 0, Vec::new()),
+        };
+        let first_path = firsts.entry(node).or_insert_with(|| path.to_owned()).clone();
+        let (permissions, links) = (*permissions, *links);
+        let seen = Seen { first_path, kind, permissions, links, size: size as u64, bytes };
+        tree.insert(path.to_owned(), seen);
+        if let What::Dir(names) = what {
+            for (name, &below) in names {
+                self.see(below, &format!("{path}/{name}"), firsts, tree);
+            }
+        }
+    }
+}
+
+impl Subject for Model {
+    fn make(&mut self, op: &Op) -> Result<(), i32> {
+        match op {
+            Op::Create(path, permissions) => {
+                self.make_node(path, What::File(Vec::new()), *permissions)
+            }
+            Op::Mkdir(path, permissions) => {
+                // What a directory with set-group-id gives on is tested by itself.
+                self.make_node(path, What::Dir(BTreeMap::new()), permissions & !0o2000)
+            }
+            Op::Fifo(path) => self.make_node(path, What::Fifo, 0o600),
+            Op::Symlink(path, len) => {
+                let (parent, _) = self.parent(path)?;
+                if *len > 4095 {
+                    return Err(ENAMETOOLONG);
+                }
+                self.dir(parent)?;
+                self.make_node(path, What::Link(target(*len)), 0o777)
+            }
+            Op::Link(old, new) => {
+                let node = self.find(old)?;
+                let (parent, name) = self.parent(new)?;
+                if self.is_dir(node) {
+                    return Err(EPERM);
+                }
+                let names = self.dir(parent)?;
+                if names.contains_key(name) {
+                    return Err(EEXIST);
+                }
+                names.insert(name.to_owned(), node);
+                self.0[node].links += 1;
+                Ok(())
+            }
+            Op::Unlink(path) => self.remove(path, false),
+            Op::Rmdir(path) => self.remove(path, true),
+            Op::Rename(from, to, mode) => self.rename(from, to, *mode),
+            Op::Write { path, offset, len, byte } => {
+                let bytes = self.bytes(path)?;
+                let (start, end) = (*offset as usize, *offset as usize + len);
+                if *len > 0 {
+                    bytes.resize(bytes.len().max(end), 0);
+                    bytes[start..end].copy_from_slice(&written(*offset, *len, *byte));
+                }
+                Ok(())
+            }
+            Op::Truncate(path, size) => {
+                self.bytes(path)?.resize(*size as usize, 0);
+                Ok(())
+            }
+            Op::Chmod(path, permissions) => {
+                let node = self.find(path)?;
+                let permissions =
+                    if self.is_dir(node) { permissions & !0o2000 } else { *permissions };
+                self.0[node].permissions = permissions;
+                Ok(())
+            }
+            Op::Open(path, _) => self.find(path).map(drop),
+            Op::Close(_) | Op::Sync => Ok(()),
+        }
+    }
+
+    fn tree(&self) -> Tree {
+        let mut tree = Tree::new();
+        self.see(0, "", &mut BTreeMap::new(), &mut tree);
+        tree
+    }
+}

@@ -1,0 +1,100 @@
+//! Random operations, on the file system and on the model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_fs::FsOptions;
+use proptest::prelude::*;
+
+use crate::model::Model;
+use crate::operations::{Op, Subject, op};
+use crate::real::{Real, open_pool};
+
+const POOL_BYTES: usize = 24 << 20;
+
+pub(crate) fn options() -> FsOptions {
+    FsOptions { inodes_max: Some(300), lanes: 2, log_bytes: Some(4 << 20), ..FsOptions::default() }
+}
+
+/// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
+fn run(ops: &[Op], is_closed: bool) {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
+    let (mut real, mut model) = (Real::make(&medium, &options()), Model::new());
+    for op in ops {
+        assert_eq!(real.make(op), model.make(op), "{op:?}");
+    }
+    assert_eq!(real.tree(), model.tree());
+    let free = real.fs.status().free_inodes;
+    real.fs.sync().unwrap();
+    let pool = Arc::clone(real.fs.pool());
+    if is_closed {
+        drop(real);
+        pool.close().unwrap();
+    }
+    drop(pool);
+    let pool = open_pool(&medium).unwrap();
+    assert_eq!(pool.recovery().was_clean, is_closed);
+    let report = pool.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    drop(pool);
+    let real = Real::open(&medium).unwrap();
+    assert_eq!(real.tree(), model.tree());
+    let report = real.fs.pool().check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let files = real.tree().values().map(|seen| seen.first_path.clone()).collect::<BTreeSet<_>>();
+    let status = real.fs.status();
+    assert_eq!(status.inodes - status.free_inodes, files.len() as u64, "{free} were free before");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_operations_do_what_the_model_does(
+        ops in prop::collection::vec(op(), 1..60),
+        is_closed in any::<bool>(),
+    ) {
+        run(&ops, is_closed);
+    }
+}
+
+#[test]
+fn a_directory_of_many_names_has_each_once_and_is_empty_in_the_end() {
+    use everbyte_fs::{FileType, Name, NewInode};
+    let medium = Arc::new(SimMedium::new(64 << 20));
+    let options = FsOptions { inodes_max: Some(20_000), ..options() };
+    let real = Real::make(&medium, &options);
+    let (fs, root) = (&real.fs, real.fs.root());
+    let new = NewInode {
+        kind: FileType::Fifo,
+        permissions: 0o600,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        target: &[],
+    };
+    let names: Vec<String> = (0..9000).map(|n| format!("file number {n}")).collect();
+    let first = fs.create_inode(root, Name::new(names[0].as_bytes()).unwrap(), &new).unwrap();
+    for name in &names[1..] {
+        fs.link(first.inode, root, Name::new(name.as_bytes()).unwrap()).unwrap();
+    }
+    assert_eq!(fs.attr(first.inode).unwrap().links, 9000);
+    let mut listed = Vec::new();
+    let mut place = 0;
+    loop {
+        let entries = fs.list(root, place).unwrap();
+        let Some(last) = entries.last() else { break };
+        place = last.next;
+        listed.extend(entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
+    }
+    listed.sort_unstable();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(listed, sorted);
+    for name in &names {
+        fs.unlink(root, Name::new(name.as_bytes()).unwrap()).unwrap();
+    }
+    assert!(fs.list(root, 0).unwrap().is_empty());
+    assert_eq!(fs.attr(root).unwrap().size, 0);
+}

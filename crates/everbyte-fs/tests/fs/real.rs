@@ -1,0 +1,179 @@
+//! The file system as a subject of operations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use everbyte_crash::Medium;
+use everbyte_fs::{
+    FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode, SetAttr, kinds,
+};
+use everbyte_media::BLOCK_U64;
+use everbyte_pool::{OpenOptions, Pool, PoolError};
+
+use crate::operations::{Mode, Op, Seen, Subject, Tree, target, written};
+
+/// A file system, and what is open in it.
+pub(crate) struct Real<M: Medium> {
+    pub(crate) fs: FileSystem<M>,
+    hands: [Option<InodeNo>; 4],
+}
+
+pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
+    let options = OpenOptions { capacity_blocks: (medium.len() / BLOCK_U64).max(1 << 12) };
+    Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
+}
+
+impl<M: Medium> Real<M> {
+    /// Formats `medium` and makes a file system in it.
+    pub(crate) fn make(medium: &Arc<M>, options: &FsOptions) -> Self {
+        Pool::format(&**medium, 2, [1; 16]).unwrap();
+        let pool = open_pool(medium).unwrap();
+        let size = medium.len() / BLOCK_U64 * BLOCK_U64;
+        let fs = FileSystem::create(&pool, "files", size, options).unwrap();
+        Self { fs, hands: [None; 4] }
+    }
+
+    pub(crate) fn open(medium: &Arc<M>) -> Result<Self, PoolError> {
+        let fs = FileSystem::open(&open_pool(medium)?, "files")?;
+        Ok(Self { fs, hands: [None; 4] })
+    }
+
+    fn find(&self, path: &[&str]) -> Result<InodeNo, FsError> {
+        path.iter().try_fold(self.fs.root(), |at, name| {
+            Ok(self.fs.lookup(at, Name::new(name.as_bytes())?)?.inode)
+        })
+    }
+
+    fn parent<'p>(&self, path: &'p [&'static str]) -> Result<(InodeNo, Name<'p>), FsError> {
+        let (name, parent) = path.split_last().expect("a path has a name");
+        Ok((self.find(parent)?, Name::new(name.as_bytes())?))
+    }
+
+    fn create(
+        &self,
+        path: &[&'static str],
+        kind: FileType,
+        permissions: u32,
+        target: &[u8],
+    ) -> Result<(), FsError> {
+        let (parent, name) = self.parent(path)?;
+        let new = NewInode { kind, permissions, uid: 1, gid: 2, device: 0, target };
+        self.fs.create_inode(parent, name, &new).map(drop)
+    }
+
+    fn close(&mut self, hand: usize) -> Result<(), FsError> {
+        self.hands[hand].take().map_or(Ok(()), |inode| self.fs.close_inode(inode))
+    }
+
+    fn act(&mut self, op: &Op) -> Result<(), FsError> {
+        match op {
+            Op::Create(path, mode) => self.create(path, FileType::Regular, *mode, &[]),
+            Op::Mkdir(path, mode) => self.create(path, FileType::Directory, mode & !0o2000, &[]),
+            Op::Fifo(path) => self.create(path, FileType::Fifo, 0o600, &[]),
+            Op::Symlink(path, len) => self.create(path, FileType::Symlink, 0o777, &target(*len)),
+            Op::Link(old, new) => {
+                let inode = self.find(old)?;
+                let (parent, name) = self.parent(new)?;
+                self.fs.link(inode, parent, name).map(drop)
+            }
+            Op::Unlink(path) => self.parent(path).and_then(|(p, name)| self.fs.unlink(p, name)),
+            Op::Rmdir(path) => {
+                self.parent(path).and_then(|(p, name)| self.fs.remove_directory(p, name))
+            }
+            Op::Rename(from, to, mode) => {
+                let mode = match mode {
+                    Mode::Replace => RenameMode::Replace,
+                    Mode::NoReplace => RenameMode::NoReplace,
+                    Mode::Exchange => RenameMode::Exchange,
+                };
+                let from = self.parent(from)?;
+                self.fs.lookup(from.0, from.1)?;
+                self.fs.rename(from, self.parent(to)?, mode)
+            }
+            Op::Write { path, offset, len, byte } => {
+                let data = written(*offset, *len, *byte);
+                let done = self.fs.write(self.find(path)?, *offset, &data)?;
+                assert_eq!(done, *len);
+                Ok(())
+            }
+            Op::Truncate(path, size) => self.fs.truncate(self.find(path)?, *size).map(drop),
+            Op::Chmod(path, permissions) => {
+                let inode = self.find(path)?;
+                let is_dir = self.fs.attr(inode)?.kind == FileType::Directory;
+                let permissions = if is_dir { permissions & !0o2000 } else { *permissions };
+                let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+                self.fs.set_attr(inode, &set).map(drop)
+            }
+            Op::Open(path, hand) => {
+                let inode = self.find(path)?;
+                self.close(*hand)?;
+                self.hands[*hand] = Some(self.fs.open_inode(inode)?.inode);
+                Ok(())
+            }
+            Op::Close(hand) => self.close(*hand),
+            Op::Sync => self.fs.sync(),
+        }
+    }
+
+    fn see(
+        &self,
+        inode: InodeNo,
+        path: &str,
+        firsts: &mut BTreeMap<InodeNo, String>,
+        tree: &mut Tree,
+    ) -> Result<(), FsError> {
+        let attr = self.fs.attr(inode)?;
+        let (kind, bytes) = match attr.kind {
+            FileType::Regular => {
+                let mut bytes = vec![0; usize::try_from(attr.size).unwrap() + 7];
+                let len = self.fs.read(inode, 0, &mut bytes)?;
+                bytes.truncate(len);
+                ('f', bytes)
+            }
+            FileType::Directory => ('d', Vec::new()),
+            FileType::Symlink => ('l', self.fs.read_link(inode)?),
+            _ => ('p', Vec::new()),
+        };
+        let first_path = firsts.entry(inode).or_insert_with(|| path.to_owned()).clone();
+        let (permissions, links, size) = (attr.permissions, attr.links, attr.size);
+        let seen = Seen { first_path, kind, permissions, links, size, bytes };
+        tree.insert(path.to_owned(), seen);
+        if attr.kind == FileType::Directory {
+            let mut names = BTreeMap::new();
+            let mut place = 0;
+            loop {
+                let entries = self.fs.list(inode, place)?;
+                let Some(last) = entries.last() else { break };
+                place = last.next;
+                for entry in entries {
+                    let name = String::from_utf8(entry.name).unwrap();
+                    assert!(names.insert(name, entry.inode).is_none(), "a name is listed twice");
+                }
+            }
+            for (name, below) in names {
+                self.see(below, &format!("{path}/{name}"), firsts, tree)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that can be seen, or why it cannot.
+    pub(crate) fn try_tree(&self) -> Result<Tree, FsError> {
+        let mut tree = Tree::new();
+        self.see(self.fs.root(), "", &mut BTreeMap::new(), &mut tree)?;
+        Ok(tree)
+    }
+}
+
+impl<M: Medium> Subject for Real<M> {
+    fn make(&mut self, op: &Op) -> Result<(), i32> {
+        self.act(op).map_err(|error| {
+            assert_ne!(error.errno(), 5, "{op:?}: {error}");
+            error.errno()
+        })
+    }
+
+    fn tree(&self) -> Tree {
+        self.try_tree().unwrap()
+    }
+}
