@@ -22,7 +22,15 @@ impl LeafPart {
         BlockRange::of_bytes(self.offset, self.len)
     }
 
-    pub(crate) fn end(self) -> DeviceOffset {
+    /// Its first byte.
+    #[must_use]
+    pub fn offset(self) -> DeviceOffset {
+        self.offset
+    }
+
+    /// One beyond its last byte.
+    #[must_use]
+    pub fn end(self) -> DeviceOffset {
         self.offset.plus(self.len)
     }
 

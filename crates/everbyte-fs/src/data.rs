@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
-use everbyte_pool::Batch;
+use everbyte_pool::{Batch, WriteError};
 
 use crate::attr::Attr;
 use crate::edits::{Edit, Edits};
@@ -33,7 +33,7 @@ fn check_regular(words: &InodeWords) -> Result<(), FsError> {
 
 impl<M: Medium> FileSystem<M> {
     /// The regular file `inode`. The caller holds its lock.
-    fn file(&self, inode: InodeNo) -> Result<(Arc<FileState<M>>, InodeWords), FsError> {
+    pub(crate) fn file(&self, inode: InodeNo) -> Result<(Arc<FileState<M>>, InodeWords), FsError> {
         let (at, words) = self.load_inode(inode)?;
         check_regular(&words)?;
         Ok((self.files.get(inode, at, words.get(Field::Size)), words))
@@ -102,6 +102,19 @@ impl<M: Medium> FileSystem<M> {
         Ok(())
     }
 
+    /// Makes everything durable that was answered before about `inode`: its bytes, attributes and names.
+    /// Of a file that was not changed since the last checkpoint this costs nothing.
+    ///
+    /// # Errors
+    /// The volume's; what was not durable before may be or not.
+    pub fn sync_inode(&self, inode: InodeNo) -> Result<(), FsError> {
+        let epoch = self.tables.changed_in(inode);
+        if self.volume().completed_epoch() < epoch {
+            return Ok(self.volume().complete(epoch)?);
+        }
+        Ok(self.medium().check().map_err(WriteError::from)?)
+    }
+
     /// Makes a regular file end at `size`: cuts it, or lets it read zeroes beyond its old end. What is
     /// cut off goes in parts of 2 MiB, and then the size; a crash may leave zeroes where bytes were to
     /// be cut off.
@@ -117,7 +130,13 @@ impl<M: Medium> FileSystem<M> {
         let (file, words) = self.file(inode)?;
         let old_size = words.get(Field::Size);
         let last_end = (size / LEAF_BYTES + 1) * LEAF_BYTES;
-        self.unmap_leaves(inode, &file, (last_end, old_size))?;
+        if size < old_size {
+            // Blocks that were reserved beyond the end go as well.
+            file.extent.set_size_bytes(FILE_BYTES_MAX);
+            self.unmap_leaves(inode, &file, (last_end, FILE_BYTES_MAX))?;
+        }
+        let has_nodes = self.medium().load_word(file.extent.root_at()) != 0;
+        let last_end = if has_nodes { last_end } else { FIRST_ENTRIES * BLOCK_U64 };
         let mut attr = None;
         self.volume().change(|batch, circumstances| {
             let mut edits = Edits::new(&self.tables);
@@ -125,10 +144,9 @@ impl<M: Medium> FileSystem<M> {
             let before = batch.savepoint();
             if size == 0 {
                 self.plan_free_map(batch, edit)?;
-            } else if size < old_size {
+            } else if size < old_size.min(last_end) {
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
-                let len = old_size.min(last_end) - size;
-                leaf_parts(DeviceOffset(size), len).try_for_each(|part| planner.unmap(part))?;
+                planner.zero(DeviceOffset(size), DeviceOffset(last_end), false)?;
             }
             note_changed(edit, batch.taken_since(before), size);
             attr = Some(Attr::of(&edit.words));
@@ -188,7 +206,7 @@ impl<M: Medium> FileSystem<M> {
 }
 
 /// Notes in an inode that its bytes changed, what that did to its blocks, and its size.
-fn note_changed(edit: &mut Edit, taken: i64, size: u64) {
+pub(crate) fn note_changed(edit: &mut Edit, taken: i64, size: u64) {
     let blocks = edit.words.get(Field::Blocks).saturating_add_signed(taken);
     edit.words.set(Field::Blocks, blocks);
     edit.words.set(Field::Size, size);

@@ -66,6 +66,7 @@ impl<'t, M: Medium> Edits<'t, M> {
             if edit.words == edit.old {
                 continue;
             }
+            self.tables.note_change(edit.number, batch.writer().epoch());
             edit.words.seal();
             for (place, old, new) in edit.words.changes(&edit.old) {
                 batch.change_word_once(edit.at.plus(8 * place as u64), old, new);

@@ -44,6 +44,9 @@ pub enum FsError {
         /// Most inodes.
         max: u64,
     },
+    /// There is nothing of the kind that was looked for.
+    #[error("there is none")]
+    NoData,
     /// A file would be larger than it can be.
     #[error("the file would be too large")]
     TooLarge,
@@ -77,6 +80,7 @@ impl FsError {
         match self {
             Self::NotPermitted => 1,
             Self::NotFound => 2,
+            Self::NoData => 6,
             Self::Corrupt(_) | Self::Extent(_) | Self::NoLog => 5,
             Self::Exists => 17,
             Self::NotDirectory => 20,

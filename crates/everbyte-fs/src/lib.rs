@@ -23,6 +23,7 @@ mod names;
 mod number;
 mod orphan;
 mod rename;
+mod space;
 mod tables;
 
 pub use attr::{Attr, SetAttr, SetTime};
@@ -34,3 +35,4 @@ pub use list::DirEntry;
 pub use names::NewInode;
 pub use number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE, NAME_BYTES_MAX, Name};
 pub use rename::RenameMode;
+pub use space::{Allocation, Seek};

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::number::InodeNo;
 
-const STRIPES: usize = 4096;
+pub(crate) const STRIPES: usize = 4096;
 
 /// The locks of a file system's inodes.
 #[derive(Clone)]

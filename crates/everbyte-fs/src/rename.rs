@@ -89,6 +89,9 @@ impl<M: Medium> FileSystem<M> {
         if target == Some(source) {
             return Ok(Some(Unnamed::Linked));
         }
+        if let (Some(replaced), false) = (&replaced, mode == RenameMode::Exchange) {
+            self.check_replaced(&mut edits, &found, replaced)?;
+        }
         let before = batch.savepoint();
         from_dir.plan_remove(batch, &found);
         if let Some(replaced) = &replaced {
@@ -111,7 +114,7 @@ impl<M: Medium> FileSystem<M> {
                 self.note_moved(&mut edits, &replaced, (to.parent, from.parent))?;
             }
             (Some(replaced), _) => {
-                unnamed = self.plan_replaced(batch, &mut edits, &found, &replaced, to.parent)?;
+                unnamed = self.plan_replaced(batch, &mut edits, &replaced, to.parent)?;
             }
             (None, _) => {}
         }
@@ -124,27 +127,36 @@ impl<M: Medium> FileSystem<M> {
         &'t self,
         batch: &mut Batch<'t, '_, M>,
         edits: &mut Edits<'_, M>,
-        source: &FoundEntry,
         replaced: &FoundEntry,
         parent: InodeNo,
     ) -> Result<Unnamed, FsError> {
         let medium = self.medium();
         let is_directory = replaced.kind == FileType::Directory;
-        match (source.kind == FileType::Directory, is_directory) {
-            (true, false) => return Err(FsError::NotDirectory),
-            (false, true) => return Err(FsError::IsDirectory),
-            _ => {}
-        }
         note_entries(edits.get(medium, parent)?, -1, 0);
         if is_directory {
             let words = &mut edits.get(medium, parent)?.words;
             words.set_links(words.links().saturating_sub(1));
         }
         let edit = edits.get(medium, replaced.inode)?;
-        if is_directory && edit.words.get(Field::Size) > 0 {
-            return Err(FsError::NotEmpty);
-        }
         self.plan_unname(batch, edit, now())
+    }
+
+    /// Checks that what has the new name can lose it to `source`. Before anything is planned: the
+    /// directory that is renamed may be its only entry.
+    fn check_replaced(
+        &self,
+        edits: &mut Edits<'_, M>,
+        source: &FoundEntry,
+        replaced: &FoundEntry,
+    ) -> Result<(), FsError> {
+        match (source.kind == FileType::Directory, replaced.kind == FileType::Directory) {
+            (true, false) => return Err(FsError::NotDirectory),
+            (false, true) => return Err(FsError::IsDirectory),
+            (false, false) => return Ok(()),
+            (true, true) => {}
+        }
+        let words = &edits.get(self.medium(), replaced.inode)?.words;
+        if words.get(Field::Size) > 0 { Err(FsError::NotEmpty) } else { Ok(()) }
     }
 
     /// Notes in the inode of what is renamed, and of its parents, where it went.

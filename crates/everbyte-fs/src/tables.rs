@@ -18,6 +18,7 @@ use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, Volum
 use crate::error::FsError;
 use crate::format::{Bit, Superblock, TABLES_AT, TableGeometry};
 use crate::index::{self, TableIndex};
+use crate::locks;
 use crate::number::InodeNo;
 
 const STRIPES: usize = 64;
@@ -35,6 +36,8 @@ pub(crate) struct InodeTables<M: Medium> {
     growing: Mutex<()>,
     stripes: [Mutex<()>; STRIPES],
     shards: [Mutex<Shard>; SHARDS],
+    /// The newest epoch in which any inode of a stripe was changed.
+    changed: Box<[AtomicU64]>,
 }
 
 /// Free inodes.
@@ -94,6 +97,7 @@ impl<M: Medium> InodeTables<M> {
             growing: Mutex::new(()),
             stripes: std::array::from_fn(|_| Mutex::new(())),
             shards: std::array::from_fn(|_| Mutex::new(Shard::default())),
+            changed: (0..locks::STRIPES).map(|_| AtomicU64::new(0)).collect(),
         })
     }
 
@@ -105,6 +109,16 @@ impl<M: Medium> InodeTables<M> {
     /// Most inodes that there can be.
     pub(crate) fn inodes_max(&self) -> u64 {
         self.tables_max * self.geometry.usable()
+    }
+
+    /// Notes that a batch of `epoch` changes `inode`.
+    pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64) {
+        self.changed[locks::stripe_of(inode)].fetch_max(epoch, Ordering::AcqRel);
+    }
+
+    /// An epoch since which `inode` has not been changed. 0 if it was not since the opening.
+    pub(crate) fn changed_in(&self, inode: InodeNo) -> u64 {
+        self.changed[locks::stripe_of(inode)].load(Ordering::Acquire)
     }
 
     fn shard_of(&self, inode: InodeNo) -> &Mutex<Shard> {
@@ -209,6 +223,7 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
+        self.note_change(inode, batch.writer().epoch());
         self.plan_bit(batch, inode, TableGeometry::used, true)?;
         if is_orphan { self.plan_orphan(batch, inode, true) } else { Ok(()) }
     }

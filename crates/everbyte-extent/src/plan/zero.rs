@@ -26,9 +26,26 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         self.zero(part.offset, part.end(), false)
     }
 
+    /// Plans that blocks `from .. to` have space of their own; what they hold stays.
+    ///
+    /// # Errors
+    /// As [`Planner::write`].
+    pub fn reserve(&mut self, from: LogicalBlock, to: LogicalBlock) -> Result<(), ExtentError> {
+        for block in (from.0..to.0).map(LogicalBlock) {
+            let entry_at = self.extent.entry_for_write(self.batch, block)?;
+            if map::load_entry(self.extent.medium(), entry_at)?.is_none() {
+                self.zero_block(block, true)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Plans that bytes `from .. to` read as zeroes. Whole blocks, and the last one of the extent,
     /// are unmapped, or with `reserve` keep their space.
-    pub(crate) fn zero(
+    ///
+    /// # Errors
+    /// As [`Planner::write`].
+    pub fn zero(
         &mut self,
         from: DeviceOffset,
         to: DeviceOffset,

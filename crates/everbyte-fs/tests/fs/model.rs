@@ -245,6 +245,21 @@ impl Subject for Model {
                 self.bytes(path)?.resize(*size as usize, 0);
                 Ok(())
             }
+            Op::Allocate { path, offset, len, what, keep_size } => {
+                self.find(path)?;
+                if *len == 0 {
+                    return Err(EINVAL);
+                }
+                let (bytes, end) = (self.bytes(path)?, (offset + len) as usize);
+                if !keep_size && *what != 'p' {
+                    bytes.resize(bytes.len().max(end), 0);
+                }
+                let (start, end) = ((*offset as usize).min(bytes.len()), end.min(bytes.len()));
+                if *what != 'r' {
+                    bytes[start..end].fill(0);
+                }
+                Ok(())
+            }
             Op::Chmod(path, permissions) => {
                 let node = self.find(path)?;
                 let permissions =

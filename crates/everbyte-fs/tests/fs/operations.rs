@@ -25,6 +25,14 @@ pub(crate) enum Op {
         byte: u8,
     },
     Truncate(Path, u64),
+    /// Reserves, zeroes or punches.
+    Allocate {
+        path: Path,
+        offset: u64,
+        len: u64,
+        what: char,
+        keep_size: bool,
+    },
     Chmod(Path, u32),
     /// Opens a file in one of four hands.
     Open(Path, usize),
@@ -96,6 +104,11 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         4 => (path(), place(), len, any::<u8>())
             .prop_map(|(path, offset, len, byte)| Op::Write { path, offset, len, byte }),
         2 => (path(), place()).prop_map(|(p, size)| Op::Truncate(p, size)),
+        2 => (path(), place(), place(), prop::sample::select(vec!['r', 'z', 'p']), any::<bool>())
+            .prop_map(|(path, offset, end, what, keep_size)| {
+                let len = end.saturating_sub(offset);
+                Op::Allocate { path, offset, len, what, keep_size }
+            }),
         1 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
         1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
         1 => (0_usize..4).prop_map(Op::Close),

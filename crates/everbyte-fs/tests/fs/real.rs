@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use everbyte_crash::Medium;
 use everbyte_fs::{
-    FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode, SetAttr, kinds,
+    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode,
+    SetAttr, kinds,
 };
 use everbyte_media::BLOCK_U64;
 use everbyte_pool::{OpenOptions, Pool, PoolError};
@@ -97,6 +98,14 @@ impl<M: Medium> Real<M> {
                 Ok(())
             }
             Op::Truncate(path, size) => self.fs.truncate(self.find(path)?, *size).map(drop),
+            Op::Allocate { path, offset, len, what, keep_size } => {
+                let what = match what {
+                    'r' => Allocation::Reserve,
+                    'z' => Allocation::Zero,
+                    _ => Allocation::Punch,
+                };
+                self.fs.allocate(self.find(path)?, (*offset, *len), what, *keep_size)
+            }
             Op::Chmod(path, permissions) => {
                 let inode = self.find(path)?;
                 let is_dir = self.fs.attr(inode)?.kind == FileType::Directory;

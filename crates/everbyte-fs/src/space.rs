@@ -1,0 +1,109 @@
+//! Space of regular files: blocks that are reserved, unmapped, or found.
+
+use everbyte_extent::{DeviceOffset, Planner, Stored, leaf_parts};
+use everbyte_media::{BLOCK_U64, Medium};
+
+use crate::data::{FILE_BYTES_MAX, note_changed};
+use crate::edits::Edits;
+use crate::error::FsError;
+use crate::format::Field;
+use crate::fs::FileSystem;
+use crate::number::InodeNo;
+
+/// What is to become of a range of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocation {
+    /// Its holes get space, and read as zeroes.
+    Reserve,
+    /// It reads as zeroes, from space of its own.
+    Zero,
+    /// It reads as zeroes, and its whole blocks have no space. The size stays.
+    Punch,
+}
+
+/// What is looked for in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not; the end of the file is one.
+    Hole,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Reserves, zeroes or unmaps `len` bytes of a regular file from `offset` on, at least one, in parts
+    /// of 2 MiB, each of which is atomic. The file becomes larger if the range ends beyond it, unless
+    /// `keep_size` says that it shall not.
+    ///
+    /// # Errors
+    /// It is no regular file; `Invalid` for an empty range; `TooLarge`; the pool is full or the
+    /// volume cannot be written: earlier parts are done then.
+    pub fn allocate(
+        &self,
+        inode: InodeNo,
+        (offset, len): (u64, u64),
+        what: Allocation,
+        keep_size: bool,
+    ) -> Result<(), FsError> {
+        if len == 0 {
+            return Err(FsError::Invalid { what: "the range is empty" });
+        }
+        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
+        let end = end.ok_or(FsError::TooLarge)?;
+        let keep_size = keep_size || what == Allocation::Punch;
+        let _gate = self.volume().enter();
+        let _locks = self.locks.write(&[inode]);
+        let (file, words) = self.file(inode)?;
+        let size = words.get(Field::Size);
+        let end = if what == Allocation::Punch { end.min(size) } else { end };
+        if offset >= end {
+            return Ok(());
+        }
+        let size = if keep_size { size } else { size.max(end) };
+        for part in leaf_parts(DeviceOffset(offset), end - offset) {
+            self.volume().change(|batch, circumstances| {
+                let mut edits = Edits::new(&self.tables);
+                let edit = edits.get(self.medium(), inode)?;
+                let before = batch.savepoint();
+                let mut planner = Planner::new(&file.extent, batch, circumstances);
+                let blocks = part.blocks();
+                match what {
+                    Allocation::Reserve => planner.reserve(blocks.first, blocks.end())?,
+                    Allocation::Zero => planner.zero(part.offset(), part.end(), true)?,
+                    Allocation::Punch => planner.unmap(part)?,
+                }
+                // Blocks beyond the end are zeroes, so the size may grow with each part.
+                let grown = edit.words.get(Field::Size).max(part.end().0.min(size));
+                note_changed(edit, batch.taken_since(before), grown);
+                edits.plan(batch);
+                Ok::<(), FsError>(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first byte from `offset` on that is data, or a hole. Reserved bytes are a hole until they are
+    /// written.
+    ///
+    /// # Errors
+    /// `NoData` if there is none, or `offset` lies at or beyond the end; it is no regular file, or cannot
+    /// be right.
+    pub fn seek(&self, inode: InodeNo, offset: u64, what: Seek) -> Result<u64, FsError> {
+        let _lock = self.locks.read(inode);
+        let (file, words) = self.file(inode)?;
+        let size = words.get(Field::Size);
+        if offset >= size {
+            return Err(FsError::NoData);
+        }
+        let mut at = offset;
+        while at < size {
+            let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
+            let is_data = matches!(stored, Stored::Data(_));
+            if is_data == (what == Seek::Data) {
+                return Ok(at);
+            }
+            at = next.0.saturating_mul(BLOCK_U64);
+        }
+        if what == Seek::Hole { Ok(size) } else { Err(FsError::NoData) }
+    }
+}

@@ -1,0 +1,55 @@
+//! What operations cost, exactly: fences, and bytes of log.
+
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_media::Medium;
+
+use crate::operations::{Mode, Op, Subject};
+use crate::random::options;
+use crate::real::Real;
+
+/// Fences, and bytes of log, of `op`.
+fn cost(real: &mut Real<SimMedium>, op: &Op) -> (u64, u64) {
+    let before = (real.fs.volume().medium().counters(), real.fs.volume().log_bytes());
+    real.make(op).unwrap();
+    let counters = real.fs.volume().medium().counters().since(&before.0);
+    (counters.fences, real.fs.volume().log_bytes() - before.1)
+}
+
+#[test]
+fn an_operation_is_one_fence_and_little_log() {
+    let medium = Arc::new(SimMedium::new(24 << 20));
+    let mut real = Real::make(&medium, &options());
+    for op in [
+        Op::Mkdir(vec!["d"], 0o755),
+        Op::Mkdir(vec!["d", "e"], 0o755),
+        Op::Create(vec!["a"], 0o644),
+        Op::Create(vec!["b"], 0o644),
+        Op::Create(vec!["d", "c"], 0o644),
+        Op::Sync,
+    ] {
+        real.make(&op).unwrap();
+    }
+    let rename = |from: &[&'static str], to: &[&'static str]| {
+        Op::Rename(from.to_vec(), to.to_vec(), Mode::Replace)
+    };
+    let ops = [
+        ("create", Op::Create(vec!["n"], 0o644), 384),
+        ("mkdir", Op::Mkdir(vec!["m"], 0o755), 384),
+        ("chmod", Op::Chmod(vec!["a"], 0o600), 384),
+        ("rename", rename(&["a"], &["z"]), 512),
+        ("unlink", Op::Unlink(vec!["n"]), 512),
+        ("rename over a file", rename(&["z"], &["b"]), 1024),
+        ("rename across directories", rename(&["b"], &["d", "b"]), 1024),
+        ("rename of a directory across", rename(&["d", "e"], &["e"]), 1024),
+    ];
+    for (name, op, log_max) in ops {
+        // Nothing has a record yet, so each pays for all that it changes.
+        real.make(&Op::Sync).unwrap();
+        let (fences, log) = cost(&mut real, &op);
+        println!("{name}: {log} bytes of log");
+        assert_eq!(fences, 1, "{name}");
+        assert!(log <= log_max, "{name} takes {log} bytes of log");
+    }
+}
