@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
-use everbyte_pool::{Batch, WriteError};
+use everbyte_pool::{Batch, Part, WriteError};
 
 use crate::attr::Attr;
 use crate::edits::{Edit, Edits};
@@ -16,6 +16,7 @@ use crate::files::FileState;
 use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
+use crate::orphan::visit_map;
 
 /// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
@@ -193,7 +194,13 @@ impl<M: Medium> FileSystem<M> {
 
     /// Plans that a regular file has no blocks.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
-        self.plan_give_blocks(batch, edit)?;
+        let data = self.pool().data_bounds();
+        visit_map(self.medium(), edit, &data, &mut |claimed| {
+            if let Part::Blocks(run) = claimed.part {
+                run.blocks().for_each(|block| batch.give(block));
+            }
+            Ok(())
+        })?;
         let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
         for at in entries.chain([Field::Root.at(edit.at)]) {
             let old = self.medium().load_word(at);

@@ -47,6 +47,12 @@ pub enum FsError {
     /// There is nothing of the kind that was looked for.
     #[error("there is none")]
     NoData,
+    /// There is no such extended attribute.
+    #[error("there is no such extended attribute")]
+    NoAttribute,
+    /// The extended attributes of a file would take more than there is room for.
+    #[error("the extended attributes need more than {} bytes", crate::ATTRIBUTES_BYTES_MAX)]
+    AttributesFull,
     /// A file would be larger than it can be.
     #[error("the file would be too large")]
     TooLarge,
@@ -87,12 +93,13 @@ impl FsError {
             Self::IsDirectory => 21,
             Self::Invalid { .. } | Self::InvalidName => 22,
             Self::TooLarge => 27,
-            Self::NoSpace | Self::NoInodes { .. } => 28,
+            Self::NoSpace | Self::NoInodes { .. } | Self::AttributesFull => 28,
             Self::Write(WriteError::ReadOnly { .. }) => 30,
             Self::Write(_) => 5,
             Self::TooManyLinks => 31,
             Self::NameTooLong => 36,
             Self::NotEmpty => 39,
+            Self::NoAttribute => 61,
             Self::Stale(_) => 116,
         }
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod attributes;
 mod data;
 mod dir;
 mod edits;
@@ -27,6 +28,7 @@ mod space;
 mod tables;
 
 pub use attr::{Attr, SetAttr, SetTime};
+pub use attributes::{ATTRIBUTES_BYTES_MAX, SetAttribute};
 pub use error::FsError;
 pub use fs::{FileSystem, FsOptions, FsStatus};
 pub use index::IndexKind;

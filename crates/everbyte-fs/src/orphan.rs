@@ -7,6 +7,7 @@ use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{Batch, BlockRun, Claimed, Corrupt, Part};
 
+use crate::attributes::block_of;
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::format::{FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
@@ -130,6 +131,16 @@ pub(crate) fn visit_blocks<M: Medium>(
     hash_key: [u64; 2],
     claim: &mut everbyte_pool::Claim<'_>,
 ) -> Result<(), Corrupt> {
+    let attributes = edit.words.get(Field::Attributes);
+    if attributes != 0 {
+        let named_at = Field::Attributes.at(edit.at);
+        let block = block_of(medium, attributes).map(everbyte_media::PoolOffset::block);
+        let block = block.filter(|block| data.contains(&block.0)).ok_or_else(|| {
+            Corrupt::new("extended attributes", named_at, "the word names no block of a volume")
+        })?;
+        let part = Part::Blocks(BlockRun { start: block, len: 1 });
+        claim(Claimed { part, named_at, holds: everbyte_pool::Holds::Map })?;
+    }
     let root_at = Field::Root.at(edit.at);
     let first = FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES };
     match edit.words.file_type() {
@@ -152,7 +163,8 @@ pub(crate) fn visit_blocks<M: Medium>(
     }
 }
 
-fn visit_map<M: Medium>(
+/// Shows every block of the map of a regular file once.
+pub(crate) fn visit_map<M: Medium>(
     medium: &M,
     edit: &Edit,
     data: &std::ops::Range<u64>,

@@ -122,6 +122,10 @@ fn write(path: &[&'static str], offset: u64, len: usize) -> Op {
     Op::Write { path: path.to_vec(), offset, len, byte: 7 }
 }
 
+fn allocate(path: &[&'static str], what: char) -> Op {
+    Op::Allocate { path: path.to_vec(), offset: 4000, len: 65_000, what, keep_size: false }
+}
+
 /// One to three operations of each kind, with what follows them in the same epoch and the next.
 fn workloads() -> Vec<(&'static str, Vec<Op>)> {
     let rename = |from: &[&'static str], to: &[&'static str], mode| {
@@ -152,6 +156,21 @@ fn workloads() -> Vec<(&'static str, Vec<Op>)> {
                 Op::Close(0),
                 Op::Sync,
             ],
+        ),
+        (
+            "attributes",
+            vec![
+                Op::Attribute(vec!["a"], "user.a", 9),
+                Op::Sync,
+                Op::Attribute(vec!["a"], "user.b", 90),
+                Op::RemoveAttribute(vec!["a"], "user.a"),
+                Op::Sync,
+            ],
+        ),
+        ("punch", vec![allocate(&["large"], 'p'), allocate(&["a"], 'z'), Op::Sync]),
+        (
+            "reserve",
+            vec![allocate(&["d", "inner"], 'r'), write(&["d", "inner"], 9000, 50), Op::Sync],
         ),
         (
             "slots",

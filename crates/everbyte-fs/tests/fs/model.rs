@@ -10,8 +10,10 @@ const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;
 const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
+const ENODATA: i32 = 61;
 
 #[derive(Clone, Debug)]
 enum What {
@@ -27,6 +29,7 @@ struct Node {
     permissions: u32,
     links: u32,
     parent: usize,
+    attributes: BTreeMap<&'static str, usize>,
 }
 
 /// The model. Nodes are never dropped, so numbers stay what they are.
@@ -36,7 +39,13 @@ pub(crate) struct Model(Vec<Node>);
 impl Model {
     pub(crate) fn new() -> Self {
         let what = What::Dir(BTreeMap::new());
-        Self(vec![Node { what, permissions: 0o755, links: 2, parent: 0 }])
+        Self(vec![Node {
+            what,
+            permissions: 0o755,
+            links: 2,
+            parent: 0,
+            attributes: BTreeMap::new(),
+        }])
     }
 
     fn dir(&mut self, node: usize) -> Result<&mut BTreeMap<String, usize>, i32> {
@@ -79,7 +88,9 @@ impl Model {
         names.insert(name, number);
         let is_dir = matches!(what, What::Dir(_));
         self.0[parent].links += u32::from(is_dir);
-        self.0.push(Node { what, permissions, links: 1 + u32::from(is_dir), parent });
+        let attributes = BTreeMap::new();
+        let links = 1 + u32::from(is_dir);
+        self.0.push(Node { what, permissions, links, parent, attributes });
         Ok(())
     }
 
@@ -177,7 +188,8 @@ impl Model {
     }
 
     fn see(&self, node: usize, path: &str, firsts: &mut BTreeMap<usize, String>, tree: &mut Tree) {
-        let Node { what, permissions, links, .. } = &self.0[node];
+        let Node { what, permissions, links, attributes, .. } = &self.0[node];
+        let attributes = attributes.iter().map(|(name, len)| ((*name).to_owned(), *len)).collect();
         let (kind, size, bytes) = match what {
             What::File(bytes) => ('f', bytes.len(), bytes.clone()),
             What::Dir(names) => ('d', names.len(), Vec::new()),
@@ -186,7 +198,8 @@ impl Model {
         };
         let first_path = firsts.entry(node).or_insert_with(|| path.to_owned()).clone();
         let (permissions, links) = (*permissions, *links);
-        let seen = Seen { first_path, kind, permissions, links, size: size as u64, bytes };
+        let seen =
+            Seen { first_path, kind, permissions, links, size: size as u64, bytes, attributes };
         tree.insert(path.to_owned(), seen);
         if let What::Dir(names) = what {
             for (name, &below) in names {
@@ -266,6 +279,21 @@ impl Subject for Model {
                     if self.is_dir(node) { permissions & !0o2000 } else { *permissions };
                 self.0[node].permissions = permissions;
                 Ok(())
+            }
+            Op::Attribute(path, name, len) => {
+                let node = self.find(path)?;
+                let mut all = self.0[node].attributes.clone();
+                all.insert(*name, *len);
+                let bytes: usize = all.iter().map(|(name, len)| 3 + name.len() + len).sum();
+                if bytes > 4084 {
+                    return Err(ENOSPC);
+                }
+                self.0[node].attributes = all;
+                Ok(())
+            }
+            Op::RemoveAttribute(path, name) => {
+                let node = self.find(path)?;
+                self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)
             }
             Op::Open(path, _) => self.find(path).map(drop),
             Op::Close(_) | Op::Sync => Ok(()),

@@ -34,6 +34,9 @@ pub(crate) enum Op {
         keep_size: bool,
     },
     Chmod(Path, u32),
+    /// Sets an extended attribute to that many bytes.
+    Attribute(Path, &'static str, usize),
+    RemoveAttribute(Path, &'static str),
     /// Opens a file in one of four hands.
     Open(Path, usize),
     Close(usize),
@@ -59,6 +62,8 @@ pub(crate) struct Seen {
     pub(crate) size: u64,
     /// Contents, or target.
     pub(crate) bytes: Vec<u8>,
+    /// Extended attributes: names, and how long their values are.
+    pub(crate) attributes: Vec<(String, usize)>,
 }
 
 /// All that can be seen of a tree, by path.
@@ -90,6 +95,7 @@ fn place() -> impl Strategy<Value = u64> {
 pub(crate) fn op() -> impl Strategy<Value = Op> {
     let mode = prop::sample::select(vec![Mode::Replace, Mode::NoReplace, Mode::Exchange]);
     let permissions = 0_u32..0o10_000;
+    let attribute = prop::sample::select(vec!["user.a", "user.b"]);
     let len = prop::sample::select(vec![0_usize, 1, 9, 100, 4096, 5000, 70_000]);
     prop_oneof![
         4 => (path(), permissions.clone()).prop_map(|(p, m)| Op::Create(p, m)),
@@ -109,6 +115,9 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
                 let len = end.saturating_sub(offset);
                 Op::Allocate { path, offset, len, what, keep_size }
             }),
+        2 => (path(), attribute.clone(), prop::sample::select(vec![0_usize, 5, 2000, 4070]))
+            .prop_map(|(p, name, len)| Op::Attribute(p, name, len)),
+        1 => (path(), attribute).prop_map(|(p, name)| Op::RemoveAttribute(p, name)),
         1 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
         1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
         1 => (0_usize..4).prop_map(Op::Close),

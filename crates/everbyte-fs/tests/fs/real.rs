@@ -6,7 +6,7 @@ use std::sync::Arc;
 use everbyte_crash::Medium;
 use everbyte_fs::{
     Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode,
-    SetAttr, kinds,
+    SetAttr, SetAttribute, kinds,
 };
 use everbyte_media::BLOCK_U64;
 use everbyte_pool::{OpenOptions, Pool, PoolError};
@@ -113,6 +113,14 @@ impl<M: Medium> Real<M> {
                 let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
                 self.fs.set_attr(inode, &set).map(drop)
             }
+            Op::Attribute(path, name, len) => {
+                let value = vec![5; *len];
+                let (inode, attribute) = (self.find(path)?, (name.as_bytes(), &value[..]));
+                self.fs.set_attribute(inode, attribute, SetAttribute::Any)
+            }
+            Op::RemoveAttribute(path, name) => {
+                self.fs.remove_attribute(self.find(path)?, name.as_bytes())
+            }
             Op::Open(path, hand) => {
                 let inode = self.find(path)?;
                 self.close(*hand)?;
@@ -145,7 +153,13 @@ impl<M: Medium> Real<M> {
         };
         let first_path = firsts.entry(inode).or_insert_with(|| path.to_owned()).clone();
         let (permissions, links, size) = (attr.permissions, attr.links, attr.size);
-        let seen = Seen { first_path, kind, permissions, links, size, bytes };
+        let mut attributes = Vec::new();
+        for name in self.fs.attribute_names(inode)? {
+            let len = self.fs.attribute(inode, &name)?.len();
+            attributes.push((String::from_utf8(name).unwrap(), len));
+        }
+        attributes.sort();
+        let seen = Seen { first_path, kind, permissions, links, size, bytes, attributes };
         tree.insert(path.to_owned(), seen);
         if attr.kind == FileType::Directory {
             let mut names = BTreeMap::new();
