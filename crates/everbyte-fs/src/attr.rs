@@ -113,7 +113,7 @@ impl<M: Medium> FileSystem<M> {
                 SetTime::At(ns) => ns,
             };
             let mut edits = Edits::new(&self.tables);
-            let words = &mut edits.get(self.medium(), inode)?.words;
+            let words = &mut edits.get(self.reader(), inode)?.words;
             if let Some(permissions) = set.permissions {
                 words.set_permissions(permissions);
             }

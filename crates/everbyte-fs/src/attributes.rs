@@ -6,11 +6,15 @@ use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, Corrupt, sound};
 
+use crate::blocks::attributes_block;
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::format::Field;
 use crate::fs::{FileSystem, now};
-use crate::number::{InodeNo, NAME_BYTES_MAX};
+use crate::name::NAME_BYTES_MAX;
+use crate::number::InodeNo;
+use crate::reader::Reader;
+use crate::tables::reader_of;
 
 const MAGIC: [u8; 4] = *b"XATR";
 /// Magic, checksum, bytes in use.
@@ -53,8 +57,8 @@ impl<M: Medium> FileSystem<M> {
 
     fn attributes(&self, inode: InodeNo) -> Result<Attributes, FsError> {
         let _lock = self.locks.read(inode);
-        let (_, words) = self.load_inode(inode)?;
-        Ok(load(self.medium(), inode, words.get(Field::Attributes))?)
+        let (at, words) = self.load_inode(inode)?;
+        Ok(load(self.reader(), at, words.get(Field::Attributes))?)
     }
 
     /// Sets an extended attribute of up to 255 bytes of name.
@@ -107,8 +111,8 @@ impl<M: Medium> FileSystem<M> {
         let _locks = self.locks.write(&[inode]);
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.medium(), inode)?;
-            let mut all = load(self.medium(), inode, edit.words.get(Field::Attributes))?;
+            let edit = edits.get(self.reader(), inode)?;
+            let mut all = load(self.reader(), edit.at, edit.words.get(Field::Attributes))?;
             change(&mut all)?;
             plan_store(batch, edit, &all)?;
             edits.plan(batch);
@@ -125,8 +129,9 @@ fn plan_store<M: Medium>(
     all: &Attributes,
 ) -> Result<(), FsError> {
     let before = batch.savepoint();
-    if let Some(block) = block_of(batch.volume().medium(), edit.words.get(Field::Attributes)) {
-        batch.give(block.block());
+    let old = edit.words.get(Field::Attributes);
+    if let Some(block) = attributes_block(reader_of(batch.volume()), edit.at, old)? {
+        batch.give(block);
     }
     let mut word = 0;
     if !all.is_empty() {
@@ -140,12 +145,6 @@ fn plan_store<M: Medium>(
     edit.words.set(Field::Attributes, word);
     edit.words.set(Field::Changed, now());
     Ok(())
-}
-
-/// The block that `word` names, if it lies on the medium.
-pub(crate) fn block_of<M: Medium>(medium: &M, word: u64) -> Option<PoolOffset> {
-    let entry = Entry::decode(word).ok().flatten()?;
-    (entry.block.0 < medium.len() / BLOCK_U64).then(|| entry.block.offset())
 }
 
 fn image(all: &Attributes) -> Option<Box<[u8; BLOCK]>> {
@@ -171,17 +170,18 @@ fn image(all: &Attributes) -> Option<Box<[u8; BLOCK]>> {
 ///
 /// # Errors
 /// The block cannot be read, or be one of attributes.
-fn load<M: Medium>(medium: &M, inode: InodeNo, word: u64) -> Result<Attributes, Corrupt> {
-    if word == 0 {
-        return Ok(Vec::new());
-    }
-    let structure = || format!("extended attributes of {inode}");
-    let at = block_of(medium, word)
-        .ok_or_else(|| Corrupt::new(structure(), PoolOffset(0), "no block is named"))?;
+fn load<M: Medium>(
+    reader: Reader<'_, M>,
+    inode: PoolOffset,
+    word: u64,
+) -> Result<Attributes, Corrupt> {
+    let Some(block) = attributes_block(reader, inode, word)? else { return Ok(Vec::new()) };
+    let at = block.offset();
     let mut image = Box::new([0; BLOCK]);
-    medium.read(at, &mut image[..]);
-    sound(medium, "extended attributes", at, BLOCK_U64)?;
-    parse(&image).ok_or_else(|| Corrupt::new(structure(), at, "no block of them can be so"))
+    reader.medium.read(at, &mut image[..]);
+    sound(reader.medium, "extended attributes", at, BLOCK_U64)?;
+    parse(&image)
+        .ok_or_else(|| Corrupt::new("extended attributes", at, "no block of them can be so"))
 }
 
 fn parse(image: &[u8; BLOCK]) -> Option<Attributes> {

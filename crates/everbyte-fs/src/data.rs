@@ -10,13 +10,13 @@ use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{Batch, Part, WriteError};
 
 use crate::attr::Attr;
+use crate::blocks::visit_map;
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::files::FileState;
 use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
-use crate::orphan::visit_map;
 
 /// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
@@ -91,7 +91,7 @@ impl<M: Medium> FileSystem<M> {
         }
         self.volume().change(|batch, circumstances| {
             let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.medium(), inode)?;
+            let edit = edits.get(self.reader(), inode)?;
             let before = batch.savepoint();
             let mut planner = Planner::new(&file.extent, batch, circumstances);
             planner.write(DeviceOffset(offset), data)?;
@@ -141,7 +141,7 @@ impl<M: Medium> FileSystem<M> {
         let mut attr = None;
         self.volume().change(|batch, circumstances| {
             let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.medium(), inode)?;
+            let edit = edits.get(self.reader(), inode)?;
             let before = batch.savepoint();
             if size == 0 {
                 self.plan_free_map(batch, edit)?;
@@ -180,7 +180,7 @@ impl<M: Medium> FileSystem<M> {
             let part = leaf_parts(DeviceOffset(at), to - at).next().expect("some bytes are left");
             self.volume().change(|batch, circumstances| {
                 let mut edits = Edits::new(&self.tables);
-                let edit = edits.get(self.medium(), inode)?;
+                let edit = edits.get(self.reader(), inode)?;
                 let before = batch.savepoint();
                 Planner::new(&file.extent, batch, circumstances).unmap(part)?;
                 note_changed(edit, batch.taken_since(before), edit.words.get(Field::Size));
@@ -194,8 +194,7 @@ impl<M: Medium> FileSystem<M> {
 
     /// Plans that a regular file has no blocks.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
-        let data = self.pool().data_bounds();
-        visit_map(self.medium(), edit, &data, &mut |claimed| {
+        visit_map(self.reader(), edit, &mut |claimed| {
             if let Part::Blocks(run) = claimed.part {
                 run.blocks().for_each(|block| batch.give(block));
             }

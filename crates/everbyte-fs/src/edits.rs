@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::error::FsError;
 use crate::format::InodeWords;
 use crate::number::InodeNo;
+use crate::reader::Reader;
 use crate::tables::InodeTables;
 
 /// An inode that an operation looks at or changes.
@@ -45,14 +46,18 @@ impl<'t, M: Medium> Edits<'t, M> {
     ///
     /// # Errors
     /// `Stale` if there is no such inode; or it cannot be right.
-    pub(crate) fn get(&mut self, medium: &M, number: InodeNo) -> Result<&mut Edit, FsError> {
+    pub(crate) fn get(
+        &mut self,
+        reader: Reader<'_, M>,
+        number: InodeNo,
+    ) -> Result<&mut Edit, FsError> {
         let place = self.edits.iter().position(|edit| edit.number == number);
         let place = match place {
             Some(place) => place,
             None => {
-                let found = self.tables.find(medium, number)?;
+                let found = self.tables.find(reader, number)?;
                 let at = found.ok_or(FsError::Stale(number))?;
-                let words = InodeWords::load(medium, at, number)?;
+                let words = InodeWords::load(reader.medium, at, number)?;
                 self.edits.push(Edit::new(number, at, words));
                 self.edits.len() - 1
             }

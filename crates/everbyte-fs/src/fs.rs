@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::encode_word;
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec};
@@ -14,13 +14,13 @@ use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandl
 use crate::error::FsError;
 use crate::files::Files;
 use crate::format::{
-    Field, InodeWords, SEGMENTS_MAX, Superblock, TABLES_AT, TABLES_MAX, TableGeometry,
+    FS, Field, InodeWords, SEGMENTS_MAX, Superblock, TABLES_AT, TABLES_MAX, TableGeometry,
 };
 use crate::index::{self, IndexKind};
-use crate::kind::FS;
 use crate::locks::InodeLocks;
 use crate::number::{FileType, InodeNo};
-use crate::tables::InodeTables;
+use crate::reader::Reader;
+use crate::tables::{InodeTables, reader_of};
 
 /// Settings of a new file system.
 #[derive(Clone, Copy, Debug)]
@@ -121,15 +121,13 @@ impl<M: Medium> FileSystem<M> {
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PoolError> {
         let handle = pool.open_volume(name, FS)?;
         let volume = handle.volume();
-        let bounds = pool.data_bounds();
-        let may_name = |block: BlockNo| bounds.contains(&block.0);
-        let medium = volume.medium();
-        let (superblock, at) = Superblock::load(medium, volume.root_at(), may_name)?;
-        if medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
+        let reader = reader_of(volume);
+        let (superblock, at) = Superblock::load(reader, volume.root_at())?;
+        if reader.medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
             format(volume, &superblock, at).map_err(pool_error)?;
         }
-        let tables = InodeTables::open(&superblock, at, medium, &may_name)?;
-        let orphans = tables.gather(medium)?;
+        let tables = InodeTables::open(&superblock, at, reader)?;
+        let orphans = tables.gather(reader)?;
         let fs = Self {
             size_blocks: volume.size_bytes()? / BLOCK_U64,
             pool: Arc::clone(pool),
@@ -155,6 +153,10 @@ impl<M: Medium> FileSystem<M> {
 
     pub(crate) fn medium(&self) -> &M {
         self.volume().medium()
+    }
+
+    pub(crate) fn reader(&self) -> Reader<'_, M> {
+        reader_of(self.volume())
     }
 
     /// The pool.
@@ -192,7 +194,7 @@ impl<M: Medium> FileSystem<M> {
 
     /// The address of `inode`, which must be in use.
     pub(crate) fn find_inode(&self, inode: InodeNo) -> Result<PoolOffset, FsError> {
-        self.tables.find(self.medium(), inode)?.ok_or(FsError::Stale(inode))
+        self.tables.find(self.reader(), inode)?.ok_or(FsError::Stale(inode))
     }
 
     /// Reads `inode`. The caller holds its lock.

@@ -1,17 +1,19 @@
 //! Names: looking them up, giving files their first and further names, and taking names away.
 
-use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
+use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_pool::Batch;
 use everbyte_pool::format::Entry;
 
 use crate::attr::Attr;
+use crate::blocks::has_long_target;
 use crate::dir::Dir;
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
 use crate::fs::{FileSystem, now};
-use crate::number::{FileType, InodeNo, Name};
-use crate::orphan::{Unnamed, has_long_target};
+use crate::name::Name;
+use crate::number::{FileType, InodeNo};
+use crate::orphan::Unnamed;
 use crate::tables::TakenInode;
 
 /// Most names of a file.
@@ -61,7 +63,7 @@ impl<M: Medium> FileSystem<M> {
         if words.links() == 0 {
             return Err(FsError::NotFound);
         }
-        Ok(Dir::new(self.medium(), number, Field::Root.at(at), self.superblock.hash_key))
+        Ok(Dir::new(self.reader(), number, Field::Root.at(at), self.superblock.hash_key))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {
@@ -129,7 +131,7 @@ impl<M: Medium> FileSystem<M> {
         let mut attr = None;
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.medium(), parent)?;
+            let edit = edits.get(self.reader(), parent)?;
             let dir = self.dir_of(edit)?;
             if dir.find(None, name)?.is_some() {
                 return Err(FsError::Exists);
@@ -206,8 +208,7 @@ impl<M: Medium> FileSystem<M> {
         }
         let area = at.plus(INODE_AREA_AT);
         let target_at = if has_long_target(&words) {
-            let entry = Entry::decode(self.medium().load_word(area)).ok().flatten();
-            let entry = entry.filter(|entry| entry.block.0 < self.medium().len() / BLOCK_U64);
+            let entry = self.reader().entry("target of a link", area)?;
             entry.ok_or_else(|| wrong("it names no block of its target"))?.block.offset()
         } else {
             area
@@ -232,7 +233,7 @@ impl<M: Medium> FileSystem<M> {
         let mut attr = None;
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
-            let words = &mut edits.get(self.medium(), inode)?.words;
+            let words = &mut edits.get(self.reader(), inode)?.words;
             let kind = words.file_type();
             match (kind, words.links()) {
                 (FileType::Directory, _) => return Err(FsError::NotPermitted),
@@ -241,7 +242,7 @@ impl<M: Medium> FileSystem<M> {
             }
             words.set(Field::Changed, now());
             attr = Some(Attr::of(words));
-            let edit = edits.get(self.medium(), parent)?;
+            let edit = edits.get(self.reader(), parent)?;
             let dir = self.dir_of(edit)?;
             if dir.find(None, name)?.is_some() {
                 return Err(FsError::Exists);
@@ -298,7 +299,7 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<Option<Unnamed>, FsError> {
         let now = now();
         let mut edits = Edits::new(&self.tables);
-        let edit = edits.get(self.medium(), parent)?;
+        let edit = edits.get(self.reader(), parent)?;
         let dir = self.dir_of(edit)?;
         let found = dir.find(None, name)?;
         let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
@@ -313,7 +314,7 @@ impl<M: Medium> FileSystem<M> {
         if is_directory {
             edit.words.set_links(edit.words.links().saturating_sub(1));
         }
-        let edit = edits.get(self.medium(), target)?;
+        let edit = edits.get(self.reader(), target)?;
         if is_directory && edit.words.get(Field::Size) > 0 {
             return Err(FsError::NotEmpty);
         }

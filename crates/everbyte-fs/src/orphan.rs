@@ -3,14 +3,13 @@
 //! One that somebody has open, or that has more blocks than are given up in one batch, is an orphan: in
 //! use without a name. Opening the file system frees those that a crash left.
 
-use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
-use everbyte_media::{BLOCK_U64, Medium};
-use everbyte_pool::{Batch, BlockRun, Claimed, Corrupt, Part};
+use everbyte_media::Medium;
+use everbyte_pool::{Batch, Claimed, Part};
 
-use crate::attributes::block_of;
+use crate::blocks::visit_blocks;
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
-use crate::format::{FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
+use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::{FileType, InodeNo};
 
@@ -94,7 +93,7 @@ impl<M: Medium> FileSystem<M> {
         }
         let epoch = self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
-            let edit = edits.get(self.medium(), number)?;
+            let edit = edits.get(self.reader(), number)?;
             self.plan_give_blocks(batch, edit)?;
             self.tables.plan_free(batch, number)?;
             Ok::<(), FsError>(())
@@ -108,81 +107,13 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'_, '_, M>,
         edit: &Edit,
     ) -> Result<(), FsError> {
-        let data = self.pool().data_bounds();
         let mut give = |claimed: Claimed| {
             if let Part::Blocks(run) = claimed.part {
                 run.blocks().for_each(|block| batch.give(block));
             }
             Ok(())
         };
-        visit_blocks(self.medium(), edit, &data, self.superblock.hash_key, &mut give)?;
+        visit_blocks(self.reader(), edit, self.superblock.hash_key, &mut give)?;
         Ok(())
     }
-}
-
-/// Shows every block of the inode in `edit` once.
-///
-/// # Errors
-/// A structure that cannot be right, or `claim`'s.
-pub(crate) fn visit_blocks<M: Medium>(
-    medium: &M,
-    edit: &Edit,
-    data: &std::ops::Range<u64>,
-    hash_key: [u64; 2],
-    claim: &mut everbyte_pool::Claim<'_>,
-) -> Result<(), Corrupt> {
-    let attributes = edit.words.get(Field::Attributes);
-    if attributes != 0 {
-        let named_at = Field::Attributes.at(edit.at);
-        let block = block_of(medium, attributes).map(everbyte_media::PoolOffset::block);
-        let block = block.filter(|block| data.contains(&block.0)).ok_or_else(|| {
-            Corrupt::new("extended attributes", named_at, "the word names no block of a volume")
-        })?;
-        let part = Part::Blocks(BlockRun { start: block, len: 1 });
-        claim(Claimed { part, named_at, holds: everbyte_pool::Holds::Map })?;
-    }
-    let root_at = Field::Root.at(edit.at);
-    let first = FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES };
-    match edit.words.file_type() {
-        FileType::Regular => visit_map(medium, edit, data, claim),
-        FileType::Directory => {
-            let dir = crate::dir::Dir::new(medium, edit.number, root_at, hash_key);
-            dir.each_block(&mut |named_at, block, _| {
-                if !data.contains(&block.0) {
-                    let what = "it names a block that no volume can have";
-                    return Err(Corrupt::new("node of a directory", named_at, what));
-                }
-                let part = Part::Blocks(BlockRun { start: block, len: 1 });
-                claim(Claimed { part, named_at, holds: everbyte_pool::Holds::Map })
-            })
-        }
-        FileType::Symlink if has_long_target(&edit.words) => {
-            visit_first_entries(medium, first, data, claim)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Shows every block of the map of a regular file once.
-pub(crate) fn visit_map<M: Medium>(
-    medium: &M,
-    edit: &Edit,
-    data: &std::ops::Range<u64>,
-    claim: &mut everbyte_pool::Claim<'_>,
-) -> Result<(), Corrupt> {
-    let first = FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES };
-    visit_first_entries(medium, first, data, claim)?;
-    let size_bytes = edit.words.get(Field::Size).next_multiple_of(BLOCK_U64);
-    let view = MapView {
-        kind: MapKind::Radix,
-        root_at: Field::Root.at(edit.at),
-        size_bytes,
-        data: data.clone(),
-    };
-    view.visit(medium, claim)
-}
-
-/// Whether a symbolic link's target stands in a block of its own.
-pub(crate) fn has_long_target(words: &InodeWords) -> bool {
-    words.get(Field::Size) > INLINE_TARGET_MAX as u64
 }

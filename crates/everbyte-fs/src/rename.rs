@@ -8,8 +8,9 @@ use crate::edits::Edits;
 use crate::error::FsError;
 use crate::format::Field;
 use crate::fs::{FileSystem, now};
+use crate::name::Name;
 use crate::names::{note_entries, one_more};
-use crate::number::{FileType, InodeNo, Name};
+use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
 
 /// What is to become of a file that has the new name already.
@@ -70,9 +71,9 @@ impl<M: Medium> FileSystem<M> {
         mode: RenameMode,
     ) -> Result<Option<Unnamed>, FsError> {
         let mut edits = Edits::new(&self.tables);
-        let medium = self.medium();
-        let from_dir = self.dir_of(edits.get(medium, from.parent)?)?;
-        let to_dir = self.dir_of(edits.get(medium, to.parent)?)?;
+        let reader = self.reader();
+        let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
+        let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
         let found = from_dir.find(None, from.name)?.filter(|found| found.inode == source);
         let replaced = to_dir.find(None, to.name)?;
         let Some(found) = found else { return Ok(None) };
@@ -99,8 +100,8 @@ impl<M: Medium> FileSystem<M> {
         }
         to_dir.plan_insert(batch, to.name, source, found.kind)?;
         let blocks = batch.taken_since(before);
-        note_entries(edits.get(medium, to.parent)?, 1, blocks);
-        note_entries(edits.get(medium, from.parent)?, -1, 0);
+        note_entries(edits.get(reader, to.parent)?, 1, blocks);
+        note_entries(edits.get(reader, from.parent)?, -1, 0);
         self.note_moved(&mut edits, &found, (from.parent, to.parent))?;
         let mut unnamed = Unnamed::Linked;
         match (replaced, mode) {
@@ -109,8 +110,8 @@ impl<M: Medium> FileSystem<M> {
                 let before = batch.savepoint();
                 from_dir.plan_insert(batch, from.name, replaced.inode, replaced.kind)?;
                 let blocks = batch.taken_since(before);
-                note_entries(edits.get(medium, from.parent)?, 1, blocks);
-                note_entries(edits.get(medium, to.parent)?, -1, 0);
+                note_entries(edits.get(reader, from.parent)?, 1, blocks);
+                note_entries(edits.get(reader, to.parent)?, -1, 0);
                 self.note_moved(&mut edits, &replaced, (to.parent, from.parent))?;
             }
             (Some(replaced), _) => {
@@ -130,14 +131,14 @@ impl<M: Medium> FileSystem<M> {
         replaced: &FoundEntry,
         parent: InodeNo,
     ) -> Result<Unnamed, FsError> {
-        let medium = self.medium();
+        let reader = self.reader();
         let is_directory = replaced.kind == FileType::Directory;
-        note_entries(edits.get(medium, parent)?, -1, 0);
+        note_entries(edits.get(reader, parent)?, -1, 0);
         if is_directory {
-            let words = &mut edits.get(medium, parent)?.words;
+            let words = &mut edits.get(reader, parent)?.words;
             words.set_links(words.links().saturating_sub(1));
         }
-        let edit = edits.get(medium, replaced.inode)?;
+        let edit = edits.get(reader, replaced.inode)?;
         self.plan_unname(batch, edit, now())
     }
 
@@ -155,7 +156,7 @@ impl<M: Medium> FileSystem<M> {
             (false, false) => return Ok(()),
             (true, true) => {}
         }
-        let words = &edits.get(self.medium(), replaced.inode)?.words;
+        let words = &edits.get(self.reader(), replaced.inode)?.words;
         if words.get(Field::Size) > 0 { Err(FsError::NotEmpty) } else { Ok(()) }
     }
 
@@ -166,16 +167,16 @@ impl<M: Medium> FileSystem<M> {
         moved: &FoundEntry,
         (from, to): (InodeNo, InodeNo),
     ) -> Result<(), FsError> {
-        let medium = self.medium();
-        let words = &mut edits.get(medium, moved.inode)?.words;
+        let reader = self.reader();
+        let words = &mut edits.get(reader, moved.inode)?.words;
         words.set(Field::Changed, now());
         if moved.kind != FileType::Directory || from == to {
             return Ok(());
         }
         words.set(Field::Special, to.0);
-        let words = &mut edits.get(medium, from)?.words;
+        let words = &mut edits.get(reader, from)?.words;
         words.set_links(words.links().saturating_sub(1));
-        let words = &mut edits.get(medium, to)?.words;
+        let words = &mut edits.get(reader, to)?.words;
         words.set_links(one_more(words.links())?);
         Ok(())
     }

@@ -63,7 +63,7 @@ impl<M: Medium> FileSystem<M> {
         for part in leaf_parts(DeviceOffset(offset), end - offset) {
             self.volume().change(|batch, circumstances| {
                 let mut edits = Edits::new(&self.tables);
-                let edit = edits.get(self.medium(), inode)?;
+                let edit = edits.get(self.reader(), inode)?;
                 let before = batch.savepoint();
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
                 let blocks = part.blocks();

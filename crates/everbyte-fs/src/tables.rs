@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, Volume};
@@ -20,6 +20,7 @@ use crate::format::{Bit, Superblock, TABLES_AT, TableGeometry};
 use crate::index::{self, TableIndex};
 use crate::locks;
 use crate::number::InodeNo;
+use crate::reader::Reader;
 
 const STRIPES: usize = 64;
 const SHARDS: usize = 16;
@@ -80,17 +81,16 @@ impl<M: Medium> InodeTables<M> {
     pub(crate) fn open(
         superblock: &Superblock,
         at: PoolOffset,
-        medium: &M,
-        may_name: &dyn Fn(BlockNo) -> bool,
+        reader: Reader<'_, M>,
     ) -> Result<Self, Corrupt> {
         let tables_at = at.plus(TABLES_AT);
-        let word = medium.load_word(tables_at);
+        let word = reader.medium.load_word(tables_at);
         let tables = decode_word(word).filter(|&tables| tables <= superblock.tables_max);
         let wrong = || Corrupt::new("number of inode tables", tables_at, "there cannot be so many");
         Ok(Self {
             geometry: superblock.geometry(),
             tables_max: superblock.tables_max,
-            index: index::open(superblock, at, medium, may_name)?,
+            index: index::open(superblock, at, reader)?,
             tables_at,
             tables: AtomicU64::new(tables.ok_or_else(wrong)?),
             used: AtomicU64::new(0),
@@ -122,16 +122,16 @@ impl<M: Medium> InodeTables<M> {
     }
 
     fn shard_of(&self, inode: InodeNo) -> &Mutex<Shard> {
-        &self.shards[(self.geometry.table_of(inode) % SHARDS as u64) as usize]
+        &self.shards[place(self.geometry.table_of(inode), SHARDS)]
     }
 
     fn stripe_of(&self, inode: InodeNo) -> &Mutex<()> {
-        &self.stripes[(self.geometry.table_of(inode) % STRIPES as u64) as usize]
+        &self.stripes[place(self.geometry.table_of(inode), STRIPES)]
     }
 
     /// The address of table number `table`.
-    fn table_at(&self, medium: &M, table: u64) -> Result<PoolOffset, Corrupt> {
-        self.index.find(medium, table)?.ok_or_else(|| {
+    fn table_at(&self, reader: Reader<'_, M>, table: u64) -> Result<PoolOffset, Corrupt> {
+        self.index.find(reader, table)?.ok_or_else(|| {
             Corrupt::new(
                 "index of inode tables",
                 self.tables_at,
@@ -144,14 +144,18 @@ impl<M: Medium> InodeTables<M> {
     ///
     /// # Errors
     /// The index cannot be right.
-    pub(crate) fn find(&self, medium: &M, inode: InodeNo) -> Result<Option<PoolOffset>, Corrupt> {
+    pub(crate) fn find(
+        &self,
+        reader: Reader<'_, M>,
+        inode: InodeNo,
+    ) -> Result<Option<PoolOffset>, Corrupt> {
         let table = self.geometry.table_of(inode);
         if table >= self.tables.load(Ordering::Acquire) || !self.geometry.is_inode(inode) {
             return Ok(None);
         }
-        let table_at = self.table_at(medium, table)?;
+        let table_at = self.table_at(reader, table)?;
         let used = self.geometry.used(table_at, inode);
-        let is_used = medium.load_word(used.at) & used.mask != 0;
+        let is_used = reader.medium.load_word(used.at) & used.mask != 0;
         Ok(is_used.then(|| self.geometry.inode_at(table_at, inode)))
     }
 
@@ -162,7 +166,7 @@ impl<M: Medium> InodeTables<M> {
     pub(crate) fn take<'t>(&'t self, volume: &'t Volume<M>) -> Result<TakenInode<'t, M>, FsError> {
         loop {
             if let Some(number) = self.pop(volume) {
-                let table_at = self.table_at(volume.medium(), self.geometry.table_of(number))?;
+                let table_at = self.table_at(reader_of(volume), self.geometry.table_of(number))?;
                 let at = self.geometry.inode_at(table_at, number);
                 return Ok(TakenInode { tables: self, number, at, is_used: false });
             }
@@ -198,7 +202,7 @@ impl<M: Medium> InodeTables<M> {
         if let Some(table) = made {
             let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
             let free = free.map(|slot| self.geometry.inode(table, slot));
-            self.shards[(table % SHARDS as u64) as usize].lock().free.extend(free);
+            self.shards[place(table, SHARDS)].lock().free.extend(free);
             self.tables.fetch_max(table + 1, Ordering::AcqRel);
         }
         Ok(())
@@ -264,8 +268,7 @@ impl<M: Medium> InodeTables<M> {
         is_set: bool,
     ) -> Result<(), Corrupt> {
         batch.hold(self.stripe_of(inode));
-        let medium = batch.volume().medium();
-        let table_at = self.table_at(medium, self.geometry.table_of(inode))?;
+        let table_at = self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))?;
         let bit = bit(self.geometry, table_at, inode);
         let old = batch.word(bit.at);
         let new = if is_set { old | bit.mask } else { old & !bit.mask };
@@ -279,9 +282,9 @@ impl<M: Medium> InodeTables<M> {
     ///
     /// # Errors
     /// A table cannot be right.
-    pub(crate) fn gather(&self, medium: &M) -> Result<Vec<InodeNo>, Corrupt> {
+    pub(crate) fn gather(&self, reader: Reader<'_, M>) -> Result<Vec<InodeNo>, Corrupt> {
         let mut orphans = Vec::new();
-        self.each_slot(medium, &mut |inode, _, state| {
+        self.each_slot(reader, &mut |inode, _, state| {
             match state {
                 SlotState::Free => self.shard_of(inode).lock().free.push(inode),
                 SlotState::Used => _ = self.used.fetch_add(1, Ordering::Relaxed),
@@ -300,15 +303,15 @@ impl<M: Medium> InodeTables<M> {
     /// Shows every slot of every table that can be an inode, with its address and state.
     pub(crate) fn each_slot(
         &self,
-        medium: &M,
+        reader: Reader<'_, M>,
         on_slot: &mut dyn FnMut(InodeNo, PoolOffset, SlotState) -> Result<(), Corrupt>,
     ) -> Result<(), Corrupt> {
         for table in 0..self.tables.load(Ordering::Acquire) {
-            let table_at = self.table_at(medium, table)?;
-            self.geometry.check(medium, table_at, table)?;
+            let table_at = self.table_at(reader, table)?;
+            self.geometry.check(reader.medium, table_at, table)?;
             for slot in self.geometry.head_slots()..self.geometry.slots() {
                 let inode = self.geometry.inode(table, slot);
-                let is_set = |bit: Bit| medium.load_word(bit.at) & bit.mask != 0;
+                let is_set = |bit: Bit| reader.medium.load_word(bit.at) & bit.mask != 0;
                 let state = match is_set(self.geometry.used(table_at, inode)) {
                     true if is_set(self.geometry.orphan(table_at, inode)) => SlotState::Orphan,
                     true => SlotState::Used,
@@ -324,10 +327,14 @@ impl<M: Medium> InodeTables<M> {
     ///
     /// # Errors
     /// The first structure that cannot be right, or `claim`'s.
-    pub(crate) fn visit(&self, medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
-        self.index.visit(medium, claim)?;
+    pub(crate) fn visit(
+        &self,
+        reader: Reader<'_, M>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        self.index.visit(reader, claim)?;
         for table in 0..self.tables.load(Ordering::Acquire) {
-            let at = self.table_at(medium, table)?;
+            let at = self.table_at(reader, table)?;
             if !at.0.is_multiple_of(self.geometry.blocks() * BLOCK_U64) {
                 return Err(Corrupt::new("inode table", at, "no table can begin here"));
             }
@@ -346,4 +353,14 @@ pub(crate) enum SlotState {
     Used,
     /// Used without a name.
     Orphan,
+}
+
+/// The place of a table among `places` that tables share.
+fn place(table: u64, places: usize) -> usize {
+    usize::try_from(table % places as u64).expect("less than there are places")
+}
+
+/// Reads what lies in an open volume.
+pub(crate) fn reader_of<M: Medium>(volume: &Volume<M>) -> Reader<'_, M> {
+    Reader::new(volume.medium(), volume.data_area())
 }

@@ -33,7 +33,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     pub fn reserve(&mut self, from: LogicalBlock, to: LogicalBlock) -> Result<(), ExtentError> {
         for block in (from.0..to.0).map(LogicalBlock) {
             let entry_at = self.extent.entry_for_write(self.batch, block)?;
-            if map::load_entry(self.extent.medium(), entry_at)?.is_none() {
+            if self.extent.entries().load(entry_at)?.is_none() {
                 self.zero_block(block, true)?;
             }
         }

@@ -4,10 +4,11 @@ use everbyte_media::{BLOCK, BlockNo, Medium};
 use everbyte_pool::Batch;
 
 use super::walk::{Way, bucket_word, node_word};
-use super::{Dir, NODE_BITS, NODE_WORDS, SAME_HASH_MAX, hash_of};
+use super::{Dir, NODE_BITS, NODE_WORDS, SAME_HASH_BITS, SAME_HASH_MAX, hash_of};
 use crate::error::FsError;
 use crate::format::{Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, RawEntry, SLOTS, Slot, UNIT};
-use crate::number::{FileType, InodeNo, Name};
+use crate::name::Name;
+use crate::number::{FileType, InodeNo};
 
 /// Words of a node that are changed one by one; more make a new node.
 const WORDS_ONE_BY_ONE: u64 = 16;
@@ -57,15 +58,15 @@ impl<M: Medium> Dir<'_, M> {
 
     /// The first hash from `hash` on that no entry of `bucket` has.
     fn free_hash(&self, bucket: &Bucket, hash: u64) -> Result<u64, FsError> {
-        let mut taken = [false; SAME_HASH_MAX as usize];
+        let mut taken = [false; 1 << SAME_HASH_BITS];
         for slot in bucket.slots() {
             let (_, slot) = slot?;
             if let Slot::Entry { place, .. } = slot
                 && slot.may_have(hash)
             {
-                let other = bucket.entry(self.medium, place)?.hash;
+                let other = bucket.entry(self.reader.medium, place)?.hash;
                 if other & !(SAME_HASH_MAX - 1) == hash {
-                    taken[(other % SAME_HASH_MAX) as usize] = true;
+                    taken[usize::try_from(other % SAME_HASH_MAX).expect("two bits")] = true;
                 }
             }
         }
@@ -214,6 +215,6 @@ mod tests {
 
     #[test]
     fn the_longest_entry_is_as_long_as_is_said() {
-        assert_eq!(entry_units(crate::number::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
+        assert_eq!(entry_units(crate::name::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
     }
 }

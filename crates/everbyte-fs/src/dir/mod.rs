@@ -20,14 +20,18 @@ use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
 use crate::format::{Bucket, HASH_BITS, RawEntry, Slot};
-use crate::number::{FileType, InodeNo, Name};
+use crate::name::Name;
+use crate::number::{FileType, InodeNo};
+use crate::reader::Reader;
 
 /// Bits that a node takes.
 const NODE_BITS: u32 = 9;
 /// Words of a node.
 const NODE_WORDS: u64 = 1 << NODE_BITS;
-/// Entries that can have hashes which differ in the lowest two bits only.
-const SAME_HASH_MAX: u64 = 4;
+/// Lowest bits of a hash, which tell entries apart that have the other bits in common.
+const SAME_HASH_BITS: u32 = 2;
+/// Such entries at most.
+const SAME_HASH_MAX: u64 = 1 << SAME_HASH_BITS;
 
 /// The hash of a name, with the lowest two bits 0.
 pub(crate) fn hash_of(key: [u64; 2], name: Name<'_>) -> u64 {
@@ -39,7 +43,7 @@ pub(crate) fn hash_of(key: [u64; 2], name: Name<'_>) -> u64 {
 /// A directory that is looked at or changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Dir<'m, M: Medium> {
-    medium: &'m M,
+    reader: Reader<'m, M>,
     /// Its inode.
     owner: InodeNo,
     /// The address of the word that names its top.
@@ -58,12 +62,12 @@ pub(crate) struct FoundEntry {
 
 impl<'m, M: Medium> Dir<'m, M> {
     pub(crate) fn new(
-        medium: &'m M,
+        reader: Reader<'m, M>,
         owner: InodeNo,
         root_at: PoolOffset,
         hash_key: [u64; 2],
     ) -> Self {
-        Self { medium, owner, root_at, hash_key }
+        Self { reader, owner, root_at, hash_key }
     }
 
     /// The entry of this name. With a batch, as it will be once that is carried out.
@@ -83,7 +87,7 @@ impl<'m, M: Medium> Dir<'m, M> {
             if !slot.may_have(hash) {
                 continue;
             }
-            let entry = bucket.entry(self.medium, heap)?;
+            let entry = bucket.entry(self.reader.medium, heap)?;
             if entry.name[..] == *name.bytes() {
                 let slot_at = bucket.slot_at(place);
                 return Ok(Some(FoundEntry {
@@ -130,7 +134,7 @@ impl<'m, M: Medium> Dir<'m, M> {
         let mut entries = Vec::new();
         for slot in bucket.slots() {
             if let (_, Slot::Entry { place, .. }) = slot? {
-                entries.push(bucket.entry(self.medium, place)?);
+                entries.push(bucket.entry(self.reader.medium, place)?);
             }
         }
         Ok(entries)

@@ -1,8 +1,8 @@
 //! Finding buckets in a directory's trie, and visiting all of it.
 
-use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags};
-use everbyte_pool::{Batch, Corrupt, sound};
+use everbyte_pool::{Batch, Corrupt};
 
 use super::{Dir, NODE_BITS, NODE_WORDS};
 use crate::format::{Bucket, HASH_BITS};
@@ -44,17 +44,14 @@ impl<M: Medium> Dir<'_, M> {
         batch: Option<&Batch<'_, '_, M>>,
         at: PoolOffset,
     ) -> Result<Option<(TrieBlock, BlockNo)>, Corrupt> {
-        let word = batch.map_or_else(|| self.medium.load_word(at), |batch| batch.word(at));
-        sound(self.medium, "node of a directory", at, 8)?;
-        let wrong = |what: &str| Corrupt::new("node of a directory", at, what);
-        let Some(entry) = Entry::decode(word).map_err(wrong)? else { return Ok(None) };
-        if entry.block.0 >= self.medium.len() / BLOCK_U64 {
-            return Err(wrong("it names a block beyond the pool's end"));
-        }
+        let medium = self.reader.medium;
+        let word = batch.map_or_else(|| medium.load_word(at), |batch| batch.word(at));
+        let structure = "node of a directory";
+        let Some(entry) = self.reader.decode(structure, word, at)? else { return Ok(None) };
         match (entry.flags.zero, entry.flags.height) {
             (false, 0) => Ok(Some((TrieBlock::Bucket, entry.block))),
             (false, 1) => Ok(Some((TrieBlock::Node, entry.block))),
-            _ => Err(wrong("it has unknown flags")),
+            _ => Err(Corrupt::new(structure, at, "it has unknown flags")),
         }
     }
 
@@ -97,7 +94,7 @@ impl<M: Medium> Dir<'_, M> {
         way: &Way,
         hash: u64,
     ) -> Result<Bucket, Corrupt> {
-        let mut bucket = Bucket::load(self.medium, way.bucket.offset(), self.owner)?;
+        let mut bucket = Bucket::load(self.reader.medium, way.bucket.offset(), self.owner)?;
         if let Some(batch) = batch.filter(|batch| batch.changes_seen_words()) {
             bucket.overlay(|at| batch.word(at));
         }

@@ -22,7 +22,7 @@ pub(crate) const UNIT: usize = 8;
 /// Units of a bucket that are its heap.
 pub(crate) const HEAP_UNITS: std::ops::Range<usize> = 128..BLOCK / UNIT;
 
-const _: () = assert!(SLOTS_AT as usize + SLOTS * 8 == HEAP_UNITS.start * UNIT);
+const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 == (HEAP_UNITS.start * UNIT) as u64);
 
 const MAGIC: u64 = 0x4255_434b_4554;
 const ENTRY_HEAD: usize = 24;

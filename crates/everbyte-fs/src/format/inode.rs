@@ -21,6 +21,8 @@ pub(crate) const FIRST_ENTRIES: u64 = 16;
 pub(crate) const INLINE_TARGET_MAX: usize = 128;
 
 const WORDS: usize = 16;
+const IMAGE_BYTES: usize = 256;
+const _: () = assert!(IMAGE_BYTES as u64 == INODE_BYTES);
 
 /// A word of an inode's first half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,8 +179,8 @@ impl InodeWords {
     }
 
     /// The whole inode with `area` as its second half, at most 128 bytes.
-    pub(crate) fn image(&self, area: &[u8]) -> [u8; INODE_BYTES as usize] {
-        let mut image = [0; INODE_BYTES as usize];
+    pub(crate) fn image(&self, area: &[u8]) -> [u8; IMAGE_BYTES] {
+        let mut image = [0; IMAGE_BYTES];
         image[..WORDS * 8].copy_from_slice(self.0.map(u64::to_le).as_bytes());
         image[WORDS * 8..WORDS * 8 + area.len()].copy_from_slice(area);
         image
@@ -201,7 +203,6 @@ fn low(word: u64) -> u32 {
     word as u32
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "so much is left")]
 fn high(word: u64) -> u32 {
     (word >> 32) as u32
 }

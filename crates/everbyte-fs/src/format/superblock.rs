@@ -3,13 +3,16 @@
 //! Its first 128 bytes never change after creation. The number of tables is a word of its own, and the
 //! index has the rest of the block from byte 1024 on.
 
-use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
-use everbyte_pool::format::Entry;
+use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{Corrupt, sound};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::table::{TABLES_MAX, TableGeometry};
+use crate::reader::Reader;
 
+/// The kind of volumes that are file systems.
+pub const FS: VolumeKind = VolumeKind(4);
 const MAGIC: [u8; 8] = *b"EVERBFS1";
 /// Offset of the number of inode tables, a checked word.
 pub(crate) const TABLES_AT: u64 = 128;
@@ -37,7 +40,7 @@ pub(crate) struct Superblock {
     crc: u64,
 }
 
-const _: () = assert!(size_of::<Superblock>() == TABLES_AT as usize);
+const _: () = assert!(size_of::<Superblock>() as u64 == TABLES_AT);
 
 impl Superblock {
     /// A superblock with these settings.
@@ -84,17 +87,12 @@ impl Superblock {
     /// # Errors
     /// There is none, or it cannot be right.
     pub(crate) fn load<M: Medium>(
-        medium: &M,
+        reader: Reader<'_, M>,
         root_at: PoolOffset,
-        may_name: impl Fn(BlockNo) -> bool,
     ) -> Result<(Self, PoolOffset), Corrupt> {
-        let word = medium.load_word(root_at);
-        sound(medium, "volume root", root_at, 8)?;
-        let root = match Entry::decode(word) {
-            Ok(Some(root)) if may_name(root.block) => root,
-            _ => return Err(Corrupt::new("volume root", root_at, "it names no superblock")),
-        };
-        let at = root.block.offset();
+        let root = reader.entry("volume root", root_at)?;
+        let none = || Corrupt::new("volume root", root_at, "it names no superblock");
+        let (at, medium) = (root.ok_or_else(none)?.block.offset(), reader.medium);
         let mut superblock =
             Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, [0; 2]);
         medium.read(at, superblock.as_mut_bytes());

@@ -5,11 +5,12 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
 
 use super::TableIndex;
 use crate::error::FsError;
 use crate::format::{SEGMENT_WORDS_AT, SEGMENTS_MAX, Superblock};
+use crate::reader::Reader;
 
 const WORDS: u64 = BLOCK_U64 / 8;
 /// Most blocks of a run: 2 MiB.
@@ -41,8 +42,7 @@ impl DirectIndex {
     pub(super) fn open<M: Medium>(
         superblock: &Superblock,
         at: PoolOffset,
-        medium: &M,
-        may_name: &dyn Fn(BlockNo) -> bool,
+        reader: Reader<'_, M>,
     ) -> Result<Self, Corrupt> {
         let tables_max = superblock.tables_max;
         let run_blocks = run_blocks(tables_max);
@@ -53,20 +53,13 @@ impl DirectIndex {
         let mut open = Self { runs: Vec::new(), run_blocks, tables_max };
         for run in 0..runs(tables_max) {
             let named_at = at.plus(SEGMENT_WORDS_AT + 8 * run);
-            let word = medium.load_word(named_at);
-            sound(medium, "direct index", named_at, 8)?;
-            match Entry::decode(word) {
-                Ok(Some(entry))
-                    if may_name(entry.block)
-                        && may_name(BlockNo(entry.block.0 + run_blocks - 1)) =>
-                {
-                    open.runs.push((entry.block.offset(), named_at));
-                }
-                _ => {
-                    let what = "the word names no run of the index";
-                    return Err(Corrupt::new("direct index", named_at, what));
-                }
-            }
+            let named = reader.entry("direct index", named_at)?.map(|entry| entry.block);
+            let whole =
+                named.filter(|start| reader.data.contains(BlockNo(start.0 + run_blocks - 1)));
+            let start = whole.ok_or_else(|| {
+                Corrupt::new("direct index", named_at, "the word names no run of the index")
+            })?;
+            open.runs.push((start.offset(), named_at));
         }
         Ok(open)
     }
@@ -102,14 +95,10 @@ impl DirectIndex {
 }
 
 impl<M: Medium> TableIndex<M> for DirectIndex {
-    fn find(&self, medium: &M, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
+    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
         let Some(at) = self.word_at(table) else { return Ok(None) };
-        let word = medium.load_word(at);
-        sound(medium, "direct index", at, 8)?;
-        match Entry::decode(word) {
-            Ok(entry) => Ok(entry.map(|entry| entry.block.offset())),
-            Err(what) => Err(Corrupt::new("direct index", at, what)),
-        }
+        let entry = reader.entry("direct index", at)?;
+        Ok(entry.map(|entry| entry.block.offset()))
     }
 
     fn plan_insert(
@@ -123,7 +112,7 @@ impl<M: Medium> TableIndex<M> for DirectIndex {
         Ok(())
     }
 
-    fn visit(&self, _medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+    fn visit(&self, _reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
         for &(start, named_at) in &self.runs {
             let run = BlockRun { start: start.block(), len: self.run_blocks };
             claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Map })?;

@@ -15,6 +15,7 @@ pub(crate) use direct::DirectIndex;
 
 use crate::error::FsError;
 use crate::format::Superblock;
+use crate::reader::Reader;
 
 /// An index that is open.
 pub(crate) trait TableIndex<M: Medium>: Send + Sync {
@@ -22,7 +23,7 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
     ///
     /// # Errors
     /// The first structure on the way that cannot be right.
-    fn find(&self, medium: &M, table: u64) -> Result<Option<PoolOffset>, Corrupt>;
+    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt>;
 
     /// Plans that table number `table`, the next one, lies at `block`. The caller keeps others from
     /// doing the same.
@@ -40,7 +41,7 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
     ///
     /// # Errors
     /// The first structure that cannot be right, or `claim`'s.
-    fn visit(&self, medium: &M, claim: &mut Claim<'_>) -> Result<(), Corrupt>;
+    fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt>;
 }
 
 /// The kinds of indexes.
@@ -67,11 +68,10 @@ impl IndexKind {
 pub(crate) fn open<M: Medium>(
     superblock: &Superblock,
     at: PoolOffset,
-    medium: &M,
-    may_name: &dyn Fn(BlockNo) -> bool,
+    reader: Reader<'_, M>,
 ) -> Result<Box<dyn TableIndex<M>>, Corrupt> {
     match superblock.index {
-        0 => Ok(Box::new(DirectIndex::open(superblock, at, medium, may_name)?)),
+        0 => Ok(Box::new(DirectIndex::open(superblock, at, reader)?)),
         other => {
             let what = format!("index {other} is unknown to this program");
             Err(Corrupt::new("superblock of the file system", at, what))

@@ -106,7 +106,7 @@ fn explored(explorer: &Explorer, ops: &[Op]) -> Result<Summary, String> {
     let scenario = Closures::new(
         |medium, log| run(medium, log, ops),
         |medium| Real::open(medium).map_err(|error| error.to_string()),
-        |real, crash| check(real, crash),
+        check,
     )
     .medium_len(POOL_BLOCKS * BLOCK_U64)
     .prepared(prepare);

@@ -1,6 +1,8 @@
 //! The file system against a model of what it should do, over random operations, reopenings and
 //! crashes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 mod counters;
 mod crash;
 mod model;

@@ -187,6 +187,60 @@ impl Model {
         }
     }
 
+    fn allocate(
+        &mut self,
+        path: &[&'static str],
+        (offset, len): (u64, u64),
+        what: char,
+        keep_size: bool,
+    ) -> Result<(), i32> {
+        self.find(path)?;
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        let (bytes, end) = (self.bytes(path)?, at(offset + len));
+        if !keep_size && what != 'p' {
+            bytes.resize(bytes.len().max(end), 0);
+        }
+        let (start, end) = (at(offset).min(bytes.len()), end.min(bytes.len()));
+        if what != 'r' {
+            bytes[start..end].fill(0);
+        }
+        Ok(())
+    }
+
+    fn attribute(
+        &mut self,
+        path: &[&'static str],
+        name: &'static str,
+        len: usize,
+    ) -> Result<(), i32> {
+        let node = self.find(path)?;
+        let mut all = self.0[node].attributes.clone();
+        all.insert(name, len);
+        let bytes: usize = all.iter().map(|(name, len)| 3 + name.len() + len).sum();
+        if bytes > 4084 {
+            return Err(ENOSPC);
+        }
+        self.0[node].attributes = all;
+        Ok(())
+    }
+
+    fn link(&mut self, old: &[&'static str], new: &[&'static str]) -> Result<(), i32> {
+        let node = self.find(old)?;
+        let (parent, name) = self.parent(new)?;
+        if self.is_dir(node) {
+            return Err(EPERM);
+        }
+        let names = self.dir(parent)?;
+        if names.contains_key(name) {
+            return Err(EEXIST);
+        }
+        names.insert(name.to_owned(), node);
+        self.0[node].links += 1;
+        Ok(())
+    }
+
     fn see(&self, node: usize, path: &str, firsts: &mut BTreeMap<usize, String>, tree: &mut Tree) {
         let Node { what, permissions, links, attributes, .. } = &self.0[node];
         let attributes = attributes.iter().map(|(name, len)| ((*name).to_owned(), *len)).collect();
@@ -209,6 +263,11 @@ impl Model {
     }
 }
 
+/// A place in a file.
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}
+
 impl Subject for Model {
     fn make(&mut self, op: &Op) -> Result<(), i32> {
         match op {
@@ -228,26 +287,13 @@ impl Subject for Model {
                 self.dir(parent)?;
                 self.make_node(path, What::Link(target(*len)), 0o777)
             }
-            Op::Link(old, new) => {
-                let node = self.find(old)?;
-                let (parent, name) = self.parent(new)?;
-                if self.is_dir(node) {
-                    return Err(EPERM);
-                }
-                let names = self.dir(parent)?;
-                if names.contains_key(name) {
-                    return Err(EEXIST);
-                }
-                names.insert(name.to_owned(), node);
-                self.0[node].links += 1;
-                Ok(())
-            }
+            Op::Link(old, new) => self.link(old, new),
             Op::Unlink(path) => self.remove(path, false),
             Op::Rmdir(path) => self.remove(path, true),
             Op::Rename(from, to, mode) => self.rename(from, to, *mode),
             Op::Write { path, offset, len, byte } => {
                 let bytes = self.bytes(path)?;
-                let (start, end) = (*offset as usize, *offset as usize + len);
+                let (start, end) = (at(*offset), at(*offset) + len);
                 if *len > 0 {
                     bytes.resize(bytes.len().max(end), 0);
                     bytes[start..end].copy_from_slice(&written(*offset, *len, *byte));
@@ -255,23 +301,11 @@ impl Subject for Model {
                 Ok(())
             }
             Op::Truncate(path, size) => {
-                self.bytes(path)?.resize(*size as usize, 0);
+                self.bytes(path)?.resize(at(*size), 0);
                 Ok(())
             }
             Op::Allocate { path, offset, len, what, keep_size } => {
-                self.find(path)?;
-                if *len == 0 {
-                    return Err(EINVAL);
-                }
-                let (bytes, end) = (self.bytes(path)?, (offset + len) as usize);
-                if !keep_size && *what != 'p' {
-                    bytes.resize(bytes.len().max(end), 0);
-                }
-                let (start, end) = ((*offset as usize).min(bytes.len()), end.min(bytes.len()));
-                if *what != 'r' {
-                    bytes[start..end].fill(0);
-                }
-                Ok(())
+                self.allocate(path, (*offset, *len), *what, *keep_size)
             }
             Op::Chmod(path, permissions) => {
                 let node = self.find(path)?;
@@ -280,17 +314,7 @@ impl Subject for Model {
                 self.0[node].permissions = permissions;
                 Ok(())
             }
-            Op::Attribute(path, name, len) => {
-                let node = self.find(path)?;
-                let mut all = self.0[node].attributes.clone();
-                all.insert(*name, *len);
-                let bytes: usize = all.iter().map(|(name, len)| 3 + name.len() + len).sum();
-                if bytes > 4084 {
-                    return Err(ENOSPC);
-                }
-                self.0[node].attributes = all;
-                Ok(())
-            }
+            Op::Attribute(path, name, len) => self.attribute(path, name, *len),
             Op::RemoveAttribute(path, name) => {
                 let node = self.find(path)?;
                 self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)

@@ -131,5 +131,5 @@ pub(crate) fn written(offset: u64, len: usize, byte: u8) -> Vec<u8> {
 }
 
 pub(crate) fn target(len: usize) -> Vec<u8> {
-    (0..len).map(|at| b'a' + (at % 26) as u8).collect()
+    (0..len).map(|at| b"abcdefghijklmnopqrstuvwxyz"[at % 26]).collect()
 }

@@ -1,0 +1,77 @@
+//! The blocks of an inode: those of its bytes or of its directory, and the one of its attributes.
+
+use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, Holds, Part};
+
+use crate::dir::Dir;
+use crate::edits::Edit;
+use crate::format::{FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
+use crate::number::FileType;
+use crate::reader::Reader;
+
+/// Shows every block of the inode in `edit` once.
+///
+/// # Errors
+/// A structure that cannot be right, or `claim`'s.
+pub(crate) fn visit_blocks<M: Medium>(
+    reader: Reader<'_, M>,
+    edit: &Edit,
+    hash_key: [u64; 2],
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let mut claim_one = |block, named_at| {
+        let part = Part::Blocks(BlockRun { start: block, len: 1 });
+        claim(Claimed { part, named_at, holds: Holds::Map })
+    };
+    if let Some(block) = attributes_block(reader, edit.at, edit.words.get(Field::Attributes))? {
+        claim_one(block, Field::Attributes.at(edit.at))?;
+    }
+    match edit.words.file_type() {
+        FileType::Regular => visit_map(reader, edit, claim),
+        FileType::Directory => {
+            let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), hash_key);
+            dir.each_block(&mut |named_at, block, _| claim_one(block, named_at))
+        }
+        FileType::Symlink if has_long_target(&edit.words) => {
+            let (data, first) = (reader.data.blocks(), first_entries(edit));
+            visit_first_entries(reader.medium, first, &data, claim)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn first_entries(edit: &Edit) -> FirstEntries {
+    FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES }
+}
+
+/// Shows every block of the map of a regular file once.
+pub(crate) fn visit_map<M: Medium>(
+    reader: Reader<'_, M>,
+    edit: &Edit,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let data = reader.data.blocks();
+    visit_first_entries(reader.medium, first_entries(edit), &data, claim)?;
+    let size_bytes = edit.words.get(Field::Size).next_multiple_of(BLOCK_U64);
+    let root_at = Field::Root.at(edit.at);
+    MapView { kind: MapKind::Radix, root_at, size_bytes, data }.visit(reader.medium, claim)
+}
+
+/// Whether a symbolic link's target stands in a block of its own.
+pub(crate) fn has_long_target(words: &InodeWords) -> bool {
+    words.get(Field::Size) > INLINE_TARGET_MAX as u64
+}
+
+/// The block that `word`, an inode's, names.
+///
+/// # Errors
+/// It names none.
+pub(crate) fn attributes_block<M: Medium>(
+    reader: Reader<'_, M>,
+    inode: PoolOffset,
+    word: u64,
+) -> Result<Option<BlockNo>, Corrupt> {
+    let at = Field::Attributes.at(inode);
+    Ok(reader.decode("extended attributes", word, at)?.map(|entry| entry.block))
+}
