@@ -3,6 +3,7 @@
 //! A change writes all of them to a new block, and then the one word that names it.
 
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, Corrupt, sound};
 
@@ -13,6 +14,7 @@ use crate::format::Field;
 use crate::fs::{FileSystem, now};
 use crate::name::NAME_BYTES_MAX;
 use crate::number::InodeNo;
+use crate::plant::Bug;
 use crate::reader::Reader;
 use crate::tables::reader_of;
 
@@ -131,6 +133,12 @@ fn plan_store<M: Medium>(
     let before = batch.savepoint();
     let old = edit.words.get(Field::Attributes);
     if let Some(block) = attributes_block(reader_of(batch.volume()), edit.at, old)? {
+        if planted(Bug::AttributesInPlace)
+            && let Some(image) = image(all)
+        {
+            batch.stream(block.offset(), &image[..]);
+            return Ok(());
+        }
         batch.give(block);
     }
     let mut word = 0;

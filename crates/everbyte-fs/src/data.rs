@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_plant::planted;
 use everbyte_pool::{Batch, Part, WriteError};
 
 use crate::attr::Attr;
@@ -17,6 +18,7 @@ use crate::files::FileState;
 use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
+use crate::plant::Bug;
 
 /// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
@@ -89,6 +91,18 @@ impl<M: Medium> FileSystem<M> {
         if data.is_empty() {
             return Ok(());
         }
+        if planted(Bug::SizeBeforeData) {
+            self.volume().change(|batch, _| {
+                let mut edits = Edits::new(&self.tables);
+                let edit = edits.get(self.reader(), inode)?;
+                let size = edit.words.get(Field::Size).max(offset + data.len() as u64);
+                note_changed(edit, 0, size);
+                edits.plan(batch);
+                Ok::<(), FsError>(())
+            })?;
+            // The checkpoint that comes between, sooner or later.
+            self.sync()?;
+        }
         self.volume().change(|batch, circumstances| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), inode)?;
@@ -147,6 +161,8 @@ impl<M: Medium> FileSystem<M> {
                 self.plan_free_map(batch, edit)?;
             } else if size < old_size.min(last_end) {
                 let mut planner = Planner::new(&file.extent, batch, circumstances);
+                let size =
+                    if planted(Bug::TailKept) { size.next_multiple_of(BLOCK_U64) } else { size };
                 planner.zero(DeviceOffset(size), DeviceOffset(last_end), false)?;
             }
             note_changed(edit, batch.taken_since(before), size);

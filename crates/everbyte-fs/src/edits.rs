@@ -4,12 +4,14 @@
 //! Invariant: the caller holds the locks of the inodes for writing.
 
 use everbyte_media::{Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::Batch;
 use smallvec::SmallVec;
 
 use crate::error::FsError;
-use crate::format::InodeWords;
+use crate::format::{Field, InodeWords};
 use crate::number::InodeNo;
+use crate::plant::Bug;
 use crate::reader::Reader;
 use crate::tables::InodeTables;
 
@@ -74,7 +76,12 @@ impl<'t, M: Medium> Edits<'t, M> {
             self.tables.note_change(edit.number, batch.writer().epoch());
             edit.words.seal();
             for (place, old, new) in edit.words.changes(&edit.old) {
-                batch.change_word_once(edit.at.plus(8 * place as u64), old, new);
+                let at = edit.at.plus(8 * place as u64);
+                if planted(Bug::LinksUnlogged) && place == Field::ModeLinks as usize {
+                    batch.fill_word(at, new);
+                    continue;
+                }
+                batch.change_word_once(at, old, new);
             }
         }
     }

@@ -55,6 +55,10 @@ impl<M: Medium> Kind<M> for FsKind {
                 return Ok(());
             }
             let words = InodeWords::load(medium, at, number)?;
+            if (words.links() == 0) != (state == SlotState::Orphan) {
+                let what = "only an orphan has no name";
+                return Err(Corrupt::new(format!("{number}"), at, what));
+            }
             let edit = Edit::new(number, at, words);
             visit_blocks(reader, &edit, superblock.hash_key, claim)
         })

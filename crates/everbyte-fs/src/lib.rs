@@ -25,6 +25,7 @@ mod name;
 mod names;
 mod number;
 mod orphan;
+pub mod plant;
 mod reader;
 mod rename;
 mod space;

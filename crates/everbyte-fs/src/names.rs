@@ -1,6 +1,7 @@
 //! Names: looking them up, giving files their first and further names, and taking names away.
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::Batch;
 use everbyte_pool::format::Entry;
 
@@ -14,6 +15,7 @@ use crate::fs::{FileSystem, now};
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
+use crate::plant::Bug;
 use crate::tables::TakenInode;
 
 /// Most names of a file.
@@ -162,7 +164,7 @@ impl<M: Medium> FileSystem<M> {
         let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
         let is_directory = new.kind == FileType::Directory;
         let inherited = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
-        let mut words = InodeWords::new(taken.number, batch.writer().epoch());
+        let mut words = InodeWords::new(taken.number, generation(batch.writer().epoch()));
         words.set_type(new.kind, new.permissions | inherited);
         words.set_links(if is_directory { 2 } else { 1 });
         words.set_owner(new.uid, if gives_group { parent.words.gid() } else { new.gid });
@@ -185,8 +187,17 @@ impl<M: Medium> FileSystem<M> {
         }
         words.seal();
         let image = words.image(&area);
-        batch.claim_lines(taken.at, image.len());
-        batch.stream(taken.at, &image);
+        let claimed = if planted(Bug::InodesFreshByBlock) {
+            (taken.at.block().offset(), BLOCK)
+        } else {
+            (taken.at, image.len())
+        };
+        batch.claim_lines(claimed.0, claimed.1);
+        if planted(Bug::NameBeforeInode) {
+            self.medium().store(taken.at, &image);
+        } else {
+            batch.stream(taken.at, &image);
+        }
         self.tables.plan_use(batch, taken.number, false)?;
         Ok(words)
     }
@@ -350,6 +361,11 @@ impl<M: Medium> FileSystem<M> {
         }
         self.unnamed(Unnamed::Large(inode), 0)
     }
+}
+
+/// The generation of an inode that is made in `epoch`. A slot is filled once in an epoch.
+fn generation(epoch: u64) -> u64 {
+    if planted(Bug::GenerationReused) { 1 } else { epoch }
 }
 
 /// One more than `links`.

@@ -4,6 +4,7 @@
 //! use without a name. Opening the file system frees those that a crash left.
 
 use everbyte_media::Medium;
+use everbyte_plant::planted;
 use everbyte_pool::{Batch, Claimed, Part};
 
 use crate::blocks::visit_blocks;
@@ -12,6 +13,7 @@ use crate::error::FsError;
 use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::{FileType, InodeNo};
+use crate::plant::Bug;
 
 /// Most blocks that are given up in one batch: 256 MiB.
 const BLOCKS_AT_ONCE: u64 = 1 << 16;
@@ -45,7 +47,10 @@ impl<M: Medium> FileSystem<M> {
             return Ok(Unnamed::Linked);
         }
         let number = edit.number;
-        if self.files.is_open(number) {
+        if self.files.is_open(number) && !planted(Bug::OpenFileFreed) {
+            if planted(Bug::OrphanNotListed) {
+                return Ok(Unnamed::Open);
+            }
             self.tables.plan_orphan(batch, number, true)?;
             return Ok(Unnamed::Open);
         }

@@ -1,6 +1,7 @@
 //! Renaming.
 
 use everbyte_media::Medium;
+use everbyte_plant::planted;
 use everbyte_pool::Batch;
 
 use crate::dir::FoundEntry;
@@ -12,6 +13,7 @@ use crate::name::Name;
 use crate::names::{note_entries, one_more};
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
+use crate::plant::Bug;
 
 /// What is to become of a file that has the new name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +47,12 @@ impl<M: Medium> FileSystem<M> {
         mode: RenameMode,
     ) -> Result<(), FsError> {
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
+        if planted(Bug::RenameInTwo) {
+            self.link(self.lookup(parent, name)?.inode, new_parent, new_name)?;
+            // The checkpoint that comes between, sooner or later.
+            self.sync()?;
+            return self.unlink(parent, name);
+        }
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         loop {
             let source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;

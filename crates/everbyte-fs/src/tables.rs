@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, Volume};
@@ -20,6 +21,7 @@ use crate::format::{Bit, Superblock, TABLES_AT, TableGeometry};
 use crate::index::{self, TableIndex};
 use crate::locks;
 use crate::number::InodeNo;
+use crate::plant::Bug;
 use crate::reader::Reader;
 
 const STRIPES: usize = 64;
@@ -216,6 +218,10 @@ impl<M: Medium> InodeTables<M> {
         let run = batch.take_run(self.geometry.blocks()).ok_or(FsError::NoSpace)?;
         batch.stream(run.start.offset(), &self.geometry.head(table, &[]));
         self.index.plan_insert(batch, table, run.start)?;
+        if planted(Bug::TableUnlogged) {
+            batch.fill_word(self.tables_at, encode_word(table + 1));
+            return Ok(());
+        }
         batch.change_word(self.tables_at, encode_word(table + 1));
         Ok(())
     }
@@ -256,6 +262,10 @@ impl<M: Medium> InodeTables<M> {
     pub(crate) fn freed(&self, inode: InodeNo, epoch: u64) {
         self.used.fetch_sub(1, Ordering::Relaxed);
         let shard = &mut *self.shard_of(inode).lock();
+        if planted(Bug::InodeReusedEarly) {
+            shard.free.push(inode);
+            return;
+        }
         let place = shard.waiting.partition_point(|(other, _)| *other <= epoch);
         shard.waiting.insert(place, (epoch, inode));
     }

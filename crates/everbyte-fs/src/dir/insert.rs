@@ -1,6 +1,7 @@
 //! Adding entries to a directory, and the cutting of buckets that are full.
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
+use everbyte_plant::planted;
 use everbyte_pool::Batch;
 
 use super::walk::{Way, bucket_word, node_word};
@@ -9,6 +10,7 @@ use crate::error::FsError;
 use crate::format::{Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, RawEntry, SLOTS, Slot, UNIT};
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
+use crate::plant::Bug;
 
 /// Words of a node that are changed one by one; more make a new node.
 const WORDS_ONE_BY_ONE: u64 = 16;
@@ -94,7 +96,6 @@ impl<M: Medium> Dir<'_, M> {
         }
         let units = entry.units();
         let start = HEAP_UNITS
-            .rev()
             .filter(|start| start + units <= HEAP_UNITS.end)
             .find(|&start| !is_taken[start..start + units].contains(&true));
         let (Some(index), Some(start)) = (free_slot, start) else { return Ok(false) };
@@ -165,6 +166,10 @@ impl<M: Medium> Dir<'_, M> {
             let half = NODE_WORDS / 2;
             let image = node_image((0..NODE_WORDS).map(|i| if i < half { low } else { high }));
             batch.stream(node.offset(), &image[..]);
+            if planted(Bug::SplitUnlogged) {
+                batch.stream(way.named_at, &node_word(node).to_le_bytes());
+                return Ok(());
+            }
             batch.change_word(way.named_at, node_word(node));
             return Ok(());
         }

@@ -5,11 +5,13 @@
 //! until that is durable a crash may bring the entry back, so nothing else is put there.
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, sound};
 use zerocopy::IntoBytes;
 
 use crate::number::{FileType, InodeNo};
+use crate::plant::Bug;
 
 /// Bits of a hash.
 pub(crate) const HASH_BITS: u32 = 62;
@@ -94,6 +96,7 @@ impl Slot {
         match self {
             Self::Empty => true,
             Self::Entry { .. } => false,
+            Self::Removed { .. } if planted(Bug::EntryReusedEarly) => true,
             Self::Removed { epoch, .. } => {
                 // The newest epoch with these bits: perhaps it was an older one, then the slot waits.
                 let back = current.wrapping_sub(epoch) & ((1 << EPOCH_BITS) - 1);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
 use everbyte_fs::FsOptions;
+use everbyte_fs::plant::Bug;
 use everbyte_media::BLOCK_U64;
+use everbyte_plant::plant;
 
 use crate::operations::{LONG, Mode, Op, Subject, Tree};
 use crate::real::Real;
@@ -26,7 +28,7 @@ fn options() -> FsOptions {
 
 /// What every workload finds: a file with a second name, one whose entries are not all in its inode,
 /// two directories, one of which has a file, and a link.
-fn prepare(medium: &Arc<SimMedium>) {
+fn prepare(medium: &Arc<SimMedium>, before: &[Op]) {
     let mut real = Real::make(medium, &options());
     let write = |path: &[&'static str], offset, len| Op::Write {
         path: path.to_vec(),
@@ -44,9 +46,11 @@ fn prepare(medium: &Arc<SimMedium>) {
         Op::Create(vec!["d", "inner"], 0o640),
         Op::Mkdir(vec!["empty"], 0o700),
         Op::Symlink(vec!["link"], 200),
-        Op::Sync,
     ] {
         real.make(&op).unwrap();
+    }
+    for op in before.iter().chain([&Op::Sync]) {
+        real.make(op).unwrap();
     }
 }
 
@@ -102,14 +106,14 @@ fn sound(real: &Real<SimMedium>) -> Result<(), String> {
     if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
 }
 
-fn explored(explorer: &Explorer, ops: &[Op]) -> Result<Summary, String> {
+fn explored(explorer: &Explorer, work: &Workload) -> Result<Summary, String> {
     let scenario = Closures::new(
-        |medium, log| run(medium, log, ops),
+        |medium, log| run(medium, log, &work.ops),
         |medium| Real::open(medium).map_err(|error| error.to_string()),
         check,
     )
     .medium_len(POOL_BLOCKS * BLOCK_U64)
-    .prepared(prepare);
+    .prepared(|medium| prepare(medium, &work.before));
     explorer.explore(&scenario).map_err(|failure| failure.to_string())
 }
 
@@ -126,60 +130,69 @@ fn allocate(path: &[&'static str], what: char) -> Op {
     Op::Allocate { path: path.to_vec(), offset: 4000, len: 65_000, what, keep_size: false }
 }
 
+/// What is done before a crash.
+struct Workload {
+    name: &'static str,
+    /// Done and durable before any crash.
+    before: Vec<Op>,
+    ops: Vec<Op>,
+}
+
+fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Workload {
+    let ops = ops.into_iter().chain([Op::Sync]).collect();
+    Workload { name, before: Vec::new(), ops }
+}
+
 /// One to three operations of each kind, with what follows them in the same epoch and the next.
-fn workloads() -> Vec<(&'static str, Vec<Op>)> {
+fn workloads() -> Vec<Workload> {
     let rename = |from: &[&'static str], to: &[&'static str], mode| {
         Op::Rename(from.to_vec(), to.to_vec(), mode)
     };
+    let create = |path: &[&'static str], permissions| Op::Create(path.to_vec(), permissions);
+    let unlink = |path: &[&'static str]| Op::Unlink(path.to_vec());
+    let cut = |path: &[&'static str], size| Op::Truncate(path.to_vec(), size);
+    let attribute = |name, len| Op::Attribute(vec!["a"], name, len);
+    let names = |first, count| Op::Names(vec!["d"], first, count);
+    let a_again = [unlink(&["a"]), unlink(&["second"]), Op::Chmod(vec!["large"], 0)];
     vec![
-        ("create", vec![Op::Create(vec!["n"], 0o644), write(&["n"], 0, 300), Op::Sync]),
-        ("mkdir", vec![Op::Mkdir(vec!["n"], 0o755), Op::Create(vec!["n", LONG], 0o600), Op::Sync]),
-        ("link", vec![Op::Link(vec!["a"], vec!["d", "third"]), Op::Unlink(vec!["a"]), Op::Sync]),
-        ("unlink", vec![Op::Unlink(vec!["large"]), Op::Sync, write(&["a"], 4096, 8192), Op::Sync]),
-        ("rmdir", vec![Op::Rmdir(vec!["empty"]), Op::Mkdir(vec!["empty"], 0o711), Op::Sync]),
-        ("symlink", vec![Op::Symlink(vec!["s"], 20), Op::Unlink(vec!["link"]), Op::Sync]),
-        ("rename", vec![rename(&["a"], &["n"], Mode::Replace), Op::Sync]),
-        ("replace", vec![rename(&["a"], &["large"], Mode::Replace), Op::Sync]),
-        ("across", vec![rename(&["d"], &["empty", "d"], Mode::NoReplace), Op::Sync]),
-        ("exchange", vec![rename(&["d", "inner"], &["empty"], Mode::Exchange), Op::Sync]),
-        ("cut", vec![Op::Truncate(vec!["large"], 100), write(&["large"], 65_000, 9), Op::Sync]),
-        ("grow", vec![Op::Truncate(vec!["a"], 5), Op::Truncate(vec!["a"], 6000), Op::Sync]),
-        ("write", vec![write(&["a"], 4000, 200), write(&["a"], 4090, 4), Op::Sync]),
-        ("append", vec![write(&["a"], 5000, 100), write(&["large"], 69_632, 4096), Op::Sync]),
-        ("chmod", vec![Op::Chmod(vec!["a"], 0o4711), Op::Chmod(vec!["d"], 0), Op::Sync]),
-        (
-            "orphan",
-            vec![
-                Op::Open(vec!["large"], 0),
-                Op::Unlink(vec!["large"]),
-                Op::Sync,
-                Op::Close(0),
-                Op::Sync,
-            ],
-        ),
-        (
+        work("create", [create(&["n"], 0o644), write(&["n"], 0, 300)]),
+        work("mkdir", [Op::Mkdir(vec!["n"], 0o755), create(&["n", LONG], 0o600)]),
+        work("link", [Op::Link(vec!["a"], vec!["d", "third"]), unlink(&["a"])]),
+        work("unlink", [unlink(&["large"]), Op::Sync, write(&["a"], 4096, 8192)]),
+        work("rmdir", [Op::Rmdir(vec!["empty"]), Op::Mkdir(vec!["empty"], 0o711)]),
+        work("symlink", [Op::Symlink(vec!["s"], 20), unlink(&["link"])]),
+        work("rename", [rename(&["a"], &["n"], Mode::Replace)]),
+        work("replace", [rename(&["a"], &["large"], Mode::Replace)]),
+        work("across", [rename(&["d"], &["empty", "d"], Mode::NoReplace)]),
+        work("exchange", [rename(&["d", "inner"], &["empty"], Mode::Exchange)]),
+        work("cut", [cut(&["large"], 100), write(&["large"], 65_000, 9)]),
+        work("grow", [cut(&["a"], 5), cut(&["a"], 6000)]),
+        work("write", [write(&["a"], 4000, 200), write(&["a"], 4090, 4)]),
+        work("append", [write(&["a"], 5000, 100), write(&["large"], 69_632, 4096)]),
+        work("chmod", [Op::Chmod(vec!["a"], 0o4711), Op::Chmod(vec!["d"], 0)]),
+        work("orphan", [Op::Open(vec!["large"], 0), unlink(&["large"]), Op::Sync, Op::Close(0)]),
+        work(
             "attributes",
-            vec![
-                Op::Attribute(vec!["a"], "user.a", 9),
+            [
+                attribute("user.a", 9),
                 Op::Sync,
-                Op::Attribute(vec!["a"], "user.b", 90),
+                attribute("user.b", 90),
                 Op::RemoveAttribute(vec!["a"], "user.a"),
-                Op::Sync,
             ],
         ),
-        ("punch", vec![allocate(&["large"], 'p'), allocate(&["a"], 'z'), Op::Sync]),
-        (
-            "reserve",
-            vec![allocate(&["d", "inner"], 'r'), write(&["d", "inner"], 9000, 50), Op::Sync],
-        ),
-        (
+        work("reuse", a_again.into_iter().chain([create(&["n"], 0o600)])),
+        work("beside", [create(&["n"], 0o600), Op::Chmod(vec!["large"], 0)]),
+        work("many files", [Op::Files(vec!["d"], 9)]),
+        Workload { before: vec![names(0, 92)], ..work("many names", [names(92, 7)]) },
+        work("punch", [allocate(&["large"], 'p'), allocate(&["a"], 'z')]),
+        work("reserve", [allocate(&["d", "inner"], 'r'), write(&["d", "inner"], 9000, 50)]),
+        work(
             "slots",
-            vec![
-                Op::Unlink(vec!["d", "inner"]),
-                Op::Create(vec!["d", "other"], 0o600),
+            [
+                unlink(&["d", "inner"]),
+                create(&["d", "other"], 0o600),
                 Op::Sync,
-                Op::Create(vec!["d", "again"], 0o604),
-                Op::Sync,
+                create(&["d", "again"], 0o604),
             ],
         ),
     ]
@@ -187,7 +200,50 @@ fn workloads() -> Vec<(&'static str, Vec<Op>)> {
 
 #[test]
 fn no_crash_leaves_anything_but_a_checkpoint() {
-    for (name, ops) in workloads() {
-        println!("{name}: {}", explored(&few(), &ops).unwrap_or_else(|e| panic!("{name}: {e}")));
+    for work in workloads() {
+        let name = work.name;
+        println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
     }
+}
+
+/// Explores a workload with a mistake in the code, which must show as one of `words`.
+fn caught(bug: Bug, name: &str, words: &[&str]) {
+    let work = workloads().into_iter().find(|work| work.name == name);
+    let work = work.unwrap_or_else(|| panic!("no workload {name}"));
+    let sound = explored(&few(), &work);
+    assert!(sound.is_ok(), "without {bug:?}: {sound:?}");
+    let planted = plant(bug);
+    let found = explored(&Explorer { runs_max: 16, ..few() }, &work);
+    drop(planted);
+    match found {
+        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
+        Err(failure) => assert!(
+            words.iter().any(|words| failure.contains(words)),
+            "{bug:?} is caught, but otherwise: {failure}"
+        ),
+    }
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    let cases: [(Bug, &str, &[&str]); 11] = [
+        (Bug::NameBeforeInode, "mkdir", &["checksum is wrong"]),
+        (Bug::RenameInTwo, "rename", &["not one of"]),
+        (Bug::InodeReusedEarly, "reuse", &["checksum is wrong", "not one of"]),
+        (Bug::EntryReusedEarly, "slots", &["can be so", "not one of", "is gone"]),
+        (Bug::InodesFreshByBlock, "beside", &["checksum is wrong", "not one of"]),
+        (Bug::LinksUnlogged, "chmod", &["checksum is wrong"]),
+        (Bug::SizeBeforeData, "append", &["not one of"]),
+        (Bug::OrphanNotListed, "orphan", &["orphan"]),
+        (Bug::SplitUnlogged, "many names", &["directory", "not one of"]),
+        (Bug::TableUnlogged, "many files", &["table"]),
+        (Bug::AttributesInPlace, "attributes", &["can be so", "not one of"]),
+    ];
+    let mut missed = Vec::new();
+    for (bug, name, words) in cases {
+        if let Err(panic) = std::panic::catch_unwind(|| caught(bug, name, words)) {
+            missed.push(panic.downcast_ref::<String>().cloned().unwrap_or_default());
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
 }

@@ -37,6 +37,10 @@ pub(crate) enum Op {
     /// Sets an extended attribute to that many bytes.
     Attribute(Path, &'static str, usize),
     RemoveAttribute(Path, &'static str),
+    /// Gives the file `a` many names in a directory: so many, from that number on.
+    Names(Path, u32, u32),
+    /// Makes so many files in a directory.
+    Files(Path, u32),
     /// Opens a file in one of four hands.
     Open(Path, usize),
     Close(usize),

@@ -1,0 +1,35 @@
+//! The mistakes that tests plant in the file system with `everbyte_plant`, to see the crash explorer
+//! catch them.
+
+/// A mistake in how files are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// A name is there before its inode is certain to be.
+    NameBeforeInode,
+    /// A renaming gives the new name in one batch, and takes the old one away in another.
+    RenameInTwo,
+    /// The slot of an inode is filled again before it is durable that the inode was freed.
+    InodeReusedEarly,
+    /// The place of an entry is filled again before it is durable that the entry was removed.
+    EntryReusedEarly,
+    /// All inodes of a block need no record once one of them was made.
+    InodesFreshByBlock,
+    /// A number of links changes without a record.
+    LinksUnlogged,
+    /// A file's size changes before its bytes do.
+    SizeBeforeData,
+    /// A file without a name that somebody has open is not listed.
+    OrphanNotListed,
+    /// A file has the generation of one that had its number before.
+    GenerationReused,
+    /// The halves of a bucket that is cut in two are named without a record.
+    SplitUnlogged,
+    /// The number of inode tables changes without a record.
+    TableUnlogged,
+    /// What is cut off a file's last block stays there.
+    TailKept,
+    /// The extended attributes are written over in place.
+    AttributesInPlace,
+    /// A file loses its blocks although somebody has it open.
+    OpenFileFreed,
+}

@@ -1,0 +1,197 @@
+//! Files that are cut, opened, removed and made again, and what may not come back.
+
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_fs::plant::Bug;
+use everbyte_fs::{Allocation, FileType, FsError, FsOptions, Name, NewInode, Seek};
+use everbyte_plant::plant;
+
+use crate::operations::{Op, Subject};
+use crate::random::options;
+use crate::real::Real;
+
+fn file<'a>(kind: FileType, permissions: u32) -> NewInode<'a> {
+    NewInode { kind, permissions, uid: 3, gid: 4, device: 0, target: &[] }
+}
+
+fn name(name: &str) -> Name<'_> {
+    Name::new(name.as_bytes()).unwrap()
+}
+
+fn new() -> (Arc<SimMedium>, Real<SimMedium>) {
+    let medium = Arc::new(SimMedium::new(24 << 20));
+    let real = Real::make(&medium, &options());
+    (medium, real)
+}
+
+/// Whether what was cut off a file is zeroes when the file grows again.
+fn is_zero_after_a_cut() -> bool {
+    let (_medium, real) = new();
+    let fs = &real.fs;
+    let inode =
+        fs.create_inode(fs.root(), name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    fs.write(inode, 0, &[7; 5000]).unwrap();
+    fs.truncate(inode, 4500).unwrap();
+    fs.truncate(inode, 5000).unwrap();
+    let mut tail = [1; 500];
+    assert_eq!(fs.read(inode, 4500, &mut tail).unwrap(), 500);
+    tail == [0; 500]
+}
+
+#[test]
+fn bytes_that_were_cut_off_do_not_come_back() {
+    assert!(is_zero_after_a_cut());
+    let planted = plant(Bug::TailKept);
+    assert!(!is_zero_after_a_cut());
+    drop(planted);
+}
+
+/// Reads an open file after its last name has gone and others have taken what is free. Also says whether
+/// its number names a file once it is closed.
+fn read_without_a_name() -> ([u8; 9], bool) {
+    let (_medium, real) = new();
+    let (fs, root) = (&real.fs, real.fs.root());
+    let inode = fs.create_inode(root, name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    fs.write(inode, 0, b"unlinked!").unwrap();
+    fs.open_inode(inode).unwrap();
+    fs.unlink(root, name("f")).unwrap();
+    fs.sync().unwrap();
+    let other = fs.create_inode(root, name("g"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    fs.write(other, 0, &[1; 70_000]).unwrap();
+    let mut bytes = [0; 9];
+    fs.read(inode, 0, &mut bytes).unwrap();
+    fs.close_inode(inode).unwrap();
+    (bytes, fs.attr(inode).is_ok())
+}
+
+#[test]
+fn an_open_file_is_read_after_its_last_name_has_gone() {
+    assert_eq!(read_without_a_name(), (*b"unlinked!", false));
+    let planted = plant(Bug::OpenFileFreed);
+    assert_eq!(read_without_a_name(), ([1; 9], true));
+    drop(planted);
+}
+
+/// The number and generation of a file, and of the one that has its number after a crash.
+fn before_and_after_a_crash() -> [(u64, u64); 2] {
+    let (medium, real) = new();
+    let make = |real: &Real<SimMedium>| {
+        let (fs, new) = (&real.fs, file(FileType::Regular, 0o644));
+        let attr = fs.create_inode(fs.root(), name("f"), &new).unwrap();
+        (attr.inode.0, attr.generation)
+    };
+    let before = make(&real);
+    // Nothing was made durable.
+    drop(real);
+    [before, make(&Real::open(&medium).unwrap())]
+}
+
+#[test]
+fn a_number_that_comes_again_has_another_generation() {
+    let [before, after] = before_and_after_a_crash();
+    assert_eq!(before.0, after.0);
+    assert_ne!(before.1, after.1);
+    let planted = plant(Bug::GenerationReused);
+    let [before, after] = before_and_after_a_crash();
+    drop(planted);
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_directory_with_set_group_id_gives_its_group_on() {
+    let (_medium, real) = new();
+    let (fs, root) = (&real.fs, real.fs.root());
+    let dir = fs.create_inode(root, name("d"), &file(FileType::Directory, 0o2775)).unwrap();
+    let new = NewInode { gid: 99, ..file(FileType::Regular, 0o644) };
+    let inner = fs.create_inode(dir.inode, name("f"), &new).unwrap();
+    assert_eq!((inner.gid, inner.permissions), (4, 0o644));
+    let new = NewInode { gid: 99, ..file(FileType::Directory, 0o755) };
+    let inner = fs.create_inode(dir.inode, name("e"), &new).unwrap();
+    assert_eq!((inner.gid, inner.permissions), (4, 0o2755));
+    assert_eq!(fs.parent(inner.inode).unwrap(), dir.inode);
+}
+
+#[test]
+fn holes_and_data_are_found() {
+    let (_medium, real) = new();
+    let (fs, root) = (&real.fs, real.fs.root());
+    let inode = fs.create_inode(root, name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    fs.write(inode, 5 << 20, b"data").unwrap();
+    fs.allocate(inode, (8192, 4096), Allocation::Reserve, false).unwrap();
+    let end = (5 << 20) + 4;
+    assert_eq!(fs.seek(inode, 0, Seek::Data).unwrap(), 5 << 20);
+    assert_eq!(fs.seek(inode, 0, Seek::Hole).unwrap(), 0);
+    assert_eq!(fs.seek(inode, 5 << 20, Seek::Hole).unwrap(), end);
+    assert!(matches!(fs.seek(inode, end, Seek::Data), Err(FsError::NoData)));
+    assert_eq!(fs.attr(inode).unwrap().blocks, 4, "two of data or reserved, and two nodes");
+    fs.allocate(inode, (0, 6 << 20), Allocation::Punch, false).unwrap();
+    let attr = fs.attr(inode).unwrap();
+    assert_eq!((attr.size, attr.blocks), (end, 2), "nodes that are not below the range alone stay");
+    assert!(matches!(fs.seek(inode, 0, Seek::Data), Err(FsError::NoData)));
+}
+
+#[test]
+fn syncing_a_file_that_did_not_change_stores_nothing() {
+    let (_medium, mut real) = new();
+    real.make(&Op::Create(vec!["a"], 0o644)).unwrap();
+    let inode = real.fs.lookup(real.fs.root(), name("a")).unwrap().inode;
+    real.fs.sync_inode(inode).unwrap();
+    let count = || everbyte_media::Medium::counters(real.fs.volume().medium());
+    let before = count();
+    real.fs.sync_inode(inode).unwrap();
+    let after = count().since(&before);
+    assert_eq!((after.fences, after.bytes_stored), (0, 0));
+    real.fs.write(inode, 0, b"x").unwrap();
+    let before = count();
+    real.fs.sync_inode(inode).unwrap();
+    assert!(count().since(&before).fences > 0);
+}
+
+#[test]
+fn a_full_pool_refuses_and_lets_files_go() {
+    let medium = Arc::new(SimMedium::new(4 << 20));
+    let options = FsOptions { log_bytes: Some(1 << 20), ..options() };
+    let real = Real::make(&medium, &options);
+    let (fs, root) = (&real.fs, real.fs.root());
+    let inode = fs.create_inode(root, name("f"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    let mut offset = 0;
+    let error = loop {
+        match fs.write(inode, offset, &[3; 65_536]) {
+            Ok(len) => offset += len as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.errno(), 28);
+    let mut bytes = vec![0; usize::try_from(offset).unwrap()];
+    assert_eq!(fs.read(inode, 0, &mut bytes).unwrap() as u64, fs.attr(inode).unwrap().size);
+    assert!(bytes.iter().all(|&byte| byte == 3));
+    fs.write(inode, 5, b"in place").unwrap();
+    fs.truncate(inode, 100).unwrap();
+    fs.unlink(root, name("f")).unwrap();
+    fs.sync().unwrap();
+    assert!(fs.pool().check().unwrap().is_clean());
+    let again = fs.create_inode(root, name("g"), &file(FileType::Regular, 0o644)).unwrap().inode;
+    fs.write(again, 0, &[4; 65_536]).unwrap();
+}
+
+#[test]
+fn a_file_system_without_a_free_inode_says_how_many_it_has() {
+    let medium = Arc::new(SimMedium::new(8 << 20));
+    let options = FsOptions { inodes_max: Some(15), log_bytes: Some(1 << 20), ..options() };
+    let real = Real::make(&medium, &options);
+    let (fs, root) = (&real.fs, real.fs.root());
+    let make = |number: u32| {
+        let name = format!("f{number}");
+        fs.create_inode(root, Name::new(name.as_bytes()).unwrap(), &file(FileType::Fifo, 0o600))
+    };
+    for number in 0..14 {
+        make(number).unwrap();
+    }
+    assert!(matches!(make(14), Err(FsError::NoInodes { max: 15 })));
+    assert_eq!(fs.status().free_inodes, 0);
+    fs.unlink(root, name("f3")).unwrap();
+    assert!(make(14).is_err(), "a crash may bring it back until it is durable that it has gone");
+    fs.sync().unwrap();
+    make(14).unwrap();
+}
