@@ -1,4 +1,4 @@
-//! What is known of a file beside its bytes, and changes of that.
+//! Attributes of files, and changes of them.
 
 use everbyte_media::Medium;
 
@@ -8,7 +8,7 @@ use crate::format::{Field, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 
-/// What is known of a file. Times are nanoseconds since 1970.
+/// The attributes of a file. Times are nanoseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {
     /// Its number.

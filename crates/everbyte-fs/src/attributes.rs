@@ -24,7 +24,7 @@ const HEAD: usize = 12;
 /// Most bytes of all attributes of a file: each takes its name, its value and 3.
 pub const ATTRIBUTES_BYTES_MAX: usize = BLOCK - HEAD;
 
-/// What has to be true of an attribute that is set.
+/// A condition on an attribute that is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetAttribute {
     /// Nothing.

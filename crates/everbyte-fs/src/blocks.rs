@@ -58,7 +58,7 @@ pub(crate) fn visit_map<M: Medium>(
     MapView { kind: MapKind::Radix, root_at, size_bytes, data }.visit(reader.medium, claim)
 }
 
-/// Whether a symbolic link's target stands in a block of its own.
+/// Returns true if a symbolic link's target stands in a block of its own.
 pub(crate) fn has_long_target(words: &InodeWords) -> bool {
     words.get(Field::Size) > INLINE_TARGET_MAX as u64
 }

@@ -1,9 +1,9 @@
-//! Why an operation failed, and the error number that a system call would give.
+//! Errors of operations, and the error numbers that system calls give for them.
 
 use everbyte_extent::ExtentError;
 use everbyte_pool::{ChangeError, Corrupt, WriteError};
 
-/// Why an operation on a file system failed. Nothing of it was done then, unless the operation says
+/// The reason for which an operation on a file system failed. Nothing of it was done then, unless the operation says
 /// that it is made in parts.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,7 +32,7 @@ pub enum FsError {
     /// An argument makes no sense for this file.
     #[error("invalid argument: {what}")]
     Invalid {
-        /// What is wrong with it.
+        /// The reason.
         what: &'static str,
     },
     /// The pool has no free block.

@@ -29,7 +29,7 @@ pub(crate) struct FileState<M: Medium> {
 }
 
 impl<M: Medium> FileState<M> {
-    /// Whether somebody has it open.
+    /// Returns true if somebody has it open.
     pub(crate) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) > 0
     }
@@ -101,7 +101,7 @@ impl<M: Medium> Files<M> {
         before == Ok(1)
     }
 
-    /// Whether somebody has `inode` open. The caller holds its lock.
+    /// Returns true if somebody has `inode` open. The caller holds its lock.
     pub(crate) fn is_open(&self, inode: InodeNo) -> bool {
         self.shard(inode).lock().get(&inode).is_some_and(|file| file.is_open())
     }

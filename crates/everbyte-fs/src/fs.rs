@@ -29,7 +29,7 @@ pub struct FsOptions {
     pub index: IndexKind,
     /// Most inodes; `None` for one for each 16 KiB of the volume.
     pub inodes_max: Option<u64>,
-    /// Whether an inode table has 2 MiB instead of 4 KiB.
+    /// Makes inode tables of 2 MiB instead of 4 KiB.
     pub large_tables: bool,
     /// Bytes of log over all lanes; `None` for a size that suits the volume's.
     pub log_bytes: Option<u64>,

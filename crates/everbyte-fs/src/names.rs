@@ -41,7 +41,7 @@ pub struct NewInode<'a> {
     pub target: &'a [u8],
 }
 
-/// What is to happen to a name that is taken away.
+/// The type of file that a name is taken away from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Removal {
     File,
@@ -202,7 +202,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(words)
     }
 
-    /// What a symbolic link leads to.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
     /// `Invalid` if it is none; it cannot be read or be right.

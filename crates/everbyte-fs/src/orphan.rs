@@ -18,7 +18,7 @@ use crate::plant::Bug;
 /// Most blocks that are given up in one batch: 256 MiB.
 const BLOCKS_AT_ONCE: u64 = 1 << 16;
 
-/// What became of an inode that lost a name.
+/// The state of an inode that has lost a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unnamed {
     /// It has others.

@@ -26,7 +26,7 @@ pub enum Bug {
     SplitUnlogged,
     /// The number of inode tables changes without a record.
     TableUnlogged,
-    /// What is cut off a file's last block stays there.
+    /// Bytes that are cut off a file's last block stay there.
     TailKept,
     /// The extended attributes are written over in place.
     AttributesInPlace,

@@ -15,7 +15,7 @@ use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
 use crate::plant::Bug;
 
-/// What is to become of a file that has the new name already.
+/// The fate of a file that has the new name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameMode {
     /// It loses the name.

@@ -10,7 +10,7 @@ use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::InodeNo;
 
-/// What is to become of a range of a file.
+/// A change of the space of a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocation {
     /// Its holes get space, and read as zeroes.
@@ -21,7 +21,7 @@ pub enum Allocation {
     Punch,
 }
 
-/// What is looked for in a file.
+/// The sort of bytes that are looked for in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
     /// Bytes that were written.

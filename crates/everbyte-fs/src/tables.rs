@@ -356,7 +356,7 @@ impl<M: Medium> InodeTables<M> {
     }
 }
 
-/// What a slot of a table is.
+/// The state of a slot of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
     Free,

@@ -38,7 +38,7 @@ pub(super) fn bucket_word(bucket: BlockNo) -> u64 {
 }
 
 impl<M: Medium> Dir<'_, M> {
-    /// What the word at `at` names.
+    /// Reads the word at `at`: the block that it names, and of which sort that is.
     pub(super) fn named(
         &self,
         batch: Option<&Batch<'_, '_, M>>,

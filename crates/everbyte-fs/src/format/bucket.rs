@@ -90,7 +90,7 @@ impl Slot {
         }
     }
 
-    /// Whether its place in the heap, and itself, may be used for another entry: in no epoch after
+    /// Returns true if it and its place in the heap may be used for another entry: in no epoch after
     /// `completed` was it in use. `current` is the newest epoch.
     pub(crate) fn is_free(self, current: u64, completed: u64) -> bool {
         match self {
@@ -105,7 +105,7 @@ impl Slot {
         }
     }
 
-    /// Whether it may be the slot of an entry with `hash`.
+    /// Returns false if it is not the slot of an entry with `hash`.
     pub(crate) fn may_have(self, hash: u64) -> bool {
         matches!(self, Self::Entry { tag, .. } if tag == tag_of(hash))
     }
@@ -178,7 +178,7 @@ impl BucketHeader {
         [words[0], words[1], words[2], words[3] | u64::from(crc) << 32]
     }
 
-    /// Whether `hash` belongs here.
+    /// Returns true if `hash` belongs here.
     pub(crate) fn covers(self, hash: u64) -> bool {
         self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
     }

@@ -1,4 +1,4 @@
-//! What a file system looks like on the medium.
+//! The structures of a file system on the medium.
 
 mod bucket;
 mod inode;

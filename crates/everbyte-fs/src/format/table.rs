@@ -75,7 +75,7 @@ impl TableGeometry {
         InodeNo(table * self.slots() + slot)
     }
 
-    /// Whether the slot that `inode` names can be an inode.
+    /// Returns true if the slot that `inode` names can be an inode.
     pub(crate) fn is_inode(self, inode: InodeNo) -> bool {
         inode.0 % self.slots() >= self.head_slots()
     }

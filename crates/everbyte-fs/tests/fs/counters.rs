@@ -1,4 +1,4 @@
-//! What operations cost, exactly: fences, and bytes of log.
+//! Exact costs of operations: fences, and bytes of log.
 
 use std::sync::Arc;
 

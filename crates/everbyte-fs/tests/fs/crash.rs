@@ -26,7 +26,7 @@ fn options() -> FsOptions {
     FsOptions { inodes_max: Some(40), lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
 }
 
-/// What every workload finds: a file with a second name, one whose entries are not all in its inode,
+/// Makes what every workload finds: a file with a second name, one whose entries are not all in its inode,
 /// two directories, one of which has a file, and a link.
 fn prepare(medium: &Arc<SimMedium>, before: &[Op]) {
     let mut real = Real::make(medium, &options());
@@ -130,7 +130,7 @@ fn allocate(path: &[&'static str], what: char) -> Op {
     Op::Allocate { path: path.to_vec(), offset: 4000, len: 65_000, what, keep_size: false }
 }
 
-/// What is done before a crash.
+/// Operations before a crash.
 struct Workload {
     name: &'static str,
     /// Done and durable before any crash.

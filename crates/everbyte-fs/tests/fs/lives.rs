@@ -25,7 +25,7 @@ fn new() -> (Arc<SimMedium>, Real<SimMedium>) {
     (medium, real)
 }
 
-/// Whether what was cut off a file is zeroes when the file grows again.
+/// Returns true if bytes that were cut off a file are zeroes when it grows again.
 fn is_zero_after_a_cut() -> bool {
     let (_medium, real) = new();
     let fs = &real.fs;

@@ -55,7 +55,7 @@ pub(crate) enum Mode {
     Exchange,
 }
 
-/// What can be seen of a file.
+/// All that can be seen of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     /// Files with the same number are the same file; the lowest path that names it.
@@ -129,7 +129,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a write of `byte` at `offset` stores: bytes that tell where they belong.
+/// Bytes that a write of `byte` at `offset` stores, which tell where they belong.
 pub(crate) fn written(offset: u64, len: usize, byte: u8) -> Vec<u8> {
     (offset..offset + len as u64).map(|at| byte ^ (at % 251) as u8).collect()
 }

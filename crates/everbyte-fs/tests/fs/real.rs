@@ -1,6 +1,7 @@
 //! The file system as a subject of operations.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use everbyte_crash::Medium;
@@ -66,6 +67,22 @@ impl<M: Medium> Real<M> {
         self.hands[hand].take().map_or(Ok(()), |inode| self.fs.close_inode(inode))
     }
 
+    fn give_names(&self, dir: &[&str], numbers: Range<u32>) -> Result<(), FsError> {
+        let (file, dir) = (self.find(&["a"])?, self.find(dir)?);
+        numbers.into_iter().try_for_each(|number| {
+            let name = format!("name {number}");
+            self.fs.link(file, dir, Name::new(name.as_bytes())?).map(drop)
+        })
+    }
+
+    fn make_files(&self, dir: &[&str], count: u32) -> Result<(), FsError> {
+        let dir = self.find(dir)?;
+        (0..count).try_for_each(|number| {
+            let name = format!("file {number}");
+            self.fs.create_inode(dir, Name::new(name.as_bytes())?, &FILE).map(drop)
+        })
+    }
+
     fn act(&mut self, op: &Op) -> Result<(), FsError> {
         match op {
             Op::Create(path, mode) => self.create(path, FileType::Regular, *mode, &[]),
@@ -121,20 +138,8 @@ impl<M: Medium> Real<M> {
             Op::RemoveAttribute(path, name) => {
                 self.fs.remove_attribute(self.find(path)?, name.as_bytes())
             }
-            Op::Names(path, first, count) => {
-                let (file, dir) = (self.find(&["a"])?, self.find(path)?);
-                (*first..first + count).try_for_each(|number| {
-                    let name = format!("name {number}");
-                    self.fs.link(file, dir, Name::new(name.as_bytes())?).map(drop)
-                })
-            }
-            Op::Files(path, count) => {
-                let dir = self.find(path)?;
-                (0..*count).try_for_each(|number| {
-                    let name = format!("file {number}");
-                    self.fs.create_inode(dir, Name::new(name.as_bytes())?, &FILE).map(drop)
-                })
-            }
+            Op::Names(path, first, count) => self.give_names(path, *first..first + count),
+            Op::Files(path, count) => self.make_files(path, *count),
             Op::Open(path, hand) => {
                 let inode = self.find(path)?;
                 self.close(*hand)?;
