@@ -113,8 +113,9 @@ impl CacheVolume {
         volume: Arc<Volume>,
         found: Backing,
     ) -> Result<Self, Error> {
-        let cache = open_cache(shared, name, volume, found)?;
-        let cache = OpenCache::start(name, cache);
+        let watch = Arc::default();
+        let cache = open_cache(shared, name, volume, found, &watch)?;
+        let cache = OpenCache::start(name, cache, watch, shared.backing.silence_max);
         let cache = Arc::new(cache.map_err(|source| Error::Thread { source })?);
         shared.add_cache(&cache);
         Ok(Self(Arc::new(Inner { cache, shared: Arc::clone(shared) })))
@@ -153,7 +154,9 @@ impl CacheVolume {
     /// fail with [`DeviceError::Gone`].
     ///
     /// # Errors
-    /// [`Error::Lost`] if something that was written and not flushed may be lost.
+    /// [`Error::Lost`] if something that was written and not flushed may be lost, as when the backing
+    /// device has been silent for [`PoolBuilder::backing_timeout`](crate::PoolBuilder::backing_timeout).
+    /// If requests wait for it then, the cache is still open.
     pub fn close(self) -> Result<(), Error> {
         let closed = self.0.shared.close_cache(&self.0.cache);
         closed.map_err(|source| Error::Lost { volume: self.name().to_owned(), source })
@@ -189,12 +192,12 @@ fn open_cache(
     name: &str,
     volume: Arc<Volume>,
     found: Backing,
+    watch: &Arc<Watch>,
 ) -> Result<Cache, Error> {
     let Backing { device, identity } = found;
     let text = identity.name.clone();
-    let watch = Arc::<Watch>::default();
-    let device = Arc::new(Watched { device, watch: Arc::clone(&watch) });
-    let work = Work::begin("cache-open", &watch, move || Cache::open(volume, device, &identity));
+    let device = Arc::new(Watched { device, watch: Arc::clone(watch) });
+    let work = Work::begin("cache-open", watch, move || Cache::open(volume, device, &identity));
     match work.wait(shared.backing.silence_max) {
         Outcome::Done(opened) => opened.map_err(Error::cache(name)),
         Outcome::Silent(silence) => {

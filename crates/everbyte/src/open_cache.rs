@@ -1,19 +1,29 @@
 //! A cache that is open: the engine, and the thread that writes back.
 //!
 //! Invariant: once it is closed, everything that was answered is durable in the pool, or whoever
-//! closed it, and whoever does so again, knows that it is not; later requests are refused.
+//! closed it, and whoever does so again, knows that it is not; later requests are refused. Nobody
+//! who closes it waits for ever for a backing device that is silent.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use everbyte_backing::{Outcome, Watch, Work};
 use everbyte_cache::{Cache, Identity, Writer};
 use everbyte_device::DeviceError;
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+
+/// How long a backing device may be silent while it is let go of, once nothing can be lost any more.
+const END_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// A cache in use.
 pub(crate) struct OpenCache {
     pub(crate) name: String,
     pub(crate) backing: Identity,
     pub(crate) size_bytes: u64,
+    /// The requests that the backing device has not answered.
+    watch: Arc<Watch>,
+    /// How long it may be silent while the cache is closed.
+    silence_max: Duration,
     /// Held shared by requests, so that closing waits for them.
     state: RwLock<State>,
 }
@@ -32,13 +42,18 @@ impl OpenCache {
     ///
     /// # Errors
     /// The system has no thread.
-    pub(crate) fn start(name: &str, cache: Cache) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        name: &str,
+        cache: Cache,
+        watch: Arc<Watch>,
+        silence_max: Duration,
+    ) -> std::io::Result<Self> {
         let settings = cache.settings();
         let (backing, size_bytes) = (settings.storage.clone(), settings.storage_bytes);
         let cache = Arc::new(cache);
         let writer = Writer::start(&cache)?;
         let state = RwLock::new(State::Open { cache, _writer: writer });
-        Ok(Self { name: name.to_owned(), backing, size_bytes, state })
+        Ok(Self { name: name.to_owned(), backing, size_bytes, watch, silence_max, state })
     }
 
     /// The cache for one request; it is not closed meanwhile.
@@ -57,14 +72,39 @@ impl OpenCache {
     /// device. Called again, it says the same again.
     ///
     /// # Errors
-    /// What was written and not flushed may be lost.
+    /// What was written and not flushed may be lost. If that is because requests wait for a backing
+    /// device that is silent, the cache is still open.
     pub(crate) fn close(&self) -> Result<(), DeviceError> {
-        let mut state = self.state.write();
-        let closed = match &*state {
-            State::Closed(closed) => return closed.clone(),
-            State::Open { cache, .. } => cache.sync(),
+        let Some(mut state) = self.state.try_write_for(self.silence_max) else {
+            return Err(self.silent(self.watch.silence()));
         };
-        *state = State::Closed(closed.clone());
+        let cache = match &*state {
+            State::Closed(closed) => return closed.clone(),
+            State::Open { cache, .. } => Arc::clone(cache),
+        };
+        let flushing = Work::begin("cache-flush", &self.watch, move || cache.sync());
+        let closed = match flushing.wait(self.silence_max) {
+            Outcome::Done(flushed) => flushed,
+            Outcome::Silent(silence) => Err(self.silent(silence)),
+            Outcome::Failed(reason) => Err(self.failed(reason)),
+        };
+        let open = std::mem::replace(&mut *state, State::Closed(closed.clone()));
+        drop(state);
+        // Its thread may be in a request that is never answered, and nobody needs to wait for that.
+        let ending = Work::begin("cache-end", &self.watch, move || drop(open));
+        if let Outcome::Silent(silence) = ending.wait(END_SILENCE_MAX) {
+            let (volume, error) = (&self.name, self.silent(silence));
+            tracing::warn!(volume, %error, "the cache is closed without its answer");
+        }
         closed
+    }
+
+    fn silent(&self, silence: Duration) -> DeviceError {
+        let seconds = silence.as_secs();
+        self.failed(format!("the backing device has not answered for {seconds} s"))
+    }
+
+    fn failed(&self, reason: String) -> DeviceError {
+        DeviceError::Media { offset: 0, len: self.size_bytes, reason }
     }
 }

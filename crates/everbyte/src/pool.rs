@@ -21,7 +21,7 @@ use crate::shared::{BackingUse, Shared};
 /// How often everything is made durable unless told otherwise: what an unflushed write may lose.
 pub const CHECKPOINT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long a backing device may be silent while its cache is made or opened, unless told otherwise:
+/// How long a backing device may be silent while its cache is made, opened or closed unless told otherwise:
 /// longer than a lost NBD server is looked for.
 const BACKING_TIMEOUT_DEFAULT: Duration = Duration::from_secs(40);
 
@@ -112,8 +112,9 @@ impl PoolBuilder {
         self
     }
 
-    /// How long a backing device may be silent while its cache is made or opened, before that is given
-    /// up. Default: 40 s.
+    /// How long a backing device may be silent while its cache is made, opened or closed, before that
+    /// is given up. A cache that cannot be opened in time is in use until the backing device answers;
+    /// what was written to one that cannot be closed in time, and not flushed, may be lost. Default: 40 s.
     pub fn backing_timeout(mut self, timeout: Duration) -> Self {
         self.backing_timeout = timeout;
         self

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use everbyte::{Error, Pool};
+use everbyte::{BlockDevice, Error, Pool};
 use everbyte_device::{FaultDevice, Faults, MemoryDevice};
 use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 
@@ -91,5 +91,32 @@ fn a_cache_whose_backing_device_falls_silent_while_it_is_opened_can_be_opened_la
     };
     cache.close().unwrap();
     pool.close().unwrap();
+    server.shutdown();
+}
+
+#[test]
+fn a_pool_is_closed_although_a_request_waits_for_a_silent_backing_device_and_says_what_that_means()
+{
+    let place = Place::new();
+    let socket = place.folder.path().join("socket");
+    let disk = Disk::new();
+    let faults = Arc::clone(&disk.0);
+    let server = Server::bind(&Address::Unix(socket.clone()), Arc::new(disk)).unwrap();
+    let builder = Pool::builder().size(POOL_BYTES).backing_timeout(Duration::from_millis(200));
+    let pool = builder.create(&place.path).unwrap();
+    let cache = pool.create_cache("cache", uri(&socket), SCM_BYTES).unwrap();
+    faults.hang(Faults { reads: true, ..Faults::NONE });
+    let reader = cache.clone();
+    let reading = std::thread::spawn(move || reader.read(0, &mut [0; 4096]));
+    faults.wait_for_hanging(1);
+    for closed in [cache.close(), pool.close()] {
+        let error = closed.unwrap_err();
+        assert!(matches!(&error, Error::Lost { volume, .. } if volume == "cache"), "{error}");
+        assert!(error.to_string().contains("backing device"), "{error}");
+    }
+    assert!(!reading.is_finished());
+    faults.hang(Faults::NONE);
+    // It is answered, or told that the pool is closed.
+    let _answer = reading.join().unwrap();
     server.shutdown();
 }
