@@ -25,9 +25,9 @@ const SIZE: u64 = 64 << 10;
 const LONG: Duration = Duration::from_secs(120);
 
 /// A small generator, so that a seed gives the same steps for ever (SplitMix64).
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -66,10 +66,10 @@ impl Forgetful {
     }
 
     /// Of the blocks of 512 bytes, some survive that were not flushed.
-    fn crash(&self, dice: &mut Dice) {
+    fn crash(&self, rng: &mut TestRng) {
         let (now, mut durable) = (Self::bytes_of(&self.now), self.durable_bytes());
         for (kept, lost) in durable.chunks_mut(512).zip(now.chunks(512)) {
-            if dice.below(4) == 0 {
+            if rng.below(4) == 0 {
                 kept.copy_from_slice(lost);
             }
         }
@@ -172,11 +172,11 @@ impl Cutter {
         let cuts = Arc::new(Mutex::new(0));
         let (cutting, count) = (Arc::clone(&is_cutting), Arc::clone(&cuts));
         std::thread::spawn(move || {
-            let mut dice = Dice(seed);
+            let mut rng = TestRng(seed);
             for client in listener.incoming().map_while(Result::ok) {
                 let limits = if cutting.load(Ordering::SeqCst) {
-                    let limit = usize::try_from(100 + dice.below(60_000)).unwrap();
-                    if dice.below(2) == 0 { (limit, usize::MAX) } else { (usize::MAX, limit) }
+                    let limit = usize::try_from(100 + rng.below(60_000)).unwrap();
+                    if rng.below(2) == 0 { (limit, usize::MAX) } else { (usize::MAX, limit) }
                 } else {
                     (usize::MAX, usize::MAX)
                 };
@@ -184,8 +184,8 @@ impl Cutter {
                     continue;
                 }
                 *count.lock() += 1;
-                if dice.below(4) > 0 {
-                    device.crash(&mut dice);
+                if rng.below(4) > 0 {
+                    device.crash(&mut rng);
                 }
             }
         });
@@ -230,15 +230,15 @@ impl Drop for Cutter {
 
 /// Any requests, held against a model: what was answered is read back, what was flushed is durable.
 fn workload(device: &dyn BlockDevice, below: &Forgetful, seed: u64) -> Result<(), String> {
-    let mut dice = Dice(seed);
+    let mut rng = TestRng(seed);
     let mut model = vec![0; usize::try_from(SIZE).unwrap()];
     let failed = |error: DeviceError| format!("seed {seed}: {error}");
     for step in 0..250 {
-        let at = dice.below(SIZE - 1);
-        let len = 1 + dice.below((SIZE - at).min(9000));
+        let at = rng.below(SIZE - 1);
+        let len = 1 + rng.below((SIZE - at).min(9000));
         let range = usize::try_from(at).unwrap()..usize::try_from(at + len).unwrap();
-        let fua = if dice.below(4) == 0 { Fua::Yes } else { Fua::No };
-        let is_durable = match dice.below(10) {
+        let fua = if rng.below(4) == 0 { Fua::Yes } else { Fua::No };
+        let is_durable = match rng.below(10) {
             0 => {
                 device.flush().map_err(failed)?;
                 if below.durable_bytes() != model {
@@ -260,7 +260,7 @@ fn workload(device: &dyn BlockDevice, below: &Forgetful, seed: u64) -> Result<()
                 continue;
             }
             _ => {
-                let byte = u8::try_from(1 + dice.below(255)).unwrap();
+                let byte = u8::try_from(1 + rng.below(255)).unwrap();
                 model[range.clone()].fill(byte);
                 device.write(at, &model[range.clone()], fua).map_err(failed)?;
                 fua == Fua::Yes
@@ -439,7 +439,7 @@ fn a_range_that_a_server_takes_no_more_blocks_nothing_but_itself() {
     for at in [0, 8192] {
         remote.write(at, &[7; 4096], Fua::No).unwrap();
     }
-    device.crash(&mut Dice(3));
+    device.crash(&mut TestRng(3));
     *device.bad.lock() = 512..1024;
     serve_instead(&mut fixture, Arc::clone(&device) as _);
     let read = |at| {
@@ -503,7 +503,7 @@ fn another_export_in_the_same_place_gets_nothing() {
         other.read(0, &mut found).unwrap();
         assert_eq!(found, [0; 1024]);
     }
-    device.crash(&mut Dice(1));
+    device.crash(&mut TestRng(1));
     serve_instead(&mut fixture, Arc::clone(&device) as _);
     remote.write(1024, &[9; 512], Fua::No).unwrap();
     remote.flush().unwrap();
@@ -524,7 +524,7 @@ fn requests_fail_when_the_time_is_over_and_go_on_when_the_server_is_back() {
             let error = remote.flush().unwrap_err();
             assert!(matches!(error, DeviceError::Media { .. }), "{error}");
         }
-        device.crash(&mut Dice(2));
+        device.crash(&mut TestRng(2));
         serve_instead(&mut fixture, Arc::clone(&device) as _);
         let back = std::iter::repeat_with(|| {
             std::thread::sleep(Duration::from_millis(20));
