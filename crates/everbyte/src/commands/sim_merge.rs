@@ -24,11 +24,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut kept = TaskResult::all(&args.results)?;
+    let mut results = TaskResult::all(&args.results)?;
     if let Some(plan) = &args.plan {
         let plan = read_plan(plan)?;
-        kept.retain(|kept| plan.iter().any(|(_, task)| task.id == kept.task.id));
-        let is_there = |id: &str| kept.iter().any(|kept| kept.task.id == id);
+        results.retain(|result| plan.iter().any(|(_, task)| task.id == result.task.id));
+        let is_there = |id: &str| results.iter().any(|result| result.task.id == id);
         let missing: Vec<usize> =
             plan.iter().filter(|(_, task)| !is_there(&task.id)).map(|(n, _)| *n).collect();
         if let Some(first) = missing.first() {
@@ -40,10 +40,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             );
         }
     }
-    if kept.is_empty() {
+    if results.is_empty() {
         bail!("{}: there are no results", args.results.display());
     }
-    let rows: Vec<Row> = kept.into_iter().map(|kept| kept.row).collect();
+    let rows: Vec<Row> = results.into_iter().map(|result| result.row).collect();
     args.outputs.put(&rows)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let wanted = chosen.len();
     let mut left: Vec<Numbered> =
-        chosen.into_iter().filter(|(_, task)| !TaskResult::is_there(&args.out, task)).collect();
+        chosen.into_iter().filter(|(_, task)| !TaskResult::exists(&args.out, task)).collect();
     let (made, found) = (left.len(), wanted - left.len());
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", made as u64);
     // Tasks over one trace, read in one way, are run together.
@@ -111,7 +111,7 @@ fn run_together(args: &Args, tasks: &[Numbered], done: impl Fn() + Sync) -> anyh
     let name = first.trace.display().to_string();
     simulate(&name, &trace, &settings, args.threads.count(), &|at, row| {
         let (number, task) = &tasks[at];
-        TaskResult::new(*number, task.clone(), row).keep(&args.out)?;
+        TaskResult::new(*number, task.clone(), row).save(&args.out)?;
         done();
         Ok(())
     })

@@ -16,7 +16,7 @@ use super::task::Task;
 /// Version of the files.
 const VERSION: u32 = 1;
 
-/// A task and what came out.
+/// A task and its result.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskResult {
@@ -36,17 +36,17 @@ impl TaskResult {
         folder.join(format!("{}.json", task.id))
     }
 
-    /// Whether the task's result is in the folder.
-    pub(crate) fn is_there(folder: &Path, task: &Task) -> bool {
+    /// Returns true if the task's result is in the folder.
+    pub(crate) fn exists(folder: &Path, task: &Task) -> bool {
         Self::path(folder, task).exists()
     }
 
-    /// Puts it into the folder, whole or not at all. Who else does the same at the same time puts
-    /// the same there.
+    /// Saves it in the folder, whole or not at all. Another process that does so at the same time saves
+    /// the same bytes.
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub(crate) fn keep(&self, folder: &Path) -> anyhow::Result<()> {
+    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<()> {
         let path = Self::path(folder, &self.task);
         let unfinished = folder.join(format!(".{}.{}.tmp", self.task.id, std::process::id()));
         let write = || {
@@ -61,10 +61,10 @@ impl TaskResult {
         })
     }
 
-    /// All results in the folder, in the order of the plan.
+    /// Reads all results in the folder, in the order of the plan.
     ///
     /// # Errors
-    /// One cannot be read, or is none.
+    /// A file cannot be read, or is no result.
     pub(crate) fn all(folder: &Path) -> anyhow::Result<Vec<Self>> {
         let context = || format!("{}: cannot be read", folder.display());
         let mut all = Vec::new();
@@ -79,14 +79,14 @@ impl TaskResult {
     }
 
     fn read(path: &Path) -> anyhow::Result<Self> {
-        let kept: Self = serde_json::from_slice(&fs::read(path)?).context("is no result")?;
-        if kept.version != VERSION {
-            bail!("the result's version is {}, not {VERSION}", kept.version);
+        let result: Self = serde_json::from_slice(&fs::read(path)?).context("is no result")?;
+        if result.version != VERSION {
+            bail!("the result's version is {}, not {VERSION}", result.version);
         }
-        kept.task.check()?;
-        if path.file_stem().is_none_or(|stem| stem != kept.task.id.as_str()) {
-            bail!("it is the result of task {}", kept.task.id);
+        result.task.check()?;
+        if path.file_stem().is_none_or(|stem| stem != result.task.id.as_str()) {
+            bail!("it is the result of task {}", result.task.id);
         }
-        Ok(kept)
+        Ok(result)
     }
 }
