@@ -32,19 +32,25 @@ impl Span {
 
     /// Cuts the range into pieces of at most `piece_max` bytes at multiples of `unit`, which
     /// divides `piece_max`: no unit is torn between two pieces. Each is an offset and a length.
-    pub(crate) fn pieces(self, piece_max: u64, unit: u64) -> impl Iterator<Item = (u64, u32)> {
+    pub(crate) fn pieces(self, piece_max: u32, unit: u64) -> impl Iterator<Item = (u64, u32)> {
         let mut at = self.start;
         std::iter::from_fn(move || {
             if at >= self.end {
                 return None;
             }
-            let piece = (self.end - at).min(piece_max - at % unit);
+            let piece = (self.end - at).min(u64::from(piece_max) - at % unit);
             let start = at;
             at += piece;
-            // Pieces are far below 4 GiB.
-            Some((start, u32::try_from(piece).unwrap_or(u32::MAX)))
+            Some((start, u32::try_from(piece).expect("at most `piece_max`")))
         })
     }
+}
+
+/// A number of bytes as a length in memory, which it always can be.
+#[allow(clippy::cast_possible_truncation, reason = "both are 64 bits wide")]
+pub(crate) const fn in_memory(bytes: u64) -> usize {
+    const { assert!(usize::BITS == u64::BITS) }
+    bytes as usize
 }
 
 #[cfg(test)]

@@ -240,7 +240,7 @@ pub(crate) fn encode_string(out: &mut Vec<u8>, text: &str) {
 /// Returns a length of the server's own data as it goes on the wire; all of them are far below 4
 /// GiB.
 pub(crate) fn wire_len(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+    u32::try_from(len).expect("a message of the server's own is below 4 GiB")
 }
 
 /// Takes fields from the front of a message; `None` where the message is too short.

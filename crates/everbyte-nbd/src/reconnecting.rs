@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use everbyte_device::{Fua, Hole};
 
 use crate::address::{Address, Place};
-use crate::blocks::Span;
+use crate::blocks::{Span, in_memory};
 use crate::client::{Client, ClientError, ClientOptions, resolve};
 use crate::protocol::{errno, transmission_flag};
 use crate::unflushed::{Content, Unflushed};
@@ -27,14 +27,14 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Zeroes are written in pieces of so many bytes where the server cannot zero.
-pub(crate) const ZEROES_LEN: usize = 1 << 20;
+pub(crate) const ZEROES_LEN: u32 = 1 << 20;
 
 /// Splits are at multiples of this, so that no block is torn between two requests, unless the
 /// server takes only smaller requests or larger blocks.
-const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u32 = 4096;
 
 /// Longest request without payload, in bytes.
-pub(crate) const RANGE_MAX: u64 = 1 << 30;
+pub(crate) const RANGE_MAX: u32 = 1 << 30;
 
 /// The place of an export, and the time to look for it when it is lost.
 #[derive(Clone, Debug)]
@@ -87,15 +87,15 @@ pub(crate) struct Able {
     pub(crate) cache: bool,
     pub(crate) status: bool,
     /// Most bytes of a read or a write, in whole units.
-    pub(crate) payload_max: u64,
+    pub(crate) payload_max: u32,
     /// Requests are split at multiples of this many bytes.
     pub(crate) unit: u64,
 }
 
 impl Able {
     fn of(client: &Client) -> Self {
-        let payload_max = u64::from(client.payload_bytes_max());
-        let minimum = u64::from(client.block_bytes().0);
+        let payload_max = client.payload_bytes_max();
+        let minimum = client.block_bytes().0;
         let block = minimum.max(BLOCK_BYTES);
         let unit = if payload_max < block { minimum } else { block };
         Self {
@@ -107,7 +107,7 @@ impl Able {
             status: client.can_block_status(),
             // A server may say less than its own smallest request.
             payload_max: (payload_max / unit * unit).max(unit),
-            unit,
+            unit: u64::from(unit),
         }
     }
 }
@@ -288,7 +288,7 @@ impl ReconnectingClient {
     pub(crate) fn make_room(&mut self, len: u64) -> Result<(), ClientError> {
         let max = self.target.as_ref().map_or(usize::MAX, |target| target.unflushed_max);
         let cost = self.unflushed.cost();
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let len = in_memory(len);
         if cost == 0 || !self.keeps_unflushed() || cost.saturating_add(len) <= max {
             return Ok(());
         }
@@ -510,8 +510,8 @@ fn write_again(
 
 impl Able {
     /// Returns the longest range, in bytes, that is zeroed at once.
-    pub(crate) fn zero_max(&self) -> u64 {
-        if self.zero { RANGE_MAX } else { (ZEROES_LEN as u64).min(self.payload_max) }
+    pub(crate) fn zero_max(&self) -> u32 {
+        if self.zero { RANGE_MAX } else { ZEROES_LEN.min(self.payload_max) }
     }
 
     /// Zeroes a range by any means that the server has; after a reconnection the server may have
@@ -527,7 +527,7 @@ impl Able {
         if self.zero {
             return client.write_zeroes(at, len, hole, fast, fua);
         }
-        let zeroes = vec![0; usize::try_from(self.zero_max()).unwrap_or(0).min(len as usize)];
+        let zeroes = vec![0; self.zero_max().min(len) as usize];
         Span::new(at, u64::from(len))
             .pieces(self.zero_max(), self.unit)
             .try_for_each(|(at, piece)| client.write(at, &zeroes[..piece as usize], fua))

@@ -16,7 +16,7 @@ use std::time::Duration;
 use everbyte_device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, check_range};
 use parking_lot::Mutex;
 
-use crate::blocks::Span;
+use crate::blocks::{Span, in_memory};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::protocol::errno;
 use crate::reconnecting::{Able, RANGE_MAX, ReconnectingClient, Target};
@@ -150,7 +150,7 @@ impl RemoteDevice {
         }
         let mut is_durable = zero_blocks(client, whole, hole, fast, fua)?;
         let (before, after) = (whole.start - span.start, span.end - whole.end);
-        let zeroes = vec![0; usize::try_from(before.max(after)).unwrap_or(usize::MAX)];
+        let zeroes = vec![0; in_memory(before.max(after))];
         for edge in [Span::new(span.start, before), Span::new(whole.end, after)] {
             let written = self.write_any(client, edge, &zeroes, fua);
             is_durable &= written.map_err(|error| after_part(span, edge.start, error))?;
@@ -167,14 +167,14 @@ impl RemoteDevice {
         data: &[u8],
         fua: Fua,
     ) -> Result<bool, DeviceError> {
-        let len = usize::try_from(span.len()).unwrap_or(usize::MAX);
+        let len = in_memory(span.len());
         let whole = span.outward(self.block());
         if whole == span || len == 0 {
             return write_blocks(client, span.start, &data[..len], fua);
         }
-        let block = usize::try_from(self.block()).unwrap_or(usize::MAX);
-        let mut blocks = vec![0; usize::try_from(whole.len()).unwrap_or(usize::MAX)];
-        let before = usize::try_from(span.start - whole.start).unwrap_or(usize::MAX);
+        let block = in_memory(self.block());
+        let mut blocks = vec![0; in_memory(whole.len())];
+        let before = in_memory(span.start - whole.start);
         if before > 0 {
             read_blocks(client, whole.start, &mut blocks[..block])?;
         }
@@ -327,9 +327,9 @@ impl BlockDevice for RemoteDevice {
         if whole == span || out.is_empty() {
             return read_blocks(client, offset, out);
         }
-        let mut blocks = vec![0; usize::try_from(whole.len()).unwrap_or(usize::MAX)];
+        let mut blocks = vec![0; in_memory(whole.len())];
         read_blocks(client, whole.start, &mut blocks)?;
-        let before = usize::try_from(offset - whole.start).unwrap_or(usize::MAX);
+        let before = in_memory(offset - whole.start);
         out.copy_from_slice(&blocks[before..before + out.len()]);
         Ok(())
     }

@@ -401,7 +401,8 @@ impl<'a> Transmission<'a> {
         self.output.put(&CONTEXT_ID.to_be_bytes());
         let mut left = request.len;
         for extent in extents.iter().take(extents_max) {
-            let len = u32::try_from(extent.len).unwrap_or(u32::MAX).min(left);
+            // A device may tell of more than was asked for.
+            let len = u32::try_from(extent.len).map_or(left, |len| len.min(left));
             if len == 0 {
                 break;
             }
