@@ -12,7 +12,7 @@ use parking_lot::MutexGuard;
 
 use crate::actions::Wanted;
 use crate::cache::Cache;
-use crate::layout::{PAGE, PAGE_U64, Page, Part, parts};
+use crate::layout::{PAGE, PAGE_U64, Page, Part, page_no, parts};
 use crate::plant::Bug;
 use crate::settings::Mode;
 use crate::state::State;
@@ -31,7 +31,7 @@ const STRANDED_PAGES_MAX: usize = 256;
 
 fn range_of(run: &[Part]) -> Range<Page> {
     let first = run.first().map_or(0, |part| part.page);
-    first..first + u32::try_from(run.len()).unwrap_or(u32::MAX)
+    first..page_no(u64::from(first) + run.len() as u64)
 }
 
 /// The error of a request that was perhaps done in part: only a media error says that it may be.

@@ -12,7 +12,7 @@ use everbyte_plant::planted;
 
 use crate::cache::{Cache, Found};
 use crate::error::CacheError;
-use crate::layout::{PAGE_U64, Page, volume_bytes};
+use crate::layout::{PAGE_U64, Page, page_no, volume_bytes};
 use crate::memory::Memory;
 use crate::plant::Bug;
 use crate::proof::{Comparison, PROOF_PAGES};
@@ -89,7 +89,7 @@ impl Cache {
         cache.write_back(&Choice::Aside).map_err(|error| cache.not_drained(&error))?;
         let is_cut = !old_bytes.is_multiple_of(PAGE_U64) && settings.storage_bytes > old_bytes;
         if is_cut && !planted(Bug::CutPageKept) {
-            let last = u32::try_from(old_bytes / PAGE_U64).unwrap_or(u32::MAX);
+            let last = page_no(old_bytes / PAGE_U64);
             cache.expel(last).map_err(|error| cache.not_drained(&error))?;
         }
         cache.checkpoint()?;

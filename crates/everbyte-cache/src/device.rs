@@ -7,16 +7,15 @@ use everbyte_device::{
 };
 
 use crate::cache::Cache;
-use crate::layout::{PAGE_U64, Page, parts};
+use crate::layout::{PAGE_U64, Page, page_no, parts};
 use crate::zero::How;
 
 impl Cache {
     /// The first run of bytes from `at` on that are all cached, or all not: its end and which.
     fn run(&self, at: u64, end: u64) -> (u64, bool) {
-        let page_of = |at: u64| u32::try_from(at / PAGE_U64).unwrap_or(u32::MAX);
         let start_of = |page: Page| u64::from(page) * PAGE_U64;
         let state = self.state.lock();
-        let first = page_of(at);
+        let first = page_no(at / PAGE_U64);
         let mut cached = state.frames.range(first..).map(|(&page, _)| page);
         match cached.next() {
             Some(page) if page == first => {

@@ -40,16 +40,19 @@ pub(crate) fn page_at(page: Page) -> u64 {
     group_at(page) + (1 + u64::from(page) % GROUP_PAGES) * PAGE_U64
 }
 
+/// Page `number` of a storage of at most `STORAGE_BYTES_MAX` bytes, or the one beyond its last.
+pub(crate) fn page_no(number: u64) -> Page {
+    Page::try_from(number).expect("`Settings::check` refuses storage with more pages")
+}
+
 /// The pages that a range lies in, which may be empty.
 pub(crate) fn pages_of(offset: u64, len: u64) -> Range<Page> {
-    let page = |at: u64| Page::try_from(at).unwrap_or(Page::MAX);
-    page(offset / PAGE_U64)..page((offset + len).div_ceil(PAGE_U64))
+    page_no(offset / PAGE_U64)..page_no((offset + len).div_ceil(PAGE_U64))
 }
 
 /// First pages of the groups of `pages` pages.
 pub(crate) fn groups(pages: u64) -> impl Iterator<Item = Page> {
-    let group_pages = usize::try_from(GROUP_PAGES).unwrap_or(usize::MAX);
-    (0..u32::try_from(pages).unwrap_or(u32::MAX)).step_by(group_pages)
+    (0..pages.div_ceil(GROUP_PAGES)).map(|group| page_no(group * GROUP_PAGES))
 }
 
 /// The part of a request that lies in one page.
@@ -98,6 +101,9 @@ mod tests {
             assert_eq!(page_at(last) + PAGE_U64, volume_bytes(pages * PAGE_U64), "{pages}");
         }
         assert_eq!(groups(8193).collect::<Vec<_>>(), [0, 4096, 8192]);
+        let last = groups(STORAGE_BYTES_MAX / PAGE_U64).last();
+        assert_eq!(last, Some(u32::MAX - 4095), "the largest storage has all its groups");
+        assert_eq!(pages_of(STORAGE_BYTES_MAX - 1, 1), u32::MAX - 1..u32::MAX);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use everbyte_device::{
 };
 
 use crate::error::CacheError;
-use crate::layout::{PAGE, PAGE_U64, Page, groups, mark_at, page_at};
+use crate::layout::{PAGE, PAGE_U64, Page, groups, mark_at, page_at, page_no};
 use crate::settings::{Settings, SettingsError};
 
 /// Extents asked for at once in a scan.
@@ -214,9 +214,10 @@ impl Memory {
         let mut at = start;
         while at < end {
             for extent in self.volume.status(at, end - at, EXTENTS_MAX)? {
-                let blocks = (at - start) / PAGE_U64..(at + extent.len - start).div_ceil(PAGE_U64);
+                let to = (at + extent.len).min(end);
+                let blocks = (at - start) / PAGE_U64..(to - start).div_ceil(PAGE_U64);
                 if !extent.hole {
-                    let pages = blocks.map(|n| first + u32::try_from(n).unwrap_or(u32::MAX));
+                    let pages = blocks.map(|n| page_no(u64::from(first) + n));
                     used.extend(pages);
                 }
                 at += extent.len;

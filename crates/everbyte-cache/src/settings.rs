@@ -214,7 +214,7 @@ impl Settings {
     }
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>, SettingsError> {
-        let text = serde_json::to_vec(self).unwrap_or_default();
+        let text = serde_json::to_vec(self).expect("numbers and names have no failure");
         let max = PAGE - HEAD_BYTES;
         if text.len() > max {
             return Err(SettingsError::TooLong { bytes: text.len(), max });
@@ -222,7 +222,7 @@ impl Settings {
         let mut block = vec![0; PAGE];
         block[..8].copy_from_slice(&MAGIC);
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let len = u32::try_from(text.len()).expect("less than a page");
         block[12..16].copy_from_slice(&len.to_le_bytes());
         block[16..20].copy_from_slice(&crc32c::crc32c(&text).to_le_bytes());
         block[HEAD_BYTES..HEAD_BYTES + text.len()].copy_from_slice(&text);
@@ -240,7 +240,7 @@ impl Settings {
         if word(8) != VERSION {
             return Err(corrupt(8, "its version is unknown to this program"));
         }
-        let len = usize::try_from(word(12)).unwrap_or(usize::MAX);
+        let len = word(12) as usize;
         let text = len.checked_add(HEAD_BYTES).and_then(|end| block.get(HEAD_BYTES..end));
         let text = text.ok_or_else(|| corrupt(12, "its length is impossible"))?;
         if crc32c::crc32c(text) != word(16) {
