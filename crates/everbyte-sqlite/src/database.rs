@@ -140,8 +140,8 @@ impl Database {
         let files = self.files.read();
         self.check(&files)?;
         let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
-        let there = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let there = there.min(out.len());
+        let there = length.saturating_sub(offset).min(out.len() as u64);
+        let there = usize::try_from(there).expect("at most `out`");
         let out = &mut out[..there];
         if there > 0 {
             let at = files.header.start(kind) + offset;

@@ -384,7 +384,7 @@ unsafe extern "C" fn file_size(file: *mut sqlite3_file, out: *mut i64) -> c_int 
     // SAFETY: an open file of SQLite's.
     let file = unsafe { opened(file) };
     guard(ffi::SQLITE_IOERR_FSTAT, || {
-        let length = i64::try_from(file.length()).unwrap_or(i64::MAX);
+        let Ok(length) = i64::try_from(file.length()) else { return Ok(ffi::SQLITE_IOERR_FSTAT) };
         // SAFETY: SQLite's place for the result.
         unsafe { *out = length };
         Ok(ffi::SQLITE_OK)
