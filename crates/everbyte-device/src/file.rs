@@ -207,7 +207,7 @@ impl FileDevice {
     /// How many of `len` bytes at `offset` go past the page cache.
     fn direct_len(&self, offset: u64, len: usize) -> usize {
         let below = self.direct_end().saturating_sub(offset);
-        usize::try_from(below).unwrap_or(usize::MAX).min(len)
+        usize::try_from(below.min(len as u64)).expect("at most `len`")
     }
 
     fn write_zero_bytes(&self, from: u64, to: u64) -> io::Result<()> {

@@ -45,7 +45,8 @@ impl Content {
     fn split_off(&mut self, at: u64) -> Self {
         match self {
             Self::Bytes(bytes) => {
-                Self::Bytes(bytes.split_off(usize::try_from(at).unwrap_or(usize::MAX)))
+                let at = usize::try_from(at).expect("fewer than there are");
+                Self::Bytes(bytes.split_off(at))
             }
             Self::Zeroes(len, hole) => {
                 let rest = *len - at;
