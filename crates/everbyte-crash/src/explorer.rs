@@ -19,7 +19,7 @@ use everbyte_media::PoolOffset;
 
 use crate::boot::{Outcome, Recorded, capture, follow, recover_and_check};
 use crate::failure::{Failure, NestedCrash, Summary};
-use crate::memory::{CrashState, Rules, SUBSETS_MAX, StoreOrder};
+use crate::memory::{CrashState, Rules, SUBSETS_MAX, StoreOrder, index};
 use crate::replay::{Path, ReplayError};
 use crate::scenario::{Crash, Scenario};
 use crate::step::Step;
@@ -395,7 +395,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         depth: u32,
     ) -> Result<(), Found> {
         // A crash before the first operation leaves nothing that was not there before.
-        let count = usize::try_from(ops).unwrap_or(usize::MAX);
+        let count = index(ops);
         let kept = spread(count, self.explorer.nested_points_max);
         self.summary.left_out += u64::from(kept.len() < count);
         let points: Vec<u64> = kept.into_iter().map(|i| i as u64 + 1).collect();

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rustix::net::SendFlags;
 
 use crate::labels::Labels;
-use crate::memory::{CrashState, Memory, Rules, ThreadNo, lines_of};
+use crate::memory::{CrashState, Memory, Rules, ThreadNo, index, lines_of};
 use crate::omission::{Omission, Omitter, Placed};
 use crate::schedule;
 use crate::tape::{Choice, Learned, Plan, Tape};
@@ -137,7 +137,7 @@ impl SimMedium {
     /// A medium of `len` durable zero bytes. Panics unless `len` is a multiple of 4096.
     #[must_use]
     pub fn new(len: u64) -> Self {
-        Self::from_image(vec![0; usize::try_from(len).unwrap_or(usize::MAX)])
+        Self::from_image(vec![0; index(len)])
     }
 
     /// A medium that durably holds `image`. Panics unless its size is a multiple of 4096.
@@ -181,7 +181,7 @@ impl SimMedium {
     #[must_use]
     pub fn image(&self) -> Vec<u8> {
         let state = &mut *self.state.lock();
-        let mut image = vec![0; usize::try_from(self.len).unwrap_or(usize::MAX)];
+        let mut image = vec![0; index(self.len)];
         if !image.is_empty() {
             state.memory.read(0, &mut image, &mut state.tape);
         }
@@ -325,7 +325,7 @@ impl State {
             self.threads.push(key);
             self.threads.len() - 1
         });
-        ThreadNo(u32::try_from(number).unwrap_or(u32::MAX))
+        ThreadNo(u32::try_from(number).expect("so many threads there are not"))
     }
 
     /// Panics if another thread streamed some of these bytes and has not fenced since.
@@ -534,10 +534,6 @@ impl Medium for SimMedium {
     fn line_cost_ns(&self) -> (u32, u32) {
         (1, 1)
     }
-}
-
-fn index(at: u64) -> usize {
-    usize::try_from(at).unwrap_or(usize::MAX)
 }
 
 impl fmt::Debug for SimMedium {

@@ -105,9 +105,10 @@ pub(crate) struct Memory {
     rules: Rules,
 }
 
-/// `value` as an index; the base is in memory, so addresses below its size fit.
-#[expect(clippy::cast_possible_truncation, reason = "addresses are below the size of a Vec")]
-fn index(value: u64) -> usize {
+/// An address or a length as an index, which it always can be.
+#[allow(clippy::cast_possible_truncation, reason = "both are 64 bits wide")]
+pub(crate) const fn index(value: u64) -> usize {
+    const { assert!(usize::BITS == u64::BITS) }
     value as usize
 }
 
@@ -243,7 +244,7 @@ impl Memory {
     /// Everything that a crash now could leave.
     pub(crate) fn crash_state(&mut self) -> CrashState {
         let mut lines = (*self.origin).clone();
-        let subsets_max = usize::try_from(self.rules.subsets_max).unwrap_or(usize::MAX);
+        let subsets_max = self.rules.subsets_max as usize;
         let thinning = Thinning { subsets_max, seed: self.rules.seed };
         for (&line, touched) in &mut self.touched {
             lines.insert(line, touched.fate(line, thinning));

@@ -228,7 +228,7 @@ fn seeded(seed: u64, line: u64, of: usize, all: usize) -> usize {
 }
 
 fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+    u32::try_from(count).expect("few contents of a line are tried")
 }
 
 /// A well-spread 64-bit hash of `words`; the same in every version, so that replays last.

@@ -12,7 +12,7 @@ use everbyte_media::LINE_U64;
 use crate::boot::Boot;
 use crate::labels::Labels;
 use crate::medium::{Op, OpKind};
-use crate::memory::{ThreadNo, lines_of};
+use crate::memory::{ThreadNo, index, lines_of};
 use crate::step::Step;
 use crate::tape::Learned;
 
@@ -104,7 +104,7 @@ pub(crate) fn trace(
     labels: &Labels,
     recent_max: usize,
 ) -> Vec<Traced> {
-    let end = usize::try_from(end).unwrap_or(usize::MAX).min(ops.len());
+    let end = index(end).min(ops.len());
     let missing = all_missing(&ops[..end]);
     let explain = |i: usize| {
         let op = ops[i].clone();
