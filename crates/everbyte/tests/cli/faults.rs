@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use everbyte_device::Fua;
 use everbyte_nbd::{Address, Client};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::{Place, Running};
 
@@ -36,6 +36,10 @@ impl Behind {
 
     fn silence(&self) {
         self.server_below.send(Signal::STOP);
+        // It may still answer until all its threads have stopped, of which its parent is told.
+        let stopped =
+            waitpid(Some(Pid::from_child(&self.server_below.child)), WaitOptions::UNTRACED);
+        assert!(stopped.unwrap().is_some_and(|(_, status)| status.stopped()));
     }
 
     fn resume(&self) {
