@@ -123,4 +123,31 @@ mod tests {
         }
         assert!(state.saved_share.load(Ordering::Relaxed) > state.break_even);
     }
+
+    #[test]
+    fn auto_looks_at_one_write_in_256_where_comparing_does_not_pay() {
+        let state = DeltaState::new(Delta::Auto, 40, 10);
+        let compared = (0..1024).filter(|_| state.compares()).count();
+        assert_eq!(compared, 4);
+        assert!((0..1024).all(|_| DeltaState::new(Delta::On, 40, 10).compares()));
+        assert!(!(0..1024).any(|_| DeltaState::new(Delta::Off, 0, 10).compares()));
+    }
+
+    #[test]
+    fn the_share_of_saved_lines_stays_between_none_and_all() {
+        let state = DeltaState::new(Delta::Auto, 1, 1);
+        for (changed, limit) in [(0, ONE - 8..ONE + 1), (64, 0..8)] {
+            (0..200).for_each(|_| state.learn(64, changed));
+            let share = state.saved_share.load(Ordering::Relaxed);
+            assert!(limit.contains(&share), "{share} with {changed} changed");
+        }
+    }
+
+    #[test]
+    fn a_setting_has_the_number_by_which_it_is_found() {
+        for delta in [Delta::Auto, Delta::On, Delta::Off] {
+            assert_eq!(Delta::from_code(delta.code()), Some(delta));
+        }
+        assert_eq!(Delta::from_code(3), None);
+    }
 }

@@ -198,4 +198,17 @@ mod tests {
         assert!(!threshold.replaces_in(1, LineMask::FULL, LineMask::FULL));
         assert!(!threshold.replaces_in(1, LineMask::FULL, LineMask::EMPTY));
     }
+
+    #[test]
+    fn lines_count_wherever_they_lie_and_each_once() {
+        let threshold = Threshold::new(HALF);
+        // Every second line, and neighbours of some.
+        let spread = LineMask(0x5555_5555_5555_5555);
+        let most = LineMask(spread.0 & !1);
+        assert_eq!((spread.count(), most.count()), (32, 31));
+        assert!(threshold.replaces(spread) && !threshold.replaces(most));
+        assert!(threshold.replaces(LineMask(spread.0 | 2)));
+        assert!(!threshold.replaces_in(1, most, most), "the same lines again");
+        assert!(threshold.replaces_in(1, LineMask(1), most));
+    }
 }

@@ -197,3 +197,39 @@ impl<'d> BlockPiece<'d> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::LogicalBlock;
+
+    /// Where the parts of so many bytes from `start` on go, and which bytes they are.
+    fn parts(start: usize, data: &[u8], lines: LineMask) -> Vec<(u64, Vec<u8>)> {
+        let piece = BlockPiece { block: LogicalBlock(5), start, data };
+        let parts = piece.parts_in(BlockNo(3), lines);
+        parts.map(|(at, data)| (at.0 - 3 * 4096, data.to_vec())).collect()
+    }
+
+    #[test]
+    fn a_piece_touches_the_lines_of_its_first_and_last_byte_and_all_between() {
+        let lines = |start, len| BlockPiece { block: LogicalBlock(0), start, data: &ZERO[..len] };
+        assert_eq!(lines(63, 2).lines(), LineMask(0b11));
+        assert_eq!(lines(64, 64).lines(), LineMask(0b10));
+        assert_eq!(lines(0, BLOCK).lines(), LineMask::FULL);
+    }
+
+    const ZERO: [u8; BLOCK] = [0; BLOCK];
+
+    #[test]
+    fn parts_are_the_bytes_of_the_piece_in_the_lines_and_no_others() {
+        let data: Vec<u8> = (0..200).collect();
+        assert_eq!(parts(60, &data, LineMask::FULL), [(60, data.clone())]);
+        assert_eq!(parts(60, &data, LineMask(1)), [(60, data[..4].to_vec())], "the line's end");
+        assert_eq!(
+            parts(60, &data, LineMask(0b10110)),
+            [(64, data[4..132].to_vec()), (256, data[196..].to_vec())],
+            "neighbours are one part, and the last ends with the piece"
+        );
+        assert_eq!(parts(60, &data, LineMask(1 << 9)), [], "a line beyond it");
+    }
+}
