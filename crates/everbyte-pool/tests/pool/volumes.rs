@@ -222,6 +222,7 @@ fn deletion_refuses_new_users_waits_for_old_ones_and_only_then_frees_blocks() {
     thread::scope(|scope| {
         let deletion = scope.spawn(|| pool.delete_volume("s"));
         while !users.asked.load(Ordering::SeqCst) {
+            assert!(!deletion.is_finished(), "nobody was waited for");
             thread::yield_now();
         }
         assert!(matches!(handle.join(), Err(WriteError::Gone)));
@@ -241,6 +242,7 @@ fn the_users_of_a_handle_that_was_dropped_are_not_waited_for() {
     let handle = pool.open_volume("s", SHELF).unwrap();
     let users = Arc::new(OneInside::default());
     handle.set_users(Arc::clone(&users) as Arc<dyn Users>);
+    users.left.store(true, Ordering::SeqCst);
     drop(handle);
     pool.delete_volume("s").unwrap();
     assert!(!users.asked.load(Ordering::SeqCst));
