@@ -1,7 +1,8 @@
-//! Reads and writes: parts of pages served from the cache, and what is not there fetched first.
+//! Reads and writes: parts of pages are served from the cache, absent pages are fetched first.
 //!
-//! Invariants: a page is busy while it is fetched or written past the cache, so nobody else brings
-//! it in; the policy hears of a page when its bytes are at hand, in the order of the request.
+//! Invariants: a page is busy while it is fetched or a write of it bypasses the cache, so no other
+//! thread brings it in; the policy hears of a page when its bytes are at hand, in the order of the
+//! request.
 
 use std::ops::Range;
 
@@ -16,25 +17,26 @@ use crate::layout::{PAGE, PAGE_U64, Page, Part, page_no, parts};
 use crate::plant::Bug;
 use crate::settings::Mode;
 use crate::state::State;
-use crate::write_back::Choice;
+use crate::write_back::WritebackTarget;
 
-/// Pages fetched or written past the cache at once.
+/// Pages that one fetch, or one write that bypasses the cache, has at most.
 const RUN_PAGES_MAX: usize = 64;
 
-/// Cached pages between two absent ones of a request that are fetched in one go. A disk passes over
-/// them in a hundredth of the time of a seek, a memory card or solid-state disk in about the time of
-/// a jump, as the simulator's costs have it.
+/// Cached pages between two absent ones of a request that one fetch reads as well. A disk passes
+/// over them in a hundredth of the time of a seek, a memory card or solid-state disk in about the
+/// time of a jump, by the simulator's costs.
 const GAP_PAGES_MAX: usize = 8;
 
-/// Pages that may be kept in DRAM although they belong in memory, which refuses them.
-const STRANDED_PAGES_MAX: usize = 256;
+/// Pages that stay in DRAM at most because their demotion failed.
+const DEMOTION_FAILED_PAGES_MAX: usize = 256;
 
 fn range_of(run: &[Part]) -> Range<Page> {
     let first = run.first().map_or(0, |part| part.page);
     first..page_no(u64::from(first) + run.len() as u64)
 }
 
-/// The error of a request that was perhaps done in part: only a media error says that it may be.
+/// Returns the error of a request that may have been done in part: a media error, the only one that
+/// says so.
 fn in_part(done: usize, offset: u64, len: usize, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Media { .. } => error,
@@ -49,13 +51,13 @@ fn in_part(done: usize, offset: u64, len: usize, error: DeviceError) -> DeviceEr
 impl Cache {
     pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         if self.read_only {
-            let reason = "the storage behind the cache is".to_owned();
+            let reason = "the backing device behind the cache is".to_owned();
             return Err(DeviceError::ReadOnly { reason });
         }
-        check_range(offset, len, self.settings.storage_bytes)
+        check_range(offset, len, self.settings.backing_bytes)
     }
 
-    /// The state, once none of `pages` is busy.
+    /// Locks the state, once none of `pages` is busy.
     pub(crate) fn lock_free(&self, pages: &Range<Page>) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         while state.is_busy(pages) {
@@ -72,7 +74,7 @@ impl Cache {
     }
 
     pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        check_range(offset, out.len() as u64, self.settings.storage_bytes)?;
+        check_range(offset, out.len() as u64, self.settings.backing_bytes)?;
         let parts: Vec<Part> = parts(offset, out.len()).collect();
         let mut done = 0;
         while let Some(&part) = parts.get(done) {
@@ -97,7 +99,7 @@ impl Cache {
                 } else if state.frames.contains_key(&part.page) {
                     state.serve(*part, wanted)?;
                 } else {
-                    // It left meanwhile, and what was read of it may be older than storage now is.
+                    // It was evicted meanwhile, and the bytes that were read may be stale.
                     break;
                 }
                 done += 1;
@@ -106,23 +108,25 @@ impl Cache {
         Ok(())
     }
 
-    /// The state, if evicted pages leave room for more; else room is made, without the lock.
+    /// Returns the state, if there is room for more evicted pages; else makes room, without the
+    /// lock, and returns `None`.
     fn with_room<'s>(
         &self,
         state: MutexGuard<'s, State>,
     ) -> Result<Option<MutexGuard<'s, State>>, DeviceError> {
-        let is_crowded = state.aside.len() >= self.settings.aside_pages_max() as usize;
-        if !is_crowded && state.stranded.len() < STRANDED_PAGES_MAX {
+        let is_crowded =
+            state.pending_writeback.len() >= self.settings.pending_pages_max() as usize;
+        if !is_crowded && state.demotion_failed.len() < DEMOTION_FAILED_PAGES_MAX {
             return Ok(Some(state));
         }
         drop(state);
-        self.write_back(&Choice::Aside)?;
-        self.retry_stranded()?;
+        self.write_back(&WritebackTarget::Pending)?;
+        self.retry_demotions()?;
         Ok(None)
     }
 
-    /// The state, if storage will not lose what it shows of `pages`, so that it may be called clean;
-    /// else it is made to flush, without the lock.
+    /// Returns the state, if the backing device will not lose what it shows of `pages`, which may
+    /// then count as clean; else flushes it, without the lock, and returns `None`.
     fn with_flushed<'s>(
         &self,
         state: MutexGuard<'s, State>,
@@ -140,28 +144,30 @@ impl Cache {
         Ok(None)
     }
 
-    /// Tries again to put pages into memory that belong there. Clean ones go if that fails.
-    fn retry_stranded(&self) -> Result<(), DeviceError> {
+    /// Repeats the demotions that failed. Evicts the clean pages among those that fail again.
+    fn retry_demotions(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
-        let pages: Vec<Page> = state.stranded.iter().copied().collect();
+        let pages: Vec<Page> = state.demotion_failed.iter().copied().collect();
         for page in pages {
-            state.sink(page);
+            state.demote(page);
             let is_clean = state.frames.get(&page).is_some_and(|frame| !frame.dirty);
-            if is_clean && state.stranded.contains(&page) {
-                state.take_out(page)?;
+            if is_clean && state.demotion_failed.contains(&page) {
+                state.invalidate(page)?;
             }
         }
-        if state.stranded.len() < STRANDED_PAGES_MAX {
+        if state.demotion_failed.len() < DEMOTION_FAILED_PAGES_MAX {
             return Ok(());
         }
         Err(state.last_error.clone().unwrap_or(DeviceError::Gone))
     }
 
-    /// The parts that one read of storage is to bring, and which of their pages are absent: from
-    /// the first, which is, to the last before one that is busy. A few cached pages in between are
-    /// read in vain, because going on costs storage less than beginning anew.
+    /// Returns the parts that one read of the backing device fetches, and which of their pages are
+    /// absent: from the first, which is absent, to the last before a busy one. A few cached pages
+    /// in between are read in vain, because that costs the backing device less than a second
+    /// request.
     fn missing<'p>(&self, state: &State, parts: &'p [Part]) -> (&'p [Part], Vec<Range<Page>>) {
-        let room = (self.settings.aside_pages_max() as usize).saturating_sub(state.aside.len());
+        let room = (self.settings.pending_pages_max() as usize)
+            .saturating_sub(state.pending_writeback.len());
         let mut room = room.max(1);
         let (mut absent, mut len): (Vec<Range<Page>>, usize) = (Vec::new(), 0);
         for (at, part) in parts.iter().take(RUN_PAGES_MAX).enumerate() {
@@ -185,7 +191,7 @@ impl Cache {
         (&parts[..len], absent)
     }
 
-    /// The bytes of `pages`, of which the `absent` ones are busy for the caller, from storage.
+    /// Reads `pages` from the backing device. The `absent` ones are busy for the caller.
     fn fetch(
         &self,
         pages: Range<Page>,
@@ -195,9 +201,9 @@ impl Cache {
         let mut bytes = vec![0; count * PAGE];
         let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
         let offset = u64::from(pages.start) * PAGE_U64;
-        self.storage
+        self.backing
             .read(offset, &mut bytes[..valid])
-            .map_err(|error| self.storage_failed(offset, valid as u64, &error))?;
+            .map_err(|error| self.backing_failed(offset, valid as u64, &error))?;
         let wanted: usize = absent.iter().map(ExactSizeIterator::len).sum();
         let mut state = self.state.lock();
         state.counts.stats.fetches += 1;
@@ -206,7 +212,7 @@ impl Cache {
         Ok(bytes.chunks_exact(PAGE).map(Into::into).collect())
     }
 
-    /// Writes, but promises nothing of durability. With an error that is no media error nothing
+    /// Writes, and promises nothing of durability. With an error that is no media error, nothing
     /// was done.
     pub(crate) fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.check_write(offset, data.len() as u64)?;
@@ -218,15 +224,15 @@ impl Cache {
                 Err(error) => return Err(in_part(done, offset, data.len(), error)),
             }
         }
-        self.wake_writer();
+        self.wake_writeback_thread();
         if self.settings.mode == Mode::WriteThrough {
             let pages = parts.iter().map(|part| part.page).collect();
-            self.write_back(&Choice::These(pages))?;
+            self.write_back(&WritebackTarget::Pages(pages))?;
         }
         Ok(())
     }
 
-    /// Writes one or more of the first of `parts`; says how many.
+    /// Writes one or more of the first of `parts`. Returns their number.
     fn write_some(&self, parts: &[Part], data: &[u8]) -> Result<usize, DeviceError> {
         let part = parts[0];
         let bytes = &data[part.at..part.at + part.len];
@@ -236,7 +242,7 @@ impl Cache {
             return Ok(1);
         }
         if self.settings.mode == Mode::WriteAround {
-            return self.write_past(state, parts, data);
+            return self.write_bypassing(state, parts, data);
         }
         let Some(mut state) = self.with_room(state)? else { return Ok(0) };
         if part.len == self.page_len(part.page) {
@@ -256,8 +262,8 @@ impl Cache {
         Ok(1)
     }
 
-    /// Writes parts of pages that are not cached to storage; says how many.
-    fn write_past(
+    /// Writes parts of pages that are not cached to the backing device. Returns their number.
+    fn write_bypassing(
         &self,
         mut state: MutexGuard<'_, State>,
         parts: &[Part],
@@ -280,10 +286,10 @@ impl Cache {
         let failures = state.bypassed.failures();
         drop(state);
         let offset = u64::from(first.page) * PAGE_U64 + first.start as u64;
-        let written = self.forget_departed().and_then(|()| {
-            self.storage
+        let written = self.persist_invalidations().and_then(|()| {
+            self.backing
                 .write(offset, bytes, Fua::No)
-                .map_err(|error| self.storage_failed(offset, bytes.len() as u64, &error))
+                .map_err(|error| self.backing_failed(offset, bytes.len() as u64, &error))
         });
         let mut state = self.end_busy(std::slice::from_ref(&pages));
         match written {
@@ -297,12 +303,12 @@ impl Cache {
         Ok(run.len())
     }
 
-    /// Makes sure that no crash brings back a page that has left the cache, so that storage may be
-    /// changed where it was.
-    pub(crate) fn forget_departed(&self) -> Result<(), DeviceError> {
+    /// Makes the removal of marks durable, so that no crash brings back an invalidated page after
+    /// the backing device was changed below it.
+    pub(crate) fn persist_invalidations(&self) -> Result<(), DeviceError> {
         let is_needed = {
             let state = self.state.lock();
-            state.departed > state.departed_durably
+            state.invalidated > state.invalidated_durably
         };
         if is_needed && !planted(Bug::DirectWithoutCheckpoint) {
             self.checkpoint()?;
@@ -312,10 +318,10 @@ impl Cache {
 
     /// Makes durable what was written to `pages`.
     pub(crate) fn persist(&self, pages: &[Page]) -> Result<(), DeviceError> {
-        if planted(Bug::FlushWithoutShadow) {
+        if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
         }
-        self.shadow_with_room(pages)?;
+        self.persist_copies_with_room(pages)?;
         let may_be_lost = || {
             let state = self.state.lock();
             pages.iter().any(|&page| state.bypassed.touches(&(page..page + 1)))
@@ -332,41 +338,44 @@ impl Cache {
 
     /// Makes everything that was answered durable.
     pub(crate) fn persist_all(&self) -> Result<(), DeviceError> {
-        if planted(Bug::FlushWithoutShadow) {
+        if planted(Bug::FlushWithoutPersistedCopy) {
             return self.checkpoint();
         }
-        let pages: Vec<Page> = self.state.lock().newer.iter().copied().collect();
-        self.shadow_with_room(&pages)?;
+        let pages: Vec<Page> = self.state.lock().dram_dirty.iter().copied().collect();
+        self.persist_copies_with_room(&pages)?;
         self.flush_bypassed()?;
         self.checkpoint()
     }
 
-    /// As `shadow_all`. Where memory has no space left and all of it is dirty, some is written back.
-    fn shadow_with_room(&self, pages: &[Page]) -> Result<(), DeviceError> {
+    /// As `persist_copies`. Writes some pages back when SCM has no space left and all its pages are
+    /// dirty.
+    fn persist_copies_with_room(&self, pages: &[Page]) -> Result<(), DeviceError> {
         loop {
-            match self.shadow_all(pages) {
+            match self.persist_copies(pages) {
                 Err(DeviceError::NoSpace { .. })
-                    if self.write_back(&Choice::Sweep).is_ok_and(|written| written > 0) => {}
+                    if self
+                        .write_back(&WritebackTarget::Sweep)
+                        .is_ok_and(|written| written > 0) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Makes memory have the newest bytes of `pages`; in pieces, so that others are served in
+    /// Writes the newest bytes of `pages` to SCM; in pieces, so that other requests are served in
     /// between.
-    fn shadow_all(&self, pages: &[Page]) -> Result<(), DeviceError> {
+    fn persist_copies(&self, pages: &[Page]) -> Result<(), DeviceError> {
         for piece in pages.chunks(RUN_PAGES_MAX) {
             let mut state = self.state.lock();
             for &page in piece {
-                state.shadow_newer(page)?;
+                state.persist_copy_of_dirty(page)?;
             }
         }
         Ok(())
     }
 
-    /// As [`Cache::persist_all`], for a client: it is told, once, that a flush of storage failed on
-    /// somebody else's behalf and may have lost what clients had written, though that was made
-    /// again by now.
+    /// As [`Cache::persist_all`], for a client: tells it, once, that a flush of the backing device
+    /// on another's behalf failed and may have lost what clients had written, though that was
+    /// written again since.
     pub(crate) fn flush_for_client(&self) -> Result<(), DeviceError> {
         let persisted = self.persist_all();
         let untold = self.state.lock().bypassed.take_untold();
@@ -376,8 +385,8 @@ impl Cache {
 }
 
 impl State {
-    /// Makes memory have the newest bytes of a dirty page that has newer ones in DRAM.
-    fn shadow_newer(&mut self, page: Page) -> Result<(), DeviceError> {
-        if self.newer.contains(&page) { self.shadow(page) } else { Ok(()) }
+    /// Writes the bytes of a dirty page that are newer in DRAM to SCM.
+    fn persist_copy_of_dirty(&mut self, page: Page) -> Result<(), DeviceError> {
+        if self.dram_dirty.contains(&page) { self.persist_copy(page) } else { Ok(()) }
     }
 }

@@ -1,7 +1,7 @@
-//! Carrying out what the policy asks for.
+//! Actions of the policy, carried out.
 //!
-//! A decision of the policy is final, so nothing here fails: what memory refuses is noted and the
-//! page stays where it is, from where it is served.
+//! A decision of the policy is final, so nothing here fails: an error of SCM is noted, and the page
+//! stays and is served where it is.
 
 use everbyte_device::DeviceError;
 use everbyte_policy::policy::{Action, Tier};
@@ -9,10 +9,10 @@ use everbyte_policy::{Access, Op, PageNo};
 
 use crate::frame::{Frame, Span};
 use crate::layout::{PAGE, PAGE_U64, Page, Part};
-use crate::memory::Mark;
+use crate::scm::Mark;
 use crate::state::State;
 
-/// What a request wants with a part of a page.
+/// The operation of a request on a part of a page.
 pub(crate) enum Wanted<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
@@ -21,7 +21,7 @@ pub(crate) enum Wanted<'a> {
 /// Bytes of a page that was not in the cache.
 struct Arrival {
     bytes: Box<[u8]>,
-    /// What is newer than in storage.
+    /// Bytes that are newer than those of the backing device.
     written: Span,
 }
 
@@ -44,15 +44,15 @@ impl State {
         }
     }
 
-    /// Serves a part of a page that has no frame and whose bytes are `bytes`; a write of all of
-    /// the page needs none that mean anything.
+    /// Serves a part of a page that has no frame and whose bytes are `bytes`. A write of the whole
+    /// page may pass any bytes.
     pub(crate) fn admit(&mut self, part: Part, mut bytes: Box<[u8]>, wanted: Wanted<'_>) {
         let end = part.start + part.len;
         let is_suspect = self.bypassed.is_suspect(part.page);
         let (op, written) = match wanted {
             Wanted::Read(out) => {
                 out.copy_from_slice(&bytes[part.start..end]);
-                // What storage may lose of it is to be written there again.
+                // The backing device may lose these bytes, so they are written there again.
                 (Op::Read, if is_suspect { Span::WHOLE } else { Span::default() })
             }
             Wanted::Write(data) => {
@@ -83,15 +83,15 @@ impl State {
                 if let Some(arrival) = arrival.take() {
                     self.arrive(page.0, arrival);
                 } else if let Some(frame) = self.frames.get_mut(&page.0) {
-                    frame.aside = false;
-                    self.aside.remove(&page.0);
+                    frame.pending_writeback = false;
+                    self.pending_writeback.remove(&page.0);
                 }
                 self.settle(page.0, tier);
             }
             Action::Move { page, to, .. } => self.settle(page.0, to),
             Action::Update { page, .. } => self.settle(page.0, Tier::Scm),
             Action::Copy { page, .. } => self.settle(page.0, Tier::Dram),
-            Action::Drop { page, .. } | Action::Evict { page, .. } => self.leave(page.0),
+            Action::Drop { page, .. } | Action::Evict { page, .. } => self.evict(page.0),
         }
     }
 
@@ -101,32 +101,32 @@ impl State {
             return;
         }
         if let Some(frame) = self.frames.get_mut(&page) {
-            frame.newer = arrival.written;
-            self.newer.insert(page);
+            frame.dram_dirty = arrival.written;
+            self.dram_dirty.insert(page);
         }
-        self.soil(page);
+        self.mark_dirty(page);
     }
 
     /// Puts a page where the policy wants it.
     fn settle(&mut self, page: Page, tier: Tier) {
         match tier {
             Tier::Dram => {
-                self.stranded.remove(&page);
-                self.lift(page);
+                self.demotion_failed.remove(&page);
+                self.promote(page);
             }
             Tier::Scm if self.frames.get(&page).is_some_and(|frame| frame.dram.is_some()) => {
-                self.sink(page);
+                self.demote(page);
             }
             Tier::Scm => {}
         }
     }
 
-    /// Makes the pages found in memory known to the policy, in the order of sectors. Nothing is
-    /// moved: pages that the policy then believes to be in DRAM come there when they are used.
+    /// Tells the policy of the pages found in SCM, in the order of sectors. No page is moved: one
+    /// that the policy believes to be in DRAM is promoted when it is next used.
     pub(crate) fn restore(&mut self, found: Vec<(Page, Mark)>) {
         for &(page, mark) in &found {
             self.frames.insert(page, Frame::found(mark));
-            self.aside.insert(page);
+            self.pending_writeback.insert(page);
             if mark == Mark::Dirty {
                 self.dirty.insert(page);
             }
@@ -143,11 +143,11 @@ impl State {
                 match action {
                     Action::Fill { page, .. } => {
                         if let Some(frame) = self.frames.get_mut(&page.0) {
-                            frame.aside = false;
+                            frame.pending_writeback = false;
                         }
-                        self.aside.remove(&page.0);
+                        self.pending_writeback.remove(&page.0);
                     }
-                    Action::Drop { page, .. } | Action::Evict { page, .. } => self.leave(page.0),
+                    Action::Drop { page, .. } | Action::Evict { page, .. } => self.evict(page.0),
                     Action::Hit { .. }
                     | Action::Move { .. }
                     | Action::Copy { .. }

@@ -1,11 +1,9 @@
-//! What the backing device was changed past the cache and may still lose.
+//! Changes of the backing device that bypassed the cache and that it may still lose.
 //!
-//! Invariants: an answered change is kept here until a flush of the backing device that began after
-//! it has succeeded, or newer bytes took its place. A flush that fails may have lost every change
-//! that was not flushed before, also one that a later flush seems to cover: systems tell of what
-//! they could not write once, and drop it. Such changes are `lost` until they are made again. What
-//! a change that failed left behind is unknown, so it cannot be made again: after a failed flush
-//! its pages are `suspect`, for as long as the cache is open, and what is read of them is dirty.
+//! Invariants (lemmas C6 to C8 of `docs/proofs.md`): an answered change is kept here until a flush
+//! of the backing device that began after it has succeeded, or newer bytes took its place. After a
+//! failed flush, changes are `lost` until they are made again. Pages of changes that failed are
+//! `suspect` from then on for as long as the cache is open, and what is read of them is dirty.
 
 use std::ops::Range;
 
@@ -16,13 +14,13 @@ use everbyte_plant::planted;
 use crate::layout::{PAGE_U64, Page};
 use crate::plant::Bug;
 
-/// Runs of pages that are told apart; more become one that has them all.
+/// Runs of pages that are kept apart; more become one run that covers them all.
 const RUNS_MAX: usize = 256;
 
-/// Bytes of changes that are kept, about; more are flushed first.
+/// Bytes of changes that are kept, about; above that, a flush comes before the next change.
 const COST_MAX: usize = 16 << 20;
 
-/// Pages in runs; perhaps some more.
+/// A set of pages as runs, which may cover pages that were not added.
 #[derive(Default)]
 struct Runs(Vec<Range<Page>>);
 
@@ -51,7 +49,7 @@ impl Runs {
     }
 }
 
-/// What may still be lost of one time between two flushes.
+/// Changes between two flushes that may still be lost.
 #[derive(Default)]
 struct Changes {
     answered: Unflushed,
@@ -75,23 +73,23 @@ fn bytes_of(pages: &Range<Page>) -> (u64, u64) {
     (u64::from(pages.start) * PAGE_U64, len)
 }
 
-/// Changes of the backing device past the cache that it may still lose.
+/// Changes of the backing device that bypassed the cache and that it may still lose.
 #[derive(Default)]
 pub(crate) struct Bypassed {
     /// Changed since the last flush began.
     since: Changes,
     /// Changed before; that flush is under way.
     being_flushed: Changes,
-    /// Perhaps lost by a flush that failed.
+    /// Changes that a failed flush may have lost.
     lost: Unflushed,
     suspect: Runs,
-    /// A failure that no client was told of.
+    /// A failure that no client has been told of.
     untold: Option<DeviceError>,
     failures: u64,
 }
 
 impl Bypassed {
-    /// A range was changed, by a request that began when there had been so many failures.
+    /// Notes a range that was changed by a request that began when `failures` flushes had failed.
     pub(crate) fn changed(&mut self, offset: u64, content: Content, failures: u64) {
         self.superseded(offset, content.len());
         if failures == self.failures {
@@ -101,8 +99,8 @@ impl Bypassed {
         }
     }
 
-    /// A change of pages failed that began when there had been so many failures: anything may be
-    /// there.
+    /// Notes a failed change of pages that began when `failures` flushes had failed: the pages'
+    /// bytes are unknown.
     pub(crate) fn change_failed(&mut self, pages: Range<Page>, failures: u64) {
         if failures == self.failures {
             self.since.failed.add(pages);
@@ -111,14 +109,14 @@ impl Bypassed {
         }
     }
 
-    /// Something newer has the bytes of the range, and cares for them.
+    /// Forgets the range, whose newer bytes are kept elsewhere.
     pub(crate) fn superseded(&mut self, offset: u64, len: u64) {
         self.since.answered.cut(offset, len);
         self.being_flushed.answered.cut(offset, len);
         self.lost.cut(offset, len);
     }
 
-    /// Whether the backing device may lose what it shows of `pages`.
+    /// Returns true if the backing device may lose what it shows of `pages`.
     pub(crate) fn touches(&self, pages: &Range<Page>) -> bool {
         let (offset, len) = bytes_of(pages);
         self.since.touches(pages)
@@ -126,8 +124,8 @@ impl Bypassed {
             || self.lost.touches(offset, len)
     }
 
-    /// Whether a failed flush may have lost what the backing device shows of the page, so that no
-    /// later flush covers it.
+    /// Returns true if a failed flush may have lost what the backing device shows of the page, so
+    /// that no later flush covers it.
     pub(crate) fn is_suspect(&self, page: Page) -> bool {
         self.suspect.touches(&(page..page + 1))
     }
@@ -136,23 +134,23 @@ impl Bypassed {
         self.since.is_empty() && self.being_flushed.is_empty() && self.lost.is_empty()
     }
 
-    /// Whether so much is kept that a flush should come before more.
+    /// Returns true if so much is kept that a flush should come before the next change.
     pub(crate) fn is_full(&self) -> bool {
         let kept = [&self.since.answered, &self.being_flushed.answered, &self.lost];
         kept.iter().map(|changes| changes.cost()).sum::<usize>() >= COST_MAX
     }
 
-    /// A flush begins; there is one at a time.
+    /// Notes that a flush begins. There is one at a time.
     pub(crate) fn begin_flush(&mut self) {
         self.being_flushed = std::mem::take(&mut self.since);
     }
 
-    /// It has succeeded.
+    /// Notes that the flush has succeeded.
     pub(crate) fn flushed(&mut self) {
         self.being_flushed = Changes::default();
     }
 
-    /// It has failed.
+    /// Notes that the flush has failed.
     pub(crate) fn flush_failed(&mut self, error: &DeviceError) {
         self.failures += 1;
         let is_concerned = !self.is_empty();
@@ -170,30 +168,30 @@ impl Bypassed {
         }
     }
 
-    /// The flush at opening has failed, which may have lost anything that an earlier life changed.
+    /// Notes that the flush at opening has failed: anything that was changed before may be lost.
     pub(crate) fn opening_flush_failed(&mut self, error: DeviceError) {
         self.failures += 1;
         self.suspect.add(0..Page::MAX);
         self.untold = Some(error);
     }
 
-    /// Flushes that failed so far.
+    /// Returns the number of flushes that have failed.
     pub(crate) fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// The first lost change that begins at `offset` or later.
+    /// Returns the first lost change that begins at `offset` or later.
     pub(crate) fn lost_from(&self, offset: u64) -> Option<(u64, Content)> {
         let (start, content) = self.lost.first_from(offset)?;
         Some((start, content.clone()))
     }
 
-    /// Whether changes are lost and were not made again.
+    /// Returns true if a change is lost and was not made again.
     pub(crate) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// The failure that is to be told to the next client who wants everything durable.
+    /// Takes the failure that the next client who flushes is told.
     pub(crate) fn take_untold(&mut self) -> Option<DeviceError> {
         self.untold.take()
     }

@@ -1,52 +1,52 @@
-//! Changing a cache that nobody uses: its sizes, and where its storage is.
+//! Changes of a cache that nobody uses: its sizes, and the place of its backing device.
 //!
-//! Invariants: whatever a change asks of pages (to be written back, to leave) is done durably
-//! before the header says that the cache is another one; the header changes in one write of one
-//! block. So a crash leaves a cache that is as it was or as it was to be, and an error one that is
-//! as it was, if perhaps with fewer pages.
+//! Invariants: pages that a change must write back or evict are written back and evicted, durably,
+//! before the header changes; the header changes in one write of one block. So a crash leaves the
+//! old cache or the new one, and an error leaves the old one, perhaps with fewer pages.
 
 use std::sync::Arc;
 
 use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
 use everbyte_plant::planted;
 
-use crate::cache::{Cache, Found};
+use crate::cache::{Cache, FoundBacking};
 use crate::error::CacheError;
 use crate::layout::{PAGE_U64, Page, page_no, volume_bytes};
-use crate::memory::Memory;
 use crate::plant::Bug;
 use crate::proof::{Comparison, PROOF_PAGES};
+use crate::scm::ScmVolume;
 use crate::settings::{Identity, Settings};
-use crate::write_back::Choice;
+use crate::write_back::WritebackTarget;
 
-/// Other sizes for a cache. What is `None` stays as it is.
+/// New sizes of a cache. A size that is `None` stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Change {
     /// Bytes of DRAM for pages.
     pub dram_bytes: Option<u64>,
-    /// Bytes of storage-class memory for pages.
+    /// Bytes of SCM for pages.
     pub scm_bytes: Option<u64>,
-    /// Whether the cache becomes as large as its storage, which has grown.
-    pub follows_storage: bool,
+    /// True if the cache is to become as large as its backing device, which has grown.
+    pub follows_backing: bool,
 }
 
 impl Change {
-    /// What a cache that is `recorded` before a storage of `storage_bytes` bytes becomes.
+    /// Returns the settings that a cache with the settings `recorded` gets before a backing device
+    /// of `backing_bytes` bytes.
     ///
     /// # Errors
-    /// `OtherSize`, if the storage has shrunk, or has grown and is not to be followed; sizes that
-    /// cannot be.
+    /// `OtherSize`, if the backing device has shrunk, or has grown without `follows_backing`;
+    /// `Settings`, if a size is out of range.
     pub fn applied_to(
         &self,
         recorded: &Settings,
-        storage_bytes: u64,
+        backing_bytes: u64,
     ) -> Result<Settings, CacheError> {
-        let has_grown = storage_bytes > recorded.storage_bytes;
-        if storage_bytes != recorded.storage_bytes && !(has_grown && self.follows_storage) {
-            return Err(recorded.other_size(storage_bytes));
+        let has_grown = backing_bytes > recorded.backing_bytes;
+        if backing_bytes != recorded.backing_bytes && !(has_grown && self.follows_backing) {
+            return Err(recorded.other_size(backing_bytes));
         }
         let settings = Settings {
-            storage_bytes,
+            backing_bytes,
             dram_bytes: self.dram_bytes.unwrap_or(recorded.dram_bytes),
             scm_bytes: self.scm_bytes.unwrap_or(recorded.scm_bytes),
             ..recorded.clone()
@@ -57,76 +57,79 @@ impl Change {
 }
 
 impl Cache {
-    /// Gives the cache in `volume`, which nobody has open, other sizes, durably. Pages that have no
-    /// room in a smaller one are written back. The volume must have been made large enough for a
-    /// larger storage already.
+    /// Changes the sizes of the cache in `volume`, durably. Nobody may have the volume open. Pages
+    /// that have no room in a smaller cache are written back and evicted. The caller has made the
+    /// volume large enough for a larger backing device before.
     ///
     /// # Errors
-    /// As [`Cache::open`] and [`Change::applied_to`]; `NotDrained`, if pages must leave that cannot
-    /// be written back.
+    /// As [`Cache::open`] and [`Change::applied_to`]; `NotDrained`, if a page that must be evicted
+    /// cannot be written back.
     pub fn resize(
         volume: Arc<dyn AtomicWrites>,
-        storage: Arc<dyn BlockDevice>,
+        backing: Arc<dyn BlockDevice>,
         found: &Identity,
         change: &Change,
     ) -> Result<Settings, CacheError> {
-        let memory = Memory::new(volume);
-        let recorded = Settings::decode(&memory.header()?)?;
-        let likeness = recorded.check_storage(found)?;
-        let settings = change.applied_to(&recorded, storage.geometry().size_bytes)?;
-        let (has_bytes, needed) = (memory.size_bytes(), volume_bytes(settings.storage_bytes));
+        let scm = ScmVolume::new(volume);
+        let recorded = Settings::decode(&scm.header()?)?;
+        let likeness = recorded.check_backing(found)?;
+        let settings = change.applied_to(&recorded, backing.geometry().size_bytes)?;
+        let (has_bytes, needed) = (scm.size_bytes(), volume_bytes(settings.backing_bytes));
         if has_bytes < needed {
             return Err(CacheError::VolumeSize { found: has_bytes, needed });
         }
-        let old_bytes = recorded.storage_bytes;
+        let old_bytes = recorded.backing_bytes;
         let cache = Self::build(
-            memory.clone(),
-            storage,
-            Settings { storage_bytes: old_bytes, ..settings.clone() },
-            Found { identity: found, likeness },
+            scm.clone(),
+            backing,
+            Settings { backing_bytes: old_bytes, ..settings.clone() },
+            FoundBacking { identity: found, likeness },
         )?;
-        // What the policy took in and gave up again, because it has less room than it had.
-        cache.write_back(&Choice::Aside).map_err(|error| cache.not_drained(&error))?;
-        let is_cut = !old_bytes.is_multiple_of(PAGE_U64) && settings.storage_bytes > old_bytes;
+        // Pages that the policy has admitted and evicted again, because it has less room than
+        // before.
+        cache.write_back(&WritebackTarget::Pending).map_err(|error| cache.not_drained(&error))?;
+        let is_cut = !old_bytes.is_multiple_of(PAGE_U64) && settings.backing_bytes > old_bytes;
         if is_cut && !planted(Bug::CutPageKept) {
             let last = page_no(old_bytes / PAGE_U64);
-            cache.expel(last).map_err(|error| cache.not_drained(&error))?;
+            cache.evict(last).map_err(|error| cache.not_drained(&error))?;
         }
         cache.checkpoint()?;
-        memory.write_header(&settings.encode()?)?;
+        scm.write_header(&settings.encode()?)?;
         Ok(settings)
     }
 
-    /// Writes a page back and forgets it. The last page of a storage that does not end with a whole
-    /// page is one whose rest nobody has read; it is there once the storage has grown.
-    fn expel(&self, page: Page) -> Result<(), DeviceError> {
-        self.write_back(&Choice::These([page].into()))?;
+    /// Writes a page back and invalidates it. The backing device may end within its last page:
+    /// nobody has read the rest of that page, and it exists once the backing device has grown.
+    fn evict(&self, page: Page) -> Result<(), DeviceError> {
+        self.write_back(&WritebackTarget::Pages([page].into()))?;
         let mut state = self.state.lock();
-        if state.frames.contains_key(&page) { state.take_out(page) } else { Ok(()) }
+        if state.frames.contains_key(&page) { state.invalidate(page) } else { Ok(()) }
     }
 
-    /// Makes the storage at hand, whose identity is `found`, the one of the cache in `volume`, which
-    /// nobody has open, durably. It must be the cache's old storage in a new place: of the same
-    /// size, and either of the same kind and serial, or with the bytes that the cache's clean pages
-    /// have; and no clean page that is looked at (1024 at most) may differ in any case.
+    /// Records `backing`, whose identity is `found`, as the backing device of the cache in
+    /// `volume`, durably. Nobody may have the volume open. It must be the cache's old backing
+    /// device in a new place: of the same size, and either of the same kind and serial, or with the
+    /// bytes of the cache's clean pages. At most 1024 clean pages are compared, and none of them
+    /// may differ.
     ///
     /// # Errors
-    /// `OtherSize`, `OtherBytes`, `NoProof`; the volume's, the storage's.
-    pub fn move_storage(
+    /// `OtherSize`, `OtherBytes`, `NoProof`; `Scm` or `Backing`, if the volume or the backing
+    /// device fails.
+    pub fn move_backing(
         volume: Arc<dyn AtomicWrites>,
-        storage: &dyn BlockDevice,
+        backing: &dyn BlockDevice,
         found: &Identity,
     ) -> Result<Settings, CacheError> {
-        let memory = Memory::new(volume);
-        let recorded = Settings::decode(&memory.header()?)?;
-        let size_bytes = storage.geometry().size_bytes;
-        if size_bytes != recorded.storage_bytes {
+        let scm = ScmVolume::new(volume);
+        let recorded = Settings::decode(&scm.header()?)?;
+        let size_bytes = backing.geometry().size_bytes;
+        if size_bytes != recorded.backing_bytes {
             return Err(recorded.other_size(size_bytes));
         }
-        let pages = memory.scan(size_bytes.div_ceil(PAGE_U64))?;
-        let comparison = Comparison { memory: &memory, storage, storage_bytes: size_bytes, found };
+        let pages = scm.scan(size_bytes.div_ceil(PAGE_U64))?;
+        let comparison = Comparison { scm: &scm, backing, backing_bytes: size_bytes, found };
         let matched = comparison.of_moved(&pages)?;
-        let old = &recorded.storage;
+        let old = &recorded.backing;
         let has_serial =
             old.kind == found.kind && old.serial == found.serial && !old.serial.is_empty();
         let is_same = match (&old.backing, &found.backing) {
@@ -134,11 +137,11 @@ impl Cache {
             _ => has_serial,
         };
         if !is_same && !pages.is_empty() && matched < PROOF_PAGES {
-            let (recorded, found) = (Box::new(recorded.storage), Box::new(found.clone()));
+            let (recorded, found) = (Box::new(recorded.backing), Box::new(found.clone()));
             return Err(CacheError::NoProof { recorded, found, matched, needed: PROOF_PAGES });
         }
-        let settings = Settings { storage: found.clone(), ..recorded };
-        memory.write_header(&settings.encode()?)?;
+        let settings = Settings { backing: found.clone(), ..recorded };
+        scm.write_header(&settings.encode()?)?;
         Ok(settings)
     }
 }

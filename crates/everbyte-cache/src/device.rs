@@ -8,10 +8,11 @@ use everbyte_device::{
 
 use crate::cache::Cache;
 use crate::layout::{PAGE_U64, Page, page_no, parts};
-use crate::zero::How;
+use crate::zero::ZeroOp;
 
 impl Cache {
-    /// The first run of bytes from `at` on that are all cached, or all not: its end and which.
+    /// Returns the end of the first run of bytes from `at` on that are all cached or all not, and
+    /// true if they are cached.
     fn run(&self, at: u64, end: u64) -> (u64, bool) {
         let start_of = |page: Page| u64::from(page) * PAGE_U64;
         let state = self.state.lock();
@@ -34,7 +35,7 @@ impl Cache {
 impl BlockDevice for Cache {
     fn geometry(&self) -> Geometry {
         Geometry {
-            size_bytes: self.settings.storage_bytes,
+            size_bytes: self.settings.backing_bytes,
             minimum_bytes: 1,
             preferred_bytes: 4096,
             read_only: self.read_only,
@@ -54,7 +55,7 @@ impl BlockDevice for Cache {
         self.persist(&pages)
     }
 
-    /// Pays once for all requests that are to be durable.
+    /// Makes all requests with FUA durable by one flush.
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
         let mut outcomes: Vec<_> =
             requests.iter().map(|r| self.write_bytes(r.offset, r.data)).collect();
@@ -83,7 +84,7 @@ impl BlockDevice for Cache {
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.zero(offset, len, How::Discard, fua)
+        self.zero(offset, len, ZeroOp::Discard, fua)
     }
 
     fn write_zeroes(
@@ -94,7 +95,7 @@ impl BlockDevice for Cache {
         fast: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        self.zero(offset, len, How::Zero { hole, fast }, fua)
+        self.zero(offset, len, ZeroOp::Zero { hole, fast }, fua)
     }
 
     fn status(
@@ -103,7 +104,7 @@ impl BlockDevice for Cache {
         len: u64,
         extents_max: usize,
     ) -> Result<Vec<Extent>, DeviceError> {
-        let size_bytes = self.settings.storage_bytes;
+        let size_bytes = self.settings.backing_bytes;
         check_range(offset, len, size_bytes)?;
         if len == 0 {
             return Err(DeviceError::OutOfRange { offset, len, size_bytes });
@@ -119,8 +120,8 @@ impl BlockDevice for Cache {
                 continue;
             }
             let room = extents_max.max(1) - extents.len();
-            let below = self.storage.status(at, next - at, room);
-            for extent in below.map_err(|error| self.storage_failed(at, next - at, &error))? {
+            let below = self.backing.status(at, next - at, room);
+            for extent in below.map_err(|error| self.backing_failed(at, next - at, &error))? {
                 extents.push(extent);
                 at += extent.len;
             }
@@ -129,7 +130,7 @@ impl BlockDevice for Cache {
     }
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        // What is only hinted at is no evidence for the policy.
-        check_range(offset, len, self.settings.storage_bytes)
+        // A hint is no access, so the policy does not hear of it.
+        check_range(offset, len, self.settings.backing_bytes)
     }
 }

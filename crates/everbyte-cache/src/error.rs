@@ -1,72 +1,72 @@
-//! Why caches cannot be made, opened, changed or emptied.
+//! Errors of making, opening, changing and draining caches.
 
 use everbyte_device::DeviceError;
 
 use crate::settings::{Identity, SettingsError};
 
-/// Why a cache cannot be made or opened.
+/// Errors of making, opening, changing and draining a cache.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The settings cannot be, or the header is damaged.
+    /// A setting is out of range, or the header is damaged.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// The volume failed.
     #[error("the volume of the cache failed: {0}")]
-    Memory(#[from] DeviceError),
-    /// The storage is another one than the cache belongs to.
+    Scm(#[from] DeviceError),
+    /// The cache belongs to another backing device.
     #[error(
         "the cache belongs to {recorded}, and this is {found}: its pages would damage other data"
     )]
-    OtherStorage {
-        /// The storage that it belongs to.
+    OtherBacking {
+        /// The backing device that it belongs to.
         recorded: Box<Identity>,
         /// The one it was given.
         found: Box<Identity>,
     },
-    /// The storage has another size than it had.
-    #[error("the storage of the cache, {storage}, had {recorded} bytes and has {found} now")]
+    /// The size of the backing device has changed.
+    #[error("the backing device of the cache, {backing}, had {recorded} bytes and has {found} now")]
     OtherSize {
-        /// The storage.
-        storage: Box<Identity>,
-        /// Bytes it had.
+        /// The backing device.
+        backing: Box<Identity>,
+        /// Recorded size in bytes.
         recorded: u64,
-        /// Bytes it has.
+        /// Present size in bytes.
         found: u64,
     },
-    /// The storage has other bytes than clean pages of the cache.
+    /// The bytes of the backing device differ from those of a clean page of the cache.
     #[error(
-        "{found} is not the storage of this cache, or was changed without it: at byte {offset} it \
+        "{found} is not the backing device of this cache, or was changed without it: at byte {offset} it \
          has other bytes than the cache read there; nothing was changed"
     )]
     OtherBytes {
-        /// The storage.
+        /// The backing device.
         found: Box<Identity>,
         /// First byte of the page that differs.
         offset: u64,
     },
-    /// Nothing shows that this is the storage which has moved.
+    /// Nothing proves that this is the cache's backing device in a new place.
     #[error(
-        "nothing shows that {found} is the storage of this cache, which was {recorded}: it is \
+        "nothing shows that {found} is the backing device of this cache, which was {recorded}: it is \
          another file, device or address, and only {matched} of the cache's clean pages agree with \
-         it, of the {needed} that would prove it; bring the storage back to where it was and detach \
+         it, of the {needed} that would prove it; bring the backing device back to where it was and detach \
          the cache there"
     )]
     NoProof {
-        /// The storage that it belongs to.
+        /// The backing device that it belongs to.
         recorded: Box<Identity>,
         /// The one it was given.
         found: Box<Identity>,
         /// Pages that agree.
         matched: u64,
-        /// Pages that would do.
+        /// Pages that would prove it.
         needed: u64,
     },
-    /// The storage could not be read.
-    #[error("the storage failed: {0}")]
-    Storage(#[source] DeviceError),
+    /// The backing device could not be read.
+    #[error("the backing device failed: {0}")]
+    Backing(#[source] DeviceError),
     /// The volume is too small or too large.
-    #[error("the volume has {found} bytes, and a cache of this storage takes {needed}")]
+    #[error("the volume has {found} bytes, and a cache of this backing device takes {needed}")]
     VolumeSize {
         /// Bytes it has.
         found: u64,
@@ -81,7 +81,7 @@ pub enum CacheError {
     NotDrained {
         /// Pages that remain dirty.
         pages: u64,
-        /// The storage's or the volume's words.
+        /// Error of the backing device or of the volume.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
-//! What is known of a page in the cache.
+//! State of one page in the cache.
 
 use crate::layout::PAGE;
-use crate::memory::Mark;
+use crate::scm::Mark;
 
 /// Bytes `start .. end` of a page; none if they are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -33,45 +33,45 @@ impl Span {
 /// A page in the cache.
 ///
 /// Invariants: it has bytes in DRAM, a mark, or both. Bytes in DRAM are the newest. What is dirty
-/// has the mark `Dirty`, or bytes in DRAM that are newer than those in memory, or both.
+/// has the mark `Dirty`, or bytes in DRAM that are newer than those in SCM, or both.
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// Its bytes in DRAM.
     pub(crate) dram: Option<Box<[u8]>>,
-    /// Its mark in memory, if it has bytes there.
+    /// Its mark in SCM, if it has bytes there.
     pub(crate) mark: Option<Mark>,
-    /// What is newer in DRAM than in memory; without a mark, all of the page counts as such.
-    pub(crate) newer: Span,
-    /// Whether storage may have older bytes.
+    /// Bytes that are newer in DRAM than in SCM; all of the page without a mark.
+    pub(crate) dram_dirty: Span,
+    /// True if the backing device may have older bytes.
     pub(crate) dirty: bool,
-    /// Number of the last write to it.
+    /// Number of its last write.
     pub(crate) version: u64,
-    /// Whether the policy has forgotten it: it waits for being written back.
-    pub(crate) aside: bool,
+    /// True if the policy has evicted it and it waits to be written back.
+    pub(crate) pending_writeback: bool,
 }
 
 impl Frame {
-    /// A page that came from storage, with its bytes in DRAM.
+    /// A page that came from the backing device, with its bytes in DRAM.
     pub(crate) fn fetched(bytes: Box<[u8]>) -> Self {
         Self {
             dram: Some(bytes),
             mark: None,
-            newer: Span::default(),
+            dram_dirty: Span::default(),
             dirty: false,
             version: 0,
-            aside: false,
+            pending_writeback: false,
         }
     }
 
-    /// A page found in memory when the cache was opened.
+    /// A page found in SCM when the cache was opened.
     pub(crate) fn found(mark: Mark) -> Self {
         Self {
             dram: None,
             mark: Some(mark),
-            newer: Span::default(),
+            dram_dirty: Span::default(),
             dirty: mark == Mark::Dirty,
             version: 0,
-            aside: true,
+            pending_writeback: true,
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Where things lie in the volume that is the cache's memory.
+//! The layout of the volume that is the cache's SCM.
 //!
-//! Block 0 is the header. Then come groups of one block of marks and the 4096 pages that they are
-//! about, so a cache grows with its storage by growing at its end. A page has one place in the
-//! volume for ever; a page that is not cached is a hole. `docs/format.md` has the table.
+//! Block 0 is the header. Groups follow, each of one block of marks and the 4096 pages that the
+//! marks describe, so a cache grows with its backing device by growing at its end. A page never
+//! changes its place in the volume; a page that is not cached is a hole. `docs/format.md` has the
+//! table.
 
 use std::ops::Range;
 
@@ -13,16 +14,18 @@ pub(crate) const PAGE_U64: u64 = 4096;
 /// Pages in a group, and bytes in its block of marks.
 const GROUP_PAGES: u64 = PAGE_U64;
 
-/// The largest storage that can be cached: page numbers are 32 bits wide, and the last is no page.
-pub(crate) const STORAGE_BYTES_MAX: u64 = (u32::MAX as u64) * PAGE_U64;
+/// Size of the largest backing device that can be cached: page numbers have 32 bits, and the last
+/// is no page.
+pub(crate) const BACKING_BYTES_MAX: u64 = (u32::MAX as u64) * PAGE_U64;
 
-/// Number of a page of the storage.
+/// Number of a page of the backing device.
 pub(crate) type Page = u32;
 
-/// Bytes of the volume for a cache before storage of `storage_bytes` bytes.
+/// Returns the size in bytes of the volume for a cache before a backing device of `backing_bytes`
+/// bytes.
 #[must_use]
-pub fn volume_bytes(storage_bytes: u64) -> u64 {
-    let pages = storage_bytes.div_ceil(PAGE_U64);
+pub fn volume_bytes(backing_bytes: u64) -> u64 {
+    let pages = backing_bytes.div_ceil(PAGE_U64);
     (1 + pages.div_ceil(GROUP_PAGES) + pages) * PAGE_U64
 }
 
@@ -30,27 +33,28 @@ fn group_at(page: Page) -> u64 {
     (1 + u64::from(page) / GROUP_PAGES * (GROUP_PAGES + 1)) * PAGE_U64
 }
 
-/// Where the mark of a page lies.
+/// Returns the offset of the mark of a page in the volume, in bytes.
 pub(crate) fn mark_at(page: Page) -> u64 {
     group_at(page) + u64::from(page) % GROUP_PAGES
 }
 
-/// Where the bytes of a page lie.
+/// Returns the offset of the bytes of a page in the volume, in bytes.
 pub(crate) fn page_at(page: Page) -> u64 {
     group_at(page) + (1 + u64::from(page) % GROUP_PAGES) * PAGE_U64
 }
 
-/// Page `number` of a storage of at most `STORAGE_BYTES_MAX` bytes, or the one beyond its last.
+/// Returns page `number` of a backing device of at most `BACKING_BYTES_MAX` bytes, or the one beyond
+/// its last.
 pub(crate) fn page_no(number: u64) -> Page {
-    Page::try_from(number).expect("`Settings::check` refuses storage with more pages")
+    Page::try_from(number).expect("`Settings::check` refuses backing devices with more pages")
 }
 
-/// The pages that a range lies in, which may be empty.
+/// Returns the pages that a range lies in; none if it is empty.
 pub(crate) fn pages_of(offset: u64, len: u64) -> Range<Page> {
     page_no(offset / PAGE_U64)..page_no((offset + len).div_ceil(PAGE_U64))
 }
 
-/// First pages of the groups of `pages` pages.
+/// Returns the first page of each group of `pages` pages.
 pub(crate) fn groups(pages: u64) -> impl Iterator<Item = Page> {
     (0..pages.div_ceil(GROUP_PAGES)).map(|group| page_no(group * GROUP_PAGES))
 }
@@ -62,11 +66,12 @@ pub(crate) struct Part {
     /// First byte in the page.
     pub(crate) start: usize,
     pub(crate) len: usize,
-    /// Where it begins in the request.
+    /// Its offset in the request, in bytes.
     pub(crate) at: usize,
 }
 
-/// The parts of a request, which lies in a device of at most `STORAGE_BYTES_MAX` bytes.
+/// Cuts a request into its parts. The request lies in a device of at most `BACKING_BYTES_MAX`
+/// bytes.
 #[allow(clippy::cast_possible_truncation, reason = "pages are below 2^32, remainders below 4096")]
 pub(crate) fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
     let mut at = 0;
@@ -101,9 +106,9 @@ mod tests {
             assert_eq!(page_at(last) + PAGE_U64, volume_bytes(pages * PAGE_U64), "{pages}");
         }
         assert_eq!(groups(8193).collect::<Vec<_>>(), [0, 4096, 8192]);
-        let last = groups(STORAGE_BYTES_MAX / PAGE_U64).last();
-        assert_eq!(last, Some(u32::MAX - 4095), "the largest storage has all its groups");
-        assert_eq!(pages_of(STORAGE_BYTES_MAX - 1, 1), u32::MAX - 1..u32::MAX);
+        let last = groups(BACKING_BYTES_MAX / PAGE_U64).last();
+        assert_eq!(last, Some(u32::MAX - 4095), "the largest backing device has all its groups");
+        assert_eq!(pages_of(BACKING_BYTES_MAX - 1, 1), u32::MAX - 1..u32::MAX);
     }
 
     #[test]

@@ -3,25 +3,28 @@
 /// A mistake in the order of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// A page counts as clean before storage has flushed it.
+    /// A page counts as clean before the backing device has flushed it.
     CleanBeforeFlush,
-    /// Storage is given bytes that a crash could still take back.
+    /// The backing device is given bytes that a crash could still take back.
     OpenEpochWrittenBack,
-    /// A dirty page that is evicted is forgotten before it is written back.
+    /// SCM forgets a dirty page that is evicted before it is written back.
     EvictedBeforeWriteBack,
     /// A page written meanwhile counts as clean after its older bytes were written back.
     CleanThoughWritten,
-    /// Storage is changed directly while memory could come back with an older page.
+    /// The backing device is changed directly while SCM could come back with an older page.
     DirectWithoutCheckpoint,
-    /// A flush leaves out what is newer in DRAM.
-    FlushWithoutShadow,
-    /// A page that the storage's end cut stays in the cache when the storage has grown.
+    /// A flush leaves out bytes that are newer in DRAM.
+    FlushWithoutPersistedCopy,
+    /// A page that the backing device's end cut stays in the cache when the backing device has
+    /// grown.
     CutPageKept,
-    /// A page that was changed past the cache is fetched, and so clean, before storage has flushed it.
+    /// A page whose change bypassed the cache is fetched, and so clean, before the backing device
+    /// has flushed it.
     UnflushedFetched,
     /// A trim forgets a page that a flush made durable after the trim had begun.
     TrimForgetsFlushed,
-    /// A flush of storage that fails is forgotten: what it may have lost counts as not flushed yet.
+    /// A flush of the backing device that fails is forgotten: what it may have lost counts as not
+    /// flushed yet.
     FlushErrorUntold,
     /// A page counts as clean although somebody else's flush failed after it was written.
     OthersFlushIgnored,

@@ -1,8 +1,7 @@
-//! The policies that a cache in use can have, behind one type: a policy is given its actions by a
-//! generic method, so there are no trait objects of it.
+//! The policies that a cache in use can have, behind one type: a policy reports its actions through
+//! a generic method, so there are no trait objects of it.
 //!
-//! All of them keep a page in one tier only; what the cache does with a page that leaves relies on
-//! it.
+//! All of them keep a page in one tier only, which eviction relies on.
 
 use everbyte_policy::policy::{
     Actions, Capacity, ClockDwf, ClockMigration, Everbyte, FourQueue, Hybrid, HybridConfig, MClock,
@@ -13,7 +12,7 @@ use everbyte_policy::{Access, PageNo};
 
 use crate::settings::{Settings, SettingsError, refusal, usable};
 
-/// A policy over a storage of any size.
+/// A policy over a backing device of any size.
 pub(crate) enum AnyPolicy {
     Everbyte(Box<Everbyte<Sparse>>),
     Hybrid(Box<Hybrid<Sparse>>),
@@ -24,7 +23,7 @@ pub(crate) enum AnyPolicy {
     Pdram(Box<Pdram<Sparse>>),
 }
 
-/// The same call of whichever policy it is.
+/// Calls a method of the policy, whichever it is.
 macro_rules! each {
     ($any:expr, $policy:ident => $call:expr) => {
         match $any {

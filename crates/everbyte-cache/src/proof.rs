@@ -8,7 +8,7 @@ use everbyte_device::BlockDevice;
 
 use crate::error::CacheError;
 use crate::layout::{PAGE, PAGE_U64, Page};
-use crate::memory::{Mark, Memory};
+use crate::scm::{Mark, ScmVolume};
 use crate::settings::Identity;
 
 /// Clean pages compared with a backing device that has moved, spread over all of them.
@@ -17,26 +17,27 @@ const COMPARED_PAGES_MAX: usize = 1024;
 /// Clean pages compared whenever a cache is opened: few, because each may cost a seek.
 const COMPARED_AT_OPENING_MAX: usize = 32;
 
-/// Pages that agree, and are not one byte over and over, that prove that it is the same device.
+/// Number of agreeing pages that prove the device: those of one byte over and over do not count.
 pub(crate) const PROOF_PAGES: u64 = 8;
 
-/// What is compared.
+/// A cache, its clean pages' home and the backing device that it is compared with.
 pub(crate) struct Comparison<'a> {
-    pub(crate) memory: &'a Memory,
-    pub(crate) storage: &'a dyn BlockDevice,
-    pub(crate) storage_bytes: u64,
+    pub(crate) scm: &'a ScmVolume,
+    pub(crate) backing: &'a dyn BlockDevice,
+    pub(crate) backing_bytes: u64,
     pub(crate) found: &'a Identity,
 }
 
-/// What one page shows.
-enum Shown {
+/// Outcome of comparing one page.
+enum PageOutcome {
     Agrees { is_telling: bool },
     Differs,
     NotRead(CacheError),
 }
 
 impl Comparison<'_> {
-    /// Compares with a device that is said to have moved; says how many pages prove that it has.
+    /// Compares with a device that is said to have moved. Returns the number of pages that prove
+    /// it.
     ///
     /// # Errors
     /// A page that differs, or cannot be read.
@@ -44,16 +45,17 @@ impl Comparison<'_> {
         let mut matched = 0;
         for page in spread(pages, COMPARED_PAGES_MAX) {
             match self.page(page) {
-                Shown::Agrees { is_telling } => matched += u64::from(is_telling),
-                Shown::Differs => return Err(self.other_bytes(page)),
-                Shown::NotRead(error) => return Err(error),
+                PageOutcome::Agrees { is_telling } => matched += u64::from(is_telling),
+                PageOutcome::Differs => return Err(self.other_bytes(page)),
+                PageOutcome::NotRead(error) => return Err(error),
             }
         }
         Ok(matched)
     }
 
-    /// Compares with a device that is where it was; says how many pages prove that it is the same.
-    /// A page that cannot be read shows nothing: who needs it will be told.
+    /// Compares with a device that is where it was. Returns the number of pages that prove that it
+    /// is the same. A page that cannot be read is skipped: the request that needs it reports the
+    /// error.
     ///
     /// # Errors
     /// A page that differs.
@@ -61,9 +63,9 @@ impl Comparison<'_> {
         let mut matched = 0;
         for page in spread(pages, COMPARED_AT_OPENING_MAX) {
             match self.page(page) {
-                Shown::Agrees { is_telling } => matched += u64::from(is_telling),
-                Shown::Differs => return Err(self.other_bytes(page)),
-                Shown::NotRead(error) => {
+                PageOutcome::Agrees { is_telling } => matched += u64::from(is_telling),
+                PageOutcome::Differs => return Err(self.other_bytes(page)),
+                PageOutcome::NotRead(error) => {
                     tracing::warn!(page, %error, "a clean page could not be compared");
                 }
             }
@@ -71,20 +73,20 @@ impl Comparison<'_> {
         Ok(matched)
     }
 
-    fn page(&self, page: Page) -> Shown {
+    fn page(&self, page: Page) -> PageOutcome {
         let (mut cached, mut stored) = (vec![0; PAGE], vec![0; PAGE]);
         let offset = u64::from(page) * PAGE_U64;
-        let len = usize::try_from((self.storage_bytes - offset).min(PAGE_U64)).unwrap_or(PAGE);
-        if let Err(error) = self.memory.read(page, 0, &mut cached[..len]) {
-            return Shown::NotRead(CacheError::Memory(error));
+        let len = usize::try_from((self.backing_bytes - offset).min(PAGE_U64)).unwrap_or(PAGE);
+        if let Err(error) = self.scm.read(page, 0, &mut cached[..len]) {
+            return PageOutcome::NotRead(CacheError::Scm(error));
         }
-        if let Err(error) = self.storage.read(offset, &mut stored[..len]) {
-            return Shown::NotRead(CacheError::Storage(error));
+        if let Err(error) = self.backing.read(offset, &mut stored[..len]) {
+            return PageOutcome::NotRead(CacheError::Backing(error));
         }
         if cached[..len] != stored[..len] {
-            return Shown::Differs;
+            return PageOutcome::Differs;
         }
-        Shown::Agrees { is_telling: cached[1..len].iter().any(|byte| *byte != cached[0]) }
+        PageOutcome::Agrees { is_telling: cached[1..len].iter().any(|byte| *byte != cached[0]) }
     }
 
     fn other_bytes(&self, page: Page) -> CacheError {
@@ -93,7 +95,7 @@ impl Comparison<'_> {
     }
 }
 
-/// At most `max` of the clean pages, from all over them.
+/// Returns at most `max` of the clean pages, evenly spread over all of them.
 fn spread(pages: &[(Page, Mark)], max: usize) -> Vec<Page> {
     let clean = pages.iter().filter(|(_, mark)| *mark == Mark::Clean).map(|(page, _)| *page);
     let clean: Vec<Page> = clean.collect();

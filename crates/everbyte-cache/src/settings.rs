@@ -1,4 +1,4 @@
-//! What a cache is set to, and which storage it belongs to: the header of its volume.
+//! Settings of a cache and the identity of its backing device: the header of its volume.
 //!
 //! Invariant: the header is written as a whole in one block, so a crash leaves the old or the new
 //! one; one that is damaged is refused with what is wrong.
@@ -9,13 +9,13 @@ use everbyte_device::{BackingIdentity, Likeness};
 use everbyte_policy::sim::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{PAGE, PAGE_U64, STORAGE_BYTES_MAX};
+use crate::layout::{BACKING_BYTES_MAX, PAGE, PAGE_U64};
 
 const MAGIC: [u8; 8] = *b"EVRCACHE";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 20;
 
-/// When storage gets what is written.
+/// The moment at which the backing device gets what is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -49,24 +49,24 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which backing device this is: what it is called, and what tells it from others.
+/// Identity of a backing device: its name, and what tells it from others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// `file`, `block` or `nbd`.
     pub kind: String,
-    /// What to open: an absolute path or a URI.
+    /// Name to open: an absolute path or a URI.
     pub name: String,
-    /// What else tells it from others, such as device and inode numbers; may be empty.
+    /// Further identity, such as device and inode numbers; may be empty.
     pub serial: String,
-    /// What stays with it whatever it is called; `None` if nothing is known, as of exports, and in
-    /// headers written before there was such a thing.
+    /// Identity that stays with the device whatever its name is; `None` if nothing is known, as of
+    /// exports, and in the first headers of this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<BackingIdentity>,
 }
 
 impl Identity {
-    /// Whether this is the backing device that `other` says. Without what stays with a device, its
-    /// serial decides, or its name if that is empty, and then nothing is proven.
+    /// Compares two identities. Without a lasting identity of both, the serial decides, or the name
+    /// if the serial is empty, and the result is at most `Plausible`.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Likeness {
         if self.kind != other.kind {
@@ -83,8 +83,8 @@ impl Identity {
         if is_same { Likeness::Plausible } else { Likeness::Different }
     }
 
-    /// Whether a cache of the one would change bytes below a cache of the other. Two names of one
-    /// export are taken for two backing devices.
+    /// Returns true if a cache of the one device would change bytes below a cache of the other. Two
+    /// names of one export are taken for two backing devices.
     #[must_use]
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
         match (&self.backing, &other.backing) {
@@ -104,39 +104,41 @@ impl fmt::Display for Identity {
     }
 }
 
-/// What a cache is set to.
+/// Settings of a cache.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// The storage behind it.
-    pub storage: Identity,
-    /// Size of the storage in bytes.
-    pub storage_bytes: u64,
+    /// The backing device behind it.
+    #[serde(rename = "storage")]
+    pub backing: Identity,
+    /// Size of the backing device in bytes.
+    #[serde(rename = "storage_bytes")]
+    pub backing_bytes: u64,
     /// Bytes of DRAM for pages.
     pub dram_bytes: u64,
-    /// Bytes of storage-class memory for pages. See [`Settings::memory_bytes_max`].
+    /// Bytes of SCM for pages. See [`Settings::volume_page_bytes_max`].
     pub scm_bytes: u64,
-    /// When storage gets what is written.
+    /// The moment at which the backing device gets what is written.
     pub mode: Mode,
-    /// Who decides what is cached, by a name of [`Kind`].
+    /// The replacement policy.
     pub policy: Kind,
     /// Writes of at most this many bytes are small, for policies that tell them apart.
     pub small_write_bytes: u16,
 }
 
-/// Why a cache cannot be set so, or a header cannot be read.
+/// Errors of checking settings and of reading a header.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// A size is out of its range.
     #[error("{what} of {bytes} bytes is out of range: it must be from {min} to {max}")]
     Size {
-        /// What has the size.
+        /// Name of the setting.
         what: &'static str,
-        /// The size.
+        /// Its value in bytes.
         bytes: u64,
-        /// The smallest there may be.
+        /// The smallest value, in bytes.
         min: u64,
-        /// The largest there may be.
+        /// The largest value, in bytes.
         max: u64,
     },
     /// The policy cannot run a cache.
@@ -144,25 +146,25 @@ pub enum SettingsError {
     Policy {
         /// The policy.
         policy: &'static str,
-        /// Why not.
+        /// Its reason.
         why: &'static str,
-        /// Those that can be used.
+        /// Names of the policies that can.
         usable: String,
     },
-    /// The storage's name is too long for the header.
-    #[error("the name of the storage is too long: {bytes} bytes do not fit in {max}")]
+    /// The backing device's name is too long for the header.
+    #[error("the name of the backing device is too long: {bytes} bytes do not fit in {max}")]
     TooLong {
         /// Bytes that the settings take.
         bytes: usize,
-        /// Bytes there are.
+        /// Bytes that the header has for them.
         max: usize,
     },
-    /// The header is not one.
+    /// The header is damaged.
     #[error("corrupt header of the cache at byte {at} of its volume: {what}")]
     Corrupt {
-        /// Where in the volume.
+        /// Offset in the volume, in bytes.
         at: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
 }
@@ -171,13 +173,13 @@ impl Settings {
     /// Checks sizes and policy.
     ///
     /// # Errors
-    /// What is out of range.
+    /// `Size`, if a size is out of range; `Policy`, if the policy cannot run a cache.
     pub fn check(&self) -> Result<(), SettingsError> {
         let pages_max = u64::from(everbyte_policy::sim::Spec::PAGES_MAX);
         let sizes = [
-            ("storage", self.storage_bytes, 1, STORAGE_BYTES_MAX),
+            ("backing device", self.backing_bytes, 1, BACKING_BYTES_MAX),
             ("DRAM", self.dram_bytes, PAGE_U64, pages_max * PAGE_U64),
-            ("storage-class memory", self.scm_bytes, PAGE_U64, pages_max * PAGE_U64),
+            ("SCM", self.scm_bytes, PAGE_U64, pages_max * PAGE_U64),
         ];
         for (what, bytes, min, max) in sizes {
             if !(min..=max).contains(&bytes) {
@@ -191,11 +193,11 @@ impl Settings {
         Ok(())
     }
 
-    /// Bytes of pages that the volume may hold at most: those that live there, a durable shadow of
-    /// each page in DRAM, and those that wait for being written back.
+    /// Returns the bytes of pages that the volume holds at most: pages that live there, a persisted
+    /// copy of each page in DRAM, and pages that are pending write-back.
     #[must_use]
-    pub fn memory_bytes_max(&self) -> u64 {
-        (self.scm_pages() + self.dram_pages() + u64::from(self.aside_pages_max())) * PAGE_U64
+    pub fn volume_page_bytes_max(&self) -> u64 {
+        (self.scm_pages() + self.dram_pages() + u64::from(self.pending_pages_max())) * PAGE_U64
     }
 
     pub(crate) fn dram_pages(&self) -> u64 {
@@ -206,9 +208,9 @@ impl Settings {
         self.scm_bytes / PAGE_U64
     }
 
-    /// Evicted pages that may wait for being written back: a sixteenth of the pages, so that they
-    /// go to storage in runs, and at most 4096.
-    pub(crate) fn aside_pages_max(&self) -> u32 {
+    /// Returns the number of evicted pages that may be pending write-back: a sixteenth of the
+    /// pages, so that they are written in runs, from 4 to 4096.
+    pub(crate) fn pending_pages_max(&self) -> u32 {
         let share = (self.scm_pages() + self.dram_pages()) / 16;
         u32::try_from(share.clamp(4, 4096)).unwrap_or(4096)
     }
@@ -253,16 +255,16 @@ impl Settings {
     }
 }
 
-/// Why a policy cannot run a cache, if it cannot.
+/// Returns the reason for which a policy cannot run a cache; `None` if it can.
 pub(crate) fn refusal(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::Spitfire => Some("it has pages in both kinds of memory at once"),
-        kind if !kind.has_two_tiers() => Some("it knows one kind of memory only"),
+        Kind::Spitfire => Some("it has pages in both tiers at once"),
+        kind if !kind.has_two_tiers() => Some("it knows one tier only"),
         _ => None,
     }
 }
 
-/// Names of the policies that can be used, for messages.
+/// Returns the names of the policies that can run a cache, for messages.
 pub(crate) fn usable() -> String {
     let usable = Kind::ALL.into_iter().filter(|kind| refusal(*kind).is_none());
     usable.map(Kind::name).collect::<Vec<_>>().join(", ")
@@ -276,13 +278,13 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            storage: Identity {
+            backing: Identity {
                 kind: "file".into(),
                 name: "/srv/disk".into(),
                 serial: "inode 7".into(),
                 backing: None,
             },
-            storage_bytes: 1 << 20,
+            backing_bytes: 1 << 20,
             dram_bytes: 1 << 16,
             scm_bytes: 1 << 18,
             mode: Mode::WriteThrough,
@@ -296,7 +298,7 @@ mod tests {
         let file = |name: &str, born_ns| {
             let identity = FileIdentity { device: 1, file_system: 2, inode: 3, born_ns };
             let backing = Some(BackingIdentity::File(identity));
-            Identity { name: name.into(), backing, ..settings().storage }
+            Identity { name: name.into(), backing, ..settings().backing }
         };
         let disk = file("/srv/disk", Some(1));
         assert_eq!(disk.compare(&file("/other", Some(1))), Likeness::Same);
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!(disk.compare(&file("/srv/disk", Some(2))), Likeness::Different);
         assert!(!disk.shares_bytes_with(&file("/srv/disk", Some(2))));
         // As headers of the first version have it.
-        let old = settings().storage;
+        let old = settings().backing;
         assert_eq!(old.compare(&disk), Likeness::Plausible);
         let other = Identity { serial: "inode 8".into(), ..disk.clone() };
         assert_eq!(old.compare(&other), Likeness::Different);
@@ -342,12 +344,12 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         for (wrong, words) in [
-            (Settings { storage_bytes: 0, ..settings() }, "storage of 0"),
-            (Settings { storage_bytes: u64::MAX, ..settings() }, "storage of"),
+            (Settings { backing_bytes: 0, ..settings() }, "backing device of 0"),
+            (Settings { backing_bytes: u64::MAX, ..settings() }, "backing device of"),
             (Settings { dram_bytes: 4095, ..settings() }, "DRAM"),
-            (Settings { scm_bytes: 1 << 60, ..settings() }, "class memory"),
-            (Settings { policy: Kind::Lru, ..settings() }, "one kind of memory only"),
-            (Settings { policy: Kind::Spitfire, ..settings() }, "both kinds of memory"),
+            (Settings { scm_bytes: 1 << 60, ..settings() }, "SCM"),
+            (Settings { policy: Kind::Lru, ..settings() }, "one tier only"),
+            (Settings { policy: Kind::Spitfire, ..settings() }, "both tiers"),
         ] {
             let error = wrong.check().unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
@@ -361,7 +363,7 @@ mod tests {
             assert_eq!(is_named, made.is_ok(), "{policy}");
         }
         let mut long = settings();
-        long.storage.name = "x".repeat(5000);
+        long.backing.name = "x".repeat(5000);
         assert!(matches!(long.encode(), Err(SettingsError::TooLong { .. })));
     }
 }

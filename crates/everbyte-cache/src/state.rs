@@ -1,9 +1,8 @@
-//! The pages of the cache, and what is done to one: the part that one lock covers.
+//! The pages of the cache and the operations on one page, under one lock.
 //!
-//! Invariants: `dirty`, `newer` and `aside` have exactly the frames that are so. Where a page lies
-//! is what its frame says; the policy's view of its tier decides where it should lie, and may
-//! differ: after a restart, and while storage-class memory refuses writes. Nothing here touches
-//! storage.
+//! Invariants: `dirty`, `dram_dirty` and `pending_writeback` have exactly the frames that are so.
+//! The frame says in which tier a page is; the policy says in which tier it should be. They differ
+//! after a restart and while SCM refuses writes. Nothing here accesses the backing device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,32 +13,32 @@ use everbyte_plant::planted;
 use crate::bypassed::Bypassed;
 use crate::frame::{Frame, Span};
 use crate::layout::{PAGE, Page};
-use crate::memory::{Mark, Memory};
 use crate::plant::Bug;
 use crate::policies::AnyPolicy;
+use crate::scm::{Mark, ScmVolume};
 use crate::stats::{CacheStats, Counts};
 
-/// Clean pages that leave at once where memory has no space left.
-const GIVEN_UP_PAGES: usize = 32;
+/// Clean pages that are evicted at once when SCM has no space left.
+const EVICTED_CLEAN_PAGES: usize = 32;
 
 /// The pages of the cache, under one lock.
 pub(crate) struct State {
-    pub(crate) memory: Memory,
+    pub(crate) scm: ScmVolume,
     pub(crate) policy: AnyPolicy,
     pub(crate) frames: BTreeMap<Page, Frame>,
     pub(crate) dirty: BTreeSet<Page>,
     /// Dirty pages whose newest bytes are in DRAM only.
-    pub(crate) newer: BTreeSet<Page>,
-    /// Pages that the policy has forgotten.
-    pub(crate) aside: BTreeSet<Page>,
-    /// Pages that belong in memory and could not be put there.
-    pub(crate) stranded: BTreeSet<Page>,
-    /// Pages that are being fetched or zeroed: nobody else touches them.
+    pub(crate) dram_dirty: BTreeSet<Page>,
+    /// Pages that the policy has evicted and that are not written back yet.
+    pub(crate) pending_writeback: BTreeSet<Page>,
+    /// Pages in DRAM that the policy has demoted and SCM has refused.
+    pub(crate) demotion_failed: BTreeSet<Page>,
+    /// Pages that are being fetched or zeroed: no other thread touches them.
     busy: Vec<Range<Page>>,
-    /// Pages that lost their mark so far, and how many of them had when memory was last flushed.
-    pub(crate) departed: u64,
-    pub(crate) departed_durably: u64,
-    /// Changes of storage that did not go through pages.
+    /// Number of marks removed so far, and the number of them that were when SCM was last flushed.
+    pub(crate) invalidated: u64,
+    pub(crate) invalidated_durably: u64,
+    /// Changes of the backing device that did not go through pages.
     pub(crate) bypassed: Bypassed,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
@@ -47,18 +46,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(memory: Memory, policy: AnyPolicy) -> Self {
+    pub(crate) fn new(scm: ScmVolume, policy: AnyPolicy) -> Self {
         Self {
-            memory,
+            scm,
             policy,
             frames: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            newer: BTreeSet::new(),
-            aside: BTreeSet::new(),
-            stranded: BTreeSet::new(),
+            dram_dirty: BTreeSet::new(),
+            pending_writeback: BTreeSet::new(),
+            demotion_failed: BTreeSet::new(),
             busy: Vec::new(),
-            departed: 0,
-            departed_durably: 0,
+            invalidated: 0,
+            invalidated_durably: 0,
             bypassed: Bypassed::default(),
             counts: Counts::default(),
             last_error: None,
@@ -70,7 +69,7 @@ impl State {
         let mut stats = self.counts.shown();
         stats.pages = self.frames.len() as u64;
         stats.dirty_pages = self.dirty.len() as u64;
-        stats.waiting_pages = self.aside.len() as u64;
+        stats.pending_pages = self.pending_writeback.len() as u64;
         stats
     }
 
@@ -78,7 +77,7 @@ impl State {
         self.busy.iter().any(|busy| busy.start < pages.end && pages.start < busy.end)
     }
 
-    /// Keeps everybody else away from `pages`, none of which is busy.
+    /// Keeps other threads away from `pages`, none of which is busy.
     pub(crate) fn begin_busy(&mut self, pages: Range<Page>) {
         self.busy.push(pages);
     }
@@ -89,10 +88,10 @@ impl State {
         }
     }
 
-    /// Notes an error of memory that is not told to a client at once.
+    /// Notes an error of SCM that is not told to a client at once.
     pub(crate) fn note(&mut self, page: Page, error: DeviceError) {
         tracing::warn!(page, %error, "the cache's volume refused");
-        self.counts.stats.memory_errors += 1;
+        self.counts.stats.scm_errors += 1;
         self.last_error = Some(error);
     }
 
@@ -103,11 +102,11 @@ impl State {
                 out.copy_from_slice(&bytes[start..start + out.len()]);
                 Ok(())
             }
-            None => self.memory.read(page, start, out),
+            None => self.scm.read(page, start, out),
         }
     }
 
-    /// Writes bytes of a page that has a frame, wherever they lie.
+    /// Writes bytes of a page that has a frame, in its tier.
     pub(crate) fn write(
         &mut self,
         page: Page,
@@ -117,20 +116,20 @@ impl State {
         let Some(frame) = self.frames.get_mut(&page) else { return Ok(()) };
         if let Some(bytes) = &mut frame.dram {
             bytes[start..start + data.len()].copy_from_slice(data);
-            frame.newer = frame.newer.with(Span::of(start, data.len()));
-            self.newer.insert(page);
+            frame.dram_dirty = frame.dram_dirty.with(Span::of(start, data.len()));
+            self.dram_dirty.insert(page);
         } else {
             let mark = (frame.mark != Some(Mark::Dirty)).then_some(Mark::Dirty);
-            self.memory.store(page, start, data, mark)?;
+            self.scm.store(page, start, data, mark)?;
             frame.mark = Some(Mark::Dirty);
             self.counts.stats.scm_bytes_in_place += data.len() as u64;
         }
-        self.soil(page);
+        self.mark_dirty(page);
         Ok(())
     }
 
-    /// A write reached the page.
-    pub(crate) fn soil(&mut self, page: Page) {
+    /// Marks the page dirty after a write.
+    pub(crate) fn mark_dirty(&mut self, page: Page) {
         self.versions += 1;
         if let Some(frame) = self.frames.get_mut(&page) {
             frame.dirty = true;
@@ -139,75 +138,75 @@ impl State {
         }
     }
 
-    /// Makes memory have the newest bytes of a page. Durable with the next flush of memory. Where
-    /// memory has no space left, clean pages leave the cache.
+    /// Writes the newest bytes of a page to SCM; the next flush of SCM makes them durable. Evicts
+    /// clean pages when SCM has no space left.
     ///
     /// # Errors
-    /// `NoSpace`, if none is clean; memory's.
-    pub(crate) fn shadow(&mut self, page: Page) -> Result<(), DeviceError> {
+    /// `NoSpace`, if no page is clean; those of SCM.
+    pub(crate) fn persist_copy(&mut self, page: Page) -> Result<(), DeviceError> {
         loop {
             match self.copy_down(page) {
-                Err(DeviceError::NoSpace { .. }) if self.give_up_clean()? > 0 => {}
+                Err(DeviceError::NoSpace { .. }) if self.evict_clean()? > 0 => {}
                 copied => {
-                    self.counts.stats.scm_bytes_shadow += copied?;
+                    self.counts.stats.scm_bytes_persisted += copied?;
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Takes some clean pages out that are in memory; says how many.
-    fn give_up_clean(&mut self) -> Result<usize, DeviceError> {
+    /// Evicts some clean pages that are in SCM. Returns their number.
+    fn evict_clean(&mut self) -> Result<usize, DeviceError> {
         let frames = self.frames.iter();
         let clean = frames.filter(|(_, frame)| !frame.dirty && frame.mark.is_some());
-        let pages: Vec<Page> = clean.map(|(&page, _)| page).take(GIVEN_UP_PAGES).collect();
-        pages.iter().try_for_each(|&page| self.take_out(page))?;
+        let pages: Vec<Page> = clean.map(|(&page, _)| page).take(EVICTED_CLEAN_PAGES).collect();
+        pages.iter().try_for_each(|&page| self.invalidate(page))?;
         Ok(pages.len())
     }
 
-    /// Writes to memory what DRAM has newer; says how many bytes.
+    /// Writes to SCM the bytes that are newer in DRAM. Returns their number.
     fn copy_down(&mut self, page: Page) -> Result<u64, DeviceError> {
         let Some(frame) = self.frames.get_mut(&page) else { return Ok(0) };
         let Some(bytes) = &frame.dram else { return Ok(0) };
         let mark = if frame.dirty { Mark::Dirty } else { Mark::Clean };
-        let span = if frame.mark.is_none() { Span::WHOLE } else { frame.newer };
+        let span = if frame.mark.is_none() { Span::WHOLE } else { frame.dram_dirty };
         if span.is_empty() && frame.mark == Some(mark) {
             return Ok(0);
         }
         let changed = (frame.mark != Some(mark)).then_some(mark);
-        self.memory.store(page, span.start, &bytes[span.start..span.end], changed)?;
+        self.scm.store(page, span.start, &bytes[span.start..span.end], changed)?;
         frame.mark = Some(mark);
-        frame.newer = Span::default();
-        self.newer.remove(&page);
+        frame.dram_dirty = Span::default();
+        self.dram_dirty.remove(&page);
         Ok((span.end - span.start) as u64)
     }
 
-    /// Puts a page that is in DRAM into memory, and frees its DRAM. Where memory refuses it stays.
-    pub(crate) fn sink(&mut self, page: Page) {
+    /// Demotes a page that is in DRAM to SCM, and frees its DRAM. The page stays if SCM refuses it.
+    pub(crate) fn demote(&mut self, page: Page) {
         match self.copy_down(page) {
             Ok(bytes) => {
                 self.counts.stats.scm_bytes_moved += bytes;
                 if let Some(frame) = self.frames.get_mut(&page) {
                     frame.dram = None;
                 }
-                self.stranded.remove(&page);
+                self.demotion_failed.remove(&page);
             }
             Err(error) => {
-                self.stranded.insert(page);
+                self.demotion_failed.insert(page);
                 self.note(page, error);
             }
         }
     }
 
-    /// Brings a page up to DRAM. A dirty one keeps its bytes in memory, because they may have been
-    /// promised to be durable; of a clean one the space there is given back.
-    pub(crate) fn lift(&mut self, page: Page) {
+    /// Promotes a page to DRAM. A dirty one keeps its bytes in SCM, because a flush may have
+    /// promised them; a clean one frees its space there.
+    pub(crate) fn promote(&mut self, page: Page) {
         let Some(frame) = self.frames.get_mut(&page) else { return };
         if frame.dram.is_some() {
             return;
         }
         let mut bytes = vec![0; PAGE].into_boxed_slice();
-        if let Err(error) = self.memory.read(page, 0, &mut bytes) {
+        if let Err(error) = self.scm.read(page, 0, &mut bytes) {
             return self.note(page, error);
         }
         frame.dram = Some(bytes);
@@ -216,25 +215,25 @@ impl State {
         }
     }
 
-    /// The page leaves the policy: a clean one is gone, a dirty one waits for being written back.
-    pub(crate) fn leave(&mut self, page: Page) {
+    /// Evicts a page: a clean one is invalidated, a dirty one is pending write-back.
+    pub(crate) fn evict(&mut self, page: Page) {
         let Some(frame) = self.frames.get(&page) else { return };
         if frame.dirty {
-            self.sink(page);
+            self.demote(page);
         } else if self.unmark_or_note(page) {
             self.remove(page);
             return;
         }
         if let Some(frame) = self.frames.get_mut(&page) {
-            frame.aside = true;
-            self.aside.insert(page);
+            frame.pending_writeback = true;
+            self.pending_writeback.insert(page);
         }
         if planted(Bug::EvictedBeforeWriteBack) {
             self.forget_too_early(page);
         }
     }
 
-    /// The bytes of the page, which memory forgets.
+    /// Makes SCM forget a page, and keeps its bytes in DRAM.
     fn forget_too_early(&mut self, page: Page) {
         let mut bytes = vec![0; PAGE].into_boxed_slice();
         if self.read(page, 0, &mut bytes).is_ok()
@@ -245,18 +244,18 @@ impl State {
         }
     }
 
-    /// Takes the page's mark, if it has one.
+    /// Removes the page's mark, if it has one.
     pub(crate) fn unmark(&mut self, page: Page) -> Result<(), DeviceError> {
         let Some(frame) = self.frames.get_mut(&page) else { return Ok(()) };
         if frame.mark.is_some() {
-            self.memory.forget(page)?;
+            self.scm.forget(page)?;
             frame.mark = None;
-            self.departed += 1;
+            self.invalidated += 1;
         }
         Ok(())
     }
 
-    /// As `unmark`; says whether the mark is gone.
+    /// As `unmark`; notes an error and returns false.
     fn unmark_or_note(&mut self, page: Page) -> bool {
         match self.unmark(page) {
             Ok(()) => true,
@@ -271,35 +270,35 @@ impl State {
     pub(crate) fn remove(&mut self, page: Page) {
         self.frames.remove(&page);
         self.dirty.remove(&page);
-        self.newer.remove(&page);
-        self.aside.remove(&page);
-        self.stranded.remove(&page);
+        self.dram_dirty.remove(&page);
+        self.pending_writeback.remove(&page);
+        self.demotion_failed.remove(&page);
     }
 
-    /// Storage has flushed the bytes that the page had at `version`.
+    /// Makes a page clean after the backing device has flushed the bytes that it had at `version`.
     pub(crate) fn clean(&mut self, page: Page, version: u64) -> Result<(), DeviceError> {
         let Some(frame) = self.frames.get_mut(&page) else { return Ok(()) };
         if frame.version != version && !planted(Bug::CleanThoughWritten) {
             return Ok(());
         }
-        if frame.aside {
+        if frame.pending_writeback {
             self.unmark(page)?;
             self.remove(page);
             return Ok(());
         }
         if frame.dram.is_none() {
-            self.memory.set_mark(page, Mark::Clean)?;
+            self.scm.set_mark(page, Mark::Clean)?;
             frame.mark = Some(Mark::Clean);
         } else {
-            // Only durability needed the bytes in memory.
+            // The bytes in SCM were only there for durability.
             self.unmark(page)?;
         }
         if let Some(frame) = self.frames.get_mut(&page) {
             frame.dirty = false;
-            frame.newer = Span::default();
+            frame.dram_dirty = Span::default();
         }
         self.dirty.remove(&page);
-        self.newer.remove(&page);
+        self.dram_dirty.remove(&page);
         self.policy.cleaned(page);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a cache did since it was opened, by reason.
+//! Counters of a cache since it was opened, by reason.
 
 use everbyte_policy::policy::{Action, Reason, Tier};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const ACTION_NAMES: [&str; 10] = [
     "update_scm",
 ];
 
-/// How often something was done for a reason.
+/// Number of times that the policy asked for an action, for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActionCount {
     /// `fill_dram`, `fill_scm`, `to_scm`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_scm`,
@@ -24,53 +24,53 @@ pub struct ActionCount {
     pub action: String,
     /// The name of a [`Reason`].
     pub reason: String,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }
 
-/// Counts since a cache was opened, and what it holds now. Accesses are those of pages: a request
-/// is one for each page that it touches.
+/// Counters since a cache was opened, and its present contents. Accesses are counted in pages of
+/// 4096 bytes: a request counts once for each page that it touches.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct CacheStats {
     /// Accesses whose page was in DRAM.
     pub hits_dram: u64,
-    /// Accesses whose page was in storage-class memory.
+    /// Accesses whose page was in SCM.
     pub hits_scm: u64,
-    /// Accesses whose page was not in the cache, or was on its way out.
+    /// Accesses whose page was not in the cache, or was evicted and not yet written back.
     pub misses: u64,
-    /// Pages fetched from storage.
+    /// Pages fetched from the backing device.
     pub fetched_pages: u64,
-    /// Reads of storage that they were fetched by.
+    /// Reads of the backing device that fetched them.
     pub fetches: u64,
-    /// Bytes that requests wrote to storage-class memory in place.
+    /// Bytes that requests wrote to SCM in place.
     pub scm_bytes_in_place: u64,
-    /// Bytes written to storage-class memory because a page came or moved there.
+    /// Bytes written to SCM because a page was filled or demoted there.
     pub scm_bytes_moved: u64,
-    /// Bytes written to storage-class memory to make pages of DRAM durable.
-    pub scm_bytes_shadow: u64,
-    /// Pages written back to storage.
+    /// Bytes written to SCM as persisted copies of pages in DRAM.
+    pub scm_bytes_persisted: u64,
+    /// Pages written back to the backing device.
     pub written_back_pages: u64,
-    /// Runs of adjacent pages that they were written in.
+    /// Writes to the backing device that wrote them back, each of a run of adjacent pages.
     pub write_back_runs: u64,
-    /// Bytes that writes took past the cache, in write-around mode.
+    /// Bytes of writes that bypassed the cache, in write-around mode.
     pub bypass_write_bytes: u64,
-    /// Bytes of whole pages that trims and zeroing took past the cache.
+    /// Bytes of whole pages that trims and zeroing requests changed on the backing device directly.
     pub bypass_zero_bytes: u64,
-    /// Reads, writes and flushes of storage that failed.
-    pub storage_errors: u64,
-    /// Accesses of storage-class memory that failed.
-    pub memory_errors: u64,
+    /// Reads, writes and flushes of the backing device that failed.
+    pub backing_errors: u64,
+    /// Accesses of SCM that failed.
+    pub scm_errors: u64,
     /// Dirty pages found at opening although nothing proved that the backing device is the cache's
     /// own; 0 if its identity or clean pages did.
     #[serde(default)]
     pub unproven_pages: u64,
     /// Pages in the cache now.
     pub pages: u64,
-    /// Of these, pages that storage may have older bytes of.
+    /// Of these, dirty pages: the backing device may have older bytes.
     pub dirty_pages: u64,
-    /// Of these, pages that wait for being written back.
-    pub waiting_pages: u64,
-    /// Fills, moves, copies, drops and evictions by reason; those that did not occur are left out.
+    /// Of these, pages that the policy has evicted and that are pending write-back.
+    pub pending_pages: u64,
+    /// Fills, moves, copies, drops and evictions by reason, without those that did not occur.
     pub actions: Vec<ActionCount>,
 }
 
@@ -81,7 +81,8 @@ impl CacheStats {
         self.hits_dram + self.hits_scm
     }
 
-    /// The share of accesses whose page was in the cache, in thousandths; `None` without accesses.
+    /// Returns the share of accesses whose page was in the cache, in thousandths; `None` without
+    /// accesses.
     #[must_use]
     pub fn hit_permille(&self) -> Option<u64> {
         let accesses = self.hits() + self.misses;
@@ -89,7 +90,7 @@ impl CacheStats {
     }
 }
 
-/// Counts of actions while they go on.
+/// The counters of an open cache.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) stats: CacheStats,
@@ -120,7 +121,7 @@ impl Counts {
         self.actions[name][why as usize] += 1;
     }
 
-    /// The counts, with actions by name.
+    /// Returns the counters, with actions by name.
     pub(crate) fn shown(&self) -> CacheStats {
         let mut stats = self.stats.clone();
         for (name, counts) in ACTION_NAMES.iter().zip(&self.actions) {

@@ -1,9 +1,7 @@
-//! Writing dirty pages back to storage.
+//! Write-back of dirty pages to the backing device.
 //!
-//! The order, for a batch of pages: their newest bytes are in memory and are copied; memory is
-//! flushed, so that no crash can take those bytes back; the copies are written to storage, in the
-//! order of sectors; storage is flushed; and only then does a page count as clean, unless it was
-//! written meanwhile. A crash at any moment finds the page's mark still there, or storage done.
+//! A batch of pages passes five steps, and a crash between any two of them leaves each page durable
+//! in SCM or on the backing device: lemmas C1 to C4 of `docs/proofs.md`.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -17,21 +15,21 @@ use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::plant::Bug;
 use crate::state::State;
 
-/// Pages written back in one batch, with one flush of memory and one of storage.
+/// Pages written back in one batch, with one flush of SCM and one of the backing device.
 const BATCH_PAGES: usize = 256;
 
 /// Pages copied under the lock at once.
 const PIECE_PAGES: usize = 32;
 
-/// Which pages to write back.
+/// The pages to write back.
 #[derive(Debug)]
-pub(crate) enum Choice {
-    /// Those that the policy has forgotten.
-    Aside,
-    /// The next ones from where the last sweep ended.
+pub(crate) enum WritebackTarget {
+    /// Those that the policy has evicted.
+    Pending,
+    /// The next ones after the end of the last sweep.
     Sweep,
     /// These, if they are dirty.
-    These(BTreeSet<Page>),
+    Pages(BTreeSet<Page>),
 }
 
 /// A page's bytes at a version.
@@ -42,14 +40,14 @@ struct Copied {
 }
 
 impl Cache {
-    /// Writes a batch of pages back; says how many were written. Nothing is lost by an error:
-    /// pages that were not written stay dirty. Pages that have no space in memory yet, where there
-    /// is none left, wait until others are clean and can leave.
+    /// Writes pages back, in batches. Returns the number of pages written. An error loses nothing:
+    /// pages that were not written stay dirty. Pages that need a copy in SCM when it has no space
+    /// left wait until others are clean and can be evicted.
     ///
     /// # Errors
-    /// The first one, of storage or of memory, after whatever could be done was done.
-    pub(crate) fn write_back(&self, choice: &Choice) -> Result<usize, DeviceError> {
-        let mut hand = self.writer.lock();
+    /// The first one of the backing device or of SCM, after every page was tried.
+    pub(crate) fn write_back(&self, choice: &WritebackTarget) -> Result<usize, DeviceError> {
+        let mut hand = self.writeback.lock();
         let mut pages = self.choose(choice, &mut hand);
         let begun = self.written_back_pages();
         loop {
@@ -73,17 +71,17 @@ impl Cache {
         Ok(usize::try_from(self.written_back_pages() - begun).unwrap_or(usize::MAX))
     }
 
-    /// Pages written back so far, by whoever holds `writer`.
+    /// Returns the number of pages written back so far. The caller holds `writeback`.
     fn written_back_pages(&self) -> u64 {
         self.state.lock().counts.stats.written_back_pages
     }
 
-    fn choose(&self, choice: &Choice, hand: &mut Page) -> Vec<Page> {
+    fn choose(&self, choice: &WritebackTarget, hand: &mut Page) -> Vec<Page> {
         let state = self.state.lock();
         match choice {
-            Choice::Aside => state.aside.iter().copied().collect(),
-            Choice::These(pages) => pages.intersection(&state.dirty).copied().collect(),
-            Choice::Sweep => {
+            WritebackTarget::Pending => state.pending_writeback.iter().copied().collect(),
+            WritebackTarget::Pages(pages) => pages.intersection(&state.dirty).copied().collect(),
+            WritebackTarget::Sweep => {
                 let ahead = state.dirty.range(*hand..);
                 let behind = state.dirty.range((Bound::Unbounded, Bound::Excluded(*hand)));
                 let pages: Vec<Page> = ahead.chain(behind).copied().take(BATCH_PAGES).collect();
@@ -119,8 +117,8 @@ impl Cache {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Copies of the newest bytes of the dirty ones among `pages`, which memory then has as well.
-    /// Clean ones that are only here because their mark could not be taken lose it now.
+    /// Copies the newest bytes of the dirty ones among `pages`, after writing them to SCM.
+    /// Invalidates clean ones, which are pending only because their mark could not be removed.
     fn copy_dirty(&self, pages: &[Page]) -> (Vec<Copied>, Option<DeviceError>) {
         let mut copies = Vec::new();
         let mut first_error = None;
@@ -144,9 +142,9 @@ impl Cache {
         let mut bytes = Vec::with_capacity(run.len() * PAGE);
         run.iter().for_each(|copied| bytes.extend_from_slice(&copied.bytes));
         let offset = u64::from(first.page) * PAGE_U64;
-        self.storage
+        self.backing
             .write(offset, &bytes, Fua::No)
-            .map_err(|error| self.storage_failed(offset, bytes.len() as u64, &error))?;
+            .map_err(|error| self.backing_failed(offset, bytes.len() as u64, &error))?;
         self.state.lock().counts.stats.write_back_runs += 1;
         Ok(())
     }
@@ -162,29 +160,30 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes back a batch of dirty pages, the next in the order of sectors; says how many. For
-    /// those who have no [`crate::Writer`].
+    /// Writes back a batch of dirty pages, the next in the order of sectors. Returns their number.
+    /// For callers without a [`crate::WritebackThread`].
     ///
     /// # Errors
-    /// The storage's or the volume's; pages that were not written stay dirty.
+    /// Those of the backing device or of the volume; pages that were not written stay dirty.
     pub fn sweep(&self) -> Result<usize, DeviceError> {
-        self.write_back(&Choice::Sweep)
+        self.write_back(&WritebackTarget::Sweep)
     }
 
-    /// Bytes of pages that storage may have older bytes of.
+    /// Returns the bytes of all dirty pages.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.state.lock().dirty.len() as u64 * PAGE_U64
     }
 
-    /// Writes everything back: storage has all that was written when this was called.
+    /// Writes everything back that was written before the call, and flushes the backing device.
     ///
     /// # Errors
-    /// `NotDrained`, if pages remain because storage or the volume fails. Nothing is lost then.
+    /// `NotDrained`, if pages remain because the backing device or the volume fails. Nothing is
+    /// lost.
     pub fn drain(&self) -> Result<(), CacheError> {
         let failed = |error: DeviceError| self.not_drained(&error);
         let all = self.state.lock().dirty.clone();
-        self.write_back(&Choice::These(all)).map_err(failed)?;
+        self.write_back(&WritebackTarget::Pages(all)).map_err(failed)?;
         self.flush_bypassed().map_err(failed)?;
         self.checkpoint().map_err(failed)
     }
@@ -195,14 +194,14 @@ impl State {
         let Some(frame) = self.frames.get(&page) else { return Ok(None) };
         let version = frame.version;
         if !frame.dirty {
-            if frame.aside {
+            if frame.pending_writeback {
                 self.unmark(page)?;
                 self.remove(page);
             }
             return Ok(None);
         }
         if !planted(Bug::OpenEpochWrittenBack) {
-            self.shadow(page)?;
+            self.persist_copy(page)?;
         }
         let mut bytes = vec![0; len];
         self.read(page, 0, &mut bytes)?;

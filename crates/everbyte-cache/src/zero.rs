@@ -1,9 +1,7 @@
-//! Trimming and zeroing: whole pages past the cache, the rest as writes of zeroes.
+//! Trimming and zeroing: whole pages bypass the cache, the rest are writes of zeroes.
 //!
-//! The order, for whole pages: clean ones leave the cache, durably, so that no crash brings them
-//! back; storage zeroes; if dirty ones are durable in memory by now (a flush may have come
-//! meanwhile), storage is flushed, because their bytes may go only when storage is done; then they
-//! leave, too. Until then a crash finds them as they were.
+//! Invariant: after a crash a whole page reads as it was or as zeroes (lemma C5 of
+//! `docs/proofs.md`).
 
 use std::ops::Range;
 
@@ -13,13 +11,13 @@ use everbyte_plant::planted;
 
 use crate::cache::Cache;
 use crate::layout::{PAGE, PAGE_U64, Page, pages_of};
-use crate::memory::Mark;
 use crate::plant::Bug;
+use crate::scm::Mark;
 use crate::state::State;
 
-/// How to zero.
+/// The request that makes a range read as zeroes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum How {
+pub(crate) enum ZeroOp {
     Discard,
     Zero { hole: Hole, fast: bool },
 }
@@ -30,16 +28,16 @@ impl Cache {
         &self,
         offset: u64,
         len: u64,
-        how: How,
+        op: ZeroOp,
         fua: Fua,
     ) -> Result<(), DeviceError> {
         self.check_write(offset, len)?;
         let end = offset + len;
         let first = offset.next_multiple_of(PAGE_U64);
-        let ends_all = end == self.settings.storage_bytes;
+        let ends_all = end == self.settings.backing_bytes;
         let last = if ends_all { end } else { end - end % PAGE_U64 };
         if first < last {
-            self.zero_pages(first, last, how)?;
+            self.zero_pages(first, last, op)?;
             self.zero_edge(offset, first)?;
             self.zero_edge(last, end)?;
         } else {
@@ -57,19 +55,19 @@ impl Cache {
         }
     }
 
-    fn zero_pages(&self, first: u64, last: u64, how: How) -> Result<(), DeviceError> {
+    fn zero_pages(&self, first: u64, last: u64, op: ZeroOp) -> Result<(), DeviceError> {
         let (len, pages) = (last - first, pages_of(first, last - first));
         if self.state.lock().bypassed.is_full() {
             self.flush_bypassed()?;
         }
-        let _hand = self.writer.lock();
+        let _exclusive = self.writeback.lock();
         let mut state = self.lock_free(&pages);
         state.drop_clean(&pages)?;
         let was_persisted = state.is_persisted(&pages);
         state.begin_busy(pages.clone());
         let failures = state.bypassed.failures();
         drop(state);
-        let mut zeroed = self.zero_storage(first, len, how);
+        let mut zeroed = self.zero_backing(first, len, op);
         let mut state = self.state.lock();
         let must_flush = if planted(Bug::TrimForgetsFlushed) {
             was_persisted
@@ -85,7 +83,7 @@ impl Cache {
         self.freed.notify_all();
         match zeroed {
             Ok(()) if must_flush => state.bypassed.superseded(first, len),
-            Ok(()) => state.bypassed.changed(first, Content::Zeroes(len, how.hole()), failures),
+            Ok(()) => state.bypassed.changed(first, Content::Zeroes(len, op.hole()), failures),
             // Nothing was done.
             Err(DeviceError::NotFast) => return Err(DeviceError::NotFast),
             Err(error) => {
@@ -97,20 +95,22 @@ impl Cache {
         state.drop_all(&pages)
     }
 
-    fn zero_storage(&self, offset: u64, len: u64, how: How) -> Result<(), DeviceError> {
-        self.forget_departed()?;
-        let done = match how {
-            How::Discard => self.storage.discard(offset, len, Fua::No),
-            How::Zero { hole, fast } => self.storage.write_zeroes(offset, len, hole, fast, Fua::No),
+    fn zero_backing(&self, offset: u64, len: u64, op: ZeroOp) -> Result<(), DeviceError> {
+        self.persist_invalidations()?;
+        let done = match op {
+            ZeroOp::Discard => self.backing.discard(offset, len, Fua::No),
+            ZeroOp::Zero { hole, fast } => {
+                self.backing.write_zeroes(offset, len, hole, fast, Fua::No)
+            }
         };
         done.map_err(|error| match error {
             DeviceError::NotFast => DeviceError::NotFast,
-            error => self.storage_failed(offset, len, &error),
+            error => self.backing_failed(offset, len, &error),
         })
     }
 }
 
-impl How {
+impl ZeroOp {
     fn hole(self) -> Hole {
         match self {
             Self::Discard => Hole::Allowed,
@@ -120,15 +120,15 @@ impl How {
 }
 
 impl State {
-    /// Takes clean pages out.
+    /// Invalidates the clean ones of `pages`.
     fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
         let frames = self.frames.range(pages.clone());
         let clean: Vec<Page> =
             frames.filter(|(_, frame)| !frame.dirty).map(|(&page, _)| page).collect();
-        clean.into_iter().try_for_each(|page| self.take_out(page))
+        clean.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
-    /// Whether memory holds dirty ones of `pages`, which may have been promised to be durable.
+    /// Returns true if SCM holds a dirty one of `pages`, which a flush may have promised.
     fn is_persisted(&self, pages: &Range<Page>) -> bool {
         let mut frames = self.frames.range(pages.clone());
         frames.any(|(_, frame)| frame.mark == Some(Mark::Dirty))
@@ -136,14 +136,14 @@ impl State {
 
     fn drop_all(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
         let found: Vec<Page> = self.frames.range(pages.clone()).map(|(&page, _)| page).collect();
-        found.into_iter().try_for_each(|page| self.take_out(page))
+        found.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
-    /// Takes a page out with whatever was written to it.
-    pub(crate) fn take_out(&mut self, page: Page) -> Result<(), DeviceError> {
-        let is_aside = self.frames.get(&page).is_some_and(|frame| frame.aside);
+    /// Invalidates a page, with whatever was written to it.
+    pub(crate) fn invalidate(&mut self, page: Page) -> Result<(), DeviceError> {
+        let is_pending = self.frames.get(&page).is_some_and(|frame| frame.pending_writeback);
         self.unmark(page)?;
-        if !is_aside {
+        if !is_pending {
             self.policy.remove(page);
         }
         self.remove(page);

@@ -154,8 +154,8 @@ impl Handler for OpenPool {
             Request::VolumeDetach { name, force } => self.detach(&name, force),
             Request::CacheDrain { name, force } => self.write_back(&name, force),
             Request::CacheResize { name, dram_bytes, scm_bytes, follow_backing, force } => {
-                let follows_storage = follow_backing;
-                let change = everbyte_cache::Change { dram_bytes, scm_bytes, follows_storage };
+                let follows_backing = follow_backing;
+                let change = everbyte_cache::Change { dram_bytes, scm_bytes, follows_backing };
                 self.resize(&name, &Resize::Memory(change), force)
             }
             Request::CacheAttach { name, backing, force } => self.attach(&name, &backing, force),

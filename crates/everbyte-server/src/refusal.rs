@@ -28,7 +28,7 @@ pub(crate) fn cause(error: &(dyn Error + 'static)) -> Option<Cause> {
 
 fn of_cache(error: &CacheError) -> Option<Cause> {
     match error {
-        CacheError::OtherStorage { .. } => Some(Cause::OtherBacking),
+        CacheError::OtherBacking { .. } => Some(Cause::OtherBacking),
         CacheError::OtherSize { recorded, found, .. } if found > recorded => {
             Some(Cause::BackingGrown)
         }

@@ -80,11 +80,11 @@ impl CacheVolume {
         let settings = settings(&found, scm_bytes, options);
         settings.check().map_err(|error| Error::cache(name)(error.into()))?;
         let (needed_bytes, free_bytes) =
-            (settings.memory_bytes_max(), shared.engine.info().free_bytes);
+            (settings.volume_page_bytes_max(), shared.engine.info().free_bytes);
         if needed_bytes > free_bytes {
             return Err(Error::NoRoom { volume: name.to_owned(), needed_bytes, free_bytes });
         }
-        let size_bytes = volume_bytes(settings.storage_bytes);
+        let size_bytes = volume_bytes(settings.backing_bytes);
         let engine = &shared.engine;
         let made = Volume::create_as(engine, name, VolumeKind::CACHE, size_bytes, &options.volume);
         let volume = Arc::new(made.map_err(Error::volume(name))?);
@@ -145,7 +145,7 @@ impl CacheVolume {
         let failed = Error::cache(self.name());
         match self.0.cache.enter() {
             Ok(cache) => cache.drain().map_err(failed),
-            Err(gone) => Err(failed(CacheError::Memory(gone))),
+            Err(gone) => Err(failed(CacheError::Scm(gone))),
         }
     }
 
@@ -173,7 +173,7 @@ pub(crate) fn check_drained(volume: &Volume, name: &str) -> Result<(), Error> {
 }
 
 fn identity(volume: &Volume) -> Result<Identity, CacheError> {
-    Ok(inspect(volume)?.settings.storage)
+    Ok(inspect(volume)?.settings.backing)
 }
 
 fn open_backing(shared: &Shared, name: &str, path: &Path) -> Result<Backing, Error> {
@@ -236,8 +236,8 @@ fn check_unshared(shared: &Shared, found: &Identity) -> Result<(), Error> {
 fn settings(found: &Backing, scm_bytes: u64, options: &CacheOptions) -> Settings {
     let third = (scm_bytes / 3 / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     Settings {
-        storage: found.identity.clone(),
-        storage_bytes: found.device.geometry().size_bytes,
+        backing: found.identity.clone(),
+        backing_bytes: found.device.geometry().size_bytes,
         dram_bytes: options.dram_bytes.unwrap_or(third),
         scm_bytes,
         mode: options.mode,

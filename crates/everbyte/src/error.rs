@@ -211,12 +211,12 @@ impl Error {
     pub(crate) fn cache(volume: &str) -> impl FnOnce(CacheError) -> Self {
         let volume = volume.to_owned();
         move |source| match source {
-            CacheError::OtherStorage { recorded, found } => {
+            CacheError::OtherBacking { recorded, found } => {
                 let (recorded, found) = (recorded.to_string(), found.to_string());
                 Self::OtherBacking { volume, recorded, found }
             }
-            CacheError::OtherSize { storage, recorded, found } => {
-                let recorded = format!("{storage} of {recorded} bytes");
+            CacheError::OtherSize { backing, recorded, found } => {
+                let recorded = format!("{backing} of {recorded} bytes");
                 Self::OtherBacking { volume, recorded, found: format!("one of {found} bytes") }
             }
             CacheError::ReadOnly => {

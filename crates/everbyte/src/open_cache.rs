@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use everbyte_backing::{Outcome, Watch, Work};
-use everbyte_cache::{Cache, Identity, Writer};
+use everbyte_cache::{Cache, Identity, WritebackThread};
 use everbyte_device::DeviceError;
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 
@@ -31,7 +31,7 @@ pub(crate) struct OpenCache {
 enum State {
     Open {
         cache: Arc<Cache>,
-        _writer: Writer,
+        _writeback: WritebackThread,
     },
     /// With what closing came to.
     Closed(Result<(), DeviceError>),
@@ -49,10 +49,10 @@ impl OpenCache {
         silence_max: Duration,
     ) -> std::io::Result<Self> {
         let settings = cache.settings();
-        let (backing, size_bytes) = (settings.storage.clone(), settings.storage_bytes);
+        let (backing, size_bytes) = (settings.backing.clone(), settings.backing_bytes);
         let cache = Arc::new(cache);
-        let writer = Writer::start(&cache)?;
-        let state = RwLock::new(State::Open { cache, _writer: writer });
+        let writeback = WritebackThread::start(&cache)?;
+        let state = RwLock::new(State::Open { cache, _writeback: writeback });
         Ok(Self { name: name.to_owned(), backing, size_bytes, watch, silence_max, state })
     }
 

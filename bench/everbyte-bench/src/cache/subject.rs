@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
-use everbyte_cache::{Cache, Identity, Mode, Settings, Writer, volume_bytes};
+use everbyte_cache::{Cache, Identity, Mode, Settings, WritebackThread, volume_bytes};
 use everbyte_device::BlockDevice;
 use everbyte_media::{Mapped, MediaOptions, Technology};
 use everbyte_policy::sim::{Kind, Spec};
@@ -127,9 +127,9 @@ impl Subject {
     ///
     /// # Errors
     /// No thread could be started.
-    pub(crate) fn writer(&self) -> Result<Option<Writer>> {
+    pub(crate) fn writer(&self) -> Result<Option<WritebackThread>> {
         Ok(match &self.kind {
-            Made::Cache(cache) => Some(Writer::start(cache)?),
+            Made::Cache(cache) => Some(WritebackThread::start(cache)?),
             Made::Nothing | Made::Lru(_) => None,
         })
     }
@@ -144,7 +144,9 @@ impl Subject {
                     hits: stats.hits(),
                     accesses: stats.hits() + stats.misses,
                     scm_bytes: Some(
-                        stats.scm_bytes_in_place + stats.scm_bytes_moved + stats.scm_bytes_shadow,
+                        stats.scm_bytes_in_place
+                            + stats.scm_bytes_moved
+                            + stats.scm_bytes_persisted,
                     ),
                     written_back: stats.written_back_pages,
                     runs: stats.write_back_runs,
@@ -172,24 +174,24 @@ fn cache(backing: &Arc<Backing>, policy: Kind, mode: Mode, spec: &Spec) -> Resul
         serial: String::new(),
         backing: None,
     };
-    let storage_bytes = backing.geometry().size_bytes;
+    let backing_bytes = backing.geometry().size_bytes;
     let capacity = spec.capacity();
     let settings = Settings {
-        storage: identity.clone(),
-        storage_bytes,
+        backing: identity.clone(),
+        backing_bytes,
         dram_bytes: u64::from(capacity.dram) * PAGE,
         scm_bytes: u64::from(capacity.scm) * PAGE,
         mode,
         policy,
         small_write_bytes: spec.small_write_bytes,
     };
-    let pool_bytes = (settings.memory_bytes_max() * 5 / 4 + (64 << 20)).next_multiple_of(PAGE);
+    let pool_bytes = (settings.volume_page_bytes_max() * 5 / 4 + (64 << 20)).next_multiple_of(PAGE);
     let options = MediaOptions::new().emulate(Some(Technology::Dram));
     let medium = Mapped::anonymous(pool_bytes, &options);
     let medium = medium.with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))?;
     Pool::format(&medium, 4, [1; 16])?;
     let pool = Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?);
-    let (size_bytes, options) = (volume_bytes(storage_bytes), BlockOptions::default());
+    let (size_bytes, options) = (volume_bytes(backing_bytes), BlockOptions::default());
     let volume = BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, size_bytes, &options)?;
     Cache::format(&volume, &settings)?;
     let backing: Arc<dyn BlockDevice> = Arc::<Backing>::clone(backing);

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use everbyte_cache::{Cache, CacheError, Identity, Mode, Settings, Writer, inspect};
+use everbyte_cache::{Cache, CacheError, Identity, Mode, Settings, WritebackThread, inspect};
 use everbyte_device::{BlockDevice, Fua, MemoryDevice, conformance};
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
 use crate::{PAGE, POLICIES, identity, medium, open, open_pool, settings};
 
-fn conforms(of: &dyn Fn(Settings) -> Settings, storage: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
+fn conforms(of: &dyn Fn(Settings) -> Settings, backing: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
     conformance(&|size| {
         let medium = medium(2048, &of(settings(size, 16, 48)));
-        Arc::new(open(&medium, storage(size)).unwrap())
+        Arc::new(open(&medium, backing(size)).unwrap())
     });
 }
 
@@ -35,7 +35,7 @@ fn conforms_with_every_policy() {
 }
 
 #[test]
-fn conforms_over_read_only_storage() {
+fn conforms_over_a_read_only_backing_device() {
     conforms(&|settings| settings, &|size| {
         let device = MemoryDevice::new(size);
         device.set_read_only(true);
@@ -45,22 +45,22 @@ fn conforms_over_read_only_storage() {
 
 struct Shop {
     medium: Arc<Mapped>,
-    storage: Arc<MemoryDevice>,
+    backing: Arc<MemoryDevice>,
 }
 
 impl Shop {
     fn new(settings: &Settings) -> Self {
-        let storage = Arc::new(MemoryDevice::new(settings.storage_bytes));
-        Self { medium: medium(1024, settings), storage }
+        let backing = Arc::new(MemoryDevice::new(settings.backing_bytes));
+        Self { medium: medium(1024, settings), backing }
     }
 
     fn open(&self) -> Cache {
-        open(&self.medium, Arc::<MemoryDevice>::clone(&self.storage)).unwrap()
+        open(&self.medium, Arc::<MemoryDevice>::clone(&self.backing)).unwrap()
     }
 
     fn stored(&self, page: u64) -> Vec<u8> {
         let mut found = vec![0; 4096];
-        self.storage.read(page * PAGE, &mut found).unwrap();
+        self.backing.read(page * PAGE, &mut found).unwrap();
         found
     }
 }
@@ -72,7 +72,7 @@ fn page_of(device: &dyn BlockDevice, page: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_flush_is_kept_without_storage_and_the_cache_is_warm_again() {
+fn a_flush_is_kept_without_the_backing_device_and_the_cache_is_warm_again() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let cache = shop.open();
     for page in 0..10 {
@@ -85,7 +85,7 @@ fn a_flush_is_kept_without_storage_and_the_cache_is_warm_again() {
     drop(cache);
     let cache = shop.open();
     let stats = cache.stats();
-    assert_eq!((stats.pages, stats.dirty_pages, stats.waiting_pages), (10, 10, 0));
+    assert_eq!((stats.pages, stats.dirty_pages, stats.pending_pages), (10, 10, 0));
     assert!((1..10).all(|page| page_of(&cache, page) == [7; 4096]));
     assert!([[7; 4096], [8; 4096]].iter().any(|old_or_new| page_of(&cache, 0) == old_or_new));
     let stats = cache.stats();
@@ -102,7 +102,7 @@ fn small_writes_go_in_place_and_bytes_are_counted() {
     for page in 0..6 {
         cache.write(page * PAGE, &[7; 4096], Fua::No).unwrap();
     }
-    // Pages 0 to 3 are in storage-class memory now.
+    // Pages 0 to 3 are in SCM now.
     let before = cache.stats();
     assert_eq!(before.scm_bytes_moved, 4 * 4096, "{before:?}");
     cache.write(PAGE + 5, &[9; 3], Fua::No).unwrap();
@@ -112,19 +112,19 @@ fn small_writes_go_in_place_and_bytes_are_counted() {
     assert_eq!(page_of(&cache, 1)[4..9], [7, 9, 9, 9, 7]);
     // Only what changed since is made durable again.
     cache.flush().unwrap();
-    let shadow = cache.stats().scm_bytes_shadow;
+    let shadow = cache.stats().scm_bytes_persisted;
     cache.write(5 * PAGE + 100, &[1; 50], Fua::Yes).unwrap();
-    assert_eq!(cache.stats().scm_bytes_shadow, shadow + 50);
+    assert_eq!(cache.stats().scm_bytes_persisted, shadow + 50);
 }
 
 #[test]
-fn write_through_and_around_reach_storage_at_once() {
+fn write_through_and_around_reach_the_backing_device_at_once() {
     for mode in [Mode::WriteThrough, Mode::WriteAround] {
         let shop = Shop::new(&Settings { mode, ..settings(64 * PAGE, 4, 12) });
         let cache = shop.open();
         cache.write(100, &[5; 5000], Fua::No).unwrap();
         let mut found = vec![0; 5000];
-        shop.storage.read(100, &mut found).unwrap();
+        shop.backing.read(100, &mut found).unwrap();
         assert_eq!(found, [5; 5000], "{mode}");
         assert_eq!(cache.stats().dirty_pages, 0);
         assert_eq!(cache.stats().pages, if mode == Mode::WriteAround { 0 } else { 2 });
@@ -143,15 +143,15 @@ fn a_write_around_of_a_cached_page_is_written_back_later() {
 }
 
 #[test]
-fn another_storage_is_refused() {
+fn another_backing_device_is_refused() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let pool = open_pool(&shop.medium).unwrap();
     let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap();
     let volume = Arc::new(volume);
     let found = Identity { serial: "inode 8".into(), ..identity() };
-    let storage = || Arc::new(MemoryDevice::new(64 * PAGE));
-    let error = Cache::open(Arc::clone(&volume) as _, storage(), &found).unwrap_err();
-    assert!(matches!(error, CacheError::OtherStorage { .. }));
+    let backing = || Arc::new(MemoryDevice::new(64 * PAGE));
+    let error = Cache::open(Arc::clone(&volume) as _, backing(), &found).unwrap_err();
+    assert!(matches!(error, CacheError::OtherBacking { .. }));
     let error = error.to_string();
     assert!(error.contains("memory test,") && error.contains("inode 8"), "{error}");
     let larger = Arc::new(MemoryDevice::new(65 * PAGE));
@@ -179,7 +179,7 @@ fn a_damaged_mark_is_named() {
 #[test]
 fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
-    shop.storage.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
+    shop.backing.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
     let cache = shop.open();
     cache.write(3 * PAGE, &[0; 4096], Fua::Yes).unwrap();
     drop(cache);
@@ -188,11 +188,11 @@ fn a_mark_without_bytes_is_named_and_a_page_of_zeroes_is_none() {
     drop(cache);
     let pool = open_pool(&shop.medium).unwrap();
     let volume = everbyte_block::BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap();
-    // A page that was never cached: it would read as zeroes, whatever storage holds.
+    // A page that was never cached: it would read as zeroes, whatever the backing device holds.
     volume.write(PAGE + 9, &[1], Fua::Yes).unwrap();
     drop((volume, pool));
-    let storage = Arc::<MemoryDevice>::clone(&shop.storage);
-    let error = open(&shop.medium, storage).unwrap_err();
+    let backing = Arc::<MemoryDevice>::clone(&shop.backing);
+    let error = open(&shop.medium, backing).unwrap_err();
     assert!(error.contains("mark of page 9") && error.contains("not there"), "{error}");
 }
 
@@ -201,10 +201,10 @@ fn absent_pages_of_a_request_are_fetched_in_one_go() {
     // No more is fetched at once than may be pushed out; here that is 40 pages.
     let shop = Shop::new(&settings(64 * PAGE, 160, 480));
     for page in 0..64 {
-        shop.storage.write(page * PAGE, &[u8::try_from(page).unwrap(); 4096], Fua::No).unwrap();
+        shop.backing.write(page * PAGE, &[u8::try_from(page).unwrap(); 4096], Fua::No).unwrap();
     }
     let cache = shop.open();
-    // In the cache, and newer than in storage.
+    // In the cache, and newer than in the backing device.
     for page in [4, 5, 9] {
         cache.write(page * PAGE, &[0xcc; 4096], Fua::No).unwrap();
     }
@@ -224,10 +224,10 @@ fn absent_pages_of_a_request_are_fetched_in_one_go() {
 }
 
 #[test]
-fn the_writer_keeps_most_pages_clean() {
+fn the_writeback_thread_keeps_most_pages_clean() {
     let shop = Shop::new(&settings(512 * PAGE, 16, 48));
     let cache = Arc::new(shop.open());
-    let writer = Writer::start(&cache).unwrap();
+    let writer = WritebackThread::start(&cache).unwrap();
     for page in 0..512 {
         cache.write(page * PAGE, &[3; 4096], Fua::No).unwrap();
     }
@@ -248,7 +248,7 @@ fn the_writer_keeps_most_pages_clean() {
 fn threads_see_their_own_writes() {
     let shop = Shop::new(&settings(64 * PAGE, 4, 12));
     let cache = Arc::new(shop.open());
-    let writer = Writer::start(&cache).unwrap();
+    let writer = WritebackThread::start(&cache).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let cache = &cache;

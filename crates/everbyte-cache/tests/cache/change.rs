@@ -1,4 +1,4 @@
-//! Other sizes, and storage that has moved.
+//! Other sizes, and backing devices that have moved.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
     bytes
 }
 
-fn storage_of(size_bytes: u64) -> MemoryDevice {
-    let storage = MemoryDevice::new(size_bytes);
+fn backing_of(size_bytes: u64) -> MemoryDevice {
+    let backing = MemoryDevice::new(size_bytes);
     let bytes = Dice(9).bytes(usize::try_from(size_bytes).unwrap());
-    storage.write(0, &bytes, Fua::No).unwrap();
-    storage
+    backing.write(0, &bytes, Fua::No).unwrap();
+    backing
 }
 
 /// Writes and reads here and there, and keeps the model in step.
@@ -48,63 +48,63 @@ fn use_it(cache: &Cache, model: &mut [u8], seed: u64) {
 
 fn sizes(dram_pages: u64, scm_pages: u64) -> Change {
     let (dram_bytes, scm_bytes) = (Some(dram_pages * PAGE), Some(scm_pages * PAGE));
-    Change { dram_bytes, scm_bytes, follows_storage: false }
+    Change { dram_bytes, scm_bytes, follows_backing: false }
 }
 
 #[test]
 fn a_cache_of_any_policy_becomes_smaller_and_larger() {
     for policy in POLICIES {
-        let storage = Arc::new(storage_of(PAGES * PAGE));
+        let backing = Arc::new(backing_of(PAGES * PAGE));
         let medium = medium(1024, &Settings { policy, ..settings(PAGES * PAGE, 8, 24) });
-        let mut model = bytes_of(&*storage);
+        let mut model = bytes_of(&*backing);
         for (round, (dram, scm)) in (0..).zip([(8, 24), (2, 3), (1, 40), (16, 16), (1, 1)]) {
-            let shared = || Arc::<MemoryDevice>::clone(&storage) as Arc<dyn BlockDevice>;
+            let shared = || Arc::<MemoryDevice>::clone(&backing) as Arc<dyn BlockDevice>;
             let resized = resize(&medium, shared(), &sizes(dram, scm)).unwrap();
             assert_eq!((resized.dram_bytes, resized.scm_bytes), (dram * PAGE, scm * PAGE));
             let cache = open(&medium, shared()).unwrap();
             assert_eq!(*cache.settings(), resized);
             let stats = cache.stats();
             assert!(stats.pages <= dram + scm, "{policy}: {stats:?}");
-            assert_eq!(stats.waiting_pages, 0, "{policy}");
+            assert_eq!(stats.pending_pages, 0, "{policy}");
             assert!(bytes_of(&cache) == model, "{policy}, round {round}");
             use_it(&cache, &mut model, round);
             cache.flush().unwrap();
         }
-        let cache = open(&medium, Arc::<MemoryDevice>::clone(&storage)).unwrap();
+        let cache = open(&medium, Arc::<MemoryDevice>::clone(&backing)).unwrap();
         cache.drain().unwrap();
-        assert!(bytes_of(&*storage) == model, "{policy}");
+        assert!(bytes_of(&*backing) == model, "{policy}");
     }
 }
 
 #[test]
-fn a_storage_that_fails_keeps_a_cache_from_becoming_smaller() {
-    let storage = Arc::new(FaultDevice::new(Arc::new(storage_of(PAGES * PAGE))));
-    let shared = || Arc::<FaultDevice>::clone(&storage) as Arc<dyn BlockDevice>;
+fn a_backing_device_that_fails_keeps_a_cache_from_becoming_smaller() {
+    let backing = Arc::new(FaultDevice::new(Arc::new(backing_of(PAGES * PAGE))));
+    let shared = || Arc::<FaultDevice>::clone(&backing) as Arc<dyn BlockDevice>;
     let medium = medium(1024, &settings(PAGES * PAGE, 8, 24));
     let cache = open(&medium, shared()).unwrap();
     let mut model = bytes_of(&cache);
     use_it(&cache, &mut model, 1);
     cache.flush().unwrap();
     drop(cache);
-    storage.fail(Faults { writes: true, ..Faults::NONE });
+    backing.fail(Faults { writes: true, ..Faults::NONE });
     let error = resize(&medium, shared(), &sizes(1, 2)).unwrap_err();
     assert!(error.contains("could not be written back"), "{error}");
     let cache = open(&medium, shared()).unwrap();
     assert_eq!(cache.settings().scm_bytes, 24 * PAGE);
     drop(cache);
-    // Pages fit into a larger one, so it needs no storage.
+    // Pages fit into a larger one, so it needs no backing device.
     resize(&medium, shared(), &sizes(10, 30)).unwrap();
-    storage.fail(Faults::NONE);
+    backing.fail(Faults::NONE);
     resize(&medium, shared(), &sizes(1, 2)).unwrap();
     assert!(bytes_of(&open(&medium, shared()).unwrap()) == model);
 }
 
 #[test]
-fn a_cache_follows_a_storage_that_has_grown_if_told_to() {
+fn a_cache_follows_a_backing_device_that_has_grown_if_told_to() {
     for (old, new) in [(20 * PAGE, 50 * PAGE), (20 * PAGE + 700, 5000 * PAGE + 1)] {
         let medium = medium(8192, &settings(old, 4, 12));
         let small = Arc::new(MemoryDevice::new(old));
-        let full = storage_of(new);
+        let full = backing_of(new);
         small.write(0, &bytes_of(&full)[..usize::try_from(old).unwrap()], Fua::No).unwrap();
         let cache = open(&medium, small).unwrap();
         // The last page comes into the cache, with what there is of it.
@@ -120,10 +120,10 @@ fn a_cache_follows_a_storage_that_has_grown_if_told_to() {
         assert!(error.contains("bytes and has"), "{error}");
         let error = resize(&medium, shared(), &sizes(4, 8)).unwrap_err();
         assert!(error.contains("bytes and has"), "{error}");
-        let follow = Change { follows_storage: true, ..Change::default() };
+        let follow = Change { follows_backing: true, ..Change::default() };
         resize(&medium, shared(), &follow).unwrap();
         let cache = open(&medium, shared()).unwrap();
-        let expected = [&model[..], &bytes_of(&storage_of(new))[model.len()..]].concat();
+        let expected = [&model[..], &bytes_of(&backing_of(new))[model.len()..]].concat();
         assert!(bytes_of(&cache) == expected);
         cache.write(new - 1, &[88], Fua::No).unwrap();
         cache.drain().unwrap();
@@ -133,15 +133,15 @@ fn a_cache_follows_a_storage_that_has_grown_if_told_to() {
     }
 }
 
-/// What becomes of a cache whose storage is said to be `storage` now.
+/// Moves the cache to `backing`, found as an identity. Returns the outcome.
 fn moved(
     medium: &Arc<Mapped>,
-    storage: &dyn BlockDevice,
+    backing: &dyn BlockDevice,
     found: &Identity,
 ) -> Result<Settings, CacheError> {
     let pool = open_pool(medium).unwrap();
     let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
-    Cache::move_storage(volume, storage, found)
+    Cache::move_backing(volume, backing, found)
 }
 
 fn there(serial: &str) -> Identity {
@@ -151,11 +151,11 @@ fn there(serial: &str) -> Identity {
 /// A cache with a serial, some clean pages and a dirty one.
 fn used(clean_pages: u64) -> (Arc<Mapped>, Arc<MemoryDevice>) {
     let here = Identity { serial: "7".into(), ..identity() };
-    let medium = medium(1024, &Settings { storage: here.clone(), ..settings(PAGES * PAGE, 1, 30) });
-    let storage = Arc::new(storage_of(PAGES * PAGE));
+    let medium = medium(1024, &Settings { backing: here.clone(), ..settings(PAGES * PAGE, 1, 30) });
+    let backing = Arc::new(backing_of(PAGES * PAGE));
     let pool = open_pool(&medium).unwrap();
     let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
-    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&storage) as _, &here).unwrap();
+    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&backing) as _, &here).unwrap();
     let mut dice = Dice(3);
     for page in 0..clean_pages {
         cache.write(page * PAGE, &dice.bytes(300), Fua::Yes).unwrap();
@@ -165,22 +165,22 @@ fn used(clean_pages: u64) -> (Arc<Mapped>, Arc<MemoryDevice>) {
     cache.write(41 * PAGE, &[1; 4096], Fua::No).unwrap();
     cache.flush().unwrap();
     drop(cache);
-    (medium, storage)
+    (medium, backing)
 }
 
 #[test]
-fn storage_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
-    let (medium, storage) = used(0);
-    assert_eq!(moved(&medium, &*storage, &there("7")).unwrap().storage, there("7"));
-    let error = moved(&medium, &*storage, &there("8")).unwrap_err();
+fn a_backing_device_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
+    let (medium, backing) = used(0);
+    assert_eq!(moved(&medium, &*backing, &there("7")).unwrap().backing, there("7"));
+    let error = moved(&medium, &*backing, &there("8")).unwrap_err();
     assert!(matches!(error, CacheError::NoProof { .. }), "{error}");
     let error = moved(&medium, &MemoryDevice::new(PAGES * PAGE + 1), &there("7")).unwrap_err();
     assert!(matches!(error, CacheError::OtherSize { .. }), "{error}");
 
-    let (medium, storage) = used(20);
+    let (medium, backing) = used(20);
     for (changed, serial) in [(2, "7"), (2, "8"), (19, "8")] {
         let other = MemoryDevice::new(PAGES * PAGE);
-        other.write(0, &bytes_of(&*storage), Fua::No).unwrap();
+        other.write(0, &bytes_of(&*backing), Fua::No).unwrap();
         other.write(changed * PAGE + 5, &[0], Fua::No).unwrap();
         let error = moved(&medium, &other, &there(serial)).unwrap_err();
         assert!(matches!(error, CacheError::OtherBytes { .. }), "{error}");
@@ -188,9 +188,9 @@ fn storage_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
     }
     // A copy of another kind in another place.
     let copy = MemoryDevice::new(PAGES * PAGE);
-    copy.write(0, &bytes_of(&*storage), Fua::No).unwrap();
+    copy.write(0, &bytes_of(&*backing), Fua::No).unwrap();
     let place = Identity { kind: "nbd".into(), ..there("") };
-    assert_eq!(moved(&medium, &copy, &place).unwrap().storage, place);
+    assert_eq!(moved(&medium, &copy, &place).unwrap().backing, place);
     let pool = open_pool(&medium).unwrap();
     let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
     let copy = Arc::new(copy);
@@ -199,15 +199,15 @@ fn storage_that_has_moved_is_known_by_its_serial_or_by_its_bytes() {
     assert_eq!(bytes_of(&*copy)[40 * 4096..41 * 4096], [1; 4096]);
 }
 
-/// Opens the cache of `used` before `storage`, found as `identity`.
+/// Opens the cache of `used` before `backing`, found as `identity`.
 fn opened(
     medium: &Arc<Mapped>,
-    storage: &Arc<MemoryDevice>,
+    backing: &Arc<MemoryDevice>,
     identity: &Identity,
 ) -> Result<Cache, CacheError> {
     let pool = open_pool(medium).unwrap();
     let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
-    Cache::open(volume, Arc::<MemoryDevice>::clone(storage) as _, identity)
+    Cache::open(volume, Arc::<MemoryDevice>::clone(backing) as _, identity)
 }
 
 fn file(inode: u64, born_ns: Option<u64>) -> Option<BackingIdentity> {
@@ -215,10 +215,10 @@ fn file(inode: u64, born_ns: Option<u64>) -> Option<BackingIdentity> {
 }
 
 #[test]
-fn another_storage_under_the_old_name_and_number_is_known_by_its_bytes() {
+fn another_backing_device_under_the_old_name_and_number_is_known_by_its_bytes() {
     let here = Identity { serial: "7".into(), ..identity() };
-    let (medium, storage) = used(20);
-    let cache = opened(&medium, &storage, &here).unwrap();
+    let (medium, backing) = used(20);
+    let cache = opened(&medium, &backing, &here).unwrap();
     assert_eq!(cache.stats().unproven_pages, 0, "twenty clean pages agree");
     drop(cache);
     let other = Arc::new(MemoryDevice::new(PAGES * PAGE));
@@ -227,7 +227,7 @@ fn another_storage_under_the_old_name_and_number_is_known_by_its_bytes() {
     let error = resize(&medium, other, &sizes(2, 20)).unwrap_err();
     assert!(error.contains("belongs to") || error.contains("other bytes"), "{error}");
     // What cannot be read shows nothing, and keeps no cache from being opened.
-    let faulty = Arc::new(FaultDevice::new(storage));
+    let faulty = Arc::new(FaultDevice::new(backing));
     faulty.fail(Faults { reads: true, ..Faults::NONE });
     let pool = open_pool(&medium).unwrap();
     let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
@@ -236,30 +236,30 @@ fn another_storage_under_the_old_name_and_number_is_known_by_its_bytes() {
 }
 
 #[test]
-fn storage_that_nothing_proves_is_said_to_be_unproven() {
+fn a_backing_device_that_nothing_proves_is_said_to_be_unproven() {
     let here = Identity { serial: "7".into(), ..identity() };
-    let (medium, storage) = used(0);
-    let cache = opened(&medium, &storage, &here).unwrap();
+    let (medium, backing) = used(0);
+    let cache = opened(&medium, &backing, &here).unwrap();
     assert_eq!(cache.stats().unproven_pages, 2);
 }
 
 #[test]
 fn a_file_made_anew_with_the_old_inode_is_refused() {
     let here = |born_ns| Identity { backing: file(7, born_ns), ..identity() };
-    let settings = Settings { storage: here(Some(1)), ..settings(PAGES * PAGE, 1, 30) };
+    let settings = Settings { backing: here(Some(1)), ..settings(PAGES * PAGE, 1, 30) };
     let medium = medium(1024, &settings);
-    let storage = Arc::new(MemoryDevice::new(PAGES * PAGE));
-    let cache = opened(&medium, &storage, &here(Some(1))).unwrap();
+    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let cache = opened(&medium, &backing, &here(Some(1))).unwrap();
     cache.write(0, &[1; 4096], Fua::Yes).unwrap();
     drop(cache);
-    let cache = opened(&medium, &storage, &here(Some(1))).unwrap();
+    let cache = opened(&medium, &backing, &here(Some(1))).unwrap();
     assert_eq!(cache.stats().unproven_pages, 0, "a birth time proves it");
     drop(cache);
-    let error = opened(&medium, &storage, &here(Some(2))).unwrap_err();
-    assert!(matches!(error, CacheError::OtherStorage { .. }), "{error}");
+    let error = opened(&medium, &backing, &here(Some(2))).unwrap_err();
+    assert!(matches!(error, CacheError::OtherBacking { .. }), "{error}");
     let moved = Identity { name: "there".into(), ..here(Some(1)) };
-    assert!(opened(&medium, &storage, &moved).is_ok(), "another name of the same file");
-    let unknown = opened(&medium, &storage, &here(None)).unwrap();
+    assert!(opened(&medium, &backing, &moved).is_ok(), "another name of the same file");
+    let unknown = opened(&medium, &backing, &here(None)).unwrap();
     assert_eq!(unknown.stats().unproven_pages, 1);
 }
 

@@ -1,5 +1,6 @@
-//! Crashes at every operation of memory: whatever was flushed is there, through the cache and,
-//! drained, in storage; what was not is old or new page by page; nothing changes on its own.
+//! Crashes at every operation of SCM: flushed bytes are there, through the cache and, after a
+//! drain, on the backing device; each page that was not flushed is old or new; nothing changes on
+//! its own.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,7 @@ use crate::{Dice, PAGE, POLICIES, format, open, open_pool, resize, settings};
 const PAGES: u64 = 12;
 const POOL_BLOCKS: u64 = 112;
 
-/// What storage was asked to do.
+/// A request that the backing device got.
 #[derive(Clone, Debug)]
 enum Done {
     Write {
@@ -36,7 +37,8 @@ enum Done {
     FailedFlush,
 }
 
-/// A request of storage: after so many operations of memory and so many notes of the workload.
+/// A request of the backing device: after so many operations of SCM and so many notes of the
+/// workload.
 #[derive(Clone, Debug)]
 struct Entry {
     op: u64,
@@ -54,22 +56,22 @@ fn first_content(page: u64) -> Vec<u8> {
     vec![0xe0 + u8::try_from(page).unwrap(); 4096]
 }
 
-fn first_storage() -> MemoryDevice {
-    let storage = MemoryDevice::new(PAGES * PAGE);
+fn first_backing() -> MemoryDevice {
+    let backing = MemoryDevice::new(PAGES * PAGE);
     for page in 0..PAGES {
-        storage.write(page * PAGE, &first_content(page), Fua::No).unwrap();
+        backing.write(page * PAGE, &first_content(page), Fua::No).unwrap();
     }
-    storage
+    backing
 }
 
-/// Storage that writes down what it does.
+/// A backing device that records its requests.
 struct Journaled {
-    storage: MemoryDevice,
-    /// Bytes that it shows: a storage that grows shows more.
+    backing: MemoryDevice,
+    /// Bytes that it shows: a backing device that grows shows more.
     shown_bytes: AtomicU64,
     medium: Arc<SimMedium>,
     journal: Journal,
-    /// Whether a client flushes in the midst of the next change, and its cache.
+    /// True if a client flushes in the midst of the next change.
     is_flushed_meanwhile: AtomicBool,
     client: Mutex<Weak<Cache>>,
     fails_next_flush: AtomicBool,
@@ -96,18 +98,18 @@ impl everbyte_device::Decorator for Journaled {
     const COMPOUND: Compound = Compound::Split;
 
     fn inner(&self) -> &Self::Inner {
-        &self.storage
+        &self.backing
     }
 
     fn geometry(&self) -> Geometry {
         let size_bytes = self.shown_bytes.load(Ordering::SeqCst);
-        Geometry { size_bytes, ..self.storage.geometry() }
+        Geometry { size_bytes, ..self.backing.geometry() }
     }
 
     fn write(&self, at: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
         self.note(Done::Write { at, data: data.to_vec() });
         self.meanwhile();
-        self.storage.write(at, data, fua)
+        self.backing.write(at, data, fua)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -124,7 +126,7 @@ impl everbyte_device::Decorator for Journaled {
         // Before anything is noted: that flush is not one of this change.
         self.meanwhile();
         self.note(Done::Zero { at, len });
-        self.storage.discard(at, len, fua)
+        self.backing.discard(at, len, fua)
     }
 
     fn write_zeroes(
@@ -168,12 +170,12 @@ enum Step {
     },
     /// Writing back, in whose midst a client flushes.
     SweepAndFlush,
-    /// Writing back, with a flush of storage that fails and drops what was not flushed.
+    /// Writing back, with a flush of the backing device that fails and drops what was not flushed.
     SweepThatFails,
     Drain,
     /// Opened again without having been closed.
     Reopen,
-    /// The same with other sizes; the storage may have grown to all its pages before.
+    /// The same with other sizes; the backing device may have grown to all its pages before.
     Resize {
         dram_pages: u64,
         scm_pages: u64,
@@ -181,7 +183,7 @@ enum Step {
     },
 }
 
-const FATES: usize = 4;
+const LOSS_RULES: usize = 4;
 
 /// For each page what it may hold.
 type Allowed = BTreeMap<u64, Vec<Vec<u8>>>;
@@ -190,23 +192,23 @@ struct Case {
     settings: Settings,
     steps: Vec<Step>,
     journal: Journal,
-    /// What becomes of requests that storage had not flushed, `0 .. FATES`.
-    fate: usize,
+    /// Number of the rule by which requests that were not flushed are lost, `0 .. LOSS_RULES`.
+    loss_rule: usize,
 }
 
 impl Case {
     fn new(settings: Settings, steps: Vec<Step>) -> Self {
-        Self { settings, steps, journal: Journal::default(), fate: 0 }
+        Self { settings, steps, journal: Journal::default(), loss_rule: 0 }
     }
 
-    /// Storage after a crash at operation `point`, and how many notes had been taken by then. Of
-    /// the requests at that very moment all have come, or one; of those since the last flush all
-    /// are there, or none, or all but half of the last, or some.
-    fn storage_at(&self, point: u64) -> (MemoryDevice, usize) {
+    /// The backing device after a crash at operation `point`, and how many notes had been taken by
+    /// then. Of the requests at that very moment all have come, or one; of those since the last
+    /// flush all are there, or none, or all but half of the last, or some.
+    fn backing_at(&self, point: u64) -> (MemoryDevice, usize) {
         let entries = self.journal.entries.lock().unwrap();
         let before = entries.iter().take_while(|entry| entry.op < point).count();
         let now = entries.iter().take_while(|entry| entry.op <= point).count();
-        let end = if self.fate < 2 { now } else { now.min(before + 1) };
+        let end = if self.loss_rule < 2 { now } else { now.min(before + 1) };
         let notes = entries.get(end).filter(|entry| entry.op <= point);
         let notes = notes.map_or(usize::MAX, |entry| entry.notes);
         let done = &entries[..end];
@@ -217,28 +219,28 @@ impl Case {
                 Some(Done::Flush)
             )
         };
-        let storage = first_storage();
+        let backing = first_backing();
         for (index, entry) in done.iter().enumerate() {
-            let halves = match self.fate {
+            let halves = match self.loss_rule {
                 _ if is_sure(index) => 2,
                 0 => 2,
                 1 => 0,
-                // Past the cache, storage is as good as it is by itself.
+                // A request that bypasses the cache is as safe as the backing device makes it.
                 2 if index + 1 == end && self.settings.mode != Mode::WriteAround => 1,
                 2 => 2,
                 _ => index % 2 * 2,
             };
             match &entry.done {
                 Done::Write { at, data } => {
-                    storage.write(*at, &data[..data.len() * halves / 2], Fua::No).unwrap();
+                    backing.write(*at, &data[..data.len() * halves / 2], Fua::No).unwrap();
                 }
                 Done::Zero { at, len } if halves == 2 => {
-                    storage.discard(*at, *len, Fua::No).unwrap();
+                    backing.discard(*at, *len, Fua::No).unwrap();
                 }
                 Done::Zero { .. } | Done::Flush | Done::FailedFlush => {}
             }
         }
-        (storage, notes)
+        (backing, notes)
     }
 }
 
@@ -246,13 +248,13 @@ fn pages_of(at: u64, len: u64) -> impl Iterator<Item = u64> {
     at / PAGE..(at + len).div_ceil(PAGE)
 }
 
-/// The workload while it runs: what each page holds, and what a crash may leave of it.
+/// The workload while it runs: contents of each page, and contents that a crash may leave.
 struct Life<'a> {
     log: &'a Log<Allowed>,
     notes: &'a AtomicUsize,
     contents: Vec<Vec<u8>>,
     allowed: Allowed,
-    /// Whether the next flush may tell of one that failed before.
+    /// True if the next flush may report one that failed before.
     is_failure_untold: bool,
 }
 
@@ -302,9 +304,9 @@ impl Scenario for Case {
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Allowed>) {
         self.journal.entries.lock().unwrap().clear();
         self.journal.notes.store(0, Ordering::SeqCst);
-        let storage = Arc::new(Journaled {
-            storage: first_storage(),
-            shown_bytes: AtomicU64::new(self.settings.storage_bytes),
+        let backing = Arc::new(Journaled {
+            backing: first_backing(),
+            shown_bytes: AtomicU64::new(self.settings.backing_bytes),
             medium: Arc::clone(medium),
             journal: self.journal.clone(),
             is_flushed_meanwhile: AtomicBool::new(false),
@@ -317,22 +319,22 @@ impl Scenario for Case {
         let mut life = Life { log, notes, contents, allowed, is_failure_untold: false };
         life.note();
         let reopen = || {
-            let cache = Arc::new(open(medium, Arc::<Journaled>::clone(&storage)).unwrap());
-            *storage.client.lock().unwrap() = Arc::downgrade(&cache);
+            let cache = Arc::new(open(medium, Arc::<Journaled>::clone(&backing)).unwrap());
+            *backing.client.lock().unwrap() = Arc::downgrade(&cache);
             cache
         };
         let mut cache = reopen();
         for step in &self.steps {
             if let Step::Resize { dram_pages, scm_pages, follow } = *step {
                 if follow {
-                    storage.shown_bytes.store(PAGES * PAGE, Ordering::SeqCst);
+                    backing.shown_bytes.store(PAGES * PAGE, Ordering::SeqCst);
                 }
                 let change = Change {
                     dram_bytes: Some(dram_pages * PAGE),
                     scm_bytes: Some(scm_pages * PAGE),
-                    follows_storage: follow,
+                    follows_backing: follow,
                 };
-                resize(medium, Arc::<Journaled>::clone(&storage), &change).unwrap();
+                resize(medium, Arc::<Journaled>::clone(&backing), &change).unwrap();
             }
             if matches!(step, Step::Reopen | Step::Resize { .. }) {
                 cache = reopen();
@@ -345,7 +347,7 @@ impl Scenario for Case {
                 }
                 continue;
             }
-            life.step(&cache, &storage, step);
+            life.step(&cache, &backing, step);
         }
     }
 
@@ -355,15 +357,15 @@ impl Scenario for Case {
     }
 
     fn check(&self, medium: Arc<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
-        let (storage, notes) = self.storage_at(crash.point);
+        let (backing, notes) = self.backing_at(crash.point);
         let Some(last) = crash.events[..notes.min(crash.events.len())].last() else {
             return Ok(());
         };
-        let storage = Arc::new(Shown::before(&medium, storage)?);
-        let cache = open(&medium, Arc::<Shown>::clone(&storage))?;
+        let backing = Arc::new(PageOutcome::before(&medium, backing)?);
+        let cache = open(&medium, Arc::<PageOutcome>::clone(&backing))?;
         let mut found = Vec::new();
         for (page, allowed) in &last.event {
-            if page * PAGE >= storage.shown_bytes {
+            if page * PAGE >= backing.shown_bytes {
                 break;
             }
             let content = page_of(&cache, *page);
@@ -376,19 +378,21 @@ impl Scenario for Case {
         }
         cache.drain().map_err(|error| error.to_string())?;
         for (page, content) in (0..).zip(&found) {
-            if page_of(&*storage, page) != *content {
-                return Err(format!("page {page} is another one in storage"));
+            if page_of(&*backing, page) != *content {
+                return Err(format!("page {page} is another one on the backing device"));
             }
         }
-        // Whatever became of it, it can follow its storage now, which has the rest.
-        let full = Shown { shown_bytes: PAGES * PAGE, storage: Arc::clone(&storage.storage) };
+        // Whatever the crash left, the cache can follow its backing device now, which has the rest.
+        let full = PageOutcome { shown_bytes: PAGES * PAGE, backing: Arc::clone(&backing.backing) };
         let full = Arc::new(full);
-        let follow = Change { follows_storage: true, ..Change::default() };
-        resize(&medium, Arc::<Shown>::clone(&full), &follow)?;
-        let again = open(&medium, Arc::<Shown>::clone(&full))?;
+        let follow = Change { follows_backing: true, ..Change::default() };
+        resize(&medium, Arc::<PageOutcome>::clone(&full), &follow)?;
+        let again = open(&medium, Arc::<PageOutcome>::clone(&full))?;
         if let Some(page) = (0..PAGES).find(|page| page_of(&again, *page) != page_of(&*full, *page))
         {
-            return Err(format!("page {page} is not what the storage has, after following it"));
+            return Err(format!(
+                "page {page} is not what the backing device has, after following it"
+            ));
         }
         match (0..).zip(&found).find(|(page, content)| !page_of(&again, *page).starts_with(content))
         {
@@ -409,12 +413,12 @@ impl Life<'_> {
     }
 
     /// A trim, in whose midst a client flushes: its pages are what they were or zeroes afterwards.
-    fn discard_and_flush(&mut self, cache: &Cache, storage: &Journaled, at: u64, len: u64) {
+    fn discard_and_flush(&mut self, cache: &Cache, backing: &Journaled, at: u64, len: u64) {
         let before = self.contents.clone();
         self.begin(at, &vec![0; usize::try_from(len).unwrap()]);
-        storage.is_flushed_meanwhile.store(true, Ordering::SeqCst);
+        backing.is_flushed_meanwhile.store(true, Ordering::SeqCst);
         cache.discard(at, len, Fua::No).unwrap();
-        if storage.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
+        if backing.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
             return;
         }
         for (page, (now, before)) in (0..).zip(self.contents.iter().zip(before)) {
@@ -435,7 +439,7 @@ impl Life<'_> {
         self.is_durable(0..PAGES);
     }
 
-    fn step(&mut self, cache: &Cache, storage: &Journaled, step: &Step) {
+    fn step(&mut self, cache: &Cache, backing: &Journaled, step: &Step) {
         match *step {
             Step::Write { at, len, seed, fua } => self.write(cache, at, len, seed, fua),
             Step::Discard { at, len } => {
@@ -446,18 +450,18 @@ impl Life<'_> {
                 let found = page_of(cache, page);
                 assert!(found == self.contents[usize::try_from(page).unwrap()], "page {page}");
             }
-            Step::DiscardAndFlush { at, len } => self.discard_and_flush(cache, storage, at, len),
+            Step::DiscardAndFlush { at, len } => self.discard_and_flush(cache, backing, at, len),
             Step::SweepAndFlush => {
-                storage.is_flushed_meanwhile.store(true, Ordering::SeqCst);
+                backing.is_flushed_meanwhile.store(true, Ordering::SeqCst);
                 cache.sweep().unwrap();
-                if !storage.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
+                if !backing.is_flushed_meanwhile.swap(false, Ordering::SeqCst) {
                     self.is_durable(0..PAGES);
                 }
             }
             Step::SweepThatFails => {
-                storage.fails_next_flush.store(true, Ordering::SeqCst);
+                backing.fails_next_flush.store(true, Ordering::SeqCst);
                 let has_failed = cache.sweep().is_err();
-                storage.fails_next_flush.store(false, Ordering::SeqCst);
+                backing.fails_next_flush.store(false, Ordering::SeqCst);
                 self.is_failure_untold |= has_failed;
             }
             Step::Flush => self.flush(cache),
@@ -476,32 +480,32 @@ impl Life<'_> {
     }
 }
 
-/// Storage of which as much is shown as the cache knows of.
-struct Shown {
-    storage: Arc<MemoryDevice>,
+/// A backing device that shows as many bytes as the cache knows of.
+struct PageOutcome {
+    backing: Arc<MemoryDevice>,
     shown_bytes: u64,
 }
 
-impl Shown {
-    fn before(medium: &Arc<SimMedium>, storage: MemoryDevice) -> Result<Self, String> {
+impl PageOutcome {
+    fn before(medium: &Arc<SimMedium>, backing: MemoryDevice) -> Result<Self, String> {
         let pool = open_pool(medium)?;
         let volume = BlockVolume::open_as(&pool, "c", VolumeKind::CACHE);
         let volume = volume.map_err(|error| error.to_string())?;
         let found = inspect(&volume).map_err(|error| error.to_string())?;
-        Ok(Self { storage: Arc::new(storage), shown_bytes: found.settings.storage_bytes })
+        Ok(Self { backing: Arc::new(backing), shown_bytes: found.settings.backing_bytes })
     }
 }
 
-impl everbyte_device::Decorator for Shown {
+impl everbyte_device::Decorator for PageOutcome {
     type Inner = MemoryDevice;
     const COMPOUND: Compound = Compound::Split;
 
     fn inner(&self) -> &Self::Inner {
-        &self.storage
+        &self.backing
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { size_bytes: self.shown_bytes, ..self.storage.geometry() }
+        Geometry { size_bytes: self.shown_bytes, ..self.backing.geometry() }
     }
 }
 
@@ -526,8 +530,8 @@ fn explorer() -> Explorer {
 
 fn explore(case: &mut Case) -> Result<(u64, u64), Box<Failure>> {
     let (mut points, mut images) = (0, 0);
-    for fate in 0..FATES {
-        case.fate = fate;
+    for loss_rule in 0..LOSS_RULES {
+        case.loss_rule = loss_rule;
         let summary: Summary = explorer().explore(case)?;
         points += summary.points;
         images += summary.images;
@@ -560,8 +564,8 @@ fn resized() -> Vec<Step> {
     steps
 }
 
-/// Trims and write-back with a client's flush in their midst. The last trim lets go, durably, of what
-/// left the cache before it.
+/// Trims and write-back with a client's flush in their midst. The last trim lets go, durably, of
+/// what left the cache before it.
 fn two_clients() -> Vec<Step> {
     vec![
         write(1, 4096, 1),
@@ -577,7 +581,7 @@ fn two_clients() -> Vec<Step> {
     ]
 }
 
-/// Changes past the cache that a failed flush drops before a client wants them durable, or reads
+/// Changes that bypassed the cache and that a failed flush drops before a client flushes or reads
 /// them.
 fn failing() -> Vec<Step> {
     vec![
@@ -596,7 +600,7 @@ fn failing() -> Vec<Step> {
     ]
 }
 
-/// A cache before a storage that ends within a page and has grown since.
+/// A cache before a backing device that ends within a page and has grown since.
 fn cut(steps: Vec<Step>) -> Case {
     Case::new(settings(10 * PAGE + 100, 2, 3), steps)
 }
@@ -604,7 +608,7 @@ fn cut(steps: Vec<Step>) -> Case {
 fn cases() -> Vec<Case> {
     let small = settings(PAGES * PAGE, 2, 3);
     let mut cases = Vec::new();
-    // What an earlier life wrote past the cache and did not flush is read by a later one.
+    // A later opening reads what bypassed the cache in an earlier one and was not flushed.
     let steps = vec![write(0, 5000, 1), Step::Reopen, Step::Flush, Step::Reopen];
     cases.push(Case::new(Settings { mode: Mode::WriteAround, ..small.clone() }, steps));
     for policy in [Kind::Everbyte, Kind::Hybrid] {
@@ -692,7 +696,7 @@ fn random_workloads_survive_any_crash() {
     let first = number("EVERBYTE_CRASH_SEED", 1);
     for seed in first..first + cases {
         let mut case = random_case(seed);
-        case.fate = usize::try_from(seed).unwrap() % FATES;
+        case.loss_rule = usize::try_from(seed).unwrap() % LOSS_RULES;
         explorer().explore(&case).unwrap_or_else(|failure| {
             panic!("seed {seed}: {:?} {:?}: {failure}", case.settings, case.steps);
         });
@@ -731,13 +735,14 @@ fn clean_before_flush() {
 
 #[test]
 fn open_epoch_written_back() {
-    // The flush keeps storage's first write apart from its flush at opening.
+    // The flush keeps the backing device's first write apart from its flush at opening.
     let steps = vec![write(5, 9, 2), Step::Flush, write(1, 4096, 1), Step::Sweep];
     caught(Bug::OpenEpochWrittenBack, small(steps), "page 1: [60, 23, 01, 51], not");
 }
 
-/// A page is changed past the cache, fetched, sunk into memory and made durable there by a checkpoint
-/// that no flush asked for: what another write past the cache needs once pages have departed.
+/// A change of a page bypasses the cache, and the page is fetched, demoted to SCM and made durable
+/// there by a checkpoint that no flush asked for: the next write that bypasses the cache needs it
+/// once pages were invalidated.
 fn fetched_after_a_change(mode: Mode, change: Step) -> Case {
     let mut steps: Vec<Step> = (1..8).map(|page| Step::Read { page }).collect();
     steps.push(change);
@@ -771,9 +776,9 @@ fn evicted_before_write_back() {
 }
 
 #[test]
-fn flush_without_shadow() {
+fn flush_without_persisted_copy() {
     caught(
-        Bug::FlushWithoutShadow,
+        Bug::FlushWithoutPersistedCopy,
         small(vec![write(1, 4096, 1), Step::Flush, write(2, 9, 2)]),
         "page 1: [e1, e1, e1, e1], not",
     );

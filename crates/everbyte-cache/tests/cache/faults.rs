@@ -1,4 +1,5 @@
-//! Storage that fails: clients are told, nothing is lost, and it goes on when storage does.
+//! Failures of the backing device: clients are told, nothing is lost, and the cache goes on when
+//! the backing device does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -19,19 +20,19 @@ const PAGES: u64 = 40;
 
 fn cache(dram_pages: u64, scm_pages: u64) -> (Cache, Arc<FaultDevice>, Arc<MemoryDevice>) {
     let memory = Arc::new(MemoryDevice::new(PAGES * PAGE));
-    let storage = Arc::new(FaultDevice::new(Arc::<MemoryDevice>::clone(&memory)));
+    let backing = Arc::new(FaultDevice::new(Arc::<MemoryDevice>::clone(&memory)));
     let medium = medium(512, &settings(PAGES * PAGE, dram_pages, scm_pages));
-    let cache = open(&medium, Arc::<FaultDevice>::clone(&storage)).unwrap();
-    (cache, storage, memory)
+    let cache = open(&medium, Arc::<FaultDevice>::clone(&backing)).unwrap();
+    (cache, backing, memory)
 }
 
 #[test]
-fn what_is_cached_is_served_while_storage_fails() {
-    let (cache, storage, memory) = cache(2, 6);
+fn what_is_cached_is_served_while_the_backing_device_fails() {
+    let (cache, backing, memory) = cache(2, 6);
     for page in 0..8 {
         cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
     }
-    storage.fail(Faults::ALL);
+    backing.fail(Faults::ALL);
     cache.write(0, &[2; 100], Fua::No).unwrap();
     cache.flush().unwrap();
     let mut found = [0; 100];
@@ -48,8 +49,8 @@ fn what_is_cached_is_served_while_storage_fails() {
     assert!(refused >= 8 + 4, "{refused}");
     let stats = cache.stats();
     assert_eq!(stats.dirty_pages, refused, "{stats:?}");
-    assert!(stats.storage_errors >= 3);
-    storage.fail(Faults::NONE);
+    assert!(stats.backing_errors >= 3);
+    backing.fail(Faults::NONE);
     cache.drain().unwrap();
     let mut page_bytes = vec![0; 4096];
     for page in 0..refused {
@@ -63,12 +64,12 @@ fn what_is_cached_is_served_while_storage_fails() {
 
 /// One failure at each request of a workload in turn.
 #[test]
-fn any_request_of_storage_may_fail() {
+fn any_request_of_the_backing_device_may_fail() {
     let mut nth = 0;
     loop {
-        let (cache, storage, memory) = cache(2, 4);
+        let (cache, backing, memory) = cache(2, 4);
         let mut expected = vec![0; usize::try_from(PAGES * PAGE).unwrap()];
-        storage.fail_after(nth);
+        backing.fail_after(nth);
         let mut dice = Dice(5);
         for _ in 0..120 {
             let at = dice.below(PAGES * PAGE - 9000);
@@ -99,7 +100,7 @@ fn any_request_of_storage_may_fail() {
                 }
             }
         }
-        let requests = storage.requests();
+        let requests = backing.requests();
         if cache.drain().is_err() {
             cache.drain().unwrap();
         }
@@ -107,14 +108,14 @@ fn any_request_of_storage_may_fail() {
         memory.read(0, &mut found).unwrap();
         assert!(found == expected, "failure {nth}");
         if nth >= requests {
-            assert!(nth > 50, "only {nth} requests reached storage");
+            assert!(nth > 50, "only {nth} requests reached the backing device");
             return;
         }
         nth += 1;
     }
 }
 
-/// A client's request that comes while storage is busy.
+/// A client's request that comes while the backing device is busy.
 enum Comes {
     /// A write to the page of the first write.
     Write,
@@ -122,9 +123,9 @@ enum Comes {
     Flush { too_early: AtomicBool, thread: Mutex<Option<JoinHandle<Result<(), DeviceError>>>> },
 }
 
-/// Storage during whose first request of a kind a client makes another one.
+/// A backing device during whose first request of a kind a client makes another one.
 struct Meanwhile {
-    storage: MemoryDevice,
+    backing: MemoryDevice,
     cache: OnceLock<Weak<Cache>>,
     is_done: AtomicBool,
     comes: Comes,
@@ -132,8 +133,8 @@ struct Meanwhile {
 
 impl Meanwhile {
     fn new(comes: Comes) -> Arc<Self> {
-        let storage = MemoryDevice::new(PAGES * PAGE);
-        Arc::new(Self { storage, cache: OnceLock::new(), is_done: AtomicBool::new(false), comes })
+        let backing = MemoryDevice::new(PAGES * PAGE);
+        Arc::new(Self { backing, cache: OnceLock::new(), is_done: AtomicBool::new(false), comes })
     }
 
     /// A cache before it.
@@ -156,7 +157,7 @@ impl everbyte_device::Decorator for Meanwhile {
     const COMPOUND: Compound = Compound::Split;
 
     fn inner(&self) -> &Self::Inner {
-        &self.storage
+        &self.backing
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
@@ -165,7 +166,7 @@ impl everbyte_device::Decorator for Meanwhile {
         {
             cache.write(offset, &[2; 10], Fua::No).unwrap();
         }
-        self.storage.write(offset, data, fua)
+        self.backing.write(offset, data, fua)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -178,19 +179,19 @@ impl everbyte_device::Decorator for Meanwhile {
             too_early.store(client.is_finished(), Ordering::SeqCst);
             *thread.lock().unwrap() = Some(client);
         }
-        self.storage.flush()
+        self.backing.flush()
     }
 }
 
-/// Whether storage has, in the end, what was written while a page was being written back.
+/// Returns true if the backing device has, in the end, the bytes written during a write-back.
 fn keeps_what_comes_meanwhile() -> bool {
-    let storage = Meanwhile::new(Comes::Write);
-    let cache = storage.behind_cache();
+    let backing = Meanwhile::new(Comes::Write);
+    let cache = backing.behind_cache();
     cache.write(3 * PAGE, &[1; 4096], Fua::No).unwrap();
     cache.sweep().unwrap();
     cache.drain().unwrap();
     let mut found = [0; 20];
-    storage.read(3 * PAGE, &mut found).unwrap();
+    backing.read(3 * PAGE, &mut found).unwrap();
     assert_eq!(found[10..], [1; 10]);
     found[..10] == [2; 10]
 }
@@ -207,35 +208,35 @@ fn what_is_written_meanwhile_is_written_back_as_well() {
 #[test]
 fn a_flush_waits_for_another_one_that_covers_its_changes() {
     let (too_early, thread) = (AtomicBool::new(false), Mutex::default());
-    let storage = Meanwhile::new(Comes::Flush { too_early, thread });
-    let cache = storage.behind_cache();
+    let backing = Meanwhile::new(Comes::Flush { too_early, thread });
+    let cache = backing.behind_cache();
     cache.discard(0, PAGE, Fua::No).unwrap();
     cache.flush().unwrap();
-    let Comes::Flush { too_early, thread } = &storage.comes else { unreachable!() };
+    let Comes::Flush { too_early, thread } = &backing.comes else { unreachable!() };
     let client = thread.lock().unwrap().take().expect("a trim goes past the cache");
     client.join().unwrap().unwrap();
     assert!(!too_early.load(Ordering::SeqCst), "it was answered before the trim was durable");
 }
 
 #[test]
-fn what_is_cached_is_served_and_made_durable_while_storage_hangs() {
+fn what_is_cached_is_served_and_made_durable_while_the_backing_device_hangs() {
     for hangs in [Faults { writes: true, ..Faults::NONE }, Faults { flushes: true, ..Faults::NONE }]
     {
-        let (cache, storage, memory) = cache(2, 6);
+        let (cache, backing, memory) = cache(2, 6);
         for page in 0..6 {
             cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
         }
-        storage.hang(hangs);
+        backing.hang(hangs);
         std::thread::scope(|scope| {
             let sweep = scope.spawn(|| cache.sweep());
-            storage.wait_for_hanging(1);
+            backing.wait_for_hanging(1);
             cache.write(PAGE, &[2; 100], Fua::Yes).unwrap();
             cache.flush().unwrap();
             let mut found = [0; 101];
             cache.read(PAGE, &mut found).unwrap();
             assert_eq!((found[99], found[100]), (2, 1));
             assert!(!sweep.is_finished());
-            storage.hang(Faults::NONE);
+            backing.hang(Faults::NONE);
             assert_eq!(sweep.join().unwrap().unwrap(), 6);
         });
         assert_eq!(cache.stats().dirty_pages, 1, "what was written meanwhile");
@@ -246,14 +247,14 @@ fn what_is_cached_is_served_and_made_durable_while_storage_hangs() {
     }
 }
 
-/// A cache in a pool that another volume has filled, when `pages` pages of the cache were written, and
-/// perhaps cleaned.
+/// A cache in a pool that another volume has filled, when `pages` pages of the cache were written,
+/// and perhaps cleaned.
 fn in_full_pool(pages: u64, is_clean: bool) -> (Cache, Arc<MemoryDevice>) {
-    let storage = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let backing = Arc::new(MemoryDevice::new(PAGES * PAGE));
     let medium = medium(512, &settings(PAGES * PAGE, 4, 12));
     let pool = open_pool(&medium).unwrap();
     let volume = Arc::new(BlockVolume::open_as(&pool, "c", VolumeKind::CACHE).unwrap());
-    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&storage) as _, &identity());
+    let cache = Cache::open(volume, Arc::<MemoryDevice>::clone(&backing) as _, &identity());
     let cache = cache.unwrap();
     for page in 0..pages {
         cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
@@ -268,14 +269,14 @@ fn in_full_pool(pages: u64, is_clean: bool) -> (Cache, Arc<MemoryDevice>) {
         filled += 1;
     }
     assert!(filled > 10);
-    (cache, storage)
+    (cache, backing)
 }
 
 #[test]
 fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back() {
     for is_clean in [true, false] {
-        let (cache, storage) = in_full_pool(14, is_clean);
-        // The last pages are in DRAM, and memory has no space for a copy of them.
+        let (cache, backing) = in_full_pool(14, is_clean);
+        // The last pages are in DRAM, and SCM has no space for a copy of them.
         for page in 10..14 {
             cache.write(page * PAGE + 5, &[2; 4000], Fua::No).unwrap();
         }
@@ -284,7 +285,7 @@ fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back()
         cache.drain().unwrap();
         for page in 0..14 {
             let mut found = vec![0; 4096];
-            storage.read(page * PAGE, &mut found).unwrap();
+            backing.read(page * PAGE, &mut found).unwrap();
             let expected = if page < 10 {
                 1
             } else if page == 12 {
@@ -300,15 +301,15 @@ fn a_full_pool_keeps_no_dirty_page_from_becoming_durable_or_being_written_back()
 /// As closing for a change does.
 #[test]
 fn a_sync_that_fails_leaves_an_open_cache_with_everything_that_was_answered() {
-    let (cache, storage, memory) = cache(2, 6);
+    let (cache, backing, memory) = cache(2, 6);
     cache.write(0, &[1; 4096], Fua::No).unwrap();
     cache.discard(5 * PAGE, PAGE, Fua::No).unwrap();
-    storage.fail(Faults::ALL);
+    backing.fail(Faults::ALL);
     assert!(cache.sync().is_err());
     let mut found = [0; 2];
     cache.read(0, &mut found).unwrap();
     assert_eq!(found, [1; 2]);
-    storage.fail(Faults::NONE);
+    backing.fail(Faults::NONE);
     cache.sync().unwrap();
     assert!(cache.flush().is_err(), "the flush that failed for nobody is told to a client");
     cache.flush().unwrap();

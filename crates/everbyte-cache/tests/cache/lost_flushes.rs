@@ -1,5 +1,5 @@
-//! Flushes of storage that fail and lose what was not flushed, as those of Linux do: the error is told
-//! once, and the next flush succeeds without what was lost.
+//! Flushes of the backing device that fail and lose what was not flushed, as those of Linux do: the
+//! error is told once, and the next flush succeeds without what was lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -19,7 +19,7 @@ enum Change {
     Zero(u64, u64),
 }
 
-/// Storage with a volatile cache of its own: what a power failure leaves is `durable`.
+/// A backing device with a volatile cache of its own: `durable` is what a power failure leaves.
 struct Forgetful {
     shown: MemoryDevice,
     durable: MemoryDevice,
@@ -56,7 +56,7 @@ impl Forgetful {
         byte_of(&self.durable, page) == byte
     }
 
-    /// Storage after a power failure.
+    /// The backing device after a power failure.
     fn cut(&self) -> Arc<MemoryDevice> {
         let mut bytes = vec![0; usize::try_from(PAGES * PAGE).unwrap()];
         self.durable.read(0, &mut bytes).unwrap();
@@ -128,14 +128,14 @@ fn byte_of(device: &dyn BlockDevice, page: u64) -> u8 {
 }
 
 fn cache(mode: Mode) -> (Arc<Cache>, Arc<Forgetful>, Arc<Mapped>) {
-    let storage = Forgetful::new();
+    let backing = Forgetful::new();
     let medium = medium(512, &Settings { mode, ..settings(PAGES * PAGE, 2, 6) });
-    let cache = Arc::new(open(&medium, Arc::<Forgetful>::clone(&storage)).unwrap());
-    (cache, storage, medium)
+    let cache = Arc::new(open(&medium, Arc::<Forgetful>::clone(&backing)).unwrap());
+    (cache, backing, medium)
 }
 
-/// A change past the cache, of page 3, and what the page holds then.
-fn change_past(mode: Mode, cache: &Cache) -> u8 {
+/// Changes page 3, bypassing the cache. Returns its bytes.
+fn change_bypassing(mode: Mode, cache: &Cache) -> u8 {
     if mode == Mode::WriteAround {
         cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
         7
@@ -153,16 +153,16 @@ fn dirty_page(cache: &Cache) {
 
 const MODES: [Mode; 2] = [Mode::WriteBack, Mode::WriteAround];
 
-/// Whether a client hears of a background flush that failed, and a flush that succeeds is true.
+/// Returns true if a client hears of a failed background flush, and a flush that succeeds is true.
 fn tells_of_a_background_flush(mode: Mode) -> bool {
-    let (cache, storage, _) = cache(mode);
-    let byte = change_past(mode, &cache);
+    let (cache, backing, _) = cache(mode);
+    let byte = change_bypassing(mode, &cache);
     dirty_page(&cache);
-    storage.fail_flushes(1);
+    backing.fail_flushes(1);
     assert!(cache.sweep().is_err());
     let told = cache.flush();
     cache.flush().unwrap();
-    told.is_err() && storage.is_durable(3, byte)
+    told.is_err() && backing.is_durable(3, byte)
 }
 
 #[test]
@@ -179,98 +179,99 @@ fn a_flush_that_failed_in_the_background_is_told_and_what_it_lost_is_written_aga
 #[test]
 fn a_flush_that_failed_for_one_client_is_no_lie_to_another() {
     for mode in MODES {
-        let (cache, storage, _) = cache(mode);
-        let byte = change_past(mode, &cache);
-        storage.fail_flushes(1);
+        let (cache, backing, _) = cache(mode);
+        let byte = change_bypassing(mode, &cache);
+        backing.fail_flushes(1);
         assert!(cache.flush().is_err());
         cache.flush().unwrap();
-        assert!(storage.is_durable(3, byte), "{mode}");
+        assert!(backing.is_durable(3, byte), "{mode}");
     }
 }
 
 #[test]
 fn a_durable_write_and_a_drain_are_true_after_a_flush_that_failed() {
     for mode in MODES {
-        let (cache, storage, _) = cache(mode);
-        let byte = change_past(mode, &cache);
+        let (cache, backing, _) = cache(mode);
+        let byte = change_bypassing(mode, &cache);
         dirty_page(&cache);
-        storage.fail_flushes(1);
+        backing.fail_flushes(1);
         assert!(cache.sweep().is_err());
         let at = 3 * PAGE;
         cache.write_zeroes(at, PAGE, Hole::Allowed, false, Fua::Yes).unwrap();
-        assert!(storage.is_durable(3, 0), "{mode}");
-        let (cache, storage, _) = self::cache(mode);
-        assert_eq!(change_past(mode, &cache), byte);
-        storage.fail_flushes(1);
+        assert!(backing.is_durable(3, 0), "{mode}");
+        let (cache, backing, _) = self::cache(mode);
+        assert_eq!(change_bypassing(mode, &cache), byte);
+        backing.fail_flushes(1);
         assert!(cache.drain().is_err());
         cache.drain().unwrap();
-        assert!(storage.is_durable(3, byte), "{mode}");
+        assert!(backing.is_durable(3, byte), "{mode}");
     }
 }
 
 #[test]
-fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_leaves() {
+fn a_page_that_is_fetched_after_a_flush_that_failed_is_not_lost_when_it_is_evicted() {
     for mode in MODES {
-        let (cache, storage, medium) = cache(mode);
-        let byte = change_past(mode, &cache);
+        let (cache, backing, medium) = cache(mode);
+        let byte = change_bypassing(mode, &cache);
         dirty_page(&cache);
-        storage.fail_flushes(1);
+        backing.fail_flushes(1);
         assert!(cache.sweep().is_err());
         assert_eq!(byte_of(&*cache, 3), byte);
-        // It goes where it is kept over a restart, or leaves.
+        // It is demoted, and so kept over a restart, or evicted.
         for page in 10..30 {
             byte_of(&*cache, page);
         }
         drop(cache.flush());
         cache.flush().unwrap();
         drop(cache);
-        let cache = open(&medium, storage.cut()).unwrap();
+        let cache = open(&medium, backing.cut()).unwrap();
         assert_eq!(byte_of(&cache, 3), byte, "{mode}");
     }
 }
 
 #[test]
 fn newer_bytes_in_the_cache_are_not_overwritten_by_what_is_written_again() {
-    let (cache, storage, _) = cache(Mode::WriteBack);
+    let (cache, backing, _) = cache(Mode::WriteBack);
     cache.discard(3 * PAGE, 2 * PAGE, Fua::No).unwrap();
     dirty_page(&cache);
-    storage.fail_flushes(1);
+    backing.fail_flushes(1);
     assert!(cache.sweep().is_err());
     cache.write(3 * PAGE, &[8; 4096], Fua::No).unwrap();
     cache.sweep().unwrap();
     drop(cache.flush());
     cache.flush().unwrap();
-    assert!(storage.is_durable(3, 8) && storage.is_durable(4, 0));
+    assert!(backing.is_durable(3, 8) && backing.is_durable(4, 0));
 }
 
 #[test]
 fn a_flush_that_fails_at_opening_is_told_and_what_is_read_then_stays() {
-    let (cache, storage, medium) = cache(Mode::WriteAround);
+    let (cache, backing, medium) = cache(Mode::WriteAround);
     cache.write(3 * PAGE, &[7; 4096], Fua::No).unwrap();
     drop(cache);
-    storage.fail_flushes(1);
-    let cache = open(&medium, Arc::<Forgetful>::clone(&storage)).unwrap();
+    backing.fail_flushes(1);
+    let cache = open(&medium, Arc::<Forgetful>::clone(&backing)).unwrap();
     assert!(cache.flush().is_err(), "nobody was told");
     let seen = byte_of(&cache, 3);
     cache.flush().unwrap();
     drop(cache);
-    let cut = storage.cut();
+    let cut = backing.cut();
     let cache = open(&medium, Arc::<MemoryDevice>::clone(&cut)).unwrap();
     assert_eq!(byte_of(&cache, 3), seen, "what was read and flushed became another page");
     cache.drain().unwrap();
     assert_eq!(byte_of(&*cut, 3), seen);
 }
 
-/// Whether storage has a page in the end that was written back while another thread's flush failed.
+/// Returns true if the backing device has, in the end, a page that was written back while another
+/// thread's flush failed.
 fn keeps_what_another_flush_lost() -> bool {
-    let (cache, storage, _) = cache(Mode::WriteBack);
+    let (cache, backing, _) = cache(Mode::WriteBack);
     cache.write(9 * PAGE, &[1; 4096], Fua::No).unwrap();
     cache.discard(8 * PAGE, PAGE, Fua::No).unwrap();
-    storage.fail_flushes(1);
-    storage.client.set(Arc::downgrade(&cache)).unwrap();
+    backing.fail_flushes(1);
+    backing.client.set(Arc::downgrade(&cache)).unwrap();
     let swept = cache.sweep();
     cache.drain().unwrap();
-    swept.is_err() && storage.is_durable(9, 1)
+    swept.is_err() && backing.is_durable(9, 1)
 }
 
 #[test]
@@ -282,14 +283,14 @@ fn a_flush_that_fails_for_another_thread_leaves_pages_dirty() {
     assert!(!is_kept, "the planted mistake was not caught");
 }
 
-/// Storage asserts that its flushes come one by one: only so is a failure known to whoever flushes
-/// next.
+/// The backing device asserts that its flushes come one by one: only so is a failure known to
+/// whoever flushes next.
 #[test]
-fn flushes_of_storage_come_one_at_a_time() {
-    let (cache, storage, _) = cache(Mode::WriteBack);
+fn flushes_of_the_backing_device_come_one_at_a_time() {
+    let (cache, backing, _) = cache(Mode::WriteBack);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let (cache, storage) = (&cache, &storage);
+            let (cache, backing) = (&cache, &backing);
             scope.spawn(move || {
                 for round in 0..200 {
                     let page = 10 * thread + round % 10;
@@ -299,7 +300,7 @@ fn flushes_of_storage_come_one_at_a_time() {
                         cache.write(page * PAGE, &[1; 4096], Fua::No).unwrap();
                     }
                     if round % 50 == 7 {
-                        storage.fail_flushes(1);
+                        backing.fail_flushes(1);
                     }
                     drop(cache.flush());
                     drop(cache.sweep());
@@ -307,10 +308,10 @@ fn flushes_of_storage_come_one_at_a_time() {
             });
         }
     });
-    storage.fail_flushes(0);
+    backing.fail_flushes(0);
     drop(cache.flush());
     cache.drain().unwrap();
     for page in 0..PAGES {
-        assert!(storage.is_durable(page, byte_of(&*cache, page)), "page {page}");
+        assert!(backing.is_durable(page, byte_of(&*cache, page)), "page {page}");
     }
 }

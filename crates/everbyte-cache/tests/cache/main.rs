@@ -1,5 +1,5 @@
-//! The cache over a block volume of a pool: the device contract, restarts, failing storage, a
-//! reference model, crashes at every operation, agreement with the simulator.
+//! The cache over a block volume of a pool: the device contract, restarts, failing backing device,
+//! a reference model, crashes at every operation, agreement with the simulator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -38,10 +38,10 @@ pub(crate) fn identity() -> Identity {
     Identity { kind: "memory".into(), name: "test".into(), serial: String::new(), backing: None }
 }
 
-pub(crate) fn settings(storage_bytes: u64, dram_pages: u64, scm_pages: u64) -> Settings {
+pub(crate) fn settings(backing_bytes: u64, dram_pages: u64, scm_pages: u64) -> Settings {
     Settings {
-        storage: identity(),
-        storage_bytes,
+        backing: identity(),
+        backing_bytes,
         dram_bytes: dram_pages * PAGE,
         scm_bytes: scm_pages * PAGE,
         mode: Mode::WriteBack,
@@ -62,7 +62,7 @@ pub(crate) fn format<M: Medium>(medium: &Arc<M>, settings: &Settings, log_bytes:
     Pool::format(&**medium, 4, [7; 16]).unwrap();
     let pool = open_pool(medium).unwrap();
     let options = BlockOptions { log_bytes: Some(log_bytes), lanes: 1, ..BlockOptions::default() };
-    let size_bytes = volume_bytes(settings.storage_bytes);
+    let size_bytes = volume_bytes(settings.backing_bytes);
     let volume =
         BlockVolume::create_as(&pool, "c", VolumeKind::CACHE, size_bytes, &options).unwrap();
     Cache::format(&volume, settings).unwrap();
@@ -71,28 +71,29 @@ pub(crate) fn format<M: Medium>(medium: &Arc<M>, settings: &Settings, log_bytes:
 /// Opens the cache in the pool on `medium`.
 pub(crate) fn open<M: Medium + 'static>(
     medium: &Arc<M>,
-    storage: Arc<dyn BlockDevice>,
+    backing: Arc<dyn BlockDevice>,
 ) -> Result<Cache, String> {
     let pool = open_pool(medium)?;
     let volume = BlockVolume::open_as(&pool, "c", VolumeKind::CACHE);
     let volume = Arc::new(volume.map_err(|error| error.to_string())?);
-    Cache::open(volume, storage, &identity()).map_err(|error| error.to_string())
+    Cache::open(volume, backing, &identity()).map_err(|error| error.to_string())
 }
 
-/// Gives the cache in the pool on `medium` other sizes, and its volume room for a larger storage.
+/// Gives the cache in the pool on `medium` other sizes, and its volume room for a larger backing
+/// device.
 pub(crate) fn resize<M: Medium + 'static>(
     medium: &Arc<M>,
-    storage: Arc<dyn BlockDevice>,
+    backing: Arc<dyn BlockDevice>,
     change: &Change,
 ) -> Result<Settings, String> {
     let pool = open_pool(medium)?;
     let volume = BlockVolume::open_as(&pool, "c", VolumeKind::CACHE);
     let volume = Arc::new(volume.map_err(|error| error.to_string())?);
-    let needed = volume_bytes(storage.geometry().size_bytes);
-    if change.follows_storage && needed > volume.geometry().size_bytes {
+    let needed = volume_bytes(backing.geometry().size_bytes);
+    if change.follows_backing && needed > volume.geometry().size_bytes {
         volume.resize(needed).map_err(|error| error.to_string())?;
     }
-    Cache::resize(volume, storage, &identity(), change).map_err(|error| error.to_string())
+    Cache::resize(volume, backing, &identity(), change).map_err(|error| error.to_string())
 }
 
 /// A pool of `blocks` blocks on anonymous memory with a cache in it.

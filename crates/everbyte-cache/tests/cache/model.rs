@@ -66,8 +66,8 @@ fn usize_of(number: u64) -> usize {
 
 fn run(settings: &Settings, steps: &[Step]) -> Result<(), TestCaseError> {
     let medium = medium(512, settings);
-    let storage = Arc::new(MemoryDevice::new(SIZE));
-    let reopen = || open(&medium, Arc::<MemoryDevice>::clone(&storage)).unwrap();
+    let backing = Arc::new(MemoryDevice::new(SIZE));
+    let reopen = || open(&medium, Arc::<MemoryDevice>::clone(&backing)).unwrap();
     let mut cache = reopen();
     let mut model = vec![0; usize_of(SIZE)];
     let fua = |is_set| if is_set { Fua::Yes } else { Fua::No };
@@ -96,8 +96,8 @@ fn run(settings: &Settings, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Drain => {
                 cache.drain().unwrap();
                 let mut found = vec![0; usize_of(SIZE)];
-                storage.read(0, &mut found).unwrap();
-                prop_assert!(found == model, "drained, storage differs");
+                backing.read(0, &mut found).unwrap();
+                prop_assert!(found == model, "drained, the backing device differs");
             }
             Step::Kill => {
                 cache.flush().unwrap();

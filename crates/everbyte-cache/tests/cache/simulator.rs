@@ -1,18 +1,19 @@
 //! The same requests through the simulator and through the cache: the same decisions.
 //!
 //! Without write-back of pages that are still cached the two agree in every count, to the last
-//! one: a policy is told of the same accesses in the same order, and dirty pages that it gives up
-//! wait aside, where it does not see them. In use there are three differences, none of which the
-//! simulator knows:
+//! one: a policy is told of the same accesses in the same order, and does not see the dirty pages
+//! that it has evicted and that are pending write-back. In use there are three differences, none of
+//! which the simulator knows:
 //!
 //! - Pages that are written back because many are dirty are clean from then on, and a policy that
-//!   gives up clean pages first chooses others. The second test bounds what that makes of hits: at
-//!   most half a point. Only `hybrid`, and `everbyte` which runs it beside itself, gain more by it
-//!   in a small cache, three quarters of a point on `mixed`: what they take for dirty, and so keep,
-//!   is clean and goes. `everbyte` gains 1.3 points on `web`: it may keep what is clean for longer.
-//! - While the pool is full a page stays in DRAM that the policy believes to be in memory; a clean
-//!   one may have to leave. The cache counts as the policy believes, so hits differ only if so
-//!   many pages are stranded that some go.
+//!   evicts clean pages first chooses others. The second test bounds the effect on hits: at most
+//!   half a point. Only `hybrid`, and `everbyte` which runs it beside itself, gain more by it in a
+//!   small cache, three quarters of a point on `mixed`: pages that they would keep as dirty are
+//!   clean and are evicted. `everbyte` gains 1.3 points on `web`: it may keep what is clean for
+//!   longer.
+//! - While the pool is full a page stays in DRAM that the policy believes to be in SCM; a clean
+//!   one may have to be evicted. The cache counts as the policy believes, so hits differ only if so
+//!   many demotions fail that pages are evicted.
 //! - After a restart the policy learns of the pages in the order of sectors.
 
 use std::sync::Arc;
@@ -70,9 +71,9 @@ impl Stream {
         let (capacity, size_bytes) = (spec.capacity(), self.pages.pages() as u64 * PAGE);
         let settings =
             Settings { policy, ..settings(size_bytes, capacity.dram.into(), capacity.scm.into()) };
-        let storage = Arc::new(MemoryDevice::new(size_bytes));
-        let blocks = settings.memory_bytes_max() / PAGE + 1024;
-        let cache = open(&medium(blocks, &settings), storage).unwrap();
+        let backing = Arc::new(MemoryDevice::new(size_bytes));
+        let blocks = settings.volume_page_bytes_max() / PAGE + 1024;
+        let cache = open(&medium(blocks, &settings), backing).unwrap();
         let mut buffer = vec![5; 1 << 20];
         for request in &self.requests {
             let bytes = &mut buffer[..usize::try_from(request.len).unwrap()];
@@ -114,7 +115,7 @@ fn without_write_back_the_cache_does_exactly_what_the_simulator_says() {
                 let done = stream.play(policy, &spec, |_| ());
                 let what = format!("{workload}, {policy}, {} pages", spec.pages);
                 expect_the_same(&what, &done, &said);
-                assert_eq!((done.memory_errors, done.storage_errors), (0, 0), "{what}");
+                assert_eq!((done.scm_errors, done.backing_errors), (0, 0), "{what}");
             }
         }
     }

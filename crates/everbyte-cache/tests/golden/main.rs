@@ -1,5 +1,5 @@
-//! Golden images of caches: pools of format version 1 with a cache in them, that every later version
-//! must read as this one did.
+//! Golden images of caches: pools of format version 1 with a cache in them, that every later
+//! version must read as this one did.
 //!
 //! Owns the reader and the manifest's form; `make` makes the images. They lie beside those of block
 //! volumes, in `golden/v1`, with a manifest of their own, and are never changed or made again: see
@@ -8,7 +8,8 @@
 //! `cargo test -p everbyte-cache --test golden -- --ignored`, which needs the program `zstd` and
 //! only writes what is missing.
 //!
-//! An image holds the cache, not the storage behind it; that is the one which `stored` describes.
+//! An image holds the cache, not the backing device behind it; that is the one which `stored`
+//! describes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -29,10 +30,10 @@ use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
 
 const PAGE: usize = 4096;
-/// The storage ends within a page.
+/// The backing device ends within a page.
 const STORAGE_BYTES: usize = 24 * PAGE - 512;
 
-/// What every later version must find in an image.
+/// Contents that every later version must find in an image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Golden {
     name: String,
@@ -41,17 +42,17 @@ struct Golden {
     /// Of the whole image.
     crc32c: u32,
     was_clean: bool,
-    /// What the error of opening the cache says; nothing else is looked at then.
+    /// Text in the error of opening the cache; nothing else is checked then.
     open_error: Option<String>,
     settings: Option<Settings>,
     /// Pages with a mark, and those of them that are dirty.
     pages: u64,
     dirty_pages: u64,
-    /// What the cache serves.
+    /// Contents that the cache serves.
     content: Vec<Range>,
 }
 
-/// Bytes that differ from what the storage holds.
+/// Bytes that differ from those of the backing device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Range {
     offset: usize,
@@ -68,15 +69,15 @@ fn identity() -> Identity {
     }
 }
 
-/// The storage behind every image: each byte tells its page.
+/// The backing device behind every image: each byte tells its page.
 fn stored() -> Vec<u8> {
     (0..STORAGE_BYTES).map(|at| 0x40 + u8::try_from(at / PAGE).unwrap()).collect()
 }
 
-fn storage() -> Arc<MemoryDevice> {
-    let storage = MemoryDevice::new(STORAGE_BYTES as u64);
-    storage.write(0, &stored(), Fua::No).unwrap();
-    Arc::new(storage)
+fn backing() -> Arc<MemoryDevice> {
+    let backing = MemoryDevice::new(STORAGE_BYTES as u64);
+    backing.write(0, &stored(), Fua::No).unwrap();
+    Arc::new(backing)
 }
 
 fn folder() -> PathBuf {
@@ -114,8 +115,8 @@ fn hold(golden: &Golden, image: &[u8]) {
     assert_eq!(pool.recovery().was_clean, golden.was_clean, "{name}");
     assert!(pool.check().unwrap().problems.is_empty(), "{name}");
     let volume = open_volume(&pool);
-    let storage = storage();
-    let opened = Cache::open(Arc::clone(&volume) as _, Arc::clone(&storage) as _, &identity());
+    let backing = backing();
+    let opened = Cache::open(Arc::clone(&volume) as _, Arc::clone(&backing) as _, &identity());
     if let Some(text) = &golden.open_error {
         let opened = opened.unwrap_err().to_string();
         let seen = inspect(&*volume).unwrap_err().to_string();
@@ -128,7 +129,7 @@ fn hold(golden: &Golden, image: &[u8]) {
     assert_eq!((seen.pages, seen.dirty_pages), (golden.pages, golden.dirty_pages), "{name}");
     expect_content(golden, &cache, "the cache");
     cache.drain().unwrap();
-    expect_content(golden, &*storage, "the storage, drained");
+    expect_content(golden, &*backing, "the backing device, drained");
 }
 
 fn expect_content(golden: &Golden, device: &dyn BlockDevice, what: &str) {

@@ -17,18 +17,18 @@ use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, VolumeKind};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{
-    Golden, PAGE, Range, STORAGE_BYTES, identity, open_pool, open_volume, storage, stored,
+    Golden, PAGE, Range, STORAGE_BYTES, backing, identity, open_pool, open_volume, stored,
 };
 
 /// Blocks in each pool.
 const POOL_BLOCKS: u64 = 96;
-/// Where the header of the volume lies.
+/// Offset of the volume's header in bytes.
 const HEADER: usize = 2 * 4096;
 
 fn settings(policy: Kind, mode: Mode) -> Settings {
     Settings {
-        storage: identity(),
-        storage_bytes: STORAGE_BYTES as u64,
+        backing: identity(),
+        backing_bytes: STORAGE_BYTES as u64,
         dram_bytes: 4 * PAGE as u64,
         scm_bytes: 12 * PAGE as u64,
         mode,
@@ -54,7 +54,7 @@ impl Workshop {
         let pool = open_pool(&medium);
         let log_bytes = Some(2 * 16384);
         let options = BlockOptions { log_bytes, lanes: 1, ..BlockOptions::default() };
-        let size_bytes = volume_bytes(settings.storage_bytes);
+        let size_bytes = volume_bytes(settings.backing_bytes);
         BlockVolume::create_as(&pool, "cache", VolumeKind::CACHE, size_bytes, &options).unwrap();
         pool.close().unwrap();
         let mut image = medium.image();
@@ -70,7 +70,7 @@ impl Workshop {
         let pool = open_pool(&medium);
         let volume = open_volume(&pool);
         Cache::format(&*volume, &settings).unwrap();
-        let cache = Cache::open(Arc::clone(&volume) as _, storage(), &identity()).unwrap();
+        let cache = Cache::open(Arc::clone(&volume) as _, backing(), &identity()).unwrap();
         Self { medium, pool, volume, cache, settings, bytes: stored() }
     }
 
@@ -96,7 +96,7 @@ impl Workshop {
         self.cache.flush().unwrap();
     }
 
-    /// What a clean shutdown leaves.
+    /// Closes the pool. Returns the image that a clean shutdown leaves.
     fn close(&self) -> Vec<u8> {
         self.cache.flush().unwrap();
         self.pool.close().unwrap();
@@ -164,7 +164,7 @@ fn drained() -> (Golden, Vec<u8>) {
 fn crashed() -> (Golden, Vec<u8>) {
     let mut shop = Workshop::new(settings(Kind::Hybrid, Mode::WriteBack));
     shop.fill();
-    // Not flushed: in place in memory, a new page in DRAM, and one that pushes others down.
+    // Not flushed: in place in SCM, a new page in DRAM, and one whose fill demotes others.
     for (page, len) in [(5, 40), (4, 300), (12, 4096), (13, 4096), (9, 4096)] {
         shop.cache.write((page * PAGE) as u64, &vec![0xee; len], Fua::No).unwrap();
     }
@@ -209,16 +209,16 @@ fn damaged() -> Vec<(Golden, Vec<u8>)> {
         ),
         damage(
             "cache-mark-beyond",
-            "a mark of a page that the storage does not have",
+            "a mark of a page that the backing device does not have",
             4096 + 24,
             &[1],
-            "page 24 lies beyond the storage's end",
+            "page 24 lies beyond the backing device's end",
         ),
     ]
 }
 
-/// Pages with a mark, and dirty ones, after [`Workshop::fill`]: 4 to 7, which were pushed down and of
-/// which 5 was written to; 8 to 11 and 23, moved or copied down for being dirty.
+/// Pages with a mark, and dirty ones, after [`Workshop::fill`]: 4 to 7, which were pushed down and
+/// of which 5 was written to; 8 to 11 and 23, moved or copied down for being dirty.
 const CLEAN_MARKS: (u64, u64) = (9, 6);
 /// The same after eight reads: DRAM holds four pages, and they have no mark.
 const DRAINED_MARKS: (u64, u64) = (4, 0);

@@ -116,8 +116,8 @@ fn finish(
 
 fn settings(story: &Story) -> Settings {
     Settings {
-        storage: identity(),
-        storage_bytes: BACKING_BYTES,
+        backing: identity(),
+        backing_bytes: BACKING_BYTES,
         dram_bytes: (1 + u64::from(story.dram % 4)) * PAGE as u64,
         scm_bytes: (1 + u64::from(story.scm % 12)) * PAGE as u64,
         mode: Mode::ALL[usize::from(story.mode) % Mode::ALL.len()],
@@ -139,14 +139,14 @@ fn expect_reason(error: &CacheError, damaged: &Damaged) {
     let text = error.to_string();
     match error {
         CacheError::Settings(_) => assert!(damaged.header, "{text}"),
-        CacheError::OtherStorage { .. }
+        CacheError::OtherBacking { .. }
         | CacheError::OtherSize { .. }
         | CacheError::VolumeSize { .. } => {
             assert!(damaged.header, "{text}");
         }
         // A page of other bytes under a clean mark.
         CacheError::OtherBytes { .. } => assert!(damaged.pages_at(PAGE as u64), "{text}"),
-        CacheError::Memory(DeviceError::Media { offset, .. }) => {
+        CacheError::Scm(DeviceError::Media { offset, .. }) => {
             assert!(damaged.pages_at(*offset), "{text} at byte {offset}");
             assert!(text.contains("mark") && text.contains("page"), "{text}");
         }

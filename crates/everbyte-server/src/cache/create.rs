@@ -31,8 +31,8 @@ impl CacheHandle {
         let backing = backing.map_err(refused)?;
         unshared(Some(&backing.identity))?;
         let settings = settings(wanted, &backing)?;
-        check_room(settings.memory_bytes_max(), context.pool.info().free_bytes)?;
-        let size_bytes = volume_bytes(settings.storage_bytes);
+        check_room(settings.volume_page_bytes_max(), context.pool.info().free_bytes)?;
+        let size_bytes = volume_bytes(settings.backing_bytes);
         let (pool, name) = (&context.pool, &new.name);
         let device = Device::create_as(pool, name, VolumeKind::CACHE, size_bytes, options);
         let device = device.map_err(refused)?;
@@ -49,8 +49,8 @@ impl CacheHandle {
 fn settings(wanted: &NewCache, backing: &Backing) -> Result<Settings, Refused> {
     let mode = Mode::ALL.into_iter().find(|mode| mode.name() == wanted.mode);
     let settings = Settings {
-        storage: backing.identity.clone(),
-        storage_bytes: backing.device.geometry().size_bytes,
+        backing: backing.identity.clone(),
+        backing_bytes: backing.device.geometry().size_bytes,
         dram_bytes: wanted.dram_bytes,
         scm_bytes: wanted.scm_bytes,
         mode: mode

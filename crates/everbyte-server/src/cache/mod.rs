@@ -15,7 +15,7 @@ use everbyte_backing::{
     self as backing, Backing, BackingError, Cancel, Outcome, Watch, Watched, Work,
 };
 use everbyte_cache::{
-    Cache, CacheError, Change, Identity, Inspection, Writer, inspect, volume_bytes,
+    Cache, CacheError, Change, Identity, Inspection, WritebackThread, inspect, volume_bytes,
 };
 use everbyte_control::{Cause, KindStatus, Refused, VolumeStatus};
 use everbyte_device::BlockDevice;
@@ -68,7 +68,7 @@ enum State {
 /// A cache in use.
 struct OpenCache {
     cache: Arc<Cache>,
-    _writer: Writer,
+    _writeback: WritebackThread,
 }
 
 impl CacheHandle {
@@ -128,9 +128,9 @@ impl Handle for CacheHandle {
 
     fn backing(&self) -> Option<Identity> {
         if let State::Open(open) = &*self.0.state.lock() {
-            return Some(open.cache.settings().storage.clone());
+            return Some(open.cache.settings().backing.clone());
         }
-        Some(inspect(&*self.0.volume).ok()?.settings.storage)
+        Some(inspect(&*self.0.volume).ok()?.settings.backing)
     }
 
     fn complete(&self, status: &mut VolumeStatus) {
@@ -169,7 +169,7 @@ impl Handle for CacheHandle {
             let (_alone, _apart) = (alone, apart);
             let device = Watched { device: backing.device, watch: Arc::clone(&shared.watch) };
             let volume = Arc::clone(&shared.volume);
-            Cache::move_storage(volume, &device, &backing.identity).map(drop).map_err(refused)
+            Cache::move_backing(volume, &device, &backing.identity).map(drop).map_err(refused)
         })
     }
 
@@ -348,7 +348,7 @@ impl Shared {
         let _opening = self.watch.begin();
         let recorded = inspect(&*self.volume)
             .map_err(|error| Unavailable::new("damaged", error.to_string()))?;
-        let backing = self.open_backing(&recorded.settings.storage.name);
+        let backing = self.open_backing(&recorded.settings.backing.name);
         let Backing { device, identity } = backing.map_err(|error| {
             let is_missing = error.is_missing();
             let state = if is_missing { "backing missing" } else { "backing refused" };
@@ -360,9 +360,9 @@ impl Shared {
             reason: error.to_string(),
             cause: cause(&error),
         })?);
-        let writer = Writer::start(&cache)
+        let writeback = WritebackThread::start(&cache)
             .map_err(|error| Unavailable::new("no thread", error.to_string()))?;
-        Ok(OpenCache { cache, _writer: writer })
+        Ok(OpenCache { cache, _writeback: writeback })
     }
 
     fn build(
@@ -433,11 +433,11 @@ impl Shared {
         let Inspection { settings, pages, .. } = inspect(&*self.volume).map_err(refused)?;
         let backing = {
             let _request = self.watch.begin();
-            self.open_backing(&settings.storage.name).map_err(refused)?
+            self.open_backing(&settings.backing.name).map_err(refused)?
         };
         let storage_bytes = backing.device.geometry().size_bytes;
         let wanted = change.applied_to(&settings, storage_bytes).map_err(refused)?;
-        let (old, new) = (settings.memory_bytes_max(), wanted.memory_bytes_max());
+        let (old, new) = (settings.volume_page_bytes_max(), wanted.volume_page_bytes_max());
         if new > old {
             // Its pages may still become as many as it had asked for.
             let free_bytes = self.volume.pool().info().free_bytes;

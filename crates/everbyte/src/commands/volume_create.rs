@@ -113,7 +113,7 @@ struct CacheArgs {
           value_parser = ["write-back", "write-through", "write-around"])]
     mode: String,
     /// Who decides what is cached, by a name that 'everbyte sim' knows. Its other policies are for
-    /// comparison: they know one kind of memory only, or keep pages in both at once (spitfire).
+    /// comparison: they know one tier only, or keep pages in both at once (spitfire).
     #[arg(long, default_value = "everbyte",
           value_parser = ["everbyte", "hybrid", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
     policy: String,

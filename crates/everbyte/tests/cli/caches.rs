@@ -183,7 +183,7 @@ fn storage_that_has_moved_is_attached_again_and_no_other() {
     place.run(create).good();
     let server = place.serve("POOL", "");
     write(&place, 0, &bytes);
-    once_alone(&place, &format!("{attach} FOLDER/other")).failed(1, &["not the storage"]);
+    once_alone(&place, &format!("{attach} FOLDER/other")).failed(1, &["not the backing device"]);
     assert_eq!(read(&place, 0, bytes.len()), bytes);
     fs::copy(&moved, place.folder.path().join("copy")).unwrap();
     once_alone(&place, &format!("{attach} FOLDER/copy")).good();

@@ -1,8 +1,8 @@
-//! Flushing the backing device, and making again what it lost.
+//! Flushes of the backing device, and repetition of the changes that it lost.
 //!
-//! Invariants: one flush at a time, counted and noted before the next one begins, because the
-//! system tells a failure to one flush only; nobody waits for pages that are busy while holding
-//! that lock, because who has them may wait for it.
+//! Invariants: one flush at a time, and its outcome is noted before the next one begins, because a
+//! system reports a failure to one flush only (lemma C6 of `docs/proofs.md`); no thread waits for
+//! busy pages while it holds that lock, because whoever has them may wait for the lock.
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, Hole};
@@ -13,21 +13,21 @@ use crate::layout::pages_of;
 use crate::plant::Bug;
 
 impl Cache {
-    /// The error of a request that storage failed.
-    pub(crate) fn storage_failed(&self, offset: u64, len: u64, error: &DeviceError) -> DeviceError {
-        self.state.lock().counts.stats.storage_errors += 1;
-        tracing::warn!(storage = %self.settings.storage, %error, "the storage failed");
-        let reason = format!("{}: {error}", self.settings.storage);
+    /// Counts a failed request of the backing device and returns the error for the client.
+    pub(crate) fn backing_failed(&self, offset: u64, len: u64, error: &DeviceError) -> DeviceError {
+        self.state.lock().counts.stats.backing_errors += 1;
+        tracing::warn!(backing = %self.settings.backing, %error, "the backing device failed");
+        let reason = format!("{}: {error}", self.settings.backing);
         DeviceError::Media { offset, len, reason }
     }
 
-    /// Makes storage durable.
-    pub(crate) fn flush_storage(&self) -> Result<(), DeviceError> {
+    /// Flushes the backing device.
+    pub(crate) fn flush_backing(&self) -> Result<(), DeviceError> {
         let _one_at_a_time = self.flushing.lock();
         self.state.lock().bypassed.begin_flush();
-        let flushed = self.storage.flush().map_err(|error| {
-            let size_bytes = self.settings.storage_bytes;
-            self.storage_failed(0, size_bytes, &error)
+        let flushed = self.backing.flush().map_err(|error| {
+            let size_bytes = self.settings.backing_bytes;
+            self.backing_failed(0, size_bytes, &error)
         });
         let bypassed = &mut self.state.lock().bypassed;
         match &flushed {
@@ -37,15 +37,18 @@ impl Cache {
         flushed
     }
 
-    /// Flushes of storage that failed so far. For [`Cache::flush_since`].
+    /// Returns the number of flushes of the backing device that have failed. For
+    /// [`Cache::flush_since`].
     pub(crate) fn flushes_failed(&self) -> u64 {
         self.state.lock().bypassed.failures()
     }
 
-    /// Makes storage durable, with what was written there since `failures` was taken. A flush that
-    /// failed meanwhile, on whichever thread, may have lost it.
+    /// Flushes the backing device, with everything written there since `failures` was taken.
+    ///
+    /// # Errors
+    /// Also if another thread's flush failed meanwhile, which may have lost those writes.
     pub(crate) fn flush_since(&self, failures: u64) -> Result<(), DeviceError> {
-        self.flush_storage()?;
+        self.flush_backing()?;
         if self.flushes_failed() == failures || planted(Bug::OthersFlushIgnored) {
             return Ok(());
         }
@@ -53,18 +56,18 @@ impl Cache {
     }
 
     fn failed_meanwhile(&self) -> DeviceError {
-        let reason = "another flush of the storage failed meanwhile".to_owned();
-        DeviceError::Media { offset: 0, len: self.settings.storage_bytes, reason }
+        let reason = "another flush of the backing device failed meanwhile".to_owned();
+        DeviceError::Media { offset: 0, len: self.settings.backing_bytes, reason }
     }
 
-    /// Makes durable what storage was changed past the cache, after making again what a failed
-    /// flush may have lost. The caller has no busy pages.
+    /// Makes the changes that bypassed the cache durable, after repeating those that a failed flush
+    /// may have lost. The caller has no busy pages.
     pub(crate) fn flush_bypassed(&self) -> Result<(), DeviceError> {
         if self.state.lock().bypassed.is_empty() {
             return Ok(());
         }
         let redone = self.redo_lost();
-        self.flush_storage()?;
+        self.flush_backing()?;
         redone?;
         if self.state.lock().bypassed.has_lost() {
             return Err(self.failed_meanwhile());
@@ -72,10 +75,10 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes every lost change again.
+    /// Repeats every lost change.
     ///
     /// # Errors
-    /// The first one. What could be made again is.
+    /// The first one, after every change was tried.
     fn redo_lost(&self) -> Result<(), DeviceError> {
         let (mut at, mut first_error) = (0, None);
         loop {
@@ -83,7 +86,7 @@ impl Cache {
             let Some((offset, content)) = state.bypassed.lost_from(at) else { break };
             let pages = pages_of(offset, content.len());
             if state.is_busy(&pages) {
-                // Whoever has them may change them.
+                // Whoever has the pages may change them.
                 self.freed.wait(&mut state);
                 continue;
             }
@@ -105,12 +108,12 @@ impl Cache {
 
     fn redo(&self, offset: u64, content: &Content) -> Result<(), DeviceError> {
         let done = match content {
-            Content::Bytes(bytes) => self.storage.write(offset, bytes, Fua::No),
-            Content::Zeroes(len, Hole::Allowed) => self.storage.discard(offset, *len, Fua::No),
+            Content::Bytes(bytes) => self.backing.write(offset, bytes, Fua::No),
+            Content::Zeroes(len, Hole::Allowed) => self.backing.discard(offset, *len, Fua::No),
             Content::Zeroes(len, hole) => {
-                self.storage.write_zeroes(offset, *len, *hole, false, Fua::No)
+                self.backing.write_zeroes(offset, *len, *hole, false, Fua::No)
             }
         };
-        done.map_err(|error| self.storage_failed(offset, content.len(), &error))
+        done.map_err(|error| self.backing_failed(offset, content.len(), &error))
     }
 }

@@ -1,8 +1,8 @@
 //! The thread that writes pages back.
 //!
-//! It begins when more than half of the cache's pages are dirty and ends at 45%; and it writes
-//! evicted pages when half of their room is taken, so that requests seldom wait for storage. The
-//! watermarks are those of dm-writecache. When storage fails it rests and tries again.
+//! It begins when more than half of the cache's pages are dirty and ends at 45%. It also writes
+//! evicted pages when half of their room is taken, so that requests seldom wait for the backing
+//! device. The watermarks are those of dm-writecache. After a failure it pauses and tries again.
 
 use std::io;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use std::time::Duration;
 use everbyte_device::DeviceError;
 
 use crate::cache::Cache;
-use crate::write_back::Choice;
+use crate::write_back::WritebackTarget;
 
 const HIGH_PERCENT: u64 = 50;
 const LOW_PERCENT: u64 = 45;
 
-/// Rest after a failure, and longest time between two looks at what there is to do.
+/// Pause after a failure, and longest time between two checks for work.
 const REST: Duration = Duration::from_secs(1);
 
-/// Writes pages back as long as it lives.
-pub struct Writer {
+/// A thread that writes dirty pages back until it is dropped.
+pub struct WritebackThread {
     cache: Arc<Cache>,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for Writer {
+impl std::fmt::Debug for WritebackThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Writer").finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl WritebackThread {
     /// Starts the thread.
     ///
     /// # Errors
@@ -48,16 +48,16 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for WritebackThread {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::SeqCst);
         {
-            // So that the thread is either before its look at the flag, or waiting.
+            // Under the lock, the thread is either before its check of the flag or waiting.
             let _state = self.cache.state.lock();
             self.cache.work.notify_all();
         }
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing to tell.
+            // The outcome of a thread that panicked is of no use.
             let _ = thread.join();
         }
     }
@@ -66,7 +66,7 @@ impl Drop for Writer {
 fn run(cache: &Cache, is_stopping: &AtomicBool) {
     while !is_stopping.load(Ordering::SeqCst) {
         let failed = match cache.next_work() {
-            Some(work) => cache.write_down(&work, is_stopping).is_err(),
+            Some(work) => cache.write_back_work(&work, is_stopping).is_err(),
             None => false,
         };
         let mut state = cache.state.lock();
@@ -80,26 +80,26 @@ fn run(cache: &Cache, is_stopping: &AtomicBool) {
 }
 
 impl Cache {
-    /// Writes back what a [`Writer`] would write now, on the caller's thread; says whether
-    /// anything was due. For those who want the same to happen in every run.
+    /// Writes back what a [`WritebackThread`] would write now, on the caller's thread. Returns true
+    /// if anything was due. For callers that need the same order of events in every run.
     ///
     /// # Errors
-    /// The storage's or the volume's; pages that were not written stay dirty.
+    /// Those of the backing device or of the volume; pages that were not written stay dirty.
     pub fn write_back_due(&self) -> Result<bool, DeviceError> {
         let Some(work) = self.next_work() else { return Ok(false) };
-        self.write_down(&work, &AtomicBool::new(false))?;
+        self.write_back_work(&work, &AtomicBool::new(false))?;
         Ok(true)
     }
 
-    fn next_work(&self) -> Option<Choice> {
+    fn next_work(&self) -> Option<WritebackTarget> {
         self.work_in(&self.state.lock())
     }
 
-    fn work_in(&self, state: &crate::state::State) -> Option<Choice> {
-        if state.aside.len() * 2 >= self.settings.aside_pages_max() as usize {
-            Some(Choice::Aside)
+    fn work_in(&self, state: &crate::state::State) -> Option<WritebackTarget> {
+        if state.pending_writeback.len() * 2 >= self.settings.pending_pages_max() as usize {
+            Some(WritebackTarget::Pending)
         } else if state.dirty.len() as u64 > self.share_of_pages(HIGH_PERCENT) {
-            Some(Choice::Sweep)
+            Some(WritebackTarget::Sweep)
         } else {
             None
         }
@@ -109,9 +109,13 @@ impl Cache {
         (self.settings.dram_pages() + self.settings.scm_pages()) * percent / 100
     }
 
-    fn write_down(&self, work: &Choice, is_stopping: &AtomicBool) -> Result<(), DeviceError> {
+    fn write_back_work(
+        &self,
+        work: &WritebackTarget,
+        is_stopping: &AtomicBool,
+    ) -> Result<(), DeviceError> {
         self.write_back(work)?;
-        while matches!(work, Choice::Sweep)
+        while matches!(work, WritebackTarget::Sweep)
             && self.state.lock().dirty.len() as u64 > self.share_of_pages(LOW_PERCENT)
             && !is_stopping.load(Ordering::SeqCst)
         {
@@ -120,8 +124,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Wakes the thread, if there is something to do.
-    pub(crate) fn wake_writer(&self) {
+    /// Wakes the thread, if there is something to write back.
+    pub(crate) fn wake_writeback_thread(&self) {
         if self.next_work().is_some() {
             self.work.notify_one();
         }

@@ -1,9 +1,9 @@
-//! The volume that is the cache's storage-class memory: pages, and a mark for each.
+//! The volume that is the cache's SCM: pages, and a mark for each.
 //!
 //! Invariants on the medium: a page with a mark has its bytes in its place; a mark changes in one
-//! atomic write with the bytes that it is about, or alone. A page without a mark may have left its
-//! bytes in its place, if a crash came between the two; a scan gives that space back. What was
-//! written is no hole, even if it is zeroes: so a mark without bytes is known to be damage.
+//! atomic write with the bytes that it describes, or alone. A crash between removing a mark and
+//! freeing the page's space leaves bytes without a mark; a scan frees them. Written bytes are no
+//! hole, even if they are zeroes, so a mark without bytes is damage.
 
 use std::sync::Arc;
 
@@ -18,35 +18,35 @@ use crate::settings::{Settings, SettingsError};
 /// Extents asked for at once in a scan.
 const EXTENTS_MAX: usize = 1024;
 
-/// What a page in the volume is.
+/// State of a page in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Mark {
-    /// Storage has the same bytes.
+    /// The backing device has the same bytes.
     Clean = 1,
-    /// Storage may have older bytes.
+    /// The backing device may have older bytes.
     Dirty = 2,
 }
 
-/// What lies in a cache's volume, for those who have not opened the cache.
+/// Contents of a cache's volume, read without opening the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inspection {
-    /// What the cache is set to.
+    /// Settings of the cache.
     pub settings: Settings,
     /// Pages in the volume.
     pub pages: u64,
-    /// Pages that storage may have older bytes of.
+    /// Dirty pages: the backing device may have older bytes.
     pub dirty_pages: u64,
 }
 
-/// Why a volume could not be looked at.
+/// Errors of [`inspect`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// Its header is not one.
+    /// The volume has no valid header of a cache.
     #[error(transparent)]
     Header(#[from] SettingsError),
-    /// It could not be read.
+    /// The volume could not be read.
     #[error("the volume of the cache cannot be read: {0}")]
     Device(#[from] DeviceError),
 }
@@ -60,20 +60,20 @@ impl From<InspectError> for CacheError {
     }
 }
 
-/// Looks into the volume of a cache, without changing anything.
+/// Reads settings and page counts from the volume of a cache, without changing anything.
 ///
 /// # Errors
-/// The volume cannot be read, or holds no cache.
+/// `Header`, if the volume holds no cache; `Device`, if it cannot be read.
 pub fn inspect(volume: &dyn BlockDevice) -> Result<Inspection, InspectError> {
     let mut header = vec![0; PAGE];
     volume.read(0, &mut header)?;
     let settings = Settings::decode(&header)?;
-    let marks = marks(volume, settings.storage_bytes.div_ceil(PAGE_U64))?;
+    let marks = marks(volume, settings.backing_bytes.div_ceil(PAGE_U64))?;
     let dirty = marks.iter().filter(|(_, mark)| *mark == Mark::Dirty).count();
     Ok(Inspection { settings, pages: marks.len() as u64, dirty_pages: dirty as u64 })
 }
 
-/// The pages that have a mark, ascending.
+/// Returns the pages that have a mark, ascending.
 fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
     let mut found = Vec::new();
     let mut block = vec![0; PAGE];
@@ -94,7 +94,8 @@ fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, Devi
                 }
             };
             if u64::from(page) >= pages {
-                let reason = format!("corrupt mark: page {page} lies beyond the storage's end");
+                let reason =
+                    format!("corrupt mark: page {page} lies beyond the backing device's end");
                 return Err(DeviceError::Media { offset: mark_at(page), len: 1, reason });
             }
             found.push((page, mark));
@@ -103,19 +104,19 @@ fn marks(volume: &dyn BlockDevice, pages: u64) -> Result<Vec<(Page, Mark)>, Devi
     Ok(found)
 }
 
-/// The error of a mark where there are no bytes: the page would read as zeroes.
+/// Returns the error of a mark without bytes: the page would read as zeroes.
 fn without_bytes(page: Page) -> DeviceError {
     let reason = format!("corrupt mark of page {page} of the cache: the page is not there");
     DeviceError::Media { offset: mark_at(page), len: 1, reason }
 }
 
-/// The volume that is the cache's storage-class memory.
+/// The volume that is the cache's SCM.
 #[derive(Clone)]
-pub(crate) struct Memory {
+pub(crate) struct ScmVolume {
     volume: Arc<dyn AtomicWrites>,
 }
 
-impl Memory {
+impl ScmVolume {
     pub(crate) fn new(volume: Arc<dyn AtomicWrites>) -> Self {
         Self { volume }
     }
@@ -134,7 +135,7 @@ impl Memory {
         Ok(header)
     }
 
-    /// Changes the header, durably.
+    /// Writes the header, durably.
     pub(crate) fn write_header(&self, header: &[u8]) -> Result<(), DeviceError> {
         self.volume.write(0, header, Fua::No)?;
         self.volume.flush()
@@ -144,7 +145,7 @@ impl Memory {
         self.volume.read(page_at(page) + start as u64, out)
     }
 
-    /// Writes bytes of a page and, in one with them, its mark, if that changes.
+    /// Writes bytes of a page and, atomically with them, its mark, if that changes.
     pub(crate) fn store(
         &self,
         page: Page,
@@ -173,13 +174,13 @@ impl Memory {
         self.volume.write(mark_at(page), &[mark as u8], Fua::No)
     }
 
-    /// Takes a page's mark and gives its space back.
+    /// Removes a page's mark and frees its space.
     pub(crate) fn forget(&self, page: Page) -> Result<(), DeviceError> {
         self.volume.write(mark_at(page), &[0], Fua::No)?;
-        // Without a mark the bytes mean nothing: space that cannot be given back now is given
-        // back when the cache is opened again.
+        // Without a mark the bytes mean nothing: space that cannot be freed now is freed when the
+        // cache is opened again.
         if let Err(error) = self.volume.discard(page_at(page), PAGE_U64, Fua::No) {
-            tracing::warn!(page, %error, "a page that left the cache keeps its space");
+            tracing::warn!(page, %error, "an invalidated page keeps its space");
         }
         Ok(())
     }
@@ -189,8 +190,8 @@ impl Memory {
         self.volume.flush()
     }
 
-    /// The pages that are there, ascending. What a crash left without a mark is given back; a mark
-    /// without bytes is damage.
+    /// Returns the pages in the volume, ascending. Frees the bytes that a crash left without a
+    /// mark; a mark without bytes is an error.
     pub(crate) fn scan(&self, pages: u64) -> Result<Vec<(Page, Mark)>, DeviceError> {
         let found = marks(&*self.volume, pages)?;
         let mut marked = found.iter().map(|&(page, _)| page).peekable();
@@ -207,7 +208,7 @@ impl Memory {
         marked.next().map_or(Ok(found), |page| Err(without_bytes(page)))
     }
 
-    /// Pages of a group that take space.
+    /// Returns the pages of a group that take space.
     fn used(&self, first: Page, count: u64) -> Result<Vec<Page>, DeviceError> {
         let (start, end) = (page_at(first), page_at(first) + count * PAGE_U64);
         let mut used = Vec::new();
