@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 21] = [
+const ROWS: [Row; 22] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -141,6 +141,7 @@ const ROWS: [Row; 21] = [
         &["everbyte-media", "everbyte-plant", "everbyte-slots"],
         &["everbyte-crash"],
     ),
+    row("everbyte-fuse", &["everbyte-fs", "everbyte-media"], &["everbyte-pool"]),
     row(
         "everbyte-fs",
         &["everbyte-extent", "everbyte-plant", "everbyte-pool", "everbyte-media"],

@@ -1,0 +1,106 @@
+//! The kernel's words for ours: attributes, times, types, numbers, errors.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use everbyte_fs::{Attr, FileType, FsError, InodeNo, SetTime};
+use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
+
+const BLOCK: u32 = 4096;
+const SECTORS_PER_BLOCK: u64 = 8;
+
+/// The kernel's number of the root.
+const ROOT: u64 = 1;
+
+/// The kernel's number of `inode`, where `root` is the root.
+pub(crate) fn number(root: InodeNo, inode: InodeNo) -> INodeNo {
+    INodeNo(if inode == root { ROOT } else { inode.0 })
+}
+
+/// The inode that the kernel calls `number`.
+pub(crate) fn inode(root: InodeNo, number: INodeNo) -> InodeNo {
+    if number.0 == ROOT { root } else { InodeNo(number.0) }
+}
+
+/// The kernel's attributes of a file.
+pub(crate) fn attributes(root: InodeNo, attr: &Attr) -> FileAttr {
+    let size = match attr.kind {
+        FileType::Directory => attr.blocks * u64::from(BLOCK),
+        _ => attr.size,
+    };
+    FileAttr {
+        ino: number(root, attr.inode),
+        size,
+        blocks: attr.blocks * SECTORS_PER_BLOCK,
+        atime: time(attr.accessed_ns),
+        mtime: time(attr.modified_ns),
+        ctime: time(attr.changed_ns),
+        crtime: time(attr.created_ns),
+        kind: kind(attr.kind),
+        perm: u16::try_from(attr.permissions).unwrap_or(0),
+        nlink: attr.links,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: u32::try_from(attr.device).unwrap_or(0),
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
+pub(crate) fn kind(kind: FileType) -> fuser::FileType {
+    match kind {
+        FileType::Regular => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+    }
+}
+
+fn time(ns: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(ns)
+}
+
+/// A time to be set. One before 1970 is 1970, since there is none before it.
+pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => {
+            let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            SetTime::At(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+/// The error number for the kernel.
+pub(crate) fn errno(error: &FsError) -> Errno {
+    let errno = error.errno();
+    if errno == libc::EIO {
+        tracing::error!("{error}");
+    }
+    Errno::from_i32(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_one_to_the_kernel_whatever_its_number() {
+        for root in [InodeNo(1), InodeNo(9)] {
+            assert_eq!(number(root, root), INodeNo(1));
+            assert_eq!(inode(root, INodeNo(1)), root);
+            assert_eq!(inode(root, number(root, InodeNo(77))), InodeNo(77));
+        }
+    }
+
+    #[test]
+    fn times_before_1970_are_1970() {
+        let before = UNIX_EPOCH - Duration::from_secs(5);
+        assert_eq!(set_time(TimeOrNow::SpecificTime(before)), SetTime::At(0));
+        let after = UNIX_EPOCH + Duration::new(5, 7);
+        assert_eq!(set_time(TimeOrNow::SpecificTime(after)), SetTime::At(5_000_000_007));
+        assert_eq!(time(5_000_000_007), after);
+    }
+}

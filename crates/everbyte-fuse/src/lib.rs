@@ -1,0 +1,12 @@
+//! Mounts: a file system in front of the kernel, through FUSE.
+//!
+//! Owns the translation of the kernel's requests and error numbers, and the mount itself. The kernel
+//! checks permissions. Knows the file system's operations; knows no pool and no command line.
+
+#![forbid(unsafe_code)]
+
+mod convert;
+mod mount;
+mod operations;
+
+pub use mount::{Mount, MountError, MountOptions};

@@ -1,0 +1,101 @@
+//! A mount: its options, its threads, its end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use everbyte_fs::FileSystem;
+use everbyte_media::Medium;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+
+use crate::operations::Operations;
+
+/// Options of a mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The source in the list of mounts, such as `POOL/VOLUME`.
+    pub source: String,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Threads that serve requests, at least 1.
+    pub threads: usize,
+}
+
+/// The reason for which a file system could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The directory cannot be mounted over.
+    #[error("cannot mount on {}: {error}", dir.display())]
+    Mount {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// The mount could not be ended.
+    #[error("cannot unmount {}: {error}", dir.display())]
+    Unmount {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// A file system that is mounted. Dropping it unmounts it.
+#[derive(Debug)]
+pub struct Mount {
+    session: BackgroundSession,
+    dir: PathBuf,
+}
+
+impl Mount {
+    /// Mounts `fs` on the directory `dir`, and serves it by threads of its own until it is unmounted.
+    ///
+    /// # Errors
+    /// `Mount`: there is no such directory, FUSE is not there, or it is not allowed.
+    pub fn new<M: Medium>(
+        fs: Arc<FileSystem<M>>,
+        dir: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let mut config = Config::default();
+        let access = if options.read_only { MountOption::RO } else { MountOption::RW };
+        config.mount_options = vec![
+            MountOption::FSName(options.source.clone()),
+            MountOption::Subtype("everbyte".into()),
+            MountOption::DefaultPermissions,
+            access,
+        ];
+        if rustix::process::geteuid().is_root() {
+            // Others may mount, but not devices and programs that change who they are.
+            config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+        }
+        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+        config.n_threads = Some(options.threads.max(1));
+        config.clone_fd = options.threads > 1;
+        let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
+        let session = Session::new(Operations::new(fs), dir, &config).map_err(failed)?;
+        Ok(Self { session: session.spawn().map_err(failed)?, dir: dir.to_owned() })
+    }
+
+    /// Returns true once the mount has ended, by [`Mount::unmount`] or from outside.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.session.guard.is_finished()
+    }
+
+    /// Ends the mount, and waits for the requests under way.
+    ///
+    /// # Errors
+    /// `Unmount`: somebody uses it. It stays mounted then.
+    pub fn unmount(self) -> Result<(), MountError> {
+        let Self { session, dir } = self;
+        session.umount_and_join().map_err(|error| MountError::Unmount { dir, error })
+    }
+}

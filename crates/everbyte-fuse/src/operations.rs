@@ -1,0 +1,604 @@
+//! The kernel's requests, each made as one operation of the file system.
+//!
+//! The kernel caches names and attributes for long: nobody else changes the file system while it is
+//! mounted. It checks permissions and takes set-user-id bits away, by setting attributes, before it
+//! asks for a change.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use everbyte_fs::{
+    Allocation, Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX,
+    Name, NewInode, RenameMode, Seek, SetAttr, SetAttribute,
+};
+use everbyte_media::Medium;
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::convert::{attributes, errno, inode, kind, number, set_time};
+
+/// How long the kernel may believe names and attributes.
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// Places of `.` and `..` in a listing; entries come after them.
+const FIXED_ENTRIES: u64 = 2;
+/// Most bytes of a request to write.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+
+/// The file system as the kernel's requests see it.
+pub(crate) struct Operations<M: Medium> {
+    fs: Arc<FileSystem<M>>,
+    root: InodeNo,
+}
+
+impl<M: Medium> Operations<M> {
+    pub(crate) fn new(fs: Arc<FileSystem<M>>) -> Self {
+        let root = fs.root();
+        Self { fs, root }
+    }
+
+    fn inode(&self, number: INodeNo) -> InodeNo {
+        inode(self.root, number)
+    }
+
+    /// Answers with the file that was found or made.
+    fn reply_entry(&self, found: Result<Attr, FsError>, reply: ReplyEntry) {
+        match found {
+            Ok(attr) => {
+                let generation = Generation(attr.generation);
+                reply.entry(&LIFETIME, &attributes(self.root, &attr), generation);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn create_inode(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        new: &NewInode<'_>,
+    ) -> Result<Attr, FsError> {
+        self.fs.create_inode(self.inode(parent), Name::new(name.as_bytes())?, new)
+    }
+
+    /// Sets the size first, and then the other attributes.
+    fn set(&self, inode: InodeNo, size: Option<u64>, set: &SetAttr) -> Result<Attr, FsError> {
+        match size {
+            Some(size) if *set == SetAttr::default() => self.fs.truncate(inode, size),
+            Some(size) => {
+                self.fs.truncate(inode, size)?;
+                self.fs.set_attr(inode, set)
+            }
+            None => self.fs.set_attr(inode, set),
+        }
+    }
+
+    /// The fixed entries of a directory from place `offset` on: place after it, inode, name.
+    fn fixed_entries(
+        &self,
+        directory: InodeNo,
+        offset: u64,
+    ) -> Result<Vec<(u64, InodeNo, &'static str)>, FsError> {
+        let mut entries = Vec::new();
+        if offset < 1 {
+            entries.push((1, directory, "."));
+        }
+        if offset < FIXED_ENTRIES {
+            entries.push((2, self.fs.parent(directory).unwrap_or(directory), ".."));
+        }
+        Ok(entries)
+    }
+}
+
+/// Answers an operation that has no result.
+fn reply_empty(done: Result<(), FsError>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// Answers with bytes of at most `size`, or with how many there are if `size` is 0.
+fn reply_bytes(bytes: Result<Vec<u8>, FsError>, size: u32, reply: ReplyXattr) {
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) => return reply.error(errno(&error)),
+    };
+    match u32::try_from(bytes.len()) {
+        Ok(len) if size == 0 => reply.size(len),
+        Ok(len) if len <= size => reply.data(&bytes),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
+impl<M: Medium> Filesystem for Operations<M> {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Each is used where the kernel has it.
+        for flag in [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+        ] {
+            if config.capabilities().contains(flag) {
+                let _ = config.add_capabilities(flag);
+            }
+        }
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = Name::new(name.as_bytes());
+        self.reply_entry(name.and_then(|name| self.fs.lookup(self.inode(parent), name)), reply);
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        match self.fs.attr(self.inode(number)) {
+            Ok(attr) => reply.attr(&LIFETIME, &attributes(self.root, &attr)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _flags_changed: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let set = SetAttr {
+            permissions: mode.map(|mode| mode & MODE_PERMISSIONS),
+            uid,
+            gid,
+            accessed: accessed.map(set_time),
+            modified: modified.map(set_time),
+        };
+        match self.set(self.inode(number), size, &set) {
+            Ok(attr) => reply.attr(&LIFETIME, &attributes(self.root, &attr)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        match self.fs.read_link(self.inode(number)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = FileType::from_mode(mode) else { return reply.error(Errno::EINVAL) };
+        let new = NewInode { device: u64::from(device), ..new_inode(request, kind, mode) };
+        self.reply_entry(self.create_inode(parent, name, &new), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = new_inode(request, FileType::Directory, mode);
+        self.reply_entry(self.create_inode(parent, name, &new), reply);
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = Name::new(name.as_bytes());
+        reply_empty(name.and_then(|name| self.fs.unlink(self.inode(parent), name)), reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = Name::new(name.as_bytes());
+        let parent = self.inode(parent);
+        reply_empty(name.and_then(|name| self.fs.remove_directory(parent, name)), reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let new = NewInode { target, ..new_inode(request, FileType::Symlink, 0o777) };
+        self.reply_entry(self.create_inode(parent, name, &new), reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameMode::Exchange
+        } else {
+            return reply.error(Errno::EINVAL);
+        };
+        let renamed = Name::new(name.as_bytes()).and_then(|name| {
+            let to = (self.inode(new_parent), Name::new(new_name.as_bytes())?);
+            self.fs.rename((self.inode(parent), name), to, mode)
+        });
+        reply_empty(renamed, reply);
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let name = Name::new(name.as_bytes());
+        let (inode, parent) = (self.inode(number), self.inode(parent));
+        self.reply_entry(name.and_then(|name| self.fs.link(inode, parent, name)), reply);
+    }
+
+    fn open(&self, _request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.fs.open_inode(self.inode(number)) {
+            // Nobody but the kernel changes files, so what it has cached of them stays true.
+            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+        match self.fs.read(self.inode(number), offset, &mut bytes) {
+            Ok(len) => reply.data(&bytes[..len]),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let inode = self.inode(number);
+        let written = self.fs.write(inode, offset, data).and_then(|written| {
+            if flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+                self.fs.sync_inode(inode)?;
+            }
+            Ok(written)
+        });
+        match written {
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        // Everything was written when it was answered. The kernel asks no more once it is told so.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.fs.close_inode(self.inode(number)), reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.fs.sync_inode(self.inode(number)), reply);
+    }
+
+    fn opendir(&self, _request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.fs.open_inode(self.inode(number)) {
+            Ok(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        directory: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let directory = self.inode(directory);
+        let listed = self.fixed_entries(directory, offset).and_then(|fixed| {
+            for (next, inode, name) in fixed {
+                let number = number(self.root, inode);
+                if reply.add(number, next, fuser::FileType::Directory, name) {
+                    return Ok(());
+                }
+            }
+            let mut place = offset.saturating_sub(FIXED_ENTRIES);
+            loop {
+                let entries = self.fs.list(directory, place)?;
+                if entries.is_empty() {
+                    return Ok(());
+                }
+                for entry in entries {
+                    place = entry.next;
+                    let (number, next) = (number(self.root, entry.inode), place + FIXED_ENTRIES);
+                    if reply.add(number, next, kind(entry.kind), OsStr::from_bytes(&entry.name)) {
+                        return Ok(());
+                    }
+                }
+            }
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        directory: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let directory = self.inode(directory);
+        let mut add = |next: u64, name: &OsStr, attr: &Attr| {
+            let kernel = attributes(self.root, attr);
+            reply.add(kernel.ino, next, name, &LIFETIME, &kernel, Generation(attr.generation))
+        };
+        let listed = self.fixed_entries(directory, offset).and_then(|fixed| {
+            for (next, inode, name) in fixed {
+                if add(next, OsStr::new(name), &self.fs.attr(inode)?) {
+                    return Ok(());
+                }
+            }
+            let mut place = offset.saturating_sub(FIXED_ENTRIES);
+            loop {
+                let entries = self.fs.list(directory, place)?;
+                if entries.is_empty() {
+                    return Ok(());
+                }
+                for entry in entries {
+                    place = entry.next;
+                    let attr = match self.fs.attr(entry.inode) {
+                        // It was removed a moment ago.
+                        Err(FsError::Stale(_)) => continue,
+                        attr => attr?,
+                    };
+                    if add(place + FIXED_ENTRIES, OsStr::from_bytes(&entry.name), &attr) {
+                        return Ok(());
+                    }
+                }
+            }
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.fs.close_inode(self.inode(number)), reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.fs.sync_inode(self.inode(number)), reply);
+    }
+
+    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        let status = self.fs.status();
+        let name_bytes = u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX);
+        let (blocks, free) = (status.blocks, status.free_blocks);
+        reply.statfs(blocks, free, free, status.inodes, status.free_inodes, 4096, name_bytes, 4096);
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let set = match flags {
+            libc::XATTR_CREATE => SetAttribute::Create,
+            libc::XATTR_REPLACE => SetAttribute::Replace,
+            _ => SetAttribute::Any,
+        };
+        let attribute = (name.as_bytes(), value);
+        reply_empty(self.fs.set_attribute(self.inode(number), attribute, set), reply);
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        reply_bytes(self.fs.attribute(self.inode(number), name.as_bytes()), size, reply);
+    }
+
+    fn listxattr(&self, _request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.fs.attribute_names(self.inode(number)).map(|names| {
+            let ended = names.into_iter().map(|mut name| {
+                name.push(0);
+                name
+            });
+            ended.collect::<Vec<_>>().concat()
+        });
+        reply_bytes(names, size, reply);
+    }
+
+    fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.fs.remove_attribute(self.inode(number), name.as_bytes()), reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = new_inode(request, FileType::Regular, mode);
+        let created = self.create_inode(parent, name, &new);
+        match created.and_then(|attr| self.fs.open_inode(attr.inode)) {
+            Ok(attr) => {
+                let (kernel, generation) =
+                    (attributes(self.root, &attr), Generation(attr.generation));
+                let flags = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&LIFETIME, &kernel, generation, FileHandle(0), flags);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Allocation::Reserve,
+            libc::FALLOC_FL_PUNCH_HOLE => Allocation::Punch,
+            libc::FALLOC_FL_ZERO_RANGE => Allocation::Zero,
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        let inode = self.inode(number);
+        reply_empty(self.fs.allocate(inode, (offset, len), what, keep_size), reply);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let what = match whence {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.fs.seek(self.inode(number), offset, what) {
+            Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}
+
+/// A file that the caller of a request makes.
+fn new_inode<'a>(request: &Request, kind: FileType, mode: u32) -> NewInode<'a> {
+    let (uid, gid) = (request.uid(), request.gid());
+    let permissions = mode & MODE_PERMISSIONS;
+    NewInode { kind, permissions, uid, gid, device: 0, target: &[] }
+}
