@@ -18,6 +18,9 @@ use crate::tables::{InodeTables, SlotState};
 /// The feature of a pool that has one: an older program could not tell which blocks are free.
 const RO_COMPAT_FS: u64 = 1 << 1;
 
+/// The name of the kind in lists and on command lines.
+pub const FS_NAME: &str = "fs";
+
 struct FsKind;
 
 impl<M: Medium> Kind<M> for FsKind {
@@ -26,7 +29,7 @@ impl<M: Medium> Kind<M> for FsKind {
     }
 
     fn name(&self) -> &'static str {
-        "fs"
+        FS_NAME
     }
 
     fn ro_compat(&self) -> u64 {

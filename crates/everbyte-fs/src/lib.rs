@@ -37,7 +37,7 @@ pub use error::FsError;
 pub use format::FS;
 pub use fs::{FileSystem, FsOptions, FsStatus};
 pub use index::IndexKind;
-pub use kind::kinds;
+pub use kind::{FS_NAME, kinds};
 pub use list::DirEntry;
 pub use name::{NAME_BYTES_MAX, Name};
 pub use names::NewInode;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_fs::FileSystem;
@@ -80,6 +81,7 @@ impl Mount {
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = options.threads > 1;
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
+        end_dead_mount(dir);
         let session = Session::new(Operations::new(fs), dir, &config).map_err(failed)?;
         Ok(Self { session: session.spawn().map_err(failed)?, dir: dir.to_owned() })
     }
@@ -97,5 +99,20 @@ impl Mount {
     pub fn unmount(self) -> Result<(), MountError> {
         let Self { session, dir } = self;
         session.umount_and_join().map_err(|error| MountError::Unmount { dir, error })
+    }
+}
+
+/// Takes a mount away whose server has gone without unmounting, so that the directory can be used again.
+fn end_dead_mount(dir: &Path) {
+    let is_dead =
+        std::fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if !is_dead {
+        return;
+    }
+    tracing::info!(dir = %dir.display(), "replacing a mount whose server has gone");
+    let detached = rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH);
+    if detached.is_err() {
+        // Whoever is not root asks the helper; if it fails too, mounting says why.
+        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(dir).status();
     }
 }

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use everbyte_block::BlockOptions;
 use everbyte_control::{NewVolume, Refused};
 use everbyte_device::BlockDevice;
+use everbyte_pool::ScrubReport;
+use everbyte_pool::format::VolumeKind;
 
 use crate::context::{Context, Unshared};
+use crate::device::{block_options, open_device};
 use crate::gate::Alone;
-use crate::handle::{Device, Handle, Resize, Unavailable};
+use crate::handle::{Device, Handle, Opened, Resize, Unavailable};
+use crate::refusal::refused;
 
 /// A block volume's handle.
 pub(crate) struct BlockHandle(Arc<Device>);
@@ -17,18 +20,22 @@ impl BlockHandle {
     pub(crate) fn create(
         context: &Context,
         new: &NewVolume,
-        options: &BlockOptions,
         _: Unshared<'_>,
-    ) -> Result<Device, Refused> {
+    ) -> Result<Opened, Refused> {
         if new.cache.is_some() {
             return Err(Refused::new("only caches have a backing device".to_owned()));
         }
-        let made = Device::create(&context.pool, &new.name, new.size_bytes, options);
-        made.map_err(|error| Refused::new(error.to_string()))
+        let options = block_options(new)?;
+        let made = Device::create(&context.pool, &new.name, new.size_bytes, &options);
+        Ok(Self::opened(made.map_err(refused)?))
     }
 
-    pub(crate) fn boxed(_: &Context, device: &Arc<Device>) -> Box<dyn Handle> {
-        Box::new(Self(Arc::clone(device)))
+    pub(crate) fn open_volume(context: &Context, name: &str) -> Result<Opened, Refused> {
+        Ok(Self::opened(open_device(context, name, VolumeKind::BLOCK)?))
+    }
+
+    fn opened(device: Device) -> Opened {
+        Opened { volume: Arc::clone(device.volume()), handle: Box::new(Self(Arc::new(device))) }
     }
 
     fn is_no_cache(&self) -> Refused {
@@ -40,6 +47,10 @@ impl BlockHandle {
 impl Handle for BlockHandle {
     fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
         Ok(Arc::<Device>::clone(&self.0))
+    }
+
+    fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused> {
+        self.0.scrub(from).map_err(refused)
     }
 
     fn resizes_beside_clients(&self, _: &Resize) -> bool {

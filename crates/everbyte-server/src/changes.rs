@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use everbyte_block::BlockOptions;
 use everbyte_cache::Identity;
 use everbyte_control::{Cause, NewVolume, Refused, Response};
 use everbyte_media::Medium;
@@ -18,7 +17,7 @@ use crate::kinds::Kind;
 use crate::open_pool::OpenPool;
 use crate::refusal::refused;
 use crate::size::show_size;
-use crate::status::{self, CHECKSUM_WORDS, DELTA_WORDS, MAP_WORDS, meaning};
+use crate::status;
 use crate::volumes::OpenVolume;
 
 /// How long clients that are sent away may take to be gone.
@@ -47,16 +46,15 @@ impl OpenPool {
     pub(crate) fn create(&self, new: &NewVolume) -> Result<Response, Refused> {
         self.check_changing()?;
         let kind = Kind::named(&new.kind)?;
-        let options = options(new)?;
         let backing = (kind.backing)(new);
         let _backings = backing.map(|_| self.lock_backings()).transpose()?;
         let volume = self.volumes.make(&new.name, || {
             let unshared = |found: Option<&Identity>| {
                 self.check_unshared(&new.name, backing.unwrap_or_default(), found)
             };
-            (kind.create)(self.volumes.context(), new, &options, &unshared)
+            (kind.create)(self.volumes.context(), new, &unshared)
         })?;
-        Ok(Response::Volume(self.volume_status(volume.device.volume())))
+        Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
     pub(crate) fn resize(
@@ -70,7 +68,7 @@ impl OpenPool {
         let beside_clients = volume.handle.resizes_beside_clients(resize);
         let alone = if beside_clients { None } else { Some(self.shut(&volume, "resized", force)?) };
         volume.handle.resize(resize, alone)?;
-        Ok(Response::Volume(self.volume_status(volume.device.volume())))
+        Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
     pub(crate) fn attach(
@@ -85,7 +83,7 @@ impl OpenPool {
         let alone = self.shut(&volume, "attached", force)?;
         let unshared = |found: Option<&Identity>| self.check_unshared(name, backing, found);
         volume.handle.attach(backing, alone, &unshared)?;
-        Ok(Response::Volume(self.volume_status(volume.device.volume())))
+        Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
     /// Writes some of what a cache has back.
@@ -136,7 +134,7 @@ impl OpenPool {
         let name = &volume.name;
         let deleted = self.pool().delete_volume(name);
         // Else it was refused, and is as it was.
-        if volume.device.volume().is_gone() {
+        if volume.volume.is_gone() {
             volume.handle.abandon();
             self.volumes.remove(name);
         }
@@ -228,23 +226,7 @@ impl OpenPool {
             return Ok(Response::Scrub(status::scrub(self.pool().scrub(), None)));
         };
         let volume = self.volumes.get(name)?;
-        let scrubbed = volume.device.scrub(from);
-        let (report, next) = scrubbed.map_err(|error| Refused::new(error.to_string()))?;
+        let (report, next) = volume.handle.scrub(from)?;
         Ok(Response::Scrub(status::scrub(report, next)))
     }
-}
-
-fn options(new: &NewVolume) -> Result<BlockOptions, Refused> {
-    let unknown = |what: &str, word: &str| Refused::new(format!("{word:?} is no {what}"));
-    Ok(BlockOptions {
-        map: meaning(&MAP_WORDS, &new.map).ok_or_else(|| unknown("map", &new.map))?,
-        delta: meaning(&DELTA_WORDS, &new.delta)
-            .ok_or_else(|| unknown("translation setting", &new.delta))?,
-        checksum: meaning(&CHECKSUM_WORDS, &new.checksum)
-            .ok_or_else(|| unknown("checksum", &new.checksum))?,
-        threshold_percent: new.threshold_percent,
-        log_bytes: new.log_bytes,
-        lanes: new.lanes,
-        checkpoint_lines: new.checkpoint_lines.unwrap_or(0),
-    })
 }

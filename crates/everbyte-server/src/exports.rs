@@ -12,6 +12,7 @@ use everbyte_media::{Mapped, Medium};
 use everbyte_nbd::{ConnectionInfo, Export, ExportInfo, Exports, OpenError};
 
 use crate::handle::Unavailable;
+use crate::kinds::Kind;
 use crate::open_pool::OpenPool;
 use crate::refusal::refused;
 use crate::size::show_size;
@@ -26,7 +27,11 @@ impl OpenPool {
     /// Names of the volumes that are exported.
     #[must_use]
     pub fn exported(&self) -> Vec<String> {
-        let names = self.pool().volumes().into_iter().map(|volume| volume.name().to_owned());
+        let volumes = self.pool().volumes().into_iter();
+        // One of an unknown kind is tried, so that somebody says so.
+        let exported =
+            volumes.filter(|volume| Kind::of(volume.kind()).map_or(true, |kind| kind.is_exported));
+        let names = exported.map(|volume| volume.name().to_owned());
         names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
     }
 

@@ -4,6 +4,7 @@
 //! methods are called by several threads at once, but for those that take an [`Alone`], whose owner
 //! no client and no other change runs beside.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
@@ -11,12 +12,20 @@ use everbyte_cache::{Change, Identity};
 use everbyte_control::{Cause, Refused, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
+use everbyte_pool::{ScrubReport, Volume};
 
 use crate::context::Unshared;
 use crate::gate::Alone;
 
-/// The part of a volume that lies in the pool, which all kinds of today have.
+/// A volume of a kind that is a block volume inside.
 pub(crate) type Device = BlockVolume<Mapped>;
+
+/// A volume that is open, as its kind gives it.
+pub(crate) struct Opened {
+    /// The pool's view of it.
+    pub(crate) volume: Arc<Volume<Mapped>>,
+    pub(crate) handle: Box<dyn Handle>,
+}
 
 /// Why clients cannot have a volume, and what lists call that.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,6 +63,19 @@ pub(crate) trait Closing: Send {
     fn finish(self: Box<Self>) -> Result<(), String>;
 }
 
+/// A mount that is wanted.
+#[derive(Clone, Debug)]
+pub struct MountRequest {
+    /// The directory, which exists.
+    pub dir: PathBuf,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Threads that serve requests.
+    pub threads: usize,
+}
+
 /// A volume of some kind, opened by the one process that has its pool.
 pub(crate) trait Handle: Send + Sync {
     /// Begins to make it ready for clients, if that takes time.
@@ -64,6 +86,19 @@ pub(crate) trait Handle: Send + Sync {
     /// # Errors
     /// Why it is not to be had.
     fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable>;
+
+    /// Mounts it on a directory, where lists call it `source`.
+    ///
+    /// # Errors
+    /// It is no file system, is mounted already, or cannot be.
+    fn mount(&self, source: String, _: &MountRequest) -> Result<(), Refused> {
+        Err(Refused::new(format!("{source} is no file system")))
+    }
+
+    /// Returns true as long as it is mounted.
+    fn is_mounted(&self) -> bool {
+        false
+    }
 
     /// Whether it is known whether clients can have it.
     fn is_settled(&self) -> bool {
@@ -88,6 +123,13 @@ pub(crate) trait Handle: Send + Sync {
     /// Adds what is particular to volumes of its kind, and what differs for its users from what lies
     /// in the pool.
     fn complete(&self, _status: &mut VolumeStatus) {}
+
+    /// Reads its bytes from `from` on, until a good deal was read. Also returns the place to go on from,
+    /// or `None` at the end.
+    ///
+    /// # Errors
+    /// The volume is gone.
+    fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused>;
 
     /// Whether it may have clients while it is resized.
     fn resizes_beside_clients(&self, resize: &Resize) -> bool;

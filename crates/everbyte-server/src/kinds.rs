@@ -1,15 +1,16 @@
 //! The table of the kinds of volumes. A new kind is a file with its handle, and a row here.
 
-use std::sync::Arc;
-
-use everbyte_block::{BLOCK_NAME, BlockOptions, CACHE_NAME};
+use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_control::{NewVolume, Refused};
+use everbyte_media::Medium;
+use everbyte_pool::Kinds;
 use everbyte_pool::format::VolumeKind;
 
 use crate::block::BlockHandle;
 use crate::cache::CacheHandle;
 use crate::context::{Context, Unshared};
-use crate::handle::{Device, Handle};
+use crate::fs::FsHandle;
+use crate::handle::Opened;
 
 /// A kind of volume.
 pub(crate) struct Kind {
@@ -18,31 +19,50 @@ pub(crate) struct Kind {
     pub(crate) word: &'static str,
     /// The backing device that a new one asks for, if it needs one.
     pub(crate) backing: fn(&NewVolume) -> Option<&str>,
+    /// Volumes of it are exported, so NBD clients may have them.
+    pub(crate) is_exported: bool,
     /// Makes a volume. Its name is taken for it already.
     pub(crate) create: Create,
-    /// The handle of a volume that is open.
-    pub(crate) handle: fn(&Context, &Arc<Device>) -> Box<dyn Handle>,
+    /// Opens a volume.
+    pub(crate) open: Open,
 }
 
-type Create = fn(&Context, &NewVolume, &BlockOptions, Unshared<'_>) -> Result<Device, Refused>;
+type Create = fn(&Context, &NewVolume, Unshared<'_>) -> Result<Opened, Refused>;
+type Open = fn(&Context, &str) -> Result<Opened, Refused>;
 
 /// All kinds.
-pub(crate) const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 3] = [
     Kind {
         kind: VolumeKind::BLOCK,
         word: BLOCK_NAME,
         backing: |_| None,
+        is_exported: true,
         create: BlockHandle::create,
-        handle: BlockHandle::boxed,
+        open: BlockHandle::open_volume,
     },
     Kind {
         kind: VolumeKind::CACHE,
         word: CACHE_NAME,
         backing: |new| new.cache.as_ref().map(|cache| cache.backing.as_str()),
+        is_exported: true,
         create: CacheHandle::create,
-        handle: CacheHandle::boxed,
+        open: CacheHandle::open_volume,
+    },
+    Kind {
+        kind: everbyte_fs::FS,
+        word: everbyte_fs::FS_NAME,
+        backing: |_| None,
+        is_exported: false,
+        create: FsHandle::create,
+        open: FsHandle::open_volume,
     },
 ];
+
+/// The kinds of volumes of the pools that are opened here.
+#[must_use]
+pub fn kinds<M: Medium>() -> Kinds<M> {
+    everbyte_block::kinds().and(everbyte_fs::kinds())
+}
 
 impl Kind {
     /// The kind with this name.

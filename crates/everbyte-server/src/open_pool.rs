@@ -76,6 +76,12 @@ impl OpenPool {
         self.volumes.context().unchanging
     }
 
+    /// The pool's file or device.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What opening the pool had to do.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {

@@ -6,7 +6,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use everbyte_block::kinds;
 use everbyte_control::{
     ControlClient, ControlError, Handler, Refused, Request, Response, ServingStatus, socket_path,
 };
@@ -14,6 +13,7 @@ use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, InUse, Sharing, inspect, open_locked};
 
+use crate::kinds::kinds;
 use crate::open_pool::{OpenPool, Options};
 use crate::shutdown::CloseError;
 

@@ -5,7 +5,6 @@
 
 use std::sync::atomic::Ordering;
 
-use everbyte_device::BlockDevice;
 use everbyte_pool::PoolError;
 
 use crate::open_pool::OpenPool;
@@ -53,7 +52,7 @@ impl OpenPool {
             return Ok(self.pool().close()?);
         }
         for volume in &volumes {
-            if let Err(error) = volume.device.flush() {
+            if let Err(error) = volume.volume.flush() {
                 tracing::error!(volume = volume.name, %error, "the last checkpoint failed");
                 lost.push(format!("volume {}: {error}", volume.name));
             }

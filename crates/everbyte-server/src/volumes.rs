@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use everbyte_control::{Cause, Refused};
 use everbyte_device::BlockDevice;
+use everbyte_media::Mapped;
+use everbyte_pool::Volume;
 use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::gate::{Gate, Lease, Occupied};
-use crate::handle::{Device, Handle, Unavailable};
+use crate::handle::{Handle, Opened, Unavailable};
 use crate::kinds::Kind;
 use crate::leased::Leased;
 use crate::refusal::refused;
@@ -22,18 +24,15 @@ use crate::refusal::refused;
 /// A volume that is open.
 pub(crate) struct OpenVolume {
     pub(crate) name: String,
-    pub(crate) device: Arc<Device>,
+    pub(crate) volume: Arc<Volume<Mapped>>,
     pub(crate) handle: Box<dyn Handle>,
     pub(crate) gate: Arc<Gate>,
 }
 
 impl OpenVolume {
-    fn new(context: &Context, device: Device) -> Result<Self, Refused> {
-        let (device, gate) = (Arc::new(device), Arc::default());
-        let volume = device.volume();
-        let (name, kind) = (volume.name().to_owned(), Kind::of(volume.kind())?);
-        let handle = (kind.handle)(context, &device);
-        Ok(Self { name, device, handle, gate })
+    fn new(opened: Opened) -> Self {
+        let Opened { volume, handle } = opened;
+        Self { name: volume.name().to_owned(), volume, handle, gate: Arc::default() }
     }
 
     /// What one client uses, who counts as a client as long as that lives.
@@ -104,9 +103,8 @@ impl Volumes {
             None => {}
         }
         let kind = self.context.pool.volume(name).map_err(refused)?.kind();
-        let device = Device::open_as(&self.context.pool, name, kind).map_err(refused)?;
-        device.set_read_only(self.context.unchanging);
-        let volume = Arc::new(OpenVolume::new(&self.context, device)?);
+        let opened = (Kind::of(kind)?.open)(&self.context, name)?;
+        let volume = Arc::new(OpenVolume::new(opened));
         slots.insert(name.to_owned(), Slot::Open(Arc::clone(&volume)));
         Ok(volume)
     }
@@ -136,7 +134,7 @@ impl Volumes {
     pub(crate) fn make(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<Device, Refused>,
+        make: impl FnOnce() -> Result<Opened, Refused>,
     ) -> Result<Arc<OpenVolume>, Refused> {
         {
             let mut slots = self.slots.lock();
@@ -145,7 +143,7 @@ impl Volumes {
             }
             slots.insert(name.to_owned(), Slot::Making);
         }
-        let made = make().and_then(|device| OpenVolume::new(&self.context, device)).map(Arc::new);
+        let made = make().map(|opened| Arc::new(OpenVolume::new(opened)));
         let mut slots = self.slots.lock();
         match &made {
             Ok(volume) => slots.insert(name.to_owned(), Slot::Open(Arc::clone(volume))),

@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use advice::advice;
 use arguments::UsageError;
-use commands::{client, completions, man, pool, serve, sim, volume};
+use commands::{client, completions, man, mount, pool, serve, sim, volume};
 
 /// Exit status for a wrong command line, as clap's.
 const BAD_USAGE_STATUS: u8 = 2;
@@ -62,6 +62,7 @@ enum Command {
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
     Serve(serve::Args),
+    Mount(mount::Args),
     #[command(subcommand)]
     Client(client::ClientCommand),
     Sim(Box<sim::Args>),
@@ -71,12 +72,13 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.verbose, matches!(cli.command, Command::Serve(_)));
+    start_logging(cli.verbose, matches!(cli.command, Command::Serve(_) | Command::Mount(_)));
     let done = match &cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Pool(command) => pool::run(command),
         Command::Volume(command) => volume::run(command),
         Command::Serve(args) => serve::run(args),
+        Command::Mount(args) => mount::run(args),
         Command::Client(command) => client::run(command),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),

@@ -148,7 +148,8 @@ impl PoolBuilder {
     /// [`Error::Medium`], [`Error::Io`], [`Error::Thread`] if the system refuses.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool, Error> {
         let path = path.as_ref();
-        let (kinds, media) = (everbyte_block::kinds(), self.media.clone());
+        let kinds = everbyte_block::kinds().and(everbyte_fs::kinds());
+        let media = self.media.clone();
         let (engine, medium) = if self.read_only {
             let Inspected { pool, medium } = inspect(path, Sharing::Shared, media, kinds)?;
             (Arc::new(pool), medium)

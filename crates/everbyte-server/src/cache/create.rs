@@ -1,7 +1,6 @@
 //! Making caches.
 
 use everbyte_backing::{self as backing, Backing};
-use everbyte_block::BlockOptions;
 use everbyte_cache::{Cache, Mode, Settings, volume_bytes};
 use everbyte_control::{NewCache, NewVolume, Refused};
 use everbyte_policy::sim;
@@ -9,7 +8,8 @@ use everbyte_pool::format::VolumeKind;
 
 use super::{CHANGE_SILENCE, CacheHandle};
 use crate::context::{Context, Unshared};
-use crate::handle::Device;
+use crate::device::block_options;
+use crate::handle::{Device, Opened};
 use crate::refusal::refused;
 use crate::size::show_size;
 
@@ -19,9 +19,8 @@ impl CacheHandle {
     pub(crate) fn create(
         context: &Context,
         new: &NewVolume,
-        options: &BlockOptions,
         unshared: Unshared<'_>,
-    ) -> Result<Device, Refused> {
+    ) -> Result<Opened, Refused> {
         let wanted = new.cache.as_deref();
         let wanted =
             wanted.ok_or_else(|| Refused::new("a cache needs a backing device".to_owned()))?;
@@ -32,9 +31,9 @@ impl CacheHandle {
         unshared(Some(&backing.identity))?;
         let settings = settings(wanted, &backing)?;
         check_room(settings.volume_page_bytes_max(), context.pool.info().free_bytes)?;
-        let size_bytes = volume_bytes(settings.backing_bytes);
+        let (size_bytes, options) = (volume_bytes(settings.backing_bytes), block_options(new)?);
         let (pool, name) = (&context.pool, &new.name);
-        let device = Device::create_as(pool, name, VolumeKind::CACHE, size_bytes, options);
+        let device = Device::create_as(pool, name, VolumeKind::CACHE, size_bytes, &options);
         let device = device.map_err(refused)?;
         if let Err(error) = Cache::format(&device, &settings) {
             if let Err(error) = pool.delete_volume(name) {
@@ -42,7 +41,7 @@ impl CacheHandle {
             }
             return Err(refused(error));
         }
-        Ok(device)
+        Ok(Self::opened(context, device))
     }
 }
 

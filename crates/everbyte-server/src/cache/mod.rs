@@ -19,11 +19,14 @@ use everbyte_cache::{
 };
 use everbyte_control::{Cause, KindStatus, Refused, VolumeStatus};
 use everbyte_device::BlockDevice;
+use everbyte_pool::ScrubReport;
+use everbyte_pool::format::VolumeKind;
 use parking_lot::{Condvar, Mutex};
 
 use crate::context::{Context, Unshared};
+use crate::device::open_device;
 use crate::gate::Alone;
-use crate::handle::{Closing, Device, Handle, Resize, Unavailable};
+use crate::handle::{Closing, Device, Handle, Opened, Resize, Unavailable};
 use crate::refusal::{cause, refused};
 use crate::size::show_size;
 
@@ -72,16 +75,22 @@ struct OpenCache {
 }
 
 impl CacheHandle {
-    pub(crate) fn boxed(context: &Context, device: &Arc<Device>) -> Box<dyn Handle> {
-        Box::new(Self(Arc::new(Shared {
-            volume: Arc::clone(device),
+    pub(crate) fn open_volume(context: &Context, name: &str) -> Result<Opened, Refused> {
+        Ok(Self::opened(context, open_device(context, name, VolumeKind::CACHE)?))
+    }
+
+    fn opened(context: &Context, device: Device) -> Opened {
+        let volume = Arc::clone(device.volume());
+        let handle = Box::new(Self(Arc::new(Shared {
+            volume: Arc::new(device),
             options: context.backing,
             unchanging: context.unchanging,
             watch: Arc::default(),
             cancel: Cancel::new().ok(),
             state: Mutex::new(State::Closed(None)),
             changed: Condvar::new(),
-        })))
+        })));
+        Opened { volume, handle }
     }
 
     /// Runs `work` on another thread, and waits for it as long as the backing device answers. If
@@ -120,6 +129,10 @@ impl Handle for CacheHandle {
 
     fn is_ready(&self) -> bool {
         matches!(*self.0.state.lock(), State::Open(_))
+    }
+
+    fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused> {
+        self.0.volume.scrub(from).map_err(refused)
     }
 
     fn has_backing(&self) -> bool {

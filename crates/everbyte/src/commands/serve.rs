@@ -6,13 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use everbyte_backing as backing;
-use everbyte_block::kinds;
 use everbyte_control::{ControlServer, Handler};
 use everbyte_device::record::Recorder;
 use everbyte_media::{MediaOptions, Technology};
@@ -20,16 +18,12 @@ use everbyte_nbd::{Address, Durability, Server, Settings};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
 use everbyte_pool::{CheckpointTimer, OpenOptions};
 use everbyte_server::recording::{self, RecordError};
-use everbyte_server::{OpenPool, Options, SessionError, listen, wait_for};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use everbyte_server::{OpenPool, Options, SessionError, kinds, listen, wait_for};
 
+use super::server::{Stop, report_recovery, split_target};
 use crate::output;
 use crate::size::parse_duration;
 use crate::traces::Output;
-
-/// Exit status when a second signal cuts the shutdown short.
-const KILLED_STATUS: i32 = 130;
 
 /// How long the volumes of a pool may take to be ready before the others are announced.
 const READY_TIME_MAX: Duration = Duration::from_secs(4);
@@ -189,39 +183,6 @@ impl Args {
     }
 }
 
-/// The signals that end a server. The first is waited for; a second one ends the process at once.
-struct Stop {
-    signals: Signals,
-    stopping: Arc<AtomicBool>,
-    /// Whether one has come.
-    wanted: Arc<AtomicBool>,
-}
-
-impl Stop {
-    const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
-
-    fn new() -> anyhow::Result<Self> {
-        let (stopping, wanted) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        for signal in Self::SIGNALS {
-            let stopping = Arc::clone(&stopping);
-            signal_hook::flag::register_conditional_shutdown(signal, KILLED_STATUS, stopping)?;
-            signal_hook::flag::register(signal, Arc::clone(&wanted))?;
-        }
-        Ok(Self { signals: Signals::new(Self::SIGNALS)?, stopping, wanted })
-    }
-
-    /// Whether a signal has come.
-    fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::SeqCst)
-    }
-
-    fn wait(&mut self) {
-        let signal = self.signals.forever().next();
-        self.stopping.store(true, Ordering::SeqCst);
-        tracing::info!(signal, "shutting down");
-    }
-}
-
 /// What runs while a pool is served, in the order in which it stops.
 struct Serving {
     servers: Vec<Arc<Server>>,
@@ -297,40 +258,6 @@ fn serve(args: &Args, path: &Path, pool: &Arc<OpenPool>, stop: &mut Stop) -> any
     Ok(())
 }
 
-/// The pool, and the volume if the last part of `target` is none of the pool's path.
-fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
-    if target.exists() {
-        return Ok((target.to_owned(), None));
-    }
-    if let (Some(pool), Some(volume)) = (target.parent(), target.file_name())
-        && pool.exists()
-        && !pool.is_dir()
-    {
-        let Some(volume) = volume.to_str() else {
-            bail!("{} names no volume: names are made of ASCII letters", target.display());
-        };
-        return Ok((pool.to_owned(), Some(volume.to_owned())));
-    }
-    Err(FileError::NotFound { path: target.to_owned() }.into())
-}
-
-fn report_recovery(pool: &OpenPool, took: Duration) {
-    let summary = pool.recovery();
-    for remark in &summary.remarks {
-        tracing::warn!("{remark}");
-    }
-    let info = pool.info();
-    if let Some(reason) = &info.read_only {
-        tracing::warn!("the pool is read-only: {reason}");
-    }
-    if summary.was_clean {
-        tracing::info!(?took, volumes = info.volumes, "opened; it was shut down cleanly");
-    } else {
-        let records = summary.records_undone;
-        tracing::info!(?took, volumes = info.volumes, records, "recovered after a crash");
-    }
-}
-
 fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Server>>> {
     let settings = Settings {
         connections_max: usize::from(args.max_connections),
@@ -365,25 +292,6 @@ fn announce(ready: &[String], servers: &[Arc<Server>]) {
     for line in lines {
         if let Err(error) = output::try_line(&line) {
             tracing::warn!(%error, "cannot say on standard output: {line}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_a_pool_or_a_pool_and_a_volume() {
-        let folder = tempfile::tempdir().unwrap();
-        let pool = folder.path().join("pool");
-        std::fs::write(&pool, "").unwrap();
-        assert_eq!(split_target(&pool).unwrap(), (pool.clone(), None));
-        let (found, volume) = split_target(&pool.join("disk")).unwrap();
-        assert_eq!((found, volume.as_deref()), (pool.clone(), Some("disk")));
-        for wrong in [folder.path().join("other"), pool.join("disk/more")] {
-            let error = split_target(&wrong).unwrap_err().to_string();
-            assert!(error.contains("there is no pool"), "{error}");
         }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::bail;
 use everbyte_backing::{self as backing, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_control::{NewCache, NewVolume, Request, Response};
+use everbyte_fs::FS_NAME;
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::{Need, ask};
 
@@ -26,12 +27,16 @@ Examples:
   everbyte volume create /dev/shm/p disk --size 256M
   everbyte volume create /dev/shm/p database --size 10G --map direct --lanes 32
   everbyte volume create /dev/pmem0 ledger --size 10G --checksum crc32c
+  everbyte volume create /dev/shm/p files --kind fs --size 10G
   everbyte volume create /dev/shm/p scratch --size 1T        more than the pool has: thin
   everbyte volume create /dev/shm/p fast --kind cache --backing /dev/sdb --scm 8G --dram 2G
   everbyte volume create /dev/shm/p remote --kind cache --backing nbd://host/disk --scm 8G
 
 A volume takes space as it is written, besides its log, which is there from the start. A volume
 may promise more than the pool has; `everbyte volume list` shows what is promised and used.
+
+A file system (--kind fs) is used through 'everbyte mount'. It has room for one file for each 16K of
+its size; --map, --delta, --checksum and --threshold are for the other kinds.
 
 A cache keeps the pages of slower storage that are used most, and is as large as that storage. What
 its users flush is durable in the pool at once and reaches the storage later, so use the storage
@@ -53,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
     /// What the volume is.
-    #[arg(long, default_value = BLOCK_NAME, value_parser = [BLOCK_NAME, CACHE_NAME])]
+    #[arg(long, default_value = BLOCK_NAME, value_parser = [BLOCK_NAME, CACHE_NAME, FS_NAME])]
     kind: String,
     #[command(flatten)]
     cache: CacheArgs,
@@ -135,7 +140,9 @@ impl Args {
                      --size, or leave them out"
                         .into(),
                 )),
-                (false, None) => Err(UsageError("a block volume needs --size SIZE".into())),
+                (false, None) => {
+                    Err(UsageError(format!("a {} volume needs --size SIZE", self.kind)))
+                }
                 (false, Some(_)) => Ok(()),
             };
         }

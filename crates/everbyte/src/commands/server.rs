@@ -1,0 +1,116 @@
+//! What commands that serve a pool have in common: their target, the signals that end them, and what
+//! they say of a recovery.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::bail;
+use everbyte_pool::file::FileError;
+use everbyte_server::OpenPool;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Exit status when a second signal cuts the shutdown short.
+const KILLED_STATUS: i32 = 130;
+
+/// How often those who wait for two things look at the second.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The signals that end a server. The first is waited for; a second one ends the process at once.
+pub(crate) struct Stop {
+    signals: Signals,
+    stopping: Arc<AtomicBool>,
+    /// Set once one has come.
+    wanted: Arc<AtomicBool>,
+}
+
+impl Stop {
+    const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let (stopping, wanted) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        for signal in Self::SIGNALS {
+            let stopping = Arc::clone(&stopping);
+            signal_hook::flag::register_conditional_shutdown(signal, KILLED_STATUS, stopping)?;
+            signal_hook::flag::register(signal, Arc::clone(&wanted))?;
+        }
+        Ok(Self { signals: Signals::new(Self::SIGNALS)?, stopping, wanted })
+    }
+
+    /// Returns true once a signal has come.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    /// Waits for a signal.
+    pub(crate) fn wait(&mut self) {
+        let signal = self.signals.forever().next();
+        self.stopping.store(true, Ordering::SeqCst);
+        tracing::info!(signal, "shutting down");
+    }
+
+    /// Waits for a signal, or until `is_over` says that there is nothing left to do.
+    pub(crate) fn wait_unless(&self, is_over: impl Fn() -> bool) {
+        while !self.is_wanted() && !is_over() {
+            std::thread::sleep(LOOK);
+        }
+        self.stopping.store(true, Ordering::SeqCst);
+        tracing::info!("shutting down");
+    }
+}
+
+/// The pool, and the volume if the last part of `target` is none of the pool's path.
+pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<String>)> {
+    if target.exists() {
+        return Ok((target.to_owned(), None));
+    }
+    if let (Some(pool), Some(volume)) = (target.parent(), target.file_name())
+        && pool.exists()
+        && !pool.is_dir()
+    {
+        let Some(volume) = volume.to_str() else {
+            bail!("{} names no volume: names are made of ASCII letters", target.display());
+        };
+        return Ok((pool.to_owned(), Some(volume.to_owned())));
+    }
+    Err(FileError::NotFound { path: target.to_owned() }.into())
+}
+
+/// Logs what opening the pool had to do.
+pub(crate) fn report_recovery(pool: &OpenPool, took: Duration) {
+    let summary = pool.recovery();
+    for remark in &summary.remarks {
+        tracing::warn!("{remark}");
+    }
+    let info = pool.info();
+    if let Some(reason) = &info.read_only {
+        tracing::warn!("the pool is read-only: {reason}");
+    }
+    if summary.was_clean {
+        tracing::info!(?took, volumes = info.volumes, "opened; it was shut down cleanly");
+    } else {
+        let records = summary.records_undone;
+        tracing::info!(?took, volumes = info.volumes, records, "recovered after a crash");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_pool_or_a_pool_and_a_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = folder.path().join("pool");
+        std::fs::write(&pool, "").unwrap();
+        assert_eq!(split_target(&pool).unwrap(), (pool.clone(), None));
+        let (found, volume) = split_target(&pool.join("disk")).unwrap();
+        assert_eq!((found, volume.as_deref()), (pool.clone(), Some("disk")));
+        for wrong in [folder.path().join("other"), pool.join("disk/more")] {
+            let error = split_target(&wrong).unwrap_err().to_string();
+            assert!(error.contains("there is no pool"), "{error}");
+        }
+    }
+}
