@@ -11,6 +11,7 @@ mod demo;
 mod faults;
 mod local;
 mod media;
+mod mount;
 mod repair;
 mod served;
 mod simulate;

@@ -1,0 +1,100 @@
+//! File systems: made, mounted, used, killed and mounted again.
+//!
+//! Needs `/dev/fuse`, and root or `fusermount3`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use super::{Place, Running, everbyte};
+
+/// A pool with a file system, and a directory to mount it on.
+struct Files {
+    place: Place,
+    dir: PathBuf,
+}
+
+impl Files {
+    fn new() -> Self {
+        let place = Place::empty();
+        place.run("pool create POOL --size 64M").good();
+        place.run("volume create POOL files --kind fs --size 32M").good();
+        let dir = place.folder.path().join("mnt");
+        fs::create_dir(&dir).unwrap();
+        Self { place, dir }
+    }
+
+    fn mount(&self) -> Running {
+        let arguments = self.place.arguments("mount POOL/files FOLDER/mnt");
+        let running = Running::start(everbyte().args(arguments));
+        assert!(running.ready.starts_with("ready: "), "{:?}", running.ready);
+        running
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.contains(self.dir.to_str().unwrap())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // Nothing stays mounted, whatever a test came to.
+        let _ = Command::new("umount").arg("-l").arg(&self.dir).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn files_are_there_after_the_end_of_a_mount_and_the_pool_is_clean() {
+    let files = Files::new();
+    let mount = files.mount();
+    fs::create_dir(files.dir.join("d")).unwrap();
+    fs::write(files.dir.join("d/f"), b"some bytes").unwrap();
+    let list = files.place.run("volume list POOL --json").json();
+    assert_eq!(list["volumes"][0]["kind"], "fs", "{list}");
+    files.place.run("volume delete POOL files").failed(1, &["files is mounted"]);
+    files.place.run("volume resize POOL files --size 48M").failed(1, &["file system"]);
+    mount.stop();
+    assert!(!files.is_mounted());
+    assert_eq!(files.place.info()["clean"], true);
+    let check = files.place.run("pool check POOL").good();
+    assert!(check.contains("clean"), "{check}");
+    let mut mount = files.mount();
+    assert_eq!(fs::read(files.dir.join("d/f")).unwrap(), b"some bytes");
+    assert!(mount.signal(Signal::INT).success());
+    files.place.run("volume delete POOL files").good();
+}
+
+#[test]
+fn a_mount_that_was_killed_is_replaced_and_has_what_was_synced() {
+    let files = Files::new();
+    let mount = files.mount();
+    let file = fs::File::create(files.dir.join("f")).unwrap();
+    std::io::Write::write_all(&mut &file, b"synced").unwrap();
+    file.sync_all().unwrap();
+    mount.kill();
+    assert!(fs::read_dir(&files.dir).is_err(), "the server has gone");
+    let mount = files.mount();
+    assert_eq!(fs::read(files.dir.join("f")).unwrap(), b"synced");
+    mount.stop();
+    assert!(!files.is_mounted());
+}
+
+#[test]
+fn what_cannot_be_mounted_or_exported_says_why() {
+    let files = Files::new();
+    files.place.run("volume create POOL disk --size 8M").good();
+    let (place, dir) = (&files.place, "FOLDER/mnt");
+    place.run(&format!("mount POOL {dir}")).failed(1, &["POOL/VOLUME"]);
+    place.run(&format!("mount POOL/none {dir}")).failed(1, &["none"]);
+    place.run(&format!("mount POOL/disk {dir}")).failed(1, &["disk is no file system"]);
+    place.run("mount POOL/files FOLDER/nowhere").failed(1, &["nowhere"]);
+    let server = place.serve("POOL", "");
+    let list = place.run("volume list POOL").good();
+    assert!(list.contains("files"), "{list}");
+    place.run(&format!("mount POOL/files {dir}")).failed(1, &["being served by"]);
+    server.stop();
+    assert!(place.run("pool check POOL").good().contains("clean"));
+}
