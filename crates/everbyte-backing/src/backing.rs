@@ -16,12 +16,12 @@ use crate::error::BackingError;
 use crate::export::{self, Cancel, is_uri, local_export};
 use crate::watch::{Outcome, Watch, Work};
 
-/// How backing devices are used.
+/// Options with which backing devices are opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How long requests wait for an NBD server that is lost.
+    /// Longest time for which requests wait for an NBD server that is lost.
     pub reconnect_timeout: Duration,
-    /// Whether files and block devices are used past the system's page cache.
+    /// Requests to files and block devices bypass the system's page cache.
     pub direct: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for Options {
 pub struct Backing {
     /// Its bytes.
     pub device: Arc<dyn BlockDevice>,
-    /// What a cache knows it by.
+    /// The identity that a cache records.
     pub identity: Identity,
 }
 
@@ -119,7 +119,7 @@ pub fn open_within(
     }
 }
 
-/// What can be known of what `text` names without using it.
+/// Returns what is known of the backing device `text` without opening it.
 #[must_use]
 pub fn look_at(text: &str) -> Identity {
     let name = text.to_owned();
@@ -136,8 +136,8 @@ pub fn look_at(text: &str) -> Identity {
     }
 }
 
-/// Whether a write to one backing device may change bytes of the other, as far as can be known without
-/// using them: an export that is reached over two hosts is taken for two.
+/// Returns true if a write to one backing device may change bytes of the other, as far as is known
+/// without opening them: an export that is reached over two hosts is taken for two.
 #[must_use]
 pub fn share_bytes(one: &Identity, other: &Identity) -> bool {
     let local = |identity: &Identity| local_export(&identity.name);

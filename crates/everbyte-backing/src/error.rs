@@ -1,26 +1,26 @@
-//! Why a backing device cannot be used.
+//! The error of backing devices that cannot be used.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use everbyte_device::FileDeviceError;
 
-/// Why a backing device cannot be used.
+/// Reasons for which a backing device cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
     /// There is no such file.
     #[error("there is no backing device {text}: {source}")]
     NotFound {
-        /// What was asked for.
+        /// The path or URI of the backing device.
         text: String,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Its path cannot be recorded.
     #[error("the path of {text} is not UTF-8")]
     Name {
-        /// What was asked for.
+        /// The path or URI of the backing device.
         text: String,
     },
     /// A file or block device cannot be used.
@@ -32,7 +32,7 @@ pub enum BackingError {
     Remote {
         /// Its URI.
         uri: String,
-        /// The client's words.
+        /// The NBD client's error.
         source: Box<everbyte_nbd::ClientError>,
     },
     /// The program was built without a client for exports.
@@ -44,23 +44,23 @@ pub enum BackingError {
     /// It does not answer. Opening it goes on, and what was opened is closed again.
     #[error("the backing device {text} has not answered for {} s", silence.as_secs())]
     Silent {
-        /// What was asked for.
+        /// The path or URI of the backing device.
         text: String,
-        /// How long it was waited for.
+        /// Time for which it has not answered.
         silence: Duration,
     },
     /// There is no thread to open it on.
     #[error("cannot open the backing device {text}: {what}")]
     Thread {
-        /// What was asked for.
+        /// The path or URI of the backing device.
         text: String,
-        /// The system's words.
+        /// The system's error.
         what: String,
     },
 }
 
 impl BackingError {
-    /// Whether it is not there, rather than not usable.
+    /// Returns true if the backing device is not there, false if it is there and cannot be used.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {

@@ -27,7 +27,7 @@ mod with_nbd {
     use super::LocalExport;
     use crate::error::BackingError;
 
-    /// How long an NBD server may take to answer a request before its connection is given up.
+    /// Longest time an NBD server may take to answer a request before its connection is given up.
     const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
     pub(crate) fn open(
@@ -88,7 +88,7 @@ mod without_nbd {
         pub fn cancel(&self) {}
     }
 
-    /// Whether a text begins as the URIs of NBD do: such a text is no path.
+    /// Returns true if a text begins as the URIs of NBD do: such a text is no path.
     pub(crate) fn is_uri(text: &str) -> bool {
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         matches!(scheme.split('+').next(), Some("nbd" | "nbds"))

@@ -1,4 +1,4 @@
-//! How long a backing device has not answered, and waiting for work that may hang in it.
+//! Noticing that a backing device does not answer, and waiting for work that may hang in it.
 //!
 //! A disk or a server may be silent for ever, and a thread that waits for it cannot be called back.
 //! So whatever may wait for one runs on a thread of its own, and whoever wants the result waits for
@@ -14,7 +14,7 @@ use everbyte_device::{
 };
 use parking_lot::Mutex;
 
-/// How often those who wait look whether a device has gone silent.
+/// Time between two looks at a device by those who wait for it.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The requests that a device has not answered.
@@ -44,7 +44,7 @@ impl Watch {
         UnderWay { watch: self, number }
     }
 
-    /// How long the oldest request has not been answered; zero if there is none.
+    /// Time for which the oldest request has not been answered; zero if there is none.
     #[must_use]
     pub fn silence(&self) -> Duration {
         let oldest = self.0.lock().since.first_key_value().map(|(_, since)| *since);
@@ -58,7 +58,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What came of work on another thread.
+/// Outcome of work on another thread.
 #[derive(Debug)]
 pub enum Outcome<T> {
     /// It is done.

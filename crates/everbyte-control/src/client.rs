@@ -16,12 +16,12 @@ use crate::{ShortPath, socket_path};
 /// Longest answer that is taken, in bytes: the longest list of volumes or problems is far shorter.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// How long a server may say nothing at all. One that works sends a sign of life far more often.
+/// Longest silence of a server. One that works sends a sign of life far more often.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How long a server may take to accept a connection or a request.
+/// Longest time a server may take to accept a connection or a request.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Why a request to a server failed.
+/// Errors of requests to a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -56,7 +56,7 @@ pub enum ControlError {
     Silent {
         /// The socket.
         path: PathBuf,
-        /// How long it was waited for.
+        /// Time for which it was waited for.
         after: Duration,
     },
     /// The connection broke before the answer came; the request may have been carried out.
@@ -72,7 +72,7 @@ pub enum ControlError {
     Nonsense {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its mistake.
         what: String,
     },
     /// The server says why not.

@@ -50,7 +50,7 @@ impl Trusted {
         uid == 0 || uid == self.own || uid == self.pool_owner
     }
 
-    /// Whether `peer` may be obeyed; if not, who it is.
+    /// Returns who `peer` is if it is not to be obeyed.
     pub(crate) fn check_peer(self, peer: &Peer) -> Result<(), String> {
         if self.includes(peer.uid) {
             return Ok(());
@@ -61,7 +61,7 @@ impl Trusted {
         ))
     }
 
-    /// Whether the socket at `path` was made by somebody to be trusted; if not, by whom.
+    /// Returns who made the socket at `path` if that user is not to be trusted.
     ///
     /// # Errors
     /// The system's, such as that there is no such socket.

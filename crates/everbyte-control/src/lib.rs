@@ -41,7 +41,8 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// The longest path a Unix socket can have on Linux, in bytes.
 const UNIX_PATH_MAX: usize = 107;
 
-/// Where the control socket of the pool at `pool` lies: beside it, whatever link `pool` is.
+/// Path of the control socket of the pool at `pool`: beside the pool's file, even if `pool` is a
+/// link to it.
 #[must_use]
 pub fn socket_path(pool: &Path) -> PathBuf {
     let pool = std::fs::canonicalize(pool).unwrap_or_else(|_| pool.to_owned());

@@ -1,4 +1,4 @@
-//! What is said on the control socket. These types are also what commands print as JSON.
+//! Messages on the control socket. Commands print the same types as JSON.
 //!
 //! Invariant: every change that an older program would misread raises [`PROTOCOL_VERSION`].
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the protocol, in every message.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", content = "with", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -46,7 +46,7 @@ pub enum Request {
     VolumeDelete {
         /// Its name.
         name: String,
-        /// Whether clients that have it open are no reason to refuse.
+        /// Deletes it even while clients have it open.
         force: bool,
     },
     /// The end of a cache, once its backing device has all that was written; answered with
@@ -54,17 +54,17 @@ pub enum Request {
     VolumeDetach {
         /// Its name.
         name: String,
-        /// Whether clients that have it open are disconnected first.
+        /// Disconnects clients that have it open first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
-    /// Some writing back of what a cache holds, about a second's; answered with `Drained`. Clients
-    /// must have disconnected. Whoever detaches a cache asks for this until nothing is left, and
-    /// then for `VolumeDetach`.
+    /// Write-back of dirty pages of a cache for about a second; answered with `Drained`. Clients
+    /// must have disconnected. A program that detaches a cache asks for this until nothing is dirty,
+    /// and then for `VolumeDetach`.
     CacheDrain {
         /// Its name.
         name: String,
-        /// Whether clients that have it open are disconnected first.
+        /// Disconnects clients that have it open first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
@@ -74,21 +74,21 @@ pub enum Request {
         name: String,
         /// Bytes of DRAM.
         dram_bytes: Option<u64>,
-        /// Bytes of storage-class memory.
+        /// Bytes of SCM.
         scm_bytes: Option<u64>,
-        /// Whether it becomes as large as its storage, which has grown.
+        /// Makes it as large as its backing device, which has grown.
         follow_backing: bool,
-        /// Whether clients that have it open are disconnected first.
+        /// Disconnects clients that have it open first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
-    /// The new place of a cache's storage; answered with `Volume`.
+    /// The new place of a cache's backing device; answered with `Volume`.
     CacheAttach {
         /// Its name.
         name: String,
-        /// The storage: an absolute path or an NBD URI.
+        /// The backing device: an absolute path or an NBD URI.
         backing: String,
-        /// Whether clients that have it open are disconnected first.
+        /// Disconnects clients that have it open first.
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
@@ -105,7 +105,7 @@ pub enum Request {
     Exports,
 }
 
-/// A volume that is to be made. Words are those of the command line.
+/// A volume that is to be made. Its strings are words of the command line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
@@ -117,9 +117,9 @@ pub struct NewVolume {
     pub size_bytes: u64,
     /// Shape of its map.
     pub map: String,
-    /// Whether writes are compared with what is stored.
+    /// Mode of change detection, the comparison of writes with what is stored.
     pub delta: String,
-    /// What is kept of every block of data: `none` or `crc32c`.
+    /// Checksum that is kept of every block of data: `none` or `crc32c`.
     #[serde(default = "no_checksum", skip_serializing_if = "is_no_checksum")]
     pub checksum: String,
     /// Share of a block in percent from which on it is replaced instead of logged.
@@ -131,30 +131,30 @@ pub struct NewVolume {
     /// Dirty lines of 64 bytes at which a background checkpoint begins; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_lines: Option<u32>,
-    /// What a cache is to be; `None` for other kinds.
+    /// Settings of a cache; `None` for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<Box<NewCache>>,
 }
 
-/// A cache that is to be made. Words are those of the command line.
+/// A cache that is to be made. Its strings are words of the command line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewCache {
-    /// The storage: an absolute path or an NBD URI.
+    /// The backing device: an absolute path or an NBD URI.
     pub backing: String,
     /// Bytes of DRAM.
     pub dram_bytes: u64,
-    /// Bytes of storage-class memory.
+    /// Bytes of SCM.
     pub scm_bytes: u64,
-    /// When storage gets what is written.
+    /// Write mode: when the backing device gets what clients write.
     pub mode: String,
-    /// Who decides what is cached.
+    /// Replacement policy.
     pub policy: String,
     /// Writes of at most this many bytes are small.
     pub small_write_bytes: u16,
 }
 
-/// What volumes have that clients of older versions ask for.
+/// The checksum of volumes whose creator did not send one, as older clients do.
 fn no_checksum() -> String {
     "none".to_owned()
 }
@@ -170,7 +170,7 @@ fn is_no_checksum(word: &str) -> bool {
     word == "none"
 }
 
-/// What a refusal is about, where there is something to be done about it.
+/// Cause of a refusal, if something can be done about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -202,16 +202,16 @@ pub enum Cause {
     Other,
 }
 
-/// What a server answers.
+/// A server's answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", content = "with", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Response {
     /// The pool in figures.
     Pool(Box<PoolStatus>),
-    /// What a check found.
+    /// Results of a check.
     Check(CheckStatus),
-    /// What a part of a scrub found.
+    /// Results of a part of a scrub.
     Scrub(ScrubPart),
     /// The pool has grown.
     Grown {
@@ -222,14 +222,14 @@ pub enum Response {
     Volume(VolumeStatus),
     /// All volumes in figures, by name.
     Volumes(Vec<VolumeStatus>),
-    /// The volume is gone.
+    /// The volume was deleted.
     Deleted {
         /// The name it had.
         name: String,
     },
     /// A cache was written back in part.
     Drained {
-        /// Bytes of pages that its storage may still have older bytes of.
+        /// Bytes of pages that are still dirty.
         dirty_bytes: u64,
     },
     /// Who is connected, the oldest connection of each address first.
@@ -238,7 +238,7 @@ pub enum Response {
     Disconnected {
         /// The number that it had.
         id: u64,
-        /// Whether it is still in a request that does not end; it ends with that.
+        /// True if the connection is in a request that does not end; it ends with that request.
         stuck: bool,
     },
     /// Counts.
@@ -260,21 +260,21 @@ pub struct PoolStatus {
     pub used_bytes: u64,
     /// Bytes that are free.
     pub free_bytes: u64,
-    /// Whether little is free.
+    /// True if little is free.
     pub low_on_space: bool,
-    /// Bytes that volumes promise to their users.
-    pub promised_bytes: u64,
-    /// What the pool outlives: `power` or `process`.
+    /// Bytes that volumes may grow to: the sum of their sizes.
+    pub provisioned_bytes: u64,
+    /// Persistence domain: the pool survives the loss of `power`, or only the end of the `process`.
     pub survives: String,
-    /// What the pool lies on.
+    /// The medium that the pool lies on.
     pub medium: MediumStatus,
-    /// Whether the last shutdown was clean.
+    /// True if the last shutdown was clean.
     pub clean: bool,
     /// Undo records that opening put back.
     pub records_undone: u64,
-    /// What had to be mended or cannot be used, in words.
+    /// Texts about all that opening had to mend or that cannot be used.
     pub remarks: Vec<String>,
-    /// Why the pool is read-only, if it is.
+    /// The reason if the pool is read-only.
     pub read_only: Option<String>,
     /// Volumes there can be.
     pub volumes_max: u64,
@@ -284,7 +284,7 @@ pub struct PoolStatus {
     pub serving: Option<ServingStatus>,
 }
 
-/// What a pool lies on.
+/// The medium that a pool lies on.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MediumStatus {
     /// Kind of file or device.
@@ -308,7 +308,7 @@ pub struct VolumeStatus {
     pub kind: String,
     /// Identity within the pool.
     pub uid: u64,
-    /// Bytes it promises.
+    /// Its size in bytes.
     pub size_bytes: u64,
     /// Bytes of data and map that it uses; `None` if its map cannot be read.
     pub used_bytes: Option<u64>,
@@ -318,9 +318,9 @@ pub struct VolumeStatus {
     pub lanes: u32,
     /// Shape of its map.
     pub map: String,
-    /// Whether writes are compared with what is stored.
+    /// Mode of change detection, the comparison of writes with what is stored.
     pub delta: String,
-    /// What is kept of every block of data: `none` or `crc32c`.
+    /// Checksum that is kept of every block of data: `none` or `crc32c`.
     #[serde(default = "no_checksum")]
     pub checksum: String,
     /// Lines to log from which on a block is replaced.
@@ -330,17 +330,17 @@ pub struct VolumeStatus {
     pub checkpoint_lines: u64,
     /// Last durable epoch.
     pub epoch: u64,
-    /// Why it is read-only, if it is.
+    /// The reason if it is read-only.
     pub read_only: Option<String>,
     /// Clients that have it open, if it is served.
     pub clients: Option<u64>,
-    /// What there is to say of a volume of its kind besides.
+    /// Figures that only volumes of its kind have.
     #[serde(flatten)]
     pub of_kind: Option<KindStatus>,
 }
 
 impl VolumeStatus {
-    /// What there is to say of it if it is a cache.
+    /// Returns the figures of a cache; `None` for other kinds.
     #[must_use]
     pub fn cache(&self) -> Option<&CacheStatus> {
         match &self.of_kind {
@@ -350,7 +350,7 @@ impl VolumeStatus {
     }
 }
 
-/// What there is to say of volumes of one kind only, under the name of the kind.
+/// Figures that only volumes of one kind have, under the name of the kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -362,41 +362,41 @@ pub enum KindStatus {
 /// A cache in figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CacheStatus {
-    /// What it is doing: `open`, `opening`, `changing` or `closed`; or why it cannot be used:
-    /// `backing missing`, `backing silent`, `backing refused`, and others of so few words.
+    /// State: `open`, `opening`, `changing` or `closed`; if it cannot be used, the reason in two or
+    /// three words, such as `backing missing`, `backing silent` or `backing refused`.
     #[serde(default)]
     pub state: String,
-    /// The reason for that in full, if there is one.
+    /// The full reason for that state, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its storage.
+    /// Its backing device: a path or an NBD URI.
     pub backing: String,
-    /// Bytes of its storage.
+    /// Bytes of its backing device.
     pub backing_bytes: u64,
     /// Bytes of DRAM.
     pub dram_bytes: u64,
-    /// Bytes of storage-class memory.
+    /// Bytes of SCM.
     pub scm_bytes: u64,
-    /// When storage gets what is written.
+    /// Write mode: when the backing device gets what clients write.
     pub mode: String,
-    /// Who decides what is cached.
+    /// Replacement policy.
     pub policy: String,
     /// Bytes of pages that it holds.
     pub cached_bytes: u64,
-    /// Of these, bytes of pages that storage may have older bytes of.
+    /// Of these, bytes of dirty pages, of which the backing device may have older bytes.
     pub dirty_bytes: u64,
     /// Accesses whose page was in the cache, in thousandths; `None` if it is not in use.
     pub hit_permille: Option<u64>,
     /// Counts since it was opened; empty if it is not in use.
     pub counts: BTreeMap<String, u64>,
-    /// How often pages were filled, moved, dropped and evicted since then, as `action/reason`.
+    /// Counts of pages filled, moved, dropped and evicted since then, by `action/reason`.
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CheckStatus {
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     pub clean: bool,
     /// Volumes whose maps were walked.
     pub volumes: u64,
@@ -406,11 +406,11 @@ pub struct CheckStatus {
     pub free_blocks: u64,
     /// Everything that is wrong, each naming structure and offset.
     pub problems: Vec<String>,
-    /// What opening had to mend, which is no problem any more.
+    /// Damage that opening mended, which is no problem any more.
     pub remarks: Vec<String>,
 }
 
-/// What a part of a scrub did.
+/// Results of a part of a scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubPart {
     /// Bytes read.
@@ -419,7 +419,7 @@ pub struct ScrubPart {
     pub verified_blocks: u64,
     /// The byte of the volume to go on at; `None` at its end.
     pub next: Option<u64>,
-    /// What is wrong.
+    /// Everything that is wrong.
     pub problems: Vec<ScrubProblem>,
 }
 
@@ -428,13 +428,13 @@ pub struct ScrubPart {
 pub struct ScrubProblem {
     /// The volume it belongs to, if to one.
     pub volume: Option<String>,
-    /// What lies there.
+    /// The structure that is damaged.
     pub structure: String,
     /// The first byte of the volume that is concerned, if any is.
     pub offset: Option<u64>,
-    /// Where in the pool.
+    /// Its offset in the pool, in bytes.
     pub pool_offset: u64,
-    /// What is wrong with it.
+    /// The damage, in words.
     pub what: String,
 }
 
@@ -443,11 +443,11 @@ pub struct ScrubProblem {
 pub struct ServingStatus {
     /// The server's process.
     pub pid: u32,
-    /// Whether the pool is served read-only.
+    /// True if the pool is served read-only.
     pub read_only: bool,
     /// Addresses it listens on.
     pub addresses: Vec<String>,
-    /// What it offers there.
+    /// Volumes that it exports there.
     pub exports: Vec<ExportStatus>,
 }
 
@@ -456,7 +456,7 @@ pub struct ServingStatus {
 pub struct ExportStatus {
     /// The volume's name.
     pub name: String,
-    /// Where clients find it.
+    /// URIs by which clients reach it.
     pub uris: Vec<String>,
 }
 
@@ -486,7 +486,7 @@ pub struct ClientStatus {
 /// Counts since a pool was opened.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PoolStats {
-    /// What was asked of the medium.
+    /// Operations of the medium.
     pub medium: MediumStats,
     /// By volume.
     pub volumes: Vec<CheckpointStats>,
@@ -494,7 +494,7 @@ pub struct PoolStats {
     pub servers: Vec<ServerStats>,
 }
 
-/// What was asked of a medium.
+/// Counts of operations of a medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MediumStats {
     /// Bytes stored.
@@ -509,7 +509,7 @@ pub struct MediumStats {
     pub modelled_ns: u64,
 }
 
-/// What a volume's log and checkpoints did.
+/// Counts of a volume's log and checkpoints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CheckpointStats {
     /// The volume's name.
@@ -522,7 +522,7 @@ pub struct CheckpointStats {
     pub epoch: u64,
 }
 
-/// What the server on one address did.
+/// Counts of the server on one address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServerStats {
     /// The address.

@@ -23,34 +23,34 @@ use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
 /// Connections at once; more are closed as soon as they come.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a client may take to say something, from the first moment to the end of the line.
+/// Longest time a client may take for a request, from its first moment to the end of the line.
 const LINE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a client may take to accept an answer.
+/// Longest time a client may take to accept an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often a client that waits for an answer is sent a sign of life.
+/// Time between two signs of life to a client that waits for an answer.
 const PULSE: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 16;
 /// Rest after accepting failed, so that a shortage of descriptors does not burn a processor.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Why a request is not carried out, for the person who asked.
+/// The reason for which a request is not carried out, for the person who asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refused {
-    /// In words that state facts.
+    /// The reason in words, which state facts and advise nothing.
     pub reason: String,
-    /// For programs that know what can be done about it.
+    /// The cause, for programs that know what can be done about it.
     pub cause: Option<Cause>,
 }
 
 impl Refused {
-    /// For a reason that nothing more is to be said of.
+    /// Makes a refusal without a cause.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), cause: None }
     }
 
-    /// Says what it is about as well.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
@@ -58,12 +58,12 @@ impl Refused {
     }
 }
 
-/// What carries out requests. Called by several threads at once.
+/// Carries out requests. Several threads call it at once.
 pub trait Handler: Send + Sync + 'static {
     /// Carries out one request.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason for which it is not carried out.
     fn handle(&self, request: Request) -> Result<Response, Refused>;
 }
 
@@ -110,7 +110,7 @@ impl ControlServer {
         Ok(Self { shared, acceptor: Some(acceptor), path, identity })
     }
 
-    /// Where it listens.
+    /// The path of the socket that it listens on.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -209,7 +209,7 @@ fn start(shared: &Arc<Shared>, stream: UnixStream) {
     }
 }
 
-/// Whether the peer may give orders.
+/// Returns the reason if the peer is not a user that the server obeys.
 fn trusted_peer(trusted: &Trusted, stream: &UnixStream) -> Result<(), Refused> {
     let peer =
         peer_of(stream).map_err(|error| Refused::new(format!("who asks is unknown: {error}")))?;

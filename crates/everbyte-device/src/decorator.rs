@@ -8,7 +8,7 @@ use crate::device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, read_and_send,
 };
 
-/// What becomes of a [`send`](BlockDevice::send), which is a read, and of a
+/// Route of a [`send`](BlockDevice::send), which is a read, and of a
 /// [`write_batch`](BlockDevice::write_batch), which is several writes, where a [`Decorator`] does not
 /// override them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub trait Decorator: Send + Sync {
     /// The device behind it.
     type Inner: BlockDevice + ?Sized;
 
-    /// What becomes of `send` and `write_batch` if they are not overridden.
+    /// Route of `send` and `write_batch` if they are not overridden.
     const COMPOUND: Compound;
 
     /// The device behind it.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::decorator::Compound;
 use crate::device::{BlockDevice, DeviceError, Fua};
 
-/// What requests of one kind cost.
+/// Costs of requests of one kind.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct StepCosts {
     /// A jump to the next place.
@@ -29,7 +29,7 @@ pub struct StepCosts {
     pub bytes_per_s: u64,
 }
 
-/// What a device costs.
+/// Costs of the requests of a disk.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DiskCosts {
     /// Reads.
@@ -92,7 +92,7 @@ impl DelayDevice {
         Self { device, costs, waits: AtomicBool::new(true), head: Mutex::new(Head::default()) }
     }
 
-    /// Whether requests take their time, as they do at first, or only count it.
+    /// Makes requests take their time (`true`, as at first), or only count it.
     pub fn set_waits(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
@@ -103,7 +103,7 @@ impl DelayDevice {
         self.head.lock().spent
     }
 
-    /// What a request costs with the head at `at`.
+    /// Time of a request with the head at `at`.
     #[allow(clippy::cast_precision_loss, reason = "a model of time")]
     fn cost(&self, step: &StepCosts, at: u64, offset: u64, len: u64) -> Duration {
         let transfer = Duration::from_secs_f64(len as f64 / step.bytes_per_s.max(1) as f64);

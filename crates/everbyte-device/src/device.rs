@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Whether a request must be durable when it is answered (Force Unit Access).
+/// Force Unit Access: `Yes` if a request must be durable when it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fua {
     /// The answer may come before durability.
@@ -12,7 +12,7 @@ pub enum Fua {
     Yes,
 }
 
-/// What may remain of the space under zeroes.
+/// Permission to give back the space under zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hole {
     /// The device may give the space back and read zeroes from nowhere.
@@ -26,9 +26,9 @@ pub enum Hole {
 pub struct WriteRequest<'a> {
     /// First byte.
     pub offset: u64,
-    /// What to write.
+    /// Bytes to write.
     pub data: &'a [u8],
-    /// Whether to be durable when answered.
+    /// `Yes` if it must be durable when it is answered.
     pub fua: Fua,
 }
 
@@ -41,7 +41,7 @@ pub struct Geometry {
     pub minimum_bytes: u32,
     /// Request size and alignment that suits the device best, a power of two.
     pub preferred_bytes: u32,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
 }
 
@@ -50,13 +50,13 @@ pub struct Geometry {
 pub struct Extent {
     /// Bytes in the run, at least 1.
     pub len: u64,
-    /// Whether no space is allocated for it.
+    /// True if no space is allocated for it.
     pub hole: bool,
-    /// Whether it reads as zeroes.
+    /// True if it reads as zeroes.
     pub zero: bool,
 }
 
-/// Why a request failed.
+/// Errors of requests to a [`BlockDevice`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -77,13 +77,13 @@ pub enum DeviceError {
         offset: u64,
         /// Bytes of the request.
         len: u64,
-        /// What the operator can do.
+        /// Something that the operator can do about it.
         advice: String,
     },
     /// The device is read-only.
     #[error("the device is read-only: {reason}")]
     ReadOnly {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Fast zeroing was asked for and is not possible here.
@@ -104,7 +104,7 @@ pub enum DeviceError {
     Gone,
 }
 
-/// Why [`BlockDevice::send`] failed.
+/// Errors of [`BlockDevice::send`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -144,7 +144,7 @@ pub trait BlockDevice: Send + Sync {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Puts `prefix` and then `len` bytes from `offset` on on `socket`, blocking until all is
-    /// sent. A device over memory sends without an intermediate copy.
+    /// sent. A device over mapped memory sends without an intermediate copy.
     ///
     /// # Errors
     /// `Device` if the read fails, before anything was sent; else `Socket`.
@@ -198,7 +198,7 @@ pub trait BlockDevice: Send + Sync {
         fua: Fua,
     ) -> Result<(), DeviceError>;
 
-    /// What lies in the range: adjacent extents from `offset` on that cover at least one byte
+    /// Returns the extents of the range: adjacent ones from `offset` on that cover at least one byte
     /// and at most `len`, at most `extents_max` of them.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! Reading and writing a file past the system's page cache.
+//! Reading and writing a file in a way that bypasses the system's page cache.
 //!
-//! Owns the alignment that this takes: of offsets, lengths and memory, 4096 bytes, which satisfies
+//! Owns the alignment that this takes: of offsets, lengths and buffers, 4096 bytes, which satisfies
 //! every disk of today. Requests of other alignment are widened; a write that is reads the blocks at
 //! its ends first, so the caller must keep writers apart. The end of a file that does not end with
 //! a whole block lies beyond [`Direct::end`], and is the caller's.
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use rustix::fs::OFlags;
 
-/// Alignment of offsets, lengths and memory.
+/// Alignment of offsets, lengths and buffers, in bytes.
 pub(crate) const ALIGN: u64 = 4096;
 const ALIGN_LEN: usize = 4096;
 
@@ -69,7 +69,7 @@ fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// A file opened past the page cache.
+/// A file opened with `O_DIRECT`.
 pub(crate) struct Direct {
     file: File,
     end: u64,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_aligned() {
+    fn buffers_are_aligned() {
         for len in [4096, 8192, 1 << 20] {
             let mut buffer = Aligned::new(len);
             assert_eq!(buffer.slice().as_ptr().align_offset(ALIGN_LEN), 0);

@@ -28,16 +28,16 @@ use crate::range::check_range;
 /// Zeroes are written in pieces of so many bytes where the system cannot zero.
 const ZEROES_LEN: usize = 1 << 20;
 
-/// Why a file cannot be a device.
+/// Reasons for which a file cannot be a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileDeviceError {
-    /// The system's words.
+    /// A call of the system failed.
     #[error("{path}: {error}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// Neither a file nor a block device.
@@ -67,12 +67,12 @@ pub enum FileDeviceError {
     },
 }
 
-/// How a file is used.
+/// Options of a [`FileDevice`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FileOptions {
-    /// Whether requests should go past the system's page cache (`O_DIRECT`): for files that
-    /// something above caches already. Where the file system refuses, they go through it;
-    /// [`FileDevice::why_buffered`] says so.
+    /// Requests bypass the system's page cache (`O_DIRECT`), for files that something above caches
+    /// already. Where the file system refuses, they go through it, and
+    /// [`FileDevice::why_buffered`] returns the reason.
     pub direct: bool,
 }
 
@@ -138,8 +138,8 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Why requests go through the system's page cache although they should not: the file system's
-    /// words. `None` if everything is as it was asked for.
+    /// Returns the file system's reason if requests go through the page cache although
+    /// [`FileOptions::direct`] was set; `None` if everything is as it was asked for.
     #[must_use]
     pub fn why_buffered(&self) -> Option<&str> {
         self.why_buffered.as_deref()
@@ -152,7 +152,7 @@ impl FileDevice {
         &self.path
     }
 
-    /// Whether it is a block device.
+    /// Returns true if it is a block device, false if it is a file.
     #[must_use]
     pub fn is_block(&self) -> bool {
         self.is_block
@@ -164,7 +164,7 @@ impl FileDevice {
         &self.serial
     }
 
-    /// What tells it from others.
+    /// The identity that tells it from other files and devices.
     #[must_use]
     pub fn identity(&self) -> &BackingIdentity {
         &self.identity
@@ -183,7 +183,7 @@ impl FileDevice {
         self.file.sync_data()
     }
 
-    /// Where the bytes end that are read and written past the page cache.
+    /// End of the bytes whose requests bypass the page cache.
     fn direct_end(&self) -> u64 {
         self.direct.as_ref().map_or(0, Direct::end)
     }
@@ -204,7 +204,7 @@ impl FileDevice {
         self.file.write_all_at(last, offset + first.len() as u64)
     }
 
-    /// How many of `len` bytes at `offset` go past the page cache.
+    /// Returns how many of `len` bytes at `offset` bypass the page cache.
     fn direct_len(&self, offset: u64, len: usize) -> usize {
         let below = self.direct_end().saturating_sub(offset);
         usize::try_from(below.min(len as u64)).expect("at most `len`")
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_contract_past_the_page_cache() {
+    fn keeps_the_contract_when_it_bypasses_the_page_cache() {
         let folder = Folder::new("direct");
         let count = AtomicU64::new(0);
         conformance(&|size| {
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn any_range_is_written_and_read_past_the_page_cache_and_through_it() {
+    fn any_range_is_written_and_read_bypassing_the_page_cache_and_through_it() {
         let folder = Folder::new("ranges");
         let size: usize = (3 << 20) + 1234;
         let path = folder.file("a", size as u64);

@@ -21,7 +21,7 @@ const NAMES_OF_DISKS: [&str; 7] =
 /// Folders with links to block devices whose names stay with the device, by preference.
 const STABLE_LINKS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev/disk/by-path"];
 
-/// How sure it is that two identities are those of one backing file or device.
+/// Certainty that two identities are those of one backing file or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Likeness {
     /// They are.
@@ -41,7 +41,7 @@ pub struct FileIdentity {
     pub file_system: u64,
     /// Inode number. File systems give those of deleted files to new ones.
     pub inode: u64,
-    /// When the file was made, in nanoseconds since 1970, if the file system knows.
+    /// Birth time of the file, in nanoseconds since 1970, if the file system knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub born_ns: Option<u64>,
 }
@@ -87,7 +87,7 @@ pub enum BackingIdentity {
     Loop {
         /// The file.
         file: FileIdentity,
-        /// Where the device begins in it.
+        /// First byte of the file that is the device's.
         offset_bytes: u64,
     },
     /// A disk that tells a name of its own, or a partition of one.
@@ -104,7 +104,7 @@ pub enum BackingIdentity {
         device: u64,
         /// Identifier of the system's start that `sequence` counts from.
         boot: String,
-        /// How many disks the system had seen when it saw this one; 0 if it does not count.
+        /// The system's sequence number of the disk (`diskseq`); 0 if it has none.
         sequence: u64,
     },
 }
@@ -151,7 +151,7 @@ impl BackingIdentity {
         Some(Self::Disk { hardware, partition_start })
     }
 
-    /// Whether this is the identity of the same backing file or device as `other`.
+    /// Compares it with `other`: are they identities of the same backing file or device?
     #[must_use]
     pub fn compare(&self, other: &Self) -> Likeness {
         match (self, other) {
@@ -173,8 +173,8 @@ impl BackingIdentity {
         }
     }
 
-    /// Whether a write to the one may change bytes of the other: they may be the same, or the one
-    /// may be a part of the other (a partition, a loop device over the file).
+    /// Returns true if a write to the one may change bytes of the other: they may be the same, or the
+    /// one may be a part of the other (a partition, a loop device over the file).
     #[must_use]
     pub fn shares_bytes_with(&self, other: &Self) -> bool {
         match (self, other) {
@@ -220,7 +220,7 @@ fn link_to(real: &Path, folder: &Path) -> Option<PathBuf> {
     links.into_iter().find(|link| link.canonicalize().is_ok_and(|found| found == real))
 }
 
-/// What a file below `/sys` or `/proc` says; `None` if that is nothing.
+/// Contents of a file below `/sys` or `/proc`, trimmed; `None` if it is empty or cannot be read.
 fn word(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();

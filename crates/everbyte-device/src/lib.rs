@@ -1,5 +1,5 @@
 //! The [`BlockDevice`] trait, its contract, and what is needed to hold devices to it: a reference
-//! device in memory, the conformance suite, a recorder of requests, and files and block devices of
+//! device in DRAM, the conformance suite, a recorder of requests, and files and block devices of
 //! the system.
 //!
 //! Knows nothing of pools or protocols.

@@ -35,7 +35,7 @@ struct Piece {
     block: u64,
     start: usize,
     len: usize,
-    /// Where the piece starts in the request.
+    /// Index in the request of the piece's first byte.
     at: usize,
 }
 

@@ -23,13 +23,13 @@ use crate::device::{BlockDevice, DeviceError, Fua, Hole, SendError, WriteRequest
 
 /// Notes that may wait for the log: 40 MiB, or some seconds of the fastest clients.
 const WAITING_MAX: usize = 1 << 20;
-/// How long notes wait before they are written. Nobody wakes the writing thread, because that
-/// would cost the request that does it more than the request itself.
+/// Longest time for which notes wait before they are written. No request wakes the writing thread,
+/// because waking it costs more than the request itself.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often the log is asked to hand on what it has.
+/// Time between two flushes of the log.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a recorded request asked for.
+/// Kind of a recorded request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordedOp {
     /// Bytes were read, or sent to a client.
@@ -47,9 +47,9 @@ pub enum RecordedOp {
 /// A request that a device answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordedRequest {
-    /// When it was answered, in ns since the recorder started.
+    /// Time of its answer, in ns since the recorder started.
     pub time_ns: u64,
-    /// What was asked for.
+    /// Its kind.
     pub op: RecordedOp,
     /// First byte; 0 for a flush.
     pub offset: u64,
@@ -57,7 +57,7 @@ pub struct RecordedRequest {
     pub len: u64,
 }
 
-/// Where requests are written down.
+/// A log that a [`Recorder`] writes requests to.
 pub trait RequestLog: Send {
     /// Writes a request to the device `name`.
     ///
@@ -78,7 +78,7 @@ pub trait RequestLog: Send {
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Why a recording ended before it was told to.
+/// Reasons for which a recording ends before it is told to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -98,7 +98,7 @@ type Note = (usize, RecordedRequest);
 
 struct Shared {
     started: Instant,
-    /// Whether requests are still noted.
+    /// True as long as requests are noted.
     is_on: AtomicBool,
     waiting: Mutex<Waiting>,
 }

@@ -1,4 +1,4 @@
-//! What a device was given and may still forget: the newest bytes of every range that was answered
+//! Answered writes that a device may still lose: the newest bytes of every range that was answered
 //! since the last flush.
 //!
 //! Invariants: pieces do not overlap; where two writes met, only the newer one's bytes are here, so
@@ -14,7 +14,7 @@ use crate::device::Hole;
 /// Counted for every piece besides its bytes, so that many small ones are bounded as well.
 const PIECE_COST: usize = 64;
 
-/// What a range was made to hold.
+/// Contents that a write or a zeroing gave to a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
     /// These bytes.
@@ -73,31 +73,31 @@ struct Piece {
 }
 
 impl Unflushed {
-    /// Bytes of memory that it takes, about.
+    /// Bytes of DRAM that it takes, about.
     #[must_use]
     pub fn cost(&self) -> usize {
         self.cost
     }
 
-    /// Of those, bytes of memory of pieces that the device has, and may forget.
+    /// Of those, bytes of DRAM of the pieces that the device took, and may lose.
     #[must_use]
     pub fn given_cost(&self) -> usize {
         self.cost - self.refused_cost
     }
 
-    /// Whether there are pieces that the device refused.
+    /// Returns true if there are pieces that the device refused.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         self.refused_cost > 0
     }
 
-    /// Whether there is nothing to forget.
+    /// Returns true if there is nothing that the device may lose.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Whether any byte of a range may be forgotten.
+    /// Returns true if the device may lose any byte of the `len` bytes at `offset`.
     #[must_use]
     pub fn touches(&self, offset: u64, len: u64) -> bool {
         let before = self.pieces.range(..offset.saturating_add(len)).next_back();
@@ -144,13 +144,13 @@ impl Unflushed {
         self.cost = self.refused_cost;
     }
 
-    /// Where the pieces begin, ascending.
+    /// First bytes of the pieces, ascending.
     #[must_use]
     pub fn starts(&self) -> Vec<u64> {
         self.pieces.keys().copied().collect()
     }
 
-    /// Where the refused pieces begin that have bytes of a range.
+    /// First bytes of the refused pieces that overlap `offset..end`, ascending.
     #[must_use]
     pub fn refused_in(&self, offset: u64, end: u64) -> Vec<u64> {
         let touches = |&(start, piece): &(&u64, &Piece)| {
@@ -212,7 +212,7 @@ mod tests {
         Write(u8),
         Zero,
         Durable,
-        /// What begins in the range is refused.
+        /// The device refuses the pieces that begin in the range.
         Refused,
         /// All that was given is flushed.
         Flushed,

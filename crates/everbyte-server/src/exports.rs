@@ -104,7 +104,7 @@ impl OpenPool {
             used_bytes: info.data_bytes.saturating_sub(info.free_bytes),
             free_bytes: info.free_bytes,
             low_on_space: info.low_on_space,
-            promised_bytes: info.promised_bytes,
+            provisioned_bytes: info.provisioned_bytes,
             survives: self.medium.persistence_domain.to_string(),
             medium: status::medium(&self.medium),
             clean: info.recovery.was_clean,

@@ -1,4 +1,4 @@
-//! A cache of DRAM and of a pool's memory before a file.
+//! A cache of DRAM and SCM before a file.
 //! `cargo run -p everbyte --no-default-features --example hybrid_cache`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

@@ -1,7 +1,7 @@
-//! What to do about an error, in the words of the command line.
+//! Advice about errors, in the words of the command line.
 //!
-//! Errors of the crates below state facts, because they know no commands. Here, and nowhere else,
-//! stands what a user can type.
+//! Errors of the crates below state facts, because they know no commands. This file alone says what
+//! a user can type; `main` prints it on a line of its own, `hint: ...`.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
 use everbyte_server::{Busy, SessionError};
 
-/// What can be done about `error`, if there is something to type.
+/// Returns what a user can type about `error`, if there is something.
 pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
     error.chain().find_map(of)
 }
@@ -71,8 +71,8 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
             "end the server and serve the pool without --read-only, or try again when nobody serves it"
         }
         Cause::OtherBacking => {
-            "give the cache its own backing device again, or say where that has moved by \
-             'everbyte volume attach'"
+            "give the cache its own backing device again; if that has moved, attach it by \
+            'everbyte volume attach'"
         }
         Cause::BackingGrown => {
             "'everbyte volume resize' with --follow-backing makes the cache as large"
@@ -84,7 +84,7 @@ fn of_cause(cause: Cause) -> Option<&'static str> {
         Cause::CacheReadOnly => "see 'everbyte pool check' for why, and mend the pool",
         Cause::CacheSize => {
             "make that larger and pass --follow-backing instead of --size; --scm and --dram change \
-             its memory"
+            how much the cache can hold"
         }
         Cause::CacheDirty => {
             "'everbyte volume detach' writes them there and then deletes it, --force throws them away"

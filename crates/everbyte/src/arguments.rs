@@ -1,7 +1,7 @@
-//! What arguments of several subcommands have in common.
+//! Arguments that several subcommands share.
 //!
-//! Owns what is wrong usage although each argument by itself can be read: it ends the program with
-//! status 2, as clap's own complaints do.
+//! Owns the error of arguments that can be read one by one and do not fit together. It ends the
+//! program with status 2, as clap's own errors do.
 
 /// Arguments that do not fit together, in words for the person who typed them.
 #[derive(Debug)]
@@ -15,10 +15,10 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// Takes the place of a backing device: a path, or a URI of NBD's in one of its two forms.
+/// Reads the path of a backing device, or its NBD URI in one of the two forms.
 ///
 /// # Errors
-/// What looks like a URI and is none of these.
+/// The text looks like a URI and has neither form.
 pub(crate) fn parse_backing(text: &str) -> Result<String, String> {
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
     let is_scheme = |scheme: &str| {

@@ -15,7 +15,7 @@ use crate::shared::{Engine, Shared};
 /// The engine's volume, of whichever kind.
 pub(crate) type Volume = everbyte_block::BlockVolume<Mapped>;
 
-/// An open block volume: a [`BlockDevice`] in the pool's memory.
+/// An open block volume: a [`BlockDevice`] in the pool.
 ///
 /// A handle is `Send`, `Sync` and cheap to clone; all clones are one open volume, and every method
 /// may be called from any number of threads. The volume can be opened again once the last clone is

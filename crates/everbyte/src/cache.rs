@@ -1,4 +1,4 @@
-//! Hybrid caches: DRAM and memory of the pool before slower storage. See [`CacheVolume`].
+//! Hybrid caches: DRAM, and SCM in the pool, before a slower backing device. See [`CacheVolume`].
 
 use std::fmt;
 use std::path::Path;
@@ -16,19 +16,19 @@ use crate::error::{CacheError, Error};
 use crate::open_cache::OpenCache;
 use crate::shared::{BackingUse, Shared};
 
-/// What a cache counts memory in, in bytes.
+/// Size of a page of a cache, in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Settings of a new cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheOptions {
-    /// Bytes of DRAM for pages, at least 4096; `None` for a third of the memory in the pool.
+    /// Bytes of DRAM for pages, at least 4096; `None` for a third of the cache's SCM.
     pub dram_bytes: Option<u64>,
-    /// When the backing device gets what is written.
+    /// Write mode: when the backing device gets what is written.
     pub mode: Mode,
-    /// Who decides what is cached: a policy for two tiers that keeps a page in one of them.
+    /// Replacement policy: one for two tiers that keeps a page in one of them.
     pub policy: Policy,
-    /// Writes of at most this many bytes are small, from 0 to 4096: best made in the pool's memory.
+    /// Writes of at most this many bytes, from 0 to 4096, count as small: best made in SCM.
     pub small_write_bytes: u16,
     /// Settings of the volume that holds the cache's pages.
     pub volume: BlockOptions,
@@ -49,9 +49,9 @@ impl Default for CacheOptions {
 /// An open cache: a [`BlockDevice`] as large as its backing device, which is to be used through the
 /// cache alone.
 ///
-/// What was flushed survives in the pool at once; the backing device gets it later, on a thread of
-/// the cache's own, at the latest by [`drain`](Self::drain). A backing device that fails costs nothing
-/// but time: what could not be written stays, and is tried again.
+/// A flush makes writes durable in the pool. A write-back thread of the cache writes dirty pages to the
+/// backing device later; [`drain`](Self::drain) writes all of them. If the backing device fails, dirty
+/// pages stay in the pool, and their write-back is tried again.
 ///
 /// A handle is `Send`, `Sync` and cheap to clone. Dropping the last clone makes durable in the pool
 /// what lies in DRAM, and lets go of the backing device; what fails then is logged, and
@@ -127,23 +127,23 @@ impl CacheVolume {
         &self.0.cache.name
     }
 
-    /// What it did since it was opened, and holds now.
+    /// Returns counts since the cache was opened, and figures of what it holds now.
     ///
     /// # Errors
     /// [`DeviceError::Gone`] once it was closed.
     pub fn stats(&self) -> Result<CacheStats, DeviceError> {
-        Ok(self.0.cache.enter()?.stats())
+        Ok(self.0.cache.begin_op()?.stats())
     }
 
-    /// Writes everything back: the backing device has all that was written when this was called,
-    /// durably. Requests go on meanwhile.
+    /// Writes all dirty pages back, and makes them durable on the backing device: it then has
+    /// everything that was written before this was called. Requests go on meanwhile.
     ///
     /// # Errors
-    /// [`Error::Cache`] if pages remain because the backing device or the pool's memory fails.
+    /// [`Error::Cache`] if pages stay dirty because the backing device or the medium fails.
     /// Nothing is lost then.
     pub fn drain(&self) -> Result<(), Error> {
         let failed = Error::cache(self.name());
-        match self.0.cache.enter() {
+        match self.0.cache.begin_op() {
             Ok(cache) => cache.drain().map_err(failed),
             Err(gone) => Err(failed(CacheError::Scm(gone))),
         }
@@ -263,7 +263,7 @@ impl fmt::Debug for CacheVolume {
 
 impl BlockDevice for CacheVolume {
     fn geometry(&self) -> Geometry {
-        match self.0.cache.enter() {
+        match self.0.cache.begin_op() {
             Ok(cache) => cache.geometry(),
             Err(_) => Geometry {
                 size_bytes: self.0.cache.size_bytes,
@@ -275,26 +275,26 @@ impl BlockDevice for CacheVolume {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.cache.enter()?.read(offset, out)
+        self.0.cache.begin_op()?.read(offset, out)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: Fua) -> Result<(), DeviceError> {
-        self.0.cache.enter()?.write(offset, data, fua)
+        self.0.cache.begin_op()?.write(offset, data, fua)
     }
 
     fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
-        match self.0.cache.enter() {
+        match self.0.cache.begin_op() {
             Ok(cache) => cache.write_batch(requests),
             Err(gone) => requests.iter().map(|_| Err(gone.clone())).collect(),
         }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.0.cache.enter()?.flush()
+        self.0.cache.begin_op()?.flush()
     }
 
     fn discard(&self, offset: u64, len: u64, fua: Fua) -> Result<(), DeviceError> {
-        self.0.cache.enter()?.discard(offset, len, fua)
+        self.0.cache.begin_op()?.discard(offset, len, fua)
     }
 
     fn write_zeroes(
@@ -305,7 +305,7 @@ impl BlockDevice for CacheVolume {
         fast: bool,
         fua: Fua,
     ) -> Result<(), DeviceError> {
-        self.0.cache.enter()?.write_zeroes(offset, len, hole, fast, fua)
+        self.0.cache.begin_op()?.write_zeroes(offset, len, hole, fast, fua)
     }
 
     fn status(
@@ -314,10 +314,10 @@ impl BlockDevice for CacheVolume {
         len: u64,
         extents_max: usize,
     ) -> Result<Vec<Extent>, DeviceError> {
-        self.0.cache.enter()?.status(offset, len, extents_max)
+        self.0.cache.begin_op()?.status(offset, len, extents_max)
     }
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.cache.enter()?.cache(offset, len)
+        self.0.cache.begin_op()?.cache(offset, len)
     }
 }

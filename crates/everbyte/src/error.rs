@@ -13,7 +13,7 @@ pub use everbyte_media::OpenError as MediumError;
 use everbyte_pool::file::FileError;
 pub use everbyte_pool::{PoolError, WriteError};
 
-/// Why something could not be done with a pool or one of its volumes.
+/// Errors of what is done with a pool or one of its volumes.
 ///
 /// The message says what failed, where, and why: it contains those of its
 /// [sources](std::error::Error::source). Requests to an open volume fail with [`DeviceError`].
@@ -33,12 +33,12 @@ pub enum Error {
         /// The path asked for.
         path: PathBuf,
     },
-    /// What is there is no pool, and can be none.
+    /// The file or device is no pool.
     #[error("{} is no pool: {reason}", path.display())]
     NotAPool {
         /// The path asked for.
         path: PathBuf,
-        /// What it is instead.
+        /// The mark by which it is no pool, or what it is instead.
         reason: String,
     },
     /// A process has the pool open, perhaps this one.
@@ -52,28 +52,28 @@ pub enum Error {
     /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// The pool's memory cannot be had or mapped.
+    /// The medium cannot be allocated or mapped.
     #[error("the pool's memory cannot be used: {0}")]
     Medium(#[from] MediumError),
     /// An argument is out of its range.
     #[error("{what}")]
     Invalid {
-        /// What and why.
+        /// The argument, and why it is refused.
         what: String,
     },
-    /// The pool is damaged, full, or its memory failed.
+    /// The pool is damaged or full, or its medium failed.
     #[error("the pool {}: {source}", path.display())]
     Pool {
         /// The pool's file.
         path: PathBuf,
-        /// What is wrong.
+        /// The engine's error.
         source: PoolError,
     },
     /// The pool was opened read-only, and this would change it.
@@ -111,7 +111,7 @@ pub enum Error {
     Volume {
         /// Its name.
         volume: String,
-        /// What is wrong.
+        /// The engine's error.
         source: PoolError,
     },
     /// A cache cannot be made, opened or written back.
@@ -119,7 +119,7 @@ pub enum Error {
     Cache {
         /// Its name.
         volume: String,
-        /// What is wrong.
+        /// The engine's error.
         source: CacheError,
     },
     /// A cache's backing device cannot be used.
@@ -129,7 +129,7 @@ pub enum Error {
         volume: String,
         /// The path or URI.
         backing: String,
-        /// Why.
+        /// The error below.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A cache was given another backing device than it belongs to, or one of another size.
@@ -165,19 +165,19 @@ pub enum Error {
     Dirty {
         /// The cache's name.
         volume: String,
-        /// How many bytes, in whole pages of 4096.
+        /// Bytes of dirty pages, a multiple of 4096.
         dirty_bytes: u64,
     },
-    /// What was written to a cache and not flushed could not be made durable. The pool is not
+    /// Unflushed writes to a cache could not be made durable when it was closed. The pool is not
     /// marked clean, and its next opening recovers as after a crash.
     #[error("what was written to volume {volume} and not flushed may be lost: {source}")]
     Lost {
         /// The volume's name.
         volume: String,
-        /// Why.
+        /// The error below.
         source: DeviceError,
     },
-    /// The system has no thread for checkpoints or for writing back.
+    /// The system has no thread for checkpoints or for write-back.
     #[error("cannot start a thread: {source}")]
     Thread {
         /// The system's error.

@@ -1,5 +1,5 @@
-//! Storage-class memory for your program: crash-consistent block devices and hybrid caches in a file
-//! or device of byte-addressable memory, and a crash explorer for storage code of your own.
+//! Storage-class memory (SCM) for your program: crash-consistent block devices and hybrid caches in a
+//! file or device of byte-addressable memory, and a crash explorer for storage code of your own.
 //!
 //! A [`Pool`] lies in persistent memory, CXL memory, DRAM (`/dev/shm`) or an ordinary file, mapped
 //! into this process. Volumes in it are [`BlockDevice`]s: any byte range can be read and written from
@@ -7,8 +7,8 @@
 //!
 //! # When to use it
 //! - Your program keeps state in blocks or pages, and must find it whole after a crash.
-//! - You have slow storage with a hot part, and memory that survives, or is at least larger than DRAM.
-//! - You write your own structures in persistent memory, and want to know whether they survive.
+//! - You have a slow disk with a hot part, and SCM, which is persistent or at least larger than DRAM.
+//! - You write your own structures in persistent memory, and want to test that they survive crashes.
 //!
 //! To give memory to programs that you cannot change, use the program `everbyte` instead, which
 //! serves volumes over NBD. One process has a pool open at a time.
@@ -21,15 +21,15 @@
 //!    write is undone from under a later one.
 //! 4. A success means that it was done: damage and media errors are errors of the requests that meet
 //!    them, and never of others.
-//! 5. A crash is what the memory [survives](media::PersistenceDomain): loss of power for persistent memory and
-//!    disks, the end of the process for `/dev/shm`.
+//! 5. A crash is what the [persistence domain](media::PersistenceDomain) covers: the loss of power for
+//!    persistent memory and disks, the end of the process for `/dev/shm`.
 //!
 //! # What it costs
 //! - Space: a log for each volume, by default 1/32 of its size from 2.5 to 128 MiB; 8 bytes of map for
 //!   every 4096 bytes that are mapped; nothing for what was never written.
-//! - Time: a write is a copy and the log of what it replaces; a flush is a checkpoint. Files that are
-//!   not memory pay for `msync` in each.
-//! - A thread for each pool, which makes checkpoints, and one for each cache, which writes back.
+//! - Time: a write is a copy and the log of what it replaces; a flush is a checkpoint. On files that
+//!   are neither DAX nor tmpfs each flush calls `msync`.
+//! - A thread for each pool, which makes checkpoints, and a write-back thread for each cache.
 //! - 1 TiB of address space for each pool, so that it can grow.
 //!
 //! # A block device

@@ -1,3 +1,3 @@
-//! What a pool's memory is: kinds of media, what they survive, emulated technologies.
+//! Media of pools: their kinds, their persistence domains, emulated technologies.
 
 pub use everbyte_media::{Description, LineCost, MediaKind, PersistenceDomain, Technology};

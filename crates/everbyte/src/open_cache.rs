@@ -1,8 +1,8 @@
-//! A cache that is open: the engine, and the thread that writes back.
+//! A cache that is open: the engine and its write-back thread.
 //!
-//! Invariant: once it is closed, everything that was answered is durable in the pool, or whoever
-//! closed it, and whoever does so again, knows that it is not; later requests are refused. Nobody
-//! who closes it waits for ever for a backing device that is silent.
+//! Invariants: once it is closed, everything that was answered is durable in the pool, or `close`
+//! returns an error, to later callers as well; later requests are refused. Closing does not wait for
+//! ever for a backing device that is silent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use everbyte_cache::{Cache, Identity, WritebackThread};
 use everbyte_device::DeviceError;
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 
-/// How long a backing device may be silent while it is let go of, once nothing can be lost any more.
+/// Longest silence of a backing device while it is closed, once nothing can be lost any more.
 const END_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// A cache in use.
@@ -22,9 +22,9 @@ pub(crate) struct OpenCache {
     pub(crate) size_bytes: u64,
     /// The requests that the backing device has not answered.
     watch: Arc<Watch>,
-    /// How long it may be silent while the cache is closed.
+    /// Longest time it may be silent while the cache is closed.
     silence_max: Duration,
-    /// Held shared by requests, so that closing waits for them.
+    /// Quiesce lock: requests hold it shared, so that closing waits for them.
     state: RwLock<State>,
 }
 
@@ -33,12 +33,12 @@ enum State {
         cache: Arc<Cache>,
         _writeback: WritebackThread,
     },
-    /// With what closing came to.
+    /// The result of closing.
     Closed(Result<(), DeviceError>),
 }
 
 impl OpenCache {
-    /// Starts the thread that writes back.
+    /// Starts the write-back thread.
     ///
     /// # Errors
     /// The system has no thread.
@@ -56,24 +56,24 @@ impl OpenCache {
         Ok(Self { name: name.to_owned(), backing, size_bytes, watch, silence_max, state })
     }
 
-    /// The cache for one request; it is not closed meanwhile.
+    /// Begins a request: the cache is not closed as long as the guard lives.
     ///
     /// # Errors
     /// `Gone`, once it is closed.
-    pub(crate) fn enter(&self) -> Result<MappedRwLockReadGuard<'_, Cache>, DeviceError> {
-        let entered = RwLockReadGuard::try_map(self.state.read(), |state| match state {
+    pub(crate) fn begin_op(&self) -> Result<MappedRwLockReadGuard<'_, Cache>, DeviceError> {
+        let guard = RwLockReadGuard::try_map(self.state.read(), |state| match state {
             State::Open { cache, .. } => Some(&**cache),
             State::Closed(_) => None,
         });
-        entered.map_err(|_| DeviceError::Gone)
+        guard.map_err(|_| DeviceError::Gone)
     }
 
-    /// Makes durable in the pool what lies in DRAM, ends the thread, and lets go of the backing
-    /// device. Called again, it says the same again.
+    /// Makes the dirty pages of DRAM durable in the pool, ends the write-back thread, and closes the
+    /// backing device. Later calls return the first one's result.
     ///
     /// # Errors
-    /// What was written and not flushed may be lost. If that is because requests wait for a backing
-    /// device that is silent, the cache is still open.
+    /// Unflushed writes may be lost. If that is because requests wait for a backing device that is
+    /// silent, the cache is still open.
     pub(crate) fn close(&self) -> Result<(), DeviceError> {
         let Some(mut state) = self.state.try_write_for(self.silence_max) else {
             return Err(self.silent(self.watch.silence()));

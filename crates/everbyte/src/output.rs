@@ -1,4 +1,4 @@
-//! What goes to standard output: lines for people, JSON for programs.
+//! Standard output: lines for people, JSON for programs.
 //!
 //! Invariant: a reader that goes away (`| head`) ends the program quietly, with the status that a
 //! closed pipe gives every other tool.

@@ -18,14 +18,14 @@ use crate::error::Error;
 use crate::media::Description;
 use crate::shared::{BackingUse, Shared};
 
-/// How often everything is made durable unless told otherwise: what an unflushed write may lose.
+/// Default time between checkpoints: a crash takes back unflushed writes of at most this time.
 pub const CHECKPOINT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long a backing device may be silent while its cache is made, opened or closed unless told otherwise:
-/// longer than a lost NBD server is looked for.
+/// Default for the time that a backing device may be silent while its cache is made, opened or closed:
+/// longer than a cache tries to reach a lost NBD server.
 const BACKING_TIMEOUT_DEFAULT: Duration = Duration::from_secs(40);
 
-/// How a pool is made or opened. Made by [`Pool::builder`]; everything has a default.
+/// Options for making or opening a pool. Made by [`Pool::builder`]; everything has a default.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PoolBuilder {
@@ -64,7 +64,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether a new pool may take the place of whatever is there. Default: no.
+    /// Lets a new pool replace whatever is there. Default: no.
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.creation.force = overwrite;
         self
@@ -77,8 +77,8 @@ impl PoolBuilder {
         self
     }
 
-    /// How often every volume that changed is made durable without being asked, which bounds what a
-    /// crash can take of writes that nobody flushed. Default: 5 s.
+    /// Sets the time between checkpoints in the background, which make every volume that changed
+    /// durable. It bounds the unflushed writes that a crash takes back. Default: 5 s.
     pub fn checkpoint_interval(mut self, interval: Duration) -> Self {
         self.checkpoint_interval = interval;
         self
@@ -91,8 +91,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Maps every page when the pool is opened, not when it is first touched: a second for every few
-    /// GiB. Default: no.
+    /// Maps every page when the pool is opened, which takes about a second for every few GiB, and not
+    /// when the page is first touched. Default: no.
     pub fn populate(mut self, populate: bool) -> Self {
         self.media = self.media.populate(populate);
         self
@@ -105,16 +105,16 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether backing devices of caches are used past the system's page cache (`O_DIRECT`), where
-    /// their file system can. Default: no.
+    /// Makes requests to backing devices of caches bypass the system's page cache (`O_DIRECT`), where
+    /// the file system supports that. Default: no.
     pub fn direct_backing(mut self, direct: bool) -> Self {
         self.direct_backing = direct;
         self
     }
 
-    /// How long a backing device may be silent while its cache is made, opened or closed, before that
-    /// is given up. A cache that cannot be opened in time is in use until the backing device answers;
-    /// what was written to one that cannot be closed in time, and not flushed, may be lost. Default: 40 s.
+    /// Sets the longest time that a backing device may be silent while its cache is made, opened or
+    /// closed, before that fails. A cache that cannot be opened in time is in use until the backing
+    /// device answers; unflushed writes to one that cannot be closed in time may be lost. Default: 40 s.
     pub fn backing_timeout(mut self, timeout: Duration) -> Self {
         self.backing_timeout = timeout;
         self
@@ -248,7 +248,7 @@ impl Pool {
         BlockVolume::open(&self.0, name)
     }
 
-    /// Makes a cache with `scm_bytes` of the pool's memory, at least 4096, before the file or block
+    /// Makes a cache with `scm_bytes` of SCM in the pool, at least 4096, before the file or block
     /// device at `backing`, and opens it. With the feature `nbd` that may also be a URI:
     /// `nbd://HOST:PORT/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`. A cache is as large as its backing
     /// device. It may come to take `scm_bytes`, as much again as its DRAM, and a sixteenth of both.
@@ -303,13 +303,13 @@ impl Pool {
         self.0.engine.info()
     }
 
-    /// The memory below: what it is, how it is flushed, and what it survives.
+    /// The medium: its kind, how it is flushed, and its persistence domain.
     #[must_use]
     pub fn medium(&self) -> &Description {
         &self.0.medium
     }
 
-    /// What opening had to do.
+    /// Summary of the recovery that opening did.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         self.0.engine.recovery()

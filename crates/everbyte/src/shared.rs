@@ -1,7 +1,7 @@
-//! What the handles of a pool and of its volumes share, and how the last of them closes the pool.
+//! The state that the handles of a pool and of its volumes share, and closing it with the last one.
 //!
-//! Invariants: a pool is marked clean only if everything that was answered is in it; whoever closes
-//! it hears of what is not. A cache is in the list of caches until it has been closed without loss.
+//! Invariants: a pool is marked clean only if everything that was answered is in it; else closing it
+//! returns an error. A cache is in the list of caches until it has been closed without loss.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +18,10 @@ use crate::open_cache::OpenCache;
 
 pub(crate) type Engine = everbyte_pool::Pool<Mapped>;
 
-/// How backing devices of caches are used.
+/// Use of backing devices by caches.
 pub(crate) struct BackingUse {
     pub(crate) options: everbyte_backing::Options,
-    /// How long one may be silent while its cache is opened.
+    /// Longest time one may be silent while its cache is made, opened or closed.
     pub(crate) silence_max: Duration,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) path: PathBuf,
     pub(crate) medium: Description,
-    /// Whether the engine has a private copy of the pool, whose changes nobody would see again.
+    /// True if the engine has a private copy of the pool, whose changes are dropped.
     pub(crate) read_only: bool,
     pub(crate) backing: BackingUse,
     /// Held while a cache is made, opened or deleted, so that no two get one backing device.
@@ -75,7 +75,7 @@ impl Shared {
         *self.timer.lock() = Some(timer);
     }
 
-    /// Whether volumes may be opened.
+    /// Fails once closing has begun: no volume is opened any more.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Error::Closed { path: self.path.clone() });
@@ -83,7 +83,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the pool may be changed.
+    /// Fails if the pool is read-only, or once closing has begun.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         self.check_open()?;
         if self.read_only {
@@ -97,23 +97,24 @@ impl Shared {
         self.caches.lock().clone()
     }
 
-    /// Lets closing know of a cache.
+    /// Adds a cache to those that closing the pool closes.
     pub(crate) fn add_cache(&self, cache: &Arc<OpenCache>) {
         self.caches.lock().push(Arc::clone(cache));
     }
 
-    /// Closes a cache that nobody uses any more. If something is lost, closing the pool says so again.
+    /// Closes a cache that nobody uses any more. If something is lost, closing the pool returns that
+    /// error again.
     ///
     /// # Errors
-    /// What was written to it and not flushed may be lost.
+    /// Unflushed writes to it may be lost.
     pub(crate) fn close_cache(&self, cache: &Arc<OpenCache>) -> Result<(), DeviceError> {
         cache.close()?;
         self.caches.lock().retain(|open| !Arc::ptr_eq(open, cache));
         Ok(())
     }
 
-    /// Ends checkpoints in the background, makes everything durable and marks the pool clean. Called
-    /// again, it says the same again.
+    /// Ends checkpoints in the background, makes everything durable and marks the pool clean. Later
+    /// calls return the first one's result.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let closed = self.closed.get_or_init(|| self.shut_down()).clone();
         closed.map_err(|failure| match failure {

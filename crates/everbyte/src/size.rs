@@ -15,7 +15,7 @@ const DECIMALS_MAX: usize = 12;
 /// Reads a size such as `4096`, `512M`, `512MiB` or `1.5G`.
 ///
 /// # Errors
-/// What is accepted.
+/// The text has another form; the message names the forms that are accepted.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
@@ -64,7 +64,7 @@ fn strip_suffix_of_any_case<'t>(text: &'t str, suffix: &str) -> Option<&'t str> 
 /// number would be taken for seconds by some and for milliseconds by others.
 ///
 /// # Errors
-/// What is accepted.
+/// The text has another form; the message names the forms that are accepted.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let split = units.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?, *ms)));

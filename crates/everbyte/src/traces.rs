@@ -8,7 +8,7 @@ use anyhow::Context;
 use everbyte_server::recording::RecordOutput;
 use zstd::stream::write::Encoder;
 
-/// How hard zstd tries: its own default.
+/// Compression level of zstd: its own default.
 const ZSTD_LEVEL: i32 = 3;
 
 /// A file, compressed or not.
@@ -30,7 +30,7 @@ impl Output<File> {
 }
 
 impl<W: Write> Output<W> {
-    /// What goes to `out`, compressed if `path` ends in `.zst`.
+    /// Makes an output that writes to `out`, compressed if `path` ends in `.zst`.
     ///
     /// # Errors
     /// The compressor could not be made.

@@ -1,4 +1,4 @@
-//! What single-threaded requests do to bytes: unaligned edges, batches, zeroes, random sequences.
+//! Effects of single-threaded requests on bytes: unaligned edges, batches, zeroes, random sequences.
 
 use std::sync::Arc;
 

@@ -93,7 +93,7 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 /// `device.send` into a socket pair whose other end reads as fast as it can.
 ///
 /// # Errors
-/// What `send` said, as text, or that too many bytes came.
+/// The text of the error of `send`, or that it failed and bytes were sent all the same.
 pub(super) fn send(
     device: &dyn BlockDevice,
     offset: u64,

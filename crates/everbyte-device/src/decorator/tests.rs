@@ -1,4 +1,4 @@
-//! What reaches the device behind a decorator.
+//! Requests that reach the device behind a decorator.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;

@@ -131,8 +131,8 @@ pub struct PoolInfo {
     pub free_bytes: u64,
     /// Whether less than a tenth is free.
     pub low_on_space: bool,
-    /// Bytes that volumes promise to their users.
-    pub promised_bytes: u64,
+    /// Bytes that volumes may grow to: the sum of their sizes.
+    pub provisioned_bytes: u64,
     /// Volumes there are.
     pub volumes: usize,
     /// Volumes there can be.
@@ -260,7 +260,7 @@ impl<M: Medium> Pool<M> {
             data_bytes: (sb.size_blocks - sb.data_start) * BLOCK_U64,
             free_bytes: (self.shared.alloc.free_blocks() + spare) * BLOCK_U64,
             low_on_space: self.shared.alloc.is_low(),
-            promised_bytes: volumes.iter().filter_map(|v| v.size_bytes().ok()).sum(),
+            provisioned_bytes: volumes.iter().filter_map(|v| v.size_bytes().ok()).sum(),
             volumes: volumes.len(),
             volumes_max: sb.table_slots,
             survives: self.shared.medium.persistence_domain().to_string(),

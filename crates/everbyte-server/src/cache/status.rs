@@ -80,14 +80,14 @@ fn figures(settings: &Settings, stats: &CacheStats) -> CacheStatus {
         ("fetches", stats.fetches),
         ("scm_bytes_in_place", stats.scm_bytes_in_place),
         ("scm_bytes_moved", stats.scm_bytes_moved),
-        ("scm_bytes_shadow", stats.scm_bytes_persisted),
+        ("scm_bytes_persisted", stats.scm_bytes_persisted),
         ("written_back_pages", stats.written_back_pages),
         ("write_back_runs", stats.write_back_runs),
         ("bypass_write_bytes", stats.bypass_write_bytes),
         ("bypass_zero_bytes", stats.bypass_zero_bytes),
-        ("storage_errors", stats.backing_errors),
-        ("memory_errors", stats.scm_errors),
-        ("waiting_pages", stats.pending_pages),
+        ("backing_errors", stats.backing_errors),
+        ("scm_errors", stats.scm_errors),
+        ("pending_pages", stats.pending_pages),
         ("unproven_pages", stats.unproven_pages),
     ];
     let reasons = stats.actions.iter();

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Disconnected {
     disconnected: u64,
-    /// Whether it is still in a request that does not end.
+    /// True if it is still in a request that does not end.
     stuck: bool,
 }
 

@@ -14,8 +14,8 @@ Examples:
   everbyte client list /dev/shm/p
   everbyte client list /dev/shm/p --json | jq '.clients[] | select(.export == \"disk\") | .id'
 
-IDLE is how long ago a client was last heard of: one whose machine is gone without a goodbye is idle
-until its connection is given up, about a minute later.";
+IDLE is the time since a client last sent anything. A client whose machine has vanished stays idle
+until its connection is ended, about a minute later.";
 
 /// List the clients that are connected to a pool's server.
 #[derive(clap::Args)]

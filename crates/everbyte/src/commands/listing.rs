@@ -1,4 +1,4 @@
-//! What the commands that list something of a pool have in common.
+//! Arguments and output that the commands share which list something of a pool.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -27,9 +27,8 @@ unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then everything is made du
 is marked clean. It serves the pool to other commands meanwhile, through the control socket
 POOL.sock. If it was killed, the next 'everbyte mount' on the directory replaces the dead mount.
 
-What fsync was asked for survives a crash at any moment, and with it everything that was done
-before, in that order: after a crash the file system is as it was at a checkpoint, and needs no
-repair.";
+An fsync makes a file durable, and with it everything that was done before. After a crash at any
+moment the file system is as it was at a checkpoint, and needs no repair.";
 
 /// Mount a file system of a pool on a directory.
 ///
@@ -43,7 +42,7 @@ pub(crate) struct Args {
     target: PathBuf,
     /// The directory to mount on.
     dir: PathBuf,
-    /// Let nobody change anything through the mount.
+    /// Mount read-only.
     #[arg(long)]
     read_only: bool,
     /// Let other users use it, as far as permissions allow them. Unless you are root,
@@ -54,8 +53,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// How often everything is made durable even if nobody asks: at most this much is lost by a
-    /// crash, such as 5s or 500ms.
+    /// Time between checkpoints, such as 5s or 500ms: a crash takes back changes without an fsync of
+    /// at most this time.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
 }

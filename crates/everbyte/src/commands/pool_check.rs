@@ -23,17 +23,17 @@ Examples:
   everbyte pool check --repair /dev/pmem0 &&
     everbyte serve /dev/pmem0 --nbd unix:/run/everbyte.socket
 
-Remarks tell what opening the pool had to mend, and are no problems.
+Remarks name what opening the pool had to mend, and are no problems.
 
 --repair mends what can be mended without guessing: a damaged copy of a superblock, of a volume's
-completed mark or of its descriptor is rewritten from the other copy; a saved list of free blocks
+checkpoint record or of its descriptor is rewritten from the other copy; a saved list of free blocks
 that is damaged, or that the maps contradict, is dropped, so that blocks which leaked are free
 again. Nothing else is changed, and a pool in which nothing is to be mended keeps every byte. Then
 everything in use is read, and what is lost is told, each on a line
   lost: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
 Lost data is never replaced by zeroes. Copy what can be read elsewhere ('everbyte serve
---read-only'), and restore the ranges that are named. A block of data whose checksum is wrong is sound
-again once it was written as a whole or discarded; a damaged map or log makes its volume read-only
+--read-only'), and restore the ranges that are named. A block of data whose checksum is wrong can be
+read again once it was written as a whole or discarded; a damaged map or log makes its volume read-only
 for good. A repair that is interrupted can be run again. docs/repair.md lists all damage.
 
 Exit status: 0 if nothing is wrong, or with --repair nothing any more; 1 if there are problems, each
@@ -61,13 +61,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What a repair did, and what is wrong after it.
+/// Results of a repair, and of the check after it.
 #[derive(Serialize)]
 struct RepairStatus {
     dry_run: bool,
-    /// What was mended, or would be, each naming structure and offset.
+    /// Everything that was mended, or would be, each naming structure and offset.
     mended: Vec<String>,
-    /// What cannot be read or is not what was stored.
+    /// Data that cannot be read or is not what was stored.
     lost: Vec<ScrubProblem>,
     #[serde(flatten)]
     check: CheckStatus,

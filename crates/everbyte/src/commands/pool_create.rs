@@ -19,7 +19,7 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
-  everbyte pool create /dev/shm/p --size 512M        in memory: survives the process, not power
+  everbyte pool create /dev/shm/p --size 512M        in DRAM: survives the process, not power loss
   everbyte pool create /mnt/pmem0/p --size 100G      on a DAX file system: survives power loss
   everbyte pool create /dev/dax0.0                   a whole DAX device, which gives the size
   everbyte pool create /var/lib/p --size 10G --json";
@@ -27,9 +27,9 @@ Examples:
 /// Make an empty pool.
 ///
 /// A file is made with all its space allocated, so that a pool never runs into a full file system
-/// later; one for which there is no room, in memory where it lies in memory, is not begun. A device is
-/// taken as a whole. What a pool survives depends on where it lies: on
-/// persistent memory or a disk it survives power loss, in /dev/shm only the end of the server.
+/// later. If there is no room for all of it, in the file system or, on tmpfs, in memory and swap,
+/// nothing is made. A device is taken as a whole. On persistent memory or a disk a pool survives
+/// power loss, in /dev/shm only the end of the server.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Size of the pool, such as 512M or 100G, a multiple of 4096 bytes. Left out for a device.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
-    /// How many volumes there can be; each takes 4096 bytes of the pool even while unused.
+    /// Volumes there can be; each takes 4096 bytes of the pool even while unused.
     #[arg(long, default_value_t = VOLUMES_MAX_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=65536))]
     volumes_max: u64,

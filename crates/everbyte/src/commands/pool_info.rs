@@ -15,9 +15,9 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte pool info /dev/shm/p
   everbyte pool info /dev/shm/p --json
-  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since it is served";
+  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since it was opened";
 
-/// Show a pool: size, space, what it survives, its volumes, and who serves it.
+/// Show a pool: size, space, persistence domain, its volumes, and who serves it.
 ///
 /// Looking changes nothing: a pool that was not shut down cleanly is recovered in a private copy
 /// only. `clean` tells how it was shut down the last time.
@@ -26,7 +26,7 @@ Examples:
 pub(crate) struct Args {
     /// The pool's file or device.
     pool: PathBuf,
-    /// Show what was counted since the pool was opened instead.
+    /// Show counts since the pool was opened instead.
     #[arg(long)]
     stats: bool,
     /// Print the result as JSON.
@@ -66,7 +66,7 @@ fn show(pool: &PoolStatus) {
         ("size", bytes(pool.size_bytes)),
         ("used", bytes(pool.used_bytes)),
         ("free", format!("{}{low}", bytes(pool.free_bytes))),
-        ("promised", bytes(pool.promised_bytes)),
+        ("provisioned", bytes(pool.provisioned_bytes)),
         ("survives", survives.to_owned()),
         ("medium", medium_line(&pool.medium)),
         ("clean", clean),

@@ -20,11 +20,11 @@ Examples:
   everbyte pool scrub /dev/pmem0 --json | jq .problems
   0 3 * * 0  root  everbyte pool scrub /dev/pmem0      in a crontab: every Sunday at three
 
-A scrub meets memory that fails when it is read, compares the checksums of volumes that have them
+A scrub finds media errors, compares the checksums of volumes that have them
 (see 'everbyte volume create --checksum'), and judges check bits and checksums of superblocks,
 headers and maps. It corrects nothing. Each problem is a line
   problem: volume NAME, WHAT at byte OFFSET (pool offset 0xADDRESS): REASON
-in which volume and byte are left out where there are none. A block of data whose memory is bad, or
+in which volume and byte are left out where there are none. A block of data with a media error, or
 whose checksum is wrong, can be written as a whole or discarded; then it is no problem any more.
 
 A scrub does not look at free space, nor at who owns which block: 'everbyte pool check' does that.
@@ -148,7 +148,7 @@ fn scrub_all(session: &mut Session, scrubbed: &mut Scrubbed) -> anyhow::Result<(
 /// One part of the scrub of `volume`, or of what is no volume's.
 ///
 /// # Errors
-/// The request is refused, or the server gone.
+/// The request is refused, or the server has ended.
 pub(super) fn part(
     session: &mut Session,
     volume: Option<&str>,

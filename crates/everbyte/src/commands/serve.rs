@@ -25,11 +25,11 @@ use crate::output;
 use crate::size::parse_duration;
 use crate::traces::Output;
 
-/// How long the volumes of a pool may take to be ready before the others are announced.
+/// Longest time the server waits for volumes that are not ready before it announces the others.
 const READY_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// How long connections may take to finish what they have begun when the server ends. With what is
-/// waited for after that, a server ends within 10 s whatever hangs.
+/// Longest time connections may take to finish their requests when the server ends. With the waits
+/// after that, a server ends within 10 s whatever hangs.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
@@ -47,10 +47,10 @@ A cache whose backing device is missing or silent is not ready: 'everbyte volume
 and clients that connect are told why, until it is there.
 
 SIGTERM, SIGINT (Ctrl-C) and SIGHUP end the server cleanly: requests are finished, everything is made
-durable and the pool is marked clean. Backing devices that hang are left after a few seconds; if
-something that was answered is lost by that, standard error says so, the exit status is 1 and the
-pool is not marked clean. A second signal ends the server at once, which is as safe as a crash:
-everything that was flushed is there.
+durable and the pool is marked clean. The server waits a few seconds for backing devices that hang; if
+an answered write is lost by that, standard error says so, the exit status is 1 and the pool is not
+marked clean. A second signal ends the server at once, which is as safe as a crash: everything that
+was flushed is there.
 
 The end of the server by kill -9 or a crash undoes what was answered and not flushed, as a power cut
 does to a disk. Clients that connect again by themselves (nbd-client -persist, QEMU's
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// The pool's file or device; followed by /VOLUME, only that volume is served.
     #[arg(value_name = "POOL[/VOLUME]")]
     target: PathBuf,
-    /// Where to listen: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. May be repeated; without
+    /// Address to listen on: unix:PATH, tcp:HOST:PORT, or tcp:PORT on loopback. May be repeated; without
     /// it only commands reach the pool, through its control socket.
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<Address>,
@@ -85,15 +85,15 @@ pub(crate) struct Args {
     /// where that is not needed.
     #[arg(long, value_enum, value_name = "TECHNOLOGY")]
     emulate: Option<Emulate>,
-    /// Whether lines are flushed only where the medium needs it, or always.
+    /// Flush lines only where the medium needs it, or always.
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     flush: Flush,
-    /// Map all of the pool's memory before serving, so that no request pays for a page fault. Takes
-    /// about a second for every few GiB.
+    /// Map the whole pool before serving, so that no request pays for a page fault. Takes about a
+    /// second for every few GiB.
     #[arg(long)]
     populate: bool,
-    /// How often everything is made durable even if nobody asks: at most this much is lost by a
-    /// crash, such as 5s or 500ms.
+    /// Time between checkpoints, such as 5s or 500ms: a crash takes back unflushed writes of at most
+    /// this time.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
     /// Write down what clients ask for, as a trace for 'everbyte sim': lines of
@@ -105,12 +105,12 @@ pub(crate) struct Args {
     /// Replace the file of --record if there is one. Pools and backing devices are never replaced.
     #[arg(long, requires = "record")]
     force: bool,
-    /// How long requests of a cache wait for an NBD server behind it that is lost, such as 30s. Then
-    /// they fail, but what clients flushed stays in the pool, and everything goes on when the server
-    /// is back.
+    /// Time for which requests wait while the NBD server of a cache's backing device is lost, such as
+    /// 30s. Then they fail; what clients flushed stays in the pool, and everything goes on when the
+    /// server is back.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     reconnect_timeout: Duration,
-    /// Read and write files and block devices behind caches past the system's page cache (O_DIRECT),
+    /// Bypass the system's page cache (O_DIRECT) for backing devices that are files or block devices,
     /// so that pages are not cached twice. Where a file system refuses, a warning says so and its
     /// page cache is used.
     #[arg(long)]
@@ -134,10 +134,10 @@ enum Emulate {
     Reram,
 }
 
-/// When lines are flushed.
+/// Choice of when lines are flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Flush {
-    /// Where the medium needs it.
+    /// Only where the medium needs it.
     Auto,
     /// Always.
     Force,
@@ -183,7 +183,7 @@ impl Args {
     }
 }
 
-/// What runs while a pool is served, in the order in which it stops.
+/// Everything that runs while a pool is served, in the order in which it stops.
 struct Serving {
     servers: Vec<Arc<Server>>,
     _control: ControlServer,

@@ -1,5 +1,5 @@
-//! What commands that serve a pool have in common: their target, the signals that end them, and what
-//! they say of a recovery.
+//! Parts of the commands that serve a pool: their target, the signals that end them, and their log of
+//! a recovery.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use signal_hook::iterator::Signals;
 /// Exit status when a second signal cuts the shutdown short.
 const KILLED_STATUS: i32 = 130;
 
-/// How often those who wait for two things look at the second.
+/// Time between two looks at the second condition by those who wait for two.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The signals that end a server. The first is waited for; a second one ends the process at once.
 pub(crate) struct Stop {
     signals: Signals,
     stopping: Arc<AtomicBool>,
-    /// Set once one has come.
+    /// True once one has come.
     wanted: Arc<AtomicBool>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn split_target(target: &Path) -> anyhow::Result<(PathBuf, Option<Str
     Err(FileError::NotFound { path: target.to_owned() }.into())
 }
 
-/// Logs what opening the pool had to do.
+/// Logs the recovery that opening the pool did.
 pub(crate) fn report_recovery(pool: &OpenPool, took: Duration) {
     let summary = pool.recovery();
     for remark in &summary.remarks {

@@ -37,8 +37,8 @@ flushes and trims are passed over. A trace called like a subcommand is named as 
 ///
 /// Every policy is run with every size over every trace. The table says: hits, the share of
 /// accesses to pages that were in the cache; what was written to storage-class memory (SCM);
-/// pages fetched from and written to the device below; and the time that all of it takes by a model
-/// of costs, without and with the write-back of what is dirty at the end.
+/// pages fetched from and written to the backing device; and the time that all of it takes by a
+/// model of costs, without and with the write-back of what is dirty at the end.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true,
           subcommand_negates_reqs = true)]

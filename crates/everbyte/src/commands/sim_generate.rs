@@ -27,13 +27,13 @@ Examples:
   everbyte sim generate zipf --requests 10000000 --pages 1000000 --out zipf.csv.zst
   everbyte sim generate mixed --seed 7 | everbyte sim -";
 
-/// Write a trace that was made up, in our CSV.
+/// Write a synthetic trace, in our CSV.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// web, mixed, webserver, zipf, scan or loop.
     workload: Workload,
-    /// Where chance begins: the same seed makes the same trace everywhere.
+    /// Seed of the random numbers: the same seed makes the same trace everywhere.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Requests at least, flushes included [default: 60000 web, 150000 mixed, 100000 webserver,

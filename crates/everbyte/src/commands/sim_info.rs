@@ -24,7 +24,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is known of a trace.
+/// Figures of a trace.
 #[derive(Serialize)]
 struct Info {
     trace: String,

@@ -18,19 +18,20 @@ Examples:
   everbyte volume attach /dev/pmem0 fast --backing nbd://newhost/disk
   everbyte volume attach /dev/pmem0 fast --backing /dev/sdc       the disk that was /dev/sdb
 
-A cache writes what it holds to whatever it is attached to, so it must be the same storage: of the
-same size, and either the same file or device by its numbers, or one that agrees with what the cache
-has read. Clean pages of the cache, 1024 of them at most, are compared with it; one that
-differs is reason to refuse, and where the numbers are others, as for a copy or another NBD address,
-8 that agree and are not all the same byte are needed, unless the cache holds no page at all. Nobody
-may have changed the storage since the cache was used last. A refused cache stays as it is.
+A cache writes its dirty pages to the device that it is attached to, so this must be the same backing
+device: of the same size, and either the same file or device by its numbers, or one that agrees with
+what the cache has read. Up to 1024 clean pages of the cache are compared with it. One that differs
+is reason to refuse it. Where the numbers are others, as for a copy or another NBD address, at least
+8 must agree that are not all the same byte, unless the cache holds no page at all. Nobody may have
+changed the backing device since the cache was used last. A refused cache stays as it is.
 
 To make a new cache, see 'everbyte volume create --kind cache'.";
 
-/// Tell a cache where its storage is now.
+/// Attach a cache to its backing device, which has moved.
 ///
-/// For a storage that has moved: a file to another path, a disk to another name, an export to
-/// another server. Clients must have disconnected, unless forced; a server goes on serving its other volumes meanwhile.
+/// A file may have moved to another path, a disk to another name, an export to another server.
+/// Clients must have disconnected, unless forced; a server goes on serving its other volumes
+/// meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the cache.
     name: String,
-    /// Where its storage is now: a file, a block device, nbd://HOST:PORT/EXPORT or
+    /// The backing device in its new place: a file, a block device, nbd://HOST:PORT/EXPORT or
     /// nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
     backing: String,
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Response::Volume(volume) if args.json => output::json(&volume)?,
         Response::Volume(volume) => {
             let backing = volume.cache().map_or("", |cache| &cache.backing);
-            output::line(format!("cache {} has its storage at {backing} now", volume.name));
+            output::line(format!("cache {} has its backing device at {backing} now", volume.name));
         }
         other => return Err(unexpected(&other)),
     }

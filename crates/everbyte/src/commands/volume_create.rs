@@ -19,7 +19,7 @@ use crate::size::{parse_size, show_size};
 /// The engine's, as the header of a volume has it.
 #[allow(clippy::cast_possible_truncation, reason = "it is a constant, and far smaller")]
 const CHECKPOINT_LINES_DEFAULT: u32 = everbyte_pool::format::CHECKPOINT_LINES_DEFAULT as u32;
-/// What a cache's memory is counted in.
+/// Size of a page of a cache, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
 const EXAMPLES: &str = "\
@@ -33,17 +33,17 @@ Examples:
   everbyte volume create /dev/shm/p remote --kind cache --backing nbd://host/disk --scm 8G
 
 A volume takes space as it is written, besides its log, which is there from the start. A volume
-may promise more than the pool has; `everbyte volume list` shows what is promised and used.
+may be larger than the pool; `everbyte volume list` shows what is provisioned and used.
 
 A file system (--kind fs) is used through 'everbyte mount'. It has room for one file for each 16K of
 its size; --map, --delta, --checksum and --threshold are for the other kinds.
 
-A cache keeps the pages of slower storage that are used most, and is as large as that storage. What
-its users flush is durable in the pool at once and reaches the storage later, so use the storage
-through the cache only, until `everbyte volume detach` has written everything back. It takes of the
-pool its --scm, as much again as its --dram, and a sixteenth of both at most. 'everbyte volume
-resize' changes its memory, and its size when the storage has grown; 'everbyte volume attach' tells
-it where a storage is that has moved.";
+A cache keeps the pages of a slower backing device that are used most, and is as large as that
+device. A flush makes writes durable in the pool; the cache writes them back later. So use the backing
+device through the cache only, until `everbyte volume detach` has written everything back. A cache
+takes of the pool its --scm, as much again as its --dram, and a sixteenth of both at most. 'everbyte
+volume resize' changes its DRAM and SCM, and its size when the backing device has grown; 'everbyte
+volume attach' attaches a backing device that has moved.";
 
 /// Make a volume in a pool.
 #[derive(clap::Args)]
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// that of its backing device.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
-    /// What the volume is.
+    /// Kind of the volume: a block volume, a cache of a backing device, or a file system.
     #[arg(long, default_value = BLOCK_NAME, value_parser = [BLOCK_NAME, CACHE_NAME, FS_NAME])]
     kind: String,
     #[command(flatten)]
@@ -66,12 +66,12 @@ pub(crate) struct Args {
     /// 1/512 of the size at once and is faster to look up.
     #[arg(long, default_value = "radix", value_parser = ["radix", "direct"])]
     map: String,
-    /// Whether writes are compared with what is stored, so that only changed lines are stored:
-    /// where it pays, always, or never.
+    /// Change detection: compare writes with what is stored, and store changed lines only; where it
+    /// pays, always, or never.
     #[arg(long, default_value = "auto", value_parser = ["auto", "on", "off"])]
     delta: String,
-    /// What is kept of every block, so that 'everbyte pool scrub' and every read notice bytes that
-    /// are not what was stored: nothing, or a CRC-32C. It cannot be changed later.
+    /// Checksum of every block, by which 'everbyte pool scrub' and every read notice bytes that are
+    /// not what was stored: none, or a CRC-32C. It cannot be changed later.
     #[arg(long, default_value = "none", value_parser = ["none", "crc32c"])]
     checksum: String,
     /// A write that changes at least this share of a block replaces the block instead of logging
@@ -87,9 +87,9 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = LANES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     lanes: u32,
-    /// Changed lines of 64 bytes, in memory and not yet durable, at which a checkpoint begins in the
-    /// background, whatever time it is; writers wait for it at twice as many. Fewer make flushes
-    /// shorter, and more checkpoints. 65536 lines are 4 MiB.
+    /// Dirty lines of 64 bytes, stored and not yet durable, at which a checkpoint begins in the
+    /// background before its time has come; writers wait for it at twice as many. Fewer make flushes
+    /// shorter, and checkpoints more frequent. 65536 lines are 4 MiB.
     #[arg(long, default_value_t = CHECKPOINT_LINES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     checkpoint_lines: u32,
@@ -98,7 +98,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What a cache is to be.
+/// Settings of a cache.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Caches")]
 struct CacheArgs {
@@ -106,23 +106,23 @@ struct CacheArgs {
     /// nbd+unix:///EXPORT?socket=PATH.
     #[arg(long, value_name = "PATH|URI", value_parser = parse_backing)]
     backing: Option<String>,
-    /// Memory of the pool for a cache's pages, such as 256M, which a cache needs; at least 4K.
+    /// SCM, space of the pool for a cache's pages, such as 256M, which a cache needs; at least 4K.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     scm: Option<u64>,
     /// DRAM for a cache's pages, such as 64M, at least 4K. Left out, it is a third of --scm.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     dram: Option<u64>,
-    /// When storage gets what is written: later in the order of its sectors; at once as well as
-    /// the cache; or at once instead of the cache, for pages that are not cached.
+    /// Write mode: the backing device gets what is written later, in the order of its sectors; at
+    /// once, as well as the cache; or at once instead of the cache, for pages that are not cached.
     #[arg(long, default_value = "write-back",
           value_parser = ["write-back", "write-through", "write-around"])]
     mode: String,
-    /// Who decides what is cached, by a name that 'everbyte sim' knows. Its other policies are for
-    /// comparison: they know one tier only, or keep pages in both at once (spitfire).
+    /// Replacement policy, by a name that 'everbyte sim' knows. Other policies of 'everbyte sim' are
+    /// for comparison: they know one tier only, or keep pages in both at once (spitfire).
     #[arg(long, default_value = "everbyte",
           value_parser = ["everbyte", "hybrid", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
     policy: String,
-    /// Writes of at most this many bytes are small, and best made in the pool's memory.
+    /// Writes of at most this many bytes are small, and best made in SCM.
     #[arg(long, default_value_t = 512, value_name = "BYTES",
           value_parser = clap::value_parser!(u16).range(0..=4096))]
     small_write: u16,

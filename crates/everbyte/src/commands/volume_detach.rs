@@ -16,16 +16,16 @@ Examples:
   everbyte volume detach /dev/shm/p fast
   everbyte volume detach /dev/shm/p fast --json | jq .written_bytes
 
-What the cache holds is written back first, in the order of the storage's sectors; a bar shows how
-far it is. Ctrl-C, or a failure of the storage, leaves the cache as it is, with everything that is
-not written back yet: mend the storage and try again. If the storage is in another place now, say so
-by 'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
+Dirty pages are written back first, in the order of the backing device's sectors; a bar shows how far
+that is. Ctrl-C, or a failure of the backing device, leaves the cache as it is, with everything that
+is not written back yet: mend the backing device and try again. If that has moved, attach it by
+'everbyte volume attach' first. To have the cache back, make it anew with 'everbyte volume create
 --kind cache'.";
 
-/// Write everything that a cache holds to its storage, and delete the cache.
+/// Write all dirty pages of a cache back to its backing device, and delete the cache.
 ///
-/// Afterwards the storage can be used without it. Clients must have disconnected, unless forced; a server goes on
-/// serving its other volumes meanwhile.
+/// Afterwards the backing device can be used without the cache. Clients must have disconnected,
+/// unless forced; a server goes on serving its other volumes meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Detached {
     detached: String,
-    /// Bytes of pages that the storage did not have before.
+    /// Bytes of dirty pages that were written back.
     written_bytes: u64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::json(&detached)?;
     } else {
         output::line(format!(
-            "detached cache {}: its storage has everything, {} of it since now",
+            "detached cache {}: its backing device has everything; {} were written back now",
             detached.detached,
             show_size(detached.written_bytes)
         ));
@@ -83,7 +83,7 @@ fn detach(session: &mut Session, name: &str, force: bool) -> anyhow::Result<Deta
     }
 }
 
-/// What there is to write back; nothing, if there is no such cache, which detaching then says.
+/// Bytes of dirty pages of the cache; 0 if there is no such cache, which detaching then says.
 fn dirty_bytes(session: &mut Session, name: &str) -> anyhow::Result<u64> {
     match session.ask(Request::VolumeList)? {
         Response::Volumes(volumes) => {

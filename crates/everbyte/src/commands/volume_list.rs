@@ -14,12 +14,13 @@ Examples:
   everbyte volume list /dev/shm/p
   everbyte volume list /dev/shm/p --json
 
-PROMISED is the size that users see, USED what data, map and checksums take now, LOG what the log takes.
+PROVISIONED is the size that users see, USED what data, map and checksums take now, LOG what the log
+takes.
 EPOCH counts checkpoints: everything up to it survives a crash.
 
-Caches have a second table: CACHED is what they hold, DIRTY what of that their storage does not have
-yet, HITS the share of accesses that they served since the server was started. --json has counts by
-reason besides.";
+Caches have a second table: CACHED is what they hold, DIRTY what of that is not written back yet, HITS
+the share of accesses that they served since the server was started. --json has counts by reason
+besides.";
 
 /// List the volumes of a pool.
 #[derive(clap::Args)]
@@ -42,7 +43,7 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
     let columns = [
         Column::Left("NAME"),
         Column::Left("KIND"),
-        Column::Right("PROMISED"),
+        Column::Right("PROVISIONED"),
         Column::Right("USED"),
         Column::Right("LOG"),
         Column::Left("MAP"),
@@ -71,7 +72,7 @@ pub(crate) fn show(volumes: &[VolumeStatus]) {
     show_caches(volumes);
 }
 
-/// What keeps a volume from being used as usual, if anything does.
+/// State of a volume: "ok", or what keeps it from being used as usual.
 fn state(volume: &VolumeStatus) -> String {
     if let Some(why) = &volume.read_only {
         return format!("read-only: {why}");
@@ -84,7 +85,7 @@ fn state(volume: &VolumeStatus) -> String {
     }
 }
 
-/// Prints what there is to say of caches, if there are any.
+/// Prints the figures of caches, if there are any.
 fn show_caches(volumes: &[VolumeStatus]) {
     let columns = [
         Column::Left("CACHE"),

@@ -16,7 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte volume resize /dev/shm/p disk --size 512M
   everbyte volume resize /dev/shm/p disk --size 128M --shrink        less than it has
-  everbyte volume resize /dev/shm/p fast --scm 16G --dram 4G         a cache's memory
+  everbyte volume resize /dev/shm/p fast --scm 16G --dram 4G         a cache's tiers
   truncate -s 20G /srv/disk.img &&
     everbyte volume resize /dev/shm/p fast --follow-backing          a cache of that file
 
@@ -24,13 +24,13 @@ Shrink a file system before its volume: bytes beyond the new size are lost at on
 which anything is written shrinks with --shrink only. NBD clients that are connected keep the size
 they saw when they connected.
 
-A cache is as large as its storage. When that has grown, the cache is refused until it is told to
-follow, and keeps what it holds; it cannot follow one that has shrunk, so detach it before. A cache
-that gets less memory writes back what has no room any more first, and stays as it was if the
-storage fails. Clients of a cache must have disconnected, and a crash meanwhile leaves it as it was
-or as it was to be.";
+A cache is as large as its backing device. When that has grown, the cache is refused until
+--follow-backing makes it as large, and keeps what it holds. It cannot follow a device that shrinks,
+so detach it before. A cache whose tiers become smaller first writes back what has no room any more,
+and stays as it was if the backing device fails. Clients of a cache must have disconnected. A crash
+meanwhile leaves it with its old sizes or its new ones.";
 
-/// Make a volume larger or smaller, or a cache's memory.
+/// Make a volume larger or smaller, or the tiers of a cache.
 ///
 /// A block volume may be in use meanwhile. A cache that is served may not have clients; the server
 /// goes on with its other volumes.
@@ -50,13 +50,13 @@ pub(crate) struct Args {
     /// size is lost.
     #[arg(long, requires = "size")]
     shrink: bool,
-    /// New size of the pool's memory for a cache's pages, such as 256M.
+    /// New size of the SCM for a cache's pages, such as 256M.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", help_heading = "Caches")]
     scm: Option<u64>,
-    /// New size of the ordinary memory for a cache's pages, such as 64M.
+    /// New size of the DRAM for a cache's pages, such as 64M.
     #[arg(long, value_parser = parse_size, value_name = "SIZE", help_heading = "Caches")]
     dram: Option<u64>,
-    /// Make a cache as large as its storage, which has grown.
+    /// Make a cache as large as its backing device, which has grown.
     #[arg(long, help_heading = "Caches")]
     follow_backing: bool,
     /// Disconnect clients that have a cache open. What they were answered is kept.
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to make a volume smaller that holds something, unless told to.
+/// Refuses to make a volume smaller that holds something, unless --shrink was given.
 fn check_shrinking(args: &Args, session: &mut Session) -> anyhow::Result<()> {
     let Some(wanted) = args.size.filter(|_| !args.shrink) else { return Ok(()) };
     let volumes = match session.ask(Request::VolumeList)? {
@@ -122,7 +122,7 @@ fn describe(volume: &VolumeStatus) -> String {
     match volume.cache() {
         None => format!("volume {} has {size} now", volume.name),
         Some(cache) => format!(
-            "cache {} of {size} has {} of the pool's memory and {} of DRAM now",
+            "cache {} of {size} has {} of SCM and {} of DRAM now",
             volume.name,
             show_size(cache.scm_bytes),
             show_size(cache.dram_bytes)

@@ -16,10 +16,10 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// Bytes read at once when comparing.
 const CHUNK: usize = 1 << 20;
-/// Where administrators' tools are, besides `PATH`.
+/// Folders of administrators' tools, besides `PATH`.
 const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// How the file system gets onto the volume.
+/// Way to make the file system on the volume.
 pub(super) enum Maker {
     /// `mke2fs` makes an image from the sample files, another tool copies it over NBD.
     Ext4 { mke2fs: PathBuf, copier: Copier },
@@ -33,7 +33,7 @@ pub(super) enum Copier {
     QemuImg(PathBuf),
 }
 
-/// The sample files in memory, by path.
+/// The sample files in DRAM, by path.
 pub(super) struct Samples(Vec<(String, Vec<u8>)>);
 
 impl Maker {
@@ -55,7 +55,7 @@ impl Maker {
         }
     }
 
-    /// What does the writing, for people.
+    /// Names of the tools that write it, for people.
     pub(super) fn tools(&self) -> &'static str {
         match self {
             Self::Ext4 { copier: Copier::NbdCopy(_), .. } => "mke2fs and nbdcopy",
@@ -108,8 +108,8 @@ impl Maker {
         Ok(image)
     }
 
-    /// Whether the export at `uri` holds `image` byte for byte, and whether the file system's own
-    /// check of what came back, where there is one, finds nothing.
+    /// Compares the export at `uri` with `image` byte for byte, and runs the file system's own check, if
+    /// it has one, on a copy.
     ///
     /// # Errors
     /// The server's, or a tool cannot be run.
@@ -138,12 +138,12 @@ impl Maker {
     }
 }
 
-/// What came back.
+/// Results of a comparison with what was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub(super) struct Verdict {
-    /// Whether every byte is as it was written.
+    /// True if every byte is as it was written.
     pub(super) identical: bool,
-    /// Whether the file system's own check is content; `None` if there is none here.
+    /// True if the file system's own check found nothing; `None` if there is none here.
     pub(super) checked: Option<bool>,
 }
 
@@ -252,7 +252,7 @@ impl Samples {
         system.unmount()
     }
 
-    /// Whether a FAT file system on `disk` has every file with its bytes.
+    /// Returns true if a FAT file system on `disk` has every file with its bytes.
     fn are_in_fat(&self, disk: Disk) -> io::Result<bool> {
         let system = FileSystem::new(disk, FsOptions::new())?;
         for (name, bytes) in &self.0 {

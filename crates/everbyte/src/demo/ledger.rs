@@ -2,8 +2,8 @@
 //!
 //! Invariants: every sector says which write it comes from and carries bytes that only this write
 //! has, so that nothing else passes for it; at most one write per block is under way; a write
-//! counts as promised only if its FUA acknowledgement, or that of a flush that was asked for after
-//! its own acknowledgement, has arrived.
+//! counts as durable only if its FUA acknowledgement, or that of a flush that was sent after its own
+//! acknowledgement, has arrived.
 
 use std::thread::JoinHandle;
 
@@ -23,15 +23,15 @@ const FUA_EVERY: u32 = 8;
 /// Bytes read at once when verifying.
 const CHUNK: usize = 1 << 20;
 
-/// What is known of one block. Writes are numbered from 1; 0 is the state before the first.
+/// Writes of one block, as its writer knows them: numbered from 1; 0 is the state before the first.
 #[derive(Clone, Copy, Default)]
 struct Block {
     /// Last write that was sent.
     sent: u64,
     /// Last write that was acknowledged.
     acknowledged: u64,
-    /// Last write that was promised to survive.
-    promised: u64,
+    /// Last write that was acknowledged as durable.
+    durable: u64,
 }
 
 /// Counts of a writer.
@@ -56,25 +56,25 @@ impl Counts {
     }
 }
 
-/// What a writer knows about its part of the volume.
+/// A writer's knowledge about its part of the volume.
 pub(super) struct Ledger {
     first_block: u64,
     blocks: Vec<Block>,
     pub(super) counts: Counts,
 }
 
-/// What was found on the volume.
+/// Counts of blocks that were found on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub(super) struct Found {
     /// Blocks that were looked at.
     pub(super) blocks: u64,
-    /// Blocks whose write was promised to survive.
-    pub(super) promised: u64,
+    /// Blocks with a write that was acknowledged as durable.
+    pub(super) durable: u64,
     /// Of these, blocks that hold something older: lost writes.
     pub(super) lost: u64,
     /// Blocks that hold parts of two writes, or bytes that nobody wrote.
     pub(super) torn: u64,
-    /// Blocks whose last write was acknowledged but not promised, and was undone.
+    /// Blocks whose last write was acknowledged, but not as durable, and was undone.
     pub(super) undone: u64,
 }
 
@@ -151,10 +151,10 @@ pub(super) fn verify(uri: &str, ledgers: &[Ledger]) -> anyhow::Result<Found> {
 
 fn judge(found: &mut Found, state: Block, block: u64, bytes: &[u8]) {
     found.blocks += 1;
-    found.promised += u64::from(state.promised > 0);
+    found.durable += u64::from(state.durable > 0);
     match written_by(block, bytes).filter(|&write| write <= state.sent) {
         None => found.torn += 1,
-        Some(write) if write < state.promised => found.lost += 1,
+        Some(write) if write < state.durable => found.lost += 1,
         Some(write) if write < state.acknowledged => found.undone += 1,
         Some(_) => {}
     }
@@ -204,7 +204,7 @@ impl Ledger {
             self.counts.unanswered -= 1;
             self.counts.acknowledged += 1;
             if fua == Fua::Yes {
-                block.promised = block.sent;
+                block.durable = block.sent;
                 self.counts.with_fua += 1;
             }
         }
@@ -215,7 +215,7 @@ impl Ledger {
         client.flush()?;
         self.counts.flushes += 1;
         for block in &mut self.blocks {
-            block.promised = block.acknowledged;
+            block.durable = block.acknowledged;
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn loss_tearing_and_undoing_are_told_apart() {
-        let state = Block { sent: 5, acknowledged: 4, promised: 3 };
+        let state = Block { sent: 5, acknowledged: 4, durable: 3 };
         let block = |write| {
             let mut bytes = vec![0; BLOCK];
             fill(7, write, &mut bytes);
@@ -275,12 +275,12 @@ mod tests {
         assert_eq!(judged(state, &block(2)).lost, 1);
         assert_eq!(
             judged(state, &block(3)),
-            Found { blocks: 1, promised: 1, undone: 1, ..Found::default() }
+            Found { blocks: 1, durable: 1, undone: 1, ..Found::default() }
         );
         for write in [4, 5] {
             assert_eq!(
                 judged(state, &block(write)),
-                Found { blocks: 1, promised: 1, ..Found::default() }
+                Found { blocks: 1, durable: 1, ..Found::default() }
             );
         }
         assert_eq!(judged(state, &block(6)).torn, 1, "nobody sent that");

@@ -1,8 +1,8 @@
-//! How fast 4 KiB random writes are: into memory itself, into a volume in process, over NBD.
+//! Throughput of 4 KiB random writes: into DRAM itself, into a volume in process, over NBD.
 //!
 //! Every figure is measured now, by one thread, for a fixed time that ends with everything
 //! durable by the medium's rules. Nothing here is a benchmark: runs are short, and the floor and
-//! the volume lie in memory of this process whatever the demonstration's pool lies on.
+//! the volume lie in DRAM of this process whatever the demonstration's pool lies on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use everbyte_nbd::Client;
 use everbyte_pool::{OpenOptions, Pool};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-/// How long each is measured.
+/// Duration of each measurement.
 const TIME: Duration = Duration::from_millis(600);
 /// Bytes that are written to, so that all have the same reach.
 const REACH_BYTES: u64 = 32 << 20;
@@ -26,7 +26,7 @@ const BATCH: u64 = 64;
 /// A figure of the table.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub(super) struct Throughput {
-    /// What was written to.
+    /// Name of the target of the writes.
     pub(super) what: &'static str,
     /// Writes of 4 KiB.
     pub(super) writes: u64,
@@ -112,7 +112,7 @@ fn floor() -> anyhow::Result<Throughput> {
         }
         Ok(BATCH)
     };
-    timed("memory itself: copy and fence, no protection", batch, || Ok(()))
+    timed("DRAM itself: copy and fence, no protection", batch, || Ok(()))
 }
 
 fn in_process() -> anyhow::Result<Throughput> {

@@ -35,17 +35,17 @@ use story::Story;
 const POOL_BYTES: u64 = 192 << 20;
 const FILES_BYTES: u64 = 48 << 20;
 const LEDGER_BYTES: u64 = 32 << 20;
-/// What the folder must have room for: the pool, an image and its copy, and some to spare.
+/// Room that the folder must have: for the pool, an image and its copy, and some to spare.
 const ROOM_BYTES: u64 = POOL_BYTES + 2 * FILES_BYTES + (32 << 20);
 const WRITERS: u64 = 2;
-/// How long is written before the server is killed.
+/// Duration of the writing before the server is killed.
 const WRITING_TIME: Duration = Duration::from_millis(2500);
 const FILES_VOLUME: &str = "files";
 const LEDGER_VOLUME: &str = "ledger";
 
 const EXAMPLES: &str = "\
-Needs neither root nor special hardware: memory of this machine stands in for storage-class
-memory. Uses mke2fs, e2fsck, nbdcopy and qemu-img where they are installed. Takes about 350 MiB of
+Needs neither root nor special hardware: DRAM of this machine stands in for storage-class memory.
+Uses mke2fs, e2fsck, nbdcopy and qemu-img where they are installed. Takes about 350 MiB of
 /dev/shm, or of the directory for temporary files, and gives it back.
 
 Exit status: 0 if everything was found as promised, 1 if not.";
@@ -93,7 +93,7 @@ struct FilesPart {
 struct CrashPart {
     writers: u64,
     counts: Counts,
-    /// Whether the pool was found clean after the kill; it cannot be.
+    /// True if the pool was found clean after the kill, which would be wrong.
     clean_after_kill: bool,
     records_undone: u64,
     /// From the start of the server's process to its first answer.
@@ -101,7 +101,7 @@ struct CrashPart {
     found: Found,
 }
 
-/// What stays the same through the story.
+/// Processes and places that all steps of the demonstration share.
 struct Stage {
     cleanup: Arc<Cleanup>,
     /// Removed when dropped.
@@ -156,7 +156,7 @@ impl Stage {
     }
 }
 
-/// A folder in memory, or else on disk.
+/// A folder on tmpfs, or else on disk.
 fn make_folder() -> anyhow::Result<TempDir> {
     let places = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
     let has_room = |place: &&PathBuf| {

@@ -23,10 +23,10 @@ const INTERRUPTED_STATUS: i32 = 130;
 const REMOVAL_TRIES: u32 = 100;
 const REMOVAL_REST: Duration = Duration::from_millis(20);
 
-/// What has to be cleaned up when a signal comes.
+/// Things to clean up when a signal comes.
 pub(super) struct Cleanup {
     folder: PathBuf,
-    /// Whether a signal has come: no server may be started any more.
+    /// True once a signal has come: no server may be started any more.
     interrupted: AtomicBool,
     server: Mutex<Option<Child>>,
 }

@@ -40,9 +40,7 @@ impl Story {
         );
         let survives = match pool.survives.as_str() {
             "power" => "It would survive a power cut.",
-            _ => {
-                "Ordinary memory stands in for the real thing: it survives a dying server, not a power cut."
-            }
+            _ => "DRAM stands in for the real thing: it survives a dying server, not a power cut.",
         };
         self.heading("1. Take some memory");
         self.say(&format!(
@@ -85,14 +83,14 @@ impl Story {
         self.heading("4. Start it again and look");
         self.say(&format!(
             "   The server was back after {:.0} ms: {} records of its undo log put back what was\n   \
-             not yet safe.",
+            not yet durable.",
             crash.back_after_ms, crash.records_undone
         ));
         let found = &crash.found;
         self.say(&format!(
-            "   {} blocks compared with the ledger. Safe according to it: {}; of these lost: {}.\n   \
-             Half-written: {}. Writes that nobody had been promised, undone whole: {}.",
-            found.blocks, found.promised, found.lost, found.torn, found.undone
+            "   {} blocks compared with the ledger. Durable according to it: {}; of these lost: {}.\n   \
+            Half-written: {}. Writes that were not durable, undone whole: {}.",
+            found.blocks, found.durable, found.lost, found.torn, found.undone
         ));
         self.say(&format!("   The file system on the first disk: {}.", verdict(files.after_crash)));
     }

@@ -17,7 +17,7 @@ const WHOLE: u64 = 10_000;
 /// Pages of the smallest cache: one for each tier.
 const PAGES_MIN: u64 = 2;
 
-/// How traces are read.
+/// Options for reading traces.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Reading {
     /// The traces' format: auto, csv, vscsi-v1, vscsi-v2, msr, blkparse, fio, spc, disksim,

@@ -24,9 +24,9 @@ pub(super) struct Line {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// What a figure shows.
+/// Contents of a figure.
 pub(super) struct Figure {
-    /// What goes to the right, and up.
+    /// Titles of the axes: to the right, and up.
     pub(super) axes: [&'static str; 2],
     pub(super) lines: Vec<Line>,
 }

@@ -1,4 +1,4 @@
-//! Where results go: a table, versioned JSON, CSV, a report.
+//! Outputs of results: a table, versioned JSON, CSV, a report.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ struct Document<'a> {
     results: &'a [Row],
 }
 
-/// Where results go.
+/// Options for outputs of results.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Outputs {
     /// Print JSON instead of a table. Its "version" changes when fields change their meaning.

@@ -145,7 +145,7 @@ fn sketches() -> Vec<Sketch> {
         },
         Sketch {
             heading: "Elapsed time",
-            explanation: "Of all steps of memory and the backing device under the costs assumed.",
+            explanation: "Of all steps of DRAM, SCM and the backing device under the costs assumed.",
             axes: [SHARE, "s"],
             x: percent_of_footprint,
             y: |row, _| Some(row.seconds()),
@@ -231,7 +231,8 @@ fn figures_table(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-/// Why pages came, moved and left: a table for each size, with a column for each policy.
+/// Writes the reasons for which pages were filled, moved and evicted: a table for each size, with a
+/// column for each policy.
 fn reasons(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     *page += "<h3>Reasons</h3><p>How often pages were filled, moved, dropped and evicted, and \
               why.</p>";
@@ -264,7 +265,7 @@ fn reasons(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-/// How many frames of SCM were written how much.
+/// Writes a histogram of the bytes written to each frame of SCM.
 fn wear(page: &mut String, rows: &[Row]) -> std::fmt::Result {
     *page += "<h3>Wear of each frame</h3><p>Frames of SCM by the bytes that were written to \
               them.</p><details><summary>Table</summary><table><thead><tr><th>policy\

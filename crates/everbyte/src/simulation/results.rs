@@ -1,4 +1,4 @@
-//! What came out of simulations, one row each, and what is made of a row.
+//! Results of simulations, one row each, and figures made of a row.
 
 use everbyte_policy::sim::{Kind, Outcome};
 use serde::{Deserialize, Serialize};

@@ -27,16 +27,16 @@ pub(crate) struct Task {
     version: u32,
     /// A hash of everything else.
     pub(crate) id: String,
-    /// Where the trace was when the plan was made.
+    /// Path that the trace had when the plan was made.
     pub(crate) trace: PathBuf,
-    /// By which it is known again: its length and the CRC-32C of its bytes.
+    /// The trace's length and the CRC-32C of its bytes, which tell it from others.
     trace_bytes: u64,
     trace_crc32c: u32,
-    /// How it is read.
+    /// Format in which it is read; `None` to detect it.
     format: Option<String>,
     assume_reads: bool,
     request_max: u64,
-    /// What is simulated.
+    /// Setting of the simulation.
     pub(crate) setting: Setting,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
     tasks.collect()
 }
 
-/// How many simulations run at once.
+/// Option for the number of simulations that run at once.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Threads {
     /// Simulations that run at once; each has tables of its own [default: the number of cores].
@@ -72,7 +72,7 @@ impl Threads {
     }
 }
 
-/// What a trace is known by.
+/// Fingerprint by which a trace is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fingerprint {
     bytes: u64,
@@ -132,10 +132,10 @@ impl Task {
         Ok(task)
     }
 
-    /// Whether it is what its id was made for.
+    /// Checks the version, and that the id is the hash of the rest.
     ///
     /// # Errors
-    /// It is not.
+    /// The version is another one, or the task was changed.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.version != PLAN_VERSION {
             bail!("the task's version is {}, not {PLAN_VERSION}", self.version);
@@ -152,7 +152,7 @@ impl Task {
         Ok(format!("{:032x}", fnv1a(text.as_bytes())))
     }
 
-    /// Whether both begin with reading the same trace in the same way.
+    /// Returns true if both read the same trace in the same way.
     pub(crate) fn reads_as(&self, other: &Self) -> bool {
         let setting = other.setting;
         Self { id: String::new(), setting, ..self.clone() }
@@ -163,7 +163,7 @@ impl Task {
         Fingerprint { bytes: self.trace_bytes, crc32c: self.trace_crc32c }
     }
 
-    /// How its trace is read.
+    /// Returns the options with which its trace is read.
     ///
     /// # Errors
     /// The format is not known.

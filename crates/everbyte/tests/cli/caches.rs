@@ -19,7 +19,7 @@ fn place() -> (Place, PathBuf) {
 }
 
 #[test]
-fn a_cache_keeps_what_was_flushed_and_gives_it_to_its_storage_in_the_end() {
+fn a_cache_keeps_what_was_flushed_and_writes_it_back_when_it_is_detached() {
     let (place, disk) = place();
     let created = place.run(&format!("{CREATE} --json")).json();
     assert_eq!((&created["kind"], &created["size_bytes"]), (&"cache".into(), &(8 << 20).into()));
@@ -56,7 +56,7 @@ fn a_cache_keeps_what_was_flushed_and_gives_it_to_its_storage_in_the_end() {
 }
 
 #[test]
-fn another_storage_in_the_same_place_is_refused() {
+fn another_backing_device_in_the_same_place_is_refused() {
     let (place, disk) = place();
     place.run(CREATE).good();
     fs::rename(&disk, place.folder.path().join("old")).unwrap();
@@ -86,7 +86,7 @@ fn what_cannot_be_is_explained() {
     place.run("serve POOL/c --read-only --nbd unix:FOLDER/nbd.sock").failed(1, &["read-only"]);
 }
 
-/// What a client that comes and goes reads.
+/// Bytes that a client reads which connects for this read alone.
 fn read(place: &Place, at: u64, len: usize) -> Vec<u8> {
     let mut client = place.client("c");
     let found = client.read(at, len).unwrap();
@@ -113,7 +113,7 @@ fn once_alone(place: &Place, command: &str) -> crate::Outcome {
 }
 
 #[test]
-fn a_cache_becomes_smaller_and_larger_and_follows_its_storage() {
+fn a_cache_becomes_smaller_and_larger_and_follows_its_backing_device() {
     let (place, disk) = place();
     place.run(CREATE).good();
     let server = place.serve("POOL", "");
@@ -127,13 +127,13 @@ fn a_cache_becomes_smaller_and_larger_and_follows_its_storage() {
     let resized = once_alone(&place, resize).json();
     assert_eq!(resized["cache"]["scm_bytes"], 64 << 10);
     assert!(resized["cache"]["cached_bytes"].as_u64().unwrap() <= 96 << 10, "{resized}");
-    // What had no room any more is in the storage.
+    // Pages that had no room any more are on the backing device.
     assert!(
         fs::read(&disk).unwrap()[1 << 20..2 << 20].iter().filter(|b| **b == 0).count() <= 96 << 10
     );
     assert_eq!(read(&place, 1 << 20, 1 << 20), bytes);
     let shown = once_alone(&place, "volume resize POOL c --scm 2M").good();
-    assert!(shown.contains("2 MiB of the pool's memory and 32 KiB of DRAM"), "{shown}");
+    assert!(shown.contains("2 MiB of SCM and 32 KiB of DRAM"), "{shown}");
     once_alone(&place, "volume resize POOL c --scm 1G").failed(1, &["are free"]);
     assert_eq!(read(&place, 1 << 20, 1 << 20), bytes);
     server.stop();
@@ -156,7 +156,7 @@ fn a_cache_becomes_smaller_and_larger_and_follows_its_storage() {
 }
 
 #[test]
-fn storage_that_has_moved_is_attached_again_and_no_other() {
+fn a_backing_device_that_has_moved_is_attached_again_and_no_other() {
     let (place, disk) = place();
     place.run(CREATE).good();
     let server = place.serve("POOL", "");
@@ -166,7 +166,7 @@ fn storage_that_has_moved_is_attached_again_and_no_other() {
     let other = place.folder.path().join("other");
     File::create(&other).unwrap().set_len(8 << 20).unwrap();
     let attach = "volume attach POOL c --backing";
-    // All that the cache has is newer than its storage, which proves nothing.
+    // All pages of the cache are dirty, which proves nothing.
     place.run(&format!("{attach} FOLDER/other")).failed(1, &["nothing shows", "inode"]);
     place.run("volume attach POOL c").failed(2, &["--backing"]);
     place.run(&format!("{attach} FOLDER/none")).failed(1, &["none"]);
@@ -213,7 +213,7 @@ fn what_cannot_be_resized_is_explained() {
 }
 
 #[test]
-fn a_cache_outlives_the_server_of_its_storage() {
+fn a_cache_outlives_the_server_of_its_backing_device() {
     const LAST: usize = (1 << 20) - 4096;
     let (place, _) = place();
     let below = Place::empty();

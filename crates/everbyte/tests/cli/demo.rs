@@ -19,7 +19,7 @@ fn everything_promised_is_found() {
     assert_eq!(report["crash"]["clean_after_kill"], false);
     assert_eq!(report["crash"]["found"]["torn"], 0);
     assert_eq!(report["crash"]["found"]["lost"], 0);
-    assert!(report["crash"]["found"]["promised"].as_u64().unwrap() > 0);
+    assert!(report["crash"]["found"]["durable"].as_u64().unwrap() > 0);
     assert!(report["crash"]["counts"]["flushes"].as_u64().unwrap() > 0);
     assert!(report["crash"]["counts"]["with_fua"].as_u64().unwrap() > 0);
     assert_eq!(report["check"]["clean"], true);

@@ -32,7 +32,7 @@ fn pools_and_volumes_come_change_and_go() {
         info["survives"],
         if place.pool.starts_with("/dev/shm") { "process" } else { "power" }
     );
-    assert_eq!(info["promised_bytes"], (64 << 20) + (4 << 20));
+    assert_eq!(info["provisioned_bytes"], (64 << 20) + (4 << 20));
     assert_eq!(info["volumes"].as_array().unwrap().len(), 2);
     assert_eq!(info["serving"], serde_json::Value::Null);
     assert_eq!(info["uid"].as_str().unwrap().len(), 32);
@@ -50,7 +50,7 @@ fn pools_and_volumes_come_change_and_go() {
     assert_eq!(list["volumes"].as_array().unwrap().len(), 1);
     assert_eq!(list["volumes"][0]["size_bytes"], 6 << 20);
     assert_eq!(place.info()["size_bytes"], 20 << 20);
-    assert!(place.run("volume list POOL").good().contains("PROMISED"));
+    assert!(place.run("volume list POOL").good().contains("PROVISIONED"));
     assert!(place.run("pool info POOL").good().contains("clean      yes"));
     assert!(place.run("pool info POOL --stats").good().contains("fences"));
     assert!(place.run("pool check POOL").good().starts_with("clean: 1 volumes"));

@@ -32,7 +32,7 @@ fn everbyte() -> Command {
     command
 }
 
-/// What a command left.
+/// Exit status and outputs of a command.
 #[derive(Debug)]
 struct Outcome {
     status: i32,

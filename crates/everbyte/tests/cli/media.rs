@@ -1,5 +1,5 @@
-//! Bad memory under a pool that is served: what clients and commands see. The memory is bad because
-//! the file is cut short, which gives the same faults as memory that failed.
+//! Media errors under a pool that is served: what clients and commands see. The test cuts the pool's
+//! file short, which gives the same faults as a poisoned range.
 
 use std::fs::OpenOptions;
 

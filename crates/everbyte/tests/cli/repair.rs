@@ -6,7 +6,7 @@ use crate::Place;
 
 const COMMAND: &str = "pool check --repair POOL";
 
-/// Where the header of the first volume lies.
+/// Offset of the header of the first volume in the pool, in bytes.
 const HEADER: usize = 2 * 4096;
 
 fn content(block: u64) -> Vec<u8> {

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 "#;
 
-/// What the library must not bring along: only the program needs it.
+/// Crates that the library must not bring along: only the program needs them.
 const PROGRAM_ONLY: [&str; 6] =
     ["anyhow", "clap", "everbyte-server", "indicatif", "plotters", "tracing-subscriber"];
 

@@ -25,7 +25,7 @@ impl Place {
         Self::over(tempfile::tempdir().unwrap())
     }
 
-    /// In memory, where a flush costs nothing.
+    /// In DRAM, where a flush costs nothing.
     fn in_memory() -> Self {
         Self::over(tempfile::tempdir_in("/dev/shm").unwrap())
     }
