@@ -13,8 +13,8 @@ type Run<'a, E> = Box<dyn Fn(&Arc<SimMedium>, &Log<E>) + 'a>;
 type Recover<'a, R> = Box<dyn Fn(&Arc<SimMedium>) -> Result<R, String> + 'a>;
 type Check<'a, E, R> = Box<dyn Fn(R, &Crash<'_, E>) -> Result<(), String> + 'a>;
 
-/// Storage code on a small medium, as closures. `E` is what the workload notes, `R` what recovery
-/// finds. See [`Scenario`] for what each may do.
+/// Storage code on a small medium, as closures. The workload notes events of type `E`, recovery
+/// returns an `R`. [`Scenario`] has the rules for each closure.
 pub struct Closures<'a, E, R> {
     len: u64,
     prepare: Prepare<'a>,

@@ -1,14 +1,15 @@
-//! The explorer: crashes a workload everywhere, and recovers from every image that could be left.
+//! The explorer: crashes a workload at every operation, and recovers from every image that a crash
+//! can leave.
 //!
-//! The workload runs once and is recorded; each crash point is then a walk over the record, not
-//! another run. Images of one crash point are found by running recovery with a script of answers
-//! to "what did this line hold?" and raising the last answer that can be raised, depth first.
-//! (Deciding lines only when recovery first reads them is the idea of Jaaru, ASPLOS 2021.)
+//! The workload runs once and is recorded; the state at a crash point is computed from the record,
+//! without another run. The explorer enumerates the images of one crash point depth first: it runs
+//! recovery with a script that decides the contents of each line when recovery first reads it, and
+//! then raises the last decision that can be raised. (Deciding lines at their first read is the
+//! idea of Jaaru, ASPLOS 2021.)
 //!
-//! A crash inside recovery needs no unwinding: recovery runs on undisturbed while the medium
-//! takes, before the wanted operations, the state that a crash there would leave. That state is
-//! explored like the workload's. So recovery code may take locks, catch panics and start threads
-//! without noticing.
+//! A crash inside recovery needs no unwinding: recovery runs to its end, while the medium takes the
+//! state that a crash before each wanted operation would leave. That state is explored like the
+//! workload's. So recovery code may take locks, catch panics and start threads.
 //!
 //! Invariants: everything is deterministic given the scenario, the settings and the seed.
 //! Knows nothing of how lines persist.
@@ -17,14 +18,14 @@ use std::collections::{BTreeSet, HashSet};
 
 use everbyte_media::PoolOffset;
 
-use crate::boot::{Outcome, Recorded, capture, follow, recover_and_check};
+use crate::decision_trace::{Choice, Plan, mix};
 use crate::failure::{Failure, NestedCrash, Summary};
 use crate::memory::{CrashState, Rules, SUBSETS_MAX, StoreOrder, index};
+use crate::recovery_run::{Outcome, Recorded, capture, follow, recover_and_check};
 use crate::replay::{Path, ReplayError};
 use crate::scenario::{Crash, Scenario};
 use crate::step::Step;
-use crate::tape::{Choice, Plan, mix};
-use crate::trace::{Left, trace};
+use crate::trace::{CrashAftermath, trace};
 use crate::walk::Walk;
 
 /// Settings of an exploration. The default suits a workload of some hundred operations; set the
@@ -35,13 +36,13 @@ pub struct Explorer {
     pub seed: u64,
     /// The order within one ordinary store.
     pub stores: StoreOrder,
-    /// Words of one line that persist in any order up to which every set of them is tried, 0 to 10. Of
-    /// more, only some sets are. 8 are all that a line has unless it is stored to twice.
+    /// Words of one line that persist in any order up to which every set of them is tried, 0 to 10.
+    /// Of more, only some sets are. 8 are all that a line has unless it is stored to twice.
     pub subsets_max: u32,
     /// Operations of the workload before which it is crashed, if there are more: one of each of so
     /// many equal parts, as the seed says, and of the last part the workload's end.
     pub points_max: usize,
-    /// Whether to crash the workload only once it has noted its first event.
+    /// True if the workload is crashed only after it has noted its first event.
     pub from_first_event: bool,
     /// Images tried depth first at each crash point, at least 1. If there are more, these follow:
     /// nothing persisted, everything, each line alone, each line missing (lines evenly spread,
@@ -49,7 +50,7 @@ pub struct Explorer {
     pub runs_max: usize,
     /// Random images tried where there are too many.
     pub samples: u64,
-    /// How often in a row a recovery may crash, too. 0 crashes only the workload.
+    /// Number of recoveries in a row that crash at most. 0 crashes only the workload.
     pub nested_depth: u32,
     /// Images of one crash whose recovery is crashed in turn, evenly spread.
     pub nested_images_max: usize,
@@ -63,8 +64,8 @@ pub struct Explorer {
     pub shrink_runs_max: usize,
     /// Explorations run to drop steps of a failing workload. See [`Explorer::explore_steps`].
     pub cuts_max: usize,
-    /// Operations that a failure lists before each crash; as many earlier ones at most whose fate
-    /// was open and matters.
+    /// Operations that a failure lists before each crash; besides, at most as many earlier ones
+    /// whose outcome was undecided and matters.
     pub recent_max: usize,
 }
 
@@ -102,12 +103,12 @@ impl Explorer {
     /// If the scenario panics while preparing or running.
     pub fn explore<S: Scenario>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
         let recorded = Recorded::new(scenario);
-        self.hunt(scenario, &recorded)
+        self.search(scenario, &recorded)
             .map_err(|found| Box::new(self.shrunk(scenario, &recorded, *found, None)))
     }
 
-    /// Explores until something fails.
-    pub(crate) fn hunt<S: Scenario>(
+    /// Explores until an image fails.
+    pub(crate) fn search<S: Scenario>(
         &self,
         scenario: &S,
         recorded: &Recorded<S::Event>,
@@ -137,13 +138,13 @@ impl Explorer {
         Ok(summary)
     }
 
-    /// The first operation before which the workload may be crashed.
+    /// Returns the first operation before which the workload may be crashed.
     pub(crate) fn first_point<E>(&self, recorded: &Recorded<E>) -> u64 {
         let first = recorded.events.first().filter(|_| self.from_first_event);
         first.map_or(0, |event| event.op)
     }
 
-    /// The operations before which the workload is crashed, ascending.
+    /// Returns the operations before which the workload is crashed, ascending.
     fn points<E>(&self, recorded: &Recorded<E>) -> Vec<u64> {
         let start = self.first_point(recorded);
         let count = recorded.points() + 1 - start;
@@ -176,7 +177,7 @@ impl Explorer {
         }
     }
 
-    /// Runs one image of what is already the workload cut down as the path says.
+    /// Runs one image of a workload that is already cut down to the steps of the path.
     pub(crate) fn replay_path<S: Scenario>(
         &self,
         scenario: &S,
@@ -204,7 +205,7 @@ impl Explorer {
                 return Err(ReplayError::Stale(text));
             }
             Outcome::Failed(message) => message,
-            Outcome::Strayed => NOT_DETERMINISTIC.to_owned(),
+            Outcome::Diverged => NOT_DETERMINISTIC.to_owned(),
         };
         let found = Found { point, steps, plan, message, complete: false };
         Err(ReplayError::Failed(Box::new(explorer.failure(scenario, &recorded, found, kept))))
@@ -214,7 +215,7 @@ impl Explorer {
         Rules { stores: self.stores, subsets_max: self.subsets_max, seed: self.seed }
     }
 
-    /// The report of what was found.
+    /// Returns the report of a failing image.
     pub(crate) fn failure<S: Scenario>(
         &self,
         scenario: &S,
@@ -224,21 +225,22 @@ impl Explorer {
     ) -> Failure {
         let Found { point, steps, plan, message, .. } = found;
         let origin = Walk::new(recorded, self.rules()).state_at(point);
-        let (boots, _) = follow(scenario, recorded, point, &origin, &steps, &plan);
+        let (recoveries, _) = follow(scenario, recorded, point, &origin, &steps, &plan);
         let labels = scenario.labels();
-        let runs = std::iter::once(&recorded.ops).chain(boots.iter().map(|boot| &boot.ops));
+        let runs = std::iter::once(&recorded.ops).chain(recoveries.iter().map(|run| &run.ops));
         let ends = std::iter::once(point).chain(steps.iter().map(|step| step.at));
-        let mut traces = runs.zip(ends).enumerate().take(boots.len()).map(|(i, (ops, end))| {
-            let left = Left { boots: &boots[i..], steps: &steps[i..] };
-            trace(ops, end, &left, &labels, self.recent_max)
-        });
+        let mut traces =
+            runs.zip(ends).enumerate().take(recoveries.len()).map(|(i, (ops, end))| {
+                let left = CrashAftermath { recoveries: &recoveries[i..], steps: &steps[i..] };
+                trace(ops, end, &left, &labels, self.recent_max)
+            });
         let workload = traces.next().unwrap_or_default();
-        let nested = steps.iter().zip(traces).zip(&boots).map(|((step, trace), boot)| {
-            let (plan, choices) = (step.plan.clone(), boot.choices.clone());
+        let nested = steps.iter().zip(traces).zip(&recoveries).map(|((step, trace), run)| {
+            let (plan, choices) = (step.plan.clone(), run.choices.clone());
             NestedCrash { plan, choices, at: step.at, trace }
         });
         let nested = nested.collect();
-        let choices = boots.last().map(|boot| boot.choices.clone()).unwrap_or_default();
+        let choices = recoveries.last().map(|run| run.choices.clone()).unwrap_or_default();
         let points = recorded.points();
         let rules = self.rules();
         let path = Path { kept: kept.clone(), rules, point, points, steps, plan: plan.clone() };
@@ -248,7 +250,7 @@ impl Explorer {
     }
 }
 
-/// What is wrong with code whose behaviour depends on more than the image.
+/// Message about code whose behaviour depends on more than the image.
 const NOT_DETERMINISTIC: &str =
     "recovery or check is not deterministic: the same image made it read or store differently";
 
@@ -259,13 +261,13 @@ pub(crate) struct Found {
     pub(crate) steps: Vec<Step>,
     pub(crate) plan: Plan,
     pub(crate) message: String,
-    /// Whether nothing was left out before it.
+    /// True if nothing was left out before it.
     pub(crate) complete: bool,
 }
 
 impl Found {
-    /// Whether it is about the explored code being deterministic, not about an image.
-    pub(crate) fn is_moody(&self) -> bool {
+    /// Returns true if the explored code is not deterministic, rather than the image wrong.
+    pub(crate) fn is_nondeterministic(&self) -> bool {
         self.message == NOT_DETERMINISTIC
     }
 }
@@ -355,7 +357,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         Ok(ran)
     }
 
-    /// What to try of too many images, besides nothing and everything.
+    /// Returns the plans to try of too many images, besides nothing and everything.
     fn samples(&self, lines: &BTreeSet<u64>, runs_max: usize) -> Vec<Plan> {
         let lines: Vec<u64> = lines.iter().copied().collect();
         let kept = spread(lines.len(), (runs_max / 2).max(1));
@@ -374,7 +376,7 @@ impl<'a, S: Scenario> Search<'a, S> {
         let result = recover_and_check(self.scenario, &medium, &self.crash);
         match result {
             Err(message) => Err(self.found(plan, message)),
-            Ok(_) if medium.strayed() => Err(self.not_deterministic(plan)),
+            Ok(_) if medium.diverged() => Err(self.not_deterministic(plan)),
             Ok(ops) => {
                 let choices = medium.choices();
                 let nested = !self.trail.is_empty();
@@ -425,7 +427,7 @@ impl<'a, S: Scenario> Search<'a, S> {
     }
 }
 
-/// The script after the one that led to `choices`, depth first; none after the last.
+/// Returns the script after the one that led to `choices`, depth first; `None` after the last.
 fn next_script(choices: &[Choice]) -> Option<Vec<u32>> {
     let last = choices.iter().rposition(|choice| choice.taken + 1 < choice.of)?;
     let mut script: Vec<u32> = choices[..=last].iter().map(|choice| choice.taken).collect();
@@ -433,7 +435,8 @@ fn next_script(choices: &[Choice]) -> Option<Vec<u32>> {
     Some(script)
 }
 
-/// At most `max` of the indexes `0..count`, evenly spread. The last is kept before any other.
+/// Returns at most `max` of the indexes `0..count`, evenly spread. The last is kept before any
+/// other.
 fn spread(count: usize, max: usize) -> Vec<usize> {
     match max {
         _ if count <= max => (0..count).collect(),

@@ -1,4 +1,4 @@
-//! What an exploration reports: sums of what was tried, or the crash that broke the code.
+//! Reports of an exploration: the summary of a success, or the crash that broke the code.
 //!
 //! Owns the text of the report. Invariants: the text depends on the failure alone, so the same
 //! failure reads the same.
@@ -8,12 +8,12 @@ use std::fmt;
 
 use everbyte_media::PoolOffset;
 
+use crate::decision_trace::{Choice, Plan};
 use crate::labels::Labels;
 use crate::medium::OpKind;
-use crate::tape::{Choice, Plan};
 use crate::trace::{Mark, Missing, Traced};
 
-/// What an exploration that found nothing has tried.
+/// Counts of an exploration that found no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Moments at which the workload was crashed: its operations and one.
@@ -38,8 +38,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Whether every image that the rules allow and the code could tell apart was checked, down
-    /// to the explorer's nesting depth.
+    /// Returns true if every image that the rules allow and the code could tell apart was checked,
+    /// down to the explorer's nesting depth.
     #[must_use]
     pub fn is_exhaustive(&self) -> bool {
         self.points_left_out == 0 && self.sampled == 0 && self.thinned == 0 && self.left_out == 0
@@ -67,9 +67,9 @@ impl fmt::Display for Summary {
 /// A recovery that crashed on the way to a failure.
 #[derive(Clone, Debug)]
 pub struct NestedCrash {
-    /// Which image it started from.
+    /// Plan of the image that it started from.
     pub plan: Plan,
-    /// What that image held, line by line, in the order of first reads.
+    /// Contents of that image, line by line, in the order of first reads.
     pub choices: Vec<Choice>,
     /// Its operation just before which the power failed again.
     pub at: u64,
@@ -92,11 +92,11 @@ pub struct Failure {
     pub trace: Vec<Traced>,
     /// Recoveries that crashed in turn, outermost first.
     pub nested: Vec<NestedCrash>,
-    /// Which image failed.
+    /// Plan of the image that failed.
     pub plan: Plan,
-    /// What it held, line by line, in the order of first reads.
+    /// Its contents, line by line, in the order of first reads.
     pub choices: Vec<Choice>,
-    /// What the scenario said was wrong.
+    /// The scenario's error.
     pub message: String,
     pub(crate) labels: Labels,
 }
@@ -150,14 +150,14 @@ impl Failure {
         }
         for (at, choices) in found {
             let name = self.labels.name(at).map(|name| format!(" ({name})")).unwrap_or_default();
-            writeln!(f, "    of line {at}{name} {}", fate(&choices))?;
+            writeln!(f, "    of line {at}{name} {}", told(&choices))?;
         }
         Ok(())
     }
 }
 
-/// What all decisions about one line come to.
-fn fate(choices: &[Choice]) -> String {
+/// Describes all decisions about one line.
+fn told(choices: &[Choice]) -> String {
     if choices.iter().all(|choice| choice.taken == 0) {
         return "nothing".to_owned();
     }
@@ -172,7 +172,7 @@ fn fate(choices: &[Choice]) -> String {
 /// Bytes of a store that are shown.
 const BYTES_SHOWN: usize = 8;
 
-/// What a reader is to see first of an operation.
+/// Returns the first word of an operation's row.
 fn word(mark: Option<Mark>) -> &'static str {
     match mark {
         None => "",
@@ -213,15 +213,15 @@ fn write_trace(f: &mut fmt::Formatter<'_>, trace: &[Traced], end: u64) -> fmt::R
     Ok(())
 }
 
-/// What the operations of one listing have in common.
+/// Layout of one listing of operations.
 struct Columns {
-    /// Whether threads need telling apart.
+    /// True if the operations are of several threads.
     threads: bool,
     /// Characters of the longest place.
     place: usize,
 }
 
-/// Where an operation was.
+/// Describes the range of an operation.
 fn place(traced: &Traced) -> String {
     let Traced { op, label, .. } = traced;
     match label {

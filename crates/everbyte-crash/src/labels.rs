@@ -1,6 +1,6 @@
 //! Names for ranges of a medium, so that a report says "flag" and not only 0x40.
 //!
-//! Knows nothing of what is there: the scenario names it.
+//! Knows nothing of the contents: the scenario names them.
 
 use std::ops::Range;
 

@@ -77,8 +77,9 @@
 //! - Ordinary stores to one line of 64 bytes persist in order, the pieces of one copy in any
 //!   ([`StoreOrder`]). A line may persist at any time, flushed or not, independently of others.
 //! - Streamed (non-temporal) bytes persist in any subset of pieces until the thread that streamed
-//!   them fences. Until then no other thread may load or store any of them: it could see older bytes,
-//!   or have its own overwritten by them later. On this medium that panics, which fails the run.
+//!   them fences. Until then no other thread may load or store any of them: it could see older
+//!   bytes, or have its own overwritten by them later. On this medium that panics, which fails the
+//!   run.
 //! - A flush counts after the next fence of the thread that flushed, for what the line held at
 //!   the flush.
 //!
@@ -103,8 +104,8 @@
 //!   "put 3 answered" the new one. Demand the content; that recovery did not fail is too little.
 //! - Compare all that should be there, not only what was written last.
 //! - Use what was recovered, and write to it. What a crash left may look sound until then.
-//! - Plant a mistake and see it caught. An oracle that has never failed proves nothing. An [`Omission`]
-//!   is one that needs no change of the code: a flush or a fence that is left out.
+//! - Plant a mistake and see it caught. An oracle that has never failed proves nothing. An
+//!   [`Omission`] is one that needs no change of the code: a flush or a fence that is left out.
 //!
 //! # Failures
 //! The first failure is made smaller, in at most [`Explorer::shrink_runs_max`] tries:
@@ -136,8 +137,8 @@
 
 #![forbid(unsafe_code)]
 
-mod boot;
 mod closures;
+mod decision_trace;
 mod explorer;
 mod failure;
 mod labels;
@@ -145,16 +146,17 @@ mod line;
 mod medium;
 mod memory;
 mod omission;
+mod recovery_run;
 mod replay;
 mod scenario;
 pub mod schedule;
 mod shrink;
 mod step;
-mod tape;
 mod trace;
 mod walk;
 
 pub use closures::Closures;
+pub use decision_trace::{BadPlan, Choice, Lines, Plan};
 pub use everbyte_media::{Medium, PoolOffset};
 pub use explorer::Explorer;
 pub use failure::{Failure, NestedCrash, Summary};
@@ -164,5 +166,4 @@ pub use memory::{CrashState, StoreOrder, ThreadNo};
 pub use omission::Omission;
 pub use replay::ReplayError;
 pub use scenario::{Crash, Log, Scenario, Stamped, Steps};
-pub use tape::{BadPlan, Choice, Lines, Plan};
 pub use trace::{Mark, Missing, Traced};

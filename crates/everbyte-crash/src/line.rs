@@ -1,4 +1,4 @@
-//! What the hardware may leave in one 64-byte line: the persistence rules themselves.
+//! The persistence rules: the contents that the hardware may leave in one 64-byte line.
 //!
 //! Owns the pending stores of a line and the enumeration of its possible durable contents.
 //! Invariants: pieces are kept in the order they were stored; no piece crosses an aligned 8-byte
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use everbyte_media::LINE;
 
-use crate::tape::{Image, Learned, Tape, mix};
+use crate::decision_trace::{DecisionTrace, Image, Learned, mix};
 
 /// Seeded subsets tried beyond that, besides none, all, each alone and each missing.
 const SUBSETS_SEEDED: u64 = 2;
@@ -23,7 +23,7 @@ const CONTENTS_MAX: usize = 1024;
 /// Pieces up to which every subset can be asked for.
 const SUBSETS_LIMIT: usize = 10;
 
-/// Which of a line's contents are tried if there are many.
+/// Limits of the contents of one line that are tried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thinning {
     /// Pieces without an order up to which every subset of them is tried.
@@ -32,12 +32,12 @@ pub(crate) struct Thinning {
     pub(crate) seed: u64,
 }
 
-/// How a piece was stored.
+/// Kind of the store that made a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum StoreKind {
     /// Through the cache: persists in order within the line.
     Ordinary,
-    /// Past the cache, by the thread of this number: persists in any order.
+    /// Bypasses the processor's cache, by the thread of this number: persists in any order.
     Streamed(u32),
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct StoredPiece {
     pub(crate) seq: u64,
     /// Ordinary pieces of one group persist in any order, groups in order of their numbers.
     group: u64,
-    pub(crate) how: How,
+    pub(crate) kind: StoreKind,
     /// The bytes of the line that it covers; shrinks when later bytes become durable first.
     mask: u64,
     word: usize,
@@ -62,7 +62,7 @@ impl StoredPiece {
     pub(crate) fn split(
         start: usize,
         bytes: &[u8],
-        how: How,
+        kind: StoreKind,
         ordered: bool,
         seq: &mut u64,
         mut with: impl FnMut(Self),
@@ -78,7 +78,7 @@ impl StoredPiece {
             let mut word = [0; 8];
             word[at % 8..at % 8 + size].copy_from_slice(&bytes[done..done + size]);
             let (group, mask) = (if ordered { *seq } else { first }, mask_of(at, size));
-            with(Self { seq: *seq, group, how, mask, word: at / 8, bytes: word });
+            with(Self { seq: *seq, group, kind, mask, word: at / 8, bytes: word });
             *seq += 1;
             done += size;
         }
@@ -117,25 +117,25 @@ fn only(image: &Image, mask: u64) -> Image {
 pub(crate) struct Contents {
     /// Distinct images. The first is the one in which the least has persisted.
     images: Vec<Image>,
-    /// Which image is the one in which everything has persisted, or the nearest to it.
+    /// Index of the image in which everything has persisted, or of the nearest to it.
     all: usize,
     /// Bytes in which the images are not all alike.
     differ: u64,
-    /// Whether some possible contents were left out.
+    /// True if some possible contents were left out.
     thinned: bool,
 }
 
-/// The durable content of a line: settled, or still to be found out.
+/// The durable content of a line: known, or not decided yet.
 #[derive(Clone, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum LineContent {
     /// One content is possible.
     Known(Image),
     /// Several are.
     Open(Arc<Contents>),
 }
 
-impl Fate {
-    /// Builds a fate from images in order, `all` being the one in which everything persisted.
+impl LineContent {
+    /// Builds a content from images in order; in `all`, everything persisted.
     fn from_images(found: impl Iterator<Item = Image>, all: &Image, thinned: bool) -> Self {
         let mut known = HashSet::new();
         let images: Vec<Image> = found.filter(|image| known.insert(*image)).collect();
@@ -147,7 +147,7 @@ impl Fate {
         Self::Open(Arc::new(Contents { images, all, differ, thinned }))
     }
 
-    /// Every possible image, the least persisted first.
+    /// Returns every possible image, the one in which least persisted first.
     pub(crate) fn images(&self) -> &[Image] {
         match self {
             Self::Known(image) => std::slice::from_ref(image),
@@ -166,7 +166,7 @@ impl Fate {
         matches!(self, Self::Open(contents) if contents.thinned)
     }
 
-    /// Bytes that are not the same in every possible image.
+    /// Returns the mask of bytes that are not the same in every possible image.
     pub(crate) fn differ(&self) -> u64 {
         match self {
             Self::Known(_) => 0,
@@ -190,8 +190,8 @@ impl Fate {
         }
     }
 
-    /// Keeps the images that agree on the bytes of `mask` with the one the tape decides for.
-    fn narrow(&self, mask: u64, line: u64, tape: &mut Tape) -> Self {
+    /// Keeps the images that agree on the bytes of `mask` with the one that `decisions` takes.
+    fn narrow(&self, mask: u64, line: u64, decisions: &mut DecisionTrace) -> Self {
         let Self::Open(contents) = self else { return self.clone() };
         let mut classes: HashMap<Image, usize> = HashMap::new();
         let mut class_of = Vec::with_capacity(contents.images.len());
@@ -200,7 +200,7 @@ impl Fate {
             class_of.push(*classes.entry(only(image, mask)).or_insert(next));
         }
         let all = class_of[contents.all];
-        let taken = tape.choose(line, classes.len(), all, contents.thinned);
+        let taken = decisions.choose(line, classes.len(), all, contents.thinned);
         let kept = contents.images.iter().zip(&class_of).filter(|(_, class)| **class == taken);
         Self::from_images(
             kept.map(|(image, _)| *image),
@@ -210,40 +210,40 @@ impl Fate {
     }
 }
 
-/// A line of a running medium that was stored to, or whose content is being found out.
+/// A line of a running medium that was stored to, or whose content is not decided.
 #[derive(Debug)]
 pub(crate) struct Line {
-    durable: Fate,
+    durable: LineContent,
     pending: Vec<StoredPiece>,
-    /// What loads see, except for the bytes of `open`.
+    /// Bytes that loads see, except for those of `open`.
     current: Image,
     /// Bytes that no pending store covers and whose durable value is not decided.
     open: u64,
-    /// The fate at a crash now, if it was asked for since the last change.
-    fate: Option<Fate>,
+    /// The content after a crash now, if it was computed since the last change.
+    crash_content: Option<LineContent>,
 }
 
 impl Line {
     /// A line with nothing pending.
-    pub(crate) fn new(durable: Fate) -> Self {
+    pub(crate) fn new(durable: LineContent) -> Self {
         let current = durable.images()[0];
         let open = durable.differ();
-        Self { durable, pending: Vec::new(), current, open, fate: None }
+        Self { durable, pending: Vec::new(), current, open, crash_content: None }
     }
 
-    /// The line's bytes, of which those of `mask` are right.
-    pub(crate) fn read(&mut self, mask: u64, line: u64, tape: &mut Tape) -> &Image {
+    /// Decides the bytes of `mask` and returns the line; its other bytes mean nothing.
+    pub(crate) fn read(&mut self, mask: u64, line: u64, decisions: &mut DecisionTrace) -> &Image {
         if mask & self.open != 0 {
             let before = self.durable.differ();
-            self.durable = self.durable.narrow(mask & self.open, line, tape);
+            self.durable = self.durable.narrow(mask & self.open, line, decisions);
             self.current = self.durable.images()[0];
             self.open = self.durable.differ();
-            tape.learn(Learned { line, mask: before & !self.open, image: self.current });
+            decisions.learn(Learned { line, mask: before & !self.open, image: self.current });
             for piece in &self.pending {
                 piece.apply(&mut self.current);
                 self.open &= !piece.mask;
             }
-            self.fate = None;
+            self.crash_content = None;
         }
         &self.current
     }
@@ -253,29 +253,29 @@ impl Line {
         piece.apply(&mut self.current);
         self.open &= !piece.mask;
         self.pending.push(piece);
-        self.fate = None;
+        self.crash_content = None;
     }
 
-    /// Whether nothing is pending.
+    /// Returns true if nothing is pending.
     pub(crate) fn is_clean(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// The bytes that `thread` streamed and that are pending.
+    /// Returns the mask of the pending bytes that `thread` streamed.
     pub(crate) fn streamed_by(&self, thread: u32) -> u64 {
-        let theirs = self.pending.iter().filter(|piece| piece.how == How::Streamed(thread));
+        let theirs = self.pending.iter().filter(|piece| piece.kind == StoreKind::Streamed(thread));
         theirs.fold(0, |mask, piece| mask | piece.mask)
     }
 
-    /// The durable image, if nothing else is possible, not even by a store yet to persist.
+    /// Returns the durable image, if no other one is possible, not even by a pending store.
     pub(crate) fn settled(&self) -> Option<&Image> {
         match &self.durable {
-            Fate::Known(image) if self.pending.is_empty() => Some(image),
+            LineContent::Known(image) if self.pending.is_empty() => Some(image),
             _ => None,
         }
     }
 
-    /// Makes the pending pieces that `which` picks durable. Says whether there were any.
+    /// Makes the pending pieces that `which` picks durable. Returns true if there were any.
     pub(crate) fn persist(&mut self, which: impl Fn(&StoredPiece) -> bool) -> bool {
         let before = self.pending.len();
         for i in 0..before {
@@ -290,25 +290,25 @@ impl Line {
         self.pending.retain(|piece| !which(piece) && piece.mask != 0);
         let any = self.pending.len() != before;
         if any {
-            self.fate = None;
+            self.crash_content = None;
         }
         any
     }
 
-    /// What the line may hold if the crash is now, thinned as `thinning` says.
-    pub(crate) fn fate(&mut self, line: u64, thinning: Thinning) -> Fate {
-        if self.fate.is_none() {
+    /// Returns the possible contents after a crash now, limited by `thinning`.
+    pub(crate) fn crash_content(&mut self, line: u64, thinning: Thinning) -> LineContent {
+        if self.crash_content.is_none() {
             let seed = mix(&[thinning.seed, line]);
-            self.fate = Some(self.enumerate(Thinning { seed, ..thinning }));
+            self.crash_content = Some(self.enumerate(Thinning { seed, ..thinning }));
         }
-        self.fate.clone().unwrap_or_else(|| self.durable.clone())
+        self.crash_content.clone().unwrap_or_else(|| self.durable.clone())
     }
 
-    fn enumerate(&self, thinning: Thinning) -> Fate {
+    fn enumerate(&self, thinning: Thinning) -> LineContent {
         if self.pending.is_empty() {
             return self.durable.clone();
         }
-        let ordinary = self.pending.iter().filter(|piece| piece.how == How::Ordinary);
+        let ordinary = self.pending.iter().filter(|piece| piece.kind == StoreKind::Ordinary);
         let groups: Vec<u64> = ordinary.map(|piece| piece.group).collect();
         let (picks, thinned) = picks(&groups, self.pending.len() - groups.len(), thinning);
         let durable = self.durable.images();
@@ -323,14 +323,14 @@ impl Line {
                 .filter(move |(p, _)| edge || *p == 0 || *p == last)
                 .map(move |(_, pick)| self.after(image, pick))
         });
-        Fate::from_images(images, &all, thinned || !crossed || self.durable.thinned())
+        LineContent::from_images(images, &all, thinned || !crossed || self.durable.thinned())
     }
 
-    /// `image` after the pending pieces of `pick` have persisted.
+    /// Returns `image` after the pending pieces of `pick` have persisted.
     fn after(&self, image: &Image, pick: &Pick) -> Image {
         let (mut image, mut ordinary, mut streamed) = (*image, 0, 0);
         for piece in &self.pending {
-            let persists = if piece.how == How::Ordinary {
+            let persists = if piece.kind == StoreKind::Ordinary {
                 ordinary += 1;
                 ordinary <= pick.ordinary || pick.has_beyond(ordinary - 1 - pick.ordinary)
             } else {
@@ -345,8 +345,8 @@ impl Line {
     }
 }
 
-/// Which pending pieces persist: the first so many ordinary ones, some of the group after them,
-/// and a set of streamed ones.
+/// A set of pending pieces that persist: a number of the first ordinary ones, some of the group
+/// after them, and a set of streamed ones.
 #[derive(Clone, Copy)]
 struct Pick {
     ordinary: usize,
@@ -355,14 +355,14 @@ struct Pick {
 }
 
 impl Pick {
-    /// Whether the ordinary piece that is `distance` behind the first ones persists too.
+    /// Returns true if the ordinary piece that is `distance` behind the first ones persists too.
     fn has_beyond(&self, distance: usize) -> bool {
         distance < 64 && self.beyond >> distance & 1 != 0
     }
 }
 
-/// The picks to try, from nothing to everything, and whether some were left out. `groups` has
-/// the group of every ordinary piece.
+/// Returns the picks to try, from nothing to everything, and true if some were left out. `groups`
+/// has the group of every ordinary piece.
 fn picks(groups: &[u64], streamed: usize, thinning: Thinning) -> (Vec<Pick>, bool) {
     let mut prefixes = Vec::new();
     let Thinning { subsets_max, seed } = thinning;
@@ -392,7 +392,7 @@ fn picks(groups: &[u64], streamed: usize, thinning: Thinning) -> (Vec<Pick>, boo
     (picks, thinned || !crossed)
 }
 
-/// Sets of `count` unordered pieces to try: the empty one first, the full one last.
+/// Returns the sets of `count` unordered pieces to try: the empty one first, the full one last.
 fn subsets(count: usize, thinning: Thinning) -> Vec<u64> {
     if count <= thinning.subsets_max {
         return (0..1 << count).collect();
@@ -414,18 +414,18 @@ mod tests {
 
     fn pieces(start: usize, bytes: &[u8]) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
-        StoredPiece::split(start, bytes, How::Ordinary, true, &mut 0, |piece| {
+        StoredPiece::split(start, bytes, StoreKind::Ordinary, true, &mut 0, |piece| {
             found.push((piece.word, piece.mask));
         });
         found
     }
 
-    fn put(line: &mut Line, seq: &mut u64, start: usize, bytes: &[u8], how: How) {
-        StoredPiece::split(start, bytes, how, false, seq, |piece| line.push(piece));
+    fn put(line: &mut Line, seq: &mut u64, start: usize, bytes: &[u8], kind: StoreKind) {
+        StoredPiece::split(start, bytes, kind, false, seq, |piece| line.push(piece));
     }
 
-    fn firsts(fate: &Fate) -> Vec<u8> {
-        fate.images().iter().map(|image| image[0]).collect()
+    fn firsts(crash_content: &LineContent) -> Vec<u8> {
+        crash_content.images().iter().map(|image| image[0]).collect()
     }
 
     #[test]
@@ -438,27 +438,38 @@ mod tests {
 
     #[test]
     fn ordinary_stores_persist_as_prefixes() {
-        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
         for value in 1..=3 {
-            put(&mut line, &mut seq, 0, &[value], How::Ordinary);
+            put(&mut line, &mut seq, 0, &[value], StoreKind::Ordinary);
         }
-        put(&mut line, &mut seq, 0, &[1], How::Ordinary);
-        let fate = line.fate(0, USUAL);
-        assert_eq!(firsts(&fate), [0, 1, 2, 3]);
-        assert_eq!(fate.all()[0], 1, "everything persisted is the last store, not the last image");
+        put(&mut line, &mut seq, 0, &[1], StoreKind::Ordinary);
+        let crash_content = line.crash_content(0, USUAL);
+        assert_eq!(firsts(&crash_content), [0, 1, 2, 3]);
+        assert_eq!(
+            crash_content.all()[0],
+            1,
+            "everything persisted is the last store, not the last image"
+        );
     }
 
     #[test]
     fn pieces_of_one_store_persist_in_any_order_unless_told() {
         let count = |ordered| {
-            let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+            let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
             for value in 1..=2 {
-                StoredPiece::split(0, &[value; 16], How::Ordinary, ordered, &mut seq, |piece| {
-                    line.push(piece);
-                });
+                StoredPiece::split(
+                    0,
+                    &[value; 16],
+                    StoreKind::Ordinary,
+                    ordered,
+                    &mut seq,
+                    |piece| {
+                        line.push(piece);
+                    },
+                );
             }
-            assert!(!line.fate(0, USUAL).thinned());
-            line.fate(0, USUAL).images().len()
+            assert!(!line.crash_content(0, USUAL).thinned());
+            line.crash_content(0, USUAL).images().len()
         };
         assert_eq!(count(true), 5);
         assert_eq!(count(false), 7);
@@ -466,67 +477,71 @@ mod tests {
 
     #[test]
     fn streamed_words_persist_in_any_subset() {
-        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
-        put(&mut line, &mut seq, 0, &[1; 24], How::Streamed(0));
-        assert_eq!(line.fate(0, USUAL).images().len(), 8);
-        assert!(!line.fate(0, USUAL).thinned());
-        put(&mut line, &mut seq, 24, &[1; 40], How::Streamed(0));
-        let fate = line.fate(0, USUAL);
-        assert!(fate.thinned());
-        assert!((18..=20).contains(&fate.images().len()), "{}", fate.images().len());
-        assert_eq!(fate.images()[0], [0; LINE]);
-        assert_eq!(fate.all(), &[1; LINE]);
-        let mut line = Line::new(Fate::Known([0; LINE]));
-        put(&mut line, &mut seq, 0, &[1; LINE], How::Streamed(0));
+        let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
+        put(&mut line, &mut seq, 0, &[1; 24], StoreKind::Streamed(0));
+        assert_eq!(line.crash_content(0, USUAL).images().len(), 8);
+        assert!(!line.crash_content(0, USUAL).thinned());
+        put(&mut line, &mut seq, 24, &[1; 40], StoreKind::Streamed(0));
+        let crash_content = line.crash_content(0, USUAL);
+        assert!(crash_content.thinned());
+        assert!(
+            (18..=20).contains(&crash_content.images().len()),
+            "{}",
+            crash_content.images().len()
+        );
+        assert_eq!(crash_content.images()[0], [0; LINE]);
+        assert_eq!(crash_content.all(), &[1; LINE]);
+        let mut line = Line::new(LineContent::Known([0; LINE]));
+        put(&mut line, &mut seq, 0, &[1; LINE], StoreKind::Streamed(0));
         for subsets_max in [8, u32::MAX as usize] {
-            let fate = line.enumerate(Thinning { subsets_max, seed: 0 });
-            assert!(!fate.thinned());
-            assert_eq!(fate.images().len(), 256);
+            let crash_content = line.enumerate(Thinning { subsets_max, seed: 0 });
+            assert!(!crash_content.thinned());
+            assert_eq!(crash_content.images().len(), 256);
         }
     }
 
     #[test]
     fn an_earlier_store_never_overwrites_a_durable_one() {
-        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
-        put(&mut line, &mut seq, 0, &[1], How::Ordinary);
-        put(&mut line, &mut seq, 0, &[2], How::Streamed(0));
-        assert_eq!(firsts(&line.fate(0, USUAL)), [0, 2, 1]);
-        assert!(line.persist(|piece| piece.how == How::Streamed(0)));
-        assert_eq!(firsts(&line.fate(0, USUAL)), [2]);
+        let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
+        put(&mut line, &mut seq, 0, &[1], StoreKind::Ordinary);
+        put(&mut line, &mut seq, 0, &[2], StoreKind::Streamed(0));
+        assert_eq!(firsts(&line.crash_content(0, USUAL)), [0, 2, 1]);
+        assert!(line.persist(|piece| piece.kind == StoreKind::Streamed(0)));
+        assert_eq!(firsts(&line.crash_content(0, USUAL)), [2]);
     }
 
     #[test]
     fn stores_over_an_open_line_decide_nothing() {
-        let (mut first, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
-        put(&mut first, &mut seq, 0, &[1], How::Ordinary);
-        put(&mut first, &mut seq, 8, &[1], How::Ordinary);
-        let mut second = Line::new(first.fate(0, USUAL));
-        let mut tape = Tape::default();
-        put(&mut second, &mut seq, 0, &[7], How::Ordinary);
-        assert_eq!(second.read(1, 0, &mut tape)[0], 7);
-        assert_eq!(tape.made().len(), 0);
+        let (mut first, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
+        put(&mut first, &mut seq, 0, &[1], StoreKind::Ordinary);
+        put(&mut first, &mut seq, 8, &[1], StoreKind::Ordinary);
+        let mut second = Line::new(first.crash_content(0, USUAL));
+        let mut decisions = DecisionTrace::default();
+        put(&mut second, &mut seq, 0, &[7], StoreKind::Ordinary);
+        assert_eq!(second.read(1, 0, &mut decisions)[0], 7);
+        assert_eq!(decisions.made().len(), 0);
         assert_eq!(
-            second.fate(0, USUAL).images().len(),
+            second.crash_content(0, USUAL).images().len(),
             5,
             "three old ones, two with the new byte"
         );
         assert!(second.persist(|_| true));
-        assert_eq!(second.fate(0, USUAL).images().len(), 2, "only byte 8 is open now");
-        second.read(mask_of(8, 1), 0, &mut tape);
-        assert_eq!(tape.made().len(), 1);
-        assert_eq!(second.fate(0, USUAL).images().len(), 1);
+        assert_eq!(second.crash_content(0, USUAL).images().len(), 2, "only byte 8 is open now");
+        second.read(mask_of(8, 1), 0, &mut decisions);
+        assert_eq!(decisions.made().len(), 1);
+        assert_eq!(second.crash_content(0, USUAL).images().len(), 1);
     }
 
     #[test]
     fn many_pending_stores_are_thinned_but_keep_the_ends() {
-        let (mut line, mut seq) = (Line::new(Fate::Known([0; LINE])), 0);
+        let (mut line, mut seq) = (Line::new(LineContent::Known([0; LINE])), 0);
         for value in 1..=2000_u64 {
-            put(&mut line, &mut seq, 0, &value.to_le_bytes(), How::Ordinary);
+            put(&mut line, &mut seq, 0, &value.to_le_bytes(), StoreKind::Ordinary);
         }
-        let fate = line.fate(0, USUAL);
-        assert!(fate.thinned());
-        assert!(fate.images().len() <= CONTENTS_MAX);
-        assert_eq!(fate.all()[..8], 2000_u64.to_le_bytes());
-        assert_eq!(fate.images()[0][..8], [0; 8]);
+        let crash_content = line.crash_content(0, USUAL);
+        assert!(crash_content.thinned());
+        assert!(crash_content.images().len() <= CONTENTS_MAX);
+        assert_eq!(crash_content.all()[..8], 2000_u64.to_le_bytes());
+        assert_eq!(crash_content.images()[0][..8], [0; 8]);
     }
 }

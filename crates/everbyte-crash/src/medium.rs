@@ -1,10 +1,10 @@
 //! The simulated medium: the `Medium` contract over a model of the hardware.
 //!
-//! Owns operation numbers, counters, thread numbers, recording and the taking of crash states
-//! in passing. Invariants: calls take effect one at a time, in the order of one lock; operation
-//! `k` is numbered before it takes effect, so a crash state taken "at k" lacks it. Bad memory is
-//! this object's, not its image's: a crash state boots without it. Knows neither scenarios nor
-//! which images are worth trying.
+//! Owns operation numbers, counters, thread numbers, recording and the capture of crash states.
+//! Invariants: calls take effect one at a time, in the order of one lock; operation `k` is numbered
+//! before it takes effect, so a crash state taken "at k" lacks it. Poisoned lines belong to this
+//! object and not to its image: a crash state boots without them. Knows neither scenarios nor the
+//! choice of images.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,16 +21,16 @@ use everbyte_media::{
 use parking_lot::Mutex;
 use rustix::net::SendFlags;
 
+use crate::decision_trace::{Choice, DecisionTrace, Learned, Plan};
 use crate::labels::Labels;
 use crate::memory::{CrashState, Memory, Rules, ThreadNo, index, lines_of};
-use crate::omission::{Omission, Omitter, Placed};
+use crate::omission::{LabelledOmission, Omission, Omitter};
 use crate::schedule;
-use crate::tape::{Choice, Learned, Plan, Tape};
 
 /// Bytes that one `send` gathers at most.
 const SEND_MAX: usize = 1 << 18;
 
-/// What an operation does to persistence.
+/// Kind of an operation on persistence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
     /// An ordinary store.
@@ -59,7 +59,7 @@ impl fmt::Display for OpKind {
 pub struct Op {
     /// The thread that made it.
     pub thread: ThreadNo,
-    /// What it was.
+    /// Its kind.
     pub kind: OpKind,
     /// Start of its range; 0 for a fence.
     pub at: PoolOffset,
@@ -69,13 +69,13 @@ pub struct Op {
 }
 
 impl Op {
-    /// What was stored or streamed; empty for flushes and fences.
+    /// Returns the bytes stored or streamed; empty for flushes and fences.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Does the operation to `memory`. Says whether a crash could now leave something new.
+    /// Makes the operation on `memory`. Returns true if a crash could now leave a new image.
     pub(crate) fn apply(&self, memory: &mut Memory) -> bool {
         match self.kind {
             OpKind::Store => memory.store(self.thread, false, self.at.0, &self.bytes),
@@ -95,16 +95,16 @@ impl Op {
 struct Capture {
     /// Operation numbers, ascending.
     at: Vec<u64>,
-    /// Which of them comes next.
+    /// Index of the next one.
     next: usize,
     taken: Vec<CrashState>,
-    /// How much had been learned of the earlier crash when the last state was taken.
+    /// Number of decisions made when the last state was taken.
     learned: usize,
 }
 
 struct State {
     memory: Memory,
-    tape: Tape,
+    decisions: DecisionTrace,
     counters: Counters,
     ops: u64,
     /// Process-wide keys of the threads seen; the position is the thread's number.
@@ -113,13 +113,14 @@ struct State {
     capture: Capture,
     omitter: Option<Omitter>,
     failed: Option<MediaError>,
-    /// Lines that fail when they are loaded; true once one was.
-    bad_lines: BTreeMap<u64, bool>,
+    /// Poisoned lines; true once one was loaded.
+    poisoned_lines: BTreeMap<u64, bool>,
 }
 
-/// A medium in ordinary memory that knows what a loss of power would leave of it.
+/// A medium in DRAM that models what a loss of power would leave of it.
 ///
-/// It survives power: that is, it claims to, and [`SimMedium::crash_state`] holds it to that.
+/// Its persistence domain is power: [`SimMedium::crash_state`] has the images that a loss of power
+/// could leave.
 /// Everything behaves as [`Medium`]'s contract says, in its weakest reading. Stores of up to 8
 /// naturally aligned bytes are atomic; longer ones are copies in bulk, made of such pieces.
 /// Threads are told apart; a fence counts only for what its own thread flushed and streamed. A
@@ -129,7 +130,7 @@ struct State {
 pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
-    /// Whether a load has met a bad line.
+    /// True if a load has met a poisoned line.
     has_poison: AtomicBool,
 }
 
@@ -143,15 +144,15 @@ impl SimMedium {
     /// A medium that durably holds `image`. Panics unless its size is a multiple of 4096.
     #[must_use]
     pub fn from_image(image: Vec<u8>) -> Self {
-        Self::booted(Memory::new(image, Rules::default()), Tape::default())
+        Self::booted(Memory::new(image, Rules::default()), DecisionTrace::default())
     }
 
-    pub(crate) fn booted(memory: Memory, tape: Tape) -> Self {
+    pub(crate) fn booted(memory: Memory, decisions: DecisionTrace) -> Self {
         let len = memory.len();
         assert!(len.is_multiple_of(4096), "a medium's size is a multiple of 4096, not {len}");
         let state = State {
             memory,
-            tape,
+            decisions,
             counters: Counters::default(),
             ops: 0,
             threads: Vec::new(),
@@ -159,39 +160,39 @@ impl SimMedium {
             capture: Capture::default(),
             omitter: None,
             failed: None,
-            bad_lines: BTreeMap::new(),
+            poisoned_lines: BTreeMap::new(),
         };
         Self { len, state: Mutex::new(state), has_poison: AtomicBool::new(false) }
     }
 
-    /// Everything that a crash at this moment could leave.
+    /// Returns the state of which a crash at this moment leaves one image.
     #[must_use]
     pub fn crash_state(&self) -> CrashState {
         self.state.lock().memory.crash_state()
     }
 
-    /// Persistence operations so far: stores, streams, flushes and fences. Empty ones, and
-    /// fences of a failed medium, are not numbered.
+    /// Returns the number of operations so far: stores, streams, flushes and fences. Empty ones,
+    /// and fences of a failed medium, are not numbered.
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.state.lock().ops
     }
 
-    /// What loads see, all of it. Decides every line that a crash left open.
+    /// Returns the whole content that loads see. Decides every line that a crash left undecided.
     #[must_use]
     pub fn image(&self) -> Vec<u8> {
         let state = &mut *self.state.lock();
         let mut image = vec![0; index(self.len)];
         if !image.is_empty() {
-            state.memory.read(0, &mut image, &mut state.tape);
+            state.memory.read(0, &mut image, &mut state.decisions);
         }
         image
     }
 
-    /// What was decided so far about the lines that the crash left open.
+    /// Returns the decisions made so far about the lines that the crash left undecided.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
-        self.state.lock().tape.made().to_vec()
+        self.state.lock().decisions.made().to_vec()
     }
 
     /// Fails the medium for good, as a failed write-back would; the first reason stays.
@@ -199,17 +200,17 @@ impl SimMedium {
         self.state.lock().failed.get_or_insert(reason);
     }
 
-    /// Leaves out, from now on, what `omission` says; `labels` are the names that it goes by. The explorer
-    /// does this on its media as [`Scenario::omission`](crate::Scenario::omission) says.
+    /// Leaves out, from now on, the operations of `omission`, whose ranges `labels` names. The
+    /// explorer does the same for [`Scenario::omission`](crate::Scenario::omission).
     pub fn omit(&self, omission: Omission, labels: Labels) {
-        self.omit_placed(Some(Arc::new(Placed { omission, labels })));
+        self.omit_placed(Some(Arc::new(LabelledOmission { omission, labels })));
     }
 
-    pub(crate) fn omit_placed(&self, placed: Option<Arc<Placed>>) {
+    pub(crate) fn omit_placed(&self, placed: Option<Arc<LabelledOmission>>) {
         self.state.lock().omitter = placed.map(Omitter::new);
     }
 
-    /// Whether an operation of this thread is left out, as `asked` of what is.
+    /// Returns true if an operation of this thread is left out, by the answer of `asked`.
     fn omits(&self, asked: impl FnOnce(&mut Omitter, ThreadNo) -> bool) -> bool {
         let state = &mut *self.state.lock();
         if state.omitter.is_none() {
@@ -219,22 +220,22 @@ impl SimMedium {
         state.omitter.as_mut().is_some_and(|omitter| asked(omitter, thread))
     }
 
-    /// Makes every line of `at .. at + len` bad: loads give zeroes and find it out, stores are lost.
+    /// Poisons every line of `at .. at + len`: loads give zeroes and detect it, stores are lost.
     /// Panics if `len` is 0.
     pub fn inject_poison(&self, at: PoolOffset, len: u64) {
         assert!(len > 0, "no bytes, no lines");
         self.check_range_of(at, len);
         let state = &mut *self.state.lock();
         for line in lines_of(at.0, len) {
-            state.bad_lines.entry(line).or_insert(false);
+            state.poisoned_lines.entry(line).or_insert(false);
         }
     }
 
     /// Loads as the hardware does.
     fn load(&self, state: &mut State, at: PoolOffset, out: &mut [u8]) {
-        state.memory.read(at.0, out, &mut state.tape);
+        state.memory.read(at.0, out, &mut state.decisions);
         let lines = lines_of(at.0, out.len() as u64);
-        for (&line, found) in state.bad_lines.range_mut(lines) {
+        for (&line, found) in state.poisoned_lines.range_mut(lines) {
             *found = true;
             self.has_poison.store(true, Ordering::Release);
             let from = (line * LINE_U64).max(at.0) - at.0;
@@ -243,32 +244,32 @@ impl SimMedium {
         }
     }
 
-    /// Whether the plan's script did not fit the decisions asked for.
-    pub(crate) fn strayed(&self) -> bool {
-        self.state.lock().tape.strayed()
+    /// Returns true if the plan's script did not fit the decisions asked for.
+    pub(crate) fn diverged(&self) -> bool {
+        self.state.lock().decisions.diverged()
     }
 
-    /// Whether a decision was about a line whose contents were not all enumerated.
+    /// Returns true if a decision was about a line whose contents were not all enumerated.
     pub(crate) fn thinned(&self) -> bool {
-        self.state.lock().tape.thinned()
+        self.state.lock().decisions.thinned()
     }
 
-    /// Keeps every operation from now on.
+    /// Records every operation from now on.
     pub(crate) fn start_trace(&self) {
         self.state.lock().trace = Some(Vec::new());
     }
 
-    /// The operations kept so far. Keeps no more.
+    /// Returns the recorded operations, and stops recording.
     pub(crate) fn take_trace(&self) -> Vec<Op> {
         self.state.lock().trace.take().unwrap_or_default()
     }
 
-    /// Takes crash states just before the operations numbered `at`, ascending.
+    /// Captures crash states just before the operations numbered `at`, ascending.
     pub(crate) fn start_capture(&self, at: Vec<u64>) {
         self.state.lock().capture = Capture { at, ..Capture::default() };
     }
 
-    /// The crash states taken. One asked for at the current operation number is taken now.
+    /// Returns the captured crash states, after capturing one that is due at the present number.
     pub(crate) fn take_captured(&self) -> Vec<CrashState> {
         let state = &mut *self.state.lock();
         state.pass();
@@ -276,11 +277,11 @@ impl SimMedium {
         std::mem::take(&mut state.capture.taken)
     }
 
-    /// What was found out about the lines that the crash left open: until the last crash state
-    /// was taken, or until now if none was.
+    /// Returns the bytes decided of the lines that the crash left undecided: until the last crash
+    /// state was captured, or until now if none was.
     pub(crate) fn learned(&self) -> Vec<Learned> {
         let state = self.state.lock();
-        let all = state.tape.learned();
+        let all = state.decisions.learned();
         let known = if state.capture.at.is_empty() { all.len() } else { state.capture.learned };
         all[..known].to_vec()
     }
@@ -340,17 +341,17 @@ impl State {
         }
     }
 
-    /// Takes the crash state of this operation number, if it was asked for.
+    /// Captures the crash state of this operation number, if it is wanted.
     fn pass(&mut self) {
         if self.capture.at.get(self.capture.next) == Some(&self.ops) {
             self.capture.next += 1;
             let taken = self.memory.crash_state();
             self.capture.taken.push(taken);
-            self.capture.learned = self.tape.learned().len();
+            self.capture.learned = self.decisions.learned().len();
         }
     }
 
-    /// Numbers an operation, keeps it if wanted, and does it.
+    /// Numbers an operation, records it if wanted, and makes it.
     fn begin(&mut self, kind: OpKind, at: PoolOffset, len: u64, bytes: &[u8]) {
         self.pass();
         self.ops += 1;
@@ -364,7 +365,7 @@ impl State {
             }
         }
         if len > 0
-            && let Some((line, _)) = self.bad_lines.range(lines_of(at.0, len)).next()
+            && let Some((line, _)) = self.poisoned_lines.range(lines_of(at.0, len)).next()
         {
             let at = PoolOffset(line * LINE_U64);
             self.failed.get_or_insert(MediaError::StoreLost { at });
@@ -376,10 +377,10 @@ impl State {
 }
 
 impl CrashState {
-    /// Starts a medium on one of the possible images: `plan` picks which.
+    /// Starts a medium on one of the possible images, which `plan` picks.
     #[must_use]
     pub fn boot(&self, plan: Plan) -> SimMedium {
-        SimMedium::booted(Memory::booted(self), Tape::new(plan))
+        SimMedium::booted(Memory::booted(self), DecisionTrace::new(plan))
     }
 }
 
@@ -478,26 +479,26 @@ impl Medium for SimMedium {
 
     fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
         let state = self.state.lock();
-        let found = state.bad_lines.iter().filter(|&(_, &found)| found);
+        let found = state.poisoned_lines.iter().filter(|&(_, &found)| found);
         found
             .map(|(&line, _)| PoisonedRange { at: PoolOffset(line * LINE_U64), len: LINE_U64 })
             .collect()
     }
 
-    /// Looks at every line.
+    /// Loads every line.
     fn probe(&self, at: PoolOffset, len: u64) {
         self.check_range_of(at, len);
         if len == 0 {
             return;
         }
         let state = &mut *self.state.lock();
-        for (_, found) in state.bad_lines.range_mut(lines_of(at.0, len)) {
+        for (_, found) in state.poisoned_lines.range_mut(lines_of(at.0, len)) {
             *found = true;
             self.has_poison.store(true, Ordering::Release);
         }
     }
 
-    /// Copies: what is sent is what the medium held at the call.
+    /// Sends a copy, so the bytes are those that the medium held at the call.
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let mut message = Vec::new();
         for piece in pieces {

@@ -1,6 +1,6 @@
 //! A whole medium as the hardware sees it: durable base, lines in flight, threads' fences.
 //!
-//! Owns addresses, the split of stores into lines, and what a thread's fence resolves.
+//! Owns addresses, the split of stores into lines, and the effect of a thread's fence.
 //! Invariants: the base is never written while a crash state shares it; a line is in `touched`
 //! if it was stored to or partly decided since boot. Costs depend on the lines touched, not on
 //! the size. Knows nothing of locks, counters, operation numbers or the explorer.
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use everbyte_media::{LINE, LINE_U64};
 
-use crate::line::{Fate, How, Line, StoredPiece, Thinning, mask_of};
-use crate::tape::{Image, Tape, mix};
+use crate::decision_trace::{DecisionTrace, Image, mix};
+use crate::line::{Line, LineContent, StoreKind, StoredPiece, Thinning, mask_of};
 
 /// A number of a simulated thread, given in the order in which threads first used the medium.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ThreadNo(pub u32);
 
-/// In which order the pieces of one ordinary store persist within a line.
+/// Order in which the pieces of one ordinary store persist within a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StoreOrder {
     /// In any: long stores are copies in bulk, which promise no order.
@@ -27,7 +27,7 @@ pub enum StoreOrder {
     Ascending,
 }
 
-/// What the hardware of a medium does, and how much of it is tried.
+/// Rules of the medium's hardware, and limits of the contents that are tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) stores: StoreOrder,
@@ -46,7 +46,7 @@ impl Default for Rules {
     }
 }
 
-/// Everything a crash at one moment could leave in a medium, to be booted any number of times.
+/// All images that a crash at one moment could leave in a medium, to be booted any number of times.
 ///
 /// Cheap to clone. Lines with several possible contents are decided only when they are first
 /// read, byte by byte: contents that a load cannot tell apart stay undecided together.
@@ -54,7 +54,7 @@ impl Default for Rules {
 pub struct CrashState {
     base: Arc<Vec<u8>>,
     /// Lines that are, or may be, other than in the base.
-    lines: Arc<BTreeMap<u64, Fate>>,
+    lines: Arc<BTreeMap<u64, LineContent>>,
     rules: Rules,
 }
 
@@ -62,21 +62,21 @@ impl CrashState {
     /// Lines that have more than one possible content.
     #[must_use]
     pub fn open_lines(&self) -> usize {
-        self.lines.values().filter(|fate| fate.differ() != 0).count()
+        self.lines.values().filter(|crash_content| crash_content.differ() != 0).count()
     }
 
-    /// Whether a crash may leave more than one value in the byte at `at`.
+    /// Returns true if a crash may leave more than one value in the byte at `at`.
     pub(crate) fn in_doubt(&self, at: u64) -> bool {
         let line = self.lines.get(&(at / LINE_U64));
-        line.is_some_and(|fate| fate.differ() >> (at % LINE_U64) & 1 != 0)
+        line.is_some_and(|crash_content| crash_content.differ() >> (at % LINE_U64) & 1 != 0)
     }
 
     /// A hash of what sets this state apart from others over the same base.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hash = 0;
-        for (line, fate) in self.lines.iter() {
-            hash = mix(&[hash, *line, fate.images().len() as u64]);
-            for image in fate.images() {
+        for (line, crash_content) in self.lines.iter() {
+            hash = mix(&[hash, *line, crash_content.images().len() as u64]);
+            for image in crash_content.images() {
                 let (words, _) = image.as_chunks::<8>();
                 hash = words.iter().fold(hash, |h, word| mix(&[h, u64::from_le_bytes(*word)]));
             }
@@ -85,7 +85,7 @@ impl CrashState {
     }
 }
 
-/// What a thread has started and not yet fenced.
+/// Flushes and streams of a thread that it has not fenced yet.
 #[derive(Default, Debug)]
 struct InFlight {
     /// Lines flushed, with the sequence number below which their ordinary stores count.
@@ -98,7 +98,7 @@ struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: Arc<Vec<u8>>,
-    origin: Arc<BTreeMap<u64, Fate>>,
+    origin: Arc<BTreeMap<u64, LineContent>>,
     touched: BTreeMap<u64, Box<Line>>,
     in_flight: BTreeMap<ThreadNo, InFlight>,
     seq: u64,
@@ -125,11 +125,11 @@ pub(crate) fn lines_of(at: u64, len: u64) -> std::ops::RangeInclusive<u64> {
 }
 
 /// The line as the crash that this medium was booted from left it.
-fn original(base: &[u8], origin: &BTreeMap<u64, Fate>, line: u64) -> Fate {
+fn original(base: &[u8], origin: &BTreeMap<u64, LineContent>, line: u64) -> LineContent {
     origin.get(&line).cloned().unwrap_or_else(|| {
         let mut image: Image = [0; LINE];
         image.copy_from_slice(&base[index(line * LINE_U64)..][..LINE]);
-        Fate::Known(image)
+        LineContent::Known(image)
     })
 }
 
@@ -157,20 +157,22 @@ impl Memory {
     }
 
     /// Copies the newest bytes at `at` into `out`, which is not empty.
-    pub(crate) fn read(&mut self, at: u64, out: &mut [u8], tape: &mut Tape) {
+    pub(crate) fn read(&mut self, at: u64, out: &mut [u8], decisions: &mut DecisionTrace) {
         out.copy_from_slice(&self.base[index(at)..][..out.len()]);
         let lines = lines_of(at, out.len() as u64);
-        for (&line, fate) in self.origin.range(lines.clone()) {
+        for (&line, crash_content) in self.origin.range(lines.clone()) {
             let (start, len) = overlap(line, at, out.len());
-            if fate.differ() & mask_of(start, len) != 0 {
-                self.touched.entry(line).or_insert_with(|| Box::new(Line::new(fate.clone())));
+            if crash_content.differ() & mask_of(start, len) != 0 {
+                self.touched
+                    .entry(line)
+                    .or_insert_with(|| Box::new(Line::new(crash_content.clone())));
             } else if !self.touched.contains_key(&line) {
-                patch(out, at, line, &fate.images()[0]);
+                patch(out, at, line, &crash_content.images()[0]);
             }
         }
         for (&line, touched) in self.touched.range_mut(lines) {
             let (start, len) = overlap(line, at, out.len());
-            patch(out, at, line, touched.read(mask_of(start, len), line, tape));
+            patch(out, at, line, touched.read(mask_of(start, len), line, decisions));
         }
     }
 
@@ -197,7 +199,7 @@ impl Memory {
     /// Stores `bytes`, which are not empty, at `at`.
     pub(crate) fn store(&mut self, thread: ThreadNo, streamed: bool, at: u64, bytes: &[u8]) {
         let ordered = self.rules.stores == StoreOrder::Ascending;
-        let how = if streamed { How::Streamed(thread.0) } else { How::Ordinary };
+        let kind = if streamed { StoreKind::Streamed(thread.0) } else { StoreKind::Ordinary };
         for line in lines_of(at, bytes.len() as u64) {
             let (start, len) = overlap(line, at, bytes.len());
             let from = index(line * LINE_U64 + start as u64 - at);
@@ -205,7 +207,7 @@ impl Memory {
             let touched = entry
                 .or_insert_with(|| Box::new(Line::new(original(&self.base, &self.origin, line))));
             let part = &bytes[from..from + len];
-            StoredPiece::split(start, part, how, ordered, &mut self.seq, |piece| {
+            StoredPiece::split(start, part, kind, ordered, &mut self.seq, |piece| {
                 touched.push(piece);
             });
             if streamed {
@@ -224,30 +226,31 @@ impl Memory {
         }
     }
 
-    /// Makes durable what `thread` flushed and streamed. Says whether that was anything.
+    /// Makes the flushes and streams of `thread` durable. Returns true if there were any.
     pub(crate) fn fence(&mut self, thread: ThreadNo) -> bool {
         let Some(done) = self.in_flight.get_mut(&thread).map(std::mem::take) else { return false };
         let mut any = false;
         for (line, limit) in done.flushed {
             if let Some(touched) = self.touched.get_mut(&line) {
-                any |= touched.persist(|piece| piece.how == How::Ordinary && piece.seq < limit);
+                any |=
+                    touched.persist(|piece| piece.kind == StoreKind::Ordinary && piece.seq < limit);
             }
         }
         for line in done.streamed {
             if let Some(touched) = self.touched.get_mut(&line) {
-                any |= touched.persist(|piece| piece.how == How::Streamed(thread.0));
+                any |= touched.persist(|piece| piece.kind == StoreKind::Streamed(thread.0));
             }
         }
         any
     }
 
-    /// Everything that a crash now could leave.
+    /// Returns the state that a crash now would leave.
     pub(crate) fn crash_state(&mut self) -> CrashState {
         let mut lines = (*self.origin).clone();
         let subsets_max = self.rules.subsets_max as usize;
         let thinning = Thinning { subsets_max, seed: self.rules.seed };
         for (&line, touched) in &mut self.touched {
-            lines.insert(line, touched.fate(line, thinning));
+            lines.insert(line, touched.crash_content(line, thinning));
         }
         CrashState { base: Arc::clone(&self.base), lines: Arc::new(lines), rules: self.rules }
     }
@@ -266,7 +269,8 @@ impl Memory {
     }
 }
 
-/// Copies what `image`, the content of `line`, has of the range that `out` holds from `at` on.
+/// Copies to `out`, which holds the range from `at` on, the bytes of `image`, the content of
+/// `line`.
 fn patch(out: &mut [u8], at: u64, line: u64, image: &Image) {
     let (start, len) = overlap(line, at, out.len());
     let to = index(line * LINE_U64 + start as u64 - at);

@@ -1,9 +1,10 @@
-//! Flushes and fences that storage code is made to forget, so that its tests can show that they
-//! would notice.
+//! Flushes and fences that are left out of storage code, so that its tests can show that they
+//! notice.
 //!
-//! Owns what is left out, where and by whom. Invariant: a fence is left out for what its thread
-//! began since it last asked for one, so one that was left out takes no later ones with it. Knows
-//! nothing of memory: the medium asks before each operation.
+//! Owns the choice of the operations that are left out. Invariant: a fence is left out because of
+//! the flushes and streams of its thread since the thread's last call of a fence, so an omitted
+//! fence takes no later ones with it. Knows nothing of memory: the medium asks before each
+//! operation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::memory::ThreadNo;
 
 /// A flush or a fence that is left out wherever the code under test makes it, as if it had not.
 ///
-/// What it concerns is told by the scenario's [labels](crate::Scenario::labels): an operation counts
-/// if the name of its first byte, as reports have it, begins with the omission's label.
+/// The scenario's [labels](crate::Scenario::labels) say what it concerns: an operation counts if
+/// the name of its first byte, as in reports, begins with the omission's label.
 ///
 /// An operation that is left out has no number, is in no report, and succeeds.
 ///
@@ -56,19 +57,19 @@ use crate::memory::ThreadNo;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Omission {
-    what: What,
+    what: OmittedOp,
     label: String,
     part: Option<Part>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum OmittedOp {
     Flush,
     FenceAfterFlush,
     FenceAfterStream,
 }
 
-/// Who makes an operation.
+/// The part of a scenario that makes an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Workload,
@@ -76,28 +77,28 @@ pub(crate) enum Part {
 }
 
 impl Omission {
-    fn new(what: What, label: impl Into<String>) -> Self {
+    fn new(what: OmittedOp, label: impl Into<String>) -> Self {
         Self { what, label: label.into(), part: None }
     }
 
-    /// Leaves out flushes of what `label` names. What is streamed there is stored with ordinary stores
-    /// instead: a streamed copy needs no flush, so this is how code forgets to write it back.
+    /// Leaves out flushes of the ranges that `label` names. Streamed copies to them become ordinary
+    /// stores: a streamed copy needs no flush, so this is its missing write-back.
     #[must_use]
     pub fn flush(label: impl Into<String>) -> Self {
-        Self::new(What::Flush, label)
+        Self::new(OmittedOp::Flush, label)
     }
 
-    /// Leaves out fences of a thread that has flushed what `label` names since its last fence. They
-    /// are left out for whatever else they would have waited for, too.
+    /// Leaves out fences of a thread that has flushed a range that `label` names since its last
+    /// fence. The fence is left out for the thread's other flushes and streams, too.
     #[must_use]
     pub fn fence_after_flush(label: impl Into<String>) -> Self {
-        Self::new(What::FenceAfterFlush, label)
+        Self::new(OmittedOp::FenceAfterFlush, label)
     }
 
     /// Like [`fence_after_flush`](Self::fence_after_flush), of a thread that has streamed there.
     #[must_use]
     pub fn fence_after_stream(label: impl Into<String>) -> Self {
-        Self::new(What::FenceAfterStream, label)
+        Self::new(OmittedOp::FenceAfterStream, label)
     }
 
     /// The same in the workload alone.
@@ -119,53 +120,53 @@ impl Omission {
 
 /// An omission, with the names of the medium that it is for.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct LabelledOmission {
     pub(crate) omission: Omission,
     pub(crate) labels: Labels,
 }
 
-impl Placed {
+impl LabelledOmission {
     fn concerns(&self, at: PoolOffset) -> bool {
         self.labels.name(at).is_some_and(|name| name.starts_with(&self.omission.label))
     }
 }
 
-/// What a medium leaves out.
+/// The omission of one medium, with its state.
 #[derive(Debug)]
 pub(crate) struct Omitter {
-    placed: Arc<Placed>,
+    placed: Arc<LabelledOmission>,
     /// Threads whose next fence is left out.
     unfenced: BTreeSet<ThreadNo>,
 }
 
 impl Omitter {
-    pub(crate) fn new(placed: Arc<Placed>) -> Self {
+    pub(crate) fn new(placed: Arc<LabelledOmission>) -> Self {
         Self { placed, unfenced: BTreeSet::new() }
     }
 
-    /// Whether a flush from `at` on is left out.
+    /// Returns true if a flush from `at` on is left out.
     pub(crate) fn omits_flush(&mut self, thread: ThreadNo, at: PoolOffset) -> bool {
-        self.begin(What::FenceAfterFlush, thread, at)
+        self.begin(OmittedOp::FenceAfterFlush, thread, at)
     }
 
-    /// Whether what is streamed to `at` is an ordinary store.
+    /// Returns true if a stream to `at` becomes an ordinary store.
     pub(crate) fn omits_streaming(&mut self, thread: ThreadNo, at: PoolOffset) -> bool {
-        self.begin(What::FenceAfterStream, thread, at)
+        self.begin(OmittedOp::FenceAfterStream, thread, at)
     }
 
-    /// Whether the fence that `thread` asks for is left out.
+    /// Returns true if the next fence of `thread` is left out.
     pub(crate) fn omits_fence(&mut self, thread: ThreadNo) -> bool {
         self.unfenced.remove(&thread)
     }
 
-    fn begin(&mut self, fenced: What, thread: ThreadNo, at: PoolOffset) -> bool {
+    fn begin(&mut self, fenced: OmittedOp, thread: ThreadNo, at: PoolOffset) -> bool {
         let what = self.placed.omission.what;
-        if (what != What::Flush && what != fenced) || !self.placed.concerns(at) {
+        if (what != OmittedOp::Flush && what != fenced) || !self.placed.concerns(at) {
             return false;
         }
         if what == fenced {
             self.unfenced.insert(thread);
         }
-        what == What::Flush
+        what == OmittedOp::Flush
     }
 }

@@ -1,19 +1,20 @@
-//! The replay string: the way to one image.
+//! The replay string: the decisions that lead to one image.
 //!
 //! Invariants: it holds everything that the choice of an image depended on, besides the scenario
-//! itself. Its form is `[sSTEPS:]SEED[up][~SETS]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are those that
-//! a workload was cut down to, as in `s0.4`; `up` stands for ascending stores, `SETS` is the explorer's
-//! `subsets_max` if it is not the usual one, and every `PLAN@OP` is a recovery that crashed.
+//! itself. Its form is `[sSTEPS:]SEED[up][~SETS]:POINT/POINTS[:PLAN@OP]...:PLAN`. `STEPS` are those
+//! that a workload was cut down to, as in `s0.4`; `up` stands for ascending stores, `SETS` is the
+//! explorer's `subsets_max` if it is not the usual one, and every `PLAN@OP` is a recovery that
+//! crashed.
 
 use std::fmt;
 use std::str::FromStr;
 
+use crate::decision_trace::{BadPlan, Plan};
 use crate::failure::Failure;
 use crate::memory::{Rules, SUBSETS_MAX, StoreOrder};
 use crate::step::Step;
-use crate::tape::{BadPlan, Plan};
 
-/// Why a replay did not come out clean.
+/// Errors of a replay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -22,7 +23,7 @@ pub enum ReplayError {
     Unreadable {
         /// The string.
         text: String,
-        /// What is wrong with it.
+        /// Description of the mistake in it.
         reason: String,
     },
     /// The workload or the recovery is not the one that the string was made for.
@@ -33,7 +34,7 @@ pub enum ReplayError {
     Failed(Box<Failure>),
 }
 
-/// The way to one image.
+/// The decisions that lead to one image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Path {
     /// The workload's steps that were kept, if it was cut.

@@ -1,7 +1,7 @@
-//! What a user of the explorer brings: storage code, a workload, and an oracle.
+//! The user's part of an exploration: storage code, a workload, and an oracle.
 //!
-//! Owns the trait, the log of what was promised when, and the view of a crash that an oracle
-//! gets. Knows nothing of how images are chosen.
+//! Owns the trait, the log of the workload's events, and the view of a crash that an oracle gets.
+//! Knows nothing of the choice of images.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::omission::Omission;
 /// A panic in `recover` or `check` is a finding, like an error. A panic in `prepare` or `run`
 /// goes through to the caller.
 pub trait Scenario {
-    /// What the workload tells the oracle, such as "write 3 begins" or "flush answered".
+    /// Event that the workload reports to the oracle, such as "write 3 begins" or "flush answered".
     type Event;
-    /// What recovery hands to the check, such as an opened pool.
+    /// Result of recovery that the check gets, such as an opened pool.
     type Recovered;
 
     /// Size of the medium in bytes, a multiple of 4096.
@@ -32,8 +32,8 @@ pub trait Scenario {
     /// Fills a zeroed medium. All of it is durable before the workload, fenced or not.
     fn prepare(&self, medium: &Arc<SimMedium>);
 
-    /// The image that the workload starts from: what `prepare` makes, unless the scenario has one
-    /// at hand.
+    /// Returns the image that the workload starts from: the one that `prepare` makes, unless the
+    /// scenario has one at hand.
     fn image(&self) -> Vec<u8> {
         let fresh = Arc::new(SimMedium::new(self.medium_len()));
         self.prepare(&fresh);
@@ -54,7 +54,7 @@ pub trait Scenario {
     /// medium in any way: crashes are not explored here.
     ///
     /// # Errors
-    /// What is wrong. It ends the exploration.
+    /// A description of what is wrong. It ends the exploration.
     fn check(
         &self,
         recovered: Self::Recovered,
@@ -66,7 +66,8 @@ pub trait Scenario {
         Labels::default()
     }
 
-    /// What the workload or recovery is made to forget, to see it caught. Never in `prepare` or `check`.
+    /// Returns the operations that are left out of the workload or recovery, to see it caught.
+    /// Nothing is left out of `prepare` and `check`.
     fn omission(&self) -> Option<Omission> {
         None
     }
@@ -76,7 +77,7 @@ pub trait Scenario {
 /// [`Explorer::explore_steps`](crate::Explorer::explore_steps) leaves out those that a failure
 /// does not need.
 pub trait Steps: Scenario + Sized {
-    /// How many steps there are.
+    /// Returns the number of steps.
     fn steps(&self) -> usize;
 
     /// The same with only the steps of these indexes, ascending. If it then panics in `prepare`
@@ -85,7 +86,7 @@ pub trait Steps: Scenario + Sized {
     fn only(&self, kept: &[usize]) -> Self;
 }
 
-/// An event, with when it happened.
+/// An event and its moment.
 #[derive(Clone, Debug)]
 pub struct Stamped<E> {
     /// Operations made before the event.
@@ -96,7 +97,7 @@ pub struct Stamped<E> {
     pub event: E,
 }
 
-/// Where a workload notes its events.
+/// The log of a workload's events.
 #[derive(Debug)]
 pub struct Log<E> {
     medium: Arc<SimMedium>,
@@ -131,8 +132,8 @@ pub struct Crash<'a, E> {
     pub point: u64,
     /// Operations of the whole workload.
     pub points: u64,
-    /// What had happened by then, in order.
+    /// Events before the crash, in order.
     pub events: &'a [Stamped<E>],
-    /// How many earlier recoveries crashed too.
+    /// Number of earlier recoveries that crashed too.
     pub nested: usize,
 }

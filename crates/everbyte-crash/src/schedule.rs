@@ -1,4 +1,4 @@
-//! A deterministic scheduler: threads that run one at a time, in an order that a schedule says.
+//! A deterministic scheduler: threads run one at a time, in the order of a schedule.
 //!
 //! Every thread is one of the system, but only the one whose turn it is runs. The others wait
 //! until it comes to a *point*: a call of [`point`], which a [`SimMedium`](crate::SimMedium)
@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::tape::mix;
+use crate::decision_trace::mix;
 
 /// Points after which threads are taken to run in circles.
 const POINTS_MAX: u64 = 1_000_000;
 
-/// Which thread goes on at each point.
+/// Rule that says which thread goes on at each point.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     /// A thread runs until it ends or waits; then the next does, in a circle.
@@ -48,7 +48,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
     /// Points at which the running thread could have gone on.
@@ -83,7 +83,7 @@ struct Turns {
     wake: Vec<Condvar>,
 }
 
-/// What unwinds threads that cannot go on.
+/// Panic payload that unwinds threads that cannot go on.
 struct Aborted;
 
 thread_local! {
@@ -231,7 +231,7 @@ impl Turns {
         }
     }
 
-    /// Which of the other threads that are `ready` goes on, if not the running one.
+    /// Returns the one of the other `ready` threads that goes on; `None` for the running one.
     fn choose(&self, point: u64, goes_on: bool, ready: &[usize]) -> Option<usize> {
         match &self.schedule {
             Schedule::Delays { at, .. } => {

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use everbyte_media::PoolOffset;
 
-use crate::boot::{Outcome, Recorded, follow, quietly};
+use crate::decision_trace::{Choice, Lines, Plan};
 use crate::explorer::{Explorer, Found};
 use crate::failure::{Failure, Summary};
 use crate::memory::CrashState;
+use crate::recovery_run::{Outcome, Recorded, follow, quietly};
 use crate::replay::{Path, ReplayError};
 use crate::scenario::{Scenario, Steps};
 use crate::step::Step;
-use crate::tape::{Choice, Lines, Plan};
 use crate::walk::Walk;
 
 impl Explorer {
@@ -27,7 +27,7 @@ impl Explorer {
         found: Found,
         kept: Option<Vec<usize>>,
     ) -> Failure {
-        let found = if found.is_moody() || self.shrink_runs_max == 0 {
+        let found = if found.is_nondeterministic() || self.shrink_runs_max == 0 {
             found
         } else {
             Shrink::new(self, scenario, recorded, found).run()
@@ -45,7 +45,7 @@ impl Explorer {
     /// If the whole scenario panics while preparing or running.
     pub fn explore_steps<S: Steps>(&self, scenario: &S) -> Result<Summary, Box<Failure>> {
         let mut smallest = (None, Recorded::new(scenario));
-        let mut found = match self.hunt(scenario, &smallest.1) {
+        let mut found = match self.search(scenario, &smallest.1) {
             Ok(summary) => return Ok(summary),
             Err(found) => found,
         };
@@ -57,7 +57,7 @@ impl Explorer {
             cuts_left -= 1;
             let cut = scenario.only(kept);
             let Ok(recorded) = quietly(|| Ok(Recorded::new(&cut))) else { return false };
-            let Err(again) = self.hunt(&cut, &recorded) else { return false };
+            let Err(again) = self.search(&cut, &recorded) else { return false };
             (smallest, found) = ((Some(cut), recorded), again);
             true
         });
@@ -117,7 +117,7 @@ fn lines(persisted: bool, but: &[(PoolOffset, Vec<u32>)]) -> Plan {
     Plan::Lines(Lines { persisted, but: but.iter().cloned().collect() })
 }
 
-/// The lines that `choices` did not find as a plan without exceptions would have it.
+/// Returns the lines in which `choices` differ from a plan without exceptions.
 fn exceptions(persisted: bool, choices: &[Choice]) -> But {
     let mut answers: BTreeMap<PoolOffset, (Vec<u32>, bool)> = BTreeMap::new();
     for choice in choices {
@@ -135,7 +135,7 @@ struct Shrink<'a, S: Scenario> {
     recorded: &'a Recorded<S::Event>,
     runs_left: usize,
     best: Found,
-    /// What the crash of the workload in `best` could leave.
+    /// State after the crash of the workload in `best`.
     origin: CrashState,
 }
 
@@ -165,7 +165,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         self.best
     }
 
-    /// Whether this fails, too; then it is the best.
+    /// Returns true if this fails, too, and makes it the best.
     fn fails(&mut self, origin: &CrashState, point: u64, steps: Vec<Step>, plan: Plan) -> bool {
         if self.runs_left == 0 {
             return false;
@@ -178,7 +178,7 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         true
     }
 
-    /// Whether the same crash fails with these steps and this plan.
+    /// Returns true if the same crash fails with these steps and this plan.
     fn fails_here(&mut self, steps: Vec<Step>, plan: Plan) -> bool {
         self.fails(&self.origin.clone(), self.best.point, steps, plan)
     }
@@ -242,14 +242,14 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         self.fails_at(points, &steps, &[plan]);
     }
 
-    /// Makes each image on the way one with few exceptions.
+    /// Simplifies the image of each recovery run to one with few exceptions.
     fn simplify_images(&mut self) {
         for i in 0..=self.best.steps.len() {
             self.simplify_image(i);
         }
     }
 
-    /// Whether it fails with another plan for the image that boot `i` of the way starts from.
+    /// Returns true if it fails with another plan for the image that recovery run `i` starts from.
     fn fails_with(&mut self, i: usize, plan: Plan) -> bool {
         let (mut steps, mut last) = (self.best.steps.clone(), self.best.plan.clone());
         match steps.get_mut(i) {
@@ -265,8 +265,9 @@ impl<'a, S: Scenario> Shrink<'a, S> {
         }
         self.runs_left -= 1;
         let Found { point, steps, plan, .. } = &self.best;
-        let (boots, _) = follow(self.scenario, self.recorded, *point, &self.origin, steps, plan);
-        let Some(choices) = boots.get(i).map(|boot| boot.choices.clone()) else { return };
+        let (recoveries, _) =
+            follow(self.scenario, self.recorded, *point, &self.origin, steps, plan);
+        let Some(choices) = recoveries.get(i).map(|run| run.choices.clone()) else { return };
         let before = self.best.clone();
         let mut smallest: Option<(usize, Found)> = None;
         for persisted in [true, false] {

@@ -1,8 +1,8 @@
-//! One step on the way to an image: a recovery that is crashed.
+//! One step towards an image: a recovery that is crashed.
 
-use crate::tape::Plan;
+use crate::decision_trace::Plan;
 
-/// A recovery to crash: the image it starts from, and the operation it must not make.
+/// A recovery to crash: the image it starts from, and the operation before which it crashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) plan: Plan,

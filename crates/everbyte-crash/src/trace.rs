@@ -1,25 +1,24 @@
-//! What became of each operation before a crash, for a reader of the report.
+//! Outcome of each operation before a crash, for the report.
 //!
-//! Invariants: operations are only explained here, by the bytes that the failing image turned
-//! out to hold; nothing is decided. A store's bytes that no crash could have left otherwise
-//! explain nothing.
+//! Invariants: this explains operations by the bytes of the failing image and decides nothing.
+//! Bytes of a store that no crash could have left otherwise explain nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use everbyte_media::LINE_U64;
 
-use crate::boot::Boot;
+use crate::decision_trace::Learned;
 use crate::labels::Labels;
 use crate::medium::{Op, OpKind};
 use crate::memory::{ThreadNo, index, lines_of};
+use crate::recovery_run::RecoveryRun;
 use crate::step::Step;
-use crate::tape::Learned;
 
 /// Operations shown of what would have come after the crash.
 const AFTER_MAX: u64 = 3;
 
-/// What the failing image holds of a store or a stream.
+/// State of a store or a stream in the failing image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
     /// It is there in every image: fenced, or it changed nothing.
@@ -36,7 +35,7 @@ pub enum Mark {
     Unread,
 }
 
-/// What a store or a flush still waited for when the power failed.
+/// Operation that a store or a flush still waited for when the power failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// A flush of its line or lines.
@@ -52,43 +51,43 @@ pub struct Traced {
     pub number: u64,
     /// The operation.
     pub op: Op,
-    /// Whose bytes it is about, if the scenario has a name for them.
+    /// Name of its bytes, if the scenario has one.
     pub label: Option<String>,
-    /// What the image holds of it. `None` for flushes, fences, and what the crash forestalled.
+    /// Its state in the image. `None` for flushes, fences, and operations after the crash.
     pub mark: Option<Mark>,
-    /// What it waited for. `None` if for nothing, or if it is forestalled.
+    /// Operation that it waited for. `None` if it waited for none, or is after the crash.
     pub missing: Option<Missing>,
 }
 
-/// A crash and what was found out about what it left.
-pub(crate) struct Left<'a> {
-    /// The recoveries that followed, at least one; the first one booted from what it left.
-    pub(crate) boots: &'a [Boot],
-    /// Where all but the last of them crashed.
+/// A crash and the recoveries that followed it.
+pub(crate) struct CrashAftermath<'a> {
+    /// The recoveries that followed, at least one; the first one booted from the crash's state.
+    pub(crate) recoveries: &'a [RecoveryRun],
+    /// Crashes of all but the last of them.
     pub(crate) steps: &'a [Step],
 }
 
-impl Left<'_> {
-    /// Whether the crash could leave more than one value in the byte at `at`.
+impl CrashAftermath<'_> {
+    /// Returns true if the crash could leave more than one value in the byte at `at`.
     fn in_doubt(&self, at: u64) -> bool {
-        self.boots[0].state.in_doubt(at)
+        self.recoveries[0].state.in_doubt(at)
     }
 
-    /// The byte at `at`, which was in doubt, if it was found out. A later recovery may be the
-    /// first to read it; then it tells, unless an earlier one could have stored what is there.
+    /// Returns the byte at `at`, which was in doubt, if it was decided. A later recovery may be the
+    /// first to read it; then its value counts, unless an earlier one could have stored it.
     fn byte(&self, at: u64) -> Option<u8> {
-        let learned = self.boots.iter().map(|boot| learned(&boot.learned, at));
+        let learned = self.recoveries.iter().map(|run| learned(&run.learned, at));
         let (reader, byte) = learned.enumerate().find_map(|(i, byte)| Some((i, byte?)))?;
-        let mut between = self.boots[..reader].iter().zip(self.steps);
-        let stored = between.any(|(boot, step)| {
-            let mut before = boot.ops.iter().zip(0..step.at);
+        let mut between = self.recoveries[..reader].iter().zip(self.steps);
+        let stored = between.any(|(run, step)| {
+            let mut before = run.ops.iter().zip(0..step.at);
             before.any(|(op, _)| byte_of(op, at) == Some(byte))
         });
         (!stored).then_some(byte)
     }
 }
 
-/// What was learned of the byte at `at`.
+/// Returns the decided value of the byte at `at`.
 fn learned(learned: &[Learned], at: u64) -> Option<u8> {
     let (line, bit) = (at / LINE_U64, at % LINE_U64);
     let found = learned.iter().rev().find(|l| l.line == line && l.mask >> bit & 1 != 0)?;
@@ -96,11 +95,11 @@ fn learned(learned: &[Learned], at: u64) -> Option<u8> {
 }
 
 /// Explains the operations around a crash before operation `end`: the last `recent_max` and the
-/// next few, and at most as many earlier ones whose fate was in doubt and was found out.
+/// next few, and at most as many earlier ones whose outcome was in doubt and was decided.
 pub(crate) fn trace(
     ops: &[Op],
     end: u64,
-    left: &Left<'_>,
+    left: &CrashAftermath<'_>,
     labels: &Labels,
     recent_max: usize,
 ) -> Vec<Traced> {
@@ -127,7 +126,7 @@ pub(crate) fn trace(
     shown
 }
 
-/// What each operation waits for at the end of `ops`.
+/// Returns the operation that each operation waits for at the end of `ops`.
 fn all_missing(ops: &[Op]) -> Vec<Option<Missing>> {
     let mut fencing: BTreeSet<ThreadNo> = BTreeSet::new();
     // Lines flushed later on, and whether a fence of the same thread followed.
@@ -170,8 +169,14 @@ fn byte_of(op: &Op, at: u64) -> Option<u8> {
     bytes_of(op).contains(&at).then(|| op.bytes()[usize::try_from(at - op.at.0).unwrap_or(0)])
 }
 
-/// What the crash before operation `end` left of the store `i`.
-fn mark(ops: &[Op], i: usize, end: usize, left: &Left<'_>, missing: Option<Missing>) -> Mark {
+/// Returns the state of store `i` after the crash before operation `end`.
+fn mark(
+    ops: &[Op],
+    i: usize,
+    end: usize,
+    left: &CrashAftermath<'_>,
+    missing: Option<Missing>,
+) -> Mark {
     if missing.is_none() {
         return Mark::Durable;
     }

@@ -1,8 +1,8 @@
-//! A walk over a recorded workload: the crash state before each of its operations.
+//! The crash state before each operation of a recorded workload.
 
-use crate::boot::Recorded;
 use crate::medium::{Op, OpKind};
 use crate::memory::{CrashState, Memory, Rules};
+use crate::recovery_run::Recorded;
 
 /// Stands before an operation of the workload, or at its end.
 pub(crate) struct Walk<'a> {
@@ -23,12 +23,12 @@ impl<'a> Walk<'a> {
         (self.done <= self.ops.len()).then_some(self.done as u64)
     }
 
-    /// Whether a crash here could leave something that it could not where a state was last taken.
+    /// Returns true if a crash here could leave an image that the last state taken could not.
     pub(crate) fn changed(&self) -> bool {
         self.changed
     }
 
-    /// What a crash here could leave.
+    /// Returns the state after a crash here.
     pub(crate) fn crash_state(&mut self) -> CrashState {
         self.changed = false;
         self.memory.crash_state()
@@ -45,7 +45,7 @@ impl<'a> Walk<'a> {
         self.done += 1;
     }
 
-    /// What a crash before operation `point` could leave.
+    /// Returns the state after a crash before operation `point`.
     pub(crate) fn state_at(mut self, point: u64) -> CrashState {
         while self.point().is_some_and(|here| here < point) {
             self.advance();

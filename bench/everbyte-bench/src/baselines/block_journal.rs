@@ -36,7 +36,7 @@ use super::overlay::Overlay;
 use super::plant::Bug;
 use super::space::{HEAD, HOLE, Space, SpaceError, WORDS, index};
 
-/// What is journaled.
+/// Contents of the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// Metadata; data goes in place before.
@@ -77,7 +77,7 @@ pub(crate) struct BlockJournal<M> {
     tail: u64,
     log_bytes: u64,
     scratch: Vec<u8>,
-    /// Where the blocks of a transaction belong.
+    /// Home places of the blocks of a transaction.
     homes: Vec<u64>,
 }
 
@@ -166,7 +166,8 @@ impl<M: Medium> BlockJournal<M> {
         self.space.medium().check_range(at, BLOCK_U64)
     }
 
-    /// Reads where the blocks of the transaction at the tail belong, if a whole one is there.
+    /// Reads the home places of the transaction's blocks at the tail. Returns true if a whole one
+    /// is there.
     fn load_transaction(&mut self) -> Result<bool, SpaceError> {
         if self.log_room() == 0 {
             return Ok(false);
@@ -255,8 +256,8 @@ impl<M: Medium> BlockJournal<M> {
     fn unmap(&mut self, block: usize) {
         if self.places[block] != HOLE {
             match planted(Bug::JournalFreedEarly) {
-                true => self.space.give_back(self.places[block]),
-                false => self.space.retire(self.places[block]),
+                true => self.space.free_unused(self.places[block]),
+                false => self.space.free_later(self.places[block]),
             }
             self.cache.remove(block);
             self.set_place(block, HOLE);

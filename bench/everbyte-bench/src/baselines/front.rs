@@ -1,4 +1,4 @@
-//! The face of a scheme: a block device over an engine.
+//! A scheme as a block device: the front of an engine.
 //!
 //! Owns the division of requests into edits of single blocks, range checks, the lock, and the two
 //! modes of durability: with [`Fua::Yes`] a request is committed before it is answered, else at the
@@ -9,10 +9,10 @@
 //! far, is not compared.
 //!
 //! Invariants: an engine gets edits that lie in the device and are not empty, at most `edits_max`
-//! of them at once; a longer write is divided, and then it is not one after a crash. Whatever an
-//! engine streamed is fenced when `apply` returns, as another thread may come next. When the medium
-//! fails amid several edits, some may be made in DRAM: nothing is written or committed after that
-//! until the device is opened again, so that a crash, or the opening, leaves all or none.
+//! of them at once; a longer write is divided, and is then not atomic. An engine fences its streams
+//! before `apply` returns, because another thread may come next. When the medium fails amid several
+//! edits, some may be made in DRAM: nothing is written or committed after that until the device is
+//! opened again, so that a crash, or the opening, leaves all or none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,7 +40,7 @@ pub(crate) enum Edit<'a> {
     Unmap { block: usize },
 }
 
-/// Why edits were not made; none of them was then, but after `Failed`.
+/// Errors of edits. None of the edits was made, but after `Failed` some may have been.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     /// No block is free.
@@ -59,7 +59,7 @@ impl From<MediaError> for Refused {
 
 /// A consistency scheme.
 pub(crate) trait Engine: Send + Sync + 'static {
-    /// What it works on.
+    /// The medium that it works on.
     type Medium: Medium;
 
     /// Its name in results.
@@ -71,16 +71,16 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Blocks of the device.
     fn blocks(&self) -> usize;
 
-    /// How many edits can be made at once, whatever they are; at least 1.
+    /// Returns the number of edits that can be made at once, whatever they are; at least 1.
     fn edits_max(&self) -> usize;
 
-    /// Whether a block is no hole.
+    /// Returns true if a block is no hole.
     fn is_mapped(&self, block: usize) -> bool;
 
     /// Fills `out` from byte `start` of a block.
     ///
     /// # Errors
-    /// Bad memory.
+    /// A media error.
     fn read(&self, block: usize, start: usize, out: &mut [u8]) -> Result<(), MediaError>;
 
     /// Makes all edits, in this order, or none. They need not be durable.
@@ -111,7 +111,7 @@ type Edits<'a> = SmallVec<[Edit<'a>; 4]>;
 /// A block device over an engine.
 pub(crate) struct Front<E> {
     engine: RwLock<E>,
-    /// Whether the medium failed amid several edits.
+    /// True if the medium failed amid several edits.
     stopped: AtomicBool,
     size_bytes: u64,
     edits_max: usize,

@@ -1,15 +1,15 @@
-//! The consistency schemes that rollback is compared with, and rollback itself: what does
-//! consistency cost?
+//! The consistency schemes that rollback is compared with, and rollback itself, to measure the cost
+//! of consistency.
 //!
-//! Owns the one face of all of them, [`Scheme`], and how they are made and opened. Each scheme is a
-//! file, which says at its head what it promises after a crash and where it comes from. All work on
+//! Owns their common trait, [`Scheme`], and their making and opening. Each scheme is a file, which
+//! says at its head what it promises after a crash and cites its source. All work on
 //! any [`Medium`], with the pool's allocator, in blocks of 4 KiB and behind one table of a word for
 //! each block (`shadow` has a tree, `rollback` its volume's map).
 //!
 //! Two modes of durability, by the device contract: a request with `Fua::Yes` is durable when it is
 //! answered, any other at the next `flush`. A flush makes durable in whatever way is cheapest for
-//! the scheme: those with a log of new data write the log and leave the copying in place to the next
-//! checkpoint. Each checkpoints by itself when its log fills.
+//! the scheme: those with a log of new data write the log and leave the copying in place to the
+//! next checkpoint. Each checkpoints by itself when its log fills.
 //!
 //! Knows nothing of workloads and of how results are shown.
 
@@ -51,21 +51,21 @@ pub(crate) trait Scheme: AtomicWrites {
     /// `Media`.
     fn checkpoint(&self) -> Result<(), DeviceError>;
 
-    /// What it did to its medium since it was opened. Log bytes are what is written for recovery to
-    /// read. That includes whole blocks that the redo schemes write to the journal and then keep as
-    /// data, as their papers count them. Copies that shadow paging makes are no log, and the old
-    /// blocks that rollback keeps were there before.
+    /// Returns the counts of operations on its medium since it was opened. Log bytes are written
+    /// for recovery to read. They include whole blocks that the redo schemes write to the journal
+    /// and then keep as data, as their papers count them. Copies that shadow paging makes are no
+    /// log, nor are the old blocks that rollback keeps, which are not written again.
     fn counts(&self) -> Counts;
 }
 
-/// Which scheme.
+/// A scheme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// No consistency.
     None,
     /// Redo logging of differences as published.
     RedoPublished,
-    /// The same as well as we can.
+    /// The same, improved: fewer fences and bytes.
     RedoImproved,
     /// A journal of blocks of metadata, data in place before.
     JournalOrdered,
@@ -73,7 +73,7 @@ pub(crate) enum Kind {
     JournalData,
     /// Short-circuit shadow paging.
     Shadow,
-    /// Ours.
+    /// Rollback, the scheme of the block volume.
     Rollback,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct NoConsistency<M> {
     /// Dirty lines of each block of the device, and which blocks have some.
     dirty: Vec<LineMask>,
     dirty_blocks: Vec<usize>,
-    /// Whether a line of the table is dirty, and which are.
+    /// True for each line of the table that is dirty, and the list of them.
     dirty_entries: Vec<bool>,
     dirty_entry_lines: Vec<usize>,
     scratch: Box<[u8; BLOCK]>,
@@ -135,7 +135,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
             match edit {
                 Edit::Write { block, start, data } => streamed |= self.write(block, start, data)?,
                 Edit::Unmap { block } if self.places[block] != HOLE => {
-                    self.space.retire(self.places[block]);
+                    self.space.free_later(self.places[block]);
                     self.dirty[block] = LineMask::EMPTY;
                     self.set_place(block, HOLE);
                 }

@@ -1,7 +1,8 @@
-//! The page cache of the schemes that log new data: lines in DRAM that go over what is in place.
+//! The page cache of the schemes that log new data: lines in DRAM that are newer than those in
+//! place.
 //!
-//! Why a cache, and not an index into the log: this is what a file system over a journal has, it
-//! makes reads as cheap as they can be, and a checkpoint takes each line once from DRAM, however
+//! It is a cache and not an index into the log because a file system over a journal has one too:
+//! reads are as cheap as they can be, and a checkpoint takes each line once from DRAM, however
 //! often it was logged. A page costs 4 KiB of DRAM whatever part of it is used, so its users
 //! checkpoint when there are `PAGES_MAX`; buffers are kept and used again.
 //!
@@ -32,12 +33,12 @@ impl Page {
         self.running = self.running.or(mask);
     }
 
-    /// Whether bytes of the range of one line differ from `new`.
+    /// Returns true if bytes of the range of one line differ from `new`.
     fn differs(&self, start: usize, new: &[u8]) -> bool {
         self.bytes[start..start + new.len()] != *new
     }
 
-    /// Corrects `changed`, which says in what the block below differs from `new` at `start`.
+    /// Corrects `changed`, the lines in which the block in place differs from `new` at `start`.
     fn changed(&self, changed: LineMask, start: usize, new: &[u8]) -> LineMask {
         let mut changed = changed;
         for line in lines_of(self.lines.and(LineMask::covering(start, new.len()))) {
@@ -92,7 +93,7 @@ impl Overlay {
     /// Fills `out` from byte `start` of a block that lies at `place`, and from its page.
     ///
     /// # Errors
-    /// Bad memory.
+    /// A media error.
     #[inline]
     pub(crate) fn read<M: Medium>(
         &self,
@@ -117,7 +118,7 @@ impl Overlay {
     /// The lines of a block at `place` in which bytes `start ..` differ from `new`.
     ///
     /// # Errors
-    /// Bad memory.
+    /// A media error.
     #[inline]
     pub(crate) fn changed<M: Medium>(
         &self,
@@ -160,12 +161,12 @@ impl Overlay {
         }
     }
 
-    /// Whether there are as many pages as there should be.
+    /// Returns true if `more` pages would exceed the maximum.
     pub(crate) fn is_full(&self, more: usize) -> bool {
         self.order.len() + more > PAGES_MAX
     }
 
-    /// Shows every page, and forgets it.
+    /// Passes every page to `each`, and forgets it.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(usize, &Page)) {
         for block in std::mem::take(&mut self.order) {
             if let Some(page) = self.get(block) {

@@ -1,7 +1,7 @@
 //! The mistakes that tests plant in the schemes with `everbyte_plant`, to see them caught.
 //!
-//! Flushes and fences that are merely missing are not here: the crash explorer's `Omission` leaves them
-//! out. The rollback scheme's mistakes are in `everbyte_pool::plant`.
+//! Flushes and fences that are merely missing are not here: the crash explorer's `Omission` leaves
+//! them out. The rollback scheme's mistakes are in `everbyte_pool::plant`.
 
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! Ours beside the others: a block volume, with its rollback log.
+//! Rollback: a block volume, with its log of old bytes.
 //!
 //! After a crash: what was written before the last checkpoint is there, and so are requests that
 //! were durable when answered; each request is there as a whole or not at all, within the limits
@@ -33,7 +33,7 @@ pub(crate) fn medium_bytes(device_bytes: u64, log_bytes: u64) -> u64 {
     device_bytes + for_moves + log_bytes + EXTRA_BLOCKS * BLOCK_U64
 }
 
-/// A block volume of ours.
+/// A block volume as a scheme.
 pub(crate) struct Rollback<M: Medium> {
     volume: BlockVolume<M>,
 }

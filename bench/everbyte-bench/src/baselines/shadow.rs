@@ -36,8 +36,8 @@ const WORD: usize = 8;
 /// Short-circuit shadow paging.
 pub(crate) struct Shadow<M> {
     space: Space<M>,
-    /// Where everything is, as the tree on the medium says: data blocks first, then the pages of
-    /// each level, at last the root alone.
+    /// Places by level, as in the tree on the medium: data blocks first, then the pages of each
+    /// level, at last the root alone.
     levels: Vec<Vec<u64>>,
     pending: Option<PoolOffset>,
     /// New places of the request at hand: index in its level, place.
@@ -45,7 +45,7 @@ pub(crate) struct Shadow<M> {
     parents: Vec<(usize, u64)>,
     /// For each block, one more than the index of its change; 0 if it has none.
     change_of: Vec<u32>,
-    /// What the changes of the request replace.
+    /// Places that the changes of the request replace.
     replaced: Vec<u64>,
     scratch: Box<[u8; BLOCK]>,
 }
@@ -114,7 +114,7 @@ impl<M: Medium> Shadow<M> {
         self.pending = Some(at);
     }
 
-    /// Where the pointer to a place of a level is, if there is a page for it.
+    /// Returns the offset of the pointer to a place of a level, if there is a page for it.
     fn pointer_at(&self, level: usize, number: usize) -> Option<PoolOffset> {
         let Some(parents) = self.levels.get(level + 1) else { return Some(HEAD) };
         let page = parents[number / WORDS];
@@ -144,8 +144,8 @@ impl<M: Medium> Shadow<M> {
         Ok(())
     }
 
-    /// Puts what an edit makes of its block into a new block, or into the one that this request
-    /// has made already.
+    /// Writes the result of an edit to a new block, or to the one that this request has made
+    /// already.
     fn copy(&mut self, edit: Edit<'_>) -> Result<(), MediaError> {
         let (Edit::Write { block, .. } | Edit::Unmap { block }) = edit;
         let again = self.change_of[block].checked_sub(1).map(|at| at as usize);
@@ -163,7 +163,7 @@ impl<M: Medium> Shadow<M> {
         };
         if let Some(at) = again {
             if new == HOLE {
-                self.space.give_back(old);
+                self.space.free_unused(old);
             }
             self.changes[at].1 = new;
         } else {
@@ -178,7 +178,7 @@ impl<M: Medium> Shadow<M> {
         for (block, place) in self.changes.drain(..) {
             self.change_of[block] = 0;
             if place != HOLE {
-                self.space.give_back(place);
+                self.space.free_unused(place);
             }
         }
     }
@@ -210,12 +210,12 @@ impl<M: Medium> Shadow<M> {
     fn commit_pointer(&mut self, at: PoolOffset, place: u64) -> Result<(), MediaError> {
         if planted(Bug::ShadowFreedEarly) {
             let old = self.replaced.drain(..).filter(|&place| place != HOLE);
-            old.for_each(|place| self.space.give_back(place));
+            old.for_each(|place| self.space.free_unused(place));
         }
         self.settle()?;
         self.commit_word(at, place);
         // Only now: `settle` has freed what earlier pointers replaced.
-        self.replaced.drain(..).for_each(|place| self.space.retire(place));
+        self.replaced.drain(..).for_each(|place| self.space.free_later(place));
         Ok(())
     }
 

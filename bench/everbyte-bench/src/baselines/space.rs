@@ -1,16 +1,16 @@
-//! What the schemes share on the medium: the superblock, the table of blocks, the log's place, and
-//! the blocks for data.
+//! The schemes' common structures on the medium: the superblock, the table of blocks, the log's
+//! place, and the blocks for data.
 //!
 //! Blocks of the medium, in this order: the superblock; the head, in which each scheme keeps its
 //! words; the table, one word for each block of the device (the number of the block that holds it,
 //! or 0 for none); the log; data. All is little-endian.
 //!
 //! Invariants: free space is not kept on the medium but follows from the table at opening, so that
-//! it costs no scheme anything to be consistent about it. Blocks wait in `spare` before they are
-//! used, so that a request has all that it needs before its first store. A retired block is free
-//! again only when its scheme says that nothing durable names it any more.
+//! its consistency costs no scheme anything. Blocks are preallocated, so that a request has all
+//! that it needs before its first store. A deferred block is free again only when its scheme says
+//! that nothing durable names it any more.
 //!
-//! Knows nothing of what a scheme writes when.
+//! Knows nothing of the order of a scheme's writes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) const HOLE: u64 = 0;
 /// Words in a block.
 pub(crate) const WORDS: usize = BLOCK / 8;
 
-/// Where the head is: the words of a scheme's own.
+/// Offset of the head, which holds the words of a scheme's own.
 pub(crate) const HEAD: PoolOffset = PoolOffset(BLOCK_U64);
 const TABLE_START: u64 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"evbschem");
@@ -37,9 +37,9 @@ const LOG_BLOCKS_MIN: u64 = 16;
 /// Blocks that a device of any size has besides those of its own size.
 const EXTRA_BLOCKS_MIN: u64 = 64;
 /// Blocks taken from the allocator at once.
-const SPARE_BLOCKS: usize = 8;
+const PREALLOCATED_BLOCKS: usize = 8;
 
-/// Why a scheme cannot be made or opened.
+/// Errors of making and opening a scheme.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SpaceError {
@@ -54,21 +54,21 @@ pub(crate) enum SpaceError {
     /// A size that no scheme has.
     #[error("{what} of {bytes} bytes: {wanted}")]
     Size {
-        /// Of what.
+        /// Name of the size.
         what: &'static str,
         /// The size asked for.
         bytes: u64,
-        /// What it should be.
+        /// Description of the sizes that there are.
         wanted: &'static str,
     },
     /// Something on the medium cannot be right.
     #[error("{structure} at {at}: {what}")]
     Corrupt {
-        /// Which structure.
+        /// Name of the structure.
         structure: &'static str,
-        /// Where it is.
+        /// Its offset on the medium.
         at: PoolOffset,
-        /// What is wrong.
+        /// Description of the damage.
         what: &'static str,
     },
     /// The medium failed before, amid a request.
@@ -96,7 +96,7 @@ fn check_word(bytes: &[u8]) -> u64 {
     u64::from(crc32c::crc32c(bytes))
 }
 
-/// Where everything is.
+/// The layout of the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     code: u64,
@@ -105,7 +105,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a device of `device_bytes` with a log of `log_bytes`, for the scheme of a code.
+    /// The layout of a device of `device_bytes` with a log of `log_bytes`, for the scheme of a
+    /// code.
     ///
     /// # Errors
     /// Sizes that are no whole blocks, or too small.
@@ -123,8 +124,8 @@ impl Layout {
         Ok(Self { code, device_blocks, log_blocks })
     }
 
-    /// Bytes that the medium must have: the device once more by an eighth, at least 64 blocks, for
-    /// what is not in its place yet.
+    /// Returns the bytes that the medium must have: those of the device, and an eighth more, at
+    /// least 64 blocks, for blocks that are not in their places yet.
     pub(crate) fn medium_bytes(&self) -> u64 {
         let extra = (self.device_blocks / 8).max(EXTRA_BLOCKS_MIN) + self.table_blocks();
         (self.data_start() + self.device_blocks + extra) * BLOCK_U64
@@ -135,7 +136,7 @@ impl Layout {
         index(self.device_blocks)
     }
 
-    /// Where the entry of a block is.
+    /// Returns the offset of the entry of a block.
     pub(crate) fn entry_at(&self, block: usize) -> PoolOffset {
         PoolOffset(TABLE_START * BLOCK_U64 + 8 * block as u64)
     }
@@ -150,7 +151,7 @@ impl Layout {
         BlockNo(TABLE_START + number as u64)
     }
 
-    /// Where the log starts.
+    /// Returns the offset of the log.
     pub(crate) fn log_at(&self) -> PoolOffset {
         BlockNo(self.log_start()).offset()
     }
@@ -173,13 +174,13 @@ impl Layout {
     }
 }
 
-/// The medium, with what is known of its blocks.
+/// The medium, with the state of its blocks.
 pub(crate) struct Space<M> {
     medium: Arc<M>,
     pub(crate) layout: Layout,
     allocator: Allocator,
-    spare: Vec<u64>,
-    retired: Vec<u64>,
+    preallocated: Vec<u64>,
+    deferred: Vec<u64>,
 }
 
 impl<M: Medium> Space<M> {
@@ -226,7 +227,7 @@ impl<M: Medium> Space<M> {
         let layout = Layout::new(code, bytes(word(16)), bytes(word(24)))?;
         check_room(&*medium, layout.medium_bytes())?;
         let allocator = Allocator::new(medium.len() / BLOCK_U64);
-        Ok(Self { medium, layout, allocator, spare: Vec::new(), retired: Vec::new() })
+        Ok(Self { medium, layout, allocator, preallocated: Vec::new(), deferred: Vec::new() })
     }
 
     /// The medium.
@@ -238,7 +239,7 @@ impl<M: Medium> Space<M> {
     /// The table as it is on the medium.
     ///
     /// # Errors
-    /// An entry that cannot be right; bad memory.
+    /// An entry that cannot be right; a media error.
     pub(crate) fn load_table(&self) -> Result<Vec<u64>, SpaceError> {
         let at = self.layout.entry_at(0);
         let mut bytes = vec![0; 8 * self.layout.device_blocks()];
@@ -270,7 +271,7 @@ impl<M: Medium> Space<M> {
         }
     }
 
-    /// Whether a block of the medium is one of the table.
+    /// Returns true if a block of the medium is one of the table.
     pub(crate) fn is_table(&self, block: u64) -> bool {
         (TABLE_START..self.layout.log_start()).contains(&block)
     }
@@ -297,45 +298,45 @@ impl<M: Medium> Space<M> {
 
     /// Gets `count` blocks ready to be taken; false if there are not so many.
     pub(crate) fn reserve(&mut self, count: usize) -> bool {
-        if self.spare.len() < count {
-            let want = count.max(SPARE_BLOCKS) - self.spare.len();
-            let before = self.spare.len();
-            self.allocator.alloc_batch(0, want, &mut self.spare);
+        if self.preallocated.len() < count {
+            let want = count.max(PREALLOCATED_BLOCKS) - self.preallocated.len();
+            let before = self.preallocated.len();
+            self.allocator.alloc_batch(0, want, &mut self.preallocated);
             // They are taken from the end: in ascending order.
-            self.spare[before..].reverse();
+            self.preallocated[before..].reverse();
         }
-        self.spare.len() >= count
+        self.preallocated.len() >= count
     }
 
     /// Takes a block that was reserved.
     pub(crate) fn take(&mut self) -> BlockNo {
-        BlockNo(self.spare.pop().expect("a request reserves what it takes"))
+        BlockNo(self.preallocated.pop().expect("a request reserves what it takes"))
     }
 
-    /// Gives back a block that nothing durable has ever named.
-    pub(crate) fn give_back(&mut self, place: u64) {
-        self.spare.push(place);
+    /// Frees a block that nothing durable has ever named.
+    pub(crate) fn free_unused(&mut self, place: u64) {
+        self.preallocated.push(place);
     }
 
-    /// Says that `place` is no longer used; it is not free before `release`.
-    pub(crate) fn retire(&mut self, place: u64) {
+    /// Defers freeing `place`, which is no longer used, to the next `release`.
+    pub(crate) fn free_later(&mut self, place: u64) {
         if place != HOLE {
-            self.retired.push(place);
+            self.deferred.push(place);
         }
     }
 
-    /// Says that nothing durable names the retired blocks any more.
+    /// Frees the deferred blocks, because nothing durable names them any more.
     pub(crate) fn release(&mut self) {
-        for place in self.retired.drain(..) {
+        for place in self.deferred.drain(..) {
             let freed = self.allocator.free(BlockNo(place));
-            debug_assert!(freed.is_ok(), "block {place} was retired twice");
+            debug_assert!(freed.is_ok(), "block {place} was freed twice");
         }
     }
 
     /// Fills `out` from byte `start` of the block at `place`, which may be a hole.
     ///
     /// # Errors
-    /// Bad memory.
+    /// A media error.
     #[inline]
     pub(crate) fn load(&self, place: u64, start: usize, out: &mut [u8]) -> Result<(), MediaError> {
         if place == HOLE {
@@ -351,7 +352,7 @@ impl<M: Medium> Space<M> {
     /// be.
     ///
     /// # Errors
-    /// Bad memory.
+    /// A media error.
     pub(crate) fn merged<'a>(
         &self,
         place: u64,

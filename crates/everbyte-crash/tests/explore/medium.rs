@@ -175,8 +175,8 @@ fn bad_lines_are_found_by_loads_and_lose_stores() {
     assert!(matches!(medium.fence(), Err(MediaError::StoreLost { at: lost }) if lost == at(4096)));
 }
 
-/// Whether `then` panics on another thread after this one has streamed 20 bytes at 100, with the
-/// message.
+/// Returns the message of the panic of `then` on another thread after this one has streamed 20
+/// bytes at 100; `None` if it does not panic.
 fn after_a_stream(fenced: bool, then: impl FnOnce(&SimMedium) + Send) -> Option<String> {
     let medium = SimMedium::new(4096);
     medium.stream(at(100), &[1; 20]);

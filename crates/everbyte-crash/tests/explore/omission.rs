@@ -1,4 +1,5 @@
-//! Flushes and fences left out of sound code are caught, and tell what was lost; nothing else is left out.
+//! Flushes and fences left out of sound code are caught, and tell what was lost; nothing else is
+//! left out.
 
 use everbyte_crash::{
     Explorer, Failure, Labels, Mark, Medium, Missing, Omission, OpKind, PoolOffset, ReplayError,
@@ -45,7 +46,7 @@ fn caught<R>(sound: fn() -> Toy<R>, omission: Omission) -> Box<Failure> {
     failure
 }
 
-/// What the failure tells of the store to `at`.
+/// Returns the failure's explanation of the store to `at`.
 fn told(failure: &Failure, at: u64) -> (OpKind, Option<Mark>, Option<Missing>) {
     let to_it = |op: &everbyte_crash::Op| {
         op.at.0 == at && matches!(op.kind, OpKind::Store | OpKind::Stream)
@@ -95,7 +96,8 @@ fn what_is_not_named_is_not_left_out() {
     }
 }
 
-/// Recovery puts the old words back, and must flush them before it says that nothing is to be undone.
+/// Recovery puts the old words back, and must flush them before it says that nothing is to be
+/// undone.
 #[test]
 fn recovery_alone_can_be_made_to_forget() {
     fn sound() -> Toy<(u64, u64)> {

@@ -98,7 +98,8 @@ fn settle(from: BTreeSet<Machine>, all: &[Moving]) -> BTreeSet<Machine> {
     reached
 }
 
-/// Whether a fence as operation `at` may complete on `machine`, `all` being what moves by then.
+/// Returns true if a fence as operation `at` may complete on `machine`, of which `all` moves by
+/// then.
 fn may_fence(machine: &Machine, all: &[Moving], steps: &[Step], at: usize) -> bool {
     all.iter().enumerate().all(|(i, piece)| {
         let flushed = |step: &Step| match step {

@@ -1,6 +1,6 @@
-//! Redo logging of differences as well as we can.
+//! Redo logging of differences, improved.
 //!
-//! What differs from `published`:
+//! Differences from `published`:
 //! - Differences are sets of lines, found as the block volume finds them. They stay in DRAM until a
 //!   commit, so a line that changes twice is logged once.
 //! - A commit streams all of them as one group with one CRC-32C, behind one fence; there is no
@@ -47,7 +47,7 @@ const GROUP_BYTES: usize = HEADER_BYTES + LINE;
 /// In the first word of an entry: the block is replaced.
 const REPLACED: u64 = 1 << 63;
 
-/// What is known of a block besides its place.
+/// State of a block besides its place.
 #[derive(Clone, Copy, Default)]
 struct State {
     /// Its entry in the table is older than its place.
@@ -201,9 +201,9 @@ impl<M: Medium> Improved<M> {
     fn replace(&mut self, block: usize, place: u64) {
         let old = self.places[block];
         if self.states[block].fresh && old != HOLE {
-            self.space.give_back(old);
+            self.space.free_unused(old);
         } else {
-            self.space.retire(old);
+            self.space.free_later(old);
         }
         self.move_to(block, place);
         self.states[block].fresh = true;

@@ -41,7 +41,7 @@ const WORD: u64 = 8;
 /// Redo logging of differences as published.
 pub(crate) struct Published<M> {
     space: Space<M>,
-    /// Where each block is when all that is logged counts.
+    /// Place of each block if every record in the log counts.
     places: Vec<u64>,
     overlay: Overlay,
     /// For each block, one more than the position of the last record that replaces it.
@@ -240,7 +240,7 @@ impl<M: Medium> Published<M> {
     /// Logs what replaces a block.
     fn replace(&mut self, block: usize, place: u64) {
         let old = std::mem::replace(&mut self.places[block], place);
-        self.space.retire(old);
+        self.space.free_later(old);
         self.overlay.remove(block);
         self.replaced_at[block] = position(self.tail);
         self.replaced.push(block);

@@ -1,4 +1,4 @@
-//! What requests cost in each scheme and mode: log bytes, flushed lines and fences, exactly.
+//! Exact costs of requests in each scheme and mode: log bytes, flushed lines and fences.
 //!
 //! Each figure is for requests to blocks 8 .. 12, or, for first writes, to the holes 40 .. 44; the
 //! entries of either lie in one line of the table. The log is empty before. Streamed lines are not
@@ -172,11 +172,11 @@ fn shadow_copies_the_page_above_several_changes() {
     assert_eq!(cost.bytes_stored, 3 * 4096 + 8);
 }
 
-/// A record of old bytes is a header of 64 bytes and the lines; a pointer is logged in 64 bytes. One
-/// fence for each record, with the new block if there is one. The checkpoint flushes the dirty
-/// lines, in place or of entries, and fences; then both marks of the epoch, and fences. Durable
-/// when answered, a line is redone from its record, and a block costs a fence, its entry and a
-/// fence.
+/// A record of old bytes is a header of 64 bytes and the lines; a pointer is logged in 64 bytes.
+/// One fence for each record, with the new block if there is one. The checkpoint flushes the dirty
+/// lines, in place or of entries, and fences; then both copies of the checkpoint record, and
+/// fences. Durable when answered, a line is redone from its record, and a block costs a fence, its
+/// entry and a fence.
 #[test]
 fn rollback() {
     let kind = Kind::Rollback;

@@ -59,7 +59,7 @@ fn more_than_a_commit_holds_is_refused_as_one_and_done_in_parts() {
     }
 }
 
-/// What opens the device of another scheme, or one whose bytes are wrong, says so.
+/// Opening the device of another scheme, or one whose bytes are wrong, is an error that says so.
 #[test]
 fn wrong_superblocks_are_refused() {
     let bytes = Kind::None.medium_bytes(1 << 20, LOG_BYTES).unwrap();
@@ -76,8 +76,8 @@ fn wrong_superblocks_are_refused() {
     assert!(damaged.contains("checksum"), "{damaged}");
 }
 
-/// Whatever the words of head, table and log are, opening and reading end with an answer. Rollback's
-/// pools are fuzzed elsewhere.
+/// Whatever the words of head, table and log are, opening and reading end with an answer.
+/// Rollback's pools are fuzzed elsewhere.
 #[test]
 fn damaged_devices_never_panic() {
     let (mut opened, mut refused) = (0, 0);

@@ -10,7 +10,7 @@ use super::scenario::{BLOCK, Case, Step, W};
 use crate::baselines::Kind;
 use crate::baselines::plant::Bug;
 
-/// What the oracle says of a scheme that keeps requests whole, and of one that keeps words whole.
+/// Messages of the oracle about a scheme that keeps requests whole, and one that keeps words whole.
 const NO_STATE: &str = "none of the states: first differences in blocks [Some(0)";
 const MIXED: &str = "is neither old nor new";
 
@@ -33,7 +33,8 @@ impl From<Omission> for Mistake {
     }
 }
 
-/// The workload fails with the mistake as `expected` says, a part of the message, and without it passes.
+/// The workload fails with the mistake as `expected` says, a part of the message, and without it
+/// passes.
 fn caught(kind: Kind, mistake: impl Into<Mistake>, steps: Vec<Step>, expected: &str) {
     let mistake = mistake.into();
     let name = format!("{kind:?}, {mistake:?}");

@@ -37,7 +37,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether all before it is durable when it is done.
+    /// Returns true if everything before it is durable when it is done.
     fn is_durable(&self) -> bool {
         match self {
             Self::Write(_, fua) | Self::Atomic(_, fua) | Self::Discard { fua, .. } => {
@@ -56,7 +56,7 @@ impl Step {
     }
 }
 
-/// What a workload tells the oracle.
+/// Event that a workload reports to the oracle.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Begins(usize),
@@ -68,11 +68,11 @@ pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) steps: Vec<Step>,
     pub(super) blocks: usize,
-    /// What the scheme is made to forget.
+    /// Operations that are left out of the scheme.
     pub(super) omission: Option<Omission>,
 }
 
-/// What a scheme promises of requests that are not durable yet.
+/// Promise of a scheme about requests that are not durable yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promise {
     /// The first so many requests, whole.
@@ -164,7 +164,7 @@ impl Case {
         states
     }
 
-    /// Whether the scheme stores in place and a request covers the word at `at` in part.
+    /// Returns true if the scheme stores in place and a request covers the word at `at` in part.
     fn is_cut(&self, at: usize) -> bool {
         let inside = |edge: usize| edge > at && edge < at + 8;
         let ranges = self.steps.iter().flat_map(Step::ranges);

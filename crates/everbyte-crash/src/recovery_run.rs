@@ -1,30 +1,30 @@
-//! One image: booted, recovered, checked; and the way to it through recoveries that crash.
+//! Recovery of one image and its check, after any number of recoveries that crash.
 //!
 //! Knows nothing of which images are worth trying.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::decision_trace::{Choice, Learned, Plan};
 use crate::medium::{Op, SimMedium};
 use crate::memory::CrashState;
-use crate::omission::{Part, Placed};
+use crate::omission::{LabelledOmission, Part};
 use crate::scenario::{Crash, Log, Scenario, Stamped};
 use crate::step::Step;
-use crate::tape::{Choice, Learned, Plan};
 
 /// A workload that was run.
 pub(crate) struct Recorded<E> {
     pub(crate) image: Vec<u8>,
     pub(crate) ops: Vec<Op>,
     pub(crate) events: Vec<Stamped<E>>,
-    omitted: Option<Arc<Placed>>,
+    omitted: Option<Arc<LabelledOmission>>,
 }
 
 impl<E> Recorded<E> {
     pub(crate) fn new<S: Scenario<Event = E>>(scenario: &S) -> Self {
         let image = scenario.image();
         let medium = Arc::new(SimMedium::from_image(image.clone()));
-        let placed = |omission| Arc::new(Placed { omission, labels: scenario.labels() });
+        let placed = |omission| Arc::new(LabelledOmission { omission, labels: scenario.labels() });
         let omitted = scenario.omission().map(placed);
         medium.omit_placed(made_by(Part::Workload, &omitted));
         medium.start_trace();
@@ -52,12 +52,12 @@ impl<E> Recorded<E> {
     }
 }
 
-/// What is left out, if it is in `part`.
-fn made_by(part: Part, omitted: &Option<Arc<Placed>>) -> Option<Arc<Placed>> {
+/// Returns the omission, if it concerns `part`.
+fn made_by(part: Part, omitted: &Option<Arc<LabelledOmission>>) -> Option<Arc<LabelledOmission>> {
     omitted.clone().filter(|placed| placed.omission.is_made_by(part))
 }
 
-/// Recovers and checks what `medium` was booted with. Gives the operations that recovery made.
+/// Recovers and checks the image on `medium`. Returns the number of recovery's operations.
 pub(crate) fn recover_and_check<S: Scenario>(
     scenario: &S,
     medium: &Arc<SimMedium>,
@@ -72,8 +72,8 @@ pub(crate) fn recover_and_check<S: Scenario>(
     })
 }
 
-/// Runs recovery, taking the states that crashes before its operations `at` would leave. There
-/// are fewer if it did not reach them all.
+/// Runs recovery and returns the states that crashes before its operations `at` would leave: fewer
+/// if recovery did not reach them all.
 pub(crate) fn capture<S: Scenario>(
     scenario: &S,
     medium: &Arc<SimMedium>,
@@ -98,29 +98,29 @@ pub(crate) fn quietly<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, S
     })
 }
 
-/// A crash on the way, and the recovery that followed it.
-pub(crate) struct Boot {
+/// A crash and the recovery that followed it.
+pub(crate) struct RecoveryRun {
     pub(crate) state: CrashState,
-    /// What recovery found out about the state before it crashed, if it did.
+    /// Bytes of the state that recovery decided before it ended or crashed.
     pub(crate) learned: Vec<Learned>,
     pub(crate) choices: Vec<Choice>,
-    /// What recovery did, beyond its crash; empty for the last one.
+    /// Operations of recovery, also those beyond its crash; empty for the last one.
     pub(crate) ops: Vec<Op>,
 }
 
-/// How a way to an image ended.
+/// Outcome of a series of recoveries.
 pub(crate) enum Outcome {
     Fine,
     Failed(String),
     /// A script did not fit the questions.
-    Strayed,
-    /// A recovery did not come to this operation of its own.
+    Diverged,
+    /// A recovery made fewer operations than this.
     Unreached(u64),
 }
 
-/// From the crash state `origin` of the workload at `point`, crashes recovery at each of `steps`,
-/// and recovers and checks the image that `plan` picks of what is left. There is a boot for each
-/// crash, the workload's first.
+/// Starts from the crash state `origin` of the workload at `point`, crashes recovery at each of
+/// `steps`, and recovers and checks the image that `plan` picks from the last state. Returns one
+/// recovery run for each crash; the first is of the workload's crash.
 pub(crate) fn follow<S: Scenario>(
     scenario: &S,
     recorded: &Recorded<S::Event>,
@@ -128,29 +128,29 @@ pub(crate) fn follow<S: Scenario>(
     origin: &CrashState,
     steps: &[Step],
     plan: &Plan,
-) -> (Vec<Boot>, Outcome) {
+) -> (Vec<RecoveryRun>, Outcome) {
     let mut state = origin.clone();
-    let mut boots = Vec::new();
+    let mut recoveries = Vec::new();
     let booted = |state, medium: &SimMedium| {
         let (learned, choices) = (medium.learned(), medium.choices());
-        Boot { state, learned, choices, ops: medium.take_trace() }
+        RecoveryRun { state, learned, choices, ops: medium.take_trace() }
     };
     for step in steps {
         let medium = recorded.boot(&state, step.plan.clone());
         medium.start_trace();
         let next = capture(scenario, &medium, vec![step.at]).pop();
-        boots.push(booted(state, &medium));
-        let Some(next) = next else { return (boots, Outcome::Unreached(step.at)) };
+        recoveries.push(booted(state, &medium));
+        let Some(next) = next else { return (recoveries, Outcome::Unreached(step.at)) };
         state = next;
     }
     let medium = recorded.boot(&state, plan.clone());
     let crash = recorded.crash(point, steps.len());
     let result = recover_and_check(scenario, &medium, &crash);
-    boots.push(booted(state, &medium));
+    recoveries.push(booted(state, &medium));
     let outcome = match result {
         Err(message) => Outcome::Failed(message),
-        Ok(_) if medium.strayed() => Outcome::Strayed,
+        Ok(_) if medium.diverged() => Outcome::Diverged,
         Ok(_) => Outcome::Fine,
     };
-    (boots, outcome)
+    (recoveries, outcome)
 }

@@ -1,7 +1,8 @@
-//! The choice tape: who decides what each line held after the crash, and what was decided.
+//! The decision trace: a plan that decides the content of each line after the crash, and the
+//! decisions that were made.
 //!
-//! Invariants: a tape's answers depend only on its plan and on the questions, so the same plan
-//! and the same recovery give the same image. Knows nothing of how contents come about.
+//! Invariants: a decision depends only on the plan and on the decisions asked for before, so the
+//! same plan and the same recovery give the same image. Knows nothing of the persistence rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +13,7 @@ use everbyte_media::{LINE, LINE_U64, PoolOffset};
 /// The bytes of one line.
 pub(crate) type Image = [u8; LINE];
 
-/// Who decides which possible content a line turns out to hold.
+/// Rule that decides which of its possible contents each line holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Plan {
     /// These answers in order, then always the first: the content in which least persisted.
@@ -23,10 +24,11 @@ pub enum Plan {
     Seeded(u64),
 }
 
-/// An image told line by line: everything persisted or nothing did, with exceptions.
+/// An image, line by line: everything persisted or nothing did, with exceptions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lines {
-    /// Whether every pending store persisted in the lines that are no exceptions, or none.
+    /// True if every pending store persisted in the lines that are no exceptions, false if none
+    /// did.
     pub persisted: bool,
     /// Starts of the lines that are exceptions, with their answers in order. Once these have
     /// run out, and from the first if there are none, the line is the opposite of the others.
@@ -125,20 +127,20 @@ impl FromStr for Plan {
     }
 }
 
-/// One decision: which of several distinguishable contents the bytes first read had.
+/// One decision among the contents that a first read of a line could tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// Start of the line.
     pub at: PoolOffset,
     /// The content taken: `0..of`, 0 being the one in which least persisted.
     pub taken: u32,
-    /// How many there were.
+    /// Number of contents.
     pub of: u32,
     /// The content in which everything persisted.
     pub all: u32,
 }
 
-/// Bytes of a line as the crash left them, of which those of `mask` were found out.
+/// A line as the crash left it, of which the bytes of `mask` are decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learned {
     pub(crate) line: u64,
@@ -146,25 +148,25 @@ pub(crate) struct Learned {
     pub(crate) image: Image,
 }
 
-/// A plan being followed, and what came of it.
+/// A plan that is being followed, and the decisions made.
 #[derive(Debug)]
-pub(crate) struct Tape {
+pub(crate) struct DecisionTrace {
     plan: Plan,
     made: Vec<Choice>,
     learned: Vec<Learned>,
-    strayed: bool,
+    diverged: bool,
     thinned: bool,
 }
 
-impl Default for Tape {
+impl Default for DecisionTrace {
     fn default() -> Self {
         Self::new(Plan::nothing())
     }
 }
 
-impl Tape {
+impl DecisionTrace {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { plan, made: Vec::new(), learned: Vec::new(), strayed: false, thinned: false }
+        Self { plan, made: Vec::new(), learned: Vec::new(), diverged: false, thinned: false }
     }
 
     /// Everything decided so far.
@@ -172,22 +174,22 @@ impl Tape {
         &self.made
     }
 
-    /// What the decisions so far told.
+    /// Returns the bytes decided so far.
     pub(crate) fn learned(&self) -> &[Learned] {
         &self.learned
     }
 
-    /// Keeps what a decision told.
+    /// Notes decided bytes.
     pub(crate) fn learn(&mut self, learned: Learned) {
         self.learned.push(learned);
     }
 
-    /// Whether a script's answer did not fit its question, or had none.
-    pub(crate) fn strayed(&self) -> bool {
-        self.strayed || matches!(&self.plan, Plan::Script(a) if a.len() > self.made.len())
+    /// Returns true if a script's answer did not fit its decision, or was left over.
+    pub(crate) fn diverged(&self) -> bool {
+        self.diverged || matches!(&self.plan, Plan::Script(a) if a.len() > self.made.len())
     }
 
-    /// Whether a decision was about a line whose contents were not all enumerated.
+    /// Returns true if a decision was about a line whose contents were not all enumerated.
     pub(crate) fn thinned(&self) -> bool {
         self.thinned
     }
@@ -209,7 +211,7 @@ impl Tape {
             },
             Plan::Seeded(seed) => seeded(*seed, line, of, all),
         };
-        self.strayed |= wanted >= of;
+        self.diverged |= wanted >= of;
         self.thinned |= thinned;
         let taken = wanted.min(of - 1);
         self.made.push(Choice { at, taken: narrow(taken), of: narrow(of), all: narrow(all) });
@@ -269,25 +271,25 @@ mod tests {
 
     #[test]
     fn scripts_that_do_not_fit_stray() {
-        let mut tape = Tape::new(Plan::Script(vec![1, 2]));
-        assert_eq!(tape.choose(0, 2, 1, false), 1);
-        assert!(tape.strayed(), "one answer is left over");
-        assert_eq!(tape.choose(1, 2, 1, false), 1);
-        assert!(tape.strayed(), "2 is not below 2");
-        let mut tape = Tape::new(Plan::Script(vec![1]));
-        tape.choose(0, 2, 1, false);
-        tape.choose(1, 5, 4, false);
-        assert!(!tape.strayed());
+        let mut decisions = DecisionTrace::new(Plan::Script(vec![1, 2]));
+        assert_eq!(decisions.choose(0, 2, 1, false), 1);
+        assert!(decisions.diverged(), "one answer is left over");
+        assert_eq!(decisions.choose(1, 2, 1, false), 1);
+        assert!(decisions.diverged(), "2 is not below 2");
+        let mut decisions = DecisionTrace::new(Plan::Script(vec![1]));
+        decisions.choose(0, 2, 1, false);
+        decisions.choose(1, 5, 4, false);
+        assert!(!decisions.diverged());
     }
 
     #[test]
     fn exceptions_answer_for_their_line_only() {
         let plan = "a+40.2".parse().unwrap();
-        let mut tape = Tape::new(plan);
-        assert_eq!(tape.choose(0, 4, 3, false), 3);
-        assert_eq!(tape.choose(1, 4, 3, false), 2);
-        assert_eq!(tape.choose(1, 4, 3, false), 0, "then the opposite");
-        assert!(!tape.strayed());
+        let mut decisions = DecisionTrace::new(plan);
+        assert_eq!(decisions.choose(0, 4, 3, false), 3);
+        assert_eq!(decisions.choose(1, 4, 3, false), 2);
+        assert_eq!(decisions.choose(1, 4, 3, false), 0, "then the opposite");
+        assert!(!decisions.diverged());
     }
 
     #[test]
