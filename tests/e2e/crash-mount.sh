@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+#
+# kill -9 of a mount: a file system of a pool, with a writer that notes what fsync acknowledged. After
+# every kill it is mounted again at the same place, must hold every acknowledged file, and the pool must
+# be sound. First it is used as people use one: a tree is copied in, packed, linked, and compared.
+#
+# usage: crash-mount.sh ROUNDS
+
+source "$(dirname "$0")/lib.sh"
+need fusermount3 umount tar sha256sum "$PYTHON"
+
+ROUNDS=${1:?usage: crash-mount.sh ROUNDS}
+POOL=$FAST/files.pool
+MOUNT=$SCRATCH/mount
+LEDGER=$SCRATCH/ledger
+mkdir "$MOUNT"
+on_exit unmount "$MOUNT"
+
+# mount_files: mounts the file system on $MOUNT and waits until it is there. Sets SERVER_PID and
+# SERVER_LOG.
+mount_files() {
+    SERVERS_STARTED=$((SERVERS_STARTED + 1))
+    SERVER_OUT=$SCRATCH/server.$SERVERS_STARTED.out
+    SERVER_LOG=$SCRATCH/server.$SERVERS_STARTED.log
+    "$EVERBYTE" mount "$POOL/files" "$MOUNT" >"$SERVER_OUT" 2>"$SERVER_LOG" &
+    SERVER_PID=$!
+    on_exit end_process "$SERVER_PID"
+    within 20 grep -q '^ready: ' "$SERVER_OUT" || fail "the file system was not mounted after 20 s"
+}
+
+one_round() {
+    local writer checked
+    mount_files
+    root "$PYTHON" "$E2E/fsync_writer.py" write "$MOUNT" "$LEDGER" 2>>"$SCRATCH/writer.log" &
+    writer=$!
+    on_exit end_process "$writer"
+    sleep "0.$((RANDOM % 9 + 1))"
+    sleep "0.$((RANDOM % 9 + 1))"
+    kill_server
+    within 60 process_is_gone "$writer" || fail "the writer hangs after its server is gone"
+    wait "$writer" || fail "the writer failed: $(tail -n 3 "$SCRATCH/writer.log")"
+
+    mount_files
+    checked=$(root "$PYTHON" "$E2E/fsync_writer.py" verify "$MOUNT" "$LEDGER") ||
+        fail "the file system lost what fsync had acknowledged"
+    "$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not sound"
+    stop_server
+    ACKNOWLEDGED=$((ACKNOWLEDGED + checked))
+    say "round $ROUND: $checked acknowledged files intact, sound"
+}
+
+"$EVERBYTE" pool create "$POOL" --size 448M >/dev/null
+"$EVERBYTE" volume create "$POOL" files --kind fs --size 384M >/dev/null
+
+mount_files
+tar -C "$TOP" --exclude=target --exclude=.git -cf "$SCRATCH/tree.tar" crates docs tests
+mkdir "$MOUNT/tree" "$SCRATCH/tree"
+tar -C "$SCRATCH/tree" -xf "$SCRATCH/tree.tar"
+tar -C "$MOUNT/tree" -xf "$SCRATCH/tree.tar"
+cp -al "$MOUNT/tree" "$MOUNT/links"
+[[ $(manifest "$MOUNT/tree") == "$(manifest "$SCRATCH/tree")" ]] || fail "the copied tree differs"
+stop_server
+mount_files
+[[ $(manifest "$MOUNT/links") == "$(manifest "$SCRATCH/tree")" ]] ||
+    fail "the tree differs after mounting again"
+rm -rf "$MOUNT/tree" "$MOUNT/links"
+[[ -z $(ls -A "$MOUNT") ]] || fail "the tree is not gone"
+stop_server
+ok "a tree of $(tar -tf "$SCRATCH/tree.tar" | wc -l) names is what was copied, and goes again"
+
+: >"$LEDGER"
+ACKNOWLEDGED=0
+for ((ROUND = 1; ROUND <= ROUNDS; ROUND++)); do
+    one_round
+done
+[[ $ACKNOWLEDGED -gt $ROUNDS ]] || fail "the writers acknowledged next to nothing"
+ok "$ROUNDS rounds of kill -9 under a mount, $ACKNOWLEDGED acknowledged files intact"
