@@ -13,9 +13,7 @@ use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandl
 
 use crate::error::FsError;
 use crate::files::Files;
-use crate::format::{
-    FS, Field, InodeWords, SEGMENTS_MAX, Superblock, TABLES_AT, TABLES_MAX, TableGeometry,
-};
+use crate::format::{FS, Field, InodeWords, Superblock, TABLES_AT, TableGeometry};
 use crate::index::{self, IndexKind};
 use crate::locks::InodeLocks;
 use crate::number::{FileType, InodeNo};
@@ -27,6 +25,9 @@ use crate::tables::{InodeTables, reader_of};
 pub struct FsOptions {
     /// The index over inode tables.
     pub index: IndexKind,
+    /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for a size that suits it. A
+    /// direct index has no nodes.
+    pub index_node_bytes: Option<u32>,
     /// Most inodes; `None` for one for each 16 KiB of the volume.
     pub inodes_max: Option<u64>,
     /// Makes inode tables of 2 MiB instead of 4 KiB.
@@ -43,6 +44,7 @@ impl Default for FsOptions {
     fn default() -> Self {
         Self {
             index: IndexKind::default(),
+            index_node_bytes: None,
             inodes_max: None,
             large_tables: false,
             log_bytes: None,
@@ -86,7 +88,7 @@ impl<M: Medium> FileSystem<M> {
     /// Makes an empty file system of `size_bytes` in `pool`, whose root directory is root's.
     ///
     /// # Errors
-    /// As [`Pool::create_volume`]; there cannot be so many inodes.
+    /// As [`Pool::create_volume`]; there cannot be so many inodes, or nodes of the index of that size.
     pub fn create(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -97,11 +99,13 @@ impl<M: Medium> FileSystem<M> {
             .expect("both are sizes of tables");
         let inodes = options.inodes_max.unwrap_or(size_bytes / (4 * BLOCK_U64)).max(1);
         let tables_max = inodes.div_ceil(geometry.usable());
-        if tables_max >= TABLES_MAX || tables_max > SEGMENTS_MAX << 18 {
+        let node_bytes = options.index.node_bytes(options.index_node_bytes);
+        let node_bytes = node_bytes.map_err(PoolError::Invalid)?;
+        if tables_max > options.index.tables_max() {
             return Err(PoolError::Invalid(format!("{inodes} inodes are more than there can be")));
         }
         let superblock = Superblock::new(
-            (options.index.code(), 0),
+            (options.index.code(), node_bytes),
             geometry,
             tables_max,
             [random_word(), random_word()],

@@ -26,6 +26,9 @@ pub enum Bug {
     SplitUnlogged,
     /// The number of inode tables changes without a record.
     TableUnlogged,
+    /// The word that makes new nodes of an index reachable changes without a record, unlike what goes with
+    /// it.
+    IndexSplitUnlogged,
     /// Bytes that are cut off a file's last block stay there.
     TailKept,
     /// The extended attributes are written over in place.

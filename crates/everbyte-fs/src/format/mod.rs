@@ -14,5 +14,5 @@ pub(crate) use inode::{
     FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, INODE_BYTES, InodeWords,
 };
 pub use superblock::FS;
-pub(crate) use superblock::{SEGMENT_WORDS_AT, SEGMENTS_MAX, Superblock, TABLES_AT};
+pub(crate) use superblock::{INDEX_WORDS, INDEX_WORDS_AT, Superblock, TABLES_AT};
 pub(crate) use table::{Bit, TABLES_MAX, TableGeometry};

@@ -17,9 +17,9 @@ const MAGIC: [u8; 8] = *b"EVERBFS1";
 /// Offset of the number of inode tables, a checked word.
 pub(crate) const TABLES_AT: u64 = 128;
 /// Offset of the words of the index.
-pub(crate) const SEGMENT_WORDS_AT: u64 = 1024;
+pub(crate) const INDEX_WORDS_AT: u64 = 1024;
 /// Words of the index in the superblock.
-pub(crate) const SEGMENTS_MAX: u64 = (BLOCK as u64 - SEGMENT_WORDS_AT) / 8;
+pub(crate) const INDEX_WORDS: u64 = (BLOCK as u64 - INDEX_WORDS_AT) / 8;
 
 /// The part of a superblock that never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -9,7 +9,7 @@ use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
 
 use super::TableIndex;
 use crate::error::FsError;
-use crate::format::{SEGMENT_WORDS_AT, SEGMENTS_MAX, Superblock};
+use crate::format::{INDEX_WORDS, INDEX_WORDS_AT, Superblock};
 use crate::reader::Reader;
 
 const WORDS: u64 = BLOCK_U64 / 8;
@@ -17,7 +17,7 @@ const WORDS: u64 = BLOCK_U64 / 8;
 const RUN_BLOCKS_MAX: u64 = 512;
 
 /// A direct index that is open.
-pub(crate) struct DirectIndex {
+pub(super) struct DirectIndex {
     /// The runs, in order, and the words that name them.
     runs: Vec<(PoolOffset, PoolOffset)>,
     run_blocks: u64,
@@ -35,7 +35,7 @@ fn runs(tables_max: u64) -> u64 {
 }
 
 /// Most tables that a direct index has words for.
-pub(crate) const DIRECT_TABLES_MAX: u64 = SEGMENTS_MAX * RUN_BLOCKS_MAX * WORDS;
+pub(super) const DIRECT_TABLES_MAX: u64 = INDEX_WORDS * RUN_BLOCKS_MAX * WORDS;
 
 impl DirectIndex {
     /// Opens the index of the file system whose superblock is at `at`.
@@ -46,13 +46,9 @@ impl DirectIndex {
     ) -> Result<Self, Corrupt> {
         let tables_max = superblock.tables_max;
         let run_blocks = run_blocks(tables_max);
-        if tables_max > DIRECT_TABLES_MAX {
-            let what = format!("a direct index cannot have {tables_max} tables");
-            return Err(Corrupt::new("superblock of the file system", at, what));
-        }
         let mut open = Self { runs: Vec::new(), run_blocks, tables_max };
         for run in 0..runs(tables_max) {
-            let named_at = at.plus(SEGMENT_WORDS_AT + 8 * run);
+            let named_at = at.plus(INDEX_WORDS_AT + 8 * run);
             let named = reader.entry("direct index", named_at)?.map(|entry| entry.block);
             let whole =
                 named.filter(|start| reader.data.contains(BlockNo(start.0 + run_blocks - 1)));
@@ -80,7 +76,7 @@ impl DirectIndex {
             if index == 0 {
                 batch.change_word(run.start.offset(), Entry::data(first).encode());
             }
-            let named_at = at.plus(SEGMENT_WORDS_AT + 8 * index);
+            let named_at = at.plus(INDEX_WORDS_AT + 8 * index);
             batch.change_word(named_at, Entry::data(run.start).encode());
         }
         Ok(())
@@ -131,7 +127,7 @@ mod tests {
             let words = run_blocks(tables) * WORDS;
             assert!(runs(tables) * words >= tables, "{tables}");
             assert!((runs(tables) - 1) * words < tables, "{tables}");
-            assert!(runs(tables) <= SEGMENTS_MAX, "{tables}");
+            assert!(runs(tables) <= INDEX_WORDS, "{tables}");
         }
     }
 }

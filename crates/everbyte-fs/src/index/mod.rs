@@ -3,18 +3,33 @@
 //! Owns the trait and which indexes there are. Each has a file of its own. Tables are numbered from 0
 //! on without gaps, and are never removed.
 //!
+//! Invariant: whoever looks a table up takes no lock, while at most one table is being added. The words
+//! that a batch changes are stored one by one, in the order in which they were planned; after each of them
+//! every table that was there before must be found.
+//!
 //! Source: the study of index structures for file systems on storage-class memory; the direct table is
 //! the one that did best there.
 
+mod arena;
+mod bplus;
+mod csb_plus;
 mod direct;
+mod link;
+mod page_cache_radix;
+mod pmfs_radix;
+mod radix;
+mod sorted;
+#[cfg(test)]
+mod tests;
+mod tree;
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, Claim, Corrupt};
 
-pub(crate) use direct::DirectIndex;
+use direct::{DIRECT_TABLES_MAX, DirectIndex};
 
 use crate::error::FsError;
-use crate::format::Superblock;
+use crate::format::{Superblock, TABLES_MAX};
 use crate::reader::Reader;
 
 /// An index that is open.
@@ -25,8 +40,8 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
     /// The first structure on the way that cannot be right.
     fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt>;
 
-    /// Plans that table number `table`, the next one, lies at `block`. The caller keeps others from
-    /// doing the same.
+    /// Plans that table number `table`, the next one, lies at `block`. A batch does so once, and the caller
+    /// keeps others from doing the same until it has ended.
     ///
     /// # Errors
     /// `NoSpace`, `NoInodes`, or a structure that cannot be right.
@@ -50,14 +65,102 @@ pub enum IndexKind {
     /// A table with a word for every inode table that there can be.
     #[default]
     Direct,
+    /// The radix tree of PMFS.
+    PmfsRadix,
+    /// The radix tree of Linux's page cache.
+    PageCacheRadix,
+    /// A B+ tree.
+    BPlus,
+    /// A B+ tree in which the children of a node lie together.
+    CsbPlus,
 }
 
+/// Sizes that a node of a tree can have, in bytes: powers of two.
+const NODE_BYTES: std::ops::RangeInclusive<u32> = 64..=4096;
+
 impl IndexKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::PmfsRadix, Self::PageCacheRadix, Self::BPlus, Self::CsbPlus];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::PmfsRadix => "pmfs-radix",
+            Self::PageCacheRadix => "page-cache-radix",
+            Self::BPlus => "b+",
+            Self::CsbPlus => "csb+",
+        }
+    }
+
+    /// The kind of this name, if there is such a one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The number in a superblock.
     pub(crate) fn code(self) -> u32 {
         match self {
             Self::Direct => 0,
+            Self::PmfsRadix => 1,
+            Self::PageCacheRadix => 2,
+            Self::BPlus => 3,
+            Self::CsbPlus => 4,
         }
+    }
+
+    fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Most inode tables that it can find.
+    pub(crate) fn tables_max(self) -> u64 {
+        if self == Self::Direct { DIRECT_TABLES_MAX } else { TABLES_MAX - 1 }
+    }
+
+    /// Bytes of a node: what was asked for, or what suits it best. 0 if it has no nodes.
+    ///
+    /// # Errors
+    /// Why it cannot have such nodes.
+    pub(crate) fn node_bytes(self, asked: Option<u32>) -> Result<u32, String> {
+        let best = match self {
+            Self::Direct => {
+                let none = "a direct index has no nodes, so they can have no size";
+                return if asked.is_none() { Ok(0) } else { Err(none.into()) };
+            }
+            Self::PmfsRadix => pmfs_radix::NODE_BYTES,
+            Self::PageCacheRadix => page_cache_radix::NODE_BYTES,
+            Self::BPlus => bplus::NODE_BYTES,
+            Self::CsbPlus => csb_plus::NODE_BYTES,
+        };
+        let bytes = asked.unwrap_or(best);
+        if !bytes.is_power_of_two() || !NODE_BYTES.contains(&bytes) {
+            return Err(format!(
+                "nodes of a {} index have a power of two from {} to {} bytes, not {bytes}",
+                self.name(),
+                NODE_BYTES.start(),
+                NODE_BYTES.end()
+            ));
+        }
+        Ok(bytes)
+    }
+
+    /// The kind that `superblock`, at `at`, says, with nodes that it can have.
+    fn of(superblock: &Superblock, at: PoolOffset) -> Result<Self, Corrupt> {
+        let wrong = |what| Corrupt::new("superblock of the file system", at, what);
+        let kind = Self::from_code(superblock.index).ok_or_else(|| {
+            wrong(format!("index {} is unknown to this program", superblock.index))
+        })?;
+        let asked = Some(superblock.index_node_bytes).filter(|&bytes| bytes > 0);
+        let node_bytes = kind.node_bytes(asked).map_err(wrong)?;
+        if node_bytes != superblock.index_node_bytes || superblock.tables_max > kind.tables_max() {
+            let what = format!("it cannot be that of a {} index", kind.name());
+            return Err(wrong(what));
+        }
+        Ok(kind)
     }
 }
 
@@ -70,24 +173,32 @@ pub(crate) fn open<M: Medium>(
     at: PoolOffset,
     reader: Reader<'_, M>,
 ) -> Result<Box<dyn TableIndex<M>>, Corrupt> {
-    match superblock.index {
-        0 => Ok(Box::new(DirectIndex::open(superblock, at, reader)?)),
-        other => {
-            let what = format!("index {other} is unknown to this program");
-            Err(Corrupt::new("superblock of the file system", at, what))
-        }
-    }
+    Ok(match IndexKind::of(superblock, at)? {
+        IndexKind::Direct => Box::new(DirectIndex::open(superblock, at, reader)?),
+        IndexKind::PmfsRadix => Box::new(pmfs_radix::new(superblock, at)),
+        IndexKind::PageCacheRadix => Box::new(page_cache_radix::new(superblock, at)),
+        IndexKind::BPlus => Box::new(bplus::BPlusIndex::new(superblock, at)),
+        IndexKind::CsbPlus => Box::new(csb_plus::CsbPlusIndex::new(superblock, at)),
+    })
 }
 
 /// Plans the index of a new file system, whose superblock is at `at` and whose first table at `first`.
 ///
 /// # Errors
-/// `NoSpace`.
+/// `NoSpace`, or there is no such index.
 pub(crate) fn plan_create<M: Medium>(
     superblock: &Superblock,
     at: PoolOffset,
     batch: &mut Batch<'_, '_, M>,
     first: BlockNo,
 ) -> Result<(), FsError> {
-    DirectIndex::plan_create(superblock, at, batch, first)
+    match IndexKind::of(superblock, at)? {
+        IndexKind::Direct => DirectIndex::plan_create(superblock, at, batch, first),
+        IndexKind::PmfsRadix => pmfs_radix::new(superblock, at).plan_create(batch, first),
+        IndexKind::PageCacheRadix => {
+            page_cache_radix::new(superblock, at).plan_create(batch, first)
+        }
+        IndexKind::BPlus => bplus::BPlusIndex::new(superblock, at).plan_create(batch, first),
+        IndexKind::CsbPlus => csb_plus::CsbPlusIndex::new(superblock, at).plan_create(batch, first),
+    }
 }

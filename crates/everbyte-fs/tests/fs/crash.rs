@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
-use everbyte_fs::FsOptions;
 use everbyte_fs::plant::Bug;
+use everbyte_fs::{FsOptions, IndexKind};
 use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;
 
 use crate::operations::{LONG, Mode, Op, Subject, Tree};
+use crate::random::with_index;
 use crate::real::Real;
 
 const POOL_BLOCKS: u64 = 160;
@@ -23,13 +24,13 @@ enum Event {
 }
 
 fn options() -> FsOptions {
-    FsOptions { inodes_max: Some(40), lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
+    FsOptions { inodes_max: Some(400), lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
 }
 
 /// Makes what every workload finds: a file with a second name, one whose entries are not all in its inode,
 /// two directories, one of which has a file, and a link.
-fn prepare(medium: &Arc<SimMedium>, before: &[Op]) {
-    let mut real = Real::make(medium, &options());
+fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
+    let mut real = Real::make(medium, &with_index(work.index, options()));
     let write = |path: &[&'static str], offset, len| Op::Write {
         path: path.to_vec(),
         offset,
@@ -49,7 +50,7 @@ fn prepare(medium: &Arc<SimMedium>, before: &[Op]) {
     ] {
         real.make(&op).unwrap();
     }
-    for op in before.iter().chain([&Op::Sync]) {
+    for op in work.before.iter().chain([&Op::Sync]) {
         real.make(op).unwrap();
     }
 }
@@ -113,7 +114,7 @@ fn explored(explorer: &Explorer, work: &Workload) -> Result<Summary, String> {
         check,
     )
     .medium_len(POOL_BLOCKS * BLOCK_U64)
-    .prepared(|medium| prepare(medium, &work.before));
+    .prepared(|medium| prepare(medium, work));
     explorer.explore(&scenario).map_err(|failure| failure.to_string())
 }
 
@@ -136,11 +137,12 @@ struct Workload {
     /// Done and durable before any crash.
     before: Vec<Op>,
     ops: Vec<Op>,
+    index: IndexKind,
 }
 
 fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Workload {
     let ops = ops.into_iter().chain([Op::Sync]).collect();
-    Workload { name, before: Vec::new(), ops }
+    Workload { name, before: Vec::new(), ops, index: IndexKind::Direct }
 }
 
 /// One to three operations of each kind, with what follows them in the same epoch and the next.
@@ -198,6 +200,30 @@ fn workloads() -> Vec<Workload> {
     ]
 }
 
+/// Inode tables of 15 inodes, of which the first has seven that are there before.
+fn files_in(tables: u32) -> u32 {
+    15 * tables - 8
+}
+
+/// Files that need one table and then another, where a tree with nodes of 64 bytes gets new nodes: a root,
+/// or more of them below it.
+fn growths() -> Vec<Workload> {
+    let grows_at = [
+        (IndexKind::Direct, vec![1]),
+        (IndexKind::PmfsRadix, vec![1, 8]),
+        (IndexKind::PageCacheRadix, vec![1, 16]),
+        (IndexKind::BPlus, vec![5, 10, 25]),
+        (IndexKind::CsbPlus, vec![5, 10, 15]),
+    ];
+    let growth = |(index, tables): (IndexKind, Vec<u32>)| {
+        tables.into_iter().map(move |tables| {
+            let before = vec![Op::Files(vec!["d"], files_in(tables))];
+            Workload { before, index, ..work(index.name(), [Op::Files(vec!["empty"], 3)]) }
+        })
+    };
+    grows_at.into_iter().flat_map(growth).collect()
+}
+
 #[test]
 fn no_crash_leaves_anything_but_a_checkpoint() {
     for work in workloads() {
@@ -206,17 +232,36 @@ fn no_crash_leaves_anything_but_a_checkpoint() {
     }
 }
 
+#[test]
+fn no_crash_while_an_index_grows_leaves_anything_but_a_checkpoint() {
+    for work in growths() {
+        let name = work.name;
+        println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
+    }
+}
+
+#[test]
+fn a_split_of_an_index_without_a_record_is_caught() {
+    for work in growths().into_iter().filter(|work| work.index != IndexKind::Direct) {
+        let words = ["index", "its inode table", "there cannot be so many"];
+        caught_in(&work, Bug::IndexSplitUnlogged, &words);
+    }
+}
+
 /// Explores a workload with a mistake in the code, which must show as one of `words`.
 fn caught(bug: Bug, name: &str, words: &[&str]) {
     let work = workloads().into_iter().find(|work| work.name == name);
-    let work = work.unwrap_or_else(|| panic!("no workload {name}"));
-    let sound = explored(&few(), &work);
+    caught_in(&work.unwrap_or_else(|| panic!("no workload {name}")), bug, words);
+}
+
+fn caught_in(work: &Workload, bug: Bug, words: &[&str]) {
+    let sound = explored(&few(), work);
     assert!(sound.is_ok(), "without {bug:?}: {sound:?}");
     let planted = plant(bug);
-    let found = explored(&Explorer { runs_max: 16, ..few() }, &work);
+    let found = explored(&Explorer { runs_max: 16, ..few() }, work);
     drop(planted);
     match found {
-        Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
+        Ok(summary) => panic!("{}: {bug:?} was not caught: {summary}", work.name),
         Err(failure) => assert!(
             words.iter().any(|words| failure.contains(words)),
             "{bug:?} is caught, but otherwise: {failure}"

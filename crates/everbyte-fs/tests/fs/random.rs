@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::FsOptions;
+use everbyte_fs::{FsOptions, IndexKind};
 use proptest::prelude::*;
 
 use crate::model::Model;
@@ -17,10 +17,17 @@ pub(crate) fn options() -> FsOptions {
     FsOptions { inodes_max: Some(300), lanes: 2, log_bytes: Some(4 << 20), ..FsOptions::default() }
 }
 
+/// The same with `index`, and nodes so small that they split soon.
+pub(crate) fn with_index(index: IndexKind, options: FsOptions) -> FsOptions {
+    let index_node_bytes = (index != IndexKind::Direct).then_some(64);
+    FsOptions { index, index_node_bytes, ..options }
+}
+
 /// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
-fn run(ops: &[Op], is_closed: bool) {
+fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
     let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
-    let (mut real, mut model) = (Real::make(&medium, &options()), Model::new());
+    let options = with_index(index, options());
+    let (mut real, mut model) = (Real::make(&medium, &options), Model::new());
     for op in ops {
         assert_eq!(real.make(op), model.make(op), "{op:?}");
     }
@@ -48,14 +55,15 @@ fn run(ops: &[Op], is_closed: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_operations_do_what_the_model_does(
+        index in prop::sample::select(IndexKind::ALL.to_vec()),
         ops in prop::collection::vec(op(), 1..60),
         is_closed in any::<bool>(),
     ) {
-        run(&ops, is_closed);
+        run(index, &ops, is_closed);
     }
 }
 

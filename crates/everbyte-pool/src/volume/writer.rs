@@ -17,7 +17,7 @@ use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use super::{Lane, Volume, WriteError};
-use crate::alloc::{BlockRun, CellSize};
+use crate::alloc::{Allocator, BlockRun, CellSize};
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::Bug;
@@ -28,6 +28,8 @@ const ALLOC_BATCH: usize = 32;
 /// The same for nodes of maps: enough that they lie together, away from the data that is written
 /// while they are added.
 const NODES_BATCH: usize = 64;
+/// Longest run: a region of the allocator.
+const RUN_BLOCKS_MAX: usize = 512;
 /// Share of the pool, as a divisor, that a lane takes for nodes at most.
 const NODES_SHARE: usize = 1024;
 
@@ -175,7 +177,12 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Takes `blocks` adjacent free blocks at a multiple of that number, a power of two up to 512
     /// (2 MiB). They are fresh from now on. `None` if there is no such run.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
-        let run = self.volume.shared.alloc.alloc_aligned(blocks, self.lane.hint)?;
+        if blocks == 1 {
+            return Some(BlockRun { start: self.alloc()?, len: 1 });
+        }
+        let alloc = &self.volume.shared.alloc;
+        let near = alloc.alloc_aligned(blocks, self.lane.hint);
+        let run = near.or_else(|| find_run(alloc, blocks))?;
         self.volume.usage.add(run.len);
         for block in run.blocks() {
             self.own(block);
@@ -409,6 +416,16 @@ impl<'v, M: Medium> Writer<'v, M> {
         let epoch = self.lane.log.epoch();
         self.lane.dirty.note(state, epoch, block, lines);
     }
+}
+
+/// Looks everywhere for a run, where neither the first place that was asked nor any whole region has one.
+#[cold]
+fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
+    if alloc.free_blocks() < blocks {
+        return None;
+    }
+    let regions = (0..alloc.total_blocks()).step_by(RUN_BLOCKS_MAX);
+    regions.into_iter().find_map(|region| alloc.alloc_aligned(blocks, region))
 }
 
 impl<M: Medium> Committed<'_, '_, M> {

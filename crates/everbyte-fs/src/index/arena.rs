@@ -1,0 +1,221 @@
+//! Space for the nodes of an index: runs of blocks, each filled from its start to its end.
+//!
+//! Two words of the superblock name the newest run, and say how many of its bytes are taken. The last
+//! line of a run has its number and the word that names the run before it.
+//!
+//! Invariants:
+//! - What lies beyond the bytes that are taken has never been reachable, so it is filled without a record.
+//! - No space is given back before the volume is. So whoever looks something up needs no lock: a node that
+//!   was replaced a moment ago stays as it was. Tables are added in ascending order, and for that no tree
+//!   here replaces a node, but CSB+ groups that have doubled: those it leaves take less than those it has.
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, Medium, PoolOffset};
+use everbyte_pool::format::{decode_word, encode_word};
+use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
+
+use crate::error::FsError;
+use crate::reader::Reader;
+
+/// Blocks of a run, unless something larger must fit.
+const RUN_BLOCKS_MAX: u64 = 64;
+/// Bits of a block number in a word that names a run; above it is the binary logarithm of its blocks.
+const BLOCK_BITS: u32 = 40;
+/// Most blocks of any run, as a binary logarithm.
+const LOG_BLOCKS_MAX: u64 = 9;
+/// Bytes at the end of a run that are no node's.
+const TRAILER_BYTES: u64 = LINE_U64;
+
+/// The space of an index.
+pub(super) struct Arena {
+    structure: &'static str,
+    /// The address of the word that names the newest run.
+    newest_at: PoolOffset,
+    /// The address of the word that says how many of its bytes are taken.
+    used_at: PoolOffset,
+}
+
+/// The bytes of a run that are taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    start: PoolOffset,
+    bytes: u64,
+}
+
+impl Taken {
+    /// Returns true if `at .. at + bytes` is part of it.
+    pub(super) fn has(&self, at: PoolOffset, bytes: u64) -> bool {
+        at.0 >= self.start.0 && at.0 + bytes <= self.start.0 + self.bytes
+    }
+
+    /// How many bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn run_word(run: BlockRun) -> u64 {
+    encode_word(run.start.0 | u64::from(run.len.ilog2()) << BLOCK_BITS)
+}
+
+/// Bytes of a run that can be nodes.
+fn room(run: BlockRun) -> u64 {
+    run.len * BLOCK_U64 - TRAILER_BYTES
+}
+
+/// The address of the last line of a run: its number, then the word that names the run before.
+fn trailer_at(run: BlockRun) -> PoolOffset {
+    run.start.offset().plus(room(run))
+}
+
+impl Arena {
+    /// The space of the index `structure`, whose two words in the superblock begin at `at`.
+    pub(super) fn new(structure: &'static str, at: PoolOffset) -> Self {
+        Self { structure, newest_at: at, used_at: at.plus(8) }
+    }
+
+    /// Takes `bytes`, a multiple of the bytes of a node and at most 1 MiB. They lie at a multiple of
+    /// the bytes of a node, and are to be filled with [`fill`].
+    ///
+    /// # Errors
+    /// `NoSpace`, or the space cannot be right.
+    pub(super) fn take<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        bytes: u64,
+    ) -> Result<PoolOffset, FsError> {
+        let reader = reader_of(batch);
+        let newest = self.run(reader, batch.word(self.newest_at), self.newest_at)?;
+        let used = self.value(reader, batch.word(self.used_at), self.used_at)?;
+        let (run, used) = match newest {
+            Some(run) if used + bytes <= room(run) => (run, used),
+            _ => (self.add_run(batch, newest, bytes)?, 0),
+        };
+        batch.change_word(self.used_at, encode_word(used + bytes));
+        Ok(run.start.offset().plus(used))
+    }
+
+    fn add_run<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        newest: Option<BlockRun>,
+        bytes: u64,
+    ) -> Result<BlockRun, FsError> {
+        let number = match newest {
+            Some(run) => self.load(reader_of(batch), trailer_at(run))? + 1,
+            None => 0,
+        };
+        let least = (bytes + TRAILER_BYTES).div_ceil(BLOCK_U64).next_power_of_two();
+        let mut blocks = newest.map_or(1, |run| (2 * run.len).min(RUN_BLOCKS_MAX)).max(least);
+        let run = loop {
+            match batch.take_run(blocks) {
+                Some(run) => break run,
+                None if blocks > least => blocks /= 2,
+                None => return Err(FsError::NoSpace),
+            }
+        };
+        let previous = newest.map_or(0, run_word);
+        let mut trailer = [0; LINE];
+        trailer[..8].copy_from_slice(&encode_word(number).to_le_bytes());
+        trailer[8..16].copy_from_slice(&previous.to_le_bytes());
+        batch.stream(trailer_at(run), &trailer);
+        batch.change_word(self.newest_at, run_word(run));
+        Ok(run)
+    }
+
+    /// Claims every run, and returns what of each is taken.
+    ///
+    /// # Errors
+    /// A word or a run that cannot be right, or `claim`'s.
+    pub(super) fn visit<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        claim: &mut Claim<'_>,
+    ) -> Result<Vec<Taken>, Corrupt> {
+        let mut all = Vec::new();
+        let mut named_at = self.newest_at;
+        let mut below: Option<u64> = None;
+        let mut bytes = self.load(reader, self.used_at)?;
+        let mut next = self.run(reader, reader.medium.load_word(named_at), named_at)?;
+        while let Some(run) = next {
+            if bytes > room(run) {
+                let what = format!("{bytes} bytes of a run of {} blocks are taken", run.len);
+                return Err(Corrupt::new(self.structure, self.used_at, what));
+            }
+            let trailer = trailer_at(run);
+            let number = self.load(reader, trailer)?;
+            if below.is_some_and(|below| below != number + 1) {
+                return Err(Corrupt::new(self.structure, trailer, "the run has a wrong number"));
+            }
+            claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Map })?;
+            all.push(Taken { start: run.start.offset(), bytes });
+            (named_at, below) = (trailer.plus(8), Some(number));
+            next = self.run(reader, reader.medium.load_word(named_at), named_at)?;
+            bytes = next.map_or(0, room);
+        }
+        if below.is_some_and(|number| number != 0) {
+            return Err(Corrupt::new(self.structure, named_at, "the run before is missing"));
+        }
+        Ok(all)
+    }
+
+    fn load<M: Medium>(&self, reader: Reader<'_, M>, at: PoolOffset) -> Result<u64, Corrupt> {
+        self.value(reader, reader.medium.load_word(at), at)
+    }
+
+    /// The value of `word`, which was read at `at`.
+    fn value<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        word: u64,
+        at: PoolOffset,
+    ) -> Result<u64, Corrupt> {
+        sound(reader.medium, self.structure, at, 8)?;
+        decode_word(word)
+            .filter(|&value| value < 1 << BLOCK_BITS)
+            .ok_or_else(|| Corrupt::new(self.structure, at, "the word cannot be right"))
+    }
+
+    /// The run that `word` names, which was read at `at`.
+    fn run<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        word: u64,
+        at: PoolOffset,
+    ) -> Result<Option<BlockRun>, Corrupt> {
+        sound(reader.medium, self.structure, at, 8)?;
+        if word == 0 {
+            return Ok(None);
+        }
+        let wrong = |what: &str| Corrupt::new(self.structure, at, what);
+        let value = decode_word(word).ok_or_else(|| wrong("its check bits are wrong"))?;
+        let (start, log_blocks) = (value & ((1 << BLOCK_BITS) - 1), value >> BLOCK_BITS);
+        if log_blocks > LOG_BLOCKS_MAX {
+            return Err(wrong("no run is so long"));
+        }
+        let run = BlockRun { start: BlockNo(start), len: 1 << log_blocks };
+        let last = BlockNo(start + run.len - 1);
+        if !reader.data.contains(run.start) || !reader.data.contains(last) {
+            return Err(wrong("the run leads outside the pool's data"));
+        }
+        Ok(Some(run))
+    }
+}
+
+/// Reads what the batch's volume holds.
+pub(super) fn reader_of<'v, M: Medium>(batch: &Batch<'v, '_, M>) -> Reader<'v, M> {
+    Reader::new(batch.volume().medium(), batch.volume().data_area())
+}
+
+/// Fills space that nothing reaches yet with `bytes`.
+pub(super) fn fill<M: Medium>(batch: &mut Batch<'_, '_, M>, at: PoolOffset, bytes: &[u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = at.plus(done as u64);
+        let len = (bytes.len() - done).min(BLOCK - at.in_block());
+        if !batch.writer().is_fresh(at.block()) {
+            batch.claim_lines(at, len);
+        }
+        batch.stream(at, &bytes[done..done + len]);
+        done += len;
+    }
+}

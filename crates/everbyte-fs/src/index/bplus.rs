@@ -1,0 +1,218 @@
+//! A B+ tree: sorted keys, a link for each, tables below the leaves.
+//!
+//! An entry behind all others of its node is added in place, by two words. Any other change makes new nodes
+//! in place of those that it touches, up to one word that names the highest of them. A full node to which
+//! an entry is added at its end stays full, and gets a new neighbour; so ascending numbers, as tables
+//! have them, leave full nodes, and replace none.
+
+use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_pool::{Batch, Claim, Corrupt, sound};
+
+use super::TableIndex;
+use super::arena::reader_of;
+use super::link::Link;
+use super::sorted::{Entry, EntryNode, check_bounds, key_of};
+use super::tree::{Census, Tree};
+use crate::error::FsError;
+use crate::format::Superblock;
+use crate::reader::Reader;
+
+/// Bytes of a node unless told otherwise.
+pub(super) const NODE_BYTES: u32 = 256;
+
+/// A B+ tree that is open.
+pub(super) struct BPlusIndex {
+    tree: Tree,
+    shape: EntryNode,
+}
+
+/// The outcome of a change for the node above.
+enum Grown {
+    /// Nothing.
+    Done,
+    /// The node below was replaced.
+    Replaced(Link),
+    /// The node below, which may have been replaced by `left`, has a new neighbour behind it.
+    Beside { left: Option<Link>, right: Entry },
+}
+
+impl BPlusIndex {
+    /// The tree of the file system whose superblock is at `at`.
+    pub(super) fn new(superblock: &Superblock, at: PoolOffset) -> Self {
+        let tree = Tree::new("B+ index", superblock, at);
+        let shape = EntryNode::new(tree.node_words());
+        Self { tree, shape }
+    }
+
+    /// Plans a tree with one table.
+    pub(super) fn plan_create<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        first: BlockNo,
+    ) -> Result<(), FsError> {
+        let root = self.add(batch, &[(0, Link::table(first)?)], 1)?;
+        batch.change_word(self.tree.root_at, root.encode());
+        Ok(())
+    }
+
+    fn add<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        entries: &[Entry],
+        level: u32,
+    ) -> Result<Link, FsError> {
+        self.tree.add(batch, &self.shape.image(&self.tree, entries), level)
+    }
+
+    /// The place of the child of `node` that `key` belongs to. The first key is no bound.
+    #[inline]
+    fn child<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        node: Link,
+        key: u32,
+    ) -> Result<(u64, Link), Corrupt> {
+        let place = self.shape.count_at_most(reader.medium, node.at, key).saturating_sub(1);
+        sound(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
+        let place = place.min(self.shape.entries_max as u64 - 1);
+        let at = self.shape.link_at(node.at, place);
+        Ok((place, self.tree.named(reader, at, node.level - 1)?))
+    }
+
+    /// Plans `entry` at `place` of `node`; the entry before leads to `left` from now on.
+    fn plan_entry<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        (node, place): (Link, usize),
+        entry: Entry,
+        left: Option<Link>,
+    ) -> Result<Grown, FsError> {
+        let mut entries = self.shape.load(&self.tree, reader_of(batch), node)?;
+        if left.is_none() && place == entries.len() {
+            if place < self.shape.entries_max {
+                self.shape.plan_append(&self.tree, batch, (node, place), entry);
+                return Ok(Grown::Done);
+            }
+            let right = (entry.0, self.add(batch, &[entry], node.level)?);
+            return Ok(Grown::Beside { left: None, right });
+        }
+        if let Some(left) = left {
+            entries[place - 1].1 = left;
+        }
+        entries.insert(place, entry);
+        if entries.len() <= self.shape.entries_max {
+            return Ok(Grown::Replaced(self.add(batch, &entries, node.level)?));
+        }
+        let upper = entries.split_off(entries.len() / 2);
+        let left = Some(self.add(batch, &entries, node.level)?);
+        let right = (upper[0].0, self.add(batch, &upper, node.level)?);
+        Ok(Grown::Beside { left, right })
+    }
+
+    /// Plans what has become of the root.
+    fn plan_root<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        root: Link,
+        grown: &Grown,
+    ) -> Result<(), FsError> {
+        let new = match *grown {
+            Grown::Done => return Ok(()),
+            Grown::Replaced(link) => link,
+            Grown::Beside { left, right } => {
+                self.add(batch, &[(0, left.unwrap_or(root)), right], root.level + 1)?
+            }
+        };
+        self.tree.publish(batch, self.tree.root_at, new.encode());
+        Ok(())
+    }
+
+    fn visit_node<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        census: &mut Census,
+        (node, named_at): (Link, PoolOffset),
+        (low, high): (u32, u32),
+    ) -> Result<(), Corrupt> {
+        self.tree.meet(census, node.at, named_at)?;
+        let entries = self.shape.load(&self.tree, reader, node)?;
+        let ends = (entries.first().map(|entry| entry.0), entries.last().map(|entry| entry.0));
+        check_bounds(&self.tree, node.at, ends, (low, high))?;
+        if node.level == 1 {
+            return Ok(());
+        }
+        for (place, &(key, below)) in entries.iter().enumerate() {
+            let low = if place == 0 { low } else { key };
+            let high = entries.get(place + 1).map_or(high, |next| next.0);
+            let named_at = self.shape.link_at(node.at, place as u64);
+            self.visit_node(reader, census, (below, named_at), (low, high))?;
+        }
+        Ok(())
+    }
+
+    /// The root, which is a node.
+    #[inline]
+    fn root<M: Medium>(&self, reader: Reader<'_, M>) -> Result<Link, Corrupt> {
+        let root = self.tree.root(reader)?;
+        if root.level == 0 {
+            return Err(self.tree.corrupt(self.tree.root_at, "its root is no node"));
+        }
+        Ok(root)
+    }
+}
+
+impl<M: Medium> TableIndex<M> for BPlusIndex {
+    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
+        let Some(key) = key_of(table) else { return Ok(None) };
+        let mut node = self.root(reader)?;
+        while node.level > 1 {
+            node = self.child(reader, node, key)?.1;
+        }
+        self.shape.find(&self.tree, reader, node.at, key)
+    }
+
+    fn plan_insert(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        table: u64,
+        block: BlockNo,
+    ) -> Result<(), FsError> {
+        let key = key_of(table).ok_or(FsError::NoInodes { max: u64::from(u32::MAX) })?;
+        let (reader, table) = (reader_of(batch), Link::table(block)?);
+        let root = self.root(reader)?;
+        let (mut node, mut way) = (root, Vec::new());
+        while node.level > 1 {
+            let (place, below) = self.child(reader, node, key)?;
+            way.push((node, place));
+            node = below;
+        }
+        if let Some(place) = self.shape.place_of(reader.medium, node.at, key) {
+            batch.change_word(self.shape.link_at(node.at, place), table.encode());
+            return Ok(());
+        }
+        let place = usize::try_from(self.shape.count_at_most(reader.medium, node.at, key));
+        let place = place.expect("a place in a node");
+        let mut grown = self.plan_entry(batch, (node, place), (key, table), None)?;
+        for (node, place) in way.into_iter().rev() {
+            match grown {
+                Grown::Done => return Ok(()),
+                Grown::Replaced(link) => {
+                    let at = self.shape.link_at(node.at, place);
+                    self.tree.publish(batch, at, link.encode());
+                    return Ok(());
+                }
+                Grown::Beside { left, right } => {
+                    let place = usize::try_from(place).expect("a place in a node") + 1;
+                    grown = self.plan_entry(batch, (node, place), right, left)?;
+                }
+            }
+        }
+        self.plan_root(batch, root, &grown)
+    }
+
+    fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        let mut census = self.tree.census(reader, claim)?;
+        let root = (self.root(reader)?, self.tree.root_at);
+        self.visit_node(reader, &mut census, root, (0, u32::MAX))
+    }
+}

@@ -1,0 +1,369 @@
+//! A CSB+ tree: a B+ tree in which the children of a node lie together, in one group, so that a node
+//! needs one link, and has room for more keys. Leaves have a link for each key, to a table.
+//!
+//! A group has room for a power of two of nodes. While there is some, a new node goes behind the others; then
+//! the group is copied to one of twice the size. One key, or one key after the link to the new group, make
+//! that visible. So ascending numbers copy each node about once. Any other change makes new groups of what it
+//! touches, up to one word that names the highest of them.
+//!
+//! Source: Rao and Ross, Making B+-Trees Cache Conscious in Main Memory, SIGMOD 2000. Groups there are either
+//! copied for each new node or made as large as they can ever be; doubling is between the two.
+
+use everbyte_media::{BlockNo, Medium, PoolOffset};
+use everbyte_pool::{Batch, Claim, Corrupt, sound};
+use zerocopy::IntoBytes;
+
+use super::TableIndex;
+use super::arena::{fill, reader_of};
+use super::link::Link;
+use super::sorted::{
+    EntryNode, check_bounds, count_at_most, key_added, key_of, key_words, load_keys,
+};
+use super::tree::{Census, Tree};
+use crate::error::FsError;
+use crate::format::Superblock;
+use crate::reader::Reader;
+
+/// Bytes of a node unless told otherwise.
+pub(super) const NODE_BYTES: u32 = 128;
+/// Most bytes of a group, so that a run of blocks has room for it.
+const GROUP_BYTES_MAX: u64 = 1 << 20;
+/// Offset of the keys of a node above the leaves; the link to its group comes before.
+const KEYS_AT: u64 = 8;
+
+/// The words of a node.
+type Image = Vec<u64>;
+
+/// A CSB+ tree that is open.
+pub(super) struct CsbPlusIndex {
+    tree: Tree,
+    leaves: EntryNode,
+    children_max: usize,
+}
+
+/// A node above the leaves.
+struct Inner {
+    keys: Vec<u32>,
+    group: Link,
+}
+
+/// The outcome of a change for the node above.
+enum Changed {
+    /// Nothing.
+    Done,
+    /// The node below becomes this one.
+    Node(Image),
+    /// The node below, which becomes `left` if there is such, has a new neighbour behind it.
+    Beside { left: Option<Image>, key: u32, right: Image },
+}
+
+impl CsbPlusIndex {
+    /// The tree of the file system whose superblock is at `at`.
+    pub(super) fn new(superblock: &Superblock, at: PoolOffset) -> Self {
+        let tree = Tree::new("CSB+ index", superblock, at);
+        let leaves = EntryNode::new(tree.node_words());
+        let children = (2 * (tree.node_words() - 1)).min(GROUP_BYTES_MAX / tree.node_bytes);
+        let children_max = usize::try_from(children).expect("children of a node");
+        Self { tree, leaves, children_max }
+    }
+
+    /// Plans a tree with one table.
+    pub(super) fn plan_create<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        first: BlockNo,
+    ) -> Result<(), FsError> {
+        let leaf = self.leaves.image(&self.tree, &[(0, Link::table(first)?)]);
+        let root = self.tree.add(batch, &leaf, 1)?;
+        batch.change_word(self.tree.root_at, root.encode());
+        Ok(())
+    }
+
+    fn key_words(&self) -> u64 {
+        self.tree.node_words() - 1
+    }
+
+    /// Nodes for which a group with so many has room.
+    fn room(&self, nodes: usize) -> usize {
+        nodes.next_power_of_two().min(self.children_max)
+    }
+
+    /// A node of a group.
+    ///
+    /// # Errors
+    /// It does not lie in the pool's data.
+    #[inline]
+    fn node<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        group: Link,
+        place: u64,
+    ) -> Result<Link, Corrupt> {
+        let at = group.at.plus(place * self.tree.node_bytes);
+        if !reader.data.contains(at.block()) {
+            return Err(self.tree.corrupt(group.at, "it reaches outside the pool's data"));
+        }
+        Ok(Link { at, ..group })
+    }
+
+    /// The place of the child of `node` that `key` belongs to. The first key is no bound.
+    #[inline]
+    fn child<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        node: Link,
+        key: u32,
+    ) -> Result<(u64, Link), Corrupt> {
+        let keys_at = node.at.plus(KEYS_AT);
+        let count = count_at_most(reader.medium, keys_at, self.key_words(), key);
+        let place = count.saturating_sub(1).min(self.children_max as u64 - 1);
+        // After the keys: whoever sees a new one sees the group that has its node.
+        let group = self.tree.named(reader, node.at, node.level - 1)?;
+        sound(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
+        Ok((place, self.node(reader, group, place)?))
+    }
+
+    fn load<M: Medium>(&self, reader: Reader<'_, M>, node: Link) -> Result<Inner, Corrupt> {
+        let keys = load_keys(&self.tree, reader, node.at.plus(KEYS_AT), self.key_words())?;
+        if keys.len() > self.children_max {
+            return Err(self.tree.corrupt(node.at, "it has more keys than a group has nodes"));
+        }
+        let group = self.tree.named(reader, node.at, node.level - 1)?;
+        // Of whatever lies in the pool's data both ends do.
+        self.node(reader, group, keys.len() as u64 - 1)?;
+        Ok(Inner { keys, group })
+    }
+
+    /// The words of `nodes` nodes of a group.
+    fn images<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        group: Link,
+        nodes: usize,
+    ) -> Result<Vec<Image>, Corrupt> {
+        let load = |at: PoolOffset, word| reader.medium.load_word(at.plus(8 * word));
+        let bytes = nodes as u64 * self.tree.node_bytes;
+        let images = (0..nodes as u64).map(|place| group.at.plus(place * self.tree.node_bytes));
+        let images =
+            images.map(|at| (0..self.tree.node_words()).map(|word| load(at, word)).collect());
+        let images = images.collect();
+        sound(reader.medium, self.tree.structure, group.at, bytes)?;
+        Ok(images)
+    }
+
+    fn inner_image(&self, group: Link, keys: &[u32]) -> Image {
+        let mut words = vec![group.encode()];
+        words.extend(key_words(keys.iter().copied(), self.key_words()));
+        words
+    }
+
+    /// Plans a group with `nodes`, which are at `level`.
+    fn add_group<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        nodes: &[Image],
+        level: u32,
+    ) -> Result<Link, FsError> {
+        let room = self.room(nodes.len()) as u64;
+        let at = self.tree.arena.take(batch, room * self.tree.node_bytes)?;
+        fill(batch, at, nodes.concat().as_bytes());
+        Link::new(at, level)
+    }
+
+    /// Plans an entry in a leaf.
+    fn plan_leaf<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        leaf: Link,
+        (key, table): (u32, Link),
+    ) -> Result<Changed, FsError> {
+        let mut entries = self.leaves.load(&self.tree, reader_of(batch), leaf)?;
+        let place = entries.partition_point(|entry| entry.0 < key);
+        if entries.get(place).is_some_and(|entry| entry.0 == key) {
+            let at = self.leaves.link_at(leaf.at, place as u64);
+            batch.change_word(at, table.encode());
+            return Ok(Changed::Done);
+        }
+        let image = |entries: &[_]| self.leaves.image(&self.tree, entries);
+        if place == entries.len() {
+            if place < self.leaves.entries_max {
+                self.leaves.plan_append(&self.tree, batch, (leaf, place), (key, table));
+                return Ok(Changed::Done);
+            }
+            return Ok(Changed::Beside { left: None, key, right: image(&[(key, table)]) });
+        }
+        entries.insert(place, (key, table));
+        if entries.len() <= self.leaves.entries_max {
+            return Ok(Changed::Node(image(&entries)));
+        }
+        let upper = entries.split_off(entries.len() / 2);
+        let (key, right) = (upper[0].0, image(&upper));
+        Ok(Changed::Beside { left: Some(image(&entries)), key, right })
+    }
+
+    /// Plans what a change of the child at `place` means for `node`.
+    fn plan_inner<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        (node, place): (Link, usize),
+        changed: Changed,
+    ) -> Result<Changed, FsError> {
+        let reader = reader_of(batch);
+        let Inner { mut keys, group } = self.load(reader, node)?;
+        let (left, key, right) = match changed {
+            Changed::Done => return Ok(Changed::Done),
+            Changed::Node(image) => {
+                let mut nodes = self.images(reader, group, keys.len())?;
+                nodes[place] = image;
+                let group = self.add_group(batch, &nodes, group.level)?;
+                self.tree.publish(batch, node.at, group.encode());
+                return Ok(Changed::Done);
+            }
+            Changed::Beside { left, key, right } => (left, key, right),
+        };
+        if left.is_none() && place + 1 == keys.len() {
+            return self.plan_last(batch, node, (&keys, group), (key, right));
+        }
+        let mut nodes = self.images(reader, group, keys.len())?;
+        if let Some(left) = left {
+            nodes[place] = left;
+        }
+        nodes.insert(place + 1, right);
+        keys.insert(place + 1, key);
+        if nodes.len() <= self.children_max {
+            let group = self.add_group(batch, &nodes, group.level)?;
+            return Ok(Changed::Node(self.inner_image(group, &keys)));
+        }
+        let (lower, upper) = nodes.split_at(nodes.len() / 2);
+        let left = self.add_group(batch, lower, group.level)?;
+        let right = self.add_group(batch, upper, group.level)?;
+        let (lower, upper) = keys.split_at(lower.len());
+        let (left, right) = (self.inner_image(left, lower), self.inner_image(right, upper));
+        Ok(Changed::Beside { left: Some(left), key: upper[0], right })
+    }
+
+    /// Plans a child of `node` behind the others.
+    fn plan_last<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        node: Link,
+        (keys, group): (&[u32], Link),
+        (key, child): (u32, Image),
+    ) -> Result<Changed, FsError> {
+        let count = keys.len();
+        if count == self.children_max {
+            let group = self.add_group(batch, &[child], group.level)?;
+            return Ok(Changed::Beside { left: None, key, right: self.inner_image(group, &[key]) });
+        }
+        if count < self.room(count) {
+            let at = group.at.plus(count as u64 * self.tree.node_bytes);
+            fill(batch, at, child.as_bytes());
+        } else {
+            let mut nodes = self.images(reader_of(batch), group, count)?;
+            nodes.push(child);
+            let group = self.add_group(batch, &nodes, group.level)?;
+            batch.change_word(node.at, group.encode());
+        }
+        let (key_at, word) = key_added(batch, node.at.plus(KEYS_AT), count, key);
+        self.tree.publish(batch, key_at, word);
+        Ok(Changed::Done)
+    }
+
+    /// Plans what has become of the root.
+    fn plan_root<M: Medium>(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        root: Link,
+        changed: Changed,
+    ) -> Result<(), FsError> {
+        let new = match changed {
+            Changed::Done => return Ok(()),
+            Changed::Node(image) => self.tree.add(batch, &image, root.level)?,
+            Changed::Beside { left, key, right } => {
+                let mut nodes = match left {
+                    Some(left) => vec![left],
+                    None => self.images(reader_of(batch), root, 1)?,
+                };
+                nodes.push(right);
+                let group = self.add_group(batch, &nodes, root.level)?;
+                self.tree.add(batch, &self.inner_image(group, &[0, key]), root.level + 1)?
+            }
+        };
+        self.tree.publish(batch, self.tree.root_at, new.encode());
+        Ok(())
+    }
+
+    fn visit_node<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        census: &mut Census,
+        (node, named_at): (Link, PoolOffset),
+        (low, high): (u32, u32),
+    ) -> Result<(), Corrupt> {
+        self.tree.meet(census, node.at, named_at)?;
+        if node.level == 1 {
+            let entries = self.leaves.load(&self.tree, reader, node)?;
+            let ends = (entries.first().map(|entry| entry.0), entries.last().map(|entry| entry.0));
+            return check_bounds(&self.tree, node.at, ends, (low, high));
+        }
+        let Inner { keys, group } = self.load(reader, node)?;
+        let ends = (keys.first().copied(), keys.last().copied());
+        check_bounds(&self.tree, node.at, ends, (low, high))?;
+        for (place, &key) in keys.iter().enumerate() {
+            let low = if place == 0 { low } else { key };
+            let high = keys.get(place + 1).copied().unwrap_or(high);
+            let below = self.node(reader, group, place as u64)?;
+            self.visit_node(reader, census, (below, node.at), (low, high))?;
+        }
+        Ok(())
+    }
+
+    /// The root, which is a node.
+    #[inline]
+    fn root<M: Medium>(&self, reader: Reader<'_, M>) -> Result<Link, Corrupt> {
+        let root = self.tree.root(reader)?;
+        if root.level == 0 {
+            return Err(self.tree.corrupt(self.tree.root_at, "its root is no node"));
+        }
+        Ok(root)
+    }
+}
+
+impl<M: Medium> TableIndex<M> for CsbPlusIndex {
+    fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
+        let Some(key) = key_of(table) else { return Ok(None) };
+        let mut node = self.root(reader)?;
+        while node.level > 1 {
+            node = self.child(reader, node, key)?.1;
+        }
+        self.leaves.find(&self.tree, reader, node.at, key)
+    }
+
+    fn plan_insert(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        table: u64,
+        block: BlockNo,
+    ) -> Result<(), FsError> {
+        let key = key_of(table).ok_or(FsError::NoInodes { max: u64::from(u32::MAX) })?;
+        let (reader, table) = (reader_of(batch), Link::table(block)?);
+        let root = self.root(reader)?;
+        let (mut node, mut way) = (root, Vec::new());
+        while node.level > 1 {
+            let (place, below) = self.child(reader, node, key)?;
+            way.push((node, usize::try_from(place).expect("a place in a node")));
+            node = below;
+        }
+        let mut changed = self.plan_leaf(batch, node, (key, table))?;
+        for above in way.into_iter().rev() {
+            changed = self.plan_inner(batch, above, changed)?;
+        }
+        self.plan_root(batch, root, changed)
+    }
+
+    fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        let mut census = self.tree.census(reader, claim)?;
+        let root = (self.root(reader)?, self.tree.root_at);
+        self.visit_node(reader, &mut census, root, (0, u32::MAX))
+    }
+}

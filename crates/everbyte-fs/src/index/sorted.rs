@@ -1,0 +1,252 @@
+//! Nodes with sorted keys: how a key is looked for, and nodes that have a link for each key.
+//!
+//! Keys are numbers of tables in 32 bits, two in a word; unused ones are all ones and come last. A key is
+//! added behind the others by one word, after all that it leads to: until then nobody sees it. Hence
+//! whoever looks something up needs no lock, and reads keys before links.
+
+use everbyte_media::{Medium, PoolOffset};
+use everbyte_pool::{Batch, Corrupt, sound};
+
+use super::link::Link;
+use super::tree::Tree;
+use crate::reader::Reader;
+
+/// The key that is none.
+const UNUSED: u32 = u32::MAX;
+const UNUSED_WORD: u64 = u64::MAX;
+/// Words of keys that are passed over one by one: a line. More are halved first.
+const LINEAR_WORDS: u64 = 8;
+
+/// The key of a table, unless no key can be so large.
+pub(super) fn key_of(table: u64) -> Option<u32> {
+    u32::try_from(table).ok().filter(|&key| key != UNUSED)
+}
+
+#[inline]
+fn halves(word: u64) -> [u32; 2] {
+    let low = u32::try_from(word & u64::from(u32::MAX)).expect("half a word");
+    let high = u32::try_from(word >> 32).expect("half a word");
+    [low, high]
+}
+
+/// How many of the keys in `words` words from `keys_at` on are at most `key`. Without a branch that
+/// depends on a key.
+#[inline]
+pub(super) fn count_at_most<M: Medium>(
+    medium: &M,
+    keys_at: PoolOffset,
+    words: u64,
+    key: u32,
+) -> u64 {
+    let (mut first, mut len) = (0, words);
+    while len > LINEAR_WORDS {
+        let half = len / 2;
+        let [low, _] = halves(medium.load_word(keys_at.plus(8 * (first + half))));
+        first += half * u64::from(low <= key);
+        len -= half;
+    }
+    (first..first + len).fold(2 * first, |count, word| {
+        let [low, high] = halves(medium.load_word(keys_at.plus(8 * word)));
+        count + u64::from(low <= key) + u64::from(high <= key)
+    })
+}
+
+/// Reads the keys in `words` words from `keys_at` on.
+///
+/// # Errors
+/// There are none, or they do not ascend.
+pub(super) fn load_keys<M: Medium>(
+    tree: &Tree,
+    reader: Reader<'_, M>,
+    keys_at: PoolOffset,
+    words: u64,
+) -> Result<Vec<u32>, Corrupt> {
+    let load = |word| halves(reader.medium.load_word(keys_at.plus(8 * word)));
+    let mut keys: Vec<u32> = (0..words).flat_map(load).collect();
+    sound(reader.medium, tree.structure, keys_at, 8 * words)?;
+    let used = keys.iter().position(|&key| key == UNUSED).unwrap_or(keys.len());
+    if keys[used..].iter().any(|&key| key != UNUSED) || !keys[..used].is_sorted_by(|a, b| a < b) {
+        return Err(tree.corrupt(keys_at, "its keys are out of order"));
+    }
+    if used == 0 {
+        return Err(tree.corrupt(keys_at, "a node has no keys"));
+    }
+    keys.truncate(used);
+    Ok(keys)
+}
+
+/// The words with `keys`.
+pub(super) fn key_words(keys: impl Iterator<Item = u32>, words: u64) -> Vec<u64> {
+    let mut all = vec![UNUSED_WORD; usize::try_from(words).expect("words of a node")];
+    for (index, key) in keys.enumerate() {
+        let shift = index % 2 * 32;
+        all[index / 2] = all[index / 2] & !(u64::from(UNUSED) << shift) | u64::from(key) << shift;
+    }
+    all
+}
+
+/// The address and the new value of the word in which `key` follows the first `count` keys.
+pub(super) fn key_added<M: Medium>(
+    batch: &Batch<'_, '_, M>,
+    keys_at: PoolOffset,
+    count: usize,
+    key: u32,
+) -> (PoolOffset, u64) {
+    let at = keys_at.plus(count as u64 / 2 * 8);
+    let shift = count % 2 * 32;
+    (at, batch.word(at) & !(u64::from(UNUSED) << shift) | u64::from(key) << shift)
+}
+
+/// An entry of a node: a key, and where it leads.
+pub(super) type Entry = (u32, Link);
+
+/// The shape of a node that has keys first, and then a link for each of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct EntryNode {
+    /// Most entries.
+    pub(super) entries_max: usize,
+    key_words: u64,
+}
+
+impl EntryNode {
+    /// The shape of nodes of so many words: as many entries as fit.
+    pub(super) fn new(node_words: u64) -> Self {
+        let entries = 2 * node_words / 3;
+        let entries_max = usize::try_from(entries).expect("entries of a node");
+        Self { entries_max, key_words: entries.div_ceil(2) }
+    }
+
+    /// How many keys of `node` are at most `key`.
+    #[inline]
+    pub(super) fn count_at_most<M: Medium>(self, medium: &M, node: PoolOffset, key: u32) -> u64 {
+        count_at_most(medium, node, self.key_words, key)
+    }
+
+    /// The address of a link of `node`.
+    #[inline]
+    pub(super) fn link_at(self, node: PoolOffset, index: u64) -> PoolOffset {
+        node.plus(8 * (self.key_words + index))
+    }
+
+    /// The address of the table with `key` in `leaf`, if it is there.
+    ///
+    /// # Errors
+    /// The leaf cannot be right.
+    #[inline]
+    pub(super) fn find<M: Medium>(
+        self,
+        tree: &Tree,
+        reader: Reader<'_, M>,
+        leaf: PoolOffset,
+        key: u32,
+    ) -> Result<Option<PoolOffset>, Corrupt> {
+        let place = self.place_of(reader.medium, leaf, key);
+        sound(reader.medium, tree.structure, leaf, 8 * self.key_words)?;
+        let Some(place) = place.filter(|&place| place < self.entries_max as u64) else {
+            return Ok(None);
+        };
+        tree.named(reader, self.link_at(leaf, place), 0).map(|link| Some(link.at))
+    }
+
+    /// The place of `key` in `leaf`.
+    #[inline]
+    pub(super) fn place_of<M: Medium>(self, medium: &M, leaf: PoolOffset, key: u32) -> Option<u64> {
+        let place = self.count_at_most(medium, leaf, key).checked_sub(1)?;
+        let word = halves(medium.load_word(leaf.plus(place / 2 * 8)));
+        (word[usize::from(place % 2 == 1)] == key).then_some(place)
+    }
+
+    /// Reads all entries of `node`.
+    ///
+    /// # Errors
+    /// They cannot be right.
+    pub(super) fn load<M: Medium>(
+        self,
+        tree: &Tree,
+        reader: Reader<'_, M>,
+        node: Link,
+    ) -> Result<Vec<Entry>, Corrupt> {
+        let keys = load_keys(tree, reader, node.at, self.key_words)?;
+        if keys.len() > self.entries_max {
+            return Err(tree.corrupt(node.at, "it has more keys than links"));
+        }
+        let link = |index| tree.named(reader, self.link_at(node.at, index), node.level - 1);
+        keys.into_iter().zip(0..).map(|(key, index)| Ok((key, link(index)?))).collect()
+    }
+
+    /// A node with `entries`.
+    pub(super) fn image(self, tree: &Tree, entries: &[Entry]) -> Vec<u64> {
+        let mut words = key_words(entries.iter().map(|(key, _)| *key), self.key_words);
+        words.extend(entries.iter().map(|(_, link)| link.encode()));
+        words.resize(usize::try_from(tree.node_words()).expect("words of a node"), 0);
+        words
+    }
+
+    /// Plans `entry` behind the first `count` of `node`, which has room.
+    pub(super) fn plan_append<M: Medium>(
+        self,
+        tree: &Tree,
+        batch: &mut Batch<'_, '_, M>,
+        (node, count): (Link, usize),
+        (key, link): Entry,
+    ) {
+        let (key_at, key_word) = key_added(batch, node.at, count, key);
+        batch.change_word(self.link_at(node.at, count as u64), link.encode());
+        if link.level > 0 {
+            tree.publish(batch, key_at, key_word);
+        } else {
+            batch.change_word(key_at, key_word);
+        }
+    }
+}
+
+/// Checks that keys lie in `low .. high`.
+///
+/// # Errors
+/// They do not.
+pub(super) fn check_bounds(
+    tree: &Tree,
+    at: PoolOffset,
+    keys: (Option<u32>, Option<u32>),
+    (low, high): (u32, u32),
+) -> Result<(), Corrupt> {
+    if keys.0.is_some_and(|key| key < low) || keys.1.is_some_and(|key| key >= high) {
+        return Err(tree.corrupt(at, format!("it has keys outside {low} to {high}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_crash::SimMedium;
+
+    use super::*;
+
+    #[test]
+    fn nodes_have_room_for_their_entries() {
+        for (words, entries) in [(8, 5), (16, 10), (32, 21), (64, 42), (128, 85), (512, 341)] {
+            let shape = EntryNode::new(words);
+            assert_eq!(shape.entries_max, entries);
+            let end = shape.link_at(PoolOffset(0), entries as u64).0;
+            assert!(end <= 8 * words && end + 16 > 8 * words, "{words}");
+        }
+    }
+
+    #[test]
+    fn keys_are_counted_however_many_there_are() {
+        let medium = SimMedium::new(1 << 14);
+        for words in [1, 2, 7, 8, 9, 11, 31, 170, 511] {
+            for used in (0..=2 * words).rev() {
+                let keys: Vec<u32> = (0..used).map(|n| 3 * n + 5).collect();
+                let words = u64::from(words);
+                for (word, place) in key_words(keys.iter().copied(), words).into_iter().zip(0..) {
+                    medium.store_word(PoolOffset(8 * place), word);
+                }
+                for key in [0, 4, 5, 6, 8, used, 3 * used + 1, UNUSED - 1] {
+                    let expected = keys.iter().filter(|&&other| other <= key).count() as u64;
+                    assert_eq!(count_at_most(&medium, PoolOffset(0), words, key), expected);
+                }
+            }
+        }
+    }
+}
