@@ -177,12 +177,13 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// Takes `blocks` adjacent free blocks at a multiple of that number, a power of two up to 512
     /// (2 MiB). They are fresh from now on. `None` if there is no such run.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
-        if blocks == 1 {
-            return Some(BlockRun { start: self.alloc()?, len: 1 });
-        }
         let alloc = &self.volume.shared.alloc;
         let near = alloc.alloc_aligned(blocks, self.lane.hint);
-        let run = near.or_else(|| find_run(alloc, blocks))?;
+        let Some(run) = near.or_else(|| find_run(alloc, blocks)) else {
+            // The lane may have some that it took in advance.
+            let block = if blocks == 1 { self.alloc() } else { None };
+            return block.map(|start| BlockRun { start, len: 1 });
+        };
         self.volume.usage.add(run.len);
         for block in run.blocks() {
             self.own(block);

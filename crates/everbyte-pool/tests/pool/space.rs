@@ -91,6 +91,21 @@ fn a_batch_takes_runs_of_every_size_up_to_2_mib_each_at_a_multiple_of_it() {
     assert!(shelf.pool.check().unwrap().is_clean());
 }
 
+#[test]
+fn a_run_is_found_wherever_there_is_one() {
+    let shelf = large_shelf();
+    for len in [1, 4, 64] {
+        let mut batch = shelf.volume().begin_batch().unwrap();
+        // Every region has lost something, so none is whole.
+        let runs: Vec<_> = std::iter::from_fn(|| batch.take_run(len)).collect();
+        let free = shelf.pool.allocator().free_blocks();
+        assert!(free < 2 * len, "{free} blocks are left, but no run of {len}");
+        assert!(runs.iter().all(|run| run.start.0 % len == 0));
+        drop(batch);
+        shelf.volume().flush().unwrap();
+    }
+}
+
 /// Undo could bring back what names it, so it keeps its bytes until the epoch is durable.
 #[test]
 fn what_an_epoch_gives_up_is_nobody_elses_until_the_epoch_is_durable() {
