@@ -1,7 +1,7 @@
 //! Changes of the pool and its volumes, for control requests.
 //!
-//! Invariant: whoever changes a volume has shut its clients out first, or its kind allows clients
-//! beside the change; what a change waits for holds nobody up who uses another volume.
+//! Invariants: a change of a volume shuts its clients out first, unless the volume's kind allows
+//! clients beside it; a change that waits delays no user of another volume.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ use crate::size::show_size;
 use crate::status;
 use crate::volumes::OpenVolume;
 
-/// How long clients that are sent away may take to be gone.
+/// Longest time a change waits for the clients that it disconnects.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long to wait for another cache to get its backing device.
+/// Longest time a request waits while another cache gets its backing device.
 const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl OpenPool {
@@ -86,7 +86,7 @@ impl OpenPool {
         Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
-    /// Writes some of what a cache has back.
+    /// Writes some of a cache's dirty pages back.
     pub(crate) fn write_back(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.cache(name)?;
@@ -95,7 +95,7 @@ impl OpenPool {
         Ok(Response::Drained { dirty_bytes })
     }
 
-    /// Writes back what a cache has and deletes it.
+    /// Writes all dirty pages of a cache back and deletes it.
     pub(crate) fn detach(&self, name: &str, force: bool) -> Result<Response, Refused> {
         self.check_changing()?;
         let volume = self.cache(name)?;
@@ -143,7 +143,7 @@ impl OpenPool {
         Ok(Response::Deleted { name: name.clone() })
     }
 
-    /// Shuts clients out of a volume to do `what`; with `force`, sends those away that there are.
+    /// Shuts clients out of a volume to do `what`; with `force`, disconnects those that it has.
     fn shut(&self, volume: &OpenVolume, what: &'static str, force: bool) -> Result<Alone, Refused> {
         let alone = volume.gate.shut(what, force);
         let alone = alone.map_err(|occupied| volume.refuse(occupied, Some(Cause::HasClients)))?;
@@ -158,7 +158,7 @@ impl OpenPool {
         }
     }
 
-    /// Disconnects all clients of a volume that is shut; says how many are left in a request.
+    /// Disconnects all clients of a volume that is shut, and returns how many are still in a request.
     fn send_away(&self, volume: &OpenVolume, alone: &Alone) -> u64 {
         let deadline = Instant::now() + DISCONNECT_TIME_MAX;
         if volume.gate.clients() == 0 {

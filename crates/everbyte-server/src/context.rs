@@ -1,4 +1,4 @@
-//! What making and opening a volume of any kind needs to know of its pool.
+//! The pool, as making and opening a volume of any kind sees it.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use everbyte_control::Refused;
 use everbyte_media::Mapped;
 use everbyte_pool::Pool;
 
-/// The pool, and how backing devices are used.
+/// The pool, and the options of backing devices.
 pub(crate) struct Context {
     pub(crate) pool: Arc<Pool<Mapped>>,
-    /// Whether the pool is a private copy whose changes nobody would ever see again.
+    /// True if the pool is a private copy, whose changes are dropped.
     pub(crate) unchanging: bool,
     pub(crate) backing: everbyte_backing::Options,
 }

@@ -1,4 +1,4 @@
-//! An open pool as the exports of NBD servers, and what it says of those and of its clients.
+//! An open pool as the exports of NBD servers; figures of the exports and of their clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,9 +18,9 @@ use crate::refusal::refused;
 use crate::size::show_size;
 use crate::status;
 
-/// How long a client that is disconnected may take to be gone.
+/// Longest time to wait until the connection of a disconnected client has ended.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often those who wait for volumes look again.
+/// Time between two looks at volumes by those who wait for them.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl OpenPool {
@@ -35,9 +35,9 @@ impl OpenPool {
         names.filter(|name| self.only.as_ref().is_none_or(|only| only == name)).collect()
     }
 
-    /// Opens every volume that is exported now, so that what is wrong is known from the start; the
-    /// names of those that are ready. Backing devices are waited for until `deadline`, or until
-    /// `is_enough` says so, all at once.
+    /// Opens every volume that is exported now, so that errors are known from the start, and returns
+    /// the names of those that are ready. Waits for all backing devices at once, until `deadline` or
+    /// until `is_enough` returns true.
     ///
     /// # Errors
     /// The only volume that is to be exported is not ready, and why.
@@ -117,7 +117,7 @@ impl OpenPool {
         }
     }
 
-    /// Who serves and where; `None` if nobody does.
+    /// The server's process, addresses and exports; `None` if nobody serves the pool.
     #[must_use]
     pub fn serving(&self) -> Option<ServingStatus> {
         if !self.is_served() {
@@ -148,10 +148,10 @@ impl OpenPool {
         }
     }
 
-    /// Who is connected.
+    /// Lists the connections of clients.
     ///
     /// # Errors
-    /// Nobody can be.
+    /// Nobody serves the pool.
     pub(crate) fn clients(&self) -> Result<Response, Refused> {
         self.check_served()?;
         let mut clients = Vec::new();

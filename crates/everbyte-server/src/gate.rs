@@ -1,15 +1,15 @@
-//! Who uses a volume: clients share it, a change has it to itself.
+//! The quiesce lock of a volume: clients share the volume, and a change has it alone.
 //!
-//! Invariants: nobody becomes a client while a change is under way; a change that does not break
-//! clients' use begins only when there is none. So whoever finds a volume without clients and may
-//! change it cannot be overtaken by one.
+//! Invariants: no client is let in while a change is under way; a change begins only when there is no
+//! client, unless it is made beside clients. So no client comes between the look for clients and the
+//! change.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Keeps a volume's clients and its changes apart.
+/// Quiesce lock that keeps a volume's clients and its changes apart.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
@@ -19,11 +19,11 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct State {
     clients: u64,
-    /// What is being done to the volume, if anything is.
+    /// The change under way, as a participle such as "resized"; `None` if there is none.
     change: Option<&'static str>,
 }
 
-/// Why somebody may not use or change a volume now.
+/// Reasons for which a volume cannot be used or changed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Occupied {
     /// So many clients have it open.
@@ -79,7 +79,7 @@ impl Gate {
 }
 
 impl Alone {
-    /// Waits until no client is left, or until `deadline`; says how many are.
+    /// Waits until no client is left, or until `deadline`, and returns how many are.
     pub(crate) fn await_clients(&self, deadline: Instant) -> u64 {
         let mut state = self.0.state.lock();
         while state.clients > 0 && !self.0.left.wait_until(&mut state, deadline).timed_out() {}

@@ -1,8 +1,8 @@
-//! What a volume of any kind can do, behind one trait.
+//! The trait behind which volumes of all kinds are used.
 //!
-//! Whoever has to do with volumes asks their handles, and nobody asks for a volume's kind. A handle's
-//! methods are called by several threads at once, but for those that take an [`Alone`], whose owner
-//! no client and no other change runs beside.
+//! The server calls handles and never asks for a volume's kind. Several threads call a handle's
+//! methods at once, except those that take an [`Alone`]: beside its owner no client and no other
+//! change runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ pub(crate) struct Opened {
     pub(crate) handle: Box<dyn Handle>,
 }
 
-/// Why clients cannot have a volume, and what lists call that.
+/// The reason for which clients cannot use a volume.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct Unavailable {
-    /// One or two words.
+    /// State in lists, one or two words.
     pub(crate) state: &'static str,
-    /// The words for people.
+    /// The reason in full.
     pub(crate) reason: String,
-    /// What it is about, if something can be done about it.
+    /// The cause, if something can be done about it.
     pub(crate) cause: Option<Cause>,
 }
 
@@ -54,16 +54,16 @@ pub(crate) enum Resize {
     Memory(Change),
 }
 
-/// What a volume holds in ordinary memory, on its way into the pool while the server ends.
+/// The closing of a volume when the server ends, which makes durable what the volume holds in DRAM.
 pub(crate) trait Closing: Send {
-    /// Waits until it is there, unless what it must wait for is silent.
+    /// Waits until all of it is durable in the pool, or what it waits for is silent for too long.
     ///
     /// # Errors
-    /// What was answered may be lost, and why.
+    /// The reason for which answered writes may be lost.
     fn finish(self: Box<Self>) -> Result<(), String>;
 }
 
-/// A mount that is wanted.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
     /// The directory, which exists.
@@ -81,10 +81,10 @@ pub(crate) trait Handle: Send + Sync {
     /// Begins to make it ready for clients, if that takes time.
     fn prepare(&self) {}
 
-    /// What clients use. Waits for it no longer than a client would.
+    /// Returns the device that clients use. Waits for it no longer than a client would.
     ///
     /// # Errors
-    /// Why it is not to be had.
+    /// The reason for which clients cannot use the volume now.
     fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable>;
 
     /// Mounts it on a directory, where lists call it `source`.
@@ -100,28 +100,28 @@ pub(crate) trait Handle: Send + Sync {
         false
     }
 
-    /// Whether it is known whether clients can have it.
+    /// Returns false as long as opening it is under way, so that `is_ready` may still change.
     fn is_settled(&self) -> bool {
         true
     }
 
-    /// Whether clients can have it without waiting.
+    /// Returns true if clients can use it without waiting.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Whether it stands before a backing device.
+    /// Returns true if it is a cache of a backing device.
     fn has_backing(&self) -> bool {
         false
     }
 
-    /// What it knows its backing device by, if it has one and that can be read.
+    /// Identity of its backing device, if it has one and the volume can be read.
     fn backing(&self) -> Option<Identity> {
         None
     }
 
-    /// Adds what is particular to volumes of its kind, and what differs for its users from what lies
-    /// in the pool.
+    /// Adds to its status the figures of its kind, and those that its users see differently from
+    /// what the pool holds.
     fn complete(&self, _status: &mut VolumeStatus) {}
 
     /// Reads its bytes from `from` on, until a good deal was read. Also returns the place to go on from,
@@ -131,37 +131,37 @@ pub(crate) trait Handle: Send + Sync {
     /// The volume is gone.
     fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused>;
 
-    /// Whether it may have clients while it is resized.
+    /// Returns true if it may have clients while it is resized.
     fn resizes_beside_clients(&self, resize: &Resize) -> bool;
 
     /// Gives it another size.
     ///
     /// # Errors
-    /// The size cannot be, or what it needs fails. It is as it was then.
+    /// The size is out of range, or the pool or the backing device fails. Then it has its old size.
     fn resize(&self, resize: &Resize, alone: Option<Alone>) -> Result<(), Refused>;
 
-    /// Tells it where its backing device is now.
+    /// Attaches it to its backing device, which has moved to `backing`.
     ///
     /// # Errors
-    /// It has none, or that one is not it, or is not `unshared`. Nothing has changed then.
+    /// It has none, `backing` is another device, or that is not `unshared`. Nothing has changed then.
     fn attach(&self, backing: &str, alone: Alone, unshared: Unshared<'_>) -> Result<(), Refused>;
 
-    /// Writes back for a while; says how many bytes are left.
+    /// Writes dirty pages back for about a second, and returns how many bytes are still dirty.
     ///
     /// # Errors
     /// It has no backing device, or that fails. Nothing is lost.
     fn write_back(&self, alone: Alone) -> Result<u64, Refused>;
 
-    /// Writes everything back. Gives the right to change it back, for it to be deleted.
+    /// Writes all dirty pages back. Returns the right to change it, which deleting it needs.
     ///
     /// # Errors
     /// As `write_back`.
     fn detach(&self, alone: Alone) -> Result<Alone, Refused>;
 
-    /// Whether it can be deleted without a loss that its user may not know of.
+    /// Checks that deleting it loses nothing that its user may not know of.
     ///
     /// # Errors
-    /// What would be lost.
+    /// The loss.
     fn check_deletable(&self) -> Result<(), Refused> {
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::handle::Opened;
 /// A kind of volume.
 pub(crate) struct Kind {
     pub(crate) kind: VolumeKind,
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub(crate) word: &'static str,
     /// The backing device that a new one asks for, if it needs one.
     pub(crate) backing: fn(&NewVolume) -> Option<&str>,

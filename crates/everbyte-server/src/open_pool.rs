@@ -19,16 +19,16 @@ use crate::context::Context;
 use crate::handle::Resize;
 use crate::volumes::Volumes;
 
-/// How a pool is opened.
+/// Options with which a pool is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The one volume that is exported, if not all are.
     pub only: Option<String>,
-    /// Whether the pool is a private copy whose changes nobody would ever see again.
+    /// True if the pool is a private copy, whose changes are dropped.
     pub unchanging: bool,
-    /// How backing devices of caches are used.
+    /// Options of the backing devices of caches.
     pub backing: everbyte_backing::Options,
-    /// What clients are promised of answered writes.
+    /// Durability of answered writes, which exports announce to clients.
     pub durability: Durability,
 }
 
@@ -82,7 +82,7 @@ impl OpenPool {
         &self.path
     }
 
-    /// What opening the pool had to do.
+    /// Summary of the recovery that opening the pool did.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         self.pool().recovery()
@@ -94,7 +94,7 @@ impl OpenPool {
         self.pool().info()
     }
 
-    /// Makes everything durable at this interval from now on, whether anybody asks or not.
+    /// Starts the timer that makes everything durable at this interval.
     ///
     /// # Errors
     /// The system has no thread for it.
@@ -121,12 +121,12 @@ impl OpenPool {
         self.servers.read().iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether a server has the pool, and not a command.
+    /// Returns true if a server has the pool, false if a command has it.
     pub(crate) fn is_served(&self) -> bool {
         self.servers.read().is_some()
     }
 
-    /// Whether anything may be opened or changed.
+    /// Fails once the pool is closing: nothing is opened or changed any more.
     pub(crate) fn check_open(&self) -> Result<(), Refused> {
         if self.is_closing.load(Ordering::Acquire) {
             return Err(Refused::new("the server is shutting down: try again when it has"));
@@ -134,7 +134,7 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Whether anything may be changed.
+    /// Fails if the pool is a private copy, or is closing.
     pub(crate) fn check_changing(&self) -> Result<(), Refused> {
         if self.unchanging() {
             return Err(Refused::new("the pool is served read-only").because(Cause::ServedReadOnly));

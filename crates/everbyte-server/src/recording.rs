@@ -22,7 +22,7 @@ const REQUEST_BYTES_MAX: u64 = 1 << 30;
 /// Permissions of a new record: what clients ask for is their own business.
 const RECORD_MODE: u32 = 0o600;
 
-/// Why requests cannot be recorded in a file.
+/// Reasons for which requests cannot be recorded in a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -45,7 +45,7 @@ pub enum RecordError {
     InUse {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The use that the file has.
         what: String,
     },
 }
@@ -79,7 +79,7 @@ impl OpenPool {
         Ok(file)
     }
 
-    /// Why a file that is there must not be replaced.
+    /// The reason for which an existing file must not be replaced; `None` if it may be.
     fn what_is(&self, file: &File) -> io::Result<Option<String>> {
         let found = file.metadata()?;
         let pool = std::fs::metadata(&self.path)?;
@@ -117,7 +117,7 @@ impl OpenPool {
 
 /// Somewhere that a record goes, such as a file or a compressor before one.
 pub trait RecordOutput: Write + Send {
-    /// Writes what a reader needs to know that nothing is missing.
+    /// Writes the end by which a reader knows that nothing is missing.
     ///
     /// # Errors
     /// Those of the file.

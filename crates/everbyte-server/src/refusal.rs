@@ -1,4 +1,4 @@
-//! Errors of the engine as refusals of the control protocol: their words, and what they are about.
+//! Errors of the engine as refusals of the control protocol: their texts and their causes.
 
 use std::error::Error;
 
@@ -13,7 +13,7 @@ pub(crate) fn refused(error: impl Error + 'static) -> Refused {
     Refused { reason: error.to_string(), cause: cause(&error) }
 }
 
-/// What an error is about, if it is one of the engine's that something can be done about.
+/// Cause of an error of the engine, if something can be done about it.
 pub(crate) fn cause(error: &(dyn Error + 'static)) -> Option<Cause> {
     if let Some(error) = error.downcast_ref::<PoolError>() {
         matches!(error, PoolError::NoSuchVolume { .. }).then_some(Cause::NoSuchVolume)

@@ -1,4 +1,4 @@
-//! Where a command goes: to the pool itself, or to the server that has it.
+//! The route of a command: to the pool itself, or to the server that has it.
 //!
 //! Invariant: a command that only looks leaves an unserved pool's file untouched; one that changes
 //! the pool leaves it cleanly shut down, whether the command itself succeeds or not.
@@ -17,13 +17,13 @@ use crate::kinds::kinds;
 use crate::open_pool::{OpenPool, Options};
 use crate::shutdown::CloseError;
 
-/// How long to wait for a pool that another command, or a server that is starting, has.
+/// Longest time to wait for a pool that another command, or a server that is starting, has.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
 const BUSY_REST: Duration = Duration::from_millis(25);
-/// How long a server may take to say who it is.
+/// Longest time a server may take to answer who it is.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// What a command does to a pool.
+/// Access to a pool that a command needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// It looks.
@@ -32,7 +32,7 @@ pub enum Need {
     Change,
 }
 
-/// Why a request of a command came to nothing.
+/// Errors of a command's request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -94,7 +94,7 @@ impl Session {
     /// Carries out one request.
     ///
     /// # Errors
-    /// The request is refused, or the server gone.
+    /// The request is refused, or the server has ended.
     pub fn ask(&mut self, request: Request) -> Result<Response, SessionError> {
         match self {
             Self::Served(client) => Ok(client.call(request)?),
@@ -167,7 +167,7 @@ pub fn wait_for<T>(mut open: impl FnMut() -> Result<T, FileError>) -> Result<T, 
     }
 }
 
-/// What the server of the pool at `path` says of itself, if there is one and it answers.
+/// Answer of the pool's server about itself; `None` if there is none or it does not answer.
 fn serving(path: &Path) -> Option<ServingStatus> {
     let mut client = ControlClient::connect(path).ok()?;
     client.set_timeout(Some(ASK_TIME_MAX)).ok()?;
@@ -185,7 +185,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Whether it is a server, which commands reach by its socket.
+    /// Returns true if it is a server, which commands reach by its socket.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.serving.is_some()

@@ -1,7 +1,7 @@
 //! The end of an open pool.
 //!
-//! Invariant: a pool is marked clean only if everything that was answered is in it. Nobody waits
-//! for ever: what hangs is left behind, everything else is made durable first.
+//! Invariants: a pool is marked clean only if everything that was answered is in it. Closing does not
+//! wait for ever: it makes everything durable that it can, and leaves what hangs behind.
 
 use std::sync::atomic::Ordering;
 
@@ -9,18 +9,18 @@ use everbyte_pool::PoolError;
 
 use crate::open_pool::OpenPool;
 
-/// Why a pool was not closed cleanly.
+/// Reasons for which a pool was not closed cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// Something that was answered, and not flushed, could not be made durable. Everything else was,
-    /// and the pool is not marked clean.
+    /// Unflushed writes that were answered could not be made durable. Everything else was, and the
+    /// pool is not marked clean.
     #[error(
         "what was written and not flushed may be lost, and the pool is not marked clean: {}",
         lost.join("; ")
     )]
     Lost {
-        /// Which volumes, and why.
+        /// The volumes, each with the reason.
         lost: Vec<String>,
     },
     /// The pool itself could not be closed.
@@ -30,8 +30,8 @@ pub enum CloseError {
 
 impl OpenPool {
     /// Makes everything durable and marks the pool clean, unless it is a private copy. Nothing is
-    /// opened or changed afterwards. Clients must have been sent away. A backing device that is
-    /// silent is waited for a few seconds.
+    /// opened or changed afterwards. Clients must have been disconnected. Waits a few seconds for a
+    /// backing device that is silent.
     ///
     /// # Errors
     /// Something may be lost, or the medium failed. The next opening recovers as after a crash.

@@ -16,7 +16,7 @@ pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
 pub(crate) const CHECKSUM_WORDS: [(&str, Checksum); 2] =
     [("none", Checksum::None), ("crc32c", Checksum::Crc32c)];
 
-/// What `word` stands for in one of the lists above.
+/// The value of `word` in one of the lists above.
 pub(crate) fn meaning<T: Copy>(words: &[(&str, T)], word: &str) -> Option<T> {
     words.iter().find(|(known, _)| *known == word).map(|(_, value)| *value)
 }

@@ -35,7 +35,7 @@ impl OpenVolume {
         Self { name: volume.name().to_owned(), volume, handle, gate: Arc::default() }
     }
 
-    /// What one client uses, who counts as a client as long as that lives.
+    /// Returns the device for one client, which counts as a client as long as the device lives.
     ///
     /// # Errors
     /// The volume is being changed, or cannot be opened.
@@ -48,7 +48,7 @@ impl OpenVolume {
         Unavailable::new("changing", self.why_occupied(occupied))
     }
 
-    /// The refusal of a change. What to do about clients, if they are in the way, depends on it.
+    /// The refusal of a change, with the cause `about_clients` if clients are in its way.
     pub(crate) fn refuse(&self, occupied: Occupied, about_clients: Option<Cause>) -> Refused {
         let cause = match occupied {
             Occupied::Clients(_) => about_clients,

@@ -61,14 +61,14 @@ fn settings(wanted: &NewCache, backing: &Backing) -> Result<Settings, Refused> {
     Ok(settings)
 }
 
-/// Whether a cache that may take `needed` bytes has room in `free` bytes.
+/// Checks that a cache that may take `needed` bytes has room in `free` bytes.
 pub(super) fn check_room(needed: u64, free: u64) -> Result<(), Refused> {
     if needed <= free {
         return Ok(());
     }
     Err(Refused::new(format!(
-        "the cache may take {} of the pool: its memory, as much again as its DRAM, and a sixteenth \
-         for pages on their way out; {} are free: make it smaller or grow the pool",
+        "the cache may take {} of the pool: its SCM, as much again as its DRAM, and a sixteenth for \
+         pages whose write-back is pending; {} are free: make it smaller or grow the pool",
         show_size(needed),
         show_size(free)
     )))

@@ -1,9 +1,9 @@
 //! Caches: opening them before their backing devices, changing them, closing them.
 //!
 //! Invariants: a cache is open at most once; its backing device is open, and locked if it is a file,
-//! as long as the cache is; what is only looked at needs no backing device. Whatever waits for a
-//! backing device does so on a thread of its own, and no lock is held meanwhile. A cache that is
-//! taken apart to be changed holds nothing any more that is not in the pool.
+//! as long as the cache is; looking at a cache needs no backing device. Work that may wait for a
+//! backing device runs on a thread of its own, and no lock is held meanwhile. A cache that is taken
+//! apart to be changed holds nothing in DRAM that is not in the pool.
 
 mod create;
 mod status;
@@ -30,22 +30,23 @@ use crate::handle::{Closing, Device, Handle, Opened, Resize, Unavailable};
 use crate::refusal::{cause, refused};
 use crate::size::show_size;
 
-/// How long one part of a drain goes on.
+/// Duration of one part of a drain.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// How long a client waits for a cache to be opened, so that it is told why not before it gives up.
+/// Longest time a client waits for a cache to be opened: short enough that it gets the reason before
+/// its own time limit.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(4);
-/// How long a backing device may be silent while the server ends.
+/// Longest silence of a backing device while the server ends.
 const CLOSE_SILENCE_MAX: Duration = Duration::from_secs(4);
-/// How long a backing device may be silent while it is closed, once nothing can be lost any more.
+/// Longest silence of a backing device while it is closed, once nothing can be lost any more.
 const END_SILENCE_MAX: Duration = Duration::from_secs(1);
-/// How long a backing device may be silent beyond the time for which a lost server is looked for,
-/// while somebody waits for a change of its cache.
+/// Longest silence of a backing device during a change of its cache, besides the time for which a
+/// cache tries to reach a lost NBD server.
 const CHANGE_SILENCE: Duration = Duration::from_secs(10);
 
 /// A cache's handle, whether the cache is open or not.
 pub(crate) struct CacheHandle(Arc<Shared>);
 
-/// What threads at work on a cache share.
+/// State that the threads of a cache share.
 struct Shared {
     volume: Arc<Device>,
     options: backing::Options,
@@ -55,7 +56,7 @@ struct Shared {
     /// Ends all waits for an NBD server, for good; `None` if the system had nothing to make it of.
     cancel: Option<Cancel>,
     state: Mutex<State>,
-    /// Told when the state has changed.
+    /// Notified when the state has changed.
     changed: Condvar,
 }
 
@@ -238,7 +239,7 @@ impl Handle for CacheHandle {
     }
 }
 
-/// A cache whose DRAM goes to the pool for the last time.
+/// A cache whose dirty pages in DRAM are made durable for the last time.
 struct ClosingCache {
     work: Work<Result<(), String>>,
     open: OpenCache,
@@ -304,7 +305,7 @@ impl Shared {
         backing::open(text, &self.options, self.cancel.clone())
     }
 
-    /// Ends whatever still waits for the backing device, where that can be done.
+    /// Cancels requests that wait for the backing device, where that can be done.
     fn stop_waiting(&self) {
         if let Some(cancel) = &self.cancel {
             cancel.cancel();
@@ -316,7 +317,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Lets go of the backing device, once nobody is about to open it.
+    /// Closes the backing device, once no thread is opening it.
     fn let_go(&self) {
         let mut state = self.state.lock();
         while matches!(*state, State::Opening) {
@@ -327,7 +328,7 @@ impl Shared {
         drop(left);
     }
 
-    /// Begins to open the cache on another thread, unless it is open, or somebody is at it.
+    /// Begins to open the cache on another thread, unless it is open, being opened or being changed.
     fn begin_to_open(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !matches!(*state, State::Closed(_)) {
@@ -411,8 +412,8 @@ impl Shared {
         }
     }
 
-    /// Makes durable what the cache holds in DRAM, and closes it for a change. If something could
-    /// not be made durable it stays as it is.
+    /// Makes the dirty pages of DRAM durable, and closes the cache for a change. If that fails, the
+    /// cache stays open.
     fn take_apart(self: &Arc<Self>) -> Result<Apart, Refused> {
         let open = match &*self.state.lock() {
             State::Open(open) => Some(Arc::clone(&open.cache)),

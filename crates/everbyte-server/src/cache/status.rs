@@ -8,10 +8,10 @@ use everbyte_control::CacheStatus;
 use super::{Shared, State};
 use crate::handle::Unavailable;
 
-/// From when on a backing device that owes an answer counts as silent.
+/// Time after which a backing device that has not answered counts as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// What a cache is doing, in a word or two, and why.
+/// State of a cache in a word or two, with the reason.
 struct Condition {
     state: &'static str,
     reason: Option<String>,
@@ -54,7 +54,7 @@ impl Shared {
         Condition { state, reason }
     }
 
-    /// What lies in its volume, while it is not open.
+    /// Figures from the cache's volume, while the cache is not open.
     fn inspected(&self) -> Option<CacheStatus> {
         let found = inspect(&*self.volume).inspect_err(|error| {
             tracing::warn!(volume = self.name(), %error, "the cache cannot be looked at");

@@ -77,7 +77,7 @@ fn bad_usage_is_status_2() {
     place.run("serve POOL --nbd tcp:1 --emulate flash").failed(2, &["stt-mram", "reram"]);
     place.run("serve POOL --nbd tcp:1 --checkpoint-interval 0s").failed(2, &["out of range"]);
     place.run("serve POOL --nbd tcp:1 --checkpoint-interval 5").failed(2, &["unit", "5s"]);
-    place.run("volume create POOL v --size 1M --kind fs").failed(2, &["block"]);
+    place.run("volume create POOL v --size 1M --kind tape").failed(2, &["block", "fs"]);
     place.run("volume create POOL v --size 1M --threshold 102").failed(2, &["102"]);
     place.run("").failed(2, &["Usage"]);
     assert!(!place.pool.exists());
@@ -267,6 +267,21 @@ fn a_reader_that_goes_away_is_no_crash() {
     let output = everbyte().arg("man").stdout(writer).output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(141));
+}
+
+#[test]
+fn a_hint_stands_on_a_line_of_its_own() {
+    let place = Place::with_disk();
+    for (command, hint) in [
+        ("volume delete POOL none", "'everbyte volume list'"),
+        ("pool create POOL --size 32M", "--force"),
+    ] {
+        let outcome = place.run(command);
+        let lines: Vec<_> = outcome.err.lines().collect();
+        let [error, advice] = lines[..] else { panic!("{outcome:?}") };
+        assert!(error.starts_with("everbyte: ") && !error.contains(hint), "{outcome:?}");
+        assert!(advice.starts_with("hint: ") && advice.contains(hint), "{outcome:?}");
+    }
 }
 
 #[test]
