@@ -2,8 +2,8 @@
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_plant::planted;
-use everbyte_pool::Batch;
 use everbyte_pool::format::Entry;
+use everbyte_pool::{Batch, Corrupt};
 
 use crate::attr::Attr;
 use crate::blocks::has_long_target;
@@ -77,11 +77,21 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `Stale`, or a structure cannot be right.
     pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        let mut before = None;
         loop {
             let number = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
             match self.attr(number) {
-                // It was removed in between: perhaps there is another one.
-                Err(FsError::Stale(_)) => {}
+                // It was removed in between: perhaps there is another one. The same one twice was not.
+                Err(FsError::Stale(_)) if before == Some(number) => {
+                    let what = format!("a name leads to {number}, which is no file");
+                    return Err(Corrupt::new(
+                        format!("directory of {parent}"),
+                        self.find_inode(parent)?,
+                        what,
+                    )
+                    .into());
+                }
+                Err(FsError::Stale(_)) => before = Some(number),
                 found => return found,
             }
         }
@@ -212,7 +222,7 @@ impl<M: Medium> FileSystem<M> {
         if words.file_type() != FileType::Symlink {
             return Err(FsError::Invalid { what: "it is no symbolic link" });
         }
-        let wrong = |what: &str| everbyte_pool::Corrupt::new(format!("{inode}"), at, what);
+        let wrong = |what: &str| Corrupt::new(format!("{inode}"), at, what);
         let len = usize::try_from(words.get(Field::Size)).unwrap_or(usize::MAX);
         if len > TARGET_BYTES_MAX {
             return Err(wrong("its target is longer than there can be").into());

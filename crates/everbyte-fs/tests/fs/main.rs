@@ -5,6 +5,7 @@
 
 mod counters;
 mod crash;
+mod damage;
 mod lives;
 mod model;
 mod operations;

@@ -47,6 +47,33 @@ pub(crate) enum Op {
     Sync,
 }
 
+impl Op {
+    /// The same below `top`.
+    pub(crate) fn below(mut self, top: &'static str) -> Self {
+        let paths: [Option<&mut Path>; 2] = match &mut self {
+            Self::Link(a, b) | Self::Rename(a, b, _) => [Some(a), Some(b)],
+            Self::Create(path, _)
+            | Self::Mkdir(path, _)
+            | Self::Fifo(path)
+            | Self::Symlink(path, _)
+            | Self::Unlink(path)
+            | Self::Rmdir(path)
+            | Self::Write { path, .. }
+            | Self::Truncate(path, _)
+            | Self::Allocate { path, .. }
+            | Self::Chmod(path, _)
+            | Self::Attribute(path, ..)
+            | Self::RemoveAttribute(path, _)
+            | Self::Names(path, ..)
+            | Self::Files(path, _)
+            | Self::Open(path, _) => [Some(path), None],
+            Self::Close(_) | Self::Sync => [None, None],
+        };
+        paths.into_iter().flatten().for_each(|path| path.insert(0, top));
+        self
+    }
+}
+
 /// How a renaming treats what has the new name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {

@@ -1,10 +1,11 @@
 //! Random operations, on the file system and on the model.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
 use crate::model::Model;
@@ -54,6 +55,39 @@ fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
     assert_eq!(status.inodes - status.free_inodes, files.len() as u64, "{free} were free before");
 }
 
+/// Two threads, each in a directory of its own, on one file system.
+fn run_beside(all: [Vec<Op>; 2]) {
+    let medium = Mapped::anonymous(POOL_BYTES as u64, &MediaOptions::default()).unwrap();
+    let medium = Arc::new(medium);
+    let fs = Real::make(&medium, &options()).fs;
+    let tops = ["left", "right"];
+    let ops = all.into_iter().zip(tops).map(|(ops, top)| {
+        let ops = ops.into_iter().map(move |op| op.below(top));
+        [Op::Mkdir(vec![top], 0o755)].into_iter().chain(ops).collect::<Vec<_>>()
+    });
+    let ops: Vec<_> = ops.collect();
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for ops in &ops {
+            let (fs, start) = (Arc::clone(&fs), &start);
+            scope.spawn(move || {
+                let (mut real, mut model) = (Real::sharing(fs), Model::new());
+                start.wait();
+                for op in ops {
+                    assert_eq!(real.make(op), model.make(op), "{op:?}");
+                }
+            });
+        }
+    });
+    let mut both = Model::new();
+    ops.iter().flatten().for_each(|op| _ = both.make(op));
+    let real = Real::sharing(Arc::clone(&fs));
+    assert_eq!(real.tree(), both.tree());
+    fs.sync().unwrap();
+    let report = fs.pool().check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -64,6 +98,14 @@ proptest! {
         is_closed in any::<bool>(),
     ) {
         run(index, &ops, is_closed);
+    }
+
+    #[test]
+    fn two_threads_do_what_one_after_the_other_would(
+        left in prop::collection::vec(op(), 1..60),
+        right in prop::collection::vec(op(), 1..60),
+    ) {
+        run_beside([left, right]);
     }
 }
 

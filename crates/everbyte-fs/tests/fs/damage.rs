@@ -1,0 +1,93 @@
+//! Damaged structures: errors that name them, and never a panic or an endless loop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+
+use crate::operations::{Op, Subject};
+use crate::random::options;
+use crate::real::{Real, open_pool};
+
+const POOL_BYTES: u64 = 12 << 20;
+
+/// The image of a closed pool with files of every kind.
+fn image() -> Vec<u8> {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let mut real =
+        Real::make(&medium, &everbyte_fs::FsOptions { inodes_max: Some(60), ..options() });
+    for op in [
+        Op::Mkdir(vec!["d"], 0o755),
+        Op::Create(vec!["a"], 0o644),
+        Op::Write { path: vec!["a"], offset: 60_000, len: 20_000, byte: 3 },
+        Op::Attribute(vec!["a"], "user.a", 30),
+        Op::Symlink(vec!["link"], 200),
+        Op::Names(vec!["d"], 0, 120),
+        Op::Sync,
+    ] {
+        real.make(&op).unwrap();
+    }
+    let pool = Arc::clone(real.fs.pool());
+    drop(real);
+    pool.close().unwrap();
+    medium.image()
+}
+
+/// Opens a damaged image and uses it; says whether anything was noticed.
+fn use_damaged(image: Vec<u8>) -> bool {
+    let medium = Arc::new(SimMedium::from_image(image));
+    let Ok(pool) = open_pool(&medium) else { return true };
+    let checked = pool.check().is_ok_and(|report| report.is_clean());
+    drop(pool);
+    let Ok(real) = Real::open(&medium) else { return true };
+    let seen = real.try_tree().is_ok();
+    // Whatever it is like, using it neither panics nor hangs.
+    let mut real = real;
+    for op in [
+        Op::Create(vec!["new"], 0o644),
+        Op::Write { path: vec!["a"], offset: 5, len: 9000, byte: 1 },
+        Op::Truncate(vec!["a"], 10),
+        Op::Unlink(vec!["d", "name 7"]),
+        Op::Unlink(vec!["a"]),
+        Op::Sync,
+    ] {
+        let _ = real.try_make(&op);
+    }
+    !(checked && seen)
+}
+
+#[test]
+fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
+    let image = image();
+    let medium = Arc::new(SimMedium::from_image(image.clone()));
+    let pool = open_pool(&medium).unwrap();
+    let data = pool.data_bounds();
+    drop(pool);
+    let (mut flips, mut noticed) = (0_u32, 0_u32);
+    for block in data {
+        let start = block * BLOCK_U64;
+        let word = |at: u64| medium.load_word(PoolOffset(start + at));
+        // Blocks of data have no structure; logs are not the file system's.
+        let is_structure = word(0) == u64::from_le_bytes(*b"EVERBFS1")
+            || word(0) == 0x4255_434b_4554
+            || word(0) >> 32 & 0xffff == 0x5441;
+        if !is_structure {
+            continue;
+        }
+        for at in (0..4096).step_by(101) {
+            let at = usize::try_from(start).unwrap() + at;
+            if image[at] == 0 {
+                continue;
+            }
+            let mut damaged = image.clone();
+            damaged[at] ^= 1 << (at % 8);
+            let used = catch_unwind(AssertUnwindSafe(|| use_damaged(damaged)));
+            flips += 1;
+            noticed += u32::from(used.unwrap_or_else(|_| panic!("a flip at {at:#x} panics")));
+        }
+    }
+    println!("{noticed} of {flips} flips were noticed");
+    // The others are in blocks and places that are free again.
+    assert!(flips > 30 && noticed * 2 >= flips, "{noticed} of {flips} flips were noticed");
+}
