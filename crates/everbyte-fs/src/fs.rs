@@ -13,7 +13,7 @@ use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandl
 
 use crate::error::FsError;
 use crate::files::Files;
-use crate::format::{FS, Field, InodeWords, Superblock, TABLES_AT, TableGeometry};
+use crate::format::{FS, Field, FsSuperblock, InodeWords, TABLES_AT, TableGeometry};
 use crate::index::{self, IndexKind};
 use crate::locks::InodeLocks;
 use crate::number::{FileType, InodeNo};
@@ -75,7 +75,7 @@ pub struct FsStatus {
 pub struct FileSystem<M: Medium> {
     pool: Arc<Pool<M>>,
     handle: VolumeHandle<M>,
-    pub(crate) superblock: Superblock,
+    pub(crate) superblock: FsSuperblock,
     pub(crate) tables: InodeTables<M>,
     pub(crate) locks: InodeLocks,
     pub(crate) files: Files<M>,
@@ -104,7 +104,7 @@ impl<M: Medium> FileSystem<M> {
         if tables_max > options.index.tables_max() {
             return Err(PoolError::Invalid(format!("{inodes} inodes are more than there can be")));
         }
-        let superblock = Superblock::new(
+        let superblock = FsSuperblock::new(
             (options.index.code(), node_bytes),
             geometry,
             tables_max,
@@ -126,7 +126,7 @@ impl<M: Medium> FileSystem<M> {
         let handle = pool.open_volume(name, FS)?;
         let volume = handle.volume();
         let reader = reader_of(volume);
-        let (superblock, at) = Superblock::load(reader, volume.root_at())?;
+        let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
         if reader.medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
             format(volume, &superblock, at).map_err(pool_error)?;
         }
@@ -223,7 +223,7 @@ fn random_word() -> u64 {
 /// Makes the index, the first table and the root directory, in one batch.
 fn format<M: Medium>(
     volume: &Volume<M>,
-    superblock: &Superblock,
+    superblock: &FsSuperblock,
     at: PoolOffset,
 ) -> Result<(), FsError> {
     let geometry = superblock.geometry();

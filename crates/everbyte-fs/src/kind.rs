@@ -10,7 +10,7 @@ use everbyte_pool::{
 
 use crate::blocks::visit_blocks;
 use crate::edits::Edit;
-use crate::format::{FS, InodeWords, Superblock, TABLES_AT};
+use crate::format::{FS, FsSuperblock, InodeWords, TABLES_AT};
 
 use crate::reader::Reader;
 use crate::tables::{InodeTables, SlotState};
@@ -44,7 +44,7 @@ impl<M: Medium> Kind<M> for FsKind {
     ) -> Result<(), Corrupt> {
         let data = DataArea::new(view.data_start..view.data_end);
         let reader = Reader::new(medium, &data);
-        let (superblock, at) = Superblock::load(reader, view.root_at)?;
+        let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
         let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
         claim(Claimed { part, named_at: view.root_at, holds: Holds::Map })?;
         if medium.load_word(at.plus(TABLES_AT)) == 0 {

@@ -17,7 +17,7 @@ use everbyte_pool::sync::Mutex;
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, Volume};
 
 use crate::error::FsError;
-use crate::format::{Bit, Superblock, TABLES_AT, TableGeometry};
+use crate::format::{Bit, FsSuperblock, TABLES_AT, TableGeometry};
 use crate::index::{self, TableIndex};
 use crate::locks;
 use crate::number::InodeNo;
@@ -81,7 +81,7 @@ impl<M: Medium> InodeTables<M> {
     /// The tables of the file system whose superblock is at `at`. Which inodes are free is not known
     /// yet.
     pub(crate) fn open(
-        superblock: &Superblock,
+        superblock: &FsSuperblock,
         at: PoolOffset,
         reader: Reader<'_, M>,
     ) -> Result<Self, Corrupt> {

@@ -11,8 +11,11 @@ use syn::{Fields, Item, ItemStruct, Type};
 use super::{Finding, Tree};
 
 const DOCUMENT: &str = "docs/format.md";
-const FOLDERS: [&str; 2] =
-    ["crates/everbyte-pool/src/format/", "crates/everbyte-sqlite/src/format/"];
+const FOLDERS: [&str; 3] = [
+    "crates/everbyte-pool/src/format/",
+    "crates/everbyte-sqlite/src/format/",
+    "crates/everbyte-fs/src/format/",
+];
 
 /// A type's bytes, as the code or the document has them.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The structures of a file system on the medium.
 
 mod bucket;
+mod index_run;
 mod inode;
 mod superblock;
 mod table;
@@ -10,9 +11,10 @@ pub(crate) use bucket::entry_units;
 pub(crate) use bucket::{
     Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, Place, RawEntry, SLOTS, Slot, UNIT,
 };
+pub(crate) use index_run::{IndexRunTrailer, PREVIOUS_RUN_AT};
 pub(crate) use inode::{
     FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, INODE_BYTES, InodeWords,
 };
 pub use superblock::FS;
-pub(crate) use superblock::{INDEX_WORDS, INDEX_WORDS_AT, Superblock, TABLES_AT};
+pub(crate) use superblock::{FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};
 pub(crate) use table::{Bit, TABLES_MAX, TableGeometry};

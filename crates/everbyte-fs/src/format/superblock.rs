@@ -24,7 +24,7 @@ pub(crate) const INDEX_WORDS: u64 = (BLOCK as u64 - INDEX_WORDS_AT) / 8;
 /// The part of a superblock that never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Superblock {
+pub(crate) struct FsSuperblock {
     magic: [u8; 8],
     /// The index over inode tables.
     pub(crate) index: u32,
@@ -40,9 +40,9 @@ pub(crate) struct Superblock {
     crc: u64,
 }
 
-const _: () = assert!(size_of::<Superblock>() as u64 == TABLES_AT);
+const _: () = assert!(size_of::<FsSuperblock>() as u64 == TABLES_AT);
 
-impl Superblock {
+impl FsSuperblock {
     /// A superblock with these settings.
     pub(crate) fn new(
         (index, index_node_bytes): (u32, u32),

@@ -9,11 +9,13 @@
 //!   was replaced a moment ago stays as it was. Tables are added in ascending order, and for that no tree
 //!   here replaces a node, but CSB+ groups that have doubled: those it leaves take less than those it has.
 
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
+use zerocopy::IntoBytes;
 
 use crate::error::FsError;
+use crate::format::{IndexRunTrailer, PREVIOUS_RUN_AT};
 use crate::reader::Reader;
 
 /// Blocks of a run, unless something larger must fit.
@@ -113,11 +115,9 @@ impl Arena {
                 None => return Err(FsError::NoSpace),
             }
         };
-        let previous = newest.map_or(0, run_word);
-        let mut trailer = [0; LINE];
-        trailer[..8].copy_from_slice(&encode_word(number).to_le_bytes());
-        trailer[8..16].copy_from_slice(&previous.to_le_bytes());
-        batch.stream(trailer_at(run), &trailer);
+        let (number, previous) = (encode_word(number), newest.map_or(0, run_word));
+        let trailer = IndexRunTrailer { number, previous, ..IndexRunTrailer::default() };
+        batch.stream(trailer_at(run), trailer.as_bytes());
         batch.change_word(self.newest_at, run_word(run));
         Ok(run)
     }
@@ -148,7 +148,7 @@ impl Arena {
             }
             claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Map })?;
             all.push(Taken { start: run.start.offset(), bytes });
-            (named_at, below) = (trailer.plus(8), Some(number));
+            (named_at, below) = (trailer.plus(PREVIOUS_RUN_AT), Some(number));
             next = self.run(reader, reader.medium.load_word(named_at), named_at)?;
             bytes = next.map_or(0, room);
         }

@@ -14,7 +14,7 @@ use super::link::Link;
 use super::sorted::{Entry, EntryNode, check_bounds, key_of};
 use super::tree::{Census, Tree};
 use crate::error::FsError;
-use crate::format::Superblock;
+use crate::format::FsSuperblock;
 use crate::reader::Reader;
 
 /// Bytes of a node unless told otherwise.
@@ -38,7 +38,7 @@ enum Grown {
 
 impl BPlusIndex {
     /// The tree of the file system whose superblock is at `at`.
-    pub(super) fn new(superblock: &Superblock, at: PoolOffset) -> Self {
+    pub(super) fn new(superblock: &FsSuperblock, at: PoolOffset) -> Self {
         let tree = Tree::new("B+ index", superblock, at);
         let shape = EntryNode::new(tree.node_words());
         Self { tree, shape }

@@ -21,7 +21,7 @@ use super::sorted::{
 };
 use super::tree::{Census, Tree};
 use crate::error::FsError;
-use crate::format::Superblock;
+use crate::format::FsSuperblock;
 use crate::reader::Reader;
 
 /// Bytes of a node unless told otherwise.
@@ -59,7 +59,7 @@ enum Changed {
 
 impl CsbPlusIndex {
     /// The tree of the file system whose superblock is at `at`.
-    pub(super) fn new(superblock: &Superblock, at: PoolOffset) -> Self {
+    pub(super) fn new(superblock: &FsSuperblock, at: PoolOffset) -> Self {
         let tree = Tree::new("CSB+ index", superblock, at);
         let leaves = EntryNode::new(tree.node_words());
         let children = (2 * (tree.node_words() - 1)).min(GROUP_BYTES_MAX / tree.node_bytes);

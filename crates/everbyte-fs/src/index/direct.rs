@@ -9,7 +9,7 @@ use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
 
 use super::TableIndex;
 use crate::error::FsError;
-use crate::format::{INDEX_WORDS, INDEX_WORDS_AT, Superblock};
+use crate::format::{FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT};
 use crate::reader::Reader;
 
 const WORDS: u64 = BLOCK_U64 / 8;
@@ -40,7 +40,7 @@ pub(super) const DIRECT_TABLES_MAX: u64 = INDEX_WORDS * RUN_BLOCKS_MAX * WORDS;
 impl DirectIndex {
     /// Opens the index of the file system whose superblock is at `at`.
     pub(super) fn open<M: Medium>(
-        superblock: &Superblock,
+        superblock: &FsSuperblock,
         at: PoolOffset,
         reader: Reader<'_, M>,
     ) -> Result<Self, Corrupt> {
@@ -62,7 +62,7 @@ impl DirectIndex {
 
     /// Plans an index with one table.
     pub(super) fn plan_create<M: Medium>(
-        superblock: &Superblock,
+        superblock: &FsSuperblock,
         at: PoolOffset,
         batch: &mut Batch<'_, '_, M>,
         first: BlockNo,

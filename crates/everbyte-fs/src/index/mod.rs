@@ -29,7 +29,7 @@ use everbyte_pool::{Batch, Claim, Corrupt};
 use direct::{DIRECT_TABLES_MAX, DirectIndex};
 
 use crate::error::FsError;
-use crate::format::{Superblock, TABLES_MAX};
+use crate::format::{FsSuperblock, TABLES_MAX};
 use crate::reader::Reader;
 
 /// An index that is open.
@@ -149,7 +149,7 @@ impl IndexKind {
     }
 
     /// The kind that `superblock`, at `at`, says, with nodes that it can have.
-    fn of(superblock: &Superblock, at: PoolOffset) -> Result<Self, Corrupt> {
+    fn of(superblock: &FsSuperblock, at: PoolOffset) -> Result<Self, Corrupt> {
         let wrong = |what| Corrupt::new("superblock of the file system", at, what);
         let kind = Self::from_code(superblock.index).ok_or_else(|| {
             wrong(format!("index {} is unknown to this program", superblock.index))
@@ -169,7 +169,7 @@ impl IndexKind {
 /// # Errors
 /// There is no such index, or it cannot be right.
 pub(crate) fn open<M: Medium>(
-    superblock: &Superblock,
+    superblock: &FsSuperblock,
     at: PoolOffset,
     reader: Reader<'_, M>,
 ) -> Result<Box<dyn TableIndex<M>>, Corrupt> {
@@ -187,7 +187,7 @@ pub(crate) fn open<M: Medium>(
 /// # Errors
 /// `NoSpace`, or there is no such index.
 pub(crate) fn plan_create<M: Medium>(
-    superblock: &Superblock,
+    superblock: &FsSuperblock,
     at: PoolOffset,
     batch: &mut Batch<'_, '_, M>,
     first: BlockNo,

@@ -9,12 +9,12 @@
 use everbyte_media::PoolOffset;
 
 use super::radix::RadixIndex;
-use crate::format::Superblock;
+use crate::format::FsSuperblock;
 
 /// Bytes of a node unless told otherwise.
 pub(super) const NODE_BYTES: u32 = 4096;
 
 /// The index of the file system whose superblock is at `at`.
-pub(super) fn new(superblock: &Superblock, at: PoolOffset) -> RadixIndex {
+pub(super) fn new(superblock: &FsSuperblock, at: PoolOffset) -> RadixIndex {
     RadixIndex::new("PMFS radix index", superblock, at)
 }

@@ -12,7 +12,7 @@ use super::arena::reader_of;
 use super::link::Link;
 use super::tree::{Census, Tree};
 use crate::error::FsError;
-use crate::format::Superblock;
+use crate::format::FsSuperblock;
 use crate::reader::Reader;
 
 /// A radix tree that is open.
@@ -24,7 +24,7 @@ pub(super) struct RadixIndex {
 
 impl RadixIndex {
     /// The tree of the file system whose superblock is at `at`.
-    pub(super) fn new(structure: &'static str, superblock: &Superblock, at: PoolOffset) -> Self {
+    pub(super) fn new(structure: &'static str, superblock: &FsSuperblock, at: PoolOffset) -> Self {
         let tree = Tree::new(structure, superblock, at);
         let bits = tree.node_words().ilog2();
         Self { tree, bits }

@@ -46,7 +46,7 @@ impl Alone {
         };
         let fs = FileSystem::create(&pool, "files", MEDIUM_BYTES, &options).unwrap();
         let reader = fs.reader();
-        let (superblock, at) = Superblock::load(reader, fs.volume().root_at()).unwrap();
+        let (superblock, at) = FsSuperblock::load(reader, fs.volume().root_at()).unwrap();
         let index = open(&superblock, at, reader).unwrap();
         Self { medium, index, words_at: at.plus(INDEX_WORDS_AT), fs }
     }
@@ -184,7 +184,7 @@ fn an_index_is_there_after_the_pool_was_opened_again() {
         let options = OpenOptions { capacity_blocks: MEDIUM_BYTES / BLOCK_U64 };
         let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
         let fs = FileSystem::open(&pool, "files").unwrap();
-        let (superblock, at) = Superblock::load(fs.reader(), fs.volume().root_at()).unwrap();
+        let (superblock, at) = FsSuperblock::load(fs.reader(), fs.volume().root_at()).unwrap();
         assert_eq!(IndexKind::of(&superblock, at), Ok(kind));
         let index = open(&superblock, at, fs.reader()).unwrap();
         for table in 1..200 {

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 use super::arena::{Arena, Taken, fill};
 use super::link::Link;
 use crate::error::FsError;
-use crate::format::{INDEX_WORDS_AT, Superblock};
+use crate::format::{FsSuperblock, INDEX_WORDS_AT};
 use crate::plant::Bug;
 use crate::reader::Reader;
 
@@ -31,7 +31,7 @@ pub(super) struct Census {
 
 impl Tree {
     /// The tree of the file system whose superblock is at `at`.
-    pub(super) fn new(structure: &'static str, superblock: &Superblock, at: PoolOffset) -> Self {
+    pub(super) fn new(structure: &'static str, superblock: &FsSuperblock, at: PoolOffset) -> Self {
         let words = at.plus(INDEX_WORDS_AT);
         Self {
             structure,
