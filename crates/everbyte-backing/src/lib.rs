@@ -1,5 +1,5 @@
-//! Backing devices of caches: what a user names becomes an open device, with what tells it from
-//! others, and nobody waits for ever for one that is silent.
+//! Backing devices of caches: opening the device that a user names, telling it from others, and not
+//! waiting for ever for one that is silent.
 //!
 //! Without the feature `nbd`, backing devices are files and block devices. Knows no pool.
 

@@ -1,8 +1,8 @@
 //! Noticing that a backing device does not answer, and waiting for work that may hang in it.
 //!
-//! A disk or a server may be silent for ever, and a thread that waits for it cannot be called back.
-//! So whatever may wait for one runs on a thread of its own, and whoever wants the result waits for
-//! it as long as there is progress: work may take hours, but no single request may.
+//! A disk or a server may be silent for ever, and a thread that waits for it cannot be interrupted.
+//! So work that may wait for one runs on a thread of its own, and its user waits for the result as
+//! long as there is progress: work may take hours, but no single request may.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Work<T> {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Self {
         let (send, receive) = mpsc::channel();
-        // If nobody waits any more, nobody wants to know.
+        // It fails if nobody waits for the result any more, which is no error.
         let run = move || drop(send.send(work()));
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
         Self { result: spawned.map(|_| receive), watch: Arc::clone(watch), begun: Instant::now() }

@@ -33,7 +33,7 @@ pub enum ControlError {
         /// The system's error.
         source: io::Error,
     },
-    /// Whoever listens on the socket is not to be trusted with the pool.
+    /// The process that listens on the socket runs as a user who is not trusted with the pool.
     #[error(
         "{} is not the socket of the pool's server: {what}; nothing was asked of it. A server is \
          that of root, of the pool's owner or of you: run this command as the user who serves the \
@@ -43,7 +43,7 @@ pub enum ControlError {
     Untrusted {
         /// The socket.
         path: PathBuf,
-        /// Whose it is.
+        /// The socket's or the process's user.
         what: String,
     },
     /// The server has said nothing for too long; the request may still be carried out.
@@ -75,7 +75,7 @@ pub enum ControlError {
         /// Its mistake.
         what: String,
     },
-    /// The server says why not.
+    /// The server refused, with the reason.
     #[error(transparent)]
     Refused(#[from] Refused),
 }

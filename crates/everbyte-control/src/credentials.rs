@@ -1,4 +1,4 @@
-//! Who may be at the other end of a control socket.
+//! Users who may be at the other end of a control socket.
 //!
 //! Three users are trusted: the one who runs this process, root, and the owner of the pool. Anybody
 //! can bind a socket in a directory that everybody can write to, and lock a file that everybody can

@@ -1,8 +1,7 @@
-//! The control socket beside a pool that is being served: how commands reach the server.
+//! The control socket beside a pool that is being served, by which commands reach the server.
 //!
-//! Owns where the socket lies and how it is reached, the protocol on it, the server's threads and
-//! the client. Knows nothing of what a command does, nor of any kind of volume: that is the
-//! business of a [`Handler`] above.
+//! Owns the socket's path, the protocol on it, the server's threads and the client. Knows neither the
+//! effects of requests nor kinds of volumes: a [`Handler`] above does.
 //!
 //! The protocol is one JSON object a line, first a request, then its answer, any number of times.
 //! Both carry the protocol's version. While a request is carried out the server sends a space now

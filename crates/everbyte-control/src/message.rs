@@ -18,8 +18,8 @@ pub enum Request {
     Info,
     /// A check of the pool; answered with `Check`.
     Check,
-    /// A part of a scrub; answered with `Scrub`. Whoever scrubs a pool asks for what belongs to no
-    /// volume's bytes and then for each volume's, part by part.
+    /// A part of a scrub; answered with `Scrub`. A program that scrubs a pool asks first for the parts
+    /// of no volume and then for each volume's.
     Scrub {
         /// The volume whose bytes are to be read; `None` for superblocks, headers and logs.
         volume: Option<String>,
@@ -92,7 +92,7 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "is_unset")]
         force: bool,
     },
-    /// Who is connected; answered with `Clients`.
+    /// The connections of clients; answered with `Clients`.
     ClientList,
     /// The end of a connection; answered with `Disconnected`.
     ClientDisconnect {
@@ -101,7 +101,7 @@ pub enum Request {
     },
     /// Counts since the pool was opened; answered with `Stats`.
     Stats,
-    /// Who serves and where; answered with `Serving`.
+    /// The server's process, addresses and exports; answered with `Serving`.
     Exports,
 }
 
@@ -232,7 +232,7 @@ pub enum Response {
         /// Bytes of pages that are still dirty.
         dirty_bytes: u64,
     },
-    /// Who is connected, the oldest connection of each address first.
+    /// The connections of clients, the oldest of each address first.
     Clients(Vec<ClientStatus>),
     /// A connection was ended.
     Disconnected {
@@ -243,7 +243,7 @@ pub enum Response {
     },
     /// Counts.
     Stats(PoolStats),
-    /// Who serves and where.
+    /// The server's process, addresses and exports.
     Serving(ServingStatus),
 }
 
@@ -280,7 +280,7 @@ pub struct PoolStatus {
     pub volumes_max: u64,
     /// Volumes there are, by name.
     pub volumes: Vec<VolumeStatus>,
-    /// Who serves it, if anyone.
+    /// Its server, if it is served.
     pub serving: Option<ServingStatus>,
 }
 
@@ -438,7 +438,7 @@ pub struct ScrubProblem {
     pub what: String,
 }
 
-/// Who serves a pool and where.
+/// A pool's server: its process, addresses and exports.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ServingStatus {
     /// The server's process.

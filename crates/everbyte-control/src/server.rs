@@ -1,8 +1,8 @@
 //! The server's side of the control socket: one thread accepts, one more serves each connection.
 //!
 //! Invariants: at most [`CONNECTIONS_MAX`] connections at once; a line has at most
-//! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`]; whatever a client sends costs
-//! nobody but its own connection anything; nobody but trusted users is listened to.
+//! [`LINE_BYTES_MAX`] bytes and takes at most [`LINE_TIME_MAX`]; bad input from a client ends its own
+//! connection and harms no other; requests of users who are not trusted are refused.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
@@ -139,7 +139,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// Binds and listens; nobody but the owner can connect at any moment.
+/// Binds and listens; at no moment can a user other than the owner connect.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
@@ -248,7 +248,7 @@ fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> i
     Ok(())
 }
 
-/// Carries out a request, and lets the client know meanwhile that somebody is at work.
+/// Carries out a request, and sends the client signs of life meanwhile.
 fn handle(
     handler: &dyn Handler,
     stream: &UnixStream,
@@ -261,7 +261,7 @@ fn handle(
             let mut stream = stream;
             while done.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout) {
                 if stream.write_all(b" ").is_err() {
-                    // Whoever asked has gone; the request is carried out all the same.
+                    // The client has disconnected; the request is carried out all the same.
                     return;
                 }
             }

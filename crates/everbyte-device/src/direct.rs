@@ -29,8 +29,8 @@ struct Aligned {
 impl Aligned {
     fn new(len: usize) -> Self {
         let bytes = vec![0; len + ALIGN_LEN];
-        // Memory of a vector stays where it is, but nobody promises that it can be aligned; then
-        // the system refuses, and the error is told.
+        // A vector's bytes stay where they are. `align_offset` may fail to align them; then the
+        // system refuses the request, and its error is returned.
         let start = bytes.as_ptr().align_offset(ALIGN_LEN).min(ALIGN_LEN);
         Self { bytes, start, len }
     }

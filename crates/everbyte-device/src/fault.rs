@@ -1,4 +1,4 @@
-//! A device that fails or hangs when it is told to, for tests of what stands in front of it.
+//! A device that fails or hangs on demand, for tests of the code that uses it.
 //!
 //! Owns the choice of which requests fail or hang; a failed request does nothing, one that hangs is
 //! done once it may go on. Knows nothing of the device below.
@@ -43,12 +43,12 @@ struct Plan {
 pub struct FaultDevice {
     device: Arc<dyn BlockDevice>,
     plan: Mutex<Plan>,
-    /// Told when requests begin to hang, and when they may go on.
+    /// Notified when requests begin to hang, and when they may go on.
     changed: Condvar,
 }
 
 impl FaultDevice {
-    /// Fails nothing until told to.
+    /// Makes a device that fails nothing until [`fail`](Self::fail) or the like is called.
     #[must_use]
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
         Self { device, plan: Mutex::new(Plan::default()), changed: Condvar::new() }

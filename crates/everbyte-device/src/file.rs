@@ -46,7 +46,7 @@ pub enum FileDeviceError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody else has it locked.
+    /// Another process has locked it.
     #[error(
         "{path} is in use: another process has locked it; end that, or use another file",
         path = path.display()
@@ -91,8 +91,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens the file or block device at `path` for reading and writing, and locks it against
-    /// others who do the same. A block device is claimed: while this is open nobody mounts it.
+    /// Opens the file or block device at `path` for reading and writing, and locks it against other
+    /// processes that lock it. A block device is opened exclusively: it cannot be mounted meanwhile.
     ///
     /// # Errors
     /// It cannot be opened, is in use, or is neither.

@@ -1,5 +1,5 @@
-//! Identities of backing files and block devices: what tells one from another, whatever its path is
-//! today.
+//! Identities of backing files and block devices, which tell one from another although paths and
+//! device names change.
 //!
 //! Owns where the system keeps such things (birth times of files, `/sys` of devices) and how two
 //! identities compare. Numbers that the system gives out anew at each start, such as those of
@@ -24,11 +24,11 @@ const STABLE_LINKS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev/disk/by
 /// Certainty that two identities are those of one backing file or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Likeness {
-    /// They are.
+    /// It is proved that they are.
     Same,
-    /// Nothing contradicts it, and nothing proves it: the system told too little.
+    /// Nothing contradicts it, and nothing proves it: the system gives too little information.
     Plausible,
-    /// They are not.
+    /// It is proved that they are not.
     Different,
 }
 

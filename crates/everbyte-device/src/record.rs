@@ -1,4 +1,4 @@
-//! Recording what is asked of devices.
+//! Recording of requests to devices.
 //!
 //! A [`Recorder`] puts a device in front of others that notes each request that succeeded; a thread
 //! of its own writes the notes to a [`RequestLog`]. Invariants: the log has the requests in the order
@@ -6,7 +6,7 @@
 //! times never go back; a request waits for another one's note at most, never for the log. A log
 //! that fails, or that falls too far behind, ends the recording and nothing else.
 //!
-//! Knows no form in which requests are written down.
+//! Knows no format of logs.
 
 use std::fmt;
 use std::io;
@@ -171,8 +171,8 @@ impl Recorder {
         Arc::new(Recorded { device, number, shared: Arc::clone(&self.shared) })
     }
 
-    /// Writes down everything that was answered so far, ends the log, and returns how many
-    /// requests are in it. Whatever is answered later is not recorded.
+    /// Writes all requests that were answered so far, ends the log, and returns how many requests
+    /// are in it. Requests that are answered later are not recorded.
     #[must_use]
     pub fn finish(mut self) -> u64 {
         self.end()

@@ -110,12 +110,13 @@ impl Unflushed {
         self.pieces.range(offset..).next().map(|(&start, piece)| (start, &piece.content))
     }
 
-    /// Adds what `newer` has, none of it refused, which counts where both have something.
+    /// Adds the pieces of `newer`, of which none is refused; where both have bytes, those of `newer`
+    /// stay.
     pub fn append(&mut self, newer: Self) {
         newer.pieces.into_iter().for_each(|(start, piece)| self.put(start, piece.content));
     }
 
-    /// The device answered that the range holds this.
+    /// Adds an answered write of `content` at `offset`.
     pub fn put(&mut self, offset: u64, content: Content) {
         if content.len() > 0 {
             self.cut(offset, content.len());
@@ -138,7 +139,7 @@ impl Unflushed {
         }
     }
 
-    /// All that the device has is durable; what it refused is left.
+    /// Removes all pieces that the device took, because a flush made them durable. Refused ones stay.
     pub fn clear_given(&mut self) {
         self.pieces.retain(|_, piece| piece.is_refused);
         self.cost = self.refused_cost;

@@ -28,7 +28,7 @@ impl OpenPool {
     #[must_use]
     pub fn exported(&self) -> Vec<String> {
         let volumes = self.pool().volumes().into_iter();
-        // One of an unknown kind is tried, so that somebody says so.
+        // One of an unknown kind is tried, so that its error is logged.
         let exported =
             volumes.filter(|volume| Kind::of(volume.kind()).map_or(true, |kind| kind.is_exported));
         let names = exported.map(|volume| volume.name().to_owned());
@@ -234,7 +234,7 @@ impl Exports for OpenPool {
     }
 }
 
-/// Serves an open pool to whoever reaches `address`.
+/// Serves an open pool to NBD clients at `address`.
 ///
 /// # Errors
 /// The address cannot be listened on.

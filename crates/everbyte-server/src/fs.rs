@@ -118,7 +118,7 @@ impl Handle for FsHandle {
     }
 }
 
-/// A mount on its way to its end. What programs were told is in the pool already.
+/// A mount that is being ended. Everything that was answered is in the pool already.
 struct Unmounting(Mount);
 
 impl Closing for Unmounting {

@@ -166,10 +166,10 @@ pub(crate) trait Handle: Send + Sync {
         Ok(())
     }
 
-    /// Lets go of everything outside the pool: the volume is gone.
+    /// Closes everything outside the pool, because the volume was deleted.
     fn abandon(&self) {}
 
-    /// Begins to make durable what it holds outside the pool, and to let go of the rest.
+    /// Begins to make durable what it holds in DRAM, and to close everything outside the pool.
     fn close(&self) -> Option<Box<dyn Closing>> {
         None
     }

@@ -1,13 +1,12 @@
-//! A pool as one process has it open: its volumes, their clients, what is done to them, and how it is
-//! closed.
+//! A pool that this process has open: its volumes, their clients, changes of both, and its closing.
 //!
 //! Owns the handles of volumes of every kind, exports for NBD servers, the answers to control
-//! requests, backing devices of caches, the recording of requests, and the way of a command to the
-//! pool or to its server. Knows neither command lines nor signals: that is the program's business.
+//! requests, backing devices of caches, the recording of requests, and the route of a command to the
+//! pool or to its server. Knows neither command lines nor signals, which are the program's.
 //!
-//! Nobody who uses one volume waits for what another one needs. [`OpenPool`] has the locks that are
-//! needed for this: a table of volumes, held for looking up only; for each volume, a gate between
-//! its clients and its changes.
+//! No user of one volume waits for another volume. [`OpenPool`] has the locks that this needs: one of
+//! the table of volumes, held for lookups only, and a quiesce lock of each volume, which keeps its
+//! clients and its changes apart.
 
 #![forbid(unsafe_code)]
 

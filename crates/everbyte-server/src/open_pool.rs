@@ -102,12 +102,12 @@ impl OpenPool {
         self.pool().start_timer(interval)
     }
 
-    /// Tells who serves the pool: these servers, and whoever has the control socket.
+    /// Sets the NBD servers of the pool, from then on a served one.
     pub fn set_servers(&self, servers: &[Arc<Server>]) {
         *self.servers.write() = Some(servers.iter().map(Arc::downgrade).collect());
     }
 
-    /// Writes down what clients that come from now on ask for.
+    /// Records the requests of clients that connect from now on.
     pub fn set_recorder(&self, recorder: Recorder) {
         *self.recorder.lock() = Some(recorder);
     }

@@ -1,7 +1,7 @@
-//! Requests to exports, written down in our trace format.
+//! Recording of requests to exports, in our trace format.
 //!
-//! Invariants: whatever happens to the file, serving goes on; no file is emptied before it is known
-//! not to be a pool or a backing device.
+//! Invariants: a recording that fails ends, and serving goes on; no file is emptied before it is
+//! known not to be a pool or a backing device.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

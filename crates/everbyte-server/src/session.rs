@@ -39,10 +39,10 @@ pub enum SessionError {
     /// The pool cannot be opened.
     #[error(transparent)]
     File(FileError),
-    /// Somebody else has the pool, and cannot be asked.
+    /// Another process has the pool, and takes no commands.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// Its server cannot be asked, or refused.
+    /// The server cannot be reached, or refused the request.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The pool cannot do it.
@@ -177,7 +177,7 @@ fn serving(path: &Path) -> Option<ServingStatus> {
     }
 }
 
-/// A pool that somebody else has, and what is known of them.
+/// A pool that another process has, and what is known of that process.
 #[derive(Debug)]
 pub struct Busy {
     holder: InUse,
@@ -221,7 +221,7 @@ impl std::fmt::Display for Busy {
 }
 
 impl From<FileError> for SessionError {
-    /// Of a pool that somebody has, it says who, and how to reach them.
+    /// Adds to `InUse` the process's addresses, if it serves the pool.
     fn from(error: FileError) -> Self {
         match error {
             FileError::InUse(holder) => Self::Busy(Busy::found(holder)),

@@ -28,7 +28,7 @@ pub(crate) type Volume = everbyte_block::BlockVolume<Mapped>;
 #[derive(Clone)]
 pub struct BlockVolume(Arc<Inner>);
 
-/// Dropped in this order: the pool, perhaps for the last time, once the volume is nobody's.
+/// Dropped in this order: the volume first, because dropping the last handle of the pool closes it.
 struct Inner {
     device: Volume,
     shared: Arc<Shared>,

@@ -54,7 +54,7 @@ impl Default for CacheOptions {
 /// pages stay in the pool, and their write-back is tried again.
 ///
 /// A handle is `Send`, `Sync` and cheap to clone. Dropping the last clone makes durable in the pool
-/// what lies in DRAM, and lets go of the backing device; what fails then is logged, and
+/// the dirty pages of DRAM, and closes the backing device; failures are logged then, and
 /// [`close`](Self::close) or [`Pool::close`](crate::Pool::close) tells of it. A handle keeps its pool
 /// open.
 #[derive(Clone)]
@@ -150,7 +150,7 @@ impl CacheVolume {
     }
 
     /// Closes the cache for all clones of the handle: waits for their requests, makes durable in the
-    /// pool what lies in DRAM, and lets go of the backing device, which is not written. Later requests
+    /// pool the dirty pages of DRAM, and closes the backing device, which is not written. Later requests
     /// fail with [`DeviceError::Gone`].
     ///
     /// # Errors

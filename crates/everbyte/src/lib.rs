@@ -17,8 +17,8 @@
 //! 1. After a crash no block of 4096 bytes is torn, and no write of up to 32 MiB is half there.
 //! 2. What was written before a [`flush`](BlockDevice::flush) began is there once that returned; with
 //!    [`Fua::Yes`], once the write returned.
-//! 3. What nobody flushed is undone together, to the last checkpoint, which is at most 5 s old; no
-//!    write is undone from under a later one.
+//! 3. A crash undoes unflushed writes together, to the last checkpoint, which is at most 5 s old. It
+//!    never undoes a write to a block and keeps a later one to the same block.
 //! 4. A success means that it was done: damage and media errors are errors of the requests that meet
 //!    them, and never of others.
 //! 5. A crash is what the [persistence domain](media::PersistenceDomain) covers: the loss of power for

@@ -90,7 +90,7 @@ impl OpenCache {
         };
         let open = std::mem::replace(&mut *state, State::Closed(closed.clone()));
         drop(state);
-        // Its thread may be in a request that is never answered, and nobody needs to wait for that.
+        // Its thread may be in a request that is never answered, so it ends on a thread of its own.
         let ending = Work::begin("cache-end", &self.watch, move || drop(open));
         if let Outcome::Silent(silence) = ending.wait(END_SILENCE_MAX) {
             let (volume, error) = (&self.name, self.silent(silence));

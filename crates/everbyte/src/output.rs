@@ -18,7 +18,7 @@ pub(crate) fn line(text: impl AsRef<str>) {
     }
 }
 
-/// As [`line()`], for a program that goes on if nobody listens.
+/// As [`line()`], for a program that goes on when standard output is closed.
 ///
 /// # Errors
 /// Standard output's.
@@ -62,7 +62,7 @@ pub(crate) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) 
     }
 }
 
-/// A bar over `len` steps, with a template of indicatif's; hidden if nobody would see it.
+/// A bar over `len` steps, with a template of indicatif's; hidden if standard error is no terminal.
 pub(crate) fn progress(template: &str, len: u64) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),

@@ -71,7 +71,8 @@ impl PoolBuilder {
     }
 
     /// Opens a private copy: nothing of the pool is changed, recovery included, and its block volumes
-    /// refuse writes. Others may look at it as well; nobody can change it meanwhile. Default: no.
+    /// refuse writes. Other processes may open it read-only as well, and none can change it meanwhile.
+    /// Default: no.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
@@ -186,7 +187,7 @@ impl PoolBuilder {
 /// While a pool is open, a thread makes every volume durable every few seconds
 /// ([`PoolBuilder::checkpoint_interval`]) and whenever a log fills. The pool is closed when the last
 /// handle of it and of its volumes is dropped: everything is made durable, and the pool is marked
-/// clean, so that its next opening has nothing to recover. What fails then is logged; to hear of it,
+/// clean, so that its next opening has nothing to recover. Failures are logged then; to get them,
 /// call [`Pool::close`]. A process that ends without either leaves the pool as a crash does.
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);

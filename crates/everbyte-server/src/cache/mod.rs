@@ -154,7 +154,7 @@ impl Handle for CacheHandle {
         }
     }
 
-    /// A size for its users it refuses, whoever uses it.
+    /// True for a size for its users, which `resize` refuses anyway.
     fn resizes_beside_clients(&self, resize: &Resize) -> bool {
         matches!(resize, Resize::Size(_))
     }
@@ -221,13 +221,13 @@ impl Handle for CacheHandle {
         let shared = Arc::clone(&self.0);
         let work = Work::begin("cache-end", &self.0.watch, move || shared.let_go());
         // Who comes next may want the backing device. But its writer may be in a request that is never
-        // answered, and nobody needs to wait for that.
+        // answered, and this thread need not wait for that.
         let _ended_or_silent = work.wait(END_SILENCE_MAX);
     }
 
     fn close(&self) -> Option<Box<dyn Closing>> {
         let left = std::mem::replace(&mut *self.0.state.lock(), State::Closed(None));
-        // Whatever else it is doing, it holds nothing that is not in the pool.
+        // In every other state it holds nothing that is not in the pool.
         let State::Open(open) = left else {
             self.0.stop_waiting();
             return None;
@@ -435,7 +435,7 @@ impl Shared {
                 ))
             })?;
         }
-        // Nobody opens it meanwhile: whoever changes it is alone.
+        // No thread opens it meanwhile: the caller has the right to change it alone.
         let left = std::mem::replace(&mut *self.state.lock(), State::Changing);
         let apart = Apart(Arc::clone(self));
         drop(left);

@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::{client_disconnect, client_list};
 
-/// See and disconnect the clients of a served pool.
+/// List and disconnect the clients of a served pool.
 #[derive(Subcommand)]
 pub(crate) enum ClientCommand {
     List(client_list::Args),

@@ -24,7 +24,7 @@ impl Listing {
     /// Asks the pool's server, or opens a private copy of the pool.
     ///
     /// # Errors
-    /// Nobody can answer, or the request was refused.
+    /// The pool cannot be reached, or the request was refused.
     pub(crate) fn ask(&self, request: Request) -> Result<Response, SessionError> {
         ask(&self.pool, Need::Look, request)
     }

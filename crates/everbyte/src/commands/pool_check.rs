@@ -43,8 +43,8 @@ reached; 2 for a wrong command line.";
 /// Check that every block of a pool is free or has exactly one owner, and mend what can be mended.
 ///
 /// On a pool that nobody serves the check works on a private, recovered copy and changes nothing. On
-/// one that is served, writes wait while it runs and reads go on. With --repair nobody may use the
-/// pool.
+/// one that is served, writes wait while it runs and reads go on. With --repair the pool must not be
+/// in use.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -19,8 +19,8 @@ Examples:
 
 /// Show a pool: size, space, persistence domain, its volumes, and who serves it.
 ///
-/// Looking changes nothing: a pool that was not shut down cleanly is recovered in a private copy
-/// only. `clean` tells how it was shut down the last time.
+/// Changes nothing: a pool that was not shut down cleanly is recovered in a private copy only.
+/// `clean` shows whether the last shutdown was clean.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -62,7 +62,7 @@ TCP has neither encryption nor passwords: listen on loopback, or on a network yo
 ///
 /// The pool is recovered first if it was not shut down cleanly. Volumes that are created, resized
 /// or deleted meanwhile (by `everbyte volume`, through the control socket POOL.sock) come and go
-/// as exports. Nobody else can open the pool as long as it is served.
+/// as exports. No other process can open the pool as long as it is served.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// this time.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
-    /// Write down what clients ask for, as a trace for 'everbyte sim': lines of
+    /// Record requests of clients as a trace for 'everbyte sim': lines of
     /// time_ns,op,file,offset,len, where the time counts from the start, op is R, W, F (flush),
     /// T (trim) or Z (zero), and file is the export. Compressed if the name ends in .zst. If it cannot
     /// be written any more, serving goes on without it.

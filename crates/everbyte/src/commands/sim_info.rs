@@ -11,7 +11,7 @@ use crate::simulation::args::Reading;
 use crate::simulation::results::as_f64;
 use crate::size::show_size;
 
-/// Say what is in traces: reads, writes, footprint, sizes.
+/// Show figures of traces: reads, writes, footprint, sizes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Traces; - is standard input.

@@ -10,7 +10,7 @@ use crate::simulation::results::Row;
 use crate::simulation::task::read_plan;
 use crate::simulation::task_result::TaskResult;
 
-/// Put the results of 'sim run' together: the same table, JSON, CSV and report as of 'sim'.
+/// Merge the results of 'sim run': the same table, JSON, CSV and report as of 'sim'.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder of results.

@@ -19,7 +19,7 @@ Examples:
   everbyte sim plan *.vscsi --size 10%,50% --out plan     then: wc -l plan
   everbyte sim run --plan plan --task-index 0 --out results";
 
-/// Write down single simulations, to be run elsewhere by 'sim run'.
+/// Write a plan of single simulations, which 'sim run' runs elsewhere.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     sim_args: SimArgs,
     #[command(flatten)]
     reading: Reading,
-    /// The file; without one, standard output. One that is there stays as it is.
+    /// File for the plan; without one, standard output. An existing file is not replaced.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Replace the file if it is there.
+    /// Replace an existing file.
     #[arg(long, requires = "out")]
     force: bool,
 }

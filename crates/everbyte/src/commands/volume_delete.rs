@@ -15,7 +15,7 @@ Examples:
   everbyte volume delete /dev/shm/p disk
   everbyte volume delete /dev/shm/p disk --force     under clients that are connected";
 
-/// Delete a volume and everything in it. Nothing is asked; there is no way back.
+/// Delete a volume and everything in it, without asking. It cannot be undone.
 ///
 /// While clients of a server have the volume open it is not deleted, unless forced: their requests
 /// fail from then on.
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     pool: PathBuf,
     /// Name of the volume.
     name: String,
-    /// Delete it although clients have it open.
+    /// Delete it even while clients have it open.
     #[arg(long)]
     force: bool,
     /// Print the result as JSON.

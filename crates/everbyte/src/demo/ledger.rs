@@ -72,7 +72,7 @@ pub(super) struct Found {
     pub(super) durable: u64,
     /// Of these, blocks that hold something older: lost writes.
     pub(super) lost: u64,
-    /// Blocks that hold parts of two writes, or bytes that nobody wrote.
+    /// Blocks that hold parts of two writes, or bytes of no write.
     pub(super) torn: u64,
     /// Blocks whose last write was acknowledged, but not as durable, and was undone.
     pub(super) undone: u64,

@@ -1,8 +1,7 @@
-//! `everbyte demo`: the whole story in about ten seconds, for someone who has never heard of it.
+//! `everbyte demo`: what Everbyte does in about ten seconds, for readers who do not know it.
 //!
-//! Owns the order of the story, its words and its verdict. Invariants: every figure is measured in
-//! this very run; whatever fails to verify is said and ends in exit status 1; nothing is left
-//! behind.
+//! Owns the order of the steps, their texts and the verdict. Invariants: every figure is measured in
+//! this run; a failed verification is printed and ends in exit status 1; no file is left behind.
 
 mod files;
 mod ledger;
@@ -50,7 +49,7 @@ Uses mke2fs, e2fsck, nbdcopy and qemu-img where they are installed. Takes about 
 
 Exit status: 0 if everything was found as promised, 1 if not.";
 
-/// Show what this is: write to a volume, kill its server in the middle, and check what is left.
+/// Show what Everbyte does: write to a volume, kill its server meanwhile, and verify what is left.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
