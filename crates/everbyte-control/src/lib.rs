@@ -23,7 +23,7 @@ mod server;
 pub use client::{ControlClient, ControlError};
 pub use message::{
     CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, KindStatus,
-    MediumStats, MediumStatus, NewCache, NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus,
+    MediumStats, MediumStatus, NewCache, NewFs, NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus,
     Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus, VolumeStatus,
 };
 pub use server::{ControlServer, Handler, Refused, serve_stream};

@@ -134,6 +134,23 @@ pub struct NewVolume {
     /// Settings of a cache; `None` for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<Box<NewCache>>,
+    /// Settings of a file system; `None` for the defaults, and for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs: Option<Box<NewFs>>,
+}
+
+/// Settings of a file system that is to be made. Words are those of the command line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewFs {
+    /// The index over inode tables.
+    pub index: String,
+    /// Bytes of a node of the index; `None` for a size that suits it.
+    pub index_node_bytes: Option<u32>,
+    /// Most inodes; `None` for a number that suits the size.
+    pub inodes_max: Option<u64>,
+    /// Inode tables have 2 MiB instead of 4 KiB.
+    pub large_tables: bool,
 }
 
 /// A cache that is to be made. Its strings are words of the command line.

@@ -66,6 +66,7 @@ fn requests(number: u8) -> Request {
             lanes: 1,
             checkpoint_lines: Some(1),
             cache: None,
+            fs: None,
         }),
         4 => Request::VolumeList,
         5 => Request::VolumeResize { name, size_bytes: 0 },

@@ -25,6 +25,9 @@ impl BlockHandle {
         if new.cache.is_some() {
             return Err(Refused::new("only caches have a backing device".to_owned()));
         }
+        if new.fs.is_some() {
+            return Err(Refused::new("only file systems have an index".to_owned()));
+        }
         let options = block_options(new)?;
         let made = Device::create(&context.pool, &new.name, new.size_bytes, &options);
         Ok(Self::opened(made.map_err(refused)?))

@@ -30,12 +30,19 @@ impl FsHandle {
         if new.cache.is_some() {
             return Err(Refused::new("only caches have a backing device".to_owned()));
         }
+        let wanted = new.fs.as_deref();
+        let index = wanted.map_or(Ok(IndexKind::default()), |wanted| {
+            IndexKind::from_name(&wanted.index)
+                .ok_or_else(|| Refused::new(format!("{:?} is no index", wanted.index)))
+        })?;
         let options = FsOptions {
-            index: IndexKind::default(),
+            index,
+            index_node_bytes: wanted.and_then(|wanted| wanted.index_node_bytes),
+            inodes_max: wanted.and_then(|wanted| wanted.inodes_max),
+            large_tables: wanted.is_some_and(|wanted| wanted.large_tables),
             log_bytes: new.log_bytes,
             lanes: new.lanes,
             checkpoint_lines: new.checkpoint_lines.unwrap_or(0),
-            ..FsOptions::default()
         };
         let made = FileSystem::create(&context.pool, &new.name, new.size_bytes, &options);
         Ok(Self::opened(made.map_err(refused)?))

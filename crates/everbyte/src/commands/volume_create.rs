@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use everbyte_backing::{self as backing, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
-use everbyte_control::{NewCache, NewVolume, Request, Response};
-use everbyte_fs::FS_NAME;
+use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
+use everbyte_fs::{FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::{Need, ask};
 
@@ -62,6 +62,8 @@ pub(crate) struct Args {
     kind: String,
     #[command(flatten)]
     cache: CacheArgs,
+    #[command(flatten)]
+    fs: FsArgs,
     /// Shape of its map: a tree that takes space for what is written, or one table that takes
     /// 1/512 of the size at once and is faster to look up.
     #[arg(long, default_value = "radix", value_parser = ["radix", "direct"])]
@@ -96,6 +98,51 @@ pub(crate) struct Args {
     /// Print the new volume as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Settings of a file system.
+#[derive(clap::Args)]
+#[command(next_help_heading = "File systems")]
+struct FsArgs {
+    /// The index over inode tables. A direct one takes 8 bytes for every table that there can be at
+    /// once, trees take space for the tables that there are. Left out, it is direct.
+    #[arg(long, value_name = "INDEX",
+          value_parser = IndexKind::ALL.map(IndexKind::name))]
+    index: Option<String>,
+    /// Size of a node of a tree: a power of two from 64 to 4096 bytes. Left out, it is 4K for
+    /// pmfs-radix, 2K for page-cache-radix, 256 bytes for b+ and 128 for csb+.
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    index_node: Option<u64>,
+    /// Most files, directories and links that there can be. Left out, it is one for each 16K of the
+    /// size.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    inodes: Option<u64>,
+    /// Put inodes into tables of 2M instead of 4K.
+    #[arg(long)]
+    large_inode_tables: bool,
+}
+
+impl FsArgs {
+    fn wanted(&self, is_fs: bool) -> Result<Option<Box<NewFs>>, UsageError> {
+        let Self { index, index_node, inodes, large_inode_tables } = self;
+        let is_given =
+            index.is_some() || index_node.is_some() || inodes.is_some() || *large_inode_tables;
+        if is_given && !is_fs {
+            return Err(UsageError(
+                "--index, --index-node, --inodes and --large-inode-tables are for file systems: \
+                 add --kind fs, or leave them out"
+                    .into(),
+            ));
+        }
+        let too_large = |_| UsageError("--index-node is at most 4K".into());
+        let new = NewFs {
+            index: index.clone().unwrap_or_else(|| IndexKind::default().name().to_owned()),
+            index_node_bytes: index_node.map(u32::try_from).transpose().map_err(too_large)?,
+            inodes_max: *inodes,
+            large_tables: *large_inode_tables,
+        };
+        Ok(is_given.then(|| Box::new(new)))
+    }
 }
 
 /// Settings of a cache.
@@ -197,6 +244,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         checkpoint_lines: (args.checkpoint_lines != CHECKPOINT_LINES_DEFAULT)
             .then_some(args.checkpoint_lines),
         cache: args.cache.wanted()?,
+        fs: args.fs.wanted(args.kind == FS_NAME)?,
     };
     match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {
         Response::Volume(volume) if args.json => output::json(&volume)?,

@@ -147,6 +147,7 @@ impl Stage {
             lanes: LANES_DEFAULT,
             checkpoint_lines: None,
             cache: None,
+            fs: None,
         };
         match ask(&self.pool, Need::Change, Request::VolumeCreate(new))? {
             Response::Volume(_) => Ok(()),

@@ -83,6 +83,29 @@ fn a_mount_that_was_killed_is_replaced_and_has_what_was_synced() {
 }
 
 #[test]
+fn file_systems_of_every_index_are_made_and_mounted() {
+    let files = Files::new();
+    let place = &files.place;
+    place.run("volume delete POOL files").good();
+    for index in ["direct", "pmfs-radix", "page-cache-radix", "b+", "csb+"] {
+        let line = format!("volume create POOL files --kind fs --size 16M --index {index}");
+        place.run(&format!("{line} --inodes 200")).good();
+        let mount = files.mount();
+        for number in 0..150 {
+            fs::write(files.dir.join(number.to_string()), number.to_string()).unwrap();
+        }
+        mount.stop();
+        let mount = files.mount();
+        assert_eq!(fs::read_dir(&files.dir).unwrap().count(), 150, "{index}");
+        mount.stop();
+        place.run("volume delete POOL files").good();
+    }
+    let wrong = "volume create POOL files --kind fs --size 16M --index b+ --index-node 100";
+    place.run(wrong).failed(1, &["100"]);
+    place.run("volume create POOL disk --size 16M --inodes 5").failed(2, &["--kind fs"]);
+}
+
+#[test]
 fn what_cannot_be_mounted_or_exported_says_why() {
     let files = Files::new();
     files.place.run("volume create POOL disk --size 8M").good();
