@@ -64,7 +64,7 @@ impl<M: Medium> BlockVolume<M> {
             return requests.iter().try_for_each(|r| Ok(self.write(r.offset, r.data, r.fua)?));
         }
         let epoch = {
-            let _gate = self.volume().enter();
+            let _op = self.volume().begin_op();
             let _blocks = self.extent().locks().write(requests.iter().map(range_of));
             let changed = self
                 .volume()

@@ -95,7 +95,7 @@ impl<M: Medium> BlockVolume<M> {
         self.check_write(request)?;
         let mut epoch = 0;
         for part in leaf_parts(DeviceOffset(offset), len) {
-            let _gate = self.volume().enter();
+            let _op = self.volume().begin_op();
             let _blocks = self.extent().locks().write([part.blocks()]);
             self.check_write(request)?;
             let zeroed = self.extent().zero(part, hole == Hole::Forbidden);

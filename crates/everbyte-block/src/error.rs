@@ -1,7 +1,7 @@
 //! What a client is told of an error of the extent or the volume.
 
 use everbyte_device::DeviceError;
-use everbyte_extent::{ExtentError, Unsound};
+use everbyte_extent::{BlockReadError, ExtentError};
 use everbyte_media::Medium;
 use everbyte_pool::{Volume, WriteError};
 
@@ -21,7 +21,9 @@ impl RequestRange {
         error: impl Into<ExtentError>,
     ) -> DeviceError {
         let error = error.into();
-        if let ExtentError::Corrupt(damage) | ExtentError::Unsound(Unsound::Map(damage)) = &error {
+        if let ExtentError::Corrupt(damage)
+        | ExtentError::BlockReadError(BlockReadError::Map(damage)) = &error
+        {
             volume.fail(damage);
         }
         match error {

@@ -21,7 +21,7 @@ impl<M: Medium> BlockVolume<M> {
     pub fn resize(&self, size_bytes: u64) -> Result<(), PoolError> {
         self.pool().check_volume_size(size_bytes)?;
         self.check_writable()?;
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _blocks = self.extent().locks().write_all();
         let old = self.size_bytes();
         if size_bytes == old {
@@ -55,8 +55,8 @@ impl<M: Medium> BlockVolume<M> {
         }
     }
 
-    /// Changes size and table in one commit; returns its epoch. If it fails, nothing names the `fresh`
-    /// table, and nothing is on its way there.
+    /// Changes size and table in one commit; returns its epoch. If it fails, nothing names the
+    /// `fresh` table, and nothing is on its way there.
     fn change_size(&self, new: u64, fresh: Option<BlockRun>) -> Result<u64, PoolError> {
         loop {
             let mut batch = self.volume().begin_batch()?;

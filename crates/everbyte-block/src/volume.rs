@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use everbyte_device::DeviceError;
 use everbyte_extent::{
-    Checksum, Delta, Extent, ExtentError, ExtentSettings, MapKind, MapView, Unsound, table_blocks,
+    BlockReadError, Checksum, Delta, Extent, ExtentError, ExtentSettings, MapKind, MapView,
+    table_blocks,
 };
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
@@ -35,8 +36,8 @@ pub struct BlockOptions {
     pub log_bytes: Option<u64>,
     /// Lanes of the log: how many threads can write at once.
     pub lanes: u32,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at twice as
-    /// many. 0 for 65,536.
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at
+    /// twice as many. 0 for 65,536.
     pub checkpoint_lines: u32,
 }
 
@@ -66,10 +67,10 @@ impl BlockOptions {
 /// when it had been answered.
 ///
 /// Beside the contract of [`BlockDevice`](everbyte_device::BlockDevice) it promises that a write is
-/// there as a whole or not at all after a crash, as long as its undo records fit in half a lane of the
-/// log: with the default log every write of up to 32 MiB. Larger ones are written in parts of at
-/// least a block, each atomic, and so are those in a pool without a free block; unmapping is atomic
-/// per 2 MiB.
+/// there as a whole or not at all after a crash, as long as its undo records fit in half a lane of
+/// the log: with the default log every write of up to 32 MiB. Larger ones are written in parts of
+/// at least a block, each atomic, and so are those in a pool without a free block; unmapping is
+/// atomic per 2 MiB.
 ///
 /// Its block locks are what keeps concurrent requests whole, so a volume must be open at most once
 /// at a time: open it once and share it.
@@ -168,7 +169,7 @@ impl<M: Medium> BlockVolume<M> {
         handle.set_users(Arc::new(extent.locks().clone()));
         let block_volume = Self { pool: Arc::clone(pool), extent, _handle: handle, read_only };
         {
-            let _gate = block_volume.volume().enter();
+            let _op = block_volume.volume().begin_op();
             match block_volume.trim_tail() {
                 Err(PoolError::Corrupt(damage)) => block_volume.volume().fail(&damage),
                 trimmed => trimmed?,
@@ -183,9 +184,8 @@ impl<M: Medium> BlockVolume<M> {
             return Ok(());
         }
         self.extent.trim_tail().map_err(|error| match error {
-            ExtentError::Corrupt(corrupt) | ExtentError::Unsound(Unsound::Map(corrupt)) => {
-                corrupt.into()
-            }
+            ExtentError::Corrupt(corrupt)
+            | ExtentError::BlockReadError(BlockReadError::Map(corrupt)) => corrupt.into(),
             ExtentError::Write(error) => error.into(),
             other => {
                 PoolError::Invalid(format!("the end of the volume cannot be cleared: {other}"))

@@ -99,7 +99,7 @@ impl<M: Medium> BlockVolume<M> {
         if range_of(request).count > 1 {
             return Ok(FuaOutcome::NotAllowed);
         }
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _blocks = self.extent().locks().write([range_of(request)]);
         self.check_write(named(request))?;
         let written = self.extent().write_durably(DeviceOffset(request.offset), request.data);
@@ -109,7 +109,7 @@ impl<M: Medium> BlockVolume<M> {
     /// Writes disjoint requests in one epoch, or in several if they do not fit in one. Returns
     /// the last one.
     fn write_in_epoch(&self, batch: &mut [PendingWrite<'_, '_>]) -> u64 {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let ranges = batch.iter().map(|pending| range_of(&pending.request));
         let mut blocks = self.extent().locks().write(ranges);
         if planted(Bug::BlocksUnlockedEarly) {
@@ -118,7 +118,7 @@ impl<M: Medium> BlockVolume<M> {
         self.write_locked(batch)
     }
 
-    /// The same, under gate and block locks that the caller holds.
+    /// The same, under the quiesce lock and block locks that the caller holds.
     fn write_locked(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
         let written = self
             .volume()
@@ -163,7 +163,7 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Writes what does not fit in the log at once in parts: requests one by one, and a single
-    /// request block by block. The caller holds gate and block locks.
+    /// request block by block. The caller holds the quiesce lock and block locks.
     fn write_parts(&self, writes: &mut [PendingWrite<'_, '_>]) -> u64 {
         if let [PendingWrite { request, outcome }] = writes {
             if range_of(request).count <= 1 {

@@ -14,10 +14,10 @@ use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::plant::Bug;
-use everbyte_pool::{Corrupt, sound};
+use everbyte_pool::{Corrupt, check_readable};
 
 use crate::address::{BlockPiece, DeviceOffset};
-use crate::error::{Expected, Unsound};
+use crate::error::{BlockReadError, Expected};
 use crate::extent::Extent;
 use crate::map::Path;
 
@@ -71,8 +71,8 @@ fn decode(word: u64, at: PoolOffset) -> Result<Option<u32>, Corrupt> {
 const SLOT: &str = "checksum slot";
 
 impl<M: Medium> Extent<M> {
-    /// The slot of `block` below `root_at` if it may be stored to without a record, durably: no node
-    /// on the way could be undone.
+    /// The slot of `block` below `root_at` if it may be stored to without a record, durably: no
+    /// node on the way could be undone.
     pub(crate) fn settled_slot(
         &self,
         root_at: PoolOffset,
@@ -90,20 +90,20 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Checks that the slot at `at` can be stored to: a checksum in bad memory would be lost.
+    /// Checks that the slot at `at` can be stored to: a checksum in a poisoned range would be lost.
     pub(crate) fn check_slot(&self, at: PoolOffset) -> Result<(), Corrupt> {
         self.medium().probe(at, 8);
-        sound(self.medium(), SLOT, at, 8)
+        check_readable(self.medium(), SLOT, at, 8)
     }
 
     /// Compares `bytes`, which were read from all of `block`, with its checksum, if it has one.
-    pub(crate) fn verify(&self, block: BlockNo, bytes: &[u8]) -> Result<(), Unsound> {
+    pub(crate) fn verify(&self, block: BlockNo, bytes: &[u8]) -> Result<(), BlockReadError> {
         let Some(root_at) = self.checksum_root_at() else { return Ok(()) };
         let expected = match self.look_up_slot(root_at, block, |_| {})? {
             Path::Missing(_) => None,
             Path::Entry(at) => {
                 let word = self.medium().load_word(at);
-                sound(self.medium(), SLOT, at, 8)?;
+                check_readable(self.medium(), SLOT, at, 8)?;
                 decode(word, at)?
             }
         };
@@ -111,7 +111,7 @@ impl<M: Medium> Extent<M> {
         if expected == Some(found) {
             return Ok(());
         }
-        Err(Unsound::Checksum { at: block.offset(), expected: Expected(expected), found })
+        Err(BlockReadError::Checksum { at: block.offset(), expected: Expected(expected), found })
     }
 
     /// Reads all of `block`, which holds the extent's bytes from `offset` on, and verifies it.
@@ -120,10 +120,10 @@ impl<M: Medium> Extent<M> {
         block: BlockNo,
         offset: DeviceOffset,
         bytes: &mut [u8; BLOCK],
-    ) -> Result<(), Unsound> {
+    ) -> Result<(), BlockReadError> {
         self.medium().read(block.offset(), bytes);
         self.check_data(block.offset(), BLOCK, offset)?;
-        self.verify(block, bytes).inspect_err(|unsound| self.report(unsound, offset))
+        self.verify(block, bytes).inspect_err(|unreadable| self.report(unreadable, offset))
     }
 
     /// Whether `block` is what was stored there.
@@ -138,7 +138,7 @@ impl<M: Medium> Extent<M> {
         &self,
         around: Option<BlockNo>,
         piece: BlockPiece<'_>,
-    ) -> Result<u32, Unsound> {
+    ) -> Result<u32, BlockReadError> {
         if piece.data.len() == BLOCK {
             return Ok(crc32c::crc32c(piece.data));
         }
@@ -152,7 +152,7 @@ impl<M: Medium> Extent<M> {
 
     /// Lines that a write which changes `changed` must treat as changed: all of them where a whole
     /// block is written over one that is not what was stored, so that it is sound afterwards.
-    pub(crate) fn changed_or_unsound(
+    pub(crate) fn changed_or_unreadable(
         &self,
         changed: LineMask,
         block: BlockNo,
@@ -162,8 +162,8 @@ impl<M: Medium> Extent<M> {
         if heals && !self.is_verified(block) { LineMask::FULL } else { changed }
     }
 
-    fn report(&self, unsound: &Unsound, offset: DeviceOffset) {
-        if let Unsound::Checksum { at, expected, found } = unsound {
+    fn report(&self, unreadable: &BlockReadError, offset: DeviceOffset) {
+        if let BlockReadError::Checksum { at, expected, found } = unreadable {
             self.volume().report_mismatch(offset.0, *at, expected, *found);
         }
     }

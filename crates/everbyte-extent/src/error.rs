@@ -24,7 +24,7 @@ pub enum ExtentError {
     Corrupt(#[from] Corrupt),
     /// Bytes that are needed cannot be read, or are not what was stored.
     #[error(transparent)]
-    Unsound(#[from] Unsound),
+    BlockReadError(#[from] BlockReadError),
     /// The volume cannot be written, or is gone.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -43,7 +43,7 @@ impl ChangeError for ExtentError {
 /// Why bytes of a block cannot be given to anyone.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unsound {
+pub enum BlockReadError {
     /// Their memory is bad.
     #[error(transparent)]
     Memory(#[from] MediaError),

@@ -2,8 +2,8 @@
 //!
 //! Owns what its parts share: the map's shape, the locks, the settings. Looking words up is in
 //! `map`, writing in `plan`, `write` and `fua`, reading in `read`, unmapping in `unmap`, scrubbing
-//! in `scrub`. Locks are taken in this order: the volume's gate, block locks, a lane, the structure
-//! lock.
+//! in `scrub`. Locks are taken in this order: the volume's quiesce lock, block locks, a lane, the
+//! structure lock.
 //!
 //! Does not know what the extent is: a device, a file, a table; nor who may use it.
 
@@ -62,8 +62,8 @@ impl<M: Medium> Extent<M> {
         Self::with_locks(volume, settings, BlockLocks::new(), None)
     }
 
-    /// The same for one of many small extents, which shares `locks` with others, and whose radix map
-    /// has `first_entries` beside its root word.
+    /// The same for one of many small extents, which shares `locks` with others, and whose radix
+    /// map has `first_entries` beside its root word.
     #[must_use]
     pub fn with_locks(
         volume: Arc<Volume<M>>,
@@ -167,9 +167,9 @@ impl<M: Medium> Extent<M> {
         self.first_entries
     }
 
-    /// The lock of whoever changes the shape of a tree: the map, or the checksums, which the volume's
-    /// extents share. With checksums one lock does for both trees of all extents, since a write may
-    /// build a branch of the one and then of the other, in either order.
+    /// The lock of whoever changes the shape of a tree: the map, or the checksums, which the
+    /// volume's extents share. With checksums one lock does for both trees of all extents, since a
+    /// write may build a branch of the one and then of the other, in either order.
     pub(crate) fn structure(&self) -> &Mutex<()> {
         if self.has_checksums() { self.volume.structure() } else { &self.structure }
     }

@@ -26,7 +26,7 @@ pub enum FuaOutcome {
 
 impl<M: Medium> Extent<M> {
     /// Writes `data` at `offset` durably if that can be done without a checkpoint. The caller is
-    /// in the volume's gate, and holds the locks of the blocks.
+    /// in the volume's quiesce lock, and holds the locks of the blocks.
     ///
     /// # Errors
     /// Nothing was written, or with an error of the medium's perhaps everything.
@@ -63,7 +63,7 @@ impl<M: Medium> Extent<M> {
             let len = if in_place { piece.data.len() } else { 0 };
             self.volume().prefetch_store(block.offset().plus(piece.start as u64), len);
         }
-        let allowed = settled && self.volume().short_path_allowed(at, named);
+        let allowed = settled && self.volume().fua_fast_path_allowed(at, named);
         Ok(allowed.then_some((at, entry)))
     }
 
@@ -81,8 +81,8 @@ impl<M: Medium> Extent<M> {
             } else {
                 piece.lines()
             };
-            let changed = self.changed_or_unsound(changed, block, piece);
-            if changed.is_empty() && !self.is_bad(block) {
+            let changed = self.changed_or_unreadable(changed, block, piece);
+            if changed.is_empty() && !self.is_poisoned(block) {
                 // What is stored is durable, since no open epoch has a record of it.
                 self.medium().check().map_err(WriteError::from)?;
                 return Ok(FuaOutcome::Durable);
@@ -117,7 +117,7 @@ impl<M: Medium> Extent<M> {
         let stored = committed.store_word_durably(entry_at, Entry::data(to).encode());
         stored.map_err(WriteError::from)?;
         if let Some(old) = old {
-            committed.retire(old.block);
+            committed.defer_free(old.block);
         }
         drop(writer);
         self.medium().check().map_err(WriteError::from)?;
@@ -170,12 +170,12 @@ impl<M: Medium> Extent<M> {
         }
         writer.fill_block(to, around, piece.start, piece.data);
         if let Some(block) = around
-            && let Err(unsound) = self.check_replaceable(block, piece)
+            && let Err(unreadable) = self.check_replaceable(block, piece)
         {
             // What was streamed must be fenced before the block is anyone's.
             let _ = writer.commit();
             writer.unalloc(to);
-            return Err(unsound.into());
+            return Err(unreadable.into());
         }
         if let Some((at, word)) = slot {
             writer.fill(at, &word.to_le_bytes());

@@ -27,7 +27,7 @@ mod unmap;
 pub use address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
 pub use checksum::Checksum;
 pub use delta::Delta;
-pub use error::{Expected, ExtentError, Unsound};
+pub use error::{BlockReadError, Expected, ExtentError};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;
 pub use leaf::{LEAF_BYTES, LeafPart, leaf_parts};

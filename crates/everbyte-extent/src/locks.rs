@@ -14,8 +14,8 @@ use crate::address::{BlockRange, LogicalBlock};
 
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = 1024;
-/// Locks of a cache line. A line for each would be 64 KiB of a volume's own, which requests for random
-/// blocks would find in the cache less often than the line contended.
+/// Locks of a cache line. A line for each would be 64 KiB of a volume's own, which requests for
+/// random blocks would find in the cache less often than the line contended.
 const LINE_LOCKS: usize = 8;
 
 /// The locks of one extent. Stripes that follow each other lie in different lines, so that threads
@@ -25,8 +25,8 @@ const LINE_LOCKS: usize = 8;
 #[derive(Clone)]
 pub struct BlockLocks {
     locks: Arc<[RwLock<()>]>,
-    /// Added to the numbers of blocks, so that extents which share locks use different ones for blocks
-    /// of one number.
+    /// Added to the numbers of blocks, so that extents which share locks use different ones for
+    /// blocks of one number.
     salt: u64,
 }
 

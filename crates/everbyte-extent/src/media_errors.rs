@@ -1,18 +1,18 @@
 //! Media errors under an extent's data: who is told, and what can still be written.
 //!
-//! Invariants: no byte that came from bad memory reaches a client or another block; a request that
-//! needs such a byte fails, and the requests beside it do not. What was bad once stays so until
-//! the pool is opened again, whatever is read there later.
+//! Invariants: no byte that came from a poisoned range reaches a client or another block; a request
+//! that needs such a byte fails, and the requests beside it do not. What was bad once stays so
+//! until the pool is opened again, whatever is read there later.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, Piece, PoolOffset};
 
 use crate::address::{BlockPiece, DeviceOffset};
-use crate::error::Unsound;
+use crate::error::BlockReadError;
 use crate::extent::Extent;
 
 impl<M: Medium> Extent<M> {
-    /// Whether `block` is known to be in bad memory.
-    pub(crate) fn is_bad(&self, block: BlockNo) -> bool {
+    /// Whether `block` is known to be in a poisoned range.
+    pub(crate) fn is_poisoned(&self, block: BlockNo) -> bool {
         self.medium().check_range(block.offset(), BLOCK_U64).is_err()
     }
 
@@ -21,15 +21,16 @@ impl<M: Medium> Extent<M> {
     pub(crate) fn turns_out_bad(&self, block: BlockNo, piece: BlockPiece<'_>) -> bool {
         let at = block.offset().plus(piece.start as u64);
         self.medium().probe(at, piece.data.len() as u64);
-        self.is_bad(block)
+        self.is_poisoned(block)
     }
 
-    /// Checks that nothing of `block` must be kept where `piece` is written, or that it can be read.
+    /// Checks that nothing of `block` must be kept where `piece` is written, or that it can be
+    /// read.
     pub(crate) fn check_replaceable(
         &self,
         block: BlockNo,
         piece: BlockPiece<'_>,
-    ) -> Result<(), Unsound> {
+    ) -> Result<(), BlockReadError> {
         if piece.data.len() == BLOCK {
             return Ok(());
         }
@@ -45,7 +46,7 @@ impl<M: Medium> Extent<M> {
         at: PoolOffset,
         len: usize,
         offset: DeviceOffset,
-    ) -> Result<(), Unsound> {
+    ) -> Result<(), BlockReadError> {
         let sound = self.medium().check_range(at, len as u64);
         if sound.is_ok() { Ok(()) } else { self.told(sound, offset, at) }
     }
@@ -60,7 +61,7 @@ impl<M: Medium> Extent<M> {
         pieces: &[Piece<'_>],
         prefix_len: usize,
         offset: DeviceOffset,
-    ) -> Result<(), Unsound> {
+    ) -> Result<(), BlockReadError> {
         let mut passed = 0;
         for piece in pieces {
             if let Piece::Stored { at, len } = *piece {
@@ -78,7 +79,12 @@ impl<M: Medium> Extent<M> {
 
     /// Verifies every block that `at .. at + len` touches, which holds the extent's bytes from
     /// `offset` on.
-    fn verify_all(&self, at: PoolOffset, len: usize, offset: DeviceOffset) -> Result<(), Unsound> {
+    fn verify_all(
+        &self,
+        at: PoolOffset,
+        len: usize,
+        offset: DeviceOffset,
+    ) -> Result<(), BlockReadError> {
         let mut bytes = [0; BLOCK];
         let first = at.block().0;
         for block in first..at.plus(len as u64).0.div_ceil(BLOCK_U64) {
@@ -89,13 +95,13 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Reports bad memory under the extent's bytes from `offset` on, which begin at `start`.
+    /// Reports a media error under the extent's bytes from `offset` on, which begin at `start`.
     fn told(
         &self,
         sound: Result<(), MediaError>,
         offset: DeviceOffset,
         start: PoolOffset,
-    ) -> Result<(), Unsound> {
+    ) -> Result<(), BlockReadError> {
         if let Err(MediaError::Poisoned { at }) = sound {
             self.volume().report_bad(offset.0 + (at.0 - start.0), at);
         }

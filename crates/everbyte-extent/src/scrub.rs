@@ -1,11 +1,11 @@
 //! Scrubbing an extent: its map and every block of its data, a bounded piece at a time.
 //!
 //! Invariants: a piece is read under the shared locks of its blocks, at most 1 MiB of them at once,
-//! so that writers wait no longer than for any reader; neither the gate nor a lane is taken, so no
-//! checkpoint waits. The locks keep the nodes on the way where they are.
+//! so that writers wait no longer than for any reader; neither the quiesce lock nor a lane is
+//! taken, so no checkpoint waits. The locks keep the nodes on the way where they are.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, WriteError, sound};
+use everbyte_pool::{Corrupt, ScrubFinding, ScrubReport, WriteError, check_readable};
 
 use crate::address::{BlockRange, LogicalBlock};
 use crate::extent::Extent;
@@ -19,8 +19,8 @@ const PART_BYTES: u64 = 64 << 20;
 const PIECES_MAX: u64 = 1 << 14;
 
 impl<M: Medium> Extent<M> {
-    /// Reads the extent from byte `from` on, until a good deal was read. Also returns where to go on,
-    /// or `None` at the end.
+    /// Reads the extent from byte `from` on, until a good deal was read. Also returns where to go
+    /// on, or `None` at the end.
     ///
     /// # Errors
     /// `Gone`.
@@ -100,7 +100,7 @@ impl<M: Medium> Extent<M> {
             let mut bytes = [0; BLOCK];
             self.medium().read(node.offset(), &mut bytes);
             report.read_bytes += BLOCK_U64;
-            sound(self.medium(), "map node", node.offset(), BLOCK_U64)?;
+            check_readable(self.medium(), "map node", node.offset(), BLOCK_U64)?;
         }
         Ok(matches!(path?, Path::Entry(_)))
     }

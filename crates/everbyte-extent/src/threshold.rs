@@ -1,9 +1,9 @@
 //! Logging a block's old lines, or replacing the block: which of the two a write does.
 //!
-//! Owns the threshold and what is learned about it. The rule of the rollback paper: a block of which
-//! `threshold` lines or more change, by one write or by all of an epoch, is replaced. To log `k` of
-//! 64 lines and change them in place reads `k` lines and stores `2k`; to replace the block reads
-//! `64 - k` and stores 64. Half of the lines is where the two meet.
+//! Owns the threshold and what is learned about it. The rule of the rollback paper: a block of
+//! which `threshold` lines or more change, by one write or by all of an epoch, is replaced. To log
+//! `k` of 64 lines and change them in place reads `k` lines and stores `2k`; to replace the block
+//! reads `64 - k` and stores 64. Half of the lines is where the two meet.
 //!
 //! The paper's rule takes each write for the last one. A block that is written to until it reaches
 //! the threshold pays for its records and then for the replacement. If a share `p` of the blocks

@@ -8,7 +8,7 @@
 use everbyte_media::{BLOCK_U64, Medium};
 
 use crate::address::DeviceOffset;
-use crate::error::{ExtentError, Unsound};
+use crate::error::{BlockReadError, ExtentError};
 use crate::extent::Extent;
 use crate::leaf::{LEAF_BYTES, LeafPart};
 use crate::map::{self, MapKind};
@@ -73,8 +73,8 @@ impl<M: Medium> Extent<M> {
     fn zero_tail(&self, part: LeafPart) -> Result<(), ExtentError> {
         match self.zero(part, false) {
             Ok(_) => Ok(()),
-            Err(ExtentError::Unsound(Unsound::Map(corrupt))) => Err(corrupt.into()),
-            Err(ExtentError::Unsound(_)) => Ok(()),
+            Err(ExtentError::BlockReadError(BlockReadError::Map(corrupt))) => Err(corrupt.into()),
+            Err(ExtentError::BlockReadError(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }

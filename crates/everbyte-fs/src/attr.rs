@@ -103,7 +103,7 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `Stale`, or the volume's.
     pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let mut attr = None;
         self.volume().change(|batch, _| {

@@ -5,7 +5,7 @@
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, Corrupt, sound};
+use everbyte_pool::{Batch, Corrupt, check_readable};
 
 use crate::blocks::attributes_block;
 use crate::edits::{Edit, Edits};
@@ -109,7 +109,7 @@ impl<M: Medium> FileSystem<M> {
         inode: InodeNo,
         mut change: impl FnMut(&mut Attributes) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
@@ -187,7 +187,7 @@ fn load<M: Medium>(
     let at = block.offset();
     let mut image = Box::new([0; BLOCK]);
     reader.medium.read(at, &mut image[..]);
-    sound(reader.medium, "extended attributes", at, BLOCK_U64)?;
+    check_readable(reader.medium, "extended attributes", at, BLOCK_U64)?;
     parse(&image)
         .ok_or_else(|| Corrupt::new("extended attributes", at, "no block of them can be so"))
 }

@@ -2,7 +2,7 @@
 
 use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, Holds, Part};
+use everbyte_pool::{BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
 use crate::dir::Dir;
 use crate::edits::Edit;
@@ -22,7 +22,7 @@ pub(crate) fn visit_blocks<M: Medium>(
 ) -> Result<(), Corrupt> {
     let mut claim_one = |block, named_at| {
         let part = Part::Blocks(BlockRun { start: block, len: 1 });
-        claim(Claimed { part, named_at, holds: Holds::Map })
+        claim(UsedExtent { part, named_at, holds: BlockUse::Map })
     };
     if let Some(block) = attributes_block(reader, edit.at, edit.words.get(Field::Attributes))? {
         claim_one(block, Field::Attributes.at(edit.at))?;

@@ -85,7 +85,7 @@ impl<M: Medium> FileSystem<M> {
     }
 
     fn write_part(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<(), FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, _) = self.file(inode)?;
         if data.is_empty() {
@@ -140,7 +140,7 @@ impl<M: Medium> FileSystem<M> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
         let old_size = words.get(Field::Size);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everbyte_media::Medium;
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{
-    BlockRun, Claim, Claimed, Corrupt, DataArea, Holds, Kind, Kinds, Part, VolumeView,
+    BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, Part, UsedExtent, VolumeView,
 };
 
 use crate::blocks::visit_blocks;
@@ -46,7 +46,7 @@ impl<M: Medium> Kind<M> for FsKind {
         let reader = Reader::new(medium, &data);
         let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
         let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
-        claim(Claimed { part, named_at: view.root_at, holds: Holds::Map })?;
+        claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
         if medium.load_word(at.plus(TABLES_AT)) == 0 {
             // It was made, and never opened.
             return Ok(());

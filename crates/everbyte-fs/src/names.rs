@@ -137,7 +137,7 @@ impl<M: Medium> FileSystem<M> {
         if new.target.len() > TARGET_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent]);
         let taken = self.tables.take(self.volume())?;
         let mut attr = None;
@@ -236,7 +236,7 @@ impl<M: Medium> FileSystem<M> {
         };
         let mut target = vec![0; len];
         self.medium().read(target_at, &mut target);
-        everbyte_pool::sound(self.medium(), "target of a link", target_at, len as u64)?;
+        everbyte_pool::check_readable(self.medium(), "target of a link", target_at, len as u64)?;
         if u64::from(crc32c::crc32c(&target)) != words.get(Field::TargetChecksum) {
             return Err(wrong("the checksum of its target is wrong").into());
         }
@@ -249,7 +249,7 @@ impl<M: Medium> FileSystem<M> {
     /// `Exists`; `NotPermitted` for a directory; `NotFound` if the file has lost its last name or the
     /// directory was removed; `TooManyLinks`; `NoSpace`; or the volume's.
     pub fn link(&self, inode: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent, inode]);
         let mut attr = None;
         self.volume().change(|batch, _| {
@@ -297,7 +297,7 @@ impl<M: Medium> FileSystem<M> {
     fn remove(&self, parent: InodeNo, name: Name<'_>, what: Removal) -> Result<(), FsError> {
         loop {
             let target = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
-            let _gate = self.volume().enter();
+            let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, target]);
             let mut outcome = None;
             let epoch = self.volume().change(|batch, _| {
@@ -360,7 +360,7 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// The volume's: a file without a name is freed when the file system is opened then.
     pub fn close_inode(&self, inode: InodeNo) -> Result<(), FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         if !self.files.close(inode) {
             return Ok(());

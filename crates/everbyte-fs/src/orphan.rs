@@ -5,7 +5,7 @@
 
 use everbyte_media::Medium;
 use everbyte_plant::planted;
-use everbyte_pool::{Batch, Claimed, Part};
+use everbyte_pool::{Batch, Part, UsedExtent};
 
 use crate::blocks::visit_blocks;
 use crate::edits::{Edit, Edits};
@@ -84,7 +84,7 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// The volume's, or the inode cannot be right.
     pub(crate) fn reclaim(&self, number: InodeNo) -> Result<(), FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[number]);
         self.reclaim_locked(number)
     }
@@ -112,7 +112,7 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'_, '_, M>,
         edit: &Edit,
     ) -> Result<(), FsError> {
-        let mut give = |claimed: Claimed| {
+        let mut give = |claimed: UsedExtent| {
             if let Part::Blocks(run) = claimed.part {
                 run.blocks().for_each(|block| batch.give(block));
             }

@@ -2,7 +2,7 @@
 
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Corrupt, DataArea, sound};
+use everbyte_pool::{Corrupt, DataArea, check_readable};
 
 /// Reads structures of a file system, and believes none that leads outside the pool's data.
 pub(crate) struct Reader<'m, M: Medium> {
@@ -43,7 +43,7 @@ impl<'m, M: Medium> Reader<'m, M> {
         word: u64,
         at: PoolOffset,
     ) -> Result<Option<Entry>, Corrupt> {
-        sound(self.medium, structure, at, 8)?;
+        check_readable(self.medium, structure, at, 8)?;
         let wrong = |what: &str| Corrupt::new(structure, at, what);
         let entry = Entry::decode(word).map_err(wrong)?;
         if entry.is_some_and(|entry| !self.data.contains(entry.block)) {

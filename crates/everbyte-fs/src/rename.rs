@@ -57,7 +57,7 @@ impl<M: Medium> FileSystem<M> {
         loop {
             let source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
             let target = self.find_name(new_parent, new_name)?;
-            let _gate = self.volume().enter();
+            let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
             let mut outcome = None;
             let epoch = self.volume().change(|batch, _| {

@@ -51,7 +51,7 @@ impl<M: Medium> FileSystem<M> {
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::TooLarge)?;
         let keep_size = keep_size || what == Allocation::Punch;
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
         let (file, words) = self.file(inode)?;
         let size = words.get(Field::Size);

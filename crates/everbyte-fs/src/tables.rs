@@ -14,7 +14,7 @@ use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::Mutex;
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, Volume};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent, Volume};
 
 use crate::error::FsError;
 use crate::format::{Bit, FsSuperblock, TABLES_AT, TableGeometry};
@@ -349,8 +349,8 @@ impl<M: Medium> InodeTables<M> {
                 return Err(Corrupt::new("inode table", at, "no table can begin here"));
             }
             let run = BlockRun { start: at.block(), len: self.geometry.blocks() };
-            let (part, holds) = (Part::Blocks(run), Holds::Map);
-            claim(Claimed { part, named_at: self.tables_at, holds })?;
+            let (part, holds) = (Part::Blocks(run), BlockUse::Map);
+            claim(UsedExtent { part, named_at: self.tables_at, holds })?;
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ fn settle<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     volume.flush()?;
     let guard = volume.lock_checkpoint();
     volume.begin_checkpoint(&guard)?.finish()?;
-    volume.return_spare_blocks();
+    volume.return_preallocated();
     Ok(())
 }
 
@@ -64,7 +64,7 @@ impl<M: Medium> Pool<M> {
     pub fn check(&self) -> Result<CheckReport, PoolError> {
         let _admin = self.lock_admin();
         let volumes = self.volumes();
-        let gates: Vec<_> = volumes.iter().map(|v| v.close_gates()).collect();
+        let quiesce_locks: Vec<_> = volumes.iter().map(|v| v.quiesce()).collect();
         let mut report = CheckReport {
             volumes: volumes.len(),
             remarks: self.recovery().remarks.clone(),
@@ -103,7 +103,7 @@ impl<M: Medium> Pool<M> {
             let cells = Cells::default();
             let free_before = owned.free_blocks();
             let mut taker = Taker::new(&owned, &cells, volume.name());
-            if let Err(corrupt) = self.visit(volume, &mut |claimed| taker.take(claimed)) {
+            if let Err(corrupt) = self.visit(volume, &mut |extent| taker.take(extent)) {
                 let clash = taker.into_clash().map(|clash| self.name_both(clash, &volumes));
                 report.problems.push(clash.unwrap_or(corrupt).to_string());
                 walked = false;
@@ -116,13 +116,13 @@ impl<M: Medium> Pool<M> {
                 report.remarks.extend(count_anew(volume, used));
             }
         }
-        report.problems.extend(self.name_bad_memory());
+        report.problems.extend(self.name_poisoned_ranges());
         report.used_blocks = owned.total_blocks() - owned.free_blocks();
         report.free_blocks = owned.free_blocks();
         if self.read_only_reason().is_none() && walked {
             self.compare(&owned, bounds, &mut report);
         }
-        drop(gates);
+        drop(quiesce_locks);
         self.medium().check()?;
         Ok(report)
     }

@@ -3,10 +3,10 @@
 use everbyte_media::{MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
-use crate::bad::sound;
 use crate::format::{COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, decode_word, encode_word};
 use crate::persist::{Dirty, Durable};
 use crate::plant::Bug;
+use crate::readable::check_readable;
 
 /// No volume gets as far as this epoch, so a mark beyond it is wrong; those that follow must fit
 /// in a checked word.
@@ -20,10 +20,10 @@ pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Re
     let copy = |at: u64| {
         let at = header_at.plus(at);
         let word = medium.load_word(at);
-        sound(medium, COMPLETED, at, 8)?;
+        check_readable(medium, COMPLETED, at, 8)?;
         decode_word(word).ok_or_else(|| Corrupt::new(COMPLETED, at, "its check bits are wrong"))
     };
-    if planted(Bug::FirstCompletedBelieved) {
+    if planted(Bug::FirstRecordCopyBelieved) {
         let word = medium.load_word(header_at.plus(COMPLETED_A_AT));
         return Ok(word & ((1 << 48) - 1));
     }
@@ -42,11 +42,11 @@ pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Re
     Ok(newest)
 }
 
-pub(crate) const COMPLETED: &str = "completed mark";
+pub(crate) const COMPLETED: &str = "checkpoint record";
 
-/// Stores both copies of the completed mark in the header at `header_at`, durably: everything of
+/// Stores both copies of the checkpoint record in the header at `header_at`, durably: everything of
 /// the volume up to that epoch is durable. A copy that is
-/// in bad memory is left out: the other one is a single word, so no crash can tear it.
+/// in a poisoned range is left out: the other one is a single word, so no crash can tear it.
 pub(crate) fn write_completed<M: Medium>(
     medium: &M,
     header_at: PoolOffset,

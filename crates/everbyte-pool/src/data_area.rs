@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::BlockNo;
 
-/// The blocks of a pool that maps may name: all but the superblocks, the volume table, and what of the
-/// medium the pool does not use yet. Grows while the pool is open, and never shrinks.
+/// The blocks of a pool that maps may name: all but the superblocks, the volume table, and what of
+/// the medium the pool does not use yet. Grows while the pool is open, and never shrinks.
 ///
-/// Whoever asks about a block after having found it in a map, or after having allocated it, is told that
-/// it is in here.
+/// Whoever asks about a block after having found it in a map, or after having allocated it, is told
+/// that it is in here.
 #[derive(Debug)]
 pub struct DataArea {
     start: u64,

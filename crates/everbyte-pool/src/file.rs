@@ -409,9 +409,9 @@ pub fn repair(
     Ok(Repaired { mended, inspected: Inspected { pool, medium } })
 }
 
-/// Warns of what has turned out to be a pool, if others than its owner can open it: they could read every volume and what tells
-/// records of a log from a client's bytes, and keep the pool locked. Of a device the group can, which
-/// is the administrators'.
+/// Warns of what has turned out to be a pool, if others than its owner can open it: they could read
+/// every volume and what tells records of a log from a client's bytes, and keep the pool locked. Of
+/// a device the group can, which is the administrators'.
 fn warn_of_others(path: &Path, file: &File) {
     let Ok(metadata) = file.metadata() else { return };
     let (kept_out, mode) = if metadata.is_file() { (0o066, "600") } else { (0o006, "660") };

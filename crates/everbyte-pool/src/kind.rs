@@ -58,7 +58,7 @@ impl<'a> VolumeView<'a> {
 
 /// What blocks are used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Holds {
+pub enum BlockUse {
     /// Undo records.
     Log,
     /// Nodes or a table of a map.
@@ -77,7 +77,7 @@ pub enum Holds {
     },
 }
 
-impl std::fmt::Display for Holds {
+impl std::fmt::Display for BlockUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Log => f.write_str("the log"),
@@ -115,18 +115,18 @@ impl Part {
 
 /// A part of the pool with an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Claimed {
+pub struct UsedExtent {
     /// What is owned.
     pub part: Part,
     /// Address of the word that names it.
     pub named_at: PoolOffset,
     /// What it is used for.
-    pub holds: Holds,
+    pub holds: BlockUse,
 }
 
-impl Claimed {
-    /// The blocks that the volume owns by this claim beside those of earlier ones. `cells` are those
-    /// of the volume that were claimed before, and become one more.
+impl UsedExtent {
+    /// The blocks that the volume owns by this claim beside those of earlier ones. `cells` are
+    /// those of the volume that were claimed before, and become one more.
     ///
     /// # Errors
     /// The cell cannot be, or has an owner already.
@@ -149,7 +149,7 @@ impl Claimed {
 }
 
 /// Takes a part of the pool for the volume that is being visited.
-pub type Claim<'a> = dyn FnMut(Claimed) -> Result<(), Corrupt> + 'a;
+pub type Claim<'a> = dyn FnMut(UsedExtent) -> Result<(), Corrupt> + 'a;
 
 /// A kind of volume, as far as the pool must know it.
 ///
@@ -174,8 +174,8 @@ pub trait Kind<M: Medium>: Send + Sync {
         true
     }
 
-    /// Whether its volumes own cells, so that they are visited at every opening: which cells are free
-    /// is not saved.
+    /// Whether its volumes own cells, so that they are visited at every opening: which cells are
+    /// free is not saved.
     fn has_cells(&self) -> bool {
         false
     }
@@ -230,8 +230,8 @@ impl<M: Medium> Kinds<M> {
     /// Visits the map of the volume in `view` and its log.
     ///
     /// # Errors
-    /// As [`Kind::visit`]; also if the kind is unknown, or if the map leads to more blocks than there
-    /// are, as one that leads to itself does.
+    /// As [`Kind::visit`]; also if the kind is unknown, or if the map leads to more blocks than
+    /// there are, as one that leads to itself does.
     pub(crate) fn visit(
         &self,
         medium: &M,
@@ -247,16 +247,16 @@ impl<M: Medium> Kinds<M> {
             len: view.descriptor.log_blocks(),
         };
         let mut bytes_left = (view.data_end - view.data_start) * BLOCK_U64;
-        let mut claim_counted = |claimed: Claimed| {
-            bytes_left = bytes_left.checked_sub(claimed.part.bytes().1).ok_or_else(|| {
+        let mut claim_counted = |extent: UsedExtent| {
+            bytes_left = bytes_left.checked_sub(extent.part.bytes().1).ok_or_else(|| {
                 let map = format!("map of volume {}", view.descriptor.name());
-                Corrupt::new(map, claimed.named_at, "it leads to more blocks than the pool has")
+                Corrupt::new(map, extent.named_at, "it leads to more blocks than the pool has")
             })?;
-            claim(claimed)
+            claim(extent)
         };
         if log.len > 0 {
             let part = Part::Blocks(log);
-            claim_counted(Claimed { part, named_at: view.root_at, holds: Holds::Log })?;
+            claim_counted(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Log })?;
         }
         known.visit(medium, view, &mut claim_counted)
     }
@@ -267,13 +267,14 @@ pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
     format!("it is of {kind}, which this program does not know; a newer one may")
 }
 
-/// Takes what a volume claims from `alloc`, and cells from `cells`, so that a second owner is noticed.
+/// Takes what a volume claims from `alloc`, and cells from `cells`, so that a second owner is
+/// noticed.
 pub(crate) struct Taker<'a> {
     alloc: &'a Allocator,
     cells: &'a Cells,
     volume: &'a str,
     /// The claim of something that has an owner, and the error that it led to.
-    clash: Option<(Claimed, Corrupt)>,
+    clash: Option<(UsedExtent, Corrupt)>,
 }
 
 impl<'a> Taker<'a> {
@@ -285,12 +286,12 @@ impl<'a> Taker<'a> {
     ///
     /// # Errors
     /// It has an owner already. The visit ends with that.
-    pub(crate) fn take(&mut self, claimed: Claimed) -> Result<(), Corrupt> {
-        let taken = claimed.new_blocks(self.cells).and_then(|run| match run {
-            Some(run) => self.take_run(run, claimed.named_at),
+    pub(crate) fn take(&mut self, extent: UsedExtent) -> Result<(), Corrupt> {
+        let taken = extent.new_blocks(self.cells).and_then(|run| match run {
+            Some(run) => self.take_run(run, extent.named_at),
             None => Ok(()),
         });
-        taken.inspect_err(|corrupt| self.clash = Some((claimed, corrupt.clone())))
+        taken.inspect_err(|corrupt| self.clash = Some((extent, corrupt.clone())))
     }
 
     fn take_run(&self, run: BlockRun, named_at: PoolOffset) -> Result<(), Corrupt> {
@@ -311,15 +312,15 @@ impl<'a> Taker<'a> {
 
 /// A part of the pool that two words name.
 pub(crate) struct Clash {
-    second: Claimed,
+    second: UsedExtent,
     corrupt: Corrupt,
     /// The owner that came first, in words.
     first: Option<String>,
 }
 
 impl Clash {
-    /// Looks for the first owner among the claims that `visit` makes for the volume of this name, unless
-    /// it was found before. To be asked of the volumes in the order in which they took.
+    /// Looks for the first owner among the claims that `visit` makes for the volume of this name,
+    /// unless it was found before. To be asked of the volumes in the order in which they took.
     pub(crate) fn look_in(
         &mut self,
         volume: &str,
@@ -327,13 +328,13 @@ impl Clash {
     ) {
         let (start, len) = self.second.part.bytes();
         // A map that cannot be walked to its end is a finding of its own.
-        let _partly = visit(&mut |claimed| {
-            let (at, bytes) = claimed.part.bytes();
+        let _partly = visit(&mut |extent| {
+            let (at, bytes) = extent.part.bytes();
             let shares = at.0 < start.0 + len && start.0 < at.0 + bytes;
-            if shares && claimed.named_at != self.second.named_at && self.first.is_none() {
+            if shares && extent.named_at != self.second.named_at && self.first.is_none() {
                 self.first = Some(format!(
                     "{} of volume {volume}, named by the word at {}",
-                    claimed.holds, claimed.named_at
+                    extent.holds, extent.named_at
                 ));
             }
             Ok(())
@@ -387,7 +388,7 @@ mod tests {
         ) -> Result<(), Corrupt> {
             for (part, word) in self.to.iter().zip(1..) {
                 let named_at = view.root_at.plus(8 * word);
-                claim(Claimed { part: *part, named_at, holds: Holds::Map })?;
+                claim(UsedExtent { part: *part, named_at, holds: BlockUse::Map })?;
             }
             Ok(())
         }
@@ -405,8 +406,8 @@ mod tests {
         Part::Cell { at: PoolOffset(at), size: CellSize::for_bytes(bytes).unwrap() }
     }
 
-    /// Visits a volume with a log of 8 blocks from 10 on, whose map leads to `to`, in a pool with the data
-    /// blocks 10 to 39, and takes what it leads to from those. Returns how many are left.
+    /// Visits a volume with a log of 8 blocks from 10 on, whose map leads to `to`, in a pool with
+    /// the data blocks 10 to 39, and takes what it leads to from those. Returns how many are left.
     fn left_by(to: &[Part]) -> Result<u64, String> {
         let mut descriptor = Descriptor::new_zeroed();
         (descriptor.kind, descriptor.name[0]) = (77, b'v');
@@ -416,7 +417,7 @@ mod tests {
         let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
         let medium = SimMedium::new(BLOCK as u64);
         let mut taker = Taker::new(&alloc, &cells, "v");
-        let visited = kinds(77, 0, to).visit(&medium, &view, &mut |claimed| taker.take(claimed));
+        let visited = kinds(77, 0, to).visit(&medium, &view, &mut |extent| taker.take(extent));
         let clash = taker.into_clash().map(|mut clash| {
             clash.look_in("v", |claim| kinds(77, 0, to).visit(&medium, &view, claim));
             clash.into_corrupt()

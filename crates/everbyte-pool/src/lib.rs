@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
-mod bad;
 mod batch;
 mod check;
 mod checkpoint_record;
@@ -21,6 +20,7 @@ mod log;
 mod persist;
 pub mod plant;
 mod pool;
+mod readable;
 mod recover;
 mod repair;
 mod scrub;
@@ -29,17 +29,17 @@ pub mod sync;
 mod volume;
 
 pub use alloc::{BlockRun, CellSize};
-pub use bad::sound;
 pub use batch::{Batch, BatchOutcome, ChangeError, Circumstances, Fill, Savepoint};
 pub use check::CheckReport;
 pub use data_area::DataArea;
 pub use epoch::PendingCheckpoint;
 pub use format::Corrupt;
-pub use kind::{Claim, Claimed, Holds, Kind, Kinds, Part, VolumeView};
+pub use kind::{BlockUse, Claim, Kind, Kinds, Part, UsedExtent, VolumeView};
 pub use pool::{
     CheckpointTimer, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
     RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
 };
+pub use readable::check_readable;
 pub use repair::repair;
 pub use scrub::{ScrubFinding, ScrubReport};
 pub use volume::{Committed, Group, GroupError, Users, Volume, VolumeHandle, WriteError, Writer};

@@ -1,5 +1,5 @@
-//! The mistakes that tests plant in the write protocol with `everbyte_plant`, here and in the crates
-//! above, to see the crash explorer catch them.
+//! The mistakes that tests plant in the write protocol with `everbyte_plant`, here and in the
+//! crates above, to see the crash explorer catch them.
 //!
 //! Flushes and fences that are merely missing are not here, but for one: the explorer's `Omission`
 //! leaves them out of the sound code.
@@ -21,12 +21,12 @@ pub enum Bug {
     RecoveryKeepsNewEntry,
     /// A delete frees blocks without saying on the medium that the volume is gone.
     DeleteWithoutState,
-    /// Recovery does not do short durable writes again.
+    /// Recovery does not do FUA fast-path writes again.
     RedoForgotten,
-    /// Recovery does short durable writes again by lane, not in the order they were made.
+    /// Recovery does FUA fast-path writes again by lane, not in the order they were made.
     RedoInLaneOrder,
-    /// The short path takes blocks that open epochs have records of.
-    ShortPathIgnoresRecords,
+    /// The FUA fast path takes blocks that open epochs have records of.
+    FuaFastPathIgnoresRecords,
     /// A seal leaves out lanes whose writers are still inside the epoch.
     SealDoesNotWait,
     /// Blocks are unlocked before what was logged of them is fenced.
@@ -45,10 +45,10 @@ pub enum Bug {
     BranchUnlocked,
     /// A block is changed in place without a record of its checksum.
     ChecksumNotLogged,
-    /// The short path stores a checksum in a node that undo takes away.
+    /// The FUA fast path stores a checksum in a node that undo takes away.
     ChecksumUnsettled,
-    /// Recovery takes the first copy of the completed mark as it is.
-    FirstCompletedBelieved,
+    /// Recovery takes the first copy of the checkpoint record as it is.
+    FirstRecordCopyBelieved,
     /// Writes that are to be one are made one by one.
     AtomicInParts,
     /// A block of an epoch that is being sealed is written over as if it were new.
@@ -64,14 +64,15 @@ pub enum Bug {
     /// A cell that was given up is handed out again before that is durable.
     CellRefilledEarly,
     /// A run that was given up is free before that is durable.
-    RunRetiredEarly,
+    RunFreedEarly,
     /// A batch that goes back to a savepoint keeps a step of what it takes back.
     SavepointLeavesStep,
     /// A batch does not see what it has planned itself.
     OwnChangeUnseen,
-    /// The short path takes entries that the epoch being flushed has a record of.
-    ShortPathIgnoresSealedWords,
-    /// A fresh block that is given up is free at once, even if the checkpoint has lines of it to flush.
+    /// The FUA fast path takes entries that the epoch being flushed has a record of.
+    FuaFastPathIgnoresSealedWords,
+    /// A fresh block that is given up is free at once, even if the checkpoint has lines of it to
+    /// flush.
     MarkedBlocksFreed,
     /// What a plan that is given up has streamed is not fenced.
     /// (Commits have the same fence, of the same ranges, so no `Omission` can tell this one.)

@@ -1,5 +1,5 @@
 //! Recovery of one volume: undoing the epochs that were open at the crash, and redoing their
-//! short durable writes.
+//! FUA fast-path writes.
 //!
 //! The order, and why. With c the last completed epoch, c + 2 may have been taking writes while
 //! c + 1 was being flushed. Both are undone, the later one first, because it saved bytes that c + 1
@@ -12,9 +12,9 @@
 //! writes only old bytes of records that stay alive. The next epoch is c + 3, so that no record
 //! of c + 1 or c + 2 can be taken for one of its own.
 //!
-//! Invariants: undo records of one epoch are disjoint, so their order does not matter. Memory is taken
-//! for the records and, in proportion to them, for seeing that they are disjoint and for what is to be
-//! flushed.
+//! Invariants: undo records of one epoch are disjoint, so their order does not matter. Memory is
+//! taken for the records and, in proportion to them, for seeing that they are disjoint and for what
+//! is to be flushed.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
@@ -73,7 +73,7 @@ impl UndoScope {
 /// The records of one epoch, read and judged.
 pub(crate) struct Undo {
     restores: Vec<Restore>,
-    /// Short durable writes, in the order they were made.
+    /// FUA fast-path writes, in the order they were made.
     redo: Vec<(u32, SavedLines)>,
 }
 
@@ -160,7 +160,7 @@ impl Undo {
                 Restore::Words(_) if planted(Bug::RecoveryKeepsNewEntry) => {}
                 Restore::Words(items) => {
                     let at = |item: &WordItem| PoolOffset(item.target).block();
-                    for item in items.iter().filter(|item| !is_bad(medium, at(item))) {
+                    for item in items.iter().filter(|item| !is_poisoned(medium, at(item))) {
                         dirty.store_word(medium, PoolOffset(item.target), item.old);
                     }
                 }
@@ -170,7 +170,7 @@ impl Undo {
         dirty.flush(medium).with(self.restores.len())
     }
 
-    /// Does the short durable writes again and writes them back; durable after a fence.
+    /// Does the FUA fast-path writes again and writes them back; durable after a fence.
     fn redo<M: Medium>(&self, medium: &M) -> InFlight<usize> {
         let mut dirty = Dirty::default();
         for (_, saved) in self.redo.iter().filter(|_| !planted(Bug::RedoForgotten)) {
@@ -181,14 +181,14 @@ impl Undo {
 }
 
 /// Whether a store to `block` would be lost. Looks at it first.
-fn is_bad<M: Medium>(medium: &M, block: BlockNo) -> bool {
+fn is_poisoned<M: Medium>(medium: &M, block: BlockNo) -> bool {
     medium.probe(block.offset(), BLOCK_U64);
     medium.check_range(block.offset(), BLOCK_U64).is_err()
 }
 
 /// Stores the bytes of lines.
 fn put<M: Medium>(medium: &M, saved: &SavedLines, dirty: &mut Dirty) {
-    if is_bad(medium, saved.block) {
+    if is_poisoned(medium, saved.block) {
         return;
     }
     let mut from = 0;
@@ -200,7 +200,7 @@ fn put<M: Medium>(medium: &M, saved: &SavedLines, dirty: &mut Dirty) {
     debug_assert_eq!(from, saved.lines.count() as usize * LINE, "one payload line a bit");
 }
 
-/// Undoes what was open at the crash, redoes its short durable writes, and durably says so. A
+/// Undoes what was open at the crash, redoes its FUA fast-path writes, and durably says so. A
 /// volume whose log is damaged is left untouched and is to be opened read-only.
 ///
 /// # Errors

@@ -14,7 +14,6 @@ use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use zerocopy::IntoBytes;
 
 use crate::alloc::{Allocator, BlockRun, Cells};
-use crate::bad::sound;
 use crate::checkpoint_record::{COMPLETED, read_completed};
 use crate::format::{
     COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT,
@@ -23,6 +22,7 @@ use crate::format::{
 use crate::kind::{Kinds, Taker, VolumeView};
 use crate::persist::Dirty;
 use crate::pool::{PoolError, load_saved, read_descriptor, read_superblock_copy};
+use crate::readable::check_readable;
 use crate::shared::{header_at, write_superblock};
 use crate::volume::read_size;
 
@@ -105,7 +105,7 @@ fn mend_header<M: Medium>(
 ) -> Result<(), PoolError> {
     let state_at = header.plus(STATE_AT);
     let word = medium.load_word(state_at);
-    if sound(medium, "volume state", state_at, 8).is_err() {
+    if check_readable(medium, "volume state", state_at, 8).is_err() {
         return Ok(());
     }
     match decode_word(word).and_then(VolumeState::from_code) {
@@ -130,12 +130,12 @@ fn never_used<M: Medium>(medium: &M, header: PoolOffset) -> bool {
     let mut bytes = [0; BLOCK];
     medium.read(header, &mut bytes);
     let rest = &bytes[size_of::<u64>()..];
-    sound(medium, "volume header", header, bytes.len() as u64).is_ok()
+    check_readable(medium, "volume header", header, bytes.len() as u64).is_ok()
         && rest.iter().all(|&byte| byte == 0)
 }
 
-/// Makes a completed mark that cannot be read like the other one. If that one was the older of the
-/// two, the checkpoint that stored the newer had not ended, and nobody was told of it.
+/// Makes a checkpoint record that cannot be read like the other one. If that one was the older of
+/// the two, the checkpoint that stored the newer had not ended, and nobody was told of it.
 fn mend_completed<M: Medium>(
     medium: &M,
     header: PoolOffset,
@@ -216,7 +216,7 @@ fn free_by_maps<M: Medium>(
         let header = header_at(sb, slot);
         let at = header.plus(STATE_AT);
         let state = decode_word(medium.load_word(at)).and_then(VolumeState::from_code);
-        sound(medium, "volume state", at, 8)?;
+        check_readable(medium, "volume state", at, 8)?;
         match state {
             Some(VolumeState::Active) => {}
             Some(VolumeState::Free | VolumeState::Deleting) => continue,
@@ -227,7 +227,7 @@ fn free_by_maps<M: Medium>(
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
         let cells = Cells::default();
         let mut taker = Taker::new(&free, &cells, descriptor.name());
-        kinds.visit(medium, &view, &mut |claimed| taker.take(claimed))?;
+        kinds.visit(medium, &view, &mut |extent| taker.take(extent))?;
     }
     Ok(free)
 }

@@ -1,4 +1,5 @@
-//! Scrubbing: reading everything that is in use, to find what has gone bad before somebody needs it.
+//! Scrubbing: reading everything that is in use, to find what has gone bad before somebody needs
+//! it.
 //!
 //! Owns what a finding is, and the reading of what the pool itself keeps: superblocks, headers and
 //! logs. Maps and data are read by the volume's kind, which has the locks for it. Works beside
@@ -6,12 +7,12 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use crate::bad::sound;
 use crate::format::{
     CHECKSUM_ROOT_AT, COMPLETED_A_AT, COMPLETED_B_AT, Corrupt, DESCRIPTOR_AT, Descriptor, ROOT_AT,
     SIZE_AT, STATE_AT, SUPERBLOCK_COPIES, Superblock, decode_word,
 };
 use crate::pool::Pool;
+use crate::readable::check_readable;
 use crate::volume::Volume;
 
 /// Something that a scrub found wrong.
@@ -74,7 +75,7 @@ impl ScrubReport {
             let at = BlockNo(block).offset();
             medium.read(at, &mut bytes);
             self.read_bytes += BLOCK_U64;
-            self.note(volume, sound(medium, structure, at, BLOCK_U64));
+            self.note(volume, check_readable(medium, structure, at, BLOCK_U64));
         }
     }
 }
@@ -134,8 +135,8 @@ fn scrub_header<M: Medium>(
     let name = Some(volume.name());
     let words = [
         ("volume state", STATE_AT),
-        ("completed mark", COMPLETED_A_AT),
-        ("completed mark", COMPLETED_B_AT),
+        ("checkpoint record", COMPLETED_A_AT),
+        ("checkpoint record", COMPLETED_B_AT),
         ("volume root", ROOT_AT),
         ("volume size", SIZE_AT),
         ("checksum root", CHECKSUM_ROOT_AT),

@@ -16,9 +16,9 @@ use crate::persist::Dirty;
 use crate::sync::Mutex;
 
 /// One who may have taken blocks in advance.
-pub(crate) trait Spares: Send + Sync {
+pub(crate) trait Preallocator: Send + Sync {
     /// Gives them back to the allocator. The caller holds no lane.
-    fn give_back_spare_blocks(&self);
+    fn return_preallocated_blocks(&self);
 }
 
 /// What volumes share.
@@ -37,7 +37,7 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) lost_headers: Vec<Corrupt>,
     pub(crate) kick: Kick,
     /// Those who may have taken blocks in advance.
-    pub(crate) spares: Mutex<Vec<Weak<dyn Spares>>>,
+    pub(crate) preallocators: Mutex<Vec<Weak<dyn Preallocator>>>,
 }
 
 impl<M: Medium> Shared<M> {
@@ -46,8 +46,8 @@ impl<M: Medium> Shared<M> {
         self.data.blocks()
     }
 
-    /// Takes the medium's blocks up to `size_blocks` into the pool, durably. The allocator is to get
-    /// them afterwards.
+    /// Takes the medium's blocks up to `size_blocks` into the pool, durably. The allocator is to
+    /// get them afterwards.
     ///
     /// # Errors
     /// The medium's; the pool is as it was then.
@@ -58,17 +58,18 @@ impl<M: Medium> Shared<M> {
     }
 
     /// Notes one more who may take blocks in advance.
-    pub(crate) fn note_spares(&self, holder: Weak<dyn Spares>) {
-        let mut spares = self.spares.lock();
-        spares.retain(|holder| holder.strong_count() > 0);
-        spares.push(holder);
+    pub(crate) fn note_preallocator(&self, holder: Weak<dyn Preallocator>) {
+        let mut preallocators = self.preallocators.lock();
+        preallocators.retain(|holder| holder.strong_count() > 0);
+        preallocators.push(holder);
     }
 
-    /// Gives back to the allocator what lanes took in advance, of every volume, so that what an idle one
-    /// took is not missing elsewhere. The caller holds no lane.
-    pub(crate) fn take_back_spare_blocks(&self) {
-        let spares: Vec<_> = self.spares.lock().iter().filter_map(Weak::upgrade).collect();
-        spares.iter().for_each(|holder| holder.give_back_spare_blocks());
+    /// Gives back to the allocator what lanes took in advance, of every volume, so that what an
+    /// idle one took is not missing elsewhere. The caller holds no lane.
+    pub(crate) fn reclaim_preallocated(&self) {
+        let preallocators: Vec<_> =
+            self.preallocators.lock().iter().filter_map(Weak::upgrade).collect();
+        preallocators.iter().for_each(|holder| holder.return_preallocated_blocks());
     }
 
     /// Changes the superblock durably, one copy after the other.

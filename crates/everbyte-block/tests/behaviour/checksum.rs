@@ -133,7 +133,7 @@ fn a_flip_under_the_metadata_of_checksums_is_found_too() {
 }
 
 #[test]
-fn bad_memory_under_checksums_stops_the_volume_and_loses_no_store() {
+fn media_errors_under_checksums_stops_the_volume_and_loses_no_store() {
     let medium = full_volume(128, &plain());
     let (pool, volume) = open(&medium);
     let node = Entry::decode(medium.load_word(PoolOffset(2 * 4096 + 208))).unwrap().unwrap().block;

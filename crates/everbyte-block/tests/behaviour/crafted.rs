@@ -15,8 +15,8 @@ const POOL_BLOCKS: u64 = 1024;
 const MEDIUM_BLOCKS: u64 = 1100;
 /// The header of the first volume, after both superblocks.
 const HEADER: BlockNo = BlockNo(2);
-/// Blocks that no map may name: the second superblock, the own header, another volume's, a free one, and
-/// both ends of what the pool does not use yet.
+/// Blocks that no map may name: the second superblock, the own header, another volume's, a free
+/// one, and both ends of what the pool does not use yet.
 const FORBIDDEN: [BlockNo; 6] =
     [BlockNo(1), HEADER, BlockNo(3), BlockNo(9), BlockNo(POOL_BLOCKS), BlockNo(MEDIUM_BLOCKS - 1)];
 /// The block of the volume whose entry is crafted.
@@ -100,7 +100,8 @@ const REQUESTS: [(&str, Request); 12] = [
     ("status", |v| v.status(0, 8 * BLOCK_U64, 9).map(drop)),
 ];
 
-/// Demands that each request fails because of the word at `at`, and that nothing is stored to `block`.
+/// Demands that each request fails because of the word at `at`, and that nothing is stored to
+/// `block`.
 fn all_are_refused(image: &[u8], craft: impl Fn(&Mapped) -> PoolOffset, block: BlockNo) {
     for (name, request) in REQUESTS {
         let medium = longer(image);
@@ -207,8 +208,8 @@ fn checksums_outside_the_data_of_the_pool_are_neither_read_nor_stored() {
     }
 }
 
-/// A pool with two volumes, of which the second one has an entry that names a block of the first one's
-/// data, or of its log. Also that block and the entry's address.
+/// A pool with two volumes, of which the second one has an entry that names a block of the first
+/// one's data, or of its log. Also that block and the entry's address.
 fn pool_with_a_shared_block(of_the_log: bool) -> (Arc<Pool<Mapped>>, BlockNo, PoolOffset) {
     let pool = new_pool(POOL_BLOCKS);
     for (name, seed) in [("first", 1), ("second", 2)] {

@@ -404,7 +404,7 @@ fn counters_about_to_overflow_are_errors() {
     }
     let pool = open(&medium).unwrap();
     let volume = pool.volume("v").unwrap();
-    assert!(volume.read_only_reason().unwrap().contains("completed mark"), "{:?}", pool.info());
+    assert!(volume.read_only_reason().unwrap().contains("checkpoint record"), "{:?}", pool.info());
     let changes: [fn(Superblock) -> Superblock; 2] = [
         |superblock| Superblock { generation: u64::MAX, ..superblock }.sealed(),
         |superblock| Superblock { next_volume_uid: u64::MAX, ..superblock }.sealed(),

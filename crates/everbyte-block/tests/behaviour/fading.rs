@@ -123,8 +123,8 @@ const FAILED: std::ops::Range<usize> = 3 * 4096 + 5 * 64..3 * 4096 + 5 * 64 + 60
 const LATER: std::ops::Range<usize> = 6 * 4096 + 64..6 * 4096 + 128;
 
 /// Lets a request fail when its last block's old bytes are read, with FUA its only one, and then
-/// another thread make another one: a fence completes only what its own thread streamed, and the volume has
-/// one lane. Returns what a crash leaves, and where the log begins.
+/// another thread make another one: a fence completes only what its own thread streamed, and the
+/// volume has one lane. Returns what a crash leaves, and where the log begins.
 fn fail_then_write(fua: Fua) -> (CrashState, PoolOffset) {
     let medium = medium();
     let pool = open(&medium);

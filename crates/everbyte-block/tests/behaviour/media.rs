@@ -1,5 +1,5 @@
-//! Bad memory: one bad line is one error, nobody is given the zeroes that bad memory reads as, and
-//! what can be survived is.
+//! Media errors: one bad line is one error, nobody is given the zeroes that a poisoned range reads
+//! as, and what can be survived is.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -138,7 +138,8 @@ fn one_bad_line(options: &BlockOptions) {
     only_bad_are_lost(&volume, &[5]);
     only_bad_are_lost(&other, &[]);
     let report = pool.check().unwrap();
-    let expected = format!("bad memory at {line}, 64 bytes: it holds the data at byte 20480 of");
+    let expected =
+        format!("poisoned range at {line}, 64 bytes: it holds the data at byte 20480 of");
     assert!(report.problems.len() == 1 && report.problems[0].starts_with(&expected), "{report:?}");
 
     // What needs the bad bytes fails, alone of its batch; what does not, does not.
@@ -195,7 +196,7 @@ fn a_discarded_bad_block_is_given_to_nobody() {
     only_bad_are_lost(&volume, &[]);
     pool.delete_volume("v").unwrap();
     let report = pool.check().unwrap();
-    assert!(report.problems.iter().all(|p| p.starts_with("bad memory")), "{report:?}");
+    assert!(report.problems.iter().all(|p| p.starts_with("poisoned range")), "{report:?}");
 }
 
 /// The image of a pool that crashed with two epochs of records in the log of `v`.
@@ -250,7 +251,7 @@ fn no_bad_line_of_metadata_is_taken_for_what_was_stored() {
             }
             if medium.has_poison() {
                 let report = pool.check().unwrap();
-                let named = |p: &String| p.contains("0x") && p.contains("memory");
+                let named = |p: &String| p.contains("0x") && p.contains("poisoned");
                 assert!(report.problems.iter().any(named), "{at}: {report:?}");
             }
             *(if sound { &mut writable } else { &mut damaged }) += 1;
@@ -285,7 +286,7 @@ fn survives(volume: &BlockVolume<SimMedium>) -> bool {
     }
 }
 
-/// Two epochs written and completed, so that a completed mark of 0 would undo both.
+/// Two epochs written and completed, so that a checkpoint record of 0 would undo both.
 fn completed_twice() -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(POOL_BLOCKS * 4096));
     Pool::format(&*medium, 4, [1; 16]).unwrap();
@@ -309,7 +310,7 @@ fn damage_mark(medium: &SimMedium, copy: u64, torn: bool) {
 }
 
 #[test]
-fn either_copy_of_the_completed_mark_is_enough() {
+fn either_copy_of_the_checkpoint_record_is_enough() {
     let image = completed_twice();
     for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
         for torn in [true, false] {
@@ -335,7 +336,7 @@ fn either_copy_of_the_completed_mark_is_enough() {
 
 /// The mistake that rule 9 of the protocol is about.
 #[test]
-fn believing_the_first_copy_of_the_completed_mark_is_caught() {
+fn believing_the_first_copy_of_the_checkpoint_record_is_caught() {
     let image = completed_twice();
     for torn in [true, false] {
         let loses = |bug: Option<Bug>| {
@@ -348,7 +349,7 @@ fn believing_the_first_copy_of_the_completed_mark_is_caught() {
             (0..BLOCKS).any(|block| read(&volume, block).unwrap() != content(block))
         };
         assert!(!loses(None), "the mistake is not planted yet");
-        assert!(loses(Some(Bug::FirstCompletedBelieved)), "torn: {torn}: it was not caught");
+        assert!(loses(Some(Bug::FirstRecordCopyBelieved)), "torn: {torn}: it was not caught");
     }
 }
 

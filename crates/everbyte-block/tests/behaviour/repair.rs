@@ -174,8 +174,8 @@ fn what_is_said_twice_or_follows_from_the_maps_is_mended() {
     let copies = [
         ("superblock at 0x0", SUPERBLOCK_COPIES[0].0 + 56),
         ("superblock at 0x1000", SUPERBLOCK_COPIES[1].0),
-        ("completed mark at 0x2040", HEADER + COMPLETED_A_AT),
-        ("completed mark at 0x2080", HEADER + COMPLETED_B_AT),
+        ("checkpoint record at 0x2040", HEADER + COMPLETED_A_AT),
+        ("checkpoint record at 0x2080", HEADER + COMPLETED_B_AT),
         ("volume descriptor at 0x2400", HEADER + DESCRIPTOR_AT[0] + 16),
         ("volume descriptor at 0x2800", HEADER + DESCRIPTOR_AT[1] + 120),
         ("volume state at 0x4000", HEADER + 2 * 4096 + STATE_AT),
@@ -202,7 +202,7 @@ fn what_is_said_once_is_named_and_left_alone() {
     type Case = (&'static str, Vec<u64>, Vec<(&'static str, u64)>);
     let cases: Vec<Case> = vec![
         ("volume state at 0x2000", vec![v + STATE_AT], all("v")),
-        ("completed mark at 0x2040", vec![v + COMPLETED_A_AT, v + COMPLETED_B_AT], vec![]),
+        ("checkpoint record at 0x2040", vec![v + COMPLETED_A_AT, v + COMPLETED_B_AT], vec![]),
         ("volume descriptor at", vec![v + DESCRIPTOR_AT[0], v + DESCRIPTOR_AT[1]], all("v")),
         ("map entry at 0x20c0", vec![v + ROOT_AT], all("v")),
         ("map entry at 0x30c0", vec![other + ROOT_AT], all("other")),

@@ -111,18 +111,18 @@ pub(crate) fn straggler() -> Workload {
     Workload::new("straggler", tasks).two_delays()
 }
 
-/// The short path beside checkpoints and other writers.
-pub(crate) fn short_path() -> Workload {
+/// The FUA fast path beside checkpoints and other writers.
+pub(crate) fn fua_fast_path() -> Workload {
     let tasks = vec![
         vec![durable(b(MAPPED), 4096), write(b(MAPPED) + 9, 65), durable(b(MAPPED + 1), 9)],
         vec![write(b(MAPPED + 1), 4096), durable(b(MAPPED + 1) + 9, 65)],
         vec![Step::Flush],
         vec![read(b(MAPPED), 8192)],
     ];
-    Workload::new("short path", tasks)
+    Workload::new("FUA fast path", tasks)
 }
 
-/// Short durable writes of the same lines, from several lanes and epochs.
+/// FUA fast-path writes of the same lines, from several lanes and epochs.
 pub(crate) fn short_overlaps() -> Workload {
     let tasks = vec![
         vec![durable(b(MAPPED), 65), durable(b(MAPPED) + 9, 65)],
@@ -331,8 +331,8 @@ fn straggler_passes() {
 }
 
 #[test]
-fn short_path_passes() {
-    passes(&short_path());
+fn fua_fast_path_passes() {
+    passes(&fua_fast_path());
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn direct_map_passes() {
 #[test]
 fn checksums_pass() {
     passes(&same_blocks().checksummed().delayed_max(60));
-    passes(&short_path().checksummed().delayed_max(60));
+    passes(&fua_fast_path().checksummed().delayed_max(60));
 }
 
 #[test]

@@ -86,7 +86,8 @@ pub(crate) fn one(
     Ok(ran.points)
 }
 
-/// Tries every order with at most as many delays as the workload says, whichever thread begins; then seeded ones.
+/// Tries every order with at most as many delays as the workload says, whichever thread begins;
+/// then seeded ones.
 ///
 /// # Errors
 /// The first order that has a crash that the engine does not survive.

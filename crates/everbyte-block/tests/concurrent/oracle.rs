@@ -64,7 +64,7 @@ impl Request {
         )
     }
 
-    /// Whether it may become durable before its epoch does, by the short path.
+    /// Whether it may become durable before its epoch does, by the FUA fast path.
     fn is_short(&self) -> bool {
         matches!(self.step, Step::Durable { .. })
     }
@@ -250,8 +250,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// Checks what a crash after `events` left of the volume at `place`: recovery found `completed` and now
-/// there is `found`.
+/// Checks what a crash after `events` left of the volume at `place`: recovery found `completed` and
+/// now there is `found`.
 pub(crate) fn check(
     workload: &Workload,
     place: usize,

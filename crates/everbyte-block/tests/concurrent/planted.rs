@@ -4,15 +4,15 @@ use everbyte_crash::Omission;
 use everbyte_pool::plant::Bug;
 
 use crate::engine::{
-    crashing_recoveries, damaged, durable_after_discard, flushing_writers, given_up, missing_leaf,
-    one_lane, replaced_in_flush, same_blocks, short_overlaps, short_path, straggler,
+    crashing_recoveries, damaged, durable_after_discard, flushing_writers, fua_fast_path, given_up,
+    missing_leaf, one_lane, replaced_in_flush, same_blocks, short_overlaps, straggler,
 };
 use crate::explore::{self, Tried};
 use crate::mistake::Mistake;
 use crate::workload::Workload;
 
-/// The workload fails with the mistake as `expected` says, a part of the message; the order in which it
-/// does passes without.
+/// The workload fails with the mistake as `expected` says, a part of the message; the order in
+/// which it does passes without.
 fn caught(mistake: impl Into<Mistake>, workload: &Workload, expected: &str) {
     let mistake = mistake.into();
     let mut tried = Tried::default();
@@ -67,13 +67,13 @@ fn flush_shares_earlier() {
     caught(Bug::FlushSharesEarlier, &flushing_writers(), "a wrong cut");
 }
 
-/// Rule 11: the short path keeps away from what an open epoch may undo.
+/// Rule 11: the FUA fast path keeps away from what an open epoch may undo.
 #[test]
-fn short_path_ignores_records() {
-    caught(Bug::ShortPathIgnoresRecords, &short_path(), "a wrong cut");
+fn fua_fast_path_ignores_records() {
+    caught(Bug::FuaFastPathIgnoresRecords, &fua_fast_path(), "a wrong cut");
 }
 
-/// The short path once more: later bytes win, whichever lane they are in.
+/// The FUA fast path once more: later bytes win, whichever lane they are in.
 #[test]
 fn redo_in_lane_order() {
     caught(Bug::RedoInLaneOrder, &short_overlaps(), "a wrong cut");
@@ -93,8 +93,8 @@ fn branch_unlocked() {
 
 /// Rule 11 once more: a record of the epoch that is being flushed may undo the entry.
 #[test]
-fn short_path_ignores_sealed_words() {
-    caught(Bug::ShortPathIgnoresSealedWords, &durable_after_discard(), "a wrong cut");
+fn fua_fast_path_ignores_sealed_words() {
+    caught(Bug::FuaFastPathIgnoresSealedWords, &durable_after_discard(), "a wrong cut");
 }
 
 /// Rule 3 once more: what was streamed in vain is fenced before its block goes to others.

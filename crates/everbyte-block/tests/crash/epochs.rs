@@ -1,4 +1,4 @@
-//! Checkpoints between and around requests, full logs, groups, and the short path for FUA.
+//! Checkpoints between and around requests, full logs, groups, and the FUA fast path.
 
 use crate::explore;
 use crate::steps::{Case, End, HOLE, MAPPED, Step, W, ZERO, b, same, touch, w, w2};
@@ -87,7 +87,7 @@ fn a_checkpoint_around_several() {
             ],
         ),
         (
-            "the short path beside it",
+            "the FUA fast path beside it",
             vec![
                 write(b(MAPPED), 65),
                 Step::Split(vec![fua(b(MAPPED + 1), 4096), fua(b(MAPPED + 2) + 5, 9)]),
@@ -95,7 +95,7 @@ fn a_checkpoint_around_several() {
             ],
         ),
         (
-            "the short path onto a hole beside it",
+            "the FUA fast path onto a hole beside it",
             vec![
                 write(b(HOLE), 65),
                 Step::Split(vec![fua(b(HOLE + 1), 100), write(b(HOLE + 1), 9)]),
@@ -172,8 +172,8 @@ fn a_full_log() {
     explore::all(&explore::broad(), cases);
 }
 
-/// What is larger than the log when its lines are logged is whole all the same, as long as there are
-/// free blocks.
+/// What is larger than the log when its lines are logged is whole all the same, as long as there
+/// are free blocks.
 #[test]
 fn requests_larger_than_the_log() {
     let larger = || Step::Write(touch(b(MAPPED) + 9, 14 * 4096, 200));
@@ -198,7 +198,8 @@ fn requests_larger_than_the_log() {
     explore::all(&explore::broad(), cases);
 }
 
-/// Without free blocks a request that is larger than the log is written in parts, each of them whole.
+/// Without free blocks a request that is larger than the log is written in parts, each of them
+/// whole.
 #[test]
 fn requests_larger_than_log_and_pool() {
     // Superblocks and table 6, log 8, one node, probe 4, mapped 8, reserved 2.
@@ -212,7 +213,7 @@ fn requests_larger_than_log_and_pool() {
 }
 
 #[test]
-fn short_path() {
+fn fua_fast_path() {
     let cases = [
         ("onto a mapped block", vec![write(b(MAPPED + 1), 65), fua(b(MAPPED), 4096)]),
         ("onto part of one", vec![write(b(MAPPED + 1), 4096), fua(b(MAPPED) + 60, 9)]),

@@ -1,5 +1,5 @@
-//! Memory that fails before a crash: whatever is answered with success is true all the same. A crash
-//! leaves sound memory, so that what the failed memory held is seen as it was stored.
+//! Memory that fails before a crash: whatever is answered with success is true all the same. A
+//! crash leaves sound memory, so that what the failed memory held is seen as it was stored.
 
 use crate::explore;
 use crate::steps::{Case, Fault, HOLE, MAPPED, Step, ZERO, b, w, w2};

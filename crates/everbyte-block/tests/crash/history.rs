@@ -118,7 +118,7 @@ pub(crate) struct History<'a> {
     /// Whether memory has failed, so that requests may.
     is_faulty: bool,
     /// Volumes of which it has failed so that they cannot be made durable.
-    unsound: Vec<&'static str>,
+    unreadable: Vec<&'static str>,
 }
 
 impl<'a> History<'a> {
@@ -138,8 +138,8 @@ impl<'a> History<'a> {
         }));
         lanes::first();
         let open = open(medium).unwrap();
-        let (is_faulty, unsound) = (false, Vec::new());
-        let mut history = Self { case, medium, log, open, tracks, is_faulty, unsound };
+        let (is_faulty, unreadable) = (false, Vec::new());
+        let mut history = Self { case, medium, log, open, tracks, is_faulty, unreadable };
         for step in &case.steps {
             history.step("a", step);
         }
@@ -360,8 +360,8 @@ impl<'a> History<'a> {
         self.end(name, &begun, inside, durable, after);
     }
 
-    /// Whether requests are so many blocks that the log has no room for their lines, nor the pool for
-    /// new blocks instead: only then may a crash leave the first blocks of them.
+    /// Whether requests are so many blocks that the log has no room for their lines, nor the pool
+    /// for new blocks instead: only then may a crash leave the first blocks of them.
     fn may_be_in_parts(&self, name: &str, requests: &[WriteRequest<'_>]) -> bool {
         let blocks: u64 = requests
             .iter()

@@ -1,7 +1,8 @@
 //! Requests of one thread on all lanes in turn, as if each came from another thread.
 //!
-//! These workloads have one thread, so a lock that is held when it asks is held for ever: that fails
-//! the test. Invariant: the same workload takes the same lanes in every run, whatever other tests do.
+//! These workloads have one thread, so a lock that is held when it asks is held for ever: that
+//! fails the test. Invariant: the same workload takes the same lanes in every run, whatever other
+//! tests do.
 
 use std::cell::Cell;
 

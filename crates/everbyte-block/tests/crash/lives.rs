@@ -28,7 +28,7 @@ fn crashes_in_recovery() {
                 ]),
             ],
         ),
-        ("a short path", vec![write(b(HOLE), 65), Step::Write(w2(b(MAPPED), 9).fua())]),
+        ("a FUA fast path", vec![write(b(HOLE), 65), Step::Write(w2(b(MAPPED), 9).fua())]),
     ];
     explore::all(&explore::deep(), cases.map(|(name, steps)| Case::new(name, steps).probing()));
 }

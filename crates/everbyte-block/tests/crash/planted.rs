@@ -18,8 +18,8 @@ const FLUSHED: &str = r#"flush: volume a is none of ["block 4 differs"#;
 const AFTER_FLUSH: &str = r#"after flush: volume a is none of ["block 4 differs"#;
 const SPLIT: &str = r#"finishing a checkpoint: volume a is none of ["block 4 differs"#;
 
-/// What exploring a case has found: a crash that the code does not survive, or what is wrong without
-/// any.
+/// What exploring a case has found: a crash that the code does not survive, or what is wrong
+/// without any.
 fn explored(explorer: &Explorer, case: &Case) -> Result<Summary, String> {
     match catch_unwind(AssertUnwindSafe(|| explorer.explore(case))) {
         Ok(Ok(summary)) => Ok(summary),
@@ -28,7 +28,8 @@ fn explored(explorer: &Explorer, case: &Case) -> Result<Summary, String> {
     }
 }
 
-/// The workload fails with the mistake as `expected` says, a part of the message, and without it passes.
+/// The workload fails with the mistake as `expected` says, a part of the message, and without it
+/// passes.
 fn caught_case(explorer: &Explorer, mistake: impl Into<Mistake>, case: &Case, expected: &str) {
     let mistake = mistake.into();
     if let Err(failure) = explored(explorer, case) {
@@ -89,11 +90,12 @@ fn missing_flushes_and_fences() {
         // COMMIT does not wait for its records, or they are not written back.
         (log_fence(), vec![in_place()], BLOCK_4),
         (Omission::flush("log of a"), vec![in_place()], BLOCK_4),
-        // A short durable write is answered before its record is fenced.
+        // A FUA fast-path write is answered before its record is fenced.
         (log_fence(), vec![fua(b(MAPPED), 65)], BLOCK_4),
         // A new block's contents are not fenced before its entry is stored.
         (Omission::fence_after_stream("data"), vec![fua(b(MAPPED), 4096)], BLOCK_4),
-        // A checkpoint does not write dirty lines back, or stores the completed mark before they are durable.
+        // A checkpoint does not write dirty lines back, or stores the checkpoint record before they
+        // are durable.
         (Omission::flush("data").in_workload(), vec![in_place(), Step::Flush], FLUSHED),
         (Omission::fence_after_flush("data"), vec![in_place(), Step::Flush], FLUSHED),
         // It is said to be done before the mark is durable.
@@ -118,7 +120,7 @@ fn bugs_that_one_or_two_requests_show() {
         (Bug::ReuseWithoutQuarantine, vec![replaced(), write(b(HOLE), 4096)], BLOCK_4),
         (Bug::RedoForgotten, vec![fua(b(MAPPED), 65)], BLOCK_4),
         (Bug::RecoveryKeepsNewEntry, vec![replaced()], BLOCK_4),
-        (Bug::ShortPathIgnoresRecords, vec![replaced(), fua(b(MAPPED), 65)], BLOCK_4),
+        (Bug::FuaFastPathIgnoresRecords, vec![replaced(), fua(b(MAPPED), 65)], BLOCK_4),
         (Bug::DirtyDroppedOnReplace, vec![in_place(), split], SPLIT),
         // Records of dead epochs are undone by any opening, so the books are wrong without a crash.
         (Bug::EpochNotChecked, vec![in_place(), Step::Flush], "without a crash: CheckReport"),
@@ -136,7 +138,7 @@ fn missing_flushes_and_fences_of_recovery() {
     let redone = case(vec![in_place(), Step::Split(vec![fua(b(MAPPED + 1), 65)])]);
     let table = [
         (Omission::flush("data"), case(vec![in_place()]), BLOCK_4),
-        // Recovery fences several times; last, after the later epoch's short durable writes.
+        // Recovery fences several times; last, after the later epoch's FUA fast-path writes.
         (Omission::fence_after_flush("data"), redone, r#"volume a is none of ["block 5 differs"#),
         // The epochs after recovery have numbers that an earlier recovery's had.
         (Omission::flush("completed"), case(vec![in_place()]).probing(), "holds no generation"),
@@ -260,7 +262,8 @@ fn logged_twice() {
     );
 }
 
-/// A block that one volume gave up and another took, of which the first one's checkpoint knows lines.
+/// A block that one volume gave up and another took, of which the first one's checkpoint knows
+/// lines.
 #[test]
 fn marked_blocks_freed() {
     let on_x = |step| Step::On("x", Box::new(step));
@@ -281,7 +284,8 @@ fn marked_blocks_freed() {
         on_x(write(4096 + 20, 65)),
     ];
     let mut case = Case::new("another volume's block", steps).setup(|setup| {
-        // Superblocks and table 6, two logs 16, two nodes, probe 4, mapped 8, reserved 2, x 1, one free.
+        // Superblocks and table 6, two logs 16, two nodes, probe 4, mapped 8, reserved 2, x 1, one
+        // free.
         setup.pool_blocks = 40;
         setup.others = vec![("x", 8)];
     });
@@ -294,8 +298,8 @@ fn marked_blocks_freed() {
     );
 }
 
-/// A block that a group gave up on another lane than it took it on, and that a roll-back gives up once
-/// more.
+/// A block that a group gave up on another lane than it took it on, and that a roll-back gives up
+/// once more.
 #[test]
 fn group_blocks_freed() {
     let steps = vec![
@@ -323,7 +327,8 @@ fn flush_skipped_on_damage() {
     caught(Bug::FlushSkippedOnDamage, steps, BLOCK_4);
 }
 
-/// A failed checkpoint has taken what it could not make durable off the list of what is to be made so.
+/// A failed checkpoint has taken what it could not make durable off the list of what is to be made
+/// so.
 #[test]
 fn failed_checkpoint_forgotten() {
     let steps = vec![in_place(), Step::Fault(Fault::Marks), Step::Flush, Step::Flush];

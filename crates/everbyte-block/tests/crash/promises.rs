@@ -53,7 +53,8 @@ fn every_image_of_a_flush_has_what_was_answered_before_it() {
     ]);
 }
 
-/// A write that comes between the seal of an epoch and its end is not there, unless it is all there.
+/// A write that comes between the seal of an epoch and its end is not there, unless it is all
+/// there.
 #[test]
 fn every_image_around_a_checkpoint_is_of_one_epoch() {
     let again = Step::Write(w2(b(MAPPED), 8));

@@ -77,7 +77,7 @@ pub(crate) enum End {
 /// Memory that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The places of the completed mark, which is known before anything is stored there.
+    /// The places of the checkpoint record, which is known before anything is stored there.
     Marks,
     /// The same, which only a store finds out.
     UnknownMarks,

@@ -301,12 +301,13 @@ fn from_clean() -> Vec<(Golden, Vec<u8>)> {
     };
     let first = damaged("superblock-first", "the first superblock is damaged", &[60]);
     let second = damaged("superblock-second", "the second superblock is damaged", &[4096 + 60]);
-    let torn = damaged("completed-one", "one copy of a completed mark is damaged", &completed[..1]);
+    let torn =
+        damaged("completed-one", "one copy of a checkpoint record is damaged", &completed[..1]);
     let lost = damaged("saved-state", "the saved allocator state is damaged", &[saved + 5]);
     let mut neither = damaged("superblocks", "both superblocks are damaged", &[60, 4096 + 60]);
     neither.0.open_error = Some("superblock at 0x0 is corrupt: its checksum is wrong".into());
-    let mut both = damaged("completed-both", "both copies of a completed mark", &completed);
-    let why = "completed mark at 0x2040 is corrupt";
+    let mut both = damaged("completed-both", "both copies of a checkpoint record", &completed);
+    let why = "checkpoint record at 0x2040 is corrupt";
     both.0.volumes[0].read_only = Some(why.into());
     (both.0.check, both.0.check_after_repair) = (vec![why.into()], vec![why.into()]);
     let mut entry =
@@ -322,7 +323,7 @@ fn from_clean() -> Vec<(Golden, Vec<u8>)> {
         damaged("clean", "two volumes, a clean shutdown", &[]),
         mended(first, "superblock at 0x0"),
         mended(second, "superblock at 0x1000"),
-        mended(torn, "completed mark at 0x2040"),
+        mended(torn, "checkpoint record at 0x2040"),
         mended(lost, "saved allocator state at"),
         neither,
         both,

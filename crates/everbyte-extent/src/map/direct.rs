@@ -4,9 +4,9 @@
 //! the volume's size; entries beyond the size are holes.
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium};
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent, check_readable};
 
-use super::{ENTRIES, EntryReader, MapView, holds_data, slot_at};
+use super::{ENTRIES, EntryReader, MapView, data_use, slot_at};
 use crate::address::LogicalBlock;
 
 /// Blocks of the table for an extent of `size_bytes`.
@@ -34,7 +34,7 @@ pub(crate) fn copy_table<M: Medium>(
         }
         batch.stream(BlockNo(new.start.0 + index).offset(), &buffer);
     }
-    sound(medium, "map table", old.start.offset(), old.len * BLOCK_U64)
+    check_readable(medium, "map table", old.start.offset(), old.len * BLOCK_U64)
 }
 
 /// The table, which lies in the pool's data as a whole.
@@ -61,7 +61,7 @@ pub(super) fn visit<M: Medium>(
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let table = table(entries, view)?;
-    claim(Claimed { part: Part::Blocks(table), named_at: view.root_at, holds: Holds::Map })?;
+    claim(UsedExtent { part: Part::Blocks(table), named_at: view.root_at, holds: BlockUse::Map })?;
     let blocks = view.size_bytes.div_ceil(BLOCK_U64);
     for index in 0..table.len * ENTRIES {
         let at = slot_at(table.start, index);
@@ -71,10 +71,10 @@ pub(super) fn visit<M: Medium>(
                 return Err(Corrupt::new("map entry", at, "it lies beyond the volume's end"));
             }
             let run = BlockRun { start: entry.block, len: 1 };
-            claim(Claimed {
+            claim(UsedExtent {
                 part: Part::Blocks(run),
                 named_at: at,
-                holds: holds_data(entry, LogicalBlock(index)),
+                holds: data_use(entry, LogicalBlock(index)),
             })?;
         }
     }

@@ -1,13 +1,14 @@
-//! The first entries of a map, which may stand beside its root word: small extents need no node then.
+//! The first entries of a map, which may stand beside its root word: small extents need no node
+//! then.
 //!
 //! Invariant: the blocks that have an entry here have none below the root word.
 
 use std::ops::Range;
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_pool::{BlockRun, Claim, Claimed, Corrupt, DataArea, Part};
+use everbyte_pool::{BlockRun, Claim, Corrupt, DataArea, Part, UsedExtent};
 
-use super::{EntryReader, holds_data};
+use super::{EntryReader, data_use};
 use crate::address::LogicalBlock;
 
 /// Entries of a map that stand beside its root word, for the blocks from 0 on.
@@ -43,8 +44,8 @@ pub fn visit_first_entries<M: Medium>(
         let named_at = first.at.plus(8 * block.0);
         let Some(entry) = entries.load(named_at)? else { continue };
         let run = BlockRun { start: entry.block, len: 1 };
-        let holds = holds_data(entry, block);
-        claim(Claimed { part: Part::Blocks(run), named_at, holds })?;
+        let holds = data_use(entry, block);
+        claim(UsedExtent { part: Part::Blocks(run), named_at, holds })?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! Where the lowest-level nodes of a map lie, in DRAM: a look-up of a block that lies below one takes
-//! no walk.
+//! Where the lowest-level nodes of a map lie, in DRAM: a look-up of a block that lies below one
+//! takes no walk.
 //!
-//! A table of fixed size with a place for each leaf; leaves of a larger volume share places, and the
-//! last one found has it. A place is one word, so it names a leaf and says whose it is, or nothing.
+//! A table of fixed size with a place for each leaf; leaves of a larger volume share places, and
+//! the last one found has it. A place is one word, so it names a leaf and says whose it is, or
+//! nothing.
 //!
 //! Invariants: what a place names is where a walk would lead, for anyone who has a lock of a block
-//! below that leaf, or is alone. So a leaf is put here only by who walked to it so, and forgotten here,
-//! before it is taken off the map, by who has all of them for writing.
+//! below that leaf, or is alone. So a leaf is put here only by who walked to it so, and forgotten
+//! here, before it is taken off the map, by who has all of them for writing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +18,8 @@ use crate::address::LogicalBlock;
 
 /// Most places: 1 MiB of DRAM, for 256 GiB of a volume.
 const PLACES_MAX: u64 = 1 << 17;
-/// Bits of a place that say which leaf it names; above them is the number of the leaf divided by that of
-/// places.
+/// Bits of a place that say which leaf it names; above them is the number of the leaf divided by
+/// that of places.
 const BLOCK_BITS: u32 = 40;
 
 /// A table of leaves.

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, EntryFlags};
-use everbyte_pool::{Claim, Corrupt, DataArea, Holds, sound};
+use everbyte_pool::{BlockUse, Claim, Corrupt, DataArea, check_readable};
 
 pub(crate) use direct::copy_table;
 pub use direct::table_blocks;
@@ -60,9 +60,9 @@ impl MapKind {
 
 /// Reads entries of maps, root words and inner ones too.
 ///
-/// Invariant: a block that an entry names lies in the pool's data. So nothing that is found in a map,
-/// whoever made it, leads a store to a superblock or a volume's header. Whether the block is this
-/// volume's cannot be told here; `docs/repair.md` says who can.
+/// Invariant: a block that an entry names lies in the pool's data. So nothing that is found in a
+/// map, whoever made it, leads a store to a superblock or a volume's header. Whether the block is
+/// this volume's cannot be told here; `docs/repair.md` says who can.
 pub(crate) struct EntryReader<'m, M: Medium> {
     medium: &'m M,
     /// Blocks that an entry may name.
@@ -85,8 +85,8 @@ impl<'m, M: Medium> EntryReader<'m, M> {
     /// Decodes a word that was read at `at`.
     #[inline]
     pub(crate) fn decode(&self, word: u64, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
-        // Bad memory reads as a hole.
-        sound(self.medium, "map entry", at, 8)?;
+        // A poisoned range reads as a hole.
+        check_readable(self.medium, "map entry", at, 8)?;
         match Entry::decode(word) {
             Ok(Some(entry)) if !self.data.contains(entry.block) => {
                 Err(wrong_entry(at, &format!("{} is outside the pool's data", entry.block)))
@@ -175,7 +175,7 @@ pub fn visit_checksums<M: Medium>(
 }
 
 /// The use of the block that `entry` names, if the entry is the one of `block`.
-fn holds_data(entry: Entry, block: LogicalBlock) -> Holds {
+fn data_use(entry: Entry, block: LogicalBlock) -> BlockUse {
     let offset = block.offset().0;
-    if entry.flags.zero { Holds::Reserved { offset } } else { Holds::Data { offset } }
+    if entry.flags.zero { BlockUse::Reserved { offset } } else { BlockUse::Data { offset } }
 }

@@ -9,9 +9,9 @@
 
 use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
-use super::{ENTRIES, EntryReader, holds_data, root_entry, slot_at};
+use super::{ENTRIES, EntryReader, data_use, root_entry, slot_at};
 use crate::address::LogicalBlock;
 
 /// Most levels: 2^45 blocks, more than a block number can say.
@@ -249,7 +249,7 @@ pub(super) fn visit<M: Medium>(
     let Some(root) = entries.load(root_at)? else { return Ok(()) };
     let height = height_of(root, "volume root", root_at)?;
     let run = BlockRun { start: root.block, len: 1 };
-    claim(Claimed { part: Part::Blocks(run), named_at: root_at, holds: Holds::Map })?;
+    claim(UsedExtent { part: Part::Blocks(run), named_at: root_at, holds: BlockUse::Map })?;
     visit_node(entries, Node { block: root.block, level: height, base: 0 }, claim)
 }
 
@@ -263,9 +263,9 @@ fn visit_node<M: Medium>(
         if let Some(entry) = entries.load(at)? {
             let base = node.base + index * covered_by(node.level - 1);
             let holds =
-                if node.level > 1 { Holds::Map } else { holds_data(entry, LogicalBlock(base)) };
+                if node.level > 1 { BlockUse::Map } else { data_use(entry, LogicalBlock(base)) };
             let run = BlockRun { start: entry.block, len: 1 };
-            claim(Claimed { part: Part::Blocks(run), named_at: at, holds })?;
+            claim(UsedExtent { part: Part::Blocks(run), named_at: at, holds })?;
             if node.level > 1 {
                 let below = Node { block: entry.block, level: node.level - 1, base };
                 visit_node(entries, below, claim)?;
@@ -283,7 +283,7 @@ pub(super) fn visit_slots<M: Medium>(
 ) -> Result<(), Corrupt> {
     each_slot_node(entries, root_at, &mut |named_at, entry| {
         let run = BlockRun { start: entry.block, len: 1 };
-        claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Checksums })
+        claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Checksums })
     })
 }
 

@@ -8,7 +8,7 @@ use everbyte_media::LineMask;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Whether it lies in a range that cannot be read.
-    pub(super) is_bad: bool,
+    pub(super) is_poisoned: bool,
     /// Whether this epoch allocated it, so that undo takes it away.
     pub(super) is_fresh: bool,
     /// Lines of it that the write changes.
@@ -41,7 +41,7 @@ pub(super) enum Change {
 
 /// What a write makes of a mapped block that holds data.
 pub(super) fn classify(seen: &Seen) -> Change {
-    if seen.is_bad {
+    if seen.is_poisoned {
         return Change::Replace { must: true };
     }
     if seen.changed.is_empty() {
@@ -68,7 +68,7 @@ mod tests {
 
     const FEW: LineMask = LineMask(0b110);
     const OLD: Seen = Seen {
-        is_bad: false,
+        is_poisoned: false,
         is_fresh: false,
         changed: FEW,
         logged: LineMask::EMPTY,
@@ -99,7 +99,7 @@ mod tests {
         let same = Seen { changed: LineMask::EMPTY, is_better_replaced: true, ..OLD };
         assert_eq!(classify(&same), Change::None);
         assert_eq!(classify(&Seen { is_fresh: true, ..same }), Change::None);
-        assert_eq!(classify(&Seen { is_bad: true, ..same }), Change::Replace { must: true });
+        assert_eq!(classify(&Seen { is_poisoned: true, ..same }), Change::Replace { must: true });
     }
 
     #[test]

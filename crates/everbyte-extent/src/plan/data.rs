@@ -13,8 +13,8 @@ use super::{Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
 
-/// Blocks that wait for a checkpoint to be free, from which on it is worth its two fences to replace
-/// blocks instead of logging them.
+/// Blocks that wait for a checkpoint to be free, from which on it is worth its two fences to
+/// replace blocks instead of logging them.
 const RETIRED_WORTH: usize = 64;
 
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
@@ -48,7 +48,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<bool, ExtentError> {
         let extent = self.extent;
         let block = target.block;
-        if extent.is_bad(block) {
+        if extent.is_poisoned(block) {
             return Ok(false);
         }
         let is_older = || planted(Bug::OlderBlocksRefilled) && !extent.volume().is_settled(block);
@@ -74,7 +74,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let block = target.block;
         let meaningless = self.batch.writer().is_fresh(block)
             || !extent.volume().word_logged_in_open(target.entry_at);
-        let to = match meaningless && !extent.is_bad(block) {
+        let to = match meaningless && !extent.is_poisoned(block) {
             true => Some(block),
             false => self.take_data()?,
         };
@@ -104,7 +104,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let seen = self.look(piece, target, compares);
         match classify(&seen) {
             Change::Replace { must } => match self.take_data()? {
-                Some(to) => self.replace(piece, target, to, seen.is_bad),
+                Some(to) => self.replace(piece, target, to, seen.is_poisoned),
                 None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
                 None => self.change_in_place(piece, target, in_place(&seen)),
             },
@@ -124,17 +124,17 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         };
         let is_whole = piece.data.len() == BLOCK;
         let mut seen = Seen {
-            is_bad: extent.is_bad(block),
+            is_poisoned: extent.is_poisoned(block),
             is_fresh: false,
             changed,
             logged: LineMask::EMPTY,
             is_whole,
             is_better_replaced: false,
         };
-        if seen.is_bad {
+        if seen.is_poisoned {
             return seen;
         }
-        seen.changed = extent.changed_or_unsound(changed, block, piece);
+        seen.changed = extent.changed_or_unreadable(changed, block, piece);
         if seen.changed.is_empty() {
             return seen;
         }
@@ -151,10 +151,10 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         seen
     }
 
-    /// Whether a checkpoint is worth it, so that a block can be replaced: where blocks were given up,
-    /// or the log has no room for the lines.
+    /// Whether a checkpoint is worth it, so that a block can be replaced: where blocks were given
+    /// up, or the log has no room for the lines.
     fn is_worth_a_checkpoint(&self) -> bool {
-        let given_up = self.batch.writer().retired_blocks();
+        let given_up = self.batch.writer().deferred_blocks();
         !self.circumstances.pool_was_full
             && (given_up >= RETIRED_WORTH || self.circumstances.log_is_short)
     }
@@ -167,10 +167,10 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         piece: BlockPiece<'d>,
         target: Target,
         to: BlockNo,
-        is_bad: bool,
+        is_poisoned: bool,
     ) -> Result<(), ExtentError> {
         self.extent.check_replaceable(target.block, piece)?;
-        let around = if is_bad { None } else { Some(target.block) };
+        let around = if is_poisoned { None } else { Some(target.block) };
         self.fill(to, around, piece)?;
         self.name_instead(target, to);
         Ok(())

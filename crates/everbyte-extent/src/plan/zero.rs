@@ -14,8 +14,8 @@ use crate::map::{self, ENTRIES, MapKind, Path};
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Plans that one part of a range is unmapped: its whole blocks, and the last one of the extent;
-    /// bytes of other blocks become zeroes.
+    /// Plans that one part of a range is unmapped: its whole blocks, and the last one of the
+    /// extent; bytes of other blocks become zeroes.
     ///
     /// # Errors
     /// As [`Planner::write`].

@@ -1,5 +1,5 @@
-//! What becomes of a block that is written: logged or replaced, compared or not, below a tree or in a
-//! table.
+//! What becomes of a block that is written: logged or replaced, compared or not, below a tree or in
+//! a table.
 
 use everbyte_extent::{Delta, DeviceOffset, LogicalBlock, MapKind, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};

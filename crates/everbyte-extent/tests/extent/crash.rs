@@ -200,7 +200,7 @@ fn mistakes_in_what_extents_rely_on_are_noticed() {
         (Bug::ReuseWithoutQuarantine, without, &[Write(0, 0, 4096), Write(1, 0, 4096)][..]),
         (Bug::LoggedTwice, without, &[Write(0, 100, 8), Write(0, 104, 8)]),
         (Bug::ChecksumNotLogged, with_checksums, &[Write(0, 100, 10), Write(1, 0, 1)]),
-        (Bug::ShortPathIgnoresRecords, without, &[Write(0, 100, 10), Fast(0, 110, 10), Flush]),
+        (Bug::FuaFastPathIgnoresRecords, without, &[Write(0, 100, 10), Fast(0, 110, 10), Flush]),
         (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)]),
         (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)]),
     ] {

@@ -1,5 +1,5 @@
-//! Random requests to both extents, against vectors of bytes: as they are, after a clean shutdown, and
-//! after the end of the process, which undoes what was not made durable.
+//! Random requests to both extents, against vectors of bytes: as they are, after a clean shutdown,
+//! and after the end of the process, which undoes what was not made durable.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use proptest::prelude::*;
 
 use crate::pair::{BOTH, Pair, Settings, pattern};
 
-/// Blocks of the pool. No workload fills it, and no workload fills the log, so that checkpoints come only
-/// when they are asked for.
+/// Blocks of the pool. No workload fills it, and no workload fills the log, so that checkpoints
+/// come only when they are asked for.
 const POOL_BLOCKS: u64 = 3000;
-/// Bytes that extents are of. The largest has a leaf that can be unlinked, and needs a larger table.
+/// Bytes that extents are of. The largest has a leaf that can be unlinked, and needs a larger
+/// table.
 const SIZES: [u64; 7] = [1, 511, 4096, 33_333, 70_001, (2 << 20) + 3, (4 << 20) + 4097];
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! A toy kind of volume: two extents over one pool, of sizes that no block volume has.
 //!
-//! Its root names a block of four words: for each extent the root of its map, and its size in bytes.
-//! The volume's one tree of checksums, if it has one, is both extents'.
+//! Its root names a block of four words: for each extent the root of its map, and its size in
+//! bytes. The volume's one tree of checksums, if it has one, is both extents'.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use everbyte_extent::{
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
-    BatchOutcome, BlockRun, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot, OpenOptions,
-    Part, Pool, PoolError, ScrubFinding, Volume, VolumeHandle, VolumeSpec, VolumeView,
+    BatchOutcome, BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part,
+    Pool, PoolError, ScrubFinding, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
 };
 
 pub(crate) const PAIR: VolumeKind = VolumeKind(78);
@@ -79,7 +79,11 @@ impl<M: Medium> Kind<M> for PairKind {
         let root = Entry::decode(medium.load_word(view.root_at)).ok().flatten();
         let table = root.ok_or_else(|| wrong("it has no table"))?.block;
         let run = BlockRun { start: table, len: 1 };
-        claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })?;
+        claim(UsedExtent {
+            part: Part::Blocks(run),
+            named_at: view.root_at,
+            holds: BlockUse::Map,
+        })?;
         let data = view.data_start..view.data_end;
         for which in BOTH {
             let size = decode_word(medium.load_word(size_at(table.offset(), which)));
@@ -163,7 +167,7 @@ impl<M: Medium> Pair<M> {
         });
         let pair = Self { pool, extents, handle, table };
         if pair.pool.read_only_reason().is_none() && pair.volume().read_only_reason().is_none() {
-            let _gate = pair.volume().enter();
+            let _op = pair.volume().begin_op();
             for extent in &pair.extents {
                 if let Err(ExtentError::Corrupt(damage)) = extent.trim_tail() {
                     pair.volume().fail(&damage);
@@ -173,8 +177,8 @@ impl<M: Medium> Pair<M> {
         pair
     }
 
-    /// The pair as whoever opens the pool next finds it. It is not closed before, which is a crash that
-    /// loses no store.
+    /// The pair as whoever opens the pool next finds it. It is not closed before, which is a crash
+    /// that loses no store.
     pub(crate) fn crashed(self) -> Self {
         let medium = Arc::clone(self.pool.medium());
         drop(self);
@@ -203,7 +207,7 @@ impl<M: Medium> Pair<M> {
         let extent = &self.extents[which];
         extent.check_range(at, data.len() as u64)?;
         let at = DeviceOffset(at);
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _blocks = extent.locks().write([BlockRange::of_bytes(at, data.len() as u64)]);
         self.volume().change(|batch, circumstances| {
             Planner::new(extent, batch, circumstances).write(at, data)
@@ -220,7 +224,7 @@ impl<M: Medium> Pair<M> {
         let extent = &self.extents[which];
         extent.check_range(at, data.len() as u64)?;
         let at = DeviceOffset(at);
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _blocks = extent.locks().write([BlockRange::of_bytes(at, data.len() as u64)]);
         extent.write_durably(at, data)
     }
@@ -235,7 +239,7 @@ impl<M: Medium> Pair<M> {
         let extent = &self.extents[which];
         extent.check_range(at, len)?;
         for part in leaf_parts(DeviceOffset(at), len) {
-            let _gate = self.volume().enter();
+            let _op = self.volume().begin_op();
             let _blocks = extent.locks().write([part.blocks()]);
             extent.zero(part, reserve)?;
         }
@@ -245,7 +249,7 @@ impl<M: Medium> Pair<M> {
     /// Makes extent `which` `size` bytes large, durably.
     pub(crate) fn resize(&self, which: usize, size: u64) -> Result<(), ExtentError> {
         let extent = &self.extents[which];
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let _blocks = extent.locks().write_all();
         let old = extent.size_bytes();
         if size > old {
@@ -330,7 +334,7 @@ fn table_of<M: Medium>(volume: &Volume<M>) -> PoolOffset {
 /// Gives extent `which` an empty table of a block.
 fn add_table<M: Medium>(volume: &Volume<M>, which: usize) {
     let at = root_at(table_of(volume), which);
-    let _gate = volume.enter();
+    let _op = volume.begin_op();
     let mut batch = volume.begin_batch().unwrap();
     let run = batch.take_run(table_blocks(1)).unwrap();
     batch.stream(run.start.offset(), &[0; BLOCK]);

@@ -10,8 +10,8 @@ use everbyte_pool::{BatchOutcome, Circumstances};
 use crate::new_pair;
 use crate::pair::{BOTH, Settings, pattern};
 
-/// The first thread has planned the node of the checksums that is missing, and the second one needs the
-/// same node.
+/// The first thread has planned the node of the checksums that is missing, and the second one needs
+/// the same node.
 #[test]
 fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_one_too() {
     let maps = [MapKind::Direct; 2];
@@ -21,7 +21,7 @@ fn a_branch_of_the_checksums_that_one_extent_builds_is_not_built_by_the_other_on
     let volume = pair.volume();
     std::thread::scope(|scope| {
         let (done, is_done) = channel();
-        let _gate = volume.enter();
+        let _op = volume.begin_op();
         let blocks = BlockRange::of_bytes(DeviceOffset(0), BLOCK_U64);
         let _blocks = pair.extents[0].locks().write([blocks]);
         let mut batch = volume.begin_batch().unwrap();

@@ -7,7 +7,7 @@
 use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::{Corrupt, sound};
+use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use crate::number::{FileType, InodeNo};
@@ -205,7 +205,7 @@ impl Bucket {
         let mut slots = [0_u64; SLOTS];
         medium.read(at, head.as_mut_bytes());
         medium.read(at.plus(SLOTS_AT), slots.as_mut_bytes());
-        sound(medium, "directory bucket", at, SLOTS_AT + 8 * SLOTS as u64)?;
+        check_readable(medium, "directory bucket", at, SLOTS_AT + 8 * SLOTS as u64)?;
         let head = head.map(u64::from_le);
         let depth = u32::try_from(head[3] & 0xff).expect("a byte");
         let header = BucketHeader { owner: InodeNo(head[1]), depth, prefix: head[2] };
@@ -255,7 +255,7 @@ impl Bucket {
         let at = self.heap_at(place);
         let mut bytes: smallvec::SmallVec<[u8; 64]> = smallvec::smallvec![0; place.units * UNIT];
         medium.read(at, &mut bytes);
-        sound(medium, "directory entry", at, bytes.len() as u64)?;
+        check_readable(medium, "directory entry", at, bytes.len() as u64)?;
         let entry = RawEntry::decode(&bytes).filter(|entry| self.header.covers(entry.hash));
         entry.ok_or_else(|| {
             let what = format!("no entry of the directory of {} can be so", self.header.owner);

@@ -6,7 +6,7 @@
 //! nothing.
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_pool::{Corrupt, sound};
+use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use crate::number::{FileType, InodeNo, MODE_PERMISSIONS};
@@ -86,7 +86,7 @@ impl InodeWords {
     ) -> Result<Self, Corrupt> {
         let mut words = Self([0; WORDS]);
         medium.read(at, words.0.as_mut_bytes());
-        sound(medium, "inode", at, INODE_AREA_AT)?;
+        check_readable(medium, "inode", at, INODE_AREA_AT)?;
         for word in &mut words.0 {
             *word = u64::from_le(*word);
         }

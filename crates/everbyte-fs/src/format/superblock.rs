@@ -5,7 +5,7 @@
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_pool::format::VolumeKind;
-use everbyte_pool::{Corrupt, sound};
+use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::table::{TABLES_MAX, TableGeometry};
@@ -96,7 +96,7 @@ impl FsSuperblock {
         let mut superblock =
             Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, [0; 2]);
         medium.read(at, superblock.as_mut_bytes());
-        sound(medium, "superblock of the file system", at, TABLES_AT)?;
+        check_readable(medium, "superblock of the file system", at, TABLES_AT)?;
         superblock
             .check()
             .map_err(|what| Corrupt::new("superblock of the file system", at, what))?;

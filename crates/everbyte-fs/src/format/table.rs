@@ -5,7 +5,7 @@
 
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::{Corrupt, sound};
+use everbyte_pool::{Corrupt, check_readable};
 
 use super::INODE_BYTES;
 use crate::number::InodeNo;
@@ -127,7 +127,7 @@ impl TableGeometry {
         table: u64,
     ) -> Result<(), Corrupt> {
         let word = medium.load_word(at);
-        sound(medium, "inode table", at, self.head_slots() * INODE_BYTES)?;
+        check_readable(medium, "inode table", at, self.head_slots() * INODE_BYTES)?;
         if decode_word(word) == Some(TAG << TAG_SHIFT | table) {
             return Ok(());
         }

@@ -11,7 +11,7 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part, sound};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent, check_readable};
 use zerocopy::IntoBytes;
 
 use crate::error::FsError;
@@ -146,7 +146,7 @@ impl Arena {
             if below.is_some_and(|below| below != number + 1) {
                 return Err(Corrupt::new(self.structure, trailer, "the run has a wrong number"));
             }
-            claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Map })?;
+            claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
             all.push(Taken { start: run.start.offset(), bytes });
             (named_at, below) = (trailer.plus(PREVIOUS_RUN_AT), Some(number));
             next = self.run(reader, reader.medium.load_word(named_at), named_at)?;
@@ -169,7 +169,7 @@ impl Arena {
         word: u64,
         at: PoolOffset,
     ) -> Result<u64, Corrupt> {
-        sound(reader.medium, self.structure, at, 8)?;
+        check_readable(reader.medium, self.structure, at, 8)?;
         decode_word(word)
             .filter(|&value| value < 1 << BLOCK_BITS)
             .ok_or_else(|| Corrupt::new(self.structure, at, "the word cannot be right"))
@@ -182,7 +182,7 @@ impl Arena {
         word: u64,
         at: PoolOffset,
     ) -> Result<Option<BlockRun>, Corrupt> {
-        sound(reader.medium, self.structure, at, 8)?;
+        check_readable(reader.medium, self.structure, at, 8)?;
         if word == 0 {
             return Ok(None);
         }

@@ -6,7 +6,7 @@
 //! have them, leave full nodes, and replace none.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Batch, Claim, Corrupt, sound};
+use everbyte_pool::{Batch, Claim, Corrupt, check_readable};
 
 use super::TableIndex;
 use super::arena::reader_of;
@@ -73,7 +73,7 @@ impl BPlusIndex {
         key: u32,
     ) -> Result<(u64, Link), Corrupt> {
         let place = self.shape.count_at_most(reader.medium, node.at, key).saturating_sub(1);
-        sound(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
+        check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
         let place = place.min(self.shape.entries_max as u64 - 1);
         let at = self.shape.link_at(node.at, place);
         Ok((place, self.tree.named(reader, at, node.level - 1)?))

@@ -10,7 +10,7 @@
 //! copied for each new node or made as large as they can ever be; doubling is between the two.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Batch, Claim, Corrupt, sound};
+use everbyte_pool::{Batch, Claim, Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
 use super::TableIndex;
@@ -119,7 +119,7 @@ impl CsbPlusIndex {
         let place = count.saturating_sub(1).min(self.children_max as u64 - 1);
         // After the keys: whoever sees a new one sees the group that has its node.
         let group = self.tree.named(reader, node.at, node.level - 1)?;
-        sound(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
+        check_readable(reader.medium, self.tree.structure, node.at, self.tree.node_bytes)?;
         Ok((place, self.node(reader, group, place)?))
     }
 
@@ -147,7 +147,7 @@ impl CsbPlusIndex {
         let images =
             images.map(|at| (0..self.tree.node_words()).map(|word| load(at, word)).collect());
         let images = images.collect();
-        sound(reader.medium, self.tree.structure, group.at, bytes)?;
+        check_readable(reader.medium, self.tree.structure, group.at, bytes)?;
         Ok(images)
     }
 

@@ -5,7 +5,7 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
-use everbyte_pool::{Batch, BlockRun, Claim, Claimed, Corrupt, Holds, Part};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
 use super::TableIndex;
 use crate::error::FsError;
@@ -111,7 +111,7 @@ impl<M: Medium> TableIndex<M> for DirectIndex {
     fn visit(&self, _reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
         for &(start, named_at) in &self.runs {
             let run = BlockRun { start: start.block(), len: self.run_blocks };
-            claim(Claimed { part: Part::Blocks(run), named_at, holds: Holds::Map })?;
+            claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE_U64, Medium, PoolOffset};
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::{Corrupt, sound};
+use everbyte_pool::{Corrupt, check_readable};
 
 use crate::error::FsError;
 use crate::reader::Reader;
@@ -61,7 +61,7 @@ impl Link {
         at: PoolOffset,
     ) -> Result<Option<Self>, Corrupt> {
         let word = reader.medium.load_word(at);
-        sound(reader.medium, structure, at, 8)?;
+        check_readable(reader.medium, structure, at, 8)?;
         if word == 0 {
             return Ok(None);
         }

@@ -5,7 +5,7 @@
 //! whoever looks something up needs no lock, and reads keys before links.
 
 use everbyte_media::{Medium, PoolOffset};
-use everbyte_pool::{Batch, Corrupt, sound};
+use everbyte_pool::{Batch, Corrupt, check_readable};
 
 use super::link::Link;
 use super::tree::Tree;
@@ -63,7 +63,7 @@ pub(super) fn load_keys<M: Medium>(
 ) -> Result<Vec<u32>, Corrupt> {
     let load = |word| halves(reader.medium.load_word(keys_at.plus(8 * word)));
     let mut keys: Vec<u32> = (0..words).flat_map(load).collect();
-    sound(reader.medium, tree.structure, keys_at, 8 * words)?;
+    check_readable(reader.medium, tree.structure, keys_at, 8 * words)?;
     let used = keys.iter().position(|&key| key == UNUSED).unwrap_or(keys.len());
     if keys[used..].iter().any(|&key| key != UNUSED) || !keys[..used].is_sorted_by(|a, b| a < b) {
         return Err(tree.corrupt(keys_at, "its keys are out of order"));
@@ -141,7 +141,7 @@ impl EntryNode {
         key: u32,
     ) -> Result<Option<PoolOffset>, Corrupt> {
         let place = self.place_of(reader.medium, leaf, key);
-        sound(reader.medium, tree.structure, leaf, 8 * self.key_words)?;
+        check_readable(reader.medium, tree.structure, leaf, 8 * self.key_words)?;
         let Some(place) = place.filter(|&place| place < self.entries_max as u64) else {
             return Ok(None);
         };

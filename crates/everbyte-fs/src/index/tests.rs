@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_crash::SimMedium;
 use everbyte_media::BLOCK_U64;
 use everbyte_pool::format::encode_word;
-use everbyte_pool::{Claimed, OpenOptions, Part, Pool};
+use everbyte_pool::{OpenOptions, Part, Pool, UsedExtent};
 use proptest::prelude::*;
 
 use super::link::Link;
@@ -62,7 +62,7 @@ impl Alone {
     /// Blocks that the index claims.
     fn visit(&self) -> Result<u64, Corrupt> {
         let mut blocks = 0;
-        self.index.visit(self.fs.reader(), &mut |claimed: Claimed| {
+        self.index.visit(self.fs.reader(), &mut |claimed: UsedExtent| {
             let Part::Blocks(run) = claimed.part else { unreachable!("no index has cells") };
             blocks += run.len;
             assert!(blocks < MEDIUM_BYTES / BLOCK_U64, "a visit goes round in a circle");
@@ -307,7 +307,7 @@ fn a_damaged_list_of_runs_is_named() {
     let newest = alone.medium.load_word(newest_at);
     let used = alone.medium.load_word(used_at);
     let mut runs = Vec::new();
-    let mut collect = |claimed: Claimed| {
+    let mut collect = |claimed: UsedExtent| {
         runs.push(claimed);
         Ok(())
     };
@@ -347,7 +347,7 @@ proptest! {
         // Damage goes to the words of the superblock, and to the first run.
         let mut places: Vec<PoolOffset> = (0..3).map(|word| alone.words_at.plus(8 * word)).collect();
         let mut last = None;
-        let mut collect = |claimed: Claimed| { last = Some(claimed); Ok(()) };
+        let mut collect = |claimed: UsedExtent| { last = Some(claimed); Ok(()) };
         alone.index.visit(alone.fs.reader(), &mut collect).unwrap();
         let Part::Blocks(run) = last.unwrap().part else { unreachable!("no index has cells") };
         places.extend((0..512 * run.len).map(|word| run.start.offset().plus(8 * word)));

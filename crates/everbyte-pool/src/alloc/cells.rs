@@ -3,8 +3,8 @@
 //! Owns which cells of a volume's blocks are free. Invariants: a cell's size is a power of two, and
 //! a block has cells of one size; a block that has no cell in use is none of ours any more; the
 //! state is derived: the volume's kind claims each cell that is in use, and what is left of a block
-//! is free. Nothing here is persistent, and nothing is quarantined: a cell that is given back may be
-//! handed out at once.
+//! is free. Nothing here is persistent, and nothing is quarantined: a cell that is given back may
+//! be handed out at once.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -132,8 +132,8 @@ impl Cells {
         }
     }
 
-    /// Cuts `block`, which was just taken from the free ones, into cells, and appends them to `out`,
-    /// the lowest last. All of them count as in use.
+    /// Cuts `block`, which was just taken from the free ones, into cells, and appends them to
+    /// `out`, the lowest last. All of them count as in use.
     pub(crate) fn add(&self, block: BlockNo, size: CellSize, out: &mut Vec<PoolOffset>) {
         self.0.lock().slabs.insert(block, Slab { size, free: 0 });
         out.extend(cells_of(block, size, size.all_cells()).rev());
@@ -162,8 +162,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// The first block whose cells are free here and in use in `others`, or the other way round. To be
-    /// asked while nobody takes cells or gives them back.
+    /// The first block whose cells are free here and in use in `others`, or the other way round. To
+    /// be asked while nobody takes cells or gives them back.
     pub(crate) fn first_difference(&self, others: &Self) -> Option<BlockNo> {
         let (ours, theirs) = (self.0.lock(), others.0.lock());
         let same = |block: &BlockNo| {

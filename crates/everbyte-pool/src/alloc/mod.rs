@@ -105,8 +105,8 @@ impl Allocator {
         self.tree.alloc_run(len, 0).map(|start| BlockRun { start: BlockNo(start), len })
     }
 
-    /// Takes `len` adjacent blocks at a multiple of `len`, a power of two up to 512: near `hint`, or
-    /// out of 2 MiB that are all free. Takes time that does not grow with the pool.
+    /// Takes `len` adjacent blocks at a multiple of `len`, a power of two up to 512: near `hint`,
+    /// or out of 2 MiB that are all free. Takes time that does not grow with the pool.
     #[must_use]
     pub fn alloc_aligned(&self, len: u64, hint: u64) -> Option<BlockRun> {
         let start = self.tree.alloc_aligned(len, hint)?;

@@ -143,18 +143,18 @@ impl<M: Medium> Batch<'_, '_, M> {
         }
         for step in if_any(sum.gives, steps) {
             match *step {
-                Step::Give(block) => committed.retire(block),
-                Step::GiveRun(run) => committed.retire_run(run),
-                Step::GiveCell(at, size) => committed.retire_cell(at, size),
+                Step::Give(block) => committed.defer_free(block),
+                Step::GiveRun(run) => committed.defer_free_run(run),
+                Step::GiveCell(at, size) => committed.defer_free_cell(at, size),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Takes the whole plan back. What was streamed or appended is fenced: the blocks may go to other
-    /// threads now, which cannot fence our streams. A medium that fails here fails whatever comes
-    /// next.
+    /// Takes the whole plan back. What was streamed or appended is fenced: the blocks may go to
+    /// other threads now, which cannot fence our streams. A medium that fails here fails whatever
+    /// comes next.
     fn abandon(&mut self) {
         if !planted(Bug::AbandonNotFenced) {
             let _: Result<Committed<'_, '_, M>, _> = self.writer.commit();

@@ -168,8 +168,8 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         })
     }
 
-    /// Says that nothing durable reaches the lines of `at .. at + len`, which lie in one block of the
-    /// volume and were free before every open epoch: they need no record in this one.
+    /// Says that nothing durable reaches the lines of `at .. at + len`, which lie in one block of
+    /// the volume and were free before every open epoch: they need no record in this one.
     pub fn claim_lines(&mut self, at: PoolOffset, len: usize) {
         self.writer.claim_lines(at, len);
     }

@@ -67,8 +67,8 @@ impl<M: Medium> Volume<M> {
         plan: impl FnOnce(&mut Batch<'v, 'd, M>, Circumstances) -> Result<(), E>,
     ) -> Result<BatchOutcome, E> {
         let outcome = {
-            // Built and dropped where it stands: moving all that a batch has room for costs as much as
-            // planning one.
+            // Built and dropped where it stands: moving all that a batch has room for costs as much
+            // as planning one.
             let mut batch = Batch::new(self.join()?);
             plan(&mut batch, circumstances)?;
             let outcome = batch.carry_out()?;

@@ -7,8 +7,8 @@
 //!   block with anything logged in e is on such a list.
 //! - The epoch in `fresh` of a data block is written by the thread that holds its logical block's
 //!   lock; of a mapping node by its creator, before the node can be found.
-//! - `MARKED` is in `fresh` if the block was dirty since it was allocated, set before the first bit of
-//!   `dirty`. What is logged is dirty as well. Who asks holds the lock under which it is set.
+//! - `MARKED` is in `fresh` if the block was dirty since it was allocated, set before the first bit
+//!   of `dirty`. What is logged is dirty as well. Who asks holds the lock under which it is set.
 //! - A free block has no bits set.
 //! - The state is keyed by pool address and knows nothing of volumes; a block belongs to one
 //!   volume at a time, and allocation overwrites `fresh`.
@@ -21,8 +21,8 @@ use everbyte_media::{BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset, prefetch};
 use parking_lot::Mutex;
 use zerocopy::FromZeros;
 
-/// Items of a table that are made together. They take memory where they are touched; but a fuzzer opens
-/// small pools, thousands of them a second.
+/// Items of a table that are made together. They take memory where they are touched; but a fuzzer
+/// opens small pools, thousands of them a second.
 const SEGMENT: usize = if cfg!(fuzzing) { 1 << 7 } else { 1 << 18 };
 const WORDS: usize = 512;
 /// Words of a cache line.
@@ -110,8 +110,8 @@ impl<'s> BlockState<'s> {
         self.fresh.store(epoch << 1, Ordering::Release);
     }
 
-    /// Whether the block was allocated in `epoch` and nothing in it was dirty since: no list names it,
-    /// and no mask has to be emptied.
+    /// Whether the block was allocated in `epoch` and nothing in it was dirty since: no list names
+    /// it, and no mask has to be emptied.
     pub(crate) fn is_untouched_since(self, epoch: u64) -> bool {
         self.fresh.load(Ordering::Acquire) == epoch << 1
     }
@@ -192,16 +192,16 @@ impl<'s> BlockState<'s> {
     }
 }
 
-/// A table of items of `N` words that are zero at first, in segments that are made when first needed.
-/// Items of whole lines are lines.
+/// A table of items of `N` words that are zero at first, in segments that are made when first
+/// needed. Items of whole lines are lines.
 struct Table<const N: usize> {
     segments: Box<[OnceLock<Segment>]>,
     len: usize,
 }
 
 struct Segment {
-    /// They ask for no more than a word's alignment: the system's allocator clears, and so touches, what
-    /// asks for more.
+    /// They ask for no more than a word's alignment: the system's allocator clears, and so touches,
+    /// what asks for more.
     words: Box<[AtomicU64]>,
     /// Words before the first item, so that it begins a line.
     skip: usize,

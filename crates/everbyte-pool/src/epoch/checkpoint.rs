@@ -6,7 +6,7 @@
 //! (2) flush every dirty line of the epoch, by physical address, also of blocks replaced since,
 //! because undoing the next epoch may bring them back; fence. (3) only then store `completed`,
 //! twice, flush, fence: from that store on the epoch's records are dead. (4) only then hand the
-//! epoch's retired blocks to the allocator: before, undo could have brought them back.
+//! epoch's deferred blocks to the allocator: before, undo could have brought them back.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::checkpoint_record::write_completed;
 use crate::persist::InFlight;
 use crate::plant::Bug;
 use crate::sync::MutexGuard;
-use crate::volume::{Retired, Volume, WriteError};
+use crate::volume::{DeferredFree, Volume, WriteError};
 
 /// Dirty blocks whose states are fetched ahead of the one that is flushed.
 const PREFETCH_AHEAD: usize = 8;
@@ -26,7 +26,7 @@ const PREFETCH_AHEAD: usize = 8;
 struct Sealed {
     epoch: u64,
     dirty: Vec<BlockNo>,
-    retired: Retired,
+    deferred: DeferredFree,
 }
 
 /// A checkpoint between sealing and completion. Writers go on in the next epoch meanwhile.
@@ -68,12 +68,13 @@ impl<M: Medium> Volume<M> {
         Ok(())
     }
 
-    /// Checks that the current epoch can be completed. The caller holds the checkpoint lock. Only under
-    /// all lanes is it certain to stay so until the epoch is sealed.
+    /// Checks that the current epoch can be completed. The caller holds the checkpoint lock. Only
+    /// under all lanes is it certain to stay so until the epoch is sealed.
     ///
     /// # Errors
-    /// `CheckpointAbandoned` if an earlier epoch was sealed and then not completed: it holds writes that
-    /// were answered, and nothing later can become durable; `Unfinished` if a write was left half done.
+    /// `CheckpointAbandoned` if an earlier epoch was sealed and then not completed: it holds writes
+    /// that were answered, and nothing later can become durable; `Unfinished` if a write was left
+    /// half done.
     fn check_completable(&self) -> Result<(), WriteError> {
         if self.unfinished.load(Ordering::Acquire) {
             Err(WriteError::Unfinished)
@@ -87,15 +88,15 @@ impl<M: Medium> Volume<M> {
     }
 
     /// Makes room for a request that found none: in the log, and by setting blocks free, those that
-    /// the epoch retired, and where few are left those that lanes took in advance. The caller holds no
-    /// lane.
+    /// the epoch deferred, and where few are left those that lanes took in advance. The caller
+    /// holds no lane.
     ///
     /// # Errors
     /// As for `flush`.
     pub fn make_room(&self) -> Result<(), WriteError> {
         self.complete(self.current_epoch())?;
         if self.shared.alloc.is_low() {
-            self.shared.take_back_spare_blocks();
+            self.shared.reclaim_preallocated();
         }
         Ok(())
     }
@@ -131,7 +132,7 @@ impl<M: Medium> Volume<M> {
         self.checkpointing.lock()
     }
 
-    /// Seals the current epoch. `return_free` gives the lanes' spare blocks back as well.
+    /// Seals the current epoch. `return_free` gives the lanes' preallocated blocks back as well.
     pub(crate) fn seal<'v, 'g>(
         &'v self,
         guard: &'g MutexGuard<'v, ()>,
@@ -147,15 +148,15 @@ impl<M: Medium> Volume<M> {
         };
         self.check_completable()?;
         let epoch = self.current_epoch();
-        let mut sealed = Sealed { epoch, dirty: Vec::new(), retired: Retired::default() };
+        let mut sealed = Sealed { epoch, dirty: Vec::new(), deferred: DeferredFree::default() };
         let low = return_free && self.shared.alloc.is_low();
         for lane in &mut lanes {
             lane.dirty.seal_into(&mut sealed.dirty);
-            sealed.retired.append(&mut lane.retired);
+            sealed.deferred.append(&mut lane.deferred);
             lane.log.begin_epoch(epoch + 1);
             lane.touched = false;
             if low {
-                lane.take_spare().for_each(|block| self.give_back(block));
+                lane.take_preallocated().for_each(|block| self.give_back(block));
             }
         }
         self.wants_checkpoint.store(false, Ordering::Relaxed);
@@ -168,7 +169,7 @@ impl<M: Medium> Volume<M> {
 }
 
 impl<M: Medium> PendingCheckpoint<'_, '_, M> {
-    /// Flushes the sealed epoch, marks it completed and frees its retired blocks.
+    /// Flushes the sealed epoch, marks it completed and frees its deferred blocks.
     ///
     /// # Errors
     /// The medium's; the epoch is then not durable and its log records stay alive.
@@ -183,7 +184,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         }
         volume.completed.store(sealed.epoch, Ordering::Release);
         volume.checkpoints.fetch_add(1, Ordering::Relaxed);
-        volume.give_back_all(&sealed.retired);
+        volume.give_back_all(&sealed.deferred);
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! The dirty lines of an epoch: which blocks have some, and how many there are.
 //!
-//! Invariants: each lane has a list of its own, changed by who holds the lane alone; a volume's count
-//! is what its lanes have told of in portions, so that it is no line that every request writes. It
-//! lacks less than a portion for each lane. Both are emptied when the epoch is sealed, with all lanes
-//! held.
+//! Invariants: each lane has a list of its own, changed by who holds the lane alone; a volume's
+//! count is what its lanes have told of in portions, so that it is no line that every request
+//! writes. It lacks less than a portion for each lane. Both are emptied when the epoch is sealed,
+//! with all lanes held.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,8 +40,8 @@ impl DirtyList {
         }
     }
 
-    /// Notes a block of which something is marked that the checkpoint must forget, though no line may
-    /// be dirty.
+    /// Notes a block of which something is marked that the checkpoint must forget, though no line
+    /// may be dirty.
     pub(crate) fn note_marked(&mut self, block: BlockNo) {
         if self.blocks.last() != Some(&block) {
             self.blocks.push(block);
@@ -114,7 +114,8 @@ mod tests {
     const CHECKPOINT_LINES: u64 = 192;
 
     proptest! {
-        /// A line counts once, whichever lane makes it dirty; each dirty block is on exactly one list.
+        /// A line counts once, whichever lane makes it dirty; each dirty block is on exactly one
+        /// list.
         #[test]
         fn lists_have_each_dirty_block_once_and_the_count_lacks_less_than_a_portion_a_lane(
             stores in prop::collection::vec((0..LANES, 0..BLOCKS, 1u64..), 0..60),

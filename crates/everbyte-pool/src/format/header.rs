@@ -37,8 +37,8 @@ pub const CHECKPOINT_LINES_DEFAULT: u64 = 1 << 16;
 pub const DESCRIPTOR_AT: [u64; 2] = [1024, 2048];
 /// Lanes that a log can have.
 pub const LANES: RangeInclusive<u32> = 1..=1024;
-/// Blocks that half a lane can have: enough for the records of any request within one block, which is
-/// what requests too large for the log are cut down to.
+/// Blocks that half a lane can have: enough for the records of any request within one block, which
+/// is what requests too large for the log are cut down to.
 pub const HALF_BLOCKS: RangeInclusive<u64> = 4..=1 << 20;
 /// The largest threshold in lines: one more than a block has, so that no block is ever replaced.
 pub const THRESHOLD_LINES_MAX: u32 = 65;

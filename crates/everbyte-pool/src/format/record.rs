@@ -16,7 +16,7 @@ pub enum RecordKind {
     Words = 1,
     /// Old bytes of lines of one block: data logging.
     Lines = 2,
-    /// New bytes of lines of one block: a short durable write.
+    /// New bytes of lines of one block: a FUA fast-path write.
     Redo = 3,
 }
 

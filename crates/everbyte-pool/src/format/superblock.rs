@@ -15,7 +15,8 @@ const VERSION: u32 = 1;
 
 /// Features a reader may ignore.
 const COMPAT_KNOWN: u64 = 0;
-/// There are, or were, volumes with checksums of their data. A feature that only a writer must know.
+/// There are, or were, volumes with checksums of their data. A feature that only a writer must
+/// know.
 pub const RO_COMPAT_CHECKSUMS: u64 = 1;
 /// Features that everyone must know.
 const INCOMPAT_KNOWN: u64 = 0;
@@ -26,8 +27,8 @@ const COUNTER_MAX: u64 = u64::MAX / 2;
 /// Where the two copies lie.
 pub const SUPERBLOCK_COPIES: [PoolOffset; 2] = [PoolOffset(0), PoolOffset(BLOCK_U64)];
 
-/// The pool's description, stored twice, in blocks 0 and 1. Of those copies with a right checksum the
-/// one with the larger generation counts.
+/// The pool's description, stored twice, in blocks 0 and 1. Of those copies with a right checksum
+/// the one with the larger generation counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Superblock {

@@ -1,4 +1,5 @@
-//! The layout types held to `docs/format.md` by numbers of the tests' own, and each rule by which bytes are believed.
+//! The layout types held to `docs/format.md` by numbers of the tests' own, and each rule by which
+//! bytes are believed.
 
 use everbyte_media::{BLOCK_U64, BlockNo, LINE_U64, PoolOffset};
 use proptest::prelude::*;

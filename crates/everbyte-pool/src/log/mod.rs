@@ -1,5 +1,5 @@
 //! The rollback log: old bytes and old pointers of the open epochs, and the new bytes of their
-//! short durable writes.
+//! FUA fast-path writes.
 //!
 //! Owns the lanes of a volume's log: where records lie, how they are appended and how they are
 //! read back. Knows nothing of what the saved addresses mean.

@@ -11,9 +11,9 @@ use everbyte_plant::planted;
 use zerocopy::FromBytes;
 
 use super::LogGeometry;
-use crate::bad::sound;
 use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
 use crate::plant::Bug;
+use crate::readable::check_readable;
 
 /// What an undo record asks to be put back.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Restore {
 pub(crate) enum Logged {
     /// What was there before.
     Undo(Restore),
-    /// A short durable write, and its place among those of the epoch.
+    /// A FUA fast-path write, and its place among those of the epoch.
     Redo(u32, SavedLines),
 }
 
@@ -68,9 +68,9 @@ pub(crate) fn scan_half<M: Medium>(
     }
     let rest = half.check_rest(position, seq);
     if medium.has_poison() {
-        // Bad memory reads as the end of the records, and nobody knows what was there.
+        // A poisoned range reads as the end of the records, and nobody knows what was there.
         let name = format!("log of volume {}, lane {lane}", geometry.volume_uid);
-        sound(medium, &name, half.start, geometry.half_bytes)?;
+        check_readable(medium, &name, half.start, geometry.half_bytes)?;
     }
     rest.map(|()| found)
 }
@@ -114,9 +114,9 @@ impl<M: Medium> Half<'_, M> {
         right.then_some((header, payload))
     }
 
-    /// Looks for proof, from `position` on, that record number `missing` had been durable. A header is
-    /// enough: it was made after the fence before `commit_start`, whatever became of its payload. So
-    /// every line is looked at once, whatever the log pretends to hold.
+    /// Looks for proof, from `position` on, that record number `missing` had been durable. A header
+    /// is enough: it was made after the fence before `commit_start`, whatever became of its
+    /// payload. So every line is looked at once, whatever the log pretends to hold.
     fn check_rest(&self, position: u64, missing: u32) -> Result<(), Corrupt> {
         let mut at = position;
         while at < self.geometry.half_bytes {

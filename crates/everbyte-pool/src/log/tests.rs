@@ -231,8 +231,8 @@ fn four_records(medium: &SimMedium) -> Vec<PoolOffset> {
     starts
 }
 
-/// A record that is damaged is one that was being written if no later commit's record is there. Else
-/// it had been durable.
+/// A record that is damaged is one that was being written if no later commit's record is there.
+/// Else it had been durable.
 #[test]
 fn the_first_damaged_record_ends_the_log_unless_a_later_commit_proves_that_it_was_durable() {
     let whole = medium();

@@ -7,7 +7,7 @@ use crate::format::SUPERBLOCK_COPIES;
 
 impl<M: Medium> Pool<M> {
     /// What is known to be bad, each range with what it holds.
-    pub(crate) fn name_bad_memory(&self) -> Vec<String> {
+    pub(crate) fn name_poisoned_ranges(&self) -> Vec<String> {
         if !self.medium().has_poison() {
             return Vec::new();
         }
@@ -16,15 +16,11 @@ impl<M: Medium> Pool<M> {
             ranges.iter().map(|bad| self.fixed_name(bad)).collect();
         for volume in self.volumes() {
             // A map that cannot be walked is a finding of its own; what it leads to has no name.
-            let _partly = self.visit(&volume, &mut |claimed| {
-                let (start, len) = claimed.part.bytes();
+            let _partly = self.visit(&volume, &mut |extent| {
+                let (start, len) = extent.part.bytes();
                 for (bad, name) in ranges.iter().zip(&mut named) {
                     if bad.first_in(start, len).is_some() {
-                        name.get_or_insert(format!(
-                            "{} of volume {}",
-                            claimed.holds,
-                            volume.name()
-                        ));
+                        name.get_or_insert(format!("{} of volume {}", extent.holds, volume.name()));
                     }
                 }
                 Ok(())
@@ -32,7 +28,7 @@ impl<M: Medium> Pool<M> {
         }
         let tell = |(bad, name): (&PoisonedRange, Option<String>)| {
             let name = name.unwrap_or_else(|| "nothing that any map leads to".to_owned());
-            format!("bad memory at {}, {} bytes: it holds {name}", bad.at, bad.len)
+            format!("poisoned range at {}, {} bytes: it holds {name}", bad.at, bad.len)
         };
         ranges.iter().zip(named).map(tell).collect()
     }

@@ -93,9 +93,10 @@ pub enum PoolError {
 
 /// An open pool: a medium with its superblock, its volumes and its free blocks.
 ///
-/// It is recovered when [`Pool::open`] returns. Without a [`CheckpointTimer`](crate::CheckpointTimer)
-/// nothing becomes durable but by a flush, a durable write, or a log that fills. Dropping it without
-/// [`Pool::close`] is as safe as a crash, and is recovered from as one.
+/// It is recovered when [`Pool::open`] returns. Without a
+/// [`CheckpointTimer`](crate::CheckpointTimer) nothing becomes durable but by a flush, a durable
+/// write, or a log that fills. Dropping it without [`Pool::close`] is as safe as a crash, and is
+/// recovered from as one.
 pub struct Pool<M: Medium> {
     shared: Arc<Shared<M>>,
     kinds: Kinds<M>,
@@ -156,7 +157,8 @@ pub struct VolumeInfo {
     pub uid: u64,
     /// Bytes it promises.
     pub size_bytes: u64,
-    /// Bytes of data, maps and the like that it uses, its log aside; `None` if its map cannot be read.
+    /// Bytes of data, maps and the like that it uses, its log aside; `None` if its map cannot be
+    /// read.
     pub used_bytes: Option<u64>,
     /// Bytes of its log.
     pub log_bytes: u64,
@@ -224,8 +226,8 @@ impl<M: Medium> Pool<M> {
         found.ok_or_else(|| PoolError::NoSuchVolume { name: name.to_owned() })
     }
 
-    /// Opens the volume of this name, which must be of `kind`, for that kind. It has one handle at a
-    /// time.
+    /// Opens the volume of this name, which must be of `kind`, for that kind. It has one handle at
+    /// a time.
     ///
     /// # Errors
     /// `NoSuchVolume`; it is of another kind; `InUse`.
@@ -253,12 +255,12 @@ impl<M: Medium> Pool<M> {
     pub fn info(&self) -> PoolInfo {
         let sb = *self.shared.superblock.lock();
         let volumes = self.volumes();
-        let spare: u64 = volumes.iter().map(|v| spare_blocks(v)).sum();
+        let preallocated: u64 = volumes.iter().map(|v| preallocated_blocks(v)).sum();
         PoolInfo {
             uid: sb.pool_uid.iter().map(|b| format!("{b:02x}")).collect(),
             size_bytes: sb.size_blocks * BLOCK_U64,
             data_bytes: (sb.size_blocks - sb.data_start) * BLOCK_U64,
-            free_bytes: (self.shared.alloc.free_blocks() + spare) * BLOCK_U64,
+            free_bytes: (self.shared.alloc.free_blocks() + preallocated) * BLOCK_U64,
             low_on_space: self.shared.alloc.is_low(),
             provisioned_bytes: volumes.iter().filter_map(|v| v.size_bytes().ok()).sum(),
             volumes: volumes.len(),
@@ -269,8 +271,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// One volume in figures. What it uses is walked for, as a snapshot, only if the count is unknown: a
-    /// program that keeps none shut the pool down, or the map could not be read.
+    /// One volume in figures. What it uses is walked for, as a snapshot, only if the count is
+    /// unknown: a program that keeps none shut the pool down, or the map could not be read.
     #[must_use]
     pub fn volume_info(&self, volume: &Volume<M>) -> VolumeInfo {
         let used = volume.used_blocks().or_else(|| self.count_used_blocks(volume).ok());
@@ -290,8 +292,8 @@ impl<M: Medium> Pool<M> {
     /// Walks the volume's map for the blocks that it owns beside its log.
     fn count_used_blocks(&self, volume: &Volume<M>) -> Result<u64, Corrupt> {
         let (mut blocks, cells) = (0, Cells::default());
-        self.visit(volume, &mut |claimed| {
-            blocks += claimed.new_blocks(&cells)?.map_or(0, |run| run.len);
+        self.visit(volume, &mut |extent| {
+            blocks += extent.new_blocks(&cells)?.map_or(0, |run| run.len);
             Ok(())
         })?;
         Ok(blocks - volume.descriptor().log_blocks())
@@ -391,8 +393,8 @@ impl<M: Medium> Pool<M> {
     /// whose checkpoint fails keeps no other from its own. Called again, it says the same again.
     ///
     /// # Errors
-    /// `NotFlushed` for the first volume, by name, whose checkpoint failed, each of which is logged; or
-    /// the medium's. The next opening then recovers as after a crash.
+    /// `NotFlushed` for the first volume, by name, whose checkpoint failed, each of which is
+    /// logged; or the medium's. The next opening then recovers as after a crash.
     pub fn close(&self) -> Result<(), PoolError> {
         let _admin = self.admin.lock();
         self.closed.get_or_init(|| self.shut_down()).clone()
@@ -452,13 +454,13 @@ impl<M: Medium> Pool<M> {
 
 /// Makes durable what a volume holds, for good, and gives back what it took in advance.
 fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
-    drop(volume.close_gates());
+    drop(volume.quiesce());
     let guard = volume.lock_checkpoint();
     volume.begin_checkpoint(&guard)?.finish()?;
-    volume.return_spare_blocks();
+    volume.return_preallocated();
     Ok(volume.save_used_blocks()?)
 }
 
-fn spare_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
-    volume.lanes.iter().map(|lane| lane.lock().spare_blocks()).sum()
+fn preallocated_blocks<M: Medium>(volume: &Volume<M>) -> u64 {
+    volume.lanes.iter().map(|lane| lane.lock().preallocated_blocks()).sum()
 }

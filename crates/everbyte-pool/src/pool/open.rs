@@ -7,7 +7,6 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use super::{Pool, PoolError, RecoverySummary};
 use crate::alloc::{Allocator, BlockRun, Cells};
-use crate::bad::sound;
 use crate::checkpoint_record::read_completed;
 use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
@@ -17,8 +16,9 @@ use crate::format::{
 };
 use crate::kick::Kick;
 use crate::kind::{Claim, Kinds, Taker, VolumeView, unknown_kind};
+use crate::readable::check_readable;
 use crate::recover::{UndoScope, recover_volume};
-use crate::shared::{Shared, Spares, header_at, write_superblock};
+use crate::shared::{Preallocator, Shared, header_at, write_superblock};
 use crate::sync::{Mutex, RwLock};
 use crate::volume::{Volume, read_size, read_used_blocks};
 
@@ -107,7 +107,7 @@ impl<M: Medium> Pool<M> {
             space_unknown,
             lost_headers,
             kick: Kick::default(),
-            spares: Mutex::default(),
+            preallocators: Mutex::default(),
             medium,
         });
         if shared.read_only.is_none() {
@@ -199,7 +199,7 @@ fn open_volumes<M: Medium>(
             volume.read_only,
         ));
         open.usage.set(volume.used_blocks);
-        shared.note_spares(Arc::downgrade(&open) as Weak<dyn Spares>);
+        shared.note_preallocator(Arc::downgrade(&open) as Weak<dyn Preallocator>);
         volumes.insert(name, open);
     }
     Ok(volumes)
@@ -251,7 +251,7 @@ pub(crate) fn read_superblock_copy<M: Medium>(
     }
     let mut bytes = [0; size_of::<Superblock>()];
     medium.read(at, &mut bytes);
-    sound(medium, "superblock", at, bytes.len() as u64)?;
+    check_readable(medium, "superblock", at, bytes.len() as u64)?;
     Superblock::parse(&bytes, at, medium.len())
 }
 
@@ -277,7 +277,7 @@ fn recover_slot<M: Medium>(
     let at = header_at(sb, slot);
     let state_at = at.plus(STATE_AT);
     let state = decode_word(medium.load_word(state_at)).and_then(VolumeState::from_code);
-    sound(medium, "volume state", state_at, 8).map_err(SlotError::Unusable)?;
+    check_readable(medium, "volume state", state_at, 8).map_err(SlotError::Unusable)?;
     let forbidden = sb.forbids_writing(kinds.known_features());
     match state {
         Some(VolumeState::Free) => return Ok(None),
@@ -336,7 +336,7 @@ pub(crate) fn read_descriptor<M: Medium>(
         let at = header_at.plus(offset);
         let mut bytes = [0; size_of::<Descriptor>()];
         medium.read(at, &mut bytes);
-        sound(medium, "volume descriptor", at, bytes.len() as u64)?;
+        check_readable(medium, "volume descriptor", at, bytes.len() as u64)?;
         Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks)
     });
     let [first, second] = copies;
@@ -383,7 +383,7 @@ fn rebuild<M: Medium>(
         let volume = &found[index];
         let free_before = alloc.free_blocks();
         let mut taker = Taker::new(alloc, &volume.cells, volume.descriptor.name());
-        let walked = visit(volume, &mut |claimed| taker.take(claimed));
+        let walked = visit(volume, &mut |extent| taker.take(extent));
         if let Some(mut clash) = taker.into_clash() {
             for owner in &found[..=index] {
                 clash.look_in(owner.descriptor.name(), |claim| visit(owner, claim));
@@ -405,8 +405,8 @@ fn rebuild<M: Medium>(
     Ok(unknown)
 }
 
-/// Finds the cells that are in use, where which blocks are free is known already. A volume whose map
-/// cannot be read is to be opened read-only.
+/// Finds the cells that are in use, where which blocks are free is known already. A volume whose
+/// map cannot be read is to be opened read-only.
 fn find_cells<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -419,7 +419,7 @@ fn find_cells<M: Medium>(
     };
     for volume in found.iter_mut().filter(|volume| has_cells(volume)) {
         let walked = view(medium, sb, volume).and_then(|view| {
-            kinds.visit(medium, &view, &mut |claimed| claimed.new_blocks(&volume.cells).map(drop))
+            kinds.visit(medium, &view, &mut |extent| extent.new_blocks(&volume.cells).map(drop))
         });
         if let Err(corrupt) = walked {
             let reason = format!("its map cannot be read: {corrupt}");

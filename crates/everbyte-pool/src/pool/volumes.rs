@@ -23,7 +23,7 @@ use crate::format::{
 use crate::kind::unknown_kind;
 use crate::persist::{Dirty, InFlight};
 use crate::plant::Bug;
-use crate::shared::{Spares, header_at};
+use crate::shared::{Preallocator, header_at};
 use crate::volume::Volume;
 
 /// Lanes of a new volume's log unless told otherwise.
@@ -60,8 +60,8 @@ pub struct VolumeSpec {
     pub lanes: u32,
     /// Bytes of the log over all lanes; `None` for a size that suits the volume's.
     pub log_bytes: Option<u64>,
-    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at twice as
-    /// many. 0 for [`CHECKPOINT_LINES_DEFAULT`](crate::format::CHECKPOINT_LINES_DEFAULT).
+    /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at
+    /// twice as many. 0 for [`CHECKPOINT_LINES_DEFAULT`](crate::format::CHECKPOINT_LINES_DEFAULT).
     pub checkpoint_lines: u32,
 }
 
@@ -204,7 +204,7 @@ impl<M: Medium> Pool<M> {
         let volume =
             Arc::new(Volume::open(shared, at, descriptor, spec.kind, Cells::default(), 0, None));
         volume.usage.set(Some(root.blocks()));
-        self.shared.note_spares(Arc::downgrade(&volume) as Weak<dyn Spares>);
+        self.shared.note_preallocator(Arc::downgrade(&volume) as Weak<dyn Preallocator>);
         self.volumes.write().insert(spec.name, Arc::clone(&volume));
         Ok(volume)
     }
@@ -251,7 +251,7 @@ impl<M: Medium> Pool<M> {
     pub fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
         let alloc = &self.shared.alloc;
         let run = alloc.alloc_run(blocks).or_else(|| {
-            self.shared.take_back_spare_blocks();
+            self.shared.reclaim_preallocated();
             alloc.alloc_run(blocks)
         });
         let run = run.ok_or_else(|| PoolError::NoSpace {
@@ -266,7 +266,8 @@ impl<M: Medium> Pool<M> {
         Ok(run)
     }
 
-    /// Gives back blocks of [`Pool::take_run`] that nothing names, and to which nothing is on its way.
+    /// Gives back blocks of [`Pool::take_run`] that nothing names, and to which nothing is on its
+    /// way.
     pub fn return_run(&self, run: BlockRun) {
         if self.shared.medium.has_poison() && run.len > 1 {
             let blocks = run.start.0..run.start.0 + run.len;
@@ -280,8 +281,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Writes the header of a new volume: its contents are fenced before its state says that there is
-    /// one.
+    /// Writes the header of a new volume: its contents are fenced before its state says that there
+    /// is one.
     fn write_header(
         &self,
         spec: &VolumeSpec,
@@ -360,13 +361,13 @@ impl<M: Medium> Pool<M> {
             return Err(PoolError::ReadOnly("its volumes cannot be deleted".into()));
         }
         volume.mark_gone();
-        drop(volume.close_gates());
+        drop(volume.quiesce());
         volume.wait_idle();
         {
             let guard = volume.lock_checkpoint();
             volume.begin_checkpoint(&guard)?.finish()?;
         }
-        volume.return_spare_blocks();
+        volume.return_preallocated();
         let owned = self.owned_by(&volume)?;
         let medium = &*self.shared.medium;
         if !planted(Bug::DeleteWithoutState) {
@@ -383,15 +384,15 @@ impl<M: Medium> Pool<M> {
     /// The blocks that `volume` owns, as the free ones of an allocator of their own.
     fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
         let (owned, cells) = (Allocator::new(self.data_bounds().end), Cells::default());
-        self.visit(volume, &mut |claimed| {
-            let Some(run) = claimed.new_blocks(&cells)? else { return Ok(()) };
+        self.visit(volume, &mut |extent| {
+            let Some(run) = extent.new_blocks(&cells)? else { return Ok(()) };
             owned.free_run(run).map_err(|error| {
                 let map = format!("map of volume {}", volume.name());
                 let what = format!(
                     "it leads to one of {} blocks from {} on twice ({error})",
                     run.len, run.start
                 );
-                Corrupt::new(map, claimed.named_at, what)
+                Corrupt::new(map, extent.named_at, what)
             })
         })?;
         Ok(owned)

@@ -5,26 +5,26 @@ use std::sync::atomic::Ordering;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use super::{Retired, Volume};
+use super::{DeferredFree, Volume};
 use crate::alloc::{BlockRun, CellSize};
-use crate::shared::Spares;
+use crate::shared::Preallocator;
 
-impl<M: Medium> Spares for Volume<M> {
-    fn give_back_spare_blocks(&self) {
-        self.return_spare_blocks();
+impl<M: Medium> Preallocator for Volume<M> {
+    fn return_preallocated_blocks(&self) {
+        self.return_preallocated();
     }
 }
 
 impl<M: Medium> Volume<M> {
     /// Gives up for good what an epoch gave up that is durable now.
-    pub(crate) fn give_back_all(&self, retired: &Retired) {
-        for &block in &retired.blocks {
+    pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
+        for &block in &deferred.blocks {
             self.give_back(block);
         }
-        for &run in &retired.runs {
+        for &run in &deferred.runs {
             self.give_back_run(run);
         }
-        for &(at, size) in &retired.cells {
+        for &(at, size) in &deferred.cells {
             self.give_back_cell(at, size);
         }
     }
@@ -39,7 +39,7 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Gives a run that nothing durable names to the allocator, but for blocks in bad memory.
+    /// Gives a run that nothing durable names to the allocator, but for blocks in a poisoned range.
     pub(crate) fn give_back_run(&self, run: BlockRun) {
         if self.medium().has_poison() {
             return run.blocks().for_each(|block| self.give_back(block));
@@ -54,7 +54,7 @@ impl<M: Medium> Volume<M> {
     pub(crate) fn give_back(&self, block: BlockNo) {
         self.usage.subtract(1);
         if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
-            tracing::warn!(%block, "a block was given up, but its memory is bad: it is used no more");
+            tracing::warn!(%block, "a block was given up, but it is in a poisoned range: it is used no more");
             return;
         }
         if let Err(error) = self.shared.alloc.free(block) {
@@ -63,14 +63,14 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Gives the blocks that lanes took in advance back to the allocator. Those that a write took and
-    /// then panicked may be named by a map, so such a volume keeps all of them.
-    pub(crate) fn return_spare_blocks(&self) {
+    /// Gives the blocks that lanes took in advance back to the allocator. Those that a write took
+    /// and then panicked may be named by a map, so such a volume keeps all of them.
+    pub(crate) fn return_preallocated(&self) {
         for lane in &self.lanes {
             let mut lane = lane.lock();
             if !self.unfinished.load(Ordering::Acquire) {
-                lane.take_spare().for_each(|block| self.give_back(block));
-                let cells = lane.take_spare_cells();
+                lane.take_preallocated().for_each(|block| self.give_back(block));
+                let cells = lane.take_preallocated_cells();
                 cells.into_iter().for_each(|(at, size)| self.give_back_cell(at, size));
             }
         }

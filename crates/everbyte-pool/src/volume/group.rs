@@ -1,13 +1,13 @@
 //! Groups: several writes that become durable together or not at all.
 //!
 //! Invariants: a group begins right after a checkpoint, so that its epoch's log holds nothing but
-//! the group's own records and undoing the epoch undoes the group; while it is open no other
-//! writer is in the volume and no epoch is sealed, because the group holds every gate and the
+//! the group's own records and undoing the epoch undoes the group; while it is open no other writer
+//! is in the volume and no epoch is sealed, because the group holds every quiesce lock and the
 //! checkpoint lock. Readers see the group's writes as they are made.
 
 use everbyte_media::{BlockNo, MediaError, Medium};
 
-use super::{Retired, Volume, WriteError};
+use super::{DeferredFree, Volume, WriteError};
 use crate::recover::Undo;
 use crate::sync::{MutexGuard, RwLockWriteGuard};
 
@@ -41,17 +41,17 @@ impl From<MediaError> for GroupError {
 pub struct Group<'v, M: Medium> {
     volume: &'v Volume<M>,
     checkpointing: MutexGuard<'v, ()>,
-    _gates: Vec<RwLockWriteGuard<'v, ()>>,
+    _quiesced: Vec<RwLockWriteGuard<'v, ()>>,
 }
 
 impl<M: Medium> Volume<M> {
     /// Opens a group: waits for other writers, then makes everything before it durable.
-    /// A thread that holds a group must not call `enter`, `flush` or `checkpoint`.
+    /// A thread that holds a group must not call `begin_op`, `flush` or `checkpoint`.
     ///
     /// # Errors
     /// The checkpoint's.
     pub fn begin_group(&self) -> Result<Group<'_, M>, WriteError> {
-        let gates = self.close_gates();
+        let quiesce_locks = self.quiesce();
         let checkpointing = self.checkpointing.lock();
         if self.is_touched() {
             self.seal(&checkpointing, true)?.finish()?;
@@ -59,7 +59,7 @@ impl<M: Medium> Volume<M> {
         for lane in &self.lanes {
             lane.lock().group_blocks = Some(Vec::new());
         }
-        Ok(Group { volume: self, checkpointing, _gates: gates })
+        Ok(Group { volume: self, checkpointing, _quiesced: quiesce_locks })
     }
 }
 
@@ -85,7 +85,7 @@ impl<M: Medium> Group<'_, M> {
         for lane in &volume.lanes {
             let mut lane = lane.lock();
             let allocated: Vec<BlockNo> = lane.group_blocks.take().unwrap_or_default();
-            lane.retired = Retired { blocks: allocated, ..Retired::default() };
+            lane.deferred = DeferredFree { blocks: allocated, ..DeferredFree::default() };
         }
         Ok(())
     }

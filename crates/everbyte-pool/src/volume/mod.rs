@@ -1,7 +1,7 @@
 //! A volume: one consistency domain with a log, epochs and a map root of its own.
 //!
-//! Owns the open volume's DRAM state. What its map means is the business of the volume's kind,
-//! in a crate above. Locks are taken in this order: gate, the kind's block locks, a lane, the
+//! Owns the open volume's DRAM state. What its map means is the business of the volume's kind, in a
+//! crate above. Locks are taken in this order: quiesce lock, the kind's block locks, a lane, the
 //! kind's structure lock.
 
 mod error;
@@ -28,7 +28,6 @@ use everbyte_media::{BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use crate::alloc::{BlockRun, CellSize, Cells, SIZES};
-use crate::bad::sound;
 use crate::data_area::DataArea;
 use crate::epoch::{DirtyLines, DirtyList};
 use crate::format::{
@@ -37,12 +36,13 @@ use crate::format::{
 };
 use crate::log::{LaneLog, LogGeometry};
 use crate::plant::Bug;
+use crate::readable::check_readable;
 use crate::recover::UndoScope;
 use crate::shared::Shared;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_index};
 
-/// Shards of the gate that groups close; more than the threads that usually write.
-const GATES: usize = 16;
+/// Shards of the quiesce lock that groups close; more than the threads that usually write.
+const QUIESCE_SHARDS: usize = 16;
 
 /// A lane: the log of one writer at a time, and what that writer left for the checkpoint.
 pub(crate) struct Lane {
@@ -50,7 +50,7 @@ pub(crate) struct Lane {
     /// Lines that are dirty in the current epoch.
     pub(crate) dirty: DirtyList,
     /// What was replaced or given up in the current epoch.
-    pub(crate) retired: Retired,
+    pub(crate) deferred: DeferredFree,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
     /// Blocks taken in advance for nodes of maps.
@@ -73,21 +73,21 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// How many blocks it took in advance.
-    pub(crate) fn spare_blocks(&self) -> u64 {
+    pub(crate) fn preallocated_blocks(&self) -> u64 {
         (self.free.len() + self.free_for_nodes.len()) as u64
     }
 
     /// Gives up the cells that it took in advance.
-    pub(crate) fn take_spare_cells(&mut self) -> Vec<(PoolOffset, CellSize)> {
-        let mut spare = Vec::new();
+    pub(crate) fn take_preallocated_cells(&mut self) -> Vec<(PoolOffset, CellSize)> {
+        let mut preallocated = Vec::new();
         for (size, cells) in CellSize::all().zip(&mut self.cells) {
-            spare.extend(cells.drain(..).map(|at| (at, size)));
+            preallocated.extend(cells.drain(..).map(|at| (at, size)));
         }
-        spare
+        preallocated
     }
 
     /// Gives up the blocks that it took in advance.
-    pub(crate) fn take_spare(&mut self) -> impl Iterator<Item = BlockNo> {
+    pub(crate) fn take_preallocated(&mut self) -> impl Iterator<Item = BlockNo> {
         let nodes = std::mem::take(&mut self.free_for_nodes);
         std::mem::take(&mut self.free).into_iter().chain(nodes).map(BlockNo)
     }
@@ -95,13 +95,13 @@ impl Lane {
 
 /// What an epoch has given up. It is free once the epoch is durable.
 #[derive(Default)]
-pub(crate) struct Retired {
+pub(crate) struct DeferredFree {
     pub(crate) blocks: Vec<BlockNo>,
     pub(crate) runs: Vec<BlockRun>,
     pub(crate) cells: Vec<(PoolOffset, CellSize)>,
 }
 
-impl Retired {
+impl DeferredFree {
     /// Adds what `other` has, and leaves it empty.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.blocks.append(&mut other.blocks);
@@ -126,7 +126,7 @@ pub struct Volume<M: Medium> {
     pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
     /// Redo records of the current epoch so far.
     pub(crate) redo_order: CachePadded<AtomicU32>,
-    gates: Box<[CachePadded<RwLock<()>>]>,
+    quiesce_locks: Box<[CachePadded<RwLock<()>>]>,
     /// Held while an epoch is sealed and completed, and by an open group.
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) wants_checkpoint: AtomicBool,
@@ -145,14 +145,15 @@ pub struct Volume<M: Medium> {
     damage: OnceLock<String>,
     /// Whether a thread panicked inside the current epoch. Set under its lane.
     pub(crate) unfinished: AtomicBool,
-    /// Bad memory and wrong blocks that were reported, so that each is reported once.
+    /// Media errors and wrong blocks that were reported, so that each is reported once.
     reported: Mutex<BTreeSet<PoolOffset>>,
     /// Checkpoints completed since the volume was opened.
     pub(crate) checkpoints: AtomicU64,
 }
 
 impl<M: Medium> Volume<M> {
-    /// Opens the recovered volume whose header is at `header_at` and whose last completed epoch is `completed`.
+    /// Opens the recovered volume whose header is at `header_at` and whose last completed epoch is
+    /// `completed`.
     pub(crate) fn open(
         shared: Arc<Shared<M>>,
         header_at: PoolOffset,
@@ -171,7 +172,7 @@ impl<M: Medium> Volume<M> {
                 CachePadded::new(Mutex::new(Lane {
                     log: LaneLog::new(geometry, lane, epoch),
                     dirty: DirtyList::default(),
-                    retired: Retired::default(),
+                    deferred: DeferredFree::default(),
                     free: Vec::new(),
                     free_for_nodes: Vec::new(),
                     cells: Default::default(),
@@ -194,7 +195,7 @@ impl<M: Medium> Volume<M> {
             completed: AtomicU64::new(completed),
             lanes,
             redo_order: CachePadded::new(AtomicU32::new(0)),
-            gates: (0..GATES).map(|_| CachePadded::new(RwLock::new(()))).collect(),
+            quiesce_locks: (0..QUIESCE_SHARDS).map(|_| CachePadded::new(RwLock::new(()))).collect(),
             checkpointing: Mutex::new(()),
             wants_checkpoint: AtomicBool::new(false),
             dirty_lines: CachePadded::new(dirty_lines),
@@ -254,8 +255,8 @@ impl<M: Medium> Volume<M> {
         self.header_at.plus(CHECKSUM_ROOT_AT)
     }
 
-    /// The structure lock of what all of the volume shares: the tree of checksums. The last lock that
-    /// is taken, and one that no thread takes beside another structure lock.
+    /// The structure lock of what all of the volume shares: the tree of checksums. The last lock
+    /// that is taken, and one that no thread takes beside another structure lock.
     #[must_use]
     pub fn structure(&self) -> &Mutex<()> {
         &self.structure
@@ -328,7 +329,7 @@ impl<M: Medium> Volume<M> {
     pub fn report_bad(&self, offset: u64, at: PoolOffset) {
         if self.reported.lock().insert(at) {
             let volume = self.name();
-            tracing::error!(volume, offset, %at, "bad memory: these bytes of the volume are lost");
+            tracing::error!(volume, offset, %at, "media error: these bytes of the volume are lost");
         }
     }
 
@@ -359,17 +360,18 @@ impl<M: Medium> Volume<M> {
     /// Announces a write that may take block locks and join the epoch; waits for an open group, and
     /// for a checkpoint if twice as many lines are dirty as one begins at. To be called before any
     /// block lock is taken.
-    pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
+    pub fn begin_op(&self) -> RwLockReadGuard<'_, ()> {
         if self.dirty_lines.are_too_many() {
             self.wait_for_fewer_dirty_lines();
         }
-        self.gates[thread_index() % GATES].read()
+        self.quiesce_locks[thread_index() % QUIESCE_SHARDS].read()
     }
 
     /// Makes the current epoch durable, by this thread if the one in the background has not begun.
     #[cold]
     fn wait_for_fewer_dirty_lines(&self) {
-        // Nobody was promised this checkpoint. Who is, by a flush of their own, is told if it fails.
+        // Nobody was promised this checkpoint. Who is, by a flush of their own, is told if it
+        // fails.
         let _best_effort = self.complete(self.current_epoch());
     }
 
@@ -412,9 +414,9 @@ impl<M: Medium> Volume<M> {
         self.lanes[first].lock()
     }
 
-    /// Notes that the calling thread panicked inside the epoch, on a lane that it still holds. What it
-    /// had begun may be half done, and its last records torn, so nobody writes from now on and the epoch
-    /// is never completed: the next opening undoes it.
+    /// Notes that the calling thread panicked inside the epoch, on a lane that it still holds. What
+    /// it had begun may be half done, and its last records torn, so nobody writes from now on and
+    /// the epoch is never completed: the next opening undoes it.
     fn leave_unfinished(&self) {
         self.unfinished.store(true, Ordering::Release);
         let reason = WriteError::Unfinished.to_string();
@@ -437,25 +439,25 @@ impl<M: Medium> Volume<M> {
         self.shared.states.get(block).prefetch_fresh();
     }
 
-    /// Prefetches the record of the word at `at`, whose block [`Volume::prefetch_store`] fetched the
-    /// state of a while ago.
+    /// Prefetches the record of the word at `at`, whose block [`Volume::prefetch_store`] fetched
+    /// the state of a while ago.
     pub fn prefetch_record(&self, at: PoolOffset) {
         self.shared.states.at(at).prefetch_word(self.current_epoch(), at);
     }
 
     /// Whether the lines or words at stake are untouched by the records of every open epoch, so
-    /// that an entry may be changed on the short path: the entry has no record, the block it
+    /// that an entry may be changed on the FUA fast path: the entry has no record, the block it
     /// names (if any) has none and is not fresh, and the node that holds the entry is not fresh.
     #[must_use]
-    pub fn short_path_allowed(&self, entry_at: PoolOffset, block: Option<BlockNo>) -> bool {
-        if planted(Bug::ShortPathIgnoresRecords) {
+    pub fn fua_fast_path_allowed(&self, entry_at: PoolOffset, block: Option<BlockNo>) -> bool {
+        if planted(Bug::FuaFastPathIgnoresRecords) {
             return true;
         }
         let block_free = block.is_none_or(|block| {
             let state = self.shared.states.get(block);
             self.is_settled(block) && !state.has_logged_lines(0) && !state.has_logged_lines(1)
         });
-        let word_logged = match planted(Bug::ShortPathIgnoresSealedWords) {
+        let word_logged = match planted(Bug::FuaFastPathIgnoresSealedWords) {
             true => self.shared.states.at(entry_at).word_logged(self.current_epoch(), entry_at),
             false => self.word_logged_in_open(entry_at),
         };
@@ -475,8 +477,8 @@ impl<M: Medium> Volume<M> {
         state.word_logged(0, at) || state.word_logged(1, at)
     }
 
-    pub(crate) fn close_gates(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
-        self.gates.iter().map(|gate| gate.write()).collect()
+    pub(crate) fn quiesce(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.quiesce_locks.iter().map(|lock| lock.write()).collect()
     }
 
     /// Says that the volume is going away: every later `join` fails.
@@ -510,14 +512,14 @@ impl<M: Medium> Volume<M> {
 pub(crate) fn read_size<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
     let at = header_at.plus(SIZE_AT);
     let word = medium.load_word(at);
-    sound(medium, "volume size", at, 8)?;
+    check_readable(medium, "volume size", at, 8)?;
     decode_word(word)
         .map(|sectors| sectors * 512)
         .ok_or_else(|| Corrupt::new("volume size", at, "its check bits are wrong"))
 }
 
-/// Dirty lines at which a background checkpoint of the volume whose header is at `header_at` begins. A
-/// word that cannot be read costs speed and nothing else, so it counts as the default.
+/// Dirty lines at which a background checkpoint of the volume whose header is at `header_at`
+/// begins. A word that cannot be read costs speed and nothing else, so it counts as the default.
 fn read_checkpoint_lines<M: Medium>(medium: &M, header_at: PoolOffset) -> u64 {
     let at = header_at.plus(CHECKPOINT_LINES_AT);
     let word = medium.load_word(at);

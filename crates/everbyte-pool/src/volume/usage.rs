@@ -1,10 +1,11 @@
 //! How many blocks a volume uses, counted in DRAM.
 //!
-//! Owns the count, and its place in the header, where a clean shutdown leaves it. Invariants: blocks
-//! count from when lanes take them from the allocator until they are given back to it, which both happen
-//! many at a time; so neither a write nor a look at the count walks a map, and no record is needed. The
-//! count in a header is believed only after a clean shutdown, and only if the epoch beside it is the
-//! volume's last: a program that does not keep the count completes another one.
+//! Owns the count, and its place in the header, where a clean shutdown leaves it. Invariants:
+//! blocks count from when lanes take them from the allocator until they are given back to it, which
+//! both happen many at a time; so neither a write nor a look at the count walks a map, and no
+//! record is needed. The count in a header is believed only after a clean shutdown, and only if the
+//! epoch beside it is the volume's last: a program that does not keep the count completes another
+//! one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,8 +41,8 @@ impl Usage {
         self.0.fetch_sub(blocks, Ordering::Relaxed);
     }
 
-    /// The count. What is far from it on either side is unknown, and so is a count that has fallen below
-    /// nothing, because the medium lies.
+    /// The count. What is far from it on either side is unknown, and so is a count that has fallen
+    /// below nothing, because the medium lies.
     fn get(&self) -> Option<u64> {
         let blocks = self.0.load(Ordering::Relaxed);
         (blocks < UNKNOWN / 2).then_some(blocks)
@@ -49,8 +50,8 @@ impl Usage {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Blocks of data, maps and the like that are in use, if that is known. Waits for writers. Blocks
-    /// that a checkpoint under way is about to free still count.
+    /// Blocks of data, maps and the like that are in use, if that is known. Waits for writers.
+    /// Blocks that a checkpoint under way is about to free still count.
     #[must_use]
     pub fn used_blocks(&self) -> Option<u64> {
         let waiting = self.waiting_blocks();
@@ -60,8 +61,8 @@ impl<M: Medium> Volume<M> {
     /// Blocks that lanes took in advance, or have given up in the current epoch.
     fn waiting_blocks(&self) -> u64 {
         let not_used = |lane: &super::Lane| {
-            let runs = lane.retired.runs.iter().map(|run| run.len);
-            lane.spare_blocks() + lane.retired.blocks.len() as u64 + runs.sum::<u64>()
+            let runs = lane.deferred.runs.iter().map(|run| run.len);
+            lane.preallocated_blocks() + lane.deferred.blocks.len() as u64 + runs.sum::<u64>()
         };
         self.lanes.iter().map(|lane| not_used(&lane.lock())).sum()
     }
@@ -79,8 +80,8 @@ impl<M: Medium> Volume<M> {
         self.usage.add(run.len);
     }
 
-    /// Leaves the count in the header, durably. Everything of the volume is durable, and nobody uses it
-    /// any more.
+    /// Leaves the count in the header, durably. Everything of the volume is durable, and nobody
+    /// uses it any more.
     ///
     /// # Errors
     /// The medium's.

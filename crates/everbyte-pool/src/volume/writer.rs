@@ -4,7 +4,7 @@
 //! 1. A `Writer` appends records of what will be overwritten, and fills blocks that nothing
 //!    durable can reach yet.
 //! 2. `commit` fences. Only the `Committed` it returns can
-//! 3. store in place, and retire the blocks that were replaced.
+//! 3. store in place, and defer freeing the blocks that were replaced.
 //!
 //! Invariants: a line or word gets one record per epoch; a block that is fresh in the epoch gets
 //! none; whatever is stored with ordinary stores is on the lane's dirty list; whatever is logged
@@ -36,9 +36,9 @@ const NODES_SHARE: usize = 1024;
 /// A thread inside the current epoch, with a lane of the log of its own.
 ///
 /// It appends records of what will be overwritten, and fills blocks that nothing durable can reach
-/// yet. [`Writer::commit`] fences; only the [`Committed`] it returns can store in place and retire
-/// the blocks that were replaced. The caller holds the locks of the blocks and words that it names
-/// from before it joined until the writer is dropped.
+/// yet. [`Writer::commit`] fences; only the [`Committed`] it returns can store in place and defer
+/// freeing the blocks that were replaced. The caller holds the locks of the blocks and words that
+/// it names from before it joined until the writer is dropped.
 pub struct Writer<'v, M: Medium> {
     volume: &'v Volume<M>,
     lane: MutexGuard<'v, Lane>,
@@ -50,8 +50,8 @@ pub struct Writer<'v, M: Medium> {
 
 impl<M: Medium> Drop for Writer<'_, M> {
     fn drop(&mut self) {
-        // Before the lane is given back, so that neither the next one on it nor who seals the epoch can
-        // miss it.
+        // Before the lane is given back, so that neither the next one on it nor who seals the epoch
+        // can miss it.
         if std::thread::panicking() && !self.joined_in_panic {
             self.volume.leave_unfinished();
         }
@@ -191,14 +191,14 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(run)
     }
 
-    /// Gives back a run of `alloc_run` that nothing names yet. It is free once the epoch is durable:
-    /// what was streamed there is not fenced yet, and others could stream over it.
+    /// Gives back a run of `alloc_run` that nothing names yet. It is free once the epoch is
+    /// durable: what was streamed there is not fenced yet, and others could stream over it.
     pub fn unalloc_run(&mut self, run: BlockRun) {
-        self.lane.retired.runs.push(run);
+        self.lane.deferred.runs.push(run);
     }
 
-    /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it was
-    /// free before every open epoch, because a cell that is given up is free only once that is
+    /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it
+    /// was free before every open epoch, because a cell that is given up is free only once that is
     /// durable. `None` if the pool is full. Not within a group.
     pub fn take_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
         debug_assert!(
@@ -243,10 +243,10 @@ impl<'v, M: Medium> Writer<'v, M> {
         Some(())
     }
 
-    /// Gives back a cell of `take_cell` that nothing names yet. It is free once the epoch is durable:
-    /// until then its lines are marked, and its block must not become another volume's.
+    /// Gives back a cell of `take_cell` that nothing names yet. It is free once the epoch is
+    /// durable: until then its lines are marked, and its block must not become another volume's.
     pub fn untake_cell(&mut self, at: PoolOffset, size: CellSize) {
-        self.lane.retired.cells.push((at, size));
+        self.lane.deferred.cells.push((at, size));
     }
 
     /// Gives back a block of `alloc` or `alloc_node` that nothing names yet.
@@ -259,8 +259,8 @@ impl<'v, M: Medium> Writer<'v, M> {
 
     /// Blocks that this lane gave up in this epoch: the next checkpoint frees them.
     #[must_use]
-    pub fn retired_blocks(&self) -> usize {
-        self.lane.retired.blocks.len()
+    pub fn deferred_blocks(&self) -> usize {
+        self.lane.deferred.blocks.len()
     }
 
     /// Whether `block` was allocated in this epoch.
@@ -278,8 +278,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.get(block).logged(self.epoch())
     }
 
-    /// Whether the word at `at` needs no record: it has one, its line has, or it lies in a fresh block
-    /// or cell.
+    /// Whether the word at `at` needs no record: it has one, its line has, or it lies in a fresh
+    /// block or cell.
     #[must_use]
     pub fn word_is_covered(&self, at: PoolOffset) -> bool {
         let state = self.volume.shared.states.at(at);
@@ -315,8 +315,8 @@ impl<'v, M: Medium> Writer<'v, M> {
     }
 
     /// Saves the bytes that `lines` of `block` will have with `data` at byte `start`, so that a
-    /// crash from the commit on leaves these. The room was checked by the caller, who has also asked
-    /// [`Volume::short_path_allowed`] under the block's lock.
+    /// crash from the commit on leaves these. The room was checked by the caller, who has also
+    /// asked [`Volume::fua_fast_path_allowed`] under the block's lock.
     ///
     /// # Errors
     /// `block` has turned out to be bad; nothing is logged then.
@@ -354,8 +354,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.in_flight = Some(InFlight::stream(&*self.volume.shared.medium, at, bytes));
     }
 
-    /// Fills a block as a whole: with `data` from byte `start` on, and around it with what the block
-    /// `around` holds, or zeroes.
+    /// Fills a block as a whole: with `data` from byte `start` on, and around it with what the
+    /// block `around` holds, or zeroes.
     pub fn fill_block(&mut self, to: BlockNo, around: Option<BlockNo>, start: usize, data: &[u8]) {
         if data.len() == BLOCK {
             self.fill(to.offset(), data);
@@ -419,7 +419,8 @@ impl<'v, M: Medium> Writer<'v, M> {
     }
 }
 
-/// Looks everywhere for a run, where neither the first place that was asked nor any whole region has one.
+/// Looks everywhere for a run, where neither the first place that was asked nor any whole region
+/// has one.
 #[cold]
 fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
     if alloc.free_blocks() < blocks {
@@ -444,8 +445,8 @@ impl<M: Medium> Committed<'_, '_, M> {
         self.0.volume.shared.medium.store(at, bytes);
     }
 
-    /// Stores one word and makes it durable at once, outside the epochs: the short path. The
-    /// caller has asked `Volume::short_path_allowed` under the block's lock.
+    /// Stores one word and makes it durable at once, outside the epochs: the FUA fast path. The
+    /// caller has asked `Volume::fua_fast_path_allowed` under the block's lock.
     ///
     /// # Errors
     /// The medium's; the word may or may not be durable then.
@@ -460,7 +461,7 @@ impl<M: Medium> Committed<'_, '_, M> {
     /// Gives up a block that was replaced or unmapped: it is free once the epoch is durable. One
     /// that is fresh is free at once, since no undo brings a word back that names it, unless the
     /// checkpoint still has to flush lines of it.
-    pub fn retire(&mut self, block: BlockNo) {
+    pub fn defer_free(&mut self, block: BlockNo) {
         if planted(Bug::ReuseWithoutQuarantine) {
             self.0.lane.free.push(block.0);
             return;
@@ -483,28 +484,28 @@ impl<M: Medium> Committed<'_, '_, M> {
         if is_ours && is_unmarked {
             self.0.unalloc(block);
         } else {
-            self.0.lane.retired.blocks.push(block);
+            self.0.lane.deferred.blocks.push(block);
         }
     }
 
     /// Gives up a run of `alloc_run`: it is free once the epoch is durable.
-    pub fn retire_run(&mut self, run: BlockRun) {
-        if planted(Bug::RunRetiredEarly) {
+    pub fn defer_free_run(&mut self, run: BlockRun) {
+        if planted(Bug::RunFreedEarly) {
             self.0.volume.give_back_run(run);
             return;
         }
         self.0.lane.touched = true;
-        self.0.lane.retired.runs.push(run);
+        self.0.lane.deferred.runs.push(run);
     }
 
     /// Gives up a cell: it is free once the epoch is durable.
-    pub fn retire_cell(&mut self, at: PoolOffset, size: CellSize) {
+    pub fn defer_free_cell(&mut self, at: PoolOffset, size: CellSize) {
         if planted(Bug::CellRefilledEarly) {
             self.0.lane.cells[size.index()].push(at);
             return;
         }
         self.0.lane.touched = true;
-        self.0.lane.retired.cells.push((at, size));
+        self.0.lane.deferred.cells.push((at, size));
     }
 
     /// Says that `block`, just allocated, is reachable from durable words already, so that later

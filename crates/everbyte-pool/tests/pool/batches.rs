@@ -84,8 +84,8 @@ fn what_is_taken_back_leaves_nothing() {
     assert_eq!(shelf.pool.info().free_bytes, free);
 }
 
-/// A run that was streamed to, and a cell whose lines are marked, are nobody else's before the epoch
-/// is durable.
+/// A run that was streamed to, and a cell whose lines are marked, are nobody else's before the
+/// epoch is durable.
 #[test]
 fn what_is_taken_back_is_free_after_the_next_checkpoint() {
     for bytes in [64, 1 << 14] {

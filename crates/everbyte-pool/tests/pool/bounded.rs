@@ -70,7 +70,7 @@ fn no_flush_has_more_to_do_than_twice_the_count() {
     let flush = pool.medium().counters().since(&before);
     assert!(
         flush.lines_flushed <= most + 2,
-        "{} lines, and the completed marks",
+        "{} lines, and the checkpoint records",
         flush.lines_flushed
     );
 }

@@ -152,7 +152,8 @@ pub(crate) fn sound(shelf: &Shelf<SimMedium>) -> Result<(), String> {
     if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
 }
 
-/// Explores `steps` in a pool of `blocks`, on a shelf that holds cells at places 0 to 2 and a run at place 3.
+/// Explores `steps` in a pool of `blocks`, on a shelf that holds cells at places 0 to 2 and a run
+/// at place 3.
 fn explored(explorer: &Explorer, blocks: u64, steps: &[Step]) -> Result<Summary, String> {
     let scenario = Closures::new(
         |medium, log| run(medium, log, steps),
@@ -234,5 +235,5 @@ fn a_cell_that_is_refilled_early_is_caught() {
 
 #[test]
 fn a_run_that_is_free_early_is_caught() {
-    caught(Bug::RunRetiredEarly, TIGHT, RUNS, "3: (16384, 9, 9)}, not one of");
+    caught(Bug::RunFreedEarly, TIGHT, RUNS, "3: (16384, 9, 9)}, not one of");
 }

@@ -1,5 +1,5 @@
-//! Damage made by hand: what a check, a scrub and a repair say of each sort, by structure and address, and
-//! what they leave alone.
+//! Damage made by hand: what a check, a scrub and a repair say of each sort, by structure and
+//! address, and what they leave alone.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ const BLOCKS: u64 = 96;
 /// The headers of the shelf "s", of the volume "t", and of none.
 const HEADERS: [u64; 3] = [2 * BLOCK_U64, 3 * BLOCK_U64, 4 * BLOCK_U64];
 
-/// A pool with the shelf "s", which has two cells and a run, and the empty shelf "t", shut down or killed.
+/// A pool with the shelf "s", which has two cells and a run, and the empty shelf "t", shut down or
+/// killed.
 fn image(is_closed: bool) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     Pool::format(&*medium, 3, [1; 16]).unwrap();
@@ -90,8 +91,8 @@ fn a_sound_pool_has_no_findings_and_keeps_every_byte_in_a_repair() {
 const TWICE: [(&str, u64); 8] = [
     ("superblock at 0x0 is corrupt: its checksum is wrong", 56),
     ("superblock at 0x1000 is corrupt: it does not begin with EVERBYTE", 4096),
-    ("completed mark at 0x2040 is corrupt: its check bits", HEADERS[0] + COMPLETED_A_AT),
-    ("completed mark at 0x3080 is corrupt: its check bits", HEADERS[1] + COMPLETED_B_AT),
+    ("checkpoint record at 0x2040 is corrupt: its check bits", HEADERS[0] + COMPLETED_A_AT),
+    ("checkpoint record at 0x3080 is corrupt: its check bits", HEADERS[1] + COMPLETED_B_AT),
     ("volume descriptor at 0x2400 is corrupt: its checksum", HEADERS[0] + DESCRIPTOR_AT[0] + 90),
     ("volume descriptor at 0x3800 is corrupt: its checksum", HEADERS[1] + DESCRIPTOR_AT[1] + 127),
     ("volume state at 0x4000 is corrupt: its check bits", HEADERS[2] + STATE_AT + 3),
@@ -128,8 +129,8 @@ fn what_is_said_twice_is_rewritten_once_and_named_by_structure_and_address() {
 #[test]
 fn a_scrub_names_each_damaged_copy_by_volume_structure_and_address() {
     let cases = [
-        (HEADERS[0] + COMPLETED_A_AT, Some("s"), "completed mark"),
-        (HEADERS[1] + COMPLETED_B_AT, Some("t"), "completed mark"),
+        (HEADERS[0] + COMPLETED_A_AT, Some("s"), "checkpoint record"),
+        (HEADERS[1] + COMPLETED_B_AT, Some("t"), "checkpoint record"),
         (HEADERS[0] + DESCRIPTOR_AT[0], Some("s"), "volume descriptor"),
         (HEADERS[1] + DESCRIPTOR_AT[1], Some("t"), "volume descriptor"),
         (HEADERS[0] + STATE_AT, Some("s"), "volume state"),
@@ -196,7 +197,8 @@ fn a_scrub_reads_every_line_of_superblocks_headers_and_logs() {
     }
 }
 
-/// Damage of what is there once, what an opening after a kill leaves usable, and what the check says.
+/// Damage of what is there once, what an opening after a kill leaves usable, and what the check
+/// says.
 struct Once {
     damage: fn(&SimMedium),
     finding: &'static str,
@@ -237,7 +239,7 @@ fn what_is_said_once_is_named_and_neither_mended_nor_made_worse() {
                 flip(medium, HEADERS[0] + COMPLETED_A_AT);
                 flip(medium, HEADERS[0] + COMPLETED_B_AT);
             },
-            finding: "completed mark at 0x2040 is corrupt",
+            finding: "checkpoint record at 0x2040 is corrupt",
             opens: true,
         },
     ];

@@ -1,5 +1,5 @@
-//! Epochs: who is inside, what a checkpoint flushes, whom a flush waits for, and who hears of one that
-//! failed.
+//! Epochs: who is inside, what a checkpoint flushes, whom a flush waits for, and who hears of one
+//! that failed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -411,22 +411,22 @@ fn a_batch_says_in_which_epoch_it_was_made_and_that_the_log_was_full() {
     assert_eq!(attempt(3, 1), BatchOutcome::Done(volume.completed_epoch() + 1));
 }
 
-/// What is low on space is a pool with less than a tenth free; blocks that lanes took in advance are
-/// missing elsewhere.
+/// What is low on space is a pool with less than a tenth free; blocks that lanes took in advance
+/// are missing elsewhere.
 #[test]
 fn making_room_in_a_pool_that_is_low_takes_back_what_lanes_took_in_advance() {
     let shelf = new_shelf(2);
     let pool = &shelf.pool;
     shelf.put(0, 64, 1).unwrap();
-    let spare = pool.info().free_bytes / BLOCK_U64 - pool.allocator().free_blocks();
-    assert_eq!(spare, 31, "one of 32 is in use");
+    let preallocated = pool.info().free_bytes / BLOCK_U64 - pool.allocator().free_blocks();
+    assert_eq!(preallocated, 31, "one of 32 is in use");
     shelf.volume().make_room().unwrap();
-    assert_eq!(pool.allocator().free_blocks() + spare, pool.info().free_bytes / BLOCK_U64);
+    assert_eq!(pool.allocator().free_blocks() + preallocated, pool.info().free_bytes / BLOCK_U64);
     let free = pool.allocator().free_blocks();
     let taken: Vec<_> = (5..free).map(|_| pool.take_run("a test", 1).unwrap()).collect();
     assert!(pool.allocator().is_low());
     shelf.volume().make_room().unwrap();
-    assert_eq!(pool.allocator().free_blocks(), 5 + spare);
+    assert_eq!(pool.allocator().free_blocks(), 5 + preallocated);
     taken.into_iter().for_each(|run| pool.return_run(run));
     shelf.put(1, 64, 1).unwrap();
     assert!(pool.check().unwrap().is_clean());

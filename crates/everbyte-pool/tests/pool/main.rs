@@ -25,7 +25,7 @@ use std::sync::Arc;
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind};
 use everbyte_pool::{
-    BlockRun, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot, OpenOptions, Part, Pool,
+    BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part, Pool, UsedExtent,
     Volume, VolumeSpec, VolumeView,
 };
 
@@ -60,7 +60,7 @@ impl Kind<Mapped> for Toy {
         VISITS.set(VISITS.get() + 1);
         let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap();
         let run = BlockRun { start: root.block, len: TABLE_BLOCKS };
-        claim(Claimed { part: Part::Blocks(run), named_at: view.root_at, holds: Holds::Map })
+        claim(UsedExtent { part: Part::Blocks(run), named_at: view.root_at, holds: BlockUse::Map })
     }
 }
 
@@ -97,7 +97,7 @@ fn reopened(pool: &Pool<Mapped>) -> Pool<Mapped> {
 
 /// Stores a word by the rules.
 fn set(volume: &Volume<Mapped>, at: PoolOffset, value: u64) {
-    let _gate = volume.enter();
+    let _op = volume.begin_op();
     let mut writer = volume.join().unwrap();
     if !writer.word_is_covered(at) {
         let old = volume.medium().load_word(at);

@@ -1,5 +1,5 @@
-//! Pools that are made, that grow, and that are shut down with a free map of several blocks, crashed
-//! everywhere.
+//! Pools that are made, that grow, and that are shut down with a free map of several blocks,
+//! crashed everywhere.
 
 use std::sync::Arc;
 
@@ -86,8 +86,8 @@ fn a_pool_is_made_whole_over_another_one() {
     println!("{}", explored(&making(|medium| drop(make_shelf(medium)))));
 }
 
-/// The making of a pool over volumes of one of which nothing else is left, of which every image is tried;
-/// with `omission` left out.
+/// The making of a pool over volumes of one of which nothing else is left, of which every image is
+/// tried; with `omission` left out.
 fn made_over_leavings(omission: Option<Omission>) -> Result<Summary, Box<Failure>> {
     let scenario = making(|medium| {
         drop(make_shelf(medium));

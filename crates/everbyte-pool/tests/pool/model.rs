@@ -1,5 +1,5 @@
-//! A shelf against a plain map: random batches, parts of them taken back, some given up, in epochs that
-//! are sealed, flushed, grouped, crashed and opened again.
+//! A shelf against a plain map: random batches, parts of them taken back, some given up, in epochs
+//! that are sealed, flushed, grouped, crashed and opened again.
 
 use std::sync::Arc;
 use std::thread;

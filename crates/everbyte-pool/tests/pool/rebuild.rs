@@ -1,5 +1,5 @@
-//! What an opening after a crash costs: each word of a map is loaded once, and nothing for each cell beside
-//! it.
+//! What an opening after a crash costs: each word of a map is loaded once, and nothing for each
+//! cell beside it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use everbyte_media::{
 };
 use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
-    CellSize, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot, OpenOptions, Part, Pool,
+    BlockUse, CellSize, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part, Pool, UsedExtent,
     VolumeSpec, VolumeView,
 };
 
@@ -118,13 +118,13 @@ impl Kind<Counting> for Rack {
         let root = Entry::decode(medium.load_word(view.root_at)).unwrap().unwrap().block;
         let words = view.size_bytes / 8;
         let table = everbyte_pool::BlockRun { start: root, len: words.div_ceil(512) };
-        let holds = Holds::Map;
-        claim(Claimed { part: Part::Blocks(table), named_at: view.root_at, holds })?;
+        let holds = BlockUse::Map;
+        claim(UsedExtent { part: Part::Blocks(table), named_at: view.root_at, holds })?;
         for word in 0..words {
             let named_at = root.offset().plus(8 * word);
             let at = PoolOffset(decode_word(medium.load_word(named_at)).unwrap());
             let part = Part::Cell { at, size: CellSize::for_bytes(CELL_BYTES).unwrap() };
-            claim(Claimed { part, named_at, holds: Holds::Data { offset: word } })?;
+            claim(UsedExtent { part, named_at, holds: BlockUse::Data { offset: word } })?;
         }
         Ok(())
     }
@@ -135,8 +135,8 @@ fn open(medium: &Arc<Counting>) -> Pool<Counting> {
     Pool::open(Arc::clone(medium), Kinds::new([Arc::new(Rack) as _]), &options).unwrap()
 }
 
-/// Opens a killed pool with a volume of so many cells, which its words name in no order. Returns the loads
-/// that took.
+/// Opens a killed pool with a volume of so many cells, which its words name in no order. Returns
+/// the loads that took.
 fn loads_to_open(cells: u64) -> u64 {
     let inner = Mapped::anonymous(BLOCKS * BLOCK_U64, &MediaOptions::new()).unwrap();
     let medium = Arc::new(Counting { inner, loads: AtomicU64::new(0) });

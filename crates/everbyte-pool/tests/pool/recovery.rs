@@ -1,5 +1,5 @@
-//! Recovery: which records are believed and what they do, what a damaged log costs and whom, and that it
-//! may be crashed and begun again.
+//! Recovery: which records are believed and what they do, what a damaged log costs and whom, and
+//! that it may be crashed and begun again.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ const NEW: u64 = 0x1111_1111_1111_1111;
 /// Headers of the two volumes.
 const HEADERS: [PoolOffset; 2] = [PoolOffset(2 * BLOCK_U64), PoolOffset(3 * BLOCK_U64)];
 
-/// A pool with the shelf "s", with a cell that is durable and one that is not, and with the shelf "t",
-/// killed.
+/// A pool with the shelf "s", with a cell that is durable and one that is not, and with the shelf
+/// "t", killed.
 fn killed_pool() -> Arc<SimMedium> {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 2);
@@ -56,8 +56,8 @@ fn half_of(volume: &Volume<SimMedium>, epoch: u64) -> PoolOffset {
     BlockNo(descriptor.log_start).offset().plus(epoch % 2 * half_bytes)
 }
 
-/// Puts `records` into lane 0 of the shelf as those of the epoch after the last completed one. Lines are
-/// all `byte`, and those of a redo record the byte after.
+/// Puts `records` into lane 0 of the shelf as those of the epoch after the last completed one.
+/// Lines are all `byte`, and those of a redo record the byte after.
 fn put_records(medium: &Arc<SimMedium>, records: &[Made], byte: u8) {
     let looked_at = open_pool(&Arc::new(SimMedium::from_image(medium.image()))).unwrap();
     let volume = looked_at.volume("s").unwrap();
@@ -235,7 +235,8 @@ fn recovery_completes_both_open_epochs_and_finds_nothing_more_the_next_time() {
     }
 }
 
-/// Records whose target is in poisoned memory restore nothing there, and a store there would be the last one.
+/// Records whose target is in poisoned memory restore nothing there, and a store there would be the
+/// last one.
 #[test]
 fn recovery_leaves_poisoned_memory_alone() {
     for records in [
@@ -328,11 +329,11 @@ fn recoveries_that_crash_twice_begin_again_and_end_the_same() {
     println!("{}", explored(&explorer, two_open_epochs));
 }
 
-/// A short durable write by the rules: the record of the new bytes, a fence, the stores.
+/// A FUA fast-path write by the rules: the record of the new bytes, a fence, the stores.
 fn write_durably(shelf: &Shelf<SimMedium>, place: u64, value: u8) {
     let (at, line) = (shelf.thing_at(place), [value; 64]);
-    let _gate = shelf.volume().enter();
-    assert!(shelf.volume().short_path_allowed(shelf.word_at(place), Some(at.block())));
+    let _op = shelf.volume().begin_op();
+    assert!(shelf.volume().fua_fast_path_allowed(shelf.word_at(place), Some(at.block())));
     let mut writer = shelf.volume().join().unwrap();
     let lines = LineMask::covering(at.in_block(), 64);
     writer.log_redo(at.block(), lines, at.in_block(), &line).unwrap();
@@ -367,14 +368,14 @@ fn a_short_durable_write_is_there_from_its_fence_on_whatever_is_undone_around_it
 }
 
 #[test]
-fn the_short_path_is_refused_to_what_an_open_epoch_may_undo() {
+fn the_fua_fast_path_is_refused_to_what_an_open_epoch_may_undo() {
     let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
     let shelf = Shelf::make(&medium, 1);
     shelf.put(0, 64, 1).unwrap();
     shelf.put(1, 1 << 14, 1).unwrap();
     let allowed = |place| {
         let block = shelf.thing_at(place).block();
-        shelf.volume().short_path_allowed(shelf.word_at(place), Some(block))
+        shelf.volume().fua_fast_path_allowed(shelf.word_at(place), Some(block))
     };
     assert!(!allowed(1), "the run is fresh");
     shelf.volume().flush().unwrap();
@@ -388,10 +389,10 @@ fn the_short_path_is_refused_to_what_an_open_epoch_may_undo() {
     drop(guard);
     assert!(allowed(1));
     shelf.remove(0).unwrap();
-    assert!(!shelf.volume().short_path_allowed(shelf.word_at(0), None), "the word has a record");
+    assert!(!shelf.volume().fua_fast_path_allowed(shelf.word_at(0), None), "the word has a record");
     assert!(shelf.volume().word_logged_in_open(shelf.word_at(0)));
     shelf.volume().flush().unwrap();
-    assert!(shelf.volume().short_path_allowed(shelf.word_at(0), None));
+    assert!(shelf.volume().fua_fast_path_allowed(shelf.word_at(0), None));
     let power_cut = Arc::new(medium.crash_state().boot(Plan::nothing()));
     assert_eq!(Shelf::open(open_pool(&power_cut).unwrap()).contents().unwrap().len(), 1);
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
-    Batch, BlockRun, CellSize, ChangeError, Claim, Claimed, Corrupt, Holds, Kind, Kinds, NewRoot,
-    OpenOptions, Part, Pool, PoolError, Volume, VolumeHandle, VolumeSpec, VolumeView, WriteError,
+    Batch, BlockRun, BlockUse, CellSize, ChangeError, Claim, Corrupt, Kind, Kinds, NewRoot,
+    OpenOptions, Part, Pool, PoolError, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
+    WriteError,
 };
 
 pub(crate) const SHELF: VolumeKind = VolumeKind(77);
@@ -91,17 +92,17 @@ impl<M: Medium> Kind<M> for ShelfKind {
             return Err(Corrupt::new("shelf", view.root_at, "it has no table"));
         };
         let table = BlockRun { start: root.block, len: 1 };
-        let (part, holds) = (Part::Blocks(table), Holds::Map);
-        claim(Claimed { part, named_at: view.root_at, holds })?;
+        let (part, holds) = (Part::Blocks(table), BlockUse::Map);
+        claim(UsedExtent { part, named_at: view.root_at, holds })?;
         for place in 0..PLACES {
             let named_at = root.block.offset().plus(8 * place);
-            let holds = Holds::Data { offset: place };
+            let holds = BlockUse::Data { offset: place };
             let part = match Thing::decode(medium.load_word(named_at)) {
                 None => continue,
                 Some(Thing::Cell(at, size)) => Part::Cell { at, size },
                 Some(Thing::Run(run)) => Part::Blocks(run),
             };
-            claim(Claimed { part, named_at, holds })?;
+            claim(UsedExtent { part, named_at, holds })?;
         }
         Ok(())
     }
@@ -187,7 +188,7 @@ impl<M: Medium> Shelf<M> {
         &'v self,
         mut plan: impl FnMut(&mut Batch<'v, '_, M>) -> Result<(), ShelfError>,
     ) -> Result<(), ShelfError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         self.volume().change(|batch, _| plan(batch)).map(drop)
     }
 
@@ -241,7 +242,7 @@ impl<M: Medium> Shelf<M> {
     pub(crate) fn touch_line(&self, place: u64, line: u64, value: u8) -> Result<(), ShelfError> {
         let bytes = [value; 64];
         let at = self.thing_at(place).plus(64 * line);
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         let changed: Result<u64, ShelfError> = self.volume().change(|batch, _| {
             batch.change_bytes(at, &bytes);
             Ok(())

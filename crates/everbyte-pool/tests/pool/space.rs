@@ -1,4 +1,5 @@
-//! Space: who gets which blocks, runs and cells, when they are free again, and what a full pool says.
+//! Space: who gets which blocks, runs and cells, when they are free again, and what a full pool
+//! says.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -146,9 +147,9 @@ fn a_fresh_block_that_nothing_marked_is_free_at_once_and_a_marked_one_is_not() {
     assert!(writer.is_fresh(plain) && writer.is_fresh(marked));
     let mut committed = writer.commit().unwrap();
     committed.store(marked.offset(), &[1; 8]);
-    committed.retire(plain);
-    committed.retire(marked);
-    assert_eq!((writer.alloc(), writer.retired_blocks()), (Some(plain), 1));
+    committed.defer_free(plain);
+    committed.defer_free(marked);
+    assert_eq!((writer.alloc(), writer.deferred_blocks()), (Some(plain), 1));
     let others: Vec<BlockNo> = std::iter::from_fn(|| writer.alloc()).collect();
     assert!(!others.contains(&marked), "the checkpoint has a line of it to flush");
     assert_eq!(others.len(), 38);

@@ -1,5 +1,5 @@
-//! Which superblock counts, what is done about the other one, and what a pool that must not be written
-//! does with its medium.
+//! Which superblock counts, what is done about the other one, and what a pool that must not be
+//! written does with its medium.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub(crate) fn change_superblock(
     medium.store(SUPERBLOCK_COPIES[copy], sb.sealed().as_bytes());
 }
 
-/// One damage to the copies of the superblock of a pool that was shut down, and what an opening says of
-/// it.
+/// One damage to the copies of the superblock of a pool that was shut down, and what an opening
+/// says of it.
 struct Case {
     name: &'static str,
     damage: fn(&SimMedium),
@@ -266,8 +266,8 @@ fn the_clean_mark_is_durably_gone_before_anything_is_allocated() {
     assert!(again.pool.check().unwrap().is_clean());
 }
 
-/// Poisoned memory cannot be rewritten: a pool that would have one superblock while it is written stays as it
-/// is.
+/// Poisoned memory cannot be rewritten: a pool that would have one superblock while it is written
+/// stays as it is.
 #[test]
 fn a_pool_with_one_poisoned_superblock_is_read_only_by_the_other() {
     let image = closed_shelf();

@@ -31,7 +31,7 @@ fn what_is_used_is_walked_for_once_at_most() {
         "what it took in advance is not"
     );
     let mut writer = volume.join().unwrap();
-    writer.commit().unwrap().retire(block);
+    writer.commit().unwrap().defer_free(block);
     drop(writer);
     assert_eq!(walks(|| used(&pool)), (Some(TABLE_BLOCKS), 0), "and what it gave up");
     volume.flush().unwrap();

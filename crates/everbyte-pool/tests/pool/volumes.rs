@@ -355,7 +355,8 @@ fn a_crash_leaves_volumes_whole_or_not_there_while_they_are_made_and_deleted() {
     println!("{explored}");
 }
 
-/// A header that says DELETING is one whose volume is gone: opening ends it, and its blocks are free.
+/// A header that says DELETING is one whose volume is gone: opening ends it, and its blocks are
+/// free.
 #[test]
 fn an_unfinished_deletion_is_finished_by_opening() {
     let (medium, pool) = new_pool(3);

@@ -54,7 +54,7 @@ fn mending_is_told_before_done_and_done_once() {
     let done = place.run(&format!("{COMMAND} --json")).json();
     let mended: Vec<&str> =
         done["mended"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
-    let names = ["superblock at 0x0", "completed mark", "volume descriptor", "volume state"];
+    let names = ["superblock at 0x0", "checkpoint record", "volume descriptor", "volume state"];
     for (line, name) in mended.iter().zip(names) {
         assert!(line.starts_with(name), "{mended:?}");
         assert!(dry.out.contains(&format!("would mend: {line}")), "{line}");

@@ -118,7 +118,7 @@ fn damaged_devices_never_panic() {
 
 /// A line of a block fails: requests that need it say so, and the others go on.
 #[test]
-fn bad_memory_is_an_error_of_the_requests_that_need_it() {
+fn a_media_error_is_an_error_of_the_requests_that_need_it() {
     for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Rollback) {
         let bytes = kind.medium_bytes(64 << 10, 64 << 10).unwrap();
         let medium = Arc::new(SimMedium::new(bytes));

@@ -1,5 +1,5 @@
-//! Steps of a workload whose memory fails: what a request that fails may leave, and what one that is
-//! answered with success leaves all the same.
+//! Steps of a workload whose memory fails: what a request that fails may leave, and what one that
+//! is answered with success leaves all the same.
 //!
 //! The rule: success means what it always means. A write that failed is there as a whole or not at
 //! all, and what a flush or a shutdown could not do may have been done nevertheless.
@@ -20,7 +20,7 @@ impl History<'_> {
         let header_at = root_at.0 - ROOT_AT;
         match fault {
             Fault::Marks | Fault::UnknownMarks => {
-                self.unsound.push(name);
+                self.unreadable.push(name);
                 for copy in [COMPLETED_A_AT, COMPLETED_B_AT] {
                     self.medium.inject_poison(PoolOffset(header_at + copy), 8);
                     if fault == Fault::Marks {
@@ -28,11 +28,11 @@ impl History<'_> {
                     }
                 }
                 if fault == Fault::UnknownMarks {
-                    self.unsound = self.tracks.keys().copied().collect();
+                    self.unreadable = self.tracks.keys().copied().collect();
                 }
             }
             Fault::Fences => {
-                self.unsound = self.tracks.keys().copied().collect();
+                self.unreadable = self.tracks.keys().copied().collect();
                 let reason = "a test says so".to_owned();
                 self.medium.fail(MediaError::WriteBack { at: PoolOffset(0), len: 0, reason });
             }
@@ -102,7 +102,11 @@ impl History<'_> {
     pub(super) fn flush_faulty(&mut self, name: &'static str) {
         let begun = self.note("flush");
         let outcome = self.volume(name).flush();
-        assert!(outcome.is_ok() || self.unsound.contains(&name), "{}: {outcome:?}", self.case.name);
+        assert!(
+            outcome.is_ok() || self.unreadable.contains(&name),
+            "{}: {outcome:?}",
+            self.case.name
+        );
         let (durable, now) = self.durable_after(name, outcome.is_ok());
         self.end(name, &begun, durable.clone(), durable, now);
     }
@@ -119,7 +123,7 @@ impl History<'_> {
     pub(super) fn close_faulty(&mut self) {
         let begun: std::sync::Arc<Expect> = self.note("closing");
         let is_closed = self.open.pool.close().is_ok();
-        assert!(is_closed || !self.unsound.is_empty(), "{}: not closed", self.case.name);
+        assert!(is_closed || !self.unreadable.is_empty(), "{}: not closed", self.case.name);
         assert_eq!(
             self.open.pool.close().is_ok(),
             is_closed,
@@ -127,7 +131,7 @@ impl History<'_> {
         );
         let mut inside = super::Contents::new();
         for name in self.tracks.keys().copied().collect::<Vec<_>>() {
-            let is_done = is_closed || !self.unsound.contains(&name);
+            let is_done = is_closed || !self.unreadable.contains(&name);
             let left = self.durable_after(name, false).0;
             inside.insert(name, left.into_iter().map(Some).collect());
             self.track(name).durable = self.durable_after(name, is_done).0;
