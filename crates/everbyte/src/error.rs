@@ -60,7 +60,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The medium cannot be allocated or mapped.
-    #[error("the pool's memory cannot be used: {0}")]
+    #[error("the pool's medium cannot be used: {0}")]
     Medium(#[from] MediumError),
     /// An argument is out of its range.
     #[error("{what}")]

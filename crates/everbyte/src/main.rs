@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_accepts_the_command_line() {
         Cli::command().debug_assert();
     }
 

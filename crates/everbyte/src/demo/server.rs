@@ -154,7 +154,7 @@ impl DemoServer {
     /// It fails to.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         let mut server = self.cleanup.server.lock();
-        let Some(child) = server.as_mut() else { bail!("the server is gone already") };
+        let Some(child) = server.as_mut() else { bail!("the server has ended already") };
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.context("the server has no process number")?, Signal::TERM)?;
         let status = child.wait()?;

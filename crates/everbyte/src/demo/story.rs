@@ -117,7 +117,7 @@ impl Story {
             Column::Left(""),
             Column::Right("writes/s"),
             Column::Right("MiB/s"),
-            Column::Right("of memory"),
+            Column::Right("of DRAM"),
         ];
         let cells = rows.iter().map(|row| {
             [

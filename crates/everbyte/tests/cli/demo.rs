@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Outcome, everbyte};
 
 #[test]
-fn everything_promised_is_found() {
+fn everything_acknowledged_as_durable_is_found() {
     // Without a PATH neither nbdcopy nor qemu-img is found, and the files are written as FAT.
     let report = Outcome::of(everbyte().args(["demo", "--json"]).env("PATH", "")).json();
     assert_eq!(report["ok"], true, "{report}");

@@ -35,7 +35,7 @@ fn damage(place: &Place, at: &[usize]) {
 }
 
 #[test]
-fn a_sound_pool_keeps_every_byte() {
+fn an_undamaged_pool_keeps_every_byte() {
     let place = with_data();
     let before = place.bytes();
     assert!(place.run(COMMAND).good().starts_with("clean: 1 volumes"));
