@@ -17,7 +17,7 @@ use crate::volume::{Volume, WriteError};
 /// Problems of one sort that are listed before the rest is only counted.
 const LISTED_MAX: usize = 20;
 
-/// What a check found.
+/// Report of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
     /// Volumes whose maps were walked.
@@ -26,14 +26,14 @@ pub struct CheckReport {
     pub used_blocks: u64,
     /// Blocks that are free.
     pub free_blocks: u64,
-    /// What opening the pool had to mend or found wrong.
+    /// Damage that opening the pool repaired or found.
     pub remarks: Vec<String>,
     /// Everything that is wrong, each naming structure and offset.
     pub problems: Vec<String>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Returns true if nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()

@@ -30,7 +30,8 @@ impl DataArea {
         self.start..self.start + self.len.load(Ordering::Acquire)
     }
 
-    /// Whether `block` lies in here: one comparison, since what lies below the start wraps around.
+    /// Returns true if `block` lies in the area. One comparison does, since a block below the start
+    /// wraps around.
     #[must_use]
     #[inline]
     pub fn contains(&self, block: BlockNo) -> bool {

@@ -28,17 +28,17 @@ const BLANK_BYTES: u64 = 1 << 20;
 const ALLOCATION_STEPS: u64 = 64;
 /// No step of allocation is smaller, in bytes.
 const STEP_BYTES_MIN: u64 = 64 << 20;
-/// What `st_blocks` counts.
+/// Unit of `st_blocks`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Why a pool's file could not be made or opened.
+/// Errors of making, opening, checking and repairing the file of a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The pool's file.
         path: PathBuf,
@@ -63,12 +63,12 @@ pub enum FileError {
         /// The path asked for.
         path: PathBuf,
     },
-    /// What is there is no pool, and can be none.
+    /// The path is neither a pool nor a place for one.
     #[error("{} is no pool: {why}", path.display())]
     NoPool {
         /// The path asked for.
         path: PathBuf,
-        /// What it is.
+        /// Description of what the path is.
         why: String,
     },
     /// A new file has the size that it is given.
@@ -89,12 +89,12 @@ pub enum FileError {
     /// The file cannot be mapped.
     #[error(transparent)]
     Media(#[from] OpenError),
-    /// What the file holds cannot be opened as a pool.
+    /// The contents of the file cannot be opened as a pool.
     #[error("{}: {source}", path.display())]
     Pool {
         /// The pool's file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error of opening it.
         source: PoolError,
     },
 }
@@ -150,14 +150,14 @@ impl FileError {
     }
 }
 
-/// What pool to make.
+/// Settings of a new pool.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// Size in bytes, a multiple of 4096; `None` for the whole of a device.
     pub len_bytes: Option<u64>,
     /// Volumes there can be.
     pub volumes_max: u64,
-    /// Whether whatever is there may be destroyed.
+    /// True if any contents of the file may be destroyed.
     pub force: bool,
 }
 
@@ -208,7 +208,7 @@ fn needed_len(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
     options.len_bytes.ok_or_else(|| FileError::NoSize { path: path.to_owned() })
 }
 
-/// Whether there is a file or device at `path`.
+/// Returns true if there is a file or device at `path`.
 fn is_there(path: &Path) -> Result<bool, FileError> {
     if path.try_exists().map_err(FileError::io("look for", path))? {
         return Ok(true);
@@ -332,11 +332,11 @@ pub fn open_locked(
 pub struct Inspected {
     /// The pool, on a private copy: what is done to it is lost when it is dropped.
     pub pool: Pool<Mapped>,
-    /// What the pool really lies on.
+    /// The medium that the pool is on.
     pub medium: Description,
 }
 
-/// How a pool that is only looked at keeps others away.
+/// Lock of a pool that is only read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
     /// Others may look as well, nobody may change or serve the pool.
@@ -373,9 +373,9 @@ pub fn inspect(
 
 /// A pool that was repaired.
 pub struct Repaired {
-    /// What was mended, or would be.
+    /// Damage that was repaired, or would be.
     pub mended: Vec<String>,
-    /// The pool as it is after that.
+    /// The pool after the repair.
     pub inspected: Inspected,
 }
 
@@ -502,7 +502,7 @@ mod tests {
         assert_ne!(look(&path).unwrap().pool.info().uid, uid);
     }
 
-    /// What is logged meanwhile.
+    /// Returns the messages that are logged during `run`.
     fn logged(run: impl FnOnce()) -> String {
         let (lines, subscriber) = (Arc::new(Mutex::new(Vec::new())), tracing_subscriber::fmt());
         let writer = Lines(Arc::clone(&lines));

@@ -1,7 +1,7 @@
-//! Kinds of volumes: what the pool must know of a kind, and who owns which blocks.
+//! Kinds of volumes, as the pool knows them, and their block walkers.
 //!
-//! Owns the trait by which a kind tells the pool what its volumes hold, and the claims that are
-//! made while an allocator is rebuilt or a pool checked. Knows no map.
+//! Owns the trait by which a kind tells the pool which extents its volumes use, and the claims that
+//! are made while an allocator is rebuilt or a pool checked. Knows no map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::format::{
 /// A volume as its kind's walker sees it: on the medium, not open.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeView<'a> {
-    /// What the volume was created as.
+    /// Settings that the volume was created with.
     pub descriptor: &'a Descriptor,
     /// Address of its root word.
     pub root_at: PoolOffset,
@@ -49,14 +49,14 @@ impl<'a> VolumeView<'a> {
         }
     }
 
-    /// Whether a map may name `block`.
+    /// Returns true if a map may name `block`.
     #[must_use]
     pub fn may_name(&self, block: BlockNo) -> bool {
         (self.data_start..self.data_end).contains(&block.0)
     }
 }
 
-/// What blocks are used for.
+/// Use of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockUse {
     /// Undo records.
@@ -113,14 +113,14 @@ impl Part {
     }
 }
 
-/// A part of the pool with an owner.
+/// An extent of the pool that a volume uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UsedExtent {
-    /// What is owned.
+    /// The blocks or the cell.
     pub part: Part,
     /// Address of the word that names it.
     pub named_at: PoolOffset,
-    /// What it is used for.
+    /// Its use.
     pub holds: BlockUse,
 }
 
@@ -168,14 +168,14 @@ pub trait Kind<M: Medium>: Send + Sync {
         0
     }
 
-    /// Whether its volumes have a log. Without one nothing of them is undone, and nothing of them
-    /// can be changed in an epoch.
+    /// Returns true if its volumes have a log. Without one nothing of them is undone, and nothing
+    /// of them can be changed in an epoch.
     fn has_log(&self) -> bool {
         true
     }
 
-    /// Whether its volumes own cells, so that they are visited at every opening: which cells are
-    /// free is not saved.
+    /// Returns true if its volumes use cells. They are visited at every opening then, because the
+    /// free cells are not saved.
     fn has_cells(&self) -> bool {
         false
     }

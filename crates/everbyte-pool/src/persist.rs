@@ -84,7 +84,7 @@ impl<T> InFlight<T> {
 }
 
 impl<T> Durable<T> {
-    /// What is durable.
+    /// Returns the durable value.
     pub(crate) fn get(&self) -> &T {
         &self.0
     }

@@ -35,7 +35,7 @@ pub enum Bug {
     LaneShared,
     /// Every epoch fills the same half of a lane.
     OneLogHalf,
-    /// What was logged in an epoch counts as logged in later ones.
+    /// Lines logged in an epoch count as logged in later ones.
     LoggedForever,
     /// A flush is content with the checkpoint that was under way when it came.
     FlushSharesEarlier,
@@ -74,7 +74,7 @@ pub enum Bug {
     /// A fresh block that is given up is free at once, even if the checkpoint has lines of it to
     /// flush.
     MarkedBlocksFreed,
-    /// What a plan that is given up has streamed is not fenced.
+    /// Streams of an abandoned plan are not fenced.
     /// (Commits have the same fence, of the same ranges, so no `Omission` can tell this one.)
     AbandonNotFenced,
     /// A block that a group took on one lane and gives up on another is free at once.

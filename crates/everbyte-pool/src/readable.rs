@@ -1,18 +1,17 @@
-//! Media errors in the pool's own structures: how it is told from what was stored.
+//! Media errors in the pool's own structures.
 //!
-//! Invariant: whatever was loaded from a structure is believed only after `check_readable` was
-//! asked about it, because a poisoned range reads as zeroes, which most structures take for
-//! "nothing here". Bad memory of a volume's data is no business of this module.
+//! Invariant: bytes that were loaded from a structure are believed only after `check_readable`,
+//! because a poisoned range reads as zeroes, which most structures take for "nothing here". Media
+//! errors in a volume's data are no business of this module.
 
 use everbyte_media::{Medium, PoolOffset};
 
 use crate::format::Corrupt;
 
-/// Says whether what was loaded from `at .. at + len`, which is part of `structure`, is what was
-/// stored.
+/// Checks that `at .. at + len`, a part of `structure`, was readable when it was loaded.
 ///
 /// # Errors
-/// Some of it is in a poisoned range.
+/// `Corrupt`, if some of it is in a poisoned range.
 #[inline]
 pub fn check_readable<M: Medium>(
     medium: &M,

@@ -25,18 +25,18 @@ use crate::log::{LogGeometry, Logged, Restore, SavedLines, scan_half};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::Bug;
 
-/// What recovery did with a volume.
+/// Outcome of recovering a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
     /// The epoch to count as completed.
     pub(crate) completed: u64,
     /// Records undone or redone.
     pub(crate) records: usize,
-    /// Why the volume must not be written, if its log cannot be believed.
+    /// The reason for which the volume must not be written, if its log cannot be believed.
     pub(crate) read_only: Option<String>,
 }
 
-/// Where the records of a volume may point.
+/// Ranges that the records of a volume may name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UndoScope {
     geometry: LogGeometry,
@@ -180,7 +180,7 @@ impl Undo {
     }
 }
 
-/// Whether a store to `block` would be lost. Looks at it first.
+/// Returns true if a store to `block` would be lost. Probes it first.
 fn is_poisoned<M: Medium>(medium: &M, block: BlockNo) -> bool {
     medium.probe(block.offset(), BLOCK_U64);
     medium.check_range(block.offset(), BLOCK_U64).is_err()

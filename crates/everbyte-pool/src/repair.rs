@@ -124,8 +124,8 @@ fn mend_header<M: Medium>(
     }
 }
 
-/// Whether nothing but the state was ever stored in the header: a volume's descriptors stay when
-/// it is deleted.
+/// Returns true if nothing but the state was ever stored in the header: a volume's descriptors stay
+/// when it is deleted.
 fn never_used<M: Medium>(medium: &M, header: PoolOffset) -> bool {
     let mut bytes = [0; BLOCK];
     medium.read(header, &mut bytes);
@@ -174,8 +174,9 @@ fn mend_descriptor<M: Medium>(
     Ok(())
 }
 
-/// Why what a clean shutdown saved of the allocator is not true, if it is not. It is believed only
-/// after a clean shutdown, and then no volume has anything to undo: its map is what it is.
+/// Returns the reason for which the saved allocator state is wrong, if it is. It is believed only
+/// after a clean shutdown, when no volume has anything to undo, so the maps can be compared with
+/// it.
 fn saved_state_is_wrong<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -202,7 +203,7 @@ fn saved_state_is_wrong<M: Medium>(
     Some(Corrupt::new("saved allocator state", at, what))
 }
 
-/// What the maps leave free, of volumes that need no recovery.
+/// Returns the blocks that the maps leave free. The volumes need no recovery.
 fn free_by_maps<M: Medium>(
     medium: &M,
     sb: &Superblock,

@@ -20,13 +20,13 @@ use crate::volume::Volume;
 pub struct ScrubFinding {
     /// The volume it belongs to, if to one.
     pub volume: Option<String>,
-    /// What lies there.
+    /// Name of the structure.
     pub structure: String,
     /// The first byte of the volume that is concerned, if any is.
     pub offset: Option<u64>,
-    /// Where in the pool.
+    /// Offset in the pool, in bytes.
     pub at: PoolOffset,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub what: String,
 }
 
@@ -44,14 +44,14 @@ impl ScrubFinding {
     }
 }
 
-/// What a scrub, or a part of one, did.
+/// Report of a scrub, or of a part of one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScrubReport {
     /// Bytes read.
     pub read_bytes: u64,
     /// Blocks of data whose checksum was compared.
     pub verified_blocks: u64,
-    /// What is wrong.
+    /// Damage found.
     pub findings: Vec<ScrubFinding>,
 }
 

@@ -15,13 +15,13 @@ use crate::kick::Kick;
 use crate::persist::Dirty;
 use crate::sync::Mutex;
 
-/// One who may have taken blocks in advance.
+/// A holder of preallocated blocks.
 pub(crate) trait Preallocator: Send + Sync {
-    /// Gives them back to the allocator. The caller holds no lane.
+    /// Returns them to the allocator. The caller holds no lane.
     fn return_preallocated_blocks(&self);
 }
 
-/// What volumes share.
+/// The parts of a pool that its volumes share.
 pub(crate) struct Shared<M: Medium> {
     pub(crate) medium: Arc<M>,
     pub(crate) alloc: Allocator,
@@ -30,13 +30,13 @@ pub(crate) struct Shared<M: Medium> {
     pub(crate) data: DataArea,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) read_only: Option<String>,
-    /// Why nobody knows which blocks are free, if so. Nothing is allocated then but what volumes
-    /// have given up since.
+    /// The reason for which the free blocks are unknown, if they are. Only blocks that volumes have
+    /// freed since are allocated then.
     pub(crate) space_unknown: Option<String>,
     /// Volume headers that cannot be read; there may have been volumes.
     pub(crate) lost_headers: Vec<Corrupt>,
     pub(crate) kick: Kick,
-    /// Those who may have taken blocks in advance.
+    /// Holders of preallocated blocks.
     pub(crate) preallocators: Mutex<Vec<Weak<dyn Preallocator>>>,
 }
 
@@ -57,15 +57,15 @@ impl<M: Medium> Shared<M> {
         Ok(())
     }
 
-    /// Notes one more who may take blocks in advance.
+    /// Notes one more holder of preallocated blocks.
     pub(crate) fn note_preallocator(&self, holder: Weak<dyn Preallocator>) {
         let mut preallocators = self.preallocators.lock();
         preallocators.retain(|holder| holder.strong_count() > 0);
         preallocators.push(holder);
     }
 
-    /// Gives back to the allocator what lanes took in advance, of every volume, so that what an
-    /// idle one took is not missing elsewhere. The caller holds no lane.
+    /// Returns the preallocated blocks of every volume to the allocator, so that those of an idle
+    /// volume are not missing elsewhere. The caller holds no lane.
     pub(crate) fn reclaim_preallocated(&self) {
         let preallocators: Vec<_> =
             self.preallocators.lock().iter().filter_map(Weak::upgrade).collect();

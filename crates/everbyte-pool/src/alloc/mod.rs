@@ -19,7 +19,7 @@ use everbyte_slots::{RunTree, SlotError};
 pub struct BlockRun {
     /// The first block.
     pub start: BlockNo,
-    /// How many.
+    /// Number of blocks.
     pub len: u64,
 }
 
@@ -29,7 +29,7 @@ impl BlockRun {
         (self.start.0..self.start.0 + self.len).map(BlockNo)
     }
 
-    /// Whether `block` is one of them.
+    /// Returns true if `block` is one of them.
     #[must_use]
     pub fn contains(self, block: BlockNo) -> bool {
         (self.start.0..self.start.0 + self.len).contains(&block.0)
@@ -154,7 +154,7 @@ impl Allocator {
         })
     }
 
-    /// Whether `block` is free.
+    /// Returns true if `block` is free.
     #[must_use]
     pub fn is_free(&self, block: BlockNo) -> bool {
         self.tree.slots().is_free(block.0)
@@ -172,7 +172,7 @@ impl Allocator {
         self.total_blocks.load(Ordering::Relaxed)
     }
 
-    /// Whether less than a tenth of the pool is free.
+    /// Returns true if less than a tenth of the pool is free.
     #[must_use]
     pub fn is_low(&self) -> bool {
         self.free_blocks() * 100 < self.total_blocks() * LOW_SPACE_PERCENT

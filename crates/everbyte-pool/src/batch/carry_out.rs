@@ -28,7 +28,7 @@ struct Sum {
     fills: usize,
     /// Blocks and words that are filled over what readers may see until the batch is carried out.
     refills: usize,
-    /// What is given up.
+    /// Number of deferred frees.
     gives: usize,
 }
 

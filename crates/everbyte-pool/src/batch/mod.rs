@@ -59,7 +59,7 @@ enum Step<'d> {
 pub struct Fill<'d> {
     /// The block that is filled: fresh, or one that nothing durable reads.
     pub to: BlockNo,
-    /// Where the bytes around `data` come from; `None` for zeroes.
+    /// Source of the bytes around `data`; `None` for zeroes.
     pub around: Option<BlockNo>,
     /// First byte of `data` in the block, below 4096.
     pub start: usize,
@@ -68,8 +68,8 @@ pub struct Fill<'d> {
 }
 
 impl Fill<'_> {
-    /// Whether a block is filled over its own old bytes: not before it is certain that the batch
-    /// will be carried out.
+    /// Returns true if a block is filled over its own old bytes, which must wait until it is
+    /// certain that the batch will be carried out.
     fn is_in_place(&self) -> bool {
         self.around == Some(self.to)
     }
@@ -253,7 +253,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.own_word(at).unwrap_or_else(|| self.volume().medium().load_word(at))
     }
 
-    /// Whether [`Batch::change_word`] has changed anything yet.
+    /// Returns true if [`Batch::change_word`] has changed anything yet.
     #[must_use]
     pub fn changes_seen_words(&self) -> bool {
         !self.visible.is_empty()

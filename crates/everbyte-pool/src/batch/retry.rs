@@ -20,7 +20,7 @@ pub struct Circumstances {
 
 /// An error of planning a batch, as far as [`Volume::change`] must know it.
 pub trait ChangeError: From<WriteError> {
-    /// Whether the pool had no block, so that a checkpoint may help.
+    /// Returns true if the pool had no block, so that a checkpoint may help.
     fn is_no_space(&self) -> bool;
     /// The error of a change that the log never has room for.
     fn too_large() -> Self;
@@ -33,7 +33,7 @@ impl<M: Medium> Volume<M> {
     /// looks at everything anew. The caller holds neither a lane nor a group.
     ///
     /// # Errors
-    /// What `plan` returns, unless another plan may succeed; `too_large` if the log never has room;
+    /// Those of `plan`, unless another plan may succeed; `too_large` if the log never has room;
     /// the medium's. Nothing was changed then.
     pub fn change<'v, 'd, E: ChangeError>(
         &'v self,
@@ -60,7 +60,7 @@ impl<M: Medium> Volume<M> {
     /// Plans and carries out once.
     ///
     /// # Errors
-    /// What `plan` returns, or the medium's.
+    /// Those of `plan` or of the medium.
     pub fn attempt<'v, 'd, E: From<WriteError>>(
         &'v self,
         circumstances: Circumstances,

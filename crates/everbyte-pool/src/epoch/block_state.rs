@@ -32,7 +32,7 @@ const RECORD_WORDS: usize = 2 * WORDS / 64;
 /// The bit of `fresh` beside the epoch, which is shifted by it. Epochs are below 2^48.
 const MARKED: u64 = 1;
 
-/// What the open epochs know of one block, in DRAM, by its place in the pool.
+/// State of one block in the open epochs, in DRAM, by its place in the pool.
 ///
 /// Most questions are about freshness, so that lies apart, densely: eight blocks a line. Where no
 /// block is marked, as where all of them are replaced whole, marks take no memory.
@@ -95,12 +95,12 @@ impl<'s> BlockState<'s> {
         self.words().unwrap_or_else(|| self.records.add(self.marks.number()))
     }
 
-    /// Whether the block was allocated in `epoch`, so that nothing in it needs a log.
+    /// Returns true if the block was allocated in `epoch`, so that nothing in it needs a log.
     pub(crate) fn is_fresh(self, epoch: u64) -> bool {
         self.fresh.load(Ordering::Acquire) >> 1 == epoch
     }
 
-    /// Whether the block was allocated in an epoch after `completed`.
+    /// Returns true if the block was allocated in an epoch after `completed`.
     pub(crate) fn is_fresh_since(self, completed: u64) -> bool {
         self.fresh.load(Ordering::Acquire) >> 1 > completed
     }
@@ -110,8 +110,8 @@ impl<'s> BlockState<'s> {
         self.fresh.store(epoch << 1, Ordering::Release);
     }
 
-    /// Whether the block was allocated in `epoch` and nothing in it was dirty since: no list names
-    /// it, and no mask has to be emptied.
+    /// Returns true if the block was allocated in `epoch` and nothing in it was dirty since: no
+    /// list names it, and no mask has to be emptied.
     pub(crate) fn is_untouched_since(self, epoch: u64) -> bool {
         self.fresh.load(Ordering::Acquire) == epoch << 1
     }
@@ -161,7 +161,7 @@ impl<'s> BlockState<'s> {
         LineMask(self.marks.dirty(epoch).load(Ordering::Acquire))
     }
 
-    /// Whether the word at `at`, which lies in this block, has a record in `epoch`.
+    /// Returns true if the word at `at`, which lies in this block, has a record in `epoch`.
     pub(crate) fn word_logged(self, epoch: u64, at: PoolOffset) -> bool {
         let (place, bit) = word_place(at);
         let words = self.words();
@@ -175,7 +175,7 @@ impl<'s> BlockState<'s> {
         words.of(epoch)[place].fetch_or(bit, Ordering::AcqRel);
     }
 
-    /// Whether any record of `epoch` saves bytes of this block.
+    /// Returns true if a record of `epoch` saves bytes of this block.
     pub(crate) fn has_logged_lines(self, epoch: u64) -> bool {
         !self.logged(epoch).is_empty()
     }

@@ -14,7 +14,7 @@ use super::block_state::BlockState;
 /// Portions that all lanes together tell of until a checkpoint is due.
 const PORTIONS: u64 = 16;
 
-/// What a lane's writers have made dirty in the current epoch.
+/// Lines that a lane's writers have made dirty in the current epoch.
 #[derive(Default)]
 pub(crate) struct DirtyList {
     blocks: Vec<BlockNo>,
@@ -89,12 +89,12 @@ impl DirtyLines {
         self.count.store(0, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// Returns the number of dirty lines.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there are so many that writers are to wait for a checkpoint.
+    /// Returns true if there are so many that writers wait for a checkpoint.
     pub(crate) fn are_too_many(&self) -> bool {
         self.count() >= 2 * self.checkpoint_lines
     }

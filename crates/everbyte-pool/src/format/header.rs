@@ -92,7 +92,7 @@ impl VolumeState {
     }
 }
 
-/// What does not change while a volume lives. Stored twice, with a checksum each.
+/// Properties of a volume that never change. Stored twice, with a checksum each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Descriptor {
@@ -119,7 +119,7 @@ pub struct Descriptor {
     /// Random number in every record of the log, so that no client can make bytes that pass for
     /// a record.
     pub log_key: u64,
-    /// What is kept of every block of data: 0 nothing, 1 CRC-32C.
+    /// Checksum of every block of data: 0 none, 1 CRC-32C.
     pub checksum: u32,
     /// CRC-32C of everything before this field.
     pub crc: u32,
@@ -140,7 +140,7 @@ impl Descriptor {
     /// Reads and judges one copy. The log must lie in `data_start .. size_blocks`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// `Corrupt`, with a description of the damage.
     pub fn parse(
         bytes: &[u8],
         at: PoolOffset,
@@ -188,7 +188,7 @@ impl Descriptor {
         VolumeKind(self.kind)
     }
 
-    /// Whether the volume has a log. One without says 0 for all that describes a log.
+    /// Returns true if the volume has a log. Without one, all fields that describe a log are 0.
     #[must_use]
     pub fn has_log(&self) -> bool {
         (self.log_start, self.lanes, self.half_blocks) != (0, 0, 0)

@@ -27,9 +27,9 @@ use everbyte_media::PoolOffset;
 pub struct Corrupt {
     /// The structure by its name in `docs/format.md`.
     pub structure: String,
-    /// Where it lies.
+    /// Its offset in the pool, in bytes.
     pub at: PoolOffset,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub what: String,
 }
 

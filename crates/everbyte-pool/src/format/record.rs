@@ -8,7 +8,7 @@
 use everbyte_media::{LINE, LINE_U64, PoolOffset};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a record saves.
+/// Kind of the contents that a record saves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum RecordKind {
@@ -81,7 +81,7 @@ impl RecordHeader {
         crc32c::crc32c(&self.as_bytes()[4..])
     }
 
-    /// What the record saves, if the kind is known and `count` is possible for it.
+    /// Returns the kind of the record, if it is known and `count` is possible for it.
     #[must_use]
     pub fn known_kind(&self) -> Option<RecordKind> {
         let lines = self.count > 0 && self.count == self.old.count_ones();

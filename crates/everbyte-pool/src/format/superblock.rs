@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Corrupt;
 
-/// What every superblock begins with.
+/// First bytes of every superblock.
 pub const MAGIC: [u8; 8] = *b"EVERBYTE";
 const VERSION: u32 = 1;
 
@@ -24,7 +24,7 @@ const INCOMPAT_KNOWN: u64 = 0;
 /// Counters beyond this are wrong; those below never run out.
 const COUNTER_MAX: u64 = u64::MAX / 2;
 
-/// Where the two copies lie.
+/// Offsets of the two copies.
 pub const SUPERBLOCK_COPIES: [PoolOffset; 2] = [PoolOffset(0), PoolOffset(BLOCK_U64)];
 
 /// The pool's description, stored twice, in blocks 0 and 1. Of those copies with a right checksum
@@ -108,7 +108,8 @@ impl Superblock {
         self
     }
 
-    /// Whether there is a feature that a writer must know and that is not among the `known` ones.
+    /// Returns true if there is a feature that a writer must know and that is not among the `known`
+    /// ones.
     #[must_use]
     pub fn forbids_writing(&self, known: u64) -> bool {
         self.ro_compat & !known != 0
@@ -117,7 +118,7 @@ impl Superblock {
     /// Reads and judges one copy; `medium_bytes` is the size of what it was found on.
     ///
     /// # Errors
-    /// What is wrong with it, magic and checksum first.
+    /// `Corrupt`, with a description of the damage: of magic and checksum before other fields.
     pub fn parse(bytes: &[u8], at: PoolOffset, medium_bytes: u64) -> Result<Self, Corrupt> {
         let wrong = |what: String| Err(Corrupt::new("superblock", at, what));
         let Ok((sb, _)) = Self::read_from_prefix(bytes) else {

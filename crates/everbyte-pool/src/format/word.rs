@@ -30,7 +30,7 @@ pub fn decode_word(word: u64) -> Option<u64> {
     (value.wrapping_mul(SPREAD) & !VALUE_MASK == word & !VALUE_MASK).then_some(value)
 }
 
-/// What an entry says beside its block number.
+/// Flags of an entry beside its block number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EntryFlags {
     /// The block is reserved, and reads as zeroes whatever it contains.

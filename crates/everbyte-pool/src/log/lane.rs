@@ -15,12 +15,12 @@ use crate::format::{Descriptor, RecordHeader, RecordKind, WordItem};
 use crate::persist::InFlight;
 use crate::plant::Bug;
 
-/// Where a volume's log lies.
+/// Layout of a volume's log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogGeometry {
     /// UID of the volume.
     pub(crate) volume_uid: u64,
-    /// What its records carry to be told from anything else.
+    /// Key in its records, which tells them from other bytes.
     pub(crate) log_key: u64,
     /// Start of the first lane.
     pub(crate) start: PoolOffset,
@@ -49,7 +49,7 @@ impl LogGeometry {
     }
 }
 
-/// What a record's header says of its payload.
+/// Description of a record's payload in its header.
 struct Record {
     kind: RecordKind,
     order: u32,

@@ -15,7 +15,7 @@ use crate::format::{Corrupt, RecordHeader, RecordKind, WordItem};
 use crate::plant::Bug;
 use crate::readable::check_readable;
 
-/// What an undo record asks to be put back.
+/// Old contents that an undo record restores.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Restore {
     /// Words and their old values.
@@ -24,10 +24,10 @@ pub(crate) enum Restore {
     Lines(SavedLines),
 }
 
-/// What a record is for.
+/// Purpose of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Logged {
-    /// What was there before.
+    /// Old contents.
     Undo(Restore),
     /// A FUA fast-path write, and its place among those of the epoch.
     Redo(u32, SavedLines),

@@ -1,4 +1,4 @@
-//! What ranges that cannot be read held, for the check.
+//! Structures in poisoned ranges, for the check.
 
 use everbyte_media::{Medium, PoisonedRange};
 
@@ -6,7 +6,7 @@ use super::Pool;
 use crate::format::SUPERBLOCK_COPIES;
 
 impl<M: Medium> Pool<M> {
-    /// What is known to be bad, each range with what it holds.
+    /// Describes each known poisoned range and the structures in it.
     pub(crate) fn name_poisoned_ranges(&self) -> Vec<String> {
         if !self.medium().has_poison() {
             return Vec::new();

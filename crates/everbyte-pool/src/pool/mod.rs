@@ -32,7 +32,7 @@ use crate::volume::{Volume, VolumeHandle, WriteError};
 /// Volume headers in a new pool unless told otherwise.
 pub const VOLUMES_MAX_DEFAULT: u64 = 64;
 
-/// Why something could not be done with a pool.
+/// Errors of operations on a pool.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -60,12 +60,12 @@ pub enum PoolError {
         /// The name asked for.
         name: String,
     },
-    /// What was written to a volume and not flushed could not be made durable.
+    /// Writes to a volume that were not flushed could not be made durable.
     #[error("what was written to volume {volume} since its last flush may be lost: {source}")]
     NotFlushed {
         /// The volume's name.
         volume: String,
-        /// Why.
+        /// The error of the medium.
         source: WriteError,
     },
     /// The volume is open already.
@@ -82,7 +82,7 @@ pub enum PoolError {
         "no room for {what}: {needed_blocks} adjacent blocks are needed, {free_blocks} blocks are free; grow the pool, trim or delete volumes"
     )]
     NoSpace {
-        /// What it was for.
+        /// Purpose of the blocks.
         what: &'static str,
         /// Blocks that were needed.
         needed_blocks: u64,
@@ -104,18 +104,18 @@ pub struct Pool<M: Medium> {
     /// Held while volumes are created, resized or deleted, the pool grown, checked or closed.
     admin: Mutex<()>,
     recovered: RecoverySummary,
-    /// What closing came to, once it was closed.
+    /// Outcome of closing, once the pool was closed.
     closed: OnceLock<Result<(), PoolError>>,
 }
 
-/// What opening had to do.
+/// Work that opening had to do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoverySummary {
-    /// Whether the pool had been shut down cleanly.
+    /// True if the pool had been shut down cleanly.
     pub was_clean: bool,
     /// Undo records put back, over all volumes.
     pub records_undone: u64,
-    /// What had to be mended or cannot be used, in words.
+    /// Structures that had to be repaired or cannot be used, one description each.
     pub remarks: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ pub struct PoolInfo {
     pub data_bytes: u64,
     /// Bytes that are free.
     pub free_bytes: u64,
-    /// Whether less than a tenth is free.
+    /// True if less than a tenth is free.
     pub low_on_space: bool,
     /// Bytes that volumes may grow to: the sum of their sizes.
     pub provisioned_bytes: u64,
@@ -138,11 +138,11 @@ pub struct PoolInfo {
     pub volumes: usize,
     /// Volumes there can be.
     pub volumes_max: u64,
-    /// What the pool outlives: power, process or nothing.
+    /// The persistence domain: `power`, `process` or `nothing`.
     pub survives: String,
-    /// Why the pool is read-only, if it is.
+    /// The reason for which the pool is read-only, if it is.
     pub read_only: Option<String>,
-    /// What opening had to do.
+    /// Work that opening had to do.
     pub recovery: RecoverySummary,
 }
 
@@ -164,7 +164,7 @@ pub struct VolumeInfo {
     pub log_bytes: u64,
     /// Last durable epoch.
     pub completed_epoch: u64,
-    /// Why it is read-only, if it is.
+    /// The reason for which it is read-only, if it is.
     pub read_only: Option<String>,
 }
 
@@ -199,13 +199,13 @@ impl<M: Medium> Pool<M> {
         &self.shared.medium
     }
 
-    /// Why the pool is read-only, if it is.
+    /// Returns the reason for which the pool is read-only, if it is.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<&str> {
         self.shared.read_only.as_deref()
     }
 
-    /// What opening had to do.
+    /// Returns the work that opening had to do.
     #[must_use]
     pub fn recovery(&self) -> &RecoverySummary {
         &self.recovered
@@ -299,7 +299,7 @@ impl<M: Medium> Pool<M> {
         Ok(blocks - volume.descriptor().log_blocks())
     }
 
-    /// Whether this program knows the volume's kind, so that it can tell what the volume owns.
+    /// Returns true if this program knows the volume's kind, and so which blocks the volume uses.
     pub(crate) fn knows_kind(&self, volume: &Volume<M>) -> bool {
         self.kinds.get(volume.kind()).is_some()
     }
@@ -342,8 +342,8 @@ impl<M: Medium> Pool<M> {
         self.shared.data_bounds()
     }
 
-    /// Why nobody knows which blocks are free, if so: some volume's blocks cannot be told. Nothing
-    /// is allocated then; what has blocks already can be written all the same.
+    /// Returns the reason for which the free blocks are unknown, if they are: the blocks of some
+    /// volume are unknown. Nothing is allocated then; bytes that have a block can still be written.
     #[must_use]
     pub fn space_unknown(&self) -> Option<&str> {
         self.shared.space_unknown.as_deref()

@@ -25,7 +25,7 @@ use crate::volume::{Volume, read_size, read_used_blocks};
 /// Blocks that a pool can grow to while it is open: 1 TiB, or 16 times its size if that is more.
 const CAPACITY_BLOCKS_MIN: u64 = 1 << 28;
 
-/// How to open a pool.
+/// Options of opening a pool.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// Blocks that the pool may grow to while it is open; 0 for a generous default.
@@ -128,7 +128,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// What the volume table holds.
+/// Contents of the volume table.
 #[derive(Default)]
 struct Recovered {
     found: Vec<Found>,
@@ -161,7 +161,8 @@ fn recover_all<M: Medium>(
     Ok(recovered)
 }
 
-/// Why nobody can tell from the volumes' maps which blocks are free, if so.
+/// Returns the reason for which the volumes' maps do not tell which blocks are free, if there is
+/// one.
 fn why_unknown(found: &[Found], lost_headers: &[Corrupt]) -> Option<String> {
     let damaged = found.iter().find_map(|volume| {
         let reason = volume.read_only.as_ref()?;
@@ -241,7 +242,7 @@ fn read_superblock<M: Medium>(
 /// The copy of the superblock at `at`.
 ///
 /// # Errors
-/// Why it cannot be believed.
+/// `Corrupt`, if the copy is damaged or cannot be read.
 pub(crate) fn read_superblock_copy<M: Medium>(
     medium: &M,
     at: PoolOffset,
@@ -326,7 +327,7 @@ fn recover_slot<M: Medium>(
 /// The descriptor in the header at `header_at`: the first copy that can be believed.
 ///
 /// # Errors
-/// Why the first copy cannot be believed, if neither can.
+/// The error of the first copy, if both are damaged or cannot be read.
 pub(crate) fn read_descriptor<M: Medium>(
     medium: &M,
     sb: &Superblock,
@@ -448,7 +449,7 @@ fn add(alloc: &Allocator, run: BlockRun) -> Result<(), Corrupt> {
 /// Loads the free map of a clean shutdown. Nothing is added unless all of it is right.
 ///
 /// # Errors
-/// What is wrong with it.
+/// `Corrupt`, with a description of the damage.
 pub(crate) fn load_saved<M: Medium>(
     medium: &M,
     sb: &Superblock,

@@ -39,7 +39,7 @@ const LOG_SHARE: u64 = 32;
 /// tree, of which a pool of 4 GiB has 2048 in all.
 const HALF_BYTES_MIN: u64 = 160 << 10;
 
-/// What volume to make.
+/// Settings of a new volume.
 #[derive(Clone, Debug)]
 pub struct VolumeSpec {
     /// Name: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`.
@@ -52,7 +52,7 @@ pub struct VolumeSpec {
     pub map: u32,
     /// The kind's choice of translation.
     pub delta: u32,
-    /// What is kept of every block of data: 0 nothing, 1 CRC-32C.
+    /// Checksum of every block of data: 0 none, 1 CRC-32C.
     pub checksum: u32,
     /// Lines to log from which on a block is replaced: 0 always, 65 never.
     pub threshold_lines: u32,
@@ -148,7 +148,7 @@ pub enum NewRoot<'a> {
     Empty,
     /// So many adjacent blocks of zeroes.
     Zeroes {
-        /// How many, at least 1.
+        /// Number of blocks, at least 1.
         blocks: u64,
     },
     /// A block that holds this, such as the kind's own settings.

@@ -1,8 +1,8 @@
-//! Why a volume cannot be written.
+//! Errors of writing to a volume.
 
 use everbyte_media::MediaError;
 
-/// Why a volume cannot be written.
+/// Errors of writing to a volume.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -12,7 +12,7 @@ pub enum WriteError {
     /// The volume or pool is read-only.
     #[error("the volume is read-only: {reason}")]
     ReadOnly {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The volume was deleted or closed.

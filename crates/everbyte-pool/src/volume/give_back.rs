@@ -16,7 +16,7 @@ impl<M: Medium> Preallocator for Volume<M> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Gives up for good what an epoch gave up that is durable now.
+    /// Frees the deferred blocks, runs and cells of an epoch that is durable now.
     pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
         for &block in &deferred.blocks {
             self.give_back(block);

@@ -11,7 +11,7 @@ use super::{DeferredFree, Volume, WriteError};
 use crate::recover::Undo;
 use crate::sync::{MutexGuard, RwLockWriteGuard};
 
-/// Why a group could not go on.
+/// Errors of a group.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -19,7 +19,7 @@ pub enum GroupError {
     /// call that failed was written.
     #[error("the group is too large: {what}; commit it or roll it back")]
     TooLarge {
-        /// What ran out.
+        /// The resource that ran out.
         what: &'static str,
     },
     /// The volume cannot be written.

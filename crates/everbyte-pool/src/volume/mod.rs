@@ -49,7 +49,7 @@ pub(crate) struct Lane {
     pub(crate) log: LaneLog,
     /// Lines that are dirty in the current epoch.
     pub(crate) dirty: DirtyList,
-    /// What was replaced or given up in the current epoch.
+    /// Blocks, runs and cells freed in the current epoch, which a checkpoint frees for good.
     pub(crate) deferred: DeferredFree,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
@@ -57,11 +57,11 @@ pub(crate) struct Lane {
     pub(crate) free_for_nodes: Vec<u64>,
     /// Cells taken in advance, by size, the next one last.
     pub(crate) cells: [Vec<PoolOffset>; SIZES],
-    /// Where the last batch of blocks was found.
+    /// Place of the last batch of blocks that was allocated.
     pub(crate) hint: u64,
     /// Blocks allocated since the group began; `None` outside groups.
     pub(crate) group_blocks: Option<Vec<BlockNo>>,
-    /// Whether this epoch has anything that a checkpoint would have to do.
+    /// True if this epoch has work for a checkpoint.
     pub(crate) touched: bool,
     /// Words with a record that is not fenced yet.
     pub(crate) words_to_note: Vec<PoolOffset>,
@@ -72,12 +72,12 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// How many blocks it took in advance.
+    /// Returns the number of preallocated blocks.
     pub(crate) fn preallocated_blocks(&self) -> u64 {
         (self.free.len() + self.free_for_nodes.len()) as u64
     }
 
-    /// Gives up the cells that it took in advance.
+    /// Takes the preallocated cells from the lane.
     pub(crate) fn take_preallocated_cells(&mut self) -> Vec<(PoolOffset, CellSize)> {
         let mut preallocated = Vec::new();
         for (size, cells) in CellSize::all().zip(&mut self.cells) {
@@ -86,14 +86,14 @@ impl Lane {
         preallocated
     }
 
-    /// Gives up the blocks that it took in advance.
+    /// Takes the preallocated blocks from the lane.
     pub(crate) fn take_preallocated(&mut self) -> impl Iterator<Item = BlockNo> {
         let nodes = std::mem::take(&mut self.free_for_nodes);
         std::mem::take(&mut self.free).into_iter().chain(nodes).map(BlockNo)
     }
 }
 
-/// What an epoch has given up. It is free once the epoch is durable.
+/// Deferred frees of an epoch: blocks, runs and cells that are free once the epoch is durable.
 #[derive(Default)]
 pub(crate) struct DeferredFree {
     pub(crate) blocks: Vec<BlockNo>,
@@ -112,7 +112,7 @@ impl DeferredFree {
 
 /// An open volume: one consistency domain with a log, epochs and a map root of its own.
 ///
-/// What its map means is the business of its kind. Locks are taken in this order: the volume's, the
+/// Only its kind interprets its map. Locks are taken in this order: the volume's quiesce lock, the
 /// kind's block locks, a lane of the log, the kind's structure lock.
 pub struct Volume<M: Medium> {
     pub(crate) shared: Arc<Shared<M>>,
@@ -135,15 +135,15 @@ pub struct Volume<M: Medium> {
     pub(crate) gone: AtomicBool,
     /// Held by who changes the shape of a tree that all of the volume shares.
     structure: Mutex<()>,
-    /// Whether its one handle is out.
+    /// True if its one handle is taken.
     taken: AtomicBool,
     /// Those who are inside through that handle.
     users: Mutex<Option<Arc<dyn Users>>>,
-    /// Why the volume was opened read-only.
+    /// The reason for which the volume was opened read-only.
     read_only: Option<String>,
-    /// What was found damaged since.
+    /// Damage found since.
     damage: OnceLock<String>,
-    /// Whether a thread panicked inside the current epoch. Set under its lane.
+    /// True if a thread panicked inside the current epoch. Set under its lane.
     pub(crate) unfinished: AtomicBool,
     /// Media errors and wrong blocks that were reported, so that each is reported once.
     reported: Mutex<BTreeSet<PoolOffset>>,
@@ -225,7 +225,7 @@ impl<M: Medium> Volume<M> {
         &self.shared.data
     }
 
-    /// What the volume was created as.
+    /// Returns the settings that the volume was created with.
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
@@ -237,7 +237,7 @@ impl<M: Medium> Volume<M> {
         self.descriptor.name()
     }
 
-    /// What interprets the volume's map.
+    /// Returns the kind, which interprets the volume's map.
     #[must_use]
     pub fn kind(&self) -> VolumeKind {
         self.kind
@@ -288,14 +288,14 @@ impl<M: Medium> Volume<M> {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Why the volume cannot be written, if so.
+    /// Returns the reason for which the volume cannot be written, if there is one.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<&str> {
         self.opened_read_only().or(self.damage.get().map(String::as_str))
     }
 
-    /// Why the volume was not even opened for writing, if so. What was written before damage was
-    /// found can still be made durable; nothing can in a volume that was opened like this.
+    /// Returns the reason for which the volume was opened read-only, if it was. Nothing can be made
+    /// durable then, unlike in a volume in which damage was found later.
     pub(crate) fn opened_read_only(&self) -> Option<&str> {
         self.read_only.as_deref().or(self.shared.read_only.as_deref())
     }
@@ -333,7 +333,7 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Whether the volume has been deleted or closed.
+    /// Returns true if the volume has been deleted or closed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
@@ -357,9 +357,9 @@ impl<M: Medium> Volume<M> {
         u64::from(self.descriptor.half_blocks) * everbyte_media::BLOCK_U64
     }
 
-    /// Announces a write that may take block locks and join the epoch; waits for an open group, and
-    /// for a checkpoint if twice as many lines are dirty as one begins at. To be called before any
-    /// block lock is taken.
+    /// Takes the quiesce lock for an operation that may take block locks and join the epoch. Waits
+    /// for an open group, and for a checkpoint if twice as many lines are dirty as one begins at.
+    /// The caller holds no block lock yet.
     pub fn begin_op(&self) -> RwLockReadGuard<'_, ()> {
         if self.dirty_lines.are_too_many() {
             self.wait_for_fewer_dirty_lines();
@@ -445,9 +445,9 @@ impl<M: Medium> Volume<M> {
         self.shared.states.at(at).prefetch_word(self.current_epoch(), at);
     }
 
-    /// Whether the lines or words at stake are untouched by the records of every open epoch, so
-    /// that an entry may be changed on the FUA fast path: the entry has no record, the block it
-    /// names (if any) has none and is not fresh, and the node that holds the entry is not fresh.
+    /// Returns true if an entry may be changed on the FUA fast path, because undo of an open epoch
+    /// cannot touch it: the entry has no record, the block it names (if any) has none and is not
+    /// fresh, and the node that holds the entry is not fresh.
     #[must_use]
     pub fn fua_fast_path_allowed(&self, entry_at: PoolOffset, block: Option<BlockNo>) -> bool {
         if planted(Bug::FuaFastPathIgnoresRecords) {
@@ -464,13 +464,13 @@ impl<M: Medium> Volume<M> {
         !word_logged && block_free && self.is_settled(entry_at.block())
     }
 
-    /// Whether the block was allocated before every open epoch.
+    /// Returns true if the block was allocated before every open epoch.
     #[must_use]
     pub fn is_settled(&self, block: BlockNo) -> bool {
         !self.shared.states.get(block).is_fresh_since(self.completed_epoch())
     }
 
-    /// Whether the word at `at` has a record in any open epoch.
+    /// Returns true if the word at `at` has a record in any open epoch.
     #[must_use]
     pub fn word_logged_in_open(&self, at: PoolOffset) -> bool {
         let state = self.shared.states.at(at);
@@ -486,14 +486,14 @@ impl<M: Medium> Volume<M> {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether a checkpoint should come soon: at most 75% of the log remains, which is when half of
-    /// the current half is used, or as many lines are dirty as the volume's setting says.
+    /// Returns true if a checkpoint should come soon: at most 75% of the log remains, which is when
+    /// half of the current half is used, or as many lines are dirty as the volume's setting says.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint.load(Ordering::Relaxed)
     }
 
-    /// Whether anything happened since the last seal.
+    /// Returns true if anything happened since the last seal.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         self.lanes.iter().any(|lane| lane.lock().touched)

@@ -1,4 +1,4 @@
-//! How many blocks a volume uses, counted in DRAM.
+//! Number of blocks that a volume uses, counted in DRAM.
 //!
 //! Owns the count, and its place in the header, where a clean shutdown leaves it. Invariants:
 //! blocks count from when lanes take them from the allocator until they are given back to it, which

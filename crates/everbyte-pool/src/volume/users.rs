@@ -1,8 +1,8 @@
-//! Those who are inside a volume, for deletion to wait for.
+//! Operations in progress in a volume, for which deletion waits.
 
-/// Those who are inside a volume through its kind.
+/// The operations in progress in a volume, as its kind knows them.
 pub trait Users: Send + Sync {
-    /// Returns once nobody is inside any more. Called after the volume was marked as gone, so
-    /// that whoever comes later is refused.
+    /// Waits until no operation is in progress. The caller has marked the volume as gone, so later
+    /// operations are refused.
     fn wait_idle(&self);
 }

@@ -42,9 +42,9 @@ const NODES_SHARE: usize = 1024;
 pub struct Writer<'v, M: Medium> {
     volume: &'v Volume<M>,
     lane: MutexGuard<'v, Lane>,
-    /// What was streamed or appended since the last fence.
+    /// Streams and appended records since the last fence.
     in_flight: Option<InFlight<()>>,
-    /// Whether it writes while its thread unwinds, so that its end says nothing of its own writes.
+    /// True if it writes while its thread unwinds, so that its end says nothing of its own writes.
     joined_in_panic: bool,
 }
 
@@ -96,7 +96,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume
     }
 
-    /// Whether something was streamed, appended or flushed that no fence has made durable yet.
+    /// Returns true if a stream, an appended record or a flush is not fenced yet.
     #[must_use]
     pub(crate) fn is_unfenced(&self) -> bool {
         self.in_flight.is_some()
@@ -263,7 +263,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.lane.deferred.blocks.len()
     }
 
-    /// Whether `block` was allocated in this epoch.
+    /// Returns true if `block` was allocated in this epoch.
     #[must_use]
     pub fn is_fresh(&self, block: BlockNo) -> bool {
         self.volume.shared.states.get(block).is_fresh(self.epoch())
@@ -278,8 +278,8 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.volume.shared.states.get(block).logged(self.epoch())
     }
 
-    /// Whether the word at `at` needs no record: it has one, its line has, or it lies in a fresh
-    /// block or cell.
+    /// Returns true if the word at `at` needs no record: it has one, its line has, or it lies in a
+    /// fresh block or cell.
     #[must_use]
     pub fn word_is_covered(&self, at: PoolOffset) -> bool {
         let state = self.volume.shared.states.at(at);
@@ -458,9 +458,9 @@ impl<M: Medium> Committed<'_, '_, M> {
         Ok(())
     }
 
-    /// Gives up a block that was replaced or unmapped: it is free once the epoch is durable. One
-    /// that is fresh is free at once, since no undo brings a word back that names it, unless the
-    /// checkpoint still has to flush lines of it.
+    /// Frees a block that was replaced or unmapped once the epoch is durable. A fresh block is free
+    /// at once, since no undo brings a word back that names it, unless the checkpoint still has to
+    /// flush lines of it.
     pub fn defer_free(&mut self, block: BlockNo) {
         if planted(Bug::ReuseWithoutQuarantine) {
             self.0.lane.free.push(block.0);
@@ -488,7 +488,7 @@ impl<M: Medium> Committed<'_, '_, M> {
         }
     }
 
-    /// Gives up a run of `alloc_run`: it is free once the epoch is durable.
+    /// Frees a run of `alloc_run` once the epoch is durable.
     pub fn defer_free_run(&mut self, run: BlockRun) {
         if planted(Bug::RunFreedEarly) {
             self.0.volume.give_back_run(run);

@@ -13,7 +13,7 @@ pub(crate) fn new_shelf(blocks: u64) -> Shelf<Mapped> {
     Shelf::make(&Arc::new(medium), 2)
 }
 
-/// What the shelf holds once its pool was closed and opened again.
+/// Closes and opens the pool of a shelf. Returns the shelf.
 pub(crate) fn reopened(shelf: Shelf<Mapped>) -> Shelf<Mapped> {
     let medium = Arc::clone(shelf.pool.medium());
     shelf.pool.close().unwrap();

@@ -52,7 +52,7 @@ fn medium(is_closed: bool) -> Arc<SimMedium> {
     Arc::new(SimMedium::from_image(image(is_closed)))
 }
 
-/// Where the table of the volume with this header lies.
+/// Returns the offset of the table of the volume with this header.
 fn table(medium: &SimMedium, header: u64) -> PoolOffset {
     let root = Entry::decode(medium.load_word(PoolOffset(header + ROOT_AT)));
     root.unwrap().unwrap().block.offset()
@@ -202,7 +202,7 @@ fn a_scrub_reads_every_line_of_superblocks_headers_and_logs() {
 struct Once {
     damage: fn(&SimMedium),
     finding: &'static str,
-    /// What of "s" is left, if it can be opened.
+    /// True if "s" can be opened.
     opens: bool,
 }
 

@@ -21,13 +21,13 @@ fn new_shelf(lanes: u32) -> Shelf<SimMedium> {
     Shelf::make(&Arc::new(SimMedium::new(BLOCKS * BLOCK_U64)), lanes)
 }
 
-/// What is left if power fails now and nothing that could be lost is kept.
+/// Returns the contents after a power failure now that loses everything that can be lost.
 fn after_power_cut(shelf: &Shelf<SimMedium>) -> Contents {
     let left = shelf.pool.medium().crash_state().boot(Plan::nothing());
     Shelf::open(open_pool(&Arc::new(left)).unwrap()).contents().unwrap()
 }
 
-/// Whether `thread` is still at work after as long as it would need if nobody held it up.
+/// Returns true if `thread` is still at work after the time it needs when nothing holds it up.
 fn is_held_up<T>(thread: &thread::ScopedJoinHandle<'_, T>) -> bool {
     let deadline = Instant::now() + Duration::from_millis(20);
     while Instant::now() < deadline && !thread.is_finished() {
@@ -411,8 +411,8 @@ fn a_batch_says_in_which_epoch_it_was_made_and_that_the_log_was_full() {
     assert_eq!(attempt(3, 1), BatchOutcome::Done(volume.completed_epoch() + 1));
 }
 
-/// What is low on space is a pool with less than a tenth free; blocks that lanes took in advance
-/// are missing elsewhere.
+/// A pool with less than a tenth free is low on space; preallocated blocks of lanes are missing
+/// elsewhere.
 #[test]
 fn making_room_in_a_pool_that_is_low_takes_back_what_lanes_took_in_advance() {
     let shelf = new_shelf(2);

@@ -119,11 +119,11 @@ fn a_pool_that_is_made_before_the_old_one_is_gone_is_caught() {
     assert!(failure.message.contains("volume descriptor"), "{failure}");
 }
 
-/// What a crash may leave of a shelf and its pool.
+/// Contents that a crash may leave of a shelf and its pool.
 struct Allowed {
     contents: Vec<Contents>,
     blocks: Vec<u64>,
-    /// Whether the pool was shut down.
+    /// True if the pool was shut down.
     is_clean: bool,
 }
 

@@ -161,7 +161,8 @@ impl Run {
         Self { shelf, durable: now.clone(), now, completed }
     }
 
-    /// What was there before a change is durable if that made a checkpoint for want of room.
+    /// Notes that the contents before a change are durable if it made a checkpoint for want of
+    /// room.
     fn note_checkpoint(&mut self, before: &Contents) {
         let completed = self.shelf.volume().completed_epoch();
         if completed != self.completed {

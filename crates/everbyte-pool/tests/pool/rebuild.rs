@@ -1,4 +1,4 @@
-//! What an opening after a crash costs: each word of a map is loaded once, and nothing for each
+//! Costs of an opening after a crash: each word of a map is loaded once, and nothing for each
 //! cell beside it.
 
 use std::io;

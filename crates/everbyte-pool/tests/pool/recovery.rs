@@ -17,7 +17,7 @@ use crate::shelf::{Contents, SHELF, Shelf, ShelfError, open_pool};
 const BLOCKS: u64 = 96;
 /// A block that nobody owns.
 const NOBODYS: BlockNo = BlockNo(90);
-/// What its words hold before recovery.
+/// Value of its words before recovery.
 const NEW: u64 = 0x1111_1111_1111_1111;
 /// Headers of the two volumes.
 const HEADERS: [PoolOffset; 2] = [PoolOffset(2 * BLOCK_U64), PoolOffset(3 * BLOCK_U64)];
@@ -49,7 +49,7 @@ enum Made {
     Redo(u32, BlockNo, u64),
 }
 
-/// Where an epoch's half of lane 0 begins in the log of this volume.
+/// Returns the start of an epoch's half of lane 0 in the log of this volume.
 fn half_of(volume: &Volume<SimMedium>, epoch: u64) -> PoolOffset {
     let descriptor = volume.descriptor();
     let half_bytes = u64::from(descriptor.half_blocks) * BLOCK_U64;
@@ -254,7 +254,7 @@ fn recovery_leaves_poisoned_memory_alone() {
     }
 }
 
-/// What a crash may leave.
+/// Contents that a crash may leave.
 type Allowed = Vec<Contents>;
 
 /// Explores `run` on a shelf with a cell at place 0, which notes what each crash may leave.

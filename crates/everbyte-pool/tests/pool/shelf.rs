@@ -112,7 +112,7 @@ pub(crate) fn kinds<M: Medium>() -> Kinds<M> {
     Kinds::new([Arc::new(ShelfKind) as Arc<dyn Kind<M>>])
 }
 
-/// Why a shelf could not be changed.
+/// Errors of changing a shelf.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShelfError {
     #[error("the pool has no room")]
@@ -269,5 +269,5 @@ impl<M: Medium> Shelf<M> {
     }
 }
 
-/// What is on a shelf, by place.
+/// Contents of a shelf, by place.
 pub(crate) type Contents = BTreeMap<u64, (u64, u8, u8)>;

@@ -43,7 +43,7 @@ pub(crate) fn change_superblock(
 struct Case {
     name: &'static str,
     damage: fn(&SimMedium),
-    /// Whether the state that the shutdown left still counts.
+    /// True if the state that the shutdown left still counts.
     is_clean: bool,
     remark: Option<&'static str>,
 }

@@ -8,7 +8,7 @@ use everbyte_pool::{Volume, WriteError};
 
 use crate::{pool_with_volume, reopened, set};
 
-/// Where the panic comes: before the commit, or after some of the stores.
+/// Moment of the panic: before the commit, or after some of the stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moment {
     Joined,

@@ -1,4 +1,4 @@
-//! What volumes use, told without a walk of their maps.
+//! Blocks that volumes use, counted without a lookup in their maps.
 
 use everbyte_media::{Mapped, Medium};
 use everbyte_pool::Pool;

@@ -305,7 +305,7 @@ fn a_pool_grows_to_what_it_has_state_for_and_not_by_nothing() {
     assert!(pool.take_run("a test", BLOCKS - 4).is_ok(), "all of it is one run");
 }
 
-/// What a crash may leave: volumes by name, and the blocks that they own.
+/// Volumes by name that a crash may leave, each set with the blocks that they own.
 type Allowed = Vec<Vec<&'static str>>;
 
 fn check(pool: &Pool<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
