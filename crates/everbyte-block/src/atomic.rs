@@ -17,7 +17,7 @@ use crate::group::GroupWriteError;
 use crate::volume::BlockVolume;
 use crate::write::{disjoint_prefix, named, range_of};
 
-/// Why requests could not be written as one.
+/// Errors of writing requests as one.
 enum AsOneError {
     /// For this request.
     Request(RequestRange, ExtentError),

@@ -1,4 +1,4 @@
-//! What a client is told of an error of the extent or the volume.
+//! Errors of the extent and the volume, as a client gets them.
 
 use everbyte_device::DeviceError;
 use everbyte_extent::{BlockReadError, ExtentError};

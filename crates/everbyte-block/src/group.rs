@@ -10,7 +10,7 @@ use everbyte_pool::{BatchOutcome, Circumstances, Group, GroupError, WriteError};
 use crate::volume::BlockVolume;
 use crate::write::{PendingWrite, named, range_of};
 
-/// Why a write in a group failed. Nothing of that write was done; the group goes on.
+/// Errors of a write in a group. Nothing of that write was done; the group goes on.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupWriteError {

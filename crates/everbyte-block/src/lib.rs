@@ -1,8 +1,8 @@
 //! The block volume: the translation layer of the NTL paper over a crash-consistent pool.
 //!
-//! Owns the device over an extent: which requests are made together, when they are durable, and
-//! what a client is told. Knows the pool's volumes and the device contract; knows no protocol and
-//! no client, and not how an extent is mapped.
+//! Owns the device over an extent: the grouping of requests, their durability, and the errors that
+//! a client gets. Knows the pool's volumes and the device contract; knows no protocol, no client
+//! and no map.
 
 #![forbid(unsafe_code)]
 

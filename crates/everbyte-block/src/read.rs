@@ -1,4 +1,4 @@
-//! Reading: from the pool to the caller or straight to a socket, and what is mapped where.
+//! Reading: from the pool to the caller or straight to a socket; and the status of ranges.
 //!
 //! Invariants: a block is read under its lock, so it is seen whole; a socket that has no room is
 //! never waited for under a lock.

@@ -25,9 +25,9 @@ use crate::error::RequestRange;
 pub struct BlockOptions {
     /// Shape of the mapping table.
     pub map: MapKind,
-    /// Whether writes are compared with what is stored.
+    /// Change detection: comparison of writes with the stored bytes.
     pub delta: Delta,
-    /// What is kept of every block, to notice when it is not what was stored.
+    /// Checksum of every block, which shows blocks whose bytes are not those stored.
     pub checksum: Checksum,
     /// Share of a block, in percent, from which on a block is replaced instead of logged: 0
     /// always, 101 and more never but where the log has no room for the lines.

@@ -1,4 +1,4 @@
-//! Writing: which requests are made together, and when they are durable.
+//! Writing: the grouping of requests, and their durability.
 //!
 //! Invariants: requests of a batch that share a block are made in order; a request with FUA is
 //! answered once it is durable, on the FUA fast path or by the checkpoint of its epoch; what fails
@@ -189,7 +189,7 @@ impl<M: Medium> BlockVolume<M> {
     }
 }
 
-/// How many of `requests`, from the first on, share no block with each other.
+/// Returns the number of `requests`, from the first on, that share no block with each other.
 pub(crate) fn disjoint_prefix(requests: &[WriteRequest<'_>]) -> usize {
     // Those seen so far, ascending.
     let mut ranges: SmallVec<[BlockRange; 16]> = SmallVec::new();

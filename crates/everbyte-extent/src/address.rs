@@ -49,7 +49,7 @@ impl std::fmt::Display for LogicalBlock {
 pub struct BlockRange {
     /// The first block.
     pub first: LogicalBlock,
-    /// How many.
+    /// Number of blocks.
     pub count: u64,
 }
 
@@ -71,7 +71,7 @@ impl BlockRange {
         LogicalBlock(self.first.0 + self.count)
     }
 
-    /// Whether the two share a block.
+    /// Returns true if the two share a block.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.first.0 < other.end().0 && other.first.0 < self.end().0

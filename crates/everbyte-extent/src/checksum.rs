@@ -21,7 +21,7 @@ use crate::error::{BlockReadError, Expected};
 use crate::extent::Extent;
 use crate::map::Path;
 
-/// What is kept of every block of data, to notice that it is not what was stored.
+/// Checksum of every block of data, which shows blocks whose bytes are not those stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksum {
     /// Nothing.
@@ -126,7 +126,7 @@ impl<M: Medium> Extent<M> {
         self.verify(block, bytes).inspect_err(|unreadable| self.report(unreadable, offset))
     }
 
-    /// Whether `block` is what was stored there.
+    /// Returns true if `block` has the bytes that were stored there.
     fn is_verified(&self, block: BlockNo) -> bool {
         let mut bytes = [0; BLOCK];
         self.medium().read(block.offset(), &mut bytes);

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use everbyte_media::{BlockNo, LineMask, Medium};
 
-/// Whether writes are compared with what is stored.
+/// Change detection: comparison of writes with the stored bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delta {
-    /// Where it pays.
+    /// When it saves more than it costs.
     #[default]
     Auto,
     /// Always.
@@ -68,7 +68,7 @@ impl DeltaState {
         }
     }
 
-    /// Whether the next write is to be compared with what is stored.
+    /// Returns true if the next write is compared with the stored bytes.
     pub(crate) fn compares(&self) -> bool {
         match self.setting {
             Delta::On => true,

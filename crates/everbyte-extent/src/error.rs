@@ -1,9 +1,9 @@
-//! Why bytes of an extent cannot be read or written.
+//! Errors of reading and writing bytes of an extent.
 
 use everbyte_media::{MediaError, PoolOffset};
 use everbyte_pool::{ChangeError, Corrupt, WriteError};
 
-/// Why bytes of an extent could not be read or written.
+/// Errors of reading and writing bytes of an extent.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtentError {
@@ -40,7 +40,7 @@ impl ChangeError for ExtentError {
     }
 }
 
-/// Why bytes of a block cannot be given to anyone.
+/// Errors of reading a block.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockReadError {
@@ -52,12 +52,12 @@ pub enum BlockReadError {
     Checksum {
         /// The block.
         at: PoolOffset,
-        /// What was stored with it.
+        /// The stored checksum.
         expected: Expected,
-        /// That of what is there.
+        /// The checksum of the bytes on the medium.
         found: u32,
     },
-    /// What was stored cannot be known.
+    /// The stored checksum cannot be read.
     #[error(transparent)]
     Map(#[from] Corrupt),
 }

@@ -29,7 +29,7 @@ pub struct ExtentSettings {
     pub checksum_root_at: Option<PoolOffset>,
     /// Shape of its map.
     pub map: MapKind,
-    /// Whether writes are compared with what is stored.
+    /// Change detection: comparison of writes with the stored bytes.
     pub delta: Delta,
     /// Lines of a block from which on a change replaces the block: 0 always, 65 and more never.
     pub threshold_lines: u32,
@@ -117,7 +117,7 @@ impl<M: Medium> Extent<M> {
         self.map
     }
 
-    /// Whether checksums are kept of its blocks.
+    /// Returns true if its blocks have checksums.
     #[must_use]
     #[inline]
     pub fn has_checksums(&self) -> bool {

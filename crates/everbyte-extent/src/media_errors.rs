@@ -11,7 +11,7 @@ use crate::error::BlockReadError;
 use crate::extent::Extent;
 
 impl<M: Medium> Extent<M> {
-    /// Whether `block` is known to be in a poisoned range.
+    /// Returns true if `block` is known to be in a poisoned range.
     pub(crate) fn is_poisoned(&self, block: BlockNo) -> bool {
         self.medium().check_range(block.offset(), BLOCK_U64).is_err()
     }

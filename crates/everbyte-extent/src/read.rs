@@ -77,7 +77,7 @@ impl<M: Medium> Extent<M> {
         })
     }
 
-    /// Whether `block` has contents of its own. The caller holds its lock.
+    /// Returns true if `block` has contents of its own. The caller holds its lock.
     pub(crate) fn has_data(&self, block: LogicalBlock) -> Result<bool, Corrupt> {
         Ok(matches!(self.stored(block)?, Stored::Data(_)))
     }

@@ -54,18 +54,18 @@ impl Threshold {
         }
     }
 
-    /// Whether a write of all of a block replaces it.
+    /// Returns true if a write of all of a block replaces it.
     pub(crate) fn replaces_whole(&self) -> bool {
         self.lines <= LineMask::FULL.count()
     }
 
-    /// Whether a change of `lines` that is no part of an epoch replaces the block.
+    /// Returns true if a change of `lines` that is no part of an epoch replaces the block.
     pub(crate) fn replaces(&self, lines: LineMask) -> bool {
         lines.count() >= self.lines
     }
 
-    /// Whether a block of which `changed` are to change, and `logged` have a record in `epoch`, is
-    /// to be replaced. Learns from the answer, which the caller follows if it can.
+    /// Returns true if a block of which the lines `changed` change, and `logged` have a record in
+    /// `epoch`, should be replaced. Learns from the answer, which the caller follows if it can.
     pub(crate) fn replaces_in(&self, epoch: u64, changed: LineMask, logged: LineMask) -> bool {
         if self.replaces(changed) {
             return true;
@@ -101,7 +101,8 @@ impl Threshold {
         self.reached.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a first change of `changed`, fewer lines than the threshold, replaces its block.
+    /// Returns true if a first change of `changed`, fewer lines than the threshold, replaces its
+    /// block.
     fn replaces_first(&self, changed: LineMask) -> bool {
         let left = u64::from(ONE - self.share.load(Ordering::Relaxed));
         if u64::from(changed.count()) * u64::from(ONE) < u64::from(self.lines) * left {

@@ -1,4 +1,4 @@
-//! What each thread has planted.
+//! Bugs that each thread has planted.
 //!
 //! Invariant: at most one bug a thread, of whatever crate, so what a test catches is that one.
 
@@ -28,7 +28,7 @@ pub fn plant<B: 'static>(bug: B) -> Planted {
     Planted { _thread: PhantomData }
 }
 
-/// Whether this thread has `bug` planted.
+/// Returns true if this thread has `bug` planted.
 #[must_use]
 pub fn planted<B: Copy + PartialEq + 'static>(bug: B) -> bool {
     ACTIVE.with_borrow(|active| {

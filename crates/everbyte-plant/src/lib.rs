@@ -37,7 +37,7 @@ mod active;
 #[cfg(feature = "planted-bugs")]
 pub use active::{Planted, plant, planted};
 
-/// Whether this thread has `bug` planted: never, in this build.
+/// Returns true if this thread has `bug` planted: never, in this build.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 #[must_use]

@@ -66,7 +66,7 @@ fn flip(medium: &SimMedium, at: PoolOffset, bit: u32) {
     medium.store(at, &[byte[0] ^ 1 << bit]);
 }
 
-/// Where block `block` lies; the map has one level.
+/// Returns the place of block `block`; the map has one level.
 fn place_of(medium: &SimMedium, block: u64) -> PoolOffset {
     let entry = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
     entry(entry(2 * 4096 + 192).offset().0 + block * 8).offset()

@@ -1,4 +1,4 @@
-//! What requests cost, exactly.
+//! Exact costs of requests.
 
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta};
 use everbyte_device::{BlockDevice, Fua, Hole, WriteRequest};

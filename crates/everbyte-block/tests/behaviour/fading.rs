@@ -142,7 +142,7 @@ fn fail_then_write(fua: Fua) -> (CrashState, PoolOffset) {
     (medium.inner.crash_state(), log)
 }
 
-/// What the volume holds after a crash that left what `plan` says.
+/// Returns the volume's contents after a crash that left the image of `plan`.
 fn recovered(left: &CrashState, plan: Plan) -> Vec<u8> {
     let pool = open(&Arc::new(left.boot(plan)));
     let volume = BlockVolume::open(&pool, "v").unwrap();

@@ -20,7 +20,7 @@ use crate::pattern;
 
 const BLOCKS: u64 = 16;
 const POOL_BLOCKS: u64 = 160;
-/// Where the header of the first volume lies.
+/// Offset of the first volume's header in bytes.
 const HEADER: u64 = 2 * 4096;
 
 fn options(map: MapKind, delta: Delta, threshold_percent: u32) -> BlockOptions {
@@ -72,7 +72,7 @@ fn read<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, Devic
     volume.read(block * 4096, &mut bytes).map(|()| bytes)
 }
 
-/// What a client gets by `send`; a device's error only if nothing was sent.
+/// Returns the bytes that a client gets by `send`; the device's error only if nothing was sent.
 fn sent<M: Medium>(volume: &BlockVolume<M>, block: u64) -> Result<Vec<u8>, DeviceError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let done = volume.send(block * 4096, 4096, b"ok", ours.as_fd());
@@ -111,7 +111,7 @@ fn only_bad_are_lost<M: Medium>(volume: &BlockVolume<M>, bad: &[u64]) {
     }
 }
 
-/// Where block `block` of the first volume lies; its map has one level.
+/// Returns the place of block `block` of the first volume; its map has one level.
 fn place_of<M: Medium>(medium: &M, block: u64) -> PoolOffset {
     let entry = |at| Entry::decode(medium.load_word(PoolOffset(at))).unwrap().unwrap().block;
     entry(entry(HEADER + 192).offset().0 + block * 8).offset()
@@ -383,7 +383,7 @@ fn a_store_that_was_lost_ends_all_acknowledgements() {
     assert!(read(&volume, 0).is_err());
 }
 
-/// Where the leaf of the first volume lies; its map has one level.
+/// Returns the place of the leaf of the first volume; its map has one level.
 fn leaf_of<M: Medium>(medium: &M) -> PoolOffset {
     Entry::decode(medium.load_word(PoolOffset(HEADER + 192))).unwrap().unwrap().block.offset()
 }

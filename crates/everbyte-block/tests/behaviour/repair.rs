@@ -82,7 +82,7 @@ fn index(value: u64) -> usize {
     usize::try_from(value).unwrap()
 }
 
-/// Where the structures of an image lie.
+/// Offsets of the structures of an image.
 struct Places {
     leaf: u64,
     table: u64,
@@ -105,12 +105,12 @@ fn places(image: &[u8]) -> Places {
     }
 }
 
-/// What a repair and the looks after it said.
+/// Reports of a repair and of the check and the scrub after it.
 struct Found {
     mended: Vec<String>,
-    /// What a check and a scrub of the repaired pool say, remarks included.
+    /// Problems of a check and a scrub of the repaired pool, remarks included.
     told: Vec<String>,
-    /// Whether check and scrub find nothing wrong.
+    /// True if check and scrub find nothing wrong.
     clean: bool,
     /// Blocks that cannot be read, by volume; of a volume that cannot be opened all.
     lost: BTreeSet<(&'static str, u64)>,
@@ -292,7 +292,7 @@ fn metadata_words(image: &[u8]) -> Vec<u64> {
     words
 }
 
-/// How `at` is called by whoever names the structure that it lies in.
+/// Returns the name of the structure at `at` in messages.
 fn name_of(at: u64, saved: &std::ops::Range<u64>) -> String {
     let in_header = at % 4096;
     let start = match at {

@@ -18,7 +18,7 @@ fn spread(count: u64, max: u64) -> impl Iterator<Item = u64> {
     (0..taken).map(move |i| i * count / taken)
 }
 
-/// What was tried.
+/// Counts of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tried {
     pub(crate) schedules: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Tried {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) schedule: Schedule,
-    /// What is wrong.
+    /// Description of the failure.
     pub(crate) message: String,
     text: String,
 }

@@ -1,4 +1,5 @@
-//! What a volume may hold, given what its threads did: in memory at any time, and after a crash.
+//! Contents that a volume may hold after the requests of its threads: at any time, and after a
+//! crash.
 //!
 //! Requests are atomic and happen in some order that agrees with each thread's own and with
 //! time: one that was answered before another began comes first. A read sees the outcome of such
@@ -8,7 +9,7 @@
 
 use crate::workload::{Step, Workload, pattern, seed_of};
 
-/// What a thread tells.
+/// Event that a thread reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// The volume is open; the threads begin.
@@ -64,13 +65,13 @@ impl Request {
         )
     }
 
-    /// Whether it may become durable before its epoch does, by the FUA fast path.
+    /// Returns true if it may become durable before its epoch does, by the FUA fast path.
     fn is_short(&self) -> bool {
         matches!(self.step, Step::Durable { .. })
     }
 }
 
-/// Whether a request is part of an outcome.
+/// Membership of a request in an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Yes,
@@ -82,7 +83,7 @@ enum Part {
 #[derive(Clone)]
 struct Cut {
     contents: Vec<u8>,
-    /// What began after this event belongs to an epoch that is left out.
+    /// Requests that began after this event belong to an epoch that is left out.
     open_from: usize,
 }
 
@@ -148,7 +149,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Whether some order of the requests that are part of it has an outcome that `fits`.
+    /// Returns true if some order of the requests that are part of it has an outcome that `fits`.
     fn explains(&self, part: &dyn Fn(&Request) -> Part, fits: &dyn Fn(&[u8]) -> bool) -> bool {
         let mut rest = self.changes();
         rest.iter_mut().for_each(|requests| requests.reverse());
@@ -207,7 +208,7 @@ impl<'a> History<'a> {
         })
     }
 
-    /// Whether the request survives a crash that recovery of `completed` followed.
+    /// Returns true if the request survives a crash after which recovery found `completed`.
     fn survives(&self, request: &Request, completed: u64) -> Part {
         let durable =
             matches!(request.step, Step::Durable { .. } | Step::Group { .. } | Step::Atomic { .. });
@@ -223,7 +224,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Whether a flush that was answered began after the request's answer.
+    /// Returns true if a flush that was answered began after the request's answer.
     fn is_flushed(&self, request: &Request) -> bool {
         let flushes = self.requests.iter().filter(|r| r.step == Step::Flush);
         flushes.filter(|f| f.ended != usize::MAX).any(|flush| request.ended < flush.begun)

@@ -103,13 +103,13 @@ fn abandon_not_fenced() {
     caught(Bug::AbandonNotFenced, &given_up(), "that it has not fenced");
 }
 
-/// What was answered before damage was found is durable after a flush, whichever thread flushes.
+/// Writes answered before damage was found are durable after a flush, whichever thread flushes.
 #[test]
 fn flush_skipped_on_damage() {
     caught(Bug::FlushSkippedOnDamage, &damaged(), "a wrong cut");
 }
 
-/// What recovery puts back is durable before it says so.
+/// Lines that recovery restores are durable before it records its completion.
 #[test]
 fn recovery_without_flush() {
     caught(Omission::flush("data").in_recovery(), &crashing_recoveries(), "cut");

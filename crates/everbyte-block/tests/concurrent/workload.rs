@@ -26,7 +26,7 @@ const MAPPED_BLOCKS: u64 = 4;
 /// The damage that `Step::Damage` tells of.
 const TOLD: &str = "a test says so";
 
-/// What one thread does next.
+/// One step of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Write {
@@ -159,7 +159,7 @@ pub(crate) struct Workload {
     pub(crate) delays: u32,
     /// Places of the first delay that are tried at most, evenly spread.
     pub(crate) delayed_max: u64,
-    /// Whether recoveries crash, too.
+    /// True if recoveries crash, too.
     pub(crate) is_nested: bool,
     image: OnceLock<Vec<u8>>,
 }
@@ -250,7 +250,7 @@ impl Workload {
         self.tasks.iter().flatten().any(|step| *step == Step::Damage)
     }
 
-    /// What the watched blocks hold when the threads begin.
+    /// Returns the contents of the watched blocks when the threads begin.
     pub(crate) fn initial(&self) -> Vec<u8> {
         let block = |&block: &u64| {
             let mapped = (MAPPED..MAPPED + MAPPED_BLOCKS).contains(&block);
@@ -369,7 +369,7 @@ pub(crate) struct Ordered<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) schedule: Schedule,
     pub(crate) mistake: Option<&'a Mistake>,
-    /// What the scheduler said of the last run.
+    /// Outcome of the last run by the scheduler.
     pub(crate) ran: OnceLock<schedule::Run>,
 }
 

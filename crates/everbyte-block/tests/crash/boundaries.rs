@@ -8,8 +8,8 @@ use crate::steps::{Case, HOLE, MAPPED, Step, ZERO, b, same, touch, w, w2};
 
 const LENGTHS: [usize; 12] = [7, 8, 9, 63, 64, 65, 2047, 2048, 2049, 4095, 4096, 4097];
 
-/// Where in its block a request of `len` bytes begins: at its start, just beyond it, on another
-/// line, and so that it lies in two blocks.
+/// Returns the offset of a request of `len` bytes in its block: the start, just beyond it, on
+/// another line, and one so that it lies in two blocks.
 fn offset(index: usize, len: usize) -> u64 {
     [0, 1, 64 * 3 + 37, 4096 - len.min(4096) as u64 / 2 - 1][index % 4]
 }

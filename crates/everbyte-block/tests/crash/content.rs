@@ -1,4 +1,4 @@
-//! What a volume holds, as the oracle sees it, and the bytes that workloads write.
+//! Contents of a volume, as the oracle sees them, and the bytes that workloads write.
 //!
 //! Invariants: blocks of zeroes are left out, so two contents are equal exactly if they read the
 //! same; the probe's blocks of volume `a` are never in it.
@@ -30,7 +30,7 @@ impl Content {
         Self { size_bytes, blocks: BTreeMap::new() }
     }
 
-    /// What `volume` holds now.
+    /// Reads the present contents of `volume`.
     pub(crate) fn of(volume: &BlockVolume<SimMedium>) -> Result<Self, String> {
         let size_bytes = volume.geometry().size_bytes;
         let mut content = Self::zeroes(size_bytes);
@@ -123,7 +123,7 @@ impl Content {
         next
     }
 
-    /// Where two contents first differ, for a message.
+    /// Describes the first difference of two contents, for a message.
     pub(crate) fn first_difference(&self, other: &Self) -> String {
         if self.size_bytes != other.size_bytes {
             return format!("{} bytes large instead of {}", self.size_bytes, other.size_bytes);

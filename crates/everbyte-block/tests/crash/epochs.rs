@@ -172,8 +172,8 @@ fn a_full_log() {
     explore::all(&explore::broad(), cases);
 }
 
-/// What is larger than the log when its lines are logged is whole all the same, as long as there
-/// are free blocks.
+/// A request whose logged lines are larger than the log is whole all the same, as long as there are
+/// free blocks.
 #[test]
 fn requests_larger_than_the_log() {
     let larger = || Step::Write(touch(b(MAPPED) + 9, 14 * 4096, 200));

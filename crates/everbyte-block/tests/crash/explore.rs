@@ -1,4 +1,4 @@
-//! How thoroughly workloads are explored.
+//! Limits of the exploration of workloads.
 
 use everbyte_crash::{Explorer, Failure, Summary};
 

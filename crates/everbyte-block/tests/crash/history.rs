@@ -37,18 +37,18 @@ const NODES: u64 = 8;
 /// Acceptable contents by volume; `None` stands for "no such volume".
 pub(crate) type Contents = BTreeMap<&'static str, Vec<Option<Content>>>;
 
-/// What may be left by a crash from the moment this is noted.
+/// Contents that a crash may leave from the moment this is noted.
 #[derive(Debug)]
 pub(crate) struct Expect {
-    /// What goes on.
+    /// The step under way.
     pub(crate) label: String,
     always: Contents,
-    /// What else a crash inside the step may leave.
+    /// Further contents that a crash inside the step may leave.
     inside: OnceLock<Contents>,
 }
 
 impl Expect {
-    /// What volume `name` may hold.
+    /// Returns the contents that volume `name` may hold.
     pub(crate) fn of(&self, name: &str) -> Vec<&Option<Content>> {
         let always = self.always.get(name).into_iter().flatten();
         let inside = self.inside.get().and_then(|inside| inside.get(name));
@@ -68,9 +68,9 @@ impl Expect {
 
 /// The oracle's view of a volume.
 struct Track {
-    /// What a crash may leave; more than one only where the workload cannot tell.
+    /// Contents that a crash may leave; more than one only where the workload cannot tell.
     durable: Vec<Content>,
-    /// What the sealed epoch will leave.
+    /// Contents once the sealed epoch is durable.
     sealed: Option<Content>,
     now: Content,
 }
@@ -115,9 +115,9 @@ pub(crate) struct History<'a> {
     log: &'a Log<Arc<Expect>>,
     open: Open,
     tracks: BTreeMap<&'static str, Track>,
-    /// Whether memory has failed, so that requests may.
+    /// True if there was a media error, so that requests may fail.
     is_faulty: bool,
-    /// Volumes of which it has failed so that they cannot be made durable.
+    /// Volumes that a media error keeps from being made durable.
     unreadable: Vec<&'static str>,
 }
 
@@ -360,8 +360,8 @@ impl<'a> History<'a> {
         self.end(name, &begun, inside, durable, after);
     }
 
-    /// Whether requests are so many blocks that the log has no room for their lines, nor the pool
-    /// for new blocks instead: only then may a crash leave the first blocks of them.
+    /// Returns true if requests are so many blocks that the log has no room for their lines, nor the
+    /// pool for new blocks instead: only then may a crash leave the first blocks of them.
     fn may_be_in_parts(&self, name: &str, requests: &[WriteRequest<'_>]) -> bool {
         let blocks: u64 = requests
             .iter()
@@ -534,7 +534,7 @@ fn contents(tracks: &BTreeMap<&'static str, Track>) -> Contents {
     tracks.iter().map(|(&name, track)| (name, durable(track))).collect()
 }
 
-/// Whether two of `requests` have a block in common.
+/// Returns true if two of `requests` have a block in common.
 fn overlap(requests: &[WriteRequest<'_>]) -> bool {
     let mut blocks: Vec<u64> = requests
         .iter()

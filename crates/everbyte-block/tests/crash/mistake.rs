@@ -32,7 +32,7 @@ impl Mistake {
         }
     }
 
-    /// What the scenario is to leave out.
+    /// Returns the operations that the scenario leaves out.
     pub(crate) fn omission(&self) -> Option<Omission> {
         match self {
             Self::Bug(_) => None,

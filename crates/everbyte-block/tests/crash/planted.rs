@@ -11,15 +11,17 @@ use crate::explore;
 use crate::mistake::Mistake;
 use crate::steps::{Case, End, Fault, HOLE, MAPPED, Step, W, b, touch, w, w2};
 
-/// What the first of the mapped blocks differs by from all that it could be: at any time, after a
-/// flush, once that is answered, and after a checkpoint that another epoch went on beside.
+/// Messages about the first of the mapped blocks: at any time, after a flush, once that is
+/// answered, and after a checkpoint beside another epoch.
 const BLOCK_4: &str = r#"volume a is none of ["block 4 differs"#;
 const FLUSHED: &str = r#"flush: volume a is none of ["block 4 differs"#;
 const AFTER_FLUSH: &str = r#"after flush: volume a is none of ["block 4 differs"#;
 const SPLIT: &str = r#"finishing a checkpoint: volume a is none of ["block 4 differs"#;
 
-/// What exploring a case has found: a crash that the code does not survive, or what is wrong
-/// without any.
+/// Explores a case.
+///
+/// # Errors
+/// A crash that the code does not survive, or a failure without a crash.
 fn explored(explorer: &Explorer, case: &Case) -> Result<Summary, String> {
     match catch_unwind(AssertUnwindSafe(|| explorer.explore(case))) {
         Ok(Ok(summary)) => Ok(summary),
@@ -66,7 +68,7 @@ fn in_place() -> Step {
     write(b(MAPPED), 65)
 }
 
-/// What a random workload that fails is cut down to; here two of its steps have no part in it.
+/// A random workload that fails is cut down; here two of its steps have no part in the failure.
 #[test]
 fn failures_lose_the_steps_they_do_not_need() {
     let steps = vec![write(b(HOLE), 9), Step::Flush, in_place()];
@@ -201,7 +203,7 @@ fn atomic_in_parts() {
     caught(Bug::AtomicInParts, vec![Step::Atomic(writes)], "block 4 differs in 65 bytes from 0 on");
 }
 
-/// What a leaf held that is no part of the map any more is read without a crash.
+/// The contents of a leaf that is no part of the map any more are read without a crash.
 #[test]
 fn unlinked_leaf_known() {
     let leaf = 512 * 4096;
@@ -241,7 +243,7 @@ fn older_blocks_refilled() {
     caught_case(&crashing_once(), Bug::OlderBlocksRefilled, &case, SPLIT);
 }
 
-/// What was logged before the checkpoint that makes room is not logged after it.
+/// Lines logged before the checkpoint that makes room are not logged after it.
 #[test]
 fn stale_plan() {
     let steps = vec![
@@ -320,7 +322,7 @@ fn group_blocks_freed() {
     );
 }
 
-/// What was written before damage was found is durable after a flush.
+/// Bytes written before damage was found are durable after a flush.
 #[test]
 fn flush_skipped_on_damage() {
     let steps = vec![in_place(), write(b(HOLE), 9), Step::Damage, Step::Flush];

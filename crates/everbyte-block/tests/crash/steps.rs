@@ -1,16 +1,16 @@
-//! What a workload is made of.
+//! Steps of a workload.
 
 use everbyte_block::{BlockOptions, Checksum, Delta, MapKind};
 use everbyte_crash::Omission;
 
 use crate::content::{BLOCK, Content, pattern};
 
-/// What to write.
+/// Data to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Data {
     /// A pattern; seed `PREPARED` gives what was there at first.
     Seed(u64),
-    /// What is there now, with one byte changed in every run of so many.
+    /// The present contents, with one byte changed in every run of so many.
     Touch(usize),
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn touch(at: u64, len: usize, every: usize) -> W {
     W { at, len, data: Data::Touch(every), fua: false }
 }
 
-/// How a group ends.
+/// End of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Commit,
@@ -144,7 +144,7 @@ pub(crate) struct Setup {
     pub(crate) filled: usize,
     /// Further volumes, made empty.
     pub(crate) others: Vec<(&'static str, u64)>,
-    /// Whether the pool was shut down cleanly before the workload.
+    /// True if the pool was shut down cleanly before the workload.
     pub(crate) clean: bool,
 }
 
@@ -188,11 +188,11 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) setup: Setup,
     pub(crate) steps: Vec<Step>,
-    /// Whether recoveries go on to use the volume. See `probe`.
+    /// True if recoveries go on to use the volume. See `probe`.
     pub(crate) probe: bool,
-    /// Whether requests may fail for lack of space.
+    /// True if requests may fail for lack of space.
     pub(crate) may_fill: bool,
-    /// What the engine is made to forget.
+    /// Operations that are left out of the engine.
     pub(crate) omission: Option<Omission>,
 }
 

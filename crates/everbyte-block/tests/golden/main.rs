@@ -24,7 +24,8 @@ use everbyte_pool::{CheckReport, OpenOptions, Pool, PoolError, repair};
 use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
 
-/// What every later version must find in an image. Texts are what an error or a line must contain.
+/// Contents that every later version must find in an image. An error or a line must contain the
+/// texts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Golden {
     name: String,
@@ -32,14 +33,14 @@ struct Golden {
     size_bytes: u64,
     /// Of the whole image.
     crc32c: u32,
-    /// Why it cannot be opened at all, if so; nothing else is looked at then.
+    /// Text in the error of opening it, if it cannot be opened; nothing else is checked then.
     open_error: Option<String>,
     was_clean: bool,
     records_undone: u64,
     volumes: Vec<Kept>,
-    /// What a check calls problems, each line one of these, each of these in some line.
+    /// Problems of a check: each line contains one of these, each of these is in some line.
     check: Vec<String>,
-    /// What a repair mends, in order.
+    /// Damage that a repair mends, in order.
     mended: Vec<String>,
     /// As `check`, after the repair.
     check_after_repair: Vec<String>,

@@ -21,7 +21,7 @@ use crate::{Golden, Kept, Range, Sim, open};
 
 /// Blocks in each pool.
 const POOL_BLOCKS: u64 = 128;
-/// Where the header of the first volume lies.
+/// Offset of the first volume's header in bytes.
 const HEADER: usize = 2 * 4096;
 
 const PLAIN: BlockOptions = BlockOptions {
@@ -139,13 +139,13 @@ impl Workshop {
         }
     }
 
-    /// What a clean shutdown leaves.
+    /// Closes the pool. Returns the image that a clean shutdown leaves.
     fn close(&self) -> Vec<u8> {
         self.pool.close().unwrap();
         self.medium.image()
     }
 
-    /// What a crash now leaves, with lines lost as `plan` says.
+    /// Returns the image that a crash now leaves, with the lines lost that `plan` says.
     fn crash(&self, plan: Plan) -> Vec<u8> {
         self.medium.crash_state().boot(plan).image()
     }

@@ -16,7 +16,7 @@ use crate::address::LogicalBlock;
 pub struct FirstEntries {
     /// Address of the entry of block 0.
     pub at: PoolOffset,
-    /// How many there are, at most 512.
+    /// Number of entries, at most 512.
     pub count: u64,
 }
 

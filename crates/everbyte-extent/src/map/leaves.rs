@@ -1,5 +1,5 @@
-//! Where the lowest-level nodes of a map lie, in DRAM: a look-up of a block that lies below one
-//! takes no walk.
+//! Places of the lowest-level nodes of a map, in DRAM: a lookup of a block below one of them loads
+//! no other node.
 //!
 //! A table of fixed size with a place for each leaf; leaves of a larger volume share places, and
 //! the last one found has it. A place is one word, so it names a leaf and says whose it is, or
@@ -40,7 +40,7 @@ impl Leaves {
         (&self.0[leaf as usize & (places - 1)], leaf >> places.trailing_zeros())
     }
 
-    /// Where the entry of `block` is, if that is known here.
+    /// Returns the offset of the entry of `block`, if its leaf is known here.
     #[inline]
     pub(crate) fn entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
         let (place, tag) = self.place(block);

@@ -76,7 +76,7 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Whether the entry of `block` stands in a leaf of the map, and not beside the root word.
+    /// Returns true if the entry of `block` is in a leaf of the map, and not beside the root word.
     #[inline]
     fn is_below_leaf(&self, block: LogicalBlock) -> bool {
         self.first_entries().is_none_or(|first| block.0 >= first.count)

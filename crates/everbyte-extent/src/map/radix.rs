@@ -85,13 +85,13 @@ pub(crate) struct Attach {
     pub(crate) at: PoolOffset,
     /// The level of the node that the word will name.
     pub(crate) level: u8,
-    /// Whether the word is the root word.
+    /// True if the word is the root word.
     pub(crate) is_root: bool,
     /// The tree that is to become the new node's first entry, when the tree grows at the top.
     pub(crate) old_root: Option<Entry>,
 }
 
-/// Where a walk ended.
+/// Outcome of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Path {
     /// At the entry for the block.
@@ -287,7 +287,7 @@ pub(super) fn visit_slots<M: Medium>(
     })
 }
 
-/// What is shown a node, and the address of the word that names it.
+/// Callback for a node, with the address of the word that names it.
 type OnNode<'a> = dyn FnMut(PoolOffset, Entry) -> Result<(), Corrupt> + 'a;
 
 /// Shows every node of the tree of checksums below `root_at`. Its lowest level names nothing.

@@ -7,21 +7,21 @@ use everbyte_media::LineMask;
 /// A mapped block as a write finds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Whether it lies in a range that cannot be read.
+    /// True if it lies in a poisoned range.
     pub(super) is_poisoned: bool,
-    /// Whether this epoch allocated it, so that undo takes it away.
+    /// True if this epoch allocated it, so that undo takes it away.
     pub(super) is_fresh: bool,
     /// Lines of it that the write changes.
     pub(super) changed: LineMask,
     /// Lines of it that have a record in this epoch.
     pub(super) logged: LineMask,
-    /// Whether the write is of all of it.
+    /// True if the write covers all of it.
     pub(super) is_whole: bool,
-    /// Whether the rule of the threshold, or the shortage of log, asks for another block.
+    /// True if the threshold, or a shortage of log, asks for another block.
     pub(super) is_better_replaced: bool,
 }
 
-/// What becomes of a mapped block.
+/// Change of a mapped block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     /// Nothing: no byte of it changes.
@@ -32,14 +32,14 @@ pub(super) enum Change {
     Store(LineMask),
     /// Another block takes its place. `must` says that nothing else will do.
     Replace {
-        /// Whether to fail where there is no other block.
+        /// True if the write fails without another block.
         must: bool,
     },
     /// The first lines are logged, the second stored in place.
     Log(LineMask, LineMask),
 }
 
-/// What a write makes of a mapped block that holds data.
+/// Returns the change that a write makes to a mapped block that holds data.
 pub(super) fn classify(seen: &Seen) -> Change {
     if seen.is_poisoned {
         return Change::Replace { must: true };
@@ -57,7 +57,7 @@ pub(super) fn classify(seen: &Seen) -> Change {
     in_place(seen)
 }
 
-/// What a write makes of it where there is no other block.
+/// Returns the change that a write makes to it where there is no other block.
 pub(super) fn in_place(seen: &Seen) -> Change {
     Change::Log(seen.changed.without(seen.logged), seen.changed)
 }

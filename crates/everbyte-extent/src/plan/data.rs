@@ -151,8 +151,8 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         seen
     }
 
-    /// Whether a checkpoint is worth it, so that a block can be replaced: where blocks were given
-    /// up, or the log has no room for the lines.
+    /// Returns true if a checkpoint is worth it, so that a block can be replaced: because frees are
+    /// deferred, or the log has no room for the lines.
     fn is_worth_a_checkpoint(&self) -> bool {
         let given_up = self.batch.writer().deferred_blocks();
         !self.circumstances.pool_was_full

@@ -29,7 +29,7 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     extent: &'v Extent<M>,
     batch: &'p mut Batch<'v, 'd, M>,
     circumstances: Circumstances,
-    /// Whether what it looks at was fetched, so that it may look before bytes are on their way.
+    /// True if the bytes that it loads were prefetched.
     is_prefetched: bool,
 }
 
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::address::LogicalBlock;
 
-    /// Where the parts of so many bytes from `start` on go, and which bytes they are.
+    /// Returns offset and bytes of each part of `data` from `start` on.
     fn parts(start: usize, data: &[u8], lines: LineMask) -> Vec<(u64, Vec<u8>)> {
         let piece = BlockPiece { block: LogicalBlock(5), start, data };
         let parts = piece.parts_in(BlockNo(3), lines);

@@ -1,5 +1,5 @@
-//! What becomes of a block that is written: logged or replaced, compared or not, below a tree or in
-//! a table.
+//! Change of a block that is written: logged or replaced, compared or not, below a tree or in a
+//! table.
 
 use everbyte_extent::{Delta, DeviceOffset, LogicalBlock, MapKind, Stored};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped, Medium};
@@ -126,7 +126,7 @@ fn bytes_that_stay_the_same_are_stored_only_where_nobody_compares() {
     }
 }
 
-/// What is said of each block of extent `which`.
+/// Returns the status of each block of extent `which`.
 fn status(pair: &Pair<Mapped>, which: usize) -> Vec<&'static str> {
     let mut said = Vec::new();
     let end = pair.extents[which].size_blocks();

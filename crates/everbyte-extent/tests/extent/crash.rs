@@ -30,7 +30,7 @@ use Step::{Fast, Flush, Keep, Resize, Write, Zero};
 
 type Contents = [Vec<u8>; 2];
 
-/// What a crash from now on may leave.
+/// Contents that a crash from now on may leave.
 struct Allowed(Vec<Contents>);
 
 fn contents(pair: &Pair<SimMedium>) -> Result<Contents, String> {

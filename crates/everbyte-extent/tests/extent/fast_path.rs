@@ -17,7 +17,7 @@ fn settled(settings: &Settings) -> Pair<Mapped> {
     pair
 }
 
-/// What extent `which` of a settled pair holds, with `data` at byte `at`.
+/// Returns the bytes of extent `which` of a settled pair, with `data` at byte `at`.
 fn with(which: usize, at: usize, data: &[u8]) -> Vec<u8> {
     let mut bytes = pattern(which as u64, 4 * BLOCK);
     bytes[at..at + data.len()].copy_from_slice(data);

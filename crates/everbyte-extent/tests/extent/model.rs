@@ -66,7 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Bytes of both extents.
 type Contents = [Vec<u8>; 2];
 
-/// What both extents hold, and what they would after a crash.
+/// Contents of both extents, now and after a crash.
 struct Model {
     now: Contents,
     durable: Contents,

@@ -283,24 +283,24 @@ impl<M: Medium> Pair<M> {
         self.read(which, 0, usize::try_from(self.extents[which].size_bytes()).unwrap())
     }
 
-    /// Where in the pool the root word of extent `which` lies.
+    /// Returns the offset of the root word of extent `which` in the pool.
     pub(crate) fn root_at(&self, which: usize) -> PoolOffset {
         root_at(self.table, which)
     }
 
-    /// Where the entry of `block` lies: in a table, or in a tree of one level.
+    /// Returns the offset of the entry of `block`: in a table, or in a tree of one level.
     pub(crate) fn entry_at(&self, which: usize, block: u64) -> PoolOffset {
         let root = Entry::decode(self.medium().load_word(self.root_at(which))).unwrap().unwrap();
         assert!(root.flags.height <= 1, "the tree has more levels");
         root.block.offset().plus(8 * block)
     }
 
-    /// What the entry of `block` says.
+    /// Returns the entry of `block`.
     pub(crate) fn entry(&self, which: usize, block: u64) -> Option<Entry> {
         Entry::decode(self.medium().load_word(self.entry_at(which, block))).unwrap()
     }
 
-    /// What a whole scrub of both extents finds.
+    /// Returns the findings of a whole scrub of both extents.
     pub(crate) fn scrub(&self) -> Vec<ScrubFinding> {
         let mut findings = Vec::new();
         for extent in &self.extents {

@@ -65,7 +65,7 @@ pub enum PoolError {
     NotFlushed {
         /// The volume's name.
         volume: String,
-        /// The error of the medium.
+        /// The error of the checkpoint.
         source: WriteError,
     },
     /// The volume is open already.

@@ -111,7 +111,7 @@ impl History<'_> {
         self.end(name, &begun, durable.clone(), durable, now);
     }
 
-    /// What is durable after volume `name` was to be made so, and what it holds.
+    /// Returns the durable contents of volume `name` after a flush, and its present contents.
     fn durable_after(&self, name: &str, is_done: bool) -> (Vec<Content>, Content) {
         let track = &self.tracks[name];
         let mut durable = if is_done { Vec::new() } else { track.durable.clone() };
