@@ -8,39 +8,15 @@ use super::{Finding, Tree};
 /// First words that no doc comment has.
 const QUESTION_WORDS: [&str; 4] = ["What", "Whether", "Where", "Why"];
 
-/// Paths whose doc comments have not been rewritten yet. None is ever added.
-const PENDING: [&str; 3] =
-    ["crates/everbyte-block/", "crates/everbyte-extent/", "crates/everbyte-plant/"];
-
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut pending = PENDING.map(|path| (path, Progress::NoFile));
     for file in tree.rust() {
-        let found = openings(&file.text);
-        let path = pending.iter_mut().find(|(path, _)| file.path.starts_with(path));
-        match path {
-            Some((_, progress)) if !found.is_empty() => *progress = Progress::Pending,
-            Some((_, progress)) => *progress = (*progress).max(Progress::Done),
-            None => findings.extend(found.into_iter().map(|(line, word)| {
-                let what =
-                    format!("the doc comment opens with {word:?}: lead with the noun or a verb");
-                Finding::new(&file.path, line, what)
-            })),
-        }
+        findings.extend(openings(&file.text).into_iter().map(|(line, word)| {
+            let what = format!("the doc comment opens with {word:?}: lead with the noun or a verb");
+            Finding::new(&file.path, line, what)
+        }));
     }
-    let done = pending.iter().filter(|(_, progress)| *progress == Progress::Done);
-    findings.extend(done.map(|(path, _)| {
-        Finding::new(file!(), 0, format!("{path} is done: take it out of the pending paths"))
-    }));
     findings
-}
-
-/// State of a pending path.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
-    NoFile,
-    Done,
-    Pending,
 }
 
 /// Returns the doc comments of `text` that open with a question word: line and word.
@@ -90,12 +66,5 @@ mod tests {
         ] {
             assert_eq!(found("crates/a/src/lib.rs", text), [""; 0], "{text}");
         }
-    }
-
-    #[test]
-    fn a_pending_path_is_spared_until_it_is_done() {
-        let path = format!("{}src/lib.rs", PENDING[1]);
-        assert_eq!(found(&path, "/// What it is."), [""; 0]);
-        assert_eq!(found(&path, "/// The thing.").len(), 1);
     }
 }
