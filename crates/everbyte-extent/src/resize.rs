@@ -48,7 +48,7 @@ impl<M: Medium> Extent<M> {
         Ok(())
     }
 
-    /// Plans to give up what entries beyond `new` bytes name, and table blocks beyond its table.
+    /// Plans to free what entries beyond `new` bytes name, and table blocks beyond its table.
     fn plan_shorter_table(
         &self,
         batch: &mut Batch<'_, '_, M>,

@@ -61,9 +61,9 @@ pub enum Bug {
     StalePlan,
     /// All cells of a block count as fresh once one of them was taken.
     CellsFreshByBlock,
-    /// A cell that was given up is handed out again before that is durable.
+    /// A freed cell is handed out again before that is durable.
     CellRefilledEarly,
-    /// A run that was given up is free before that is durable.
+    /// A freed run is free for others before that is durable.
     RunFreedEarly,
     /// A batch that goes back to a savepoint keeps a step of what it takes back.
     SavepointLeavesStep,
@@ -71,13 +71,13 @@ pub enum Bug {
     OwnChangeUnseen,
     /// The FUA fast path takes entries that the epoch being flushed has a record of.
     FuaFastPathIgnoresSealedWords,
-    /// A fresh block that is given up is free at once, even if the checkpoint has lines of it to
-    /// flush.
+    /// A fresh block that is freed is free for others at once, even if the checkpoint has lines of
+    /// it to flush.
     MarkedBlocksFreed,
     /// Streams of an abandoned plan are not fenced.
     /// (Commits have the same fence, of the same ranges, so no `Omission` can tell this one.)
     AbandonNotFenced,
-    /// A block that a group took on one lane and gives up on another is free at once.
+    /// A block that a group took on one lane and frees on another is free at once.
     GroupBlocksFreed,
     /// A flush of a volume in which damage was found does nothing.
     FlushSkippedOnDamage,

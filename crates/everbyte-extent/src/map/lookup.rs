@@ -121,7 +121,7 @@ impl<M: Medium> Extent<M> {
             return Ok(Path::Entry(at));
         }
         let path = self.walk(Tree::Map, block.0, |at| batch.word(at), |_| {})?;
-        // A branch that is only planned may be given up.
+        // A branch that is only planned may be abandoned.
         let is_kept = !batch.changes_seen_words() && self.is_below_leaf(block);
         if let (Path::Entry(at), true) = (&path, is_kept) {
             self.leaves.put(block, *at);

@@ -160,7 +160,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     }
 
     /// Plans to fill `to` and to name it instead. A block that cannot be read is replaced if all of
-    /// it is written: it goes to nobody else once it is given up, and undo brings back no more than
+    /// it is written: it goes to nobody else once it is freed, and undo brings back no more than
     /// an entry that leads to it.
     fn replace(
         &mut self,

@@ -46,7 +46,7 @@ enum Step<'d> {
     TakeRun(BlockRun),
     /// A cell was taken.
     TakeCell(PoolOffset, CellSize),
-    /// A block is given up once nothing durable names it.
+    /// A block is freed once nothing durable names it.
     Give(BlockNo),
     /// The same for a run of blocks.
     GiveRun(BlockRun),
@@ -154,7 +154,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         Savepoint(self.steps.len())
     }
 
-    /// Blocks that were taken since `savepoint`, less those that were given up.
+    /// Blocks that were taken since `savepoint`, less those that were freed.
     #[must_use]
     pub fn taken_since(&self, savepoint: Savepoint) -> i64 {
         let blocks = |run: &BlockRun| i64::try_from(run.len).expect("a run has at most 512 blocks");
@@ -227,17 +227,17 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         Some(at)
     }
 
-    /// Plans to give up a run of [`Batch::take_run`]: it is free once nothing durable names it.
+    /// Plans to free a run of [`Batch::take_run`]: it is free once nothing durable names it.
     pub fn give_run(&mut self, run: BlockRun) {
         self.steps.push(Step::GiveRun(run));
     }
 
-    /// Plans to give up a cell: it is free once nothing durable names it.
+    /// Plans to free a cell: it is free once nothing durable names it.
     pub fn give_cell(&mut self, at: PoolOffset, size: CellSize) {
         self.steps.push(Step::GiveCell(at, size));
     }
 
-    /// Plans to give up `block`: it is free once nothing durable names it.
+    /// Plans to free `block`: it is free once nothing durable names it.
     pub fn give(&mut self, block: BlockNo) {
         self.steps.push(Step::Give(block));
     }
@@ -325,7 +325,7 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     }
 
     /// Streams `bytes` to a place that nothing durable reads, at once: they are on their way while
-    /// the rest is planned. If the batch is given up, nobody ever reads them.
+    /// the rest is planned. If the batch is abandoned, nobody ever reads them.
     pub fn stream(&mut self, at: PoolOffset, bytes: &[u8]) {
         self.writer.fill(at, bytes);
     }

@@ -88,7 +88,7 @@ impl<M: Medium> Volume<M> {
     }
 
     /// Makes room for a request that found none: in the log, and by setting blocks free, those that
-    /// the epoch deferred, and where few are left those that lanes took in advance. The caller
+    /// the epoch deferred, and where few are left those that lanes preallocated. The caller
     /// holds no lane.
     ///
     /// # Errors

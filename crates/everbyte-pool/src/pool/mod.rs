@@ -452,7 +452,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// Makes durable what a volume holds, for good, and gives back what it took in advance.
+/// Makes durable what a volume holds, for good, and returns its preallocated blocks.
 fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     drop(volume.quiesce());
     let guard = volume.lock_checkpoint();

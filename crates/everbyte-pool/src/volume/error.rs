@@ -21,7 +21,7 @@ pub enum WriteError {
     /// The volume is of a kind without a log, so nothing of it changes in epochs.
     #[error("the volume has no log")]
     NoLog,
-    /// A checkpoint was begun and failed or was given up: no epoch can be completed any more.
+    /// A checkpoint was begun and failed or was abandoned: no epoch can be completed any more.
     #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
     CheckpointAbandoned,
     /// A thread panicked inside an epoch, which may hold part of a write: it is never completed.

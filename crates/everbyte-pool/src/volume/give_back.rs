@@ -1,5 +1,5 @@
 //! Giving back what a volume took: blocks, runs and cells that nothing durable names any more, and
-//! those that its lanes took in advance.
+//! those that its lanes preallocated.
 
 use std::sync::atomic::Ordering;
 
@@ -54,7 +54,7 @@ impl<M: Medium> Volume<M> {
     pub(crate) fn give_back(&self, block: BlockNo) {
         self.usage.subtract(1);
         if self.medium().check_range(block.offset(), BLOCK_U64).is_err() {
-            tracing::warn!(%block, "a block was given up, but it is in a poisoned range: it is used no more");
+            tracing::warn!(%block, "a block was freed, but it is in a poisoned range: it is used no more");
             return;
         }
         if let Err(error) = self.shared.alloc.free(block) {
@@ -63,7 +63,7 @@ impl<M: Medium> Volume<M> {
         }
     }
 
-    /// Gives the blocks that lanes took in advance back to the allocator. Those that a write took
+    /// Gives the preallocated blocks of lanes back to the allocator. Those that a write took
     /// and then panicked may be named by a map, so such a volume keeps all of them.
     pub(crate) fn return_preallocated(&self) {
         for lane in &self.lanes {

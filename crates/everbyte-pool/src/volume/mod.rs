@@ -53,9 +53,9 @@ pub(crate) struct Lane {
     pub(crate) deferred: DeferredFree,
     /// Blocks taken from the allocator in advance.
     pub(crate) free: Vec<u64>,
-    /// Blocks taken in advance for nodes of maps.
+    /// Blocks preallocated for nodes of maps.
     pub(crate) free_for_nodes: Vec<u64>,
-    /// Cells taken in advance, by size, the next one last.
+    /// Preallocated cells, by size, the next one last.
     pub(crate) cells: [Vec<PoolOffset>; SIZES],
     /// Place of the last batch of blocks that was allocated.
     pub(crate) hint: u64,

@@ -58,7 +58,7 @@ impl<M: Medium> Volume<M> {
         self.usage.get().map(|blocks| blocks.saturating_sub(waiting))
     }
 
-    /// Blocks that lanes took in advance, or have given up in the current epoch.
+    /// Preallocated blocks of lanes, and deferred frees of the current epoch.
     fn waiting_blocks(&self) -> u64 {
         let not_used = |lane: &super::Lane| {
             let runs = lane.deferred.runs.iter().map(|run| run.len);

@@ -180,7 +180,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         let alloc = &self.volume.shared.alloc;
         let near = alloc.alloc_aligned(blocks, self.lane.hint);
         let Some(run) = near.or_else(|| find_run(alloc, blocks)) else {
-            // The lane may have some that it took in advance.
+            // The lane may have preallocated ones.
             let block = if blocks == 1 { self.alloc() } else { None };
             return block.map(|start| BlockRun { start, len: 1 });
         };
@@ -198,7 +198,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     }
 
     /// Takes a free cell. Its lines need no record in this epoch: nothing durable names it, and it
-    /// was free before every open epoch, because a cell that is given up is free only once that is
+    /// was free before every open epoch, because a freed cell is free for others only once that is
     /// durable. `None` if the pool is full. Not within a group.
     pub fn take_cell(&mut self, size: CellSize) -> Option<PoolOffset> {
         debug_assert!(
@@ -257,7 +257,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         self.lane.free.push(block.0);
     }
 
-    /// Blocks that this lane gave up in this epoch: the next checkpoint frees them.
+    /// Deferred frees of blocks of this lane in this epoch: the next checkpoint frees them.
     #[must_use]
     pub fn deferred_blocks(&self) -> usize {
         self.lane.deferred.blocks.len()
