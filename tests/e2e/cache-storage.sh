@@ -75,7 +75,7 @@ killed_under_load() {
     stop_server
     "$EVERBYTE" volume detach "$POOL" "$kind" >/dev/null || fail "$kind does not detach"
     region --ioengine=sync --filename="$SCRATCH/$kind.img" --verify_only ||
-        fail "the storage alone has other bytes: $(tail -n 5 "$SCRATCH/fio.log")"
+        fail "the backing device alone has other bytes: $(tail -n 5 "$SCRATCH/fio.log")"
     ok "$kind killed $killed times under load: no error, everything verified, before and after detaching"
 }
 

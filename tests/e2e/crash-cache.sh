@@ -4,7 +4,7 @@
 # qemu-nbd. On each cache lies an ext4 with a writer that notes what fsync acknowledged; on another
 # cache fio writes a region, and writes beside it while the server is killed. After every kill the
 # file system must hold every acknowledged file and be clean, and fio must find its region. In the
-# end the caches are detached, and the same must be true of the storage alone.
+# end the caches are detached, and the same must be true of the backing device alone.
 #
 # usage: crash-cache.sh ROUNDS
 
@@ -130,4 +130,4 @@ for kind in "${KINDS[@]}"; do
     check_fs ext4 "$LOOP"
     detach_loop "$LOOP" "$FILE" || fail "$LOOP does not let go"
 done
-ok "after detaching, the storage alone of ${KINDS[*]} has every file and is clean"
+ok "after detaching, the backing device alone of ${KINDS[*]} has every file and is clean"

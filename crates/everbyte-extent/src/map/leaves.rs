@@ -5,9 +5,9 @@
 //! the last one found has it. A place is one word, so it names a leaf and says whose it is, or
 //! nothing.
 //!
-//! Invariants: what a place names is where a walk would lead, for anyone who has a lock of a block
-//! below that leaf, or is alone. So a leaf is put here only by who walked to it so, and forgotten
-//! here, before it is taken off the map, by who has all of them for writing.
+//! Invariants: what a place names is where a lookup from the root would lead, for anyone who has a
+//! lock of a block below that leaf, or is alone. So a leaf is put here only by who looked it up so,
+//! and forgotten here, before it is taken off the map, by who has all of them for writing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,7 +50,7 @@ impl Leaves {
         is_known.then(|| slot_at(leaf, block.0 % ENTRIES))
     }
 
-    /// Notes that a walk led to the entry of `block` at `at`.
+    /// Notes that a lookup led to the entry of `block` at `at`.
     pub(crate) fn put(&self, block: LogicalBlock, at: PoolOffset) {
         let (place, tag) = self.place(block);
         let leaf = at.block().0;

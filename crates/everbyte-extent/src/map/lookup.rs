@@ -9,7 +9,7 @@ use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
-use super::{EntryReader, MapKind, Path, build_branch, slot_at, walk};
+use super::{EntryReader, MapKind, Path, build_branch, lookup_path, slot_at};
 use crate::address::LogicalBlock;
 use crate::error::ExtentError;
 use crate::extent::Extent;
@@ -43,13 +43,13 @@ impl<M: Medium> Extent<M> {
         Ok(path)
     }
 
-    /// Finds it by walking, with every node passed shown to `on_node`.
+    /// Looks it up from the root, and passes every node on the path to `on_node`.
     pub(crate) fn look_up_seeing(
         &self,
         block: LogicalBlock,
         on_node: impl FnMut(BlockNo),
     ) -> Result<Path, Corrupt> {
-        self.walk(Tree::Map, block.0, |at| self.medium().load_word(at), on_node)
+        self.lookup_path(Tree::Map, block.0, |at| self.medium().load_word(at), on_node)
     }
 
     /// Finds the slot of the checksum of `block` below `root_at`, with every node passed shown to
@@ -60,13 +60,19 @@ impl<M: Medium> Extent<M> {
         block: BlockNo,
         on_node: impl FnMut(BlockNo),
     ) -> Result<Path, Corrupt> {
-        self.walk(Tree::Checksums(root_at), block.0, |at| self.medium().load_word(at), on_node)
+        self.lookup_path(
+            Tree::Checksums(root_at),
+            block.0,
+            |at| self.medium().load_word(at),
+            on_node,
+        )
     }
 
-    /// The entry of `block`, if it is known without a walk.
+    /// The entry of `block`, if it is known without a lookup.
     #[inline]
     fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
-        // Beside media errors, a node above that cannot be read any more is found by walking.
+        // Beside media errors, a node above that cannot be read any more is found by a lookup from
+        // the root.
         if self.medium().has_poison() {
             return None;
         }
@@ -82,7 +88,7 @@ impl<M: Medium> Extent<M> {
         self.first_entries().is_none_or(|first| block.0 >= first.count)
     }
 
-    fn walk(
+    fn lookup_path(
         &self,
         tree: Tree,
         number: u64,
@@ -91,16 +97,21 @@ impl<M: Medium> Extent<M> {
     ) -> Result<Path, Corrupt> {
         let (entries, root_at) = (self.entries(), self.root_at());
         match (tree, self.map_kind()) {
-            (Tree::Checksums(root_at), _) => {
-                walk(&entries, root_at, number, self.medium().len() / BLOCK_U64, word, on_node)
-            }
+            (Tree::Checksums(root_at), _) => lookup_path(
+                &entries,
+                root_at,
+                number,
+                self.medium().len() / BLOCK_U64,
+                word,
+                on_node,
+            ),
             (Tree::Map, MapKind::Radix) => {
                 let first =
                     self.first_entries().and_then(|first| first.entry(LogicalBlock(number)));
                 if let Some(at) = first {
                     return Ok(Path::Entry(at));
                 }
-                walk(&entries, root_at, number, self.size_blocks(), word, on_node)
+                lookup_path(&entries, root_at, number, self.size_blocks(), word, on_node)
             }
             (Tree::Map, MapKind::Direct) => {
                 let root = entries.load(root_at)?.ok_or_else(|| {
@@ -120,7 +131,7 @@ impl<M: Medium> Extent<M> {
         if let Some(at) = self.known_entry(block) {
             return Ok(Path::Entry(at));
         }
-        let path = self.walk(Tree::Map, block.0, |at| batch.word(at), |_| {})?;
+        let path = self.lookup_path(Tree::Map, block.0, |at| batch.word(at), |_| {})?;
         // A branch that is only planned may be abandoned.
         let is_kept = !batch.changes_seen_words() && self.is_below_leaf(block);
         if let (Path::Entry(at), true) = (&path, is_kept) {
@@ -152,7 +163,12 @@ impl<M: Medium> Extent<M> {
         block: BlockNo,
     ) -> Result<PoolOffset, ExtentError> {
         loop {
-            match self.walk(Tree::Checksums(root_at), block.0, |at| batch.word(at), |_| {})? {
+            match self.lookup_path(
+                Tree::Checksums(root_at),
+                block.0,
+                |at| batch.word(at),
+                |_| {},
+            )? {
                 Path::Entry(at) => {
                     self.check_slot(at)?;
                     return Ok(at);

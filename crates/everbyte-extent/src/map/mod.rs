@@ -1,8 +1,8 @@
 //! The mapping table: from logical block number to the word that says where the block lies.
 //!
-//! Owns the shape of the table, not its contents: what an entry means, when it is logged and
-//! stored, is the write path's business. Both shapes have 8-byte entries that are stored
-//! atomically, so that readers walk without locking the table. Whoever changes the shape holds
+//! Owns the shape of the table. The meaning of an entry, and the moments at which it is logged and
+//! stored, are the write path's. Both shapes have 8-byte entries that are stored
+//! atomically, so that lookups need no lock of the table. Whoever changes the shape holds
 //! the structure lock.
 
 mod direct;
@@ -22,7 +22,7 @@ pub use direct::table_blocks;
 pub use first::{FirstEntries, visit_first_entries};
 pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
-    Attach, Path, build_branch, each_slot_node, find_leaf_link, first_leaf_from, walk,
+    Attach, Path, build_branch, each_slot_node, find_leaf_link, first_leaf_from, lookup_path,
 };
 
 use crate::address::LogicalBlock;
@@ -118,7 +118,7 @@ pub(crate) fn root_entry(node: BlockNo, height: u8) -> Entry {
     Entry { block: node, flags: EntryFlags { height, ..EntryFlags::default() } }
 }
 
-/// A map as a walker sees it: on the medium, not open.
+/// A map as a block walker sees it: on the medium, not open.
 #[derive(Clone, Debug)]
 pub struct MapView {
     /// Its shape.

@@ -41,7 +41,7 @@ fn height_of(root: Entry, structure: &str, at: PoolOffset) -> Result<u8, Corrupt
     }
 }
 
-/// A node on the way down.
+/// A node on the path of a lookup.
 #[derive(Clone, Copy)]
 struct Node {
     block: BlockNo,
@@ -102,7 +102,7 @@ pub(crate) enum Path {
 
 /// Walks to the entry of `block` in the tree below `root_at`, whose extent has `extent_blocks`.
 /// `word` loads a word, or says what it is about to be; `on_node` sees every node passed.
-pub(crate) fn walk<M: Medium>(
+pub(crate) fn lookup_path<M: Medium>(
     entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
     block: u64,
