@@ -7,6 +7,7 @@ mod baselines;
 mod cache;
 mod consistency;
 mod environment;
+mod index;
 mod measure;
 mod publish;
 mod replay;
@@ -31,6 +32,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::cache::command::{CacheArgs, cache};
 use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
+use crate::index::{IndexArgs, index};
 use crate::publish::Output;
 use crate::rows::Results;
 use crate::subjects::pmemblk_library;
@@ -58,6 +60,7 @@ enum Suite {
     Block(BlockArgs),
     Consistency(ConsistencyArgs),
     Cache(CacheArgs),
+    Index(IndexArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
     /// Kills TPC-C in the midst of transactions and judges the database that is left.
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Suite::Block(args) => block(&args),
         Suite::Consistency(args) => consistency(&args),
         Suite::Cache(args) => cache(&args),
+        Suite::Index(args) => index(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),

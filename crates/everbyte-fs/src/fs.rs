@@ -196,6 +196,23 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
+    /// Makes an inode table in advance, which would else be made for the next file that finds no free inode.
+    ///
+    /// # Errors
+    /// `NoInodes`, `NoSpace`, or the volume's.
+    pub fn add_inode_table(&self) -> Result<(), FsError> {
+        let _gate = self.volume().enter();
+        self.tables.grow(self.volume())
+    }
+
+    /// The address of inode table number `table`, from 0 on, as the index has it.
+    ///
+    /// # Errors
+    /// The index cannot be right, or has no such table.
+    pub fn inode_table_at(&self, table: u64) -> Result<PoolOffset, FsError> {
+        Ok(self.tables.table_at(self.reader(), table)?)
+    }
+
     /// The address of `inode`, which must be in use.
     pub(crate) fn find_inode(&self, inode: InodeNo) -> Result<PoolOffset, FsError> {
         self.tables.find(self.reader(), inode)?.ok_or(FsError::Stale(inode))

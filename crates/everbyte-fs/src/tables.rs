@@ -132,7 +132,14 @@ impl<M: Medium> InodeTables<M> {
     }
 
     /// The address of table number `table`.
-    fn table_at(&self, reader: Reader<'_, M>, table: u64) -> Result<PoolOffset, Corrupt> {
+    ///
+    /// # Errors
+    /// The index cannot be right, or has no such table.
+    pub(crate) fn table_at(
+        &self,
+        reader: Reader<'_, M>,
+        table: u64,
+    ) -> Result<PoolOffset, Corrupt> {
         self.index.find(reader, table)?.ok_or_else(|| {
             Corrupt::new(
                 "index of inode tables",
@@ -188,7 +195,10 @@ impl<M: Medium> InodeTables<M> {
     }
 
     /// Makes a table, in a batch of its own, unless somebody else did a moment ago.
-    fn grow(&self, volume: &Volume<M>) -> Result<(), FsError> {
+    ///
+    /// # Errors
+    /// `NoInodes`, `NoSpace`, or the volume's.
+    pub(crate) fn grow(&self, volume: &Volume<M>) -> Result<(), FsError> {
         let before = self.tables.load(Ordering::Acquire);
         let mut made = None;
         volume.change(|batch, _| {

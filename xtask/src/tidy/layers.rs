@@ -34,6 +34,7 @@ const ROWS: [Row; 22] = [
             "everbyte-sqlite",
             "everbyte-cache",
             "everbyte-block",
+            "everbyte-fs",
             "everbyte-device",
             "everbyte-plant",
             "everbyte-policy",

@@ -185,6 +185,10 @@ impl<'v, M: Medium> Writer<'v, M> {
             return block.map(|start| BlockRun { start, len: 1 });
         };
         self.volume.usage.add(run.len);
+        if run.len < RUN_BLOCKS_MAX as u64 {
+            // The next ones come from the same region, and break no other.
+            self.lane.hint = run.start.0;
+        }
         for block in run.blocks() {
             self.own(block);
         }
