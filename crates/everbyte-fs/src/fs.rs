@@ -201,7 +201,7 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
     pub fn add_inode_table(&self) -> Result<(), FsError> {
-        let _gate = self.volume().enter();
+        let _op = self.volume().begin_op();
         self.tables.grow(self.volume())
     }
 
