@@ -9,8 +9,8 @@ use everbyte_pool::format::VolumeKind;
 
 use crate::context::{Context, Unshared};
 use crate::device::{block_options, open_device};
-use crate::gate::Alone;
 use crate::handle::{Device, Handle, Opened, Resize, Unavailable};
+use crate::quiesce::Alone;
 use crate::refusal::refused;
 
 /// A block volume's handle.

@@ -11,10 +11,10 @@ use everbyte_control::{Cause, NewVolume, Refused, Response};
 use everbyte_media::Medium;
 use parking_lot::MutexGuard;
 
-use crate::gate::Alone;
 use crate::handle::Resize;
 use crate::kinds::Kind;
 use crate::open_pool::OpenPool;
+use crate::quiesce::Alone;
 use crate::refusal::refused;
 use crate::size::show_size;
 use crate::status;
@@ -109,12 +109,12 @@ impl OpenPool {
         let volume = self.volumes.get(name)?;
         if force {
             // Those that cannot be sent away lose the volume all the same.
-            let alone = volume.gate.shut("deleted", true);
+            let alone = volume.quiesce.shut("deleted", true);
             let alone = alone.map_err(|occupied| volume.refuse(occupied, None))?;
             self.send_away(&volume, &alone);
             return self.delete_alone(&volume, alone);
         }
-        let alone = volume.gate.shut("deleted", false);
+        let alone = volume.quiesce.shut("deleted", false);
         let under_clients = Some(Cause::DeletedUnderClients);
         let alone = alone.map_err(|occupied| volume.refuse(occupied, under_clients))?;
         volume.handle.check_deletable()?;
@@ -145,7 +145,7 @@ impl OpenPool {
 
     /// Shuts clients out of a volume to do `what`; with `force`, disconnects those that it has.
     fn shut(&self, volume: &OpenVolume, what: &'static str, force: bool) -> Result<Alone, Refused> {
-        let alone = volume.gate.shut(what, force);
+        let alone = volume.quiesce.shut(what, force);
         let alone = alone.map_err(|occupied| volume.refuse(occupied, Some(Cause::HasClients)))?;
         match if force { self.send_away(volume, &alone) } else { 0 } {
             0 => Ok(alone),
@@ -161,7 +161,7 @@ impl OpenPool {
     /// Disconnects all clients of a volume that is shut, and returns how many are still in a request.
     fn send_away(&self, volume: &OpenVolume, alone: &Alone) -> u64 {
         let deadline = Instant::now() + DISCONNECT_TIME_MAX;
-        if volume.gate.clients() == 0 {
+        if volume.quiesce.clients() == 0 {
             return 0;
         }
         for server in self.servers() {
@@ -169,7 +169,7 @@ impl OpenPool {
             let disconnected = server.disconnect_export(&volume.name, left);
             tracing::info!(volume = volume.name, clients = disconnected.ended, "sent away");
         }
-        alone.await_clients(deadline)
+        alone.wait_idle(deadline)
     }
 
     fn lock_backings(&self) -> Result<MutexGuard<'_, ()>, Refused> {

@@ -80,7 +80,7 @@ impl OpenPool {
     pub(crate) fn volume_status(&self, volume: &everbyte_pool::Volume<Mapped>) -> VolumeStatus {
         let name = volume.name();
         let opened = self.volumes.opened(name);
-        let clients = opened.as_ref().map_or(0, |volume| volume.gate.clients());
+        let clients = opened.as_ref().map_or(0, |volume| volume.quiesce.clients());
         let clients = self.serving().map(|_| clients);
         let mut status = status::volume(self.pool(), volume, clients);
         // A volume that cannot be opened has a status all the same.

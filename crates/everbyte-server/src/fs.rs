@@ -11,8 +11,8 @@ use everbyte_pool::ScrubReport;
 use parking_lot::Mutex;
 
 use crate::context::{Context, Unshared};
-use crate::gate::Alone;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
+use crate::quiesce::Alone;
 use crate::refusal::refused;
 
 /// A file system's handle.

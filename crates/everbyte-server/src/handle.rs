@@ -15,7 +15,7 @@ use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 
 use crate::context::Unshared;
-use crate::gate::Alone;
+use crate::quiesce::Alone;
 
 /// A volume of a kind that is a block volume inside.
 pub(crate) type Device = BlockVolume<Mapped>;

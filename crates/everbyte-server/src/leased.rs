@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use everbyte_device::{BlockDevice, Compound};
 
-use crate::gate::Lease;
+use crate::quiesce::Lease;
 
 /// A volume's device that counts its user as a client as long as it lives.
 pub(crate) struct Leased {

@@ -15,10 +15,10 @@ use everbyte_pool::Volume;
 use parking_lot::Mutex;
 
 use crate::context::Context;
-use crate::gate::{Gate, Lease, Occupied};
 use crate::handle::{Handle, Opened, Unavailable};
 use crate::kinds::Kind;
 use crate::leased::Leased;
+use crate::quiesce::{Lease, Occupied, QuiesceLock};
 use crate::refusal::refused;
 
 /// A volume that is open.
@@ -26,13 +26,13 @@ pub(crate) struct OpenVolume {
     pub(crate) name: String,
     pub(crate) volume: Arc<Volume<Mapped>>,
     pub(crate) handle: Box<dyn Handle>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) quiesce: Arc<QuiesceLock>,
 }
 
 impl OpenVolume {
     fn new(opened: Opened) -> Self {
         let Opened { volume, handle } = opened;
-        Self { name: volume.name().to_owned(), volume, handle, gate: Arc::default() }
+        Self { name: volume.name().to_owned(), volume, handle, quiesce: Arc::default() }
     }
 
     /// Returns the device for one client, which counts as a client as long as the device lives.
@@ -40,7 +40,7 @@ impl OpenVolume {
     /// # Errors
     /// The volume is being changed, or cannot be opened.
     pub(crate) fn lease(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
-        let lease: Lease = self.gate.enter().map_err(|occupied| self.occupied(occupied))?;
+        let lease: Lease = self.quiesce.begin_op().map_err(|occupied| self.occupied(occupied))?;
         Ok(Arc::new(Leased::new(self.handle.open()?, lease)))
     }
 

@@ -25,8 +25,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::context::{Context, Unshared};
 use crate::device::open_device;
-use crate::gate::Alone;
 use crate::handle::{Closing, Device, Handle, Opened, Resize, Unavailable};
+use crate::quiesce::Alone;
 use crate::refusal::{cause, refused};
 use crate::size::show_size;
 

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// Quiesce lock that keeps a volume's clients and its changes apart.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct QuiesceLock {
     state: Mutex<State>,
     left: Condvar,
 }
@@ -33,17 +33,17 @@ pub(crate) enum Occupied {
 }
 
 /// The right to use a volume, as long as it lives.
-pub(crate) struct Lease(Arc<Gate>);
+pub(crate) struct Lease(Arc<QuiesceLock>);
 
 /// The right to change a volume, as long as it lives.
-pub(crate) struct Alone(Arc<Gate>);
+pub(crate) struct Alone(Arc<QuiesceLock>);
 
-impl Gate {
+impl QuiesceLock {
     /// Lets a client in.
     ///
     /// # Errors
     /// The volume is being changed.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Lease, Occupied> {
+    pub(crate) fn begin_op(self: &Arc<Self>) -> Result<Lease, Occupied> {
         let mut state = self.state.lock();
         if let Some(what) = state.change {
             return Err(Occupied::Change(what));
@@ -80,7 +80,7 @@ impl Gate {
 
 impl Alone {
     /// Waits until no client is left, or until `deadline`, and returns how many are.
-    pub(crate) fn await_clients(&self, deadline: Instant) -> u64 {
+    pub(crate) fn wait_idle(&self, deadline: Instant) -> u64 {
         let mut state = self.0.state.lock();
         while state.clients > 0 && !self.0.left.wait_until(&mut state, deadline).timed_out() {}
         state.clients
@@ -106,28 +106,28 @@ mod tests {
 
     #[test]
     fn nobody_comes_between_the_look_for_clients_and_the_change() {
-        let gate = Arc::new(Gate::default());
-        let first = gate.enter().ok().unwrap();
-        let second = gate.enter().ok().unwrap();
-        assert_eq!(gate.shut("deleted", false).err(), Some(Occupied::Clients(2)));
+        let lock = Arc::new(QuiesceLock::default());
+        let first = lock.begin_op().ok().unwrap();
+        let second = lock.begin_op().ok().unwrap();
+        assert_eq!(lock.shut("deleted", false).err(), Some(Occupied::Clients(2)));
         drop(first);
-        assert_eq!(gate.clients(), 1);
+        assert_eq!(lock.clients(), 1);
         drop(second);
-        let alone = gate.shut("deleted", false).ok().unwrap();
-        assert_eq!(gate.enter().err(), Some(Occupied::Change("deleted")));
-        assert_eq!(gate.shut("resized", true).err(), Some(Occupied::Change("deleted")));
+        let alone = lock.shut("deleted", false).ok().unwrap();
+        assert_eq!(lock.begin_op().err(), Some(Occupied::Change("deleted")));
+        assert_eq!(lock.shut("resized", true).err(), Some(Occupied::Change("deleted")));
         drop(alone);
-        drop(gate.enter().ok().unwrap());
+        drop(lock.begin_op().ok().unwrap());
     }
 
     #[test]
     fn a_forced_change_waits_for_those_who_are_sent_away() {
-        let gate = Arc::new(Gate::default());
-        let client = gate.enter().ok().unwrap();
-        let alone = gate.shut("detached", true).ok().unwrap();
-        assert_eq!(alone.await_clients(Instant::now()), 1);
+        let lock = Arc::new(QuiesceLock::default());
+        let client = lock.begin_op().ok().unwrap();
+        let alone = lock.shut("detached", true).ok().unwrap();
+        assert_eq!(alone.wait_idle(Instant::now()), 1);
         let leaving = std::thread::spawn(move || drop(client));
-        assert_eq!(alone.await_clients(Instant::now() + std::time::Duration::from_secs(60)), 0);
+        assert_eq!(alone.wait_idle(Instant::now() + std::time::Duration::from_secs(60)), 0);
         leaving.join().unwrap();
     }
 }
