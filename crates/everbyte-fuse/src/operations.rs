@@ -31,6 +31,10 @@ const FIXED_ENTRIES: u64 = 2;
 /// Most bytes of a request to write.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
+/// Takes an entry of a listing: the place after it, the file, its type, its name. Returns true if it had no
+/// room.
+type AddEntry<'a> = dyn FnMut(u64, InodeNo, FileType, &OsStr) -> Result<bool, FsError> + 'a;
+
 /// The file system as the kernel's requests see it.
 pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
@@ -79,20 +83,35 @@ impl<M: Medium> Operations<M> {
         }
     }
 
-    /// The fixed entries of a directory from place `offset` on: place after it, inode, name.
-    fn fixed_entries(
+    /// Shows the entries of a directory from place `offset` on to `add`, each with the place after it,
+    /// until `add` says that there is no more room.
+    fn each_entry(
         &self,
         directory: InodeNo,
         offset: u64,
-    ) -> Result<Vec<(u64, InodeNo, &'static str)>, FsError> {
-        let mut entries = Vec::new();
-        if offset < 1 {
-            entries.push((1, directory, "."));
+        add: &mut AddEntry<'_>,
+    ) -> Result<(), FsError> {
+        let parent = self.fs.parent(directory).unwrap_or(directory);
+        let fixed = [(1, directory, "."), (FIXED_ENTRIES, parent, "..")];
+        for (next, inode, name) in fixed.into_iter().filter(|(next, ..)| offset < *next) {
+            if add(next, inode, FileType::Directory, OsStr::new(name))? {
+                return Ok(());
+            }
         }
-        if offset < FIXED_ENTRIES {
-            entries.push((2, self.fs.parent(directory).unwrap_or(directory), ".."));
+        let mut place = offset.saturating_sub(FIXED_ENTRIES);
+        loop {
+            let entries = self.fs.list(directory, place)?;
+            if entries.is_empty() {
+                return Ok(());
+            }
+            for entry in entries {
+                place = entry.next;
+                let name = OsStr::from_bytes(&entry.name);
+                if add(place + FIXED_ENTRIES, entry.inode, entry.kind, name)? {
+                    return Ok(());
+                }
+            }
         }
-        Ok(entries)
     }
 }
 
@@ -383,29 +402,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let directory = self.inode(directory);
-        let listed = self.fixed_entries(directory, offset).and_then(|fixed| {
-            for (next, inode, name) in fixed {
-                let number = number(self.root, inode);
-                if reply.add(number, next, fuser::FileType::Directory, name) {
-                    return Ok(());
-                }
-            }
-            let mut place = offset.saturating_sub(FIXED_ENTRIES);
-            loop {
-                let entries = self.fs.list(directory, place)?;
-                if entries.is_empty() {
-                    return Ok(());
-                }
-                for entry in entries {
-                    place = entry.next;
-                    let (number, next) = (number(self.root, entry.inode), place + FIXED_ENTRIES);
-                    if reply.add(number, next, kind(entry.kind), OsStr::from_bytes(&entry.name)) {
-                        return Ok(());
-                    }
-                }
-            }
-        });
+        let mut add = |next, inode, file: FileType, name: &OsStr| {
+            Ok(reply.add(number(self.root, inode), next, kind(file), name))
+        };
+        let listed = self.each_entry(self.inode(directory), offset, &mut add);
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
@@ -420,36 +420,17 @@ impl<M: Medium> Filesystem for Operations<M> {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let directory = self.inode(directory);
-        let mut add = |next: u64, name: &OsStr, attr: &Attr| {
-            let kernel = attributes(self.root, attr);
-            reply.add(kernel.ino, next, name, &LIFETIME, &kernel, Generation(attr.generation))
+        let mut add = |next, inode, _, name: &OsStr| {
+            let attr = match self.fs.attr(inode) {
+                // It was removed a moment ago.
+                Err(FsError::Stale(_)) => return Ok(false),
+                attr => attr?,
+            };
+            let kernel = attributes(self.root, &attr);
+            let generation = Generation(attr.generation);
+            Ok(reply.add(kernel.ino, next, name, &LIFETIME, &kernel, generation))
         };
-        let listed = self.fixed_entries(directory, offset).and_then(|fixed| {
-            for (next, inode, name) in fixed {
-                if add(next, OsStr::new(name), &self.fs.attr(inode)?) {
-                    return Ok(());
-                }
-            }
-            let mut place = offset.saturating_sub(FIXED_ENTRIES);
-            loop {
-                let entries = self.fs.list(directory, place)?;
-                if entries.is_empty() {
-                    return Ok(());
-                }
-                for entry in entries {
-                    place = entry.next;
-                    let attr = match self.fs.attr(entry.inode) {
-                        // It was removed a moment ago.
-                        Err(FsError::Stale(_)) => continue,
-                        attr => attr?,
-                    };
-                    if add(place + FIXED_ENTRIES, OsStr::from_bytes(&entry.name), &attr) {
-                        return Ok(());
-                    }
-                }
-            }
-        });
+        let listed = self.each_entry(self.inode(directory), offset, &mut add);
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),

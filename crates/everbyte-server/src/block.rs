@@ -66,16 +66,4 @@ impl Handle for BlockHandle {
             Resize::Memory(_) => Err(self.is_no_cache()),
         }
     }
-
-    fn attach(&self, _: &str, _: Alone, _: Unshared<'_>) -> Result<(), Refused> {
-        Err(self.is_no_cache())
-    }
-
-    fn write_back(&self, _: Alone) -> Result<u64, Refused> {
-        Err(self.is_no_cache())
-    }
-
-    fn detach(&self, _: Alone) -> Result<Alone, Refused> {
-        Err(self.is_no_cache())
-    }
 }

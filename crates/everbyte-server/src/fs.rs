@@ -99,18 +99,6 @@ impl Handle for FsHandle {
         Err(Refused::new(format!("{}: those keep their size", self.is_no_device().reason)))
     }
 
-    fn attach(&self, _: &str, _: Alone, _: Unshared<'_>) -> Result<(), Refused> {
-        Err(self.is_no_device())
-    }
-
-    fn write_back(&self, _: Alone) -> Result<u64, Refused> {
-        Err(self.is_no_device())
-    }
-
-    fn detach(&self, _: Alone) -> Result<Alone, Refused> {
-        Err(self.is_no_device())
-    }
-
     fn check_deletable(&self) -> Result<(), Refused> {
         if self.is_mounted() {
             let name = self.fs.volume().name();

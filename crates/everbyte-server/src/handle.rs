@@ -144,19 +144,25 @@ pub(crate) trait Handle: Send + Sync {
     ///
     /// # Errors
     /// It has none, `backing` is another device, or that is not `unshared`. Nothing has changed then.
-    fn attach(&self, backing: &str, alone: Alone, unshared: Unshared<'_>) -> Result<(), Refused>;
+    fn attach(&self, _: &str, _: Alone, _: Unshared<'_>) -> Result<(), Refused> {
+        Err(no_backing())
+    }
 
     /// Writes dirty pages back for about a second, and returns how many bytes are still dirty.
     ///
     /// # Errors
     /// It has no backing device, or that fails. Nothing is lost.
-    fn write_back(&self, alone: Alone) -> Result<u64, Refused>;
+    fn write_back(&self, _: Alone) -> Result<u64, Refused> {
+        Err(no_backing())
+    }
 
     /// Writes all dirty pages back. Returns the right to change it, which deleting it needs.
     ///
     /// # Errors
     /// As `write_back`.
-    fn detach(&self, alone: Alone) -> Result<Alone, Refused>;
+    fn detach(&self, _: Alone) -> Result<Alone, Refused> {
+        Err(no_backing())
+    }
 
     /// Checks that deleting it loses nothing that its user may not know of.
     ///
@@ -173,4 +179,9 @@ pub(crate) trait Handle: Send + Sync {
     fn close(&self) -> Option<Box<dyn Closing>> {
         None
     }
+}
+
+/// The refusal of what only a cache can do.
+fn no_backing() -> Refused {
+    Refused::new("the volume is no cache, so it has no backing device")
 }
