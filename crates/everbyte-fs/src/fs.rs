@@ -59,7 +59,7 @@ impl Default for FsOptions {
 pub struct FsStatus {
     /// Size in blocks of 4096 bytes.
     pub blocks: u64,
-    /// Blocks that files can still take.
+    /// Blocks that files can still take: what is left of the size, or of the pool if that is less.
     pub free_blocks: u64,
     /// Most inodes.
     pub inodes: u64,
@@ -187,10 +187,11 @@ impl<M: Medium> FileSystem<M> {
     #[must_use]
     pub fn status(&self) -> FsStatus {
         let used = self.volume().used_blocks().unwrap_or(0);
+        let pool_free = self.pool.info().free_bytes / BLOCK_U64;
         let inodes = self.tables.inodes_max();
         FsStatus {
             blocks: self.size_blocks,
-            free_blocks: self.size_blocks.saturating_sub(used),
+            free_blocks: self.size_blocks.saturating_sub(used).min(pool_free),
             inodes,
             free_inodes: inodes.saturating_sub(self.tables.used()),
         }

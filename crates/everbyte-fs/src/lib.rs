@@ -28,6 +28,7 @@ mod orphan;
 pub mod plant;
 mod reader;
 mod rename;
+mod scrub;
 mod space;
 mod tables;
 

@@ -103,6 +103,11 @@ impl<M: Medium> InodeTables<M> {
         })
     }
 
+    /// Number of tables.
+    pub(crate) fn tables(&self) -> u64 {
+        self.tables.load(Ordering::Acquire)
+    }
+
     /// Inodes in use.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
@@ -326,19 +331,27 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         on_slot: &mut dyn FnMut(InodeNo, PoolOffset, SlotState) -> Result<(), Corrupt>,
     ) -> Result<(), Corrupt> {
-        for table in 0..self.tables.load(Ordering::Acquire) {
-            let table_at = self.table_at(reader, table)?;
-            self.geometry.check(reader.medium, table_at, table)?;
-            for slot in self.geometry.head_slots()..self.geometry.slots() {
-                let inode = self.geometry.inode(table, slot);
-                let is_set = |bit: Bit| reader.medium.load_word(bit.at) & bit.mask != 0;
-                let state = match is_set(self.geometry.used(table_at, inode)) {
-                    true if is_set(self.geometry.orphan(table_at, inode)) => SlotState::Orphan,
-                    true => SlotState::Used,
-                    false => SlotState::Free,
-                };
-                on_slot(inode, self.geometry.inode_at(table_at, inode), state)?;
-            }
+        (0..self.tables()).try_for_each(|table| self.each_slot_of(reader, table, on_slot))
+    }
+
+    /// The same for one table.
+    pub(crate) fn each_slot_of(
+        &self,
+        reader: Reader<'_, M>,
+        table: u64,
+        on_slot: &mut dyn FnMut(InodeNo, PoolOffset, SlotState) -> Result<(), Corrupt>,
+    ) -> Result<(), Corrupt> {
+        let table_at = self.table_at(reader, table)?;
+        self.geometry.check(reader.medium, table_at, table)?;
+        for slot in self.geometry.head_slots()..self.geometry.slots() {
+            let inode = self.geometry.inode(table, slot);
+            let is_set = |bit: Bit| reader.medium.load_word(bit.at) & bit.mask != 0;
+            let state = match is_set(self.geometry.used(table_at, inode)) {
+                true if is_set(self.geometry.orphan(table_at, inode)) => SlotState::Orphan,
+                true => SlotState::Used,
+                false => SlotState::Free,
+            };
+            on_slot(inode, self.geometry.inode_at(table_at, inode), state)?;
         }
         Ok(())
     }

@@ -92,13 +92,21 @@ impl Mount {
         self.session.guard.is_finished()
     }
 
-    /// Ends the mount, and waits for the requests under way.
+    /// Ends the mount, and waits for the requests under way. If programs have files open, the mount is
+    /// taken from its directory all the same; what they ask for from then on is answered as long as
+    /// this process lives, and fails once the pool is closed.
     ///
     /// # Errors
-    /// `Unmount`: somebody uses it. It stays mounted then.
+    /// `Unmount`: the system refuses. It stays mounted then.
     pub fn unmount(self) -> Result<(), MountError> {
         let Self { session, dir } = self;
-        session.umount_and_join().map_err(|error| MountError::Unmount { dir, error })
+        match session.umount_and_join() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && detach(&dir) => {
+                tracing::warn!(dir = %dir.display(), "unmounted although files are open");
+                Ok(())
+            }
+            ended => ended.map_err(|error| MountError::Unmount { dir, error }),
+        }
     }
 }
 
@@ -110,9 +118,16 @@ fn end_dead_mount(dir: &Path) {
         return;
     }
     tracing::info!(dir = %dir.display(), "replacing a mount whose server has gone");
-    let detached = rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH);
-    if detached.is_err() {
-        // Whoever is not root asks the helper; if it fails too, mounting says why.
-        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(dir).status();
-    }
+    // If this fails, mounting says why.
+    let _ = detach(dir);
+}
+
+/// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
+fn detach(dir: &Path) -> bool {
+    rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_ok()
+        || Command::new("fusermount3")
+            .args(["-u", "-z"])
+            .arg(dir)
+            .status()
+            .is_ok_and(|status| status.success())
 }

@@ -87,8 +87,8 @@ impl Handle for FsHandle {
         self.mount.lock().as_ref().is_some_and(|mount| !mount.is_ended())
     }
 
-    fn scrub(&self, _: u64) -> Result<(ScrubReport, Option<u64>), Refused> {
-        Err(Refused::new(format!("{} cannot be scrubbed", self.is_no_device().reason)))
+    fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused> {
+        Ok(self.fs.scrub(from))
     }
 
     fn resizes_beside_clients(&self, _: &Resize) -> bool {

@@ -149,22 +149,12 @@ impl BPlusIndex {
         }
         Ok(())
     }
-
-    /// The root, which is a node.
-    #[inline]
-    fn root<M: Medium>(&self, reader: Reader<'_, M>) -> Result<Link, Corrupt> {
-        let root = self.tree.root(reader)?;
-        if root.level == 0 {
-            return Err(self.tree.corrupt(self.tree.root_at, "its root is no node"));
-        }
-        Ok(root)
-    }
 }
 
 impl<M: Medium> TableIndex<M> for BPlusIndex {
     fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
         let Some(key) = key_of(table) else { return Ok(None) };
-        let mut node = self.root(reader)?;
+        let mut node = self.tree.root_node(reader)?;
         while node.level > 1 {
             node = self.child(reader, node, key)?.1;
         }
@@ -179,7 +169,7 @@ impl<M: Medium> TableIndex<M> for BPlusIndex {
     ) -> Result<(), FsError> {
         let key = key_of(table).ok_or(FsError::NoInodes { max: u64::from(u32::MAX) })?;
         let (reader, table) = (reader_of(batch), Link::table(block)?);
-        let root = self.root(reader)?;
+        let root = self.tree.root_node(reader)?;
         let (mut node, mut way) = (root, Vec::new());
         while node.level > 1 {
             let (place, below) = self.child(reader, node, key)?;
@@ -212,7 +202,7 @@ impl<M: Medium> TableIndex<M> for BPlusIndex {
 
     fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
         let mut census = self.tree.census(reader, claim)?;
-        let root = (self.root(reader)?, self.tree.root_at);
+        let root = (self.tree.root_node(reader)?, self.tree.root_at);
         self.visit_node(reader, &mut census, root, (0, u32::MAX))
     }
 }

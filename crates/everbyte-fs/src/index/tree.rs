@@ -61,6 +61,19 @@ impl Tree {
         self.checked(root, self.root_at)
     }
 
+    /// The root of a tree whose root is always a node.
+    ///
+    /// # Errors
+    /// As [`Self::root`]; it names a table.
+    #[inline]
+    pub(super) fn root_node<M: Medium>(&self, reader: Reader<'_, M>) -> Result<Link, Corrupt> {
+        let root = self.root(reader)?;
+        if root.level == 0 {
+            return Err(self.corrupt(self.root_at, "its root is no node"));
+        }
+        Ok(root)
+    }
+
     /// The link in the word at `at`, which must lead to `level`.
     ///
     /// # Errors

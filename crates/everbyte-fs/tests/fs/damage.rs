@@ -91,3 +91,34 @@ fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
     // The others are in blocks and places that are free again.
     assert!(flips > 30 && noticed * 2 >= flips, "{noticed} of {flips} flips were noticed");
 }
+
+#[test]
+fn a_scrub_finds_what_cannot_be_read_or_be_right() {
+    let medium = Arc::new(SimMedium::from_image(image()));
+    let findings = |real: &Real<SimMedium>| {
+        let (report, next) = real.fs.scrub(0);
+        assert!(report.read_bytes > 0 && next.is_none());
+        report.findings
+    };
+    let real = Real::open(&medium).unwrap();
+    assert_eq!(findings(&real), []);
+    // The attributes, of which nothing but a scrub reads the block here.
+    let bounds = real.fs.pool().data_bounds();
+    let xattr = |block: u64| medium.load_word(PoolOffset(block * BLOCK_U64)) & 0xffff_ffff;
+    let magic = u64::from(u32::from_le_bytes(*b"XATR"));
+    let block = bounds.clone().find(|&block| xattr(block) == magic).unwrap();
+    medium.inject_poison(PoolOffset(block * BLOCK_U64), 64);
+    let found = findings(&real);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].at.block().0, found[0].volume.as_deref()), (block, Some("files")));
+    drop(real);
+    // An inode of which a bit has flipped.
+    let medium = Arc::new(SimMedium::from_image(image()));
+    let real = Real::open(&medium).unwrap();
+    let mut tables = bounds.map(|block| PoolOffset(block * BLOCK_U64));
+    let table = tables.find(|&at| medium.load_word(at) >> 32 & 0xffff == 0x5441).unwrap();
+    let size_at = table.plus(2 * 256 + 40);
+    medium.store_word(size_at, medium.load_word(size_at) ^ 1);
+    let found = findings(&real);
+    assert!(found.iter().any(|found| found.what.contains("checksum")), "{found:?}");
+}

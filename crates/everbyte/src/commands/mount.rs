@@ -27,8 +27,9 @@ unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then everything is made du
 is marked clean. It serves the pool to other commands meanwhile, through the control socket
 POOL.sock. If it was killed, the next 'everbyte mount' on the directory replaces the dead mount.
 
-An fsync makes a file durable, and with it everything that was done before. After a crash at any
-moment the file system is as it was at a checkpoint, and needs no repair.";
+What fsync was asked for survives a crash at any moment, and with it everything that was done before
+the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
+repair. Programs that have files open when the command ends get errors from then on.";
 
 /// Mount a file system of a pool on a directory.
 ///

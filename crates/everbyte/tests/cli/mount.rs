@@ -83,6 +83,22 @@ fn a_mount_that_was_killed_is_replaced_and_has_what_was_synced() {
 }
 
 #[test]
+fn a_mount_that_is_used_ends_all_the_same() {
+    let files = Files::new();
+    let mount = files.mount();
+    let file = fs::File::create(files.dir.join("f")).unwrap();
+    std::io::Write::write_all(&mut &file, b"written").unwrap();
+    mount.stop();
+    assert!(!files.is_mounted());
+    assert!(file.sync_all().is_err(), "the server has gone");
+    assert_eq!(files.place.info()["clean"], true);
+    let mount = files.mount();
+    assert_eq!(fs::read(files.dir.join("f")).unwrap(), b"written");
+    mount.stop();
+    assert!(files.place.run("pool scrub POOL").good().contains("1 volumes"));
+}
+
+#[test]
 fn file_systems_of_every_index_are_made_and_mounted() {
     let files = Files::new();
     let place = &files.place;
