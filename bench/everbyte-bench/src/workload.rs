@@ -24,8 +24,9 @@ const PAYLOAD_STEP: usize = 512;
 /// Alignment of payloads in memory, as direct I/O asks for.
 const PAYLOAD_ALIGN: usize = 4096;
 
-/// Bytes at the start of a device that are written again and again before a flush.
-pub(crate) const AGAIN_BYTES: u64 = 64 << 20;
+/// Bytes at the start of a device that are written again and again before a flush: half of what
+/// may be dirty before a volume makes a checkpoint by itself.
+pub(crate) const AGAIN_BYTES: u64 = 2 << 20;
 
 /// Bytes that an edit changes: one line.
 pub(crate) const EDIT_BYTES: usize = 64;

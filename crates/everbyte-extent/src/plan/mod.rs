@@ -93,7 +93,10 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let word = extent.medium().load_word(entry_at);
         let Some(entry) = extent.entries().decode(word, entry_at)? else {
             let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
-            self.fill(to, None, piece)?;
+            match is_sent {
+                true => self.send_whole(to, piece)?,
+                false => self.fill(to, None, piece)?,
+            }
             self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
             return Ok(());
         };

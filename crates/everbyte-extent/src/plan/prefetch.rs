@@ -10,6 +10,9 @@ use crate::map::Path;
 /// Blocks of a plan up to which their entries are fetched ahead.
 const BLOCKS_MAX: u64 = 64;
 
+/// Steps that replace a block: one is taken, its entry changes, the old one is given up.
+const STEPS_EACH: usize = 3;
+
 impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Fetches what planning `writes` will look at: the entries of the map, whether the blocks that
     /// they name are fresh, and for those that are not what is logged of the entries. One after the
@@ -35,6 +38,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
                 entries.push((at, piece.data.len() == BLOCK));
             }
         }
+        self.batch.reserve(STEPS_EACH * entries.len());
         let named = |at| reader.load(at).ok().flatten();
         for &(at, is_whole) in &entries {
             match named(at) {

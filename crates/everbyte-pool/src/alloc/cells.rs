@@ -78,7 +78,7 @@ struct Slab {
 struct State {
     /// Looked up for every cell in use when a pool is opened, in no order, which a tree is slow at.
     slabs: HashMap<BlockNo, Slab>,
-    /// Blocks with a free cell, by size.
+    /// Blocks by size, among them all with a free cell.
     open: [BTreeSet<BlockNo>; SIZES],
 }
 
@@ -112,11 +112,8 @@ impl Cells {
             return CellClaim::Clash;
         }
         slab.free &= !bit;
-        let open = &mut state.open[size.index()];
-        if slab.free == 0 {
-            open.remove(&at.block());
-        } else if claim == CellClaim::First {
-            open.insert(at.block());
+        if claim == CellClaim::First {
+            state.open[size.index()].insert(at.block());
         }
         claim
     }
@@ -125,10 +122,12 @@ impl Cells {
     /// last.
     pub(crate) fn take_some(&self, size: CellSize, out: &mut Vec<PoolOffset>) {
         let state = &mut *self.0.lock();
-        let Some(block) = state.open[size.index()].pop_first() else { return };
-        if let Some(slab) = state.slabs.get_mut(&block) {
-            let free = std::mem::take(&mut slab.free);
-            out.extend(cells_of(block, size, free).rev());
+        while let Some(block) = state.open[size.index()].pop_first() {
+            let free = state.slabs.get_mut(&block).map_or(0, |slab| std::mem::take(&mut slab.free));
+            if free != 0 {
+                out.extend(cells_of(block, size, free).rev());
+                return;
+            }
         }
     }
 

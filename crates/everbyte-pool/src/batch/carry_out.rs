@@ -3,8 +3,8 @@
 //! The order, and why. Fills come first, so that they are on their way to the medium while the
 //! records are made; those that go over a block's own old bytes come after the records, because
 //! making a record may still fail. The fence makes both durable. Only then words and lines are
-//! stored: each has a record that is durable, or lies in a block that undo takes away. Blocks are
-//! given up last, when the words that named them are changed.
+//! stored: each has a record that is durable, or lies in a block that undo takes away. Blocks that
+//! are given up are free after the next checkpoint, which waits for the batch.
 
 use everbyte_media::{BLOCK_U64, MediaError, Medium};
 use everbyte_plant::planted;
@@ -28,8 +28,6 @@ struct Sum {
     fills: usize,
     /// Blocks and words that are filled over what readers may see until the batch is carried out.
     refills: usize,
-    /// Number of deferred frees.
-    gives: usize,
 }
 
 impl<M: Medium> Batch<'_, '_, M> {
@@ -60,7 +58,7 @@ impl<M: Medium> Batch<'_, '_, M> {
         }
         let epoch = self.writer.epoch();
         self.prepare(&sum)?;
-        self.make(&sum)?;
+        self.make()?;
         self.steps.clear();
         Ok(BatchOutcome::Done(epoch))
     }
@@ -87,8 +85,7 @@ impl<M: Medium> Batch<'_, '_, M> {
                 }
                 Step::Fill(fill) if !fill.is_in_place() => sum.fills += 1,
                 Step::Fill(_) | Step::FillWord { .. } => sum.refills += 1,
-                Step::Give(_) | Step::GiveRun(_) | Step::GiveCell(..) => sum.gives += 1,
-                Step::Store { .. } | Step::Take(_) | Step::TakeRun(_) | Step::TakeCell(..) => {}
+                _ => {}
             }
         }
         if sum.words > 0 {
@@ -131,18 +128,13 @@ impl<M: Medium> Batch<'_, '_, M> {
     }
 
     /// Fences, and does all that comes after.
-    fn make(&mut self, sum: &Sum) -> Result<(), WriteError> {
+    fn make(&mut self) -> Result<(), WriteError> {
         let Self { writer, steps, .. } = self;
         let mut committed = writer.commit()?;
         for step in steps.iter() {
             match *step {
                 Step::Store { at, data } => committed.store(at, data),
                 Step::Word { at, new, .. } => committed.store_word(at, new),
-                _ => {}
-            }
-        }
-        for step in if_any(sum.gives, steps) {
-            match *step {
                 Step::Give(block) => committed.defer_free(block),
                 Step::GiveRun(run) => committed.defer_free_run(run),
                 Step::GiveCell(at, size) => committed.defer_free_cell(at, size),

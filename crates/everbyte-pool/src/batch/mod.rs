@@ -139,6 +139,11 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.writer.volume()
     }
 
+    /// Makes room for so many more steps, so that the list of a large plan does not grow bit by bit.
+    pub fn reserve(&mut self, steps: usize) {
+        self.steps.reserve(steps);
+    }
+
     /// Takes `lock`, which is given back once the batch has ended, unless the batch holds it
     /// already. Says whether it was taken now, so that others may have had it a moment ago.
     pub fn hold(&mut self, lock: &'v Mutex<()>) -> bool {
