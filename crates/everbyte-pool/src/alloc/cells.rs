@@ -6,10 +6,11 @@
 //! is free. Nothing here is persistent, and nothing is quarantined: a cell that is given back may
 //! be handed out at once.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use everbyte_media::{BLOCK_U64, BlockNo, LineMask, PoolOffset};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use crate::sync::Mutex;
 
@@ -76,7 +77,8 @@ struct Slab {
 
 #[derive(Default)]
 struct State {
-    /// Looked up for every cell in use when a pool is opened, in no order, which a tree is slow at.
+    /// Looked up for every cell in use when a pool is opened, in no order, which a tree is slow at;
+    /// and so is the standard library's hash.
     slabs: HashMap<BlockNo, Slab>,
     /// Blocks by size, among them all with a free cell.
     open: [BTreeSet<BlockNo>; SIZES],
