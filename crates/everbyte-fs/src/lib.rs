@@ -31,6 +31,8 @@ mod rename;
 mod scrub;
 mod space;
 mod tables;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 pub use attr::{Attr, SetAttr, SetTime};
 pub use attributes::{ATTRIBUTES_BYTES_MAX, SetAttribute};

@@ -7,7 +7,6 @@ mod counters;
 mod crash;
 mod damage;
 mod lives;
-mod model;
-mod operations;
 mod random;
-mod real;
+
+use everbyte_fs::testkit::{model, operations, real};

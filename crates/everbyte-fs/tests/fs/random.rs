@@ -9,7 +9,7 @@ use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
 use crate::model::Model;
-use crate::operations::{Op, Subject, op};
+use crate::operations::{LONG, Mode, Op, Path, Subject};
 use crate::real::{Real, open_pool};
 
 const POOL_BYTES: usize = 24 << 20;
@@ -22,6 +22,51 @@ pub(crate) fn options() -> FsOptions {
 pub(crate) fn with_index(index: IndexKind, options: FsOptions) -> FsOptions {
     let index_node_bytes = (index != IndexKind::Direct).then_some(64);
     FsOptions { index, index_node_bytes, ..options }
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    let name = prop::sample::select(vec!["a", "b", "c", LONG]);
+    prop::collection::vec(name, 1..=3)
+}
+
+/// Sizes and places around the borders of pieces, blocks, entries in an inode, and leaves.
+fn place() -> impl Strategy<Value = u64> {
+    let borders = vec![0_u64, 4096, 8192, 65536, 69632, 2 << 20, (2 << 20) + 65536];
+    (prop::sample::select(borders), -3_i64..=3)
+        .prop_map(|(border, by)| border.saturating_add_signed(by))
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let mode = prop::sample::select(vec![Mode::Replace, Mode::NoReplace, Mode::Exchange]);
+    let permissions = 0_u32..0o10_000;
+    let attribute = prop::sample::select(vec!["user.a", "user.b"]);
+    let len = prop::sample::select(vec![0_usize, 1, 9, 100, 4096, 5000, 70_000]);
+    prop_oneof![
+        4 => (path(), permissions.clone()).prop_map(|(p, m)| Op::Create(p, m)),
+        4 => (path(), permissions.clone()).prop_map(|(p, m)| Op::Mkdir(p, m)),
+        1 => path().prop_map(Op::Fifo),
+        1 => (path(), prop::sample::select(vec![1_usize, 128, 129, 4095, 4096]))
+            .prop_map(|(p, len)| Op::Symlink(p, len)),
+        2 => (path(), path()).prop_map(|(a, b)| Op::Link(a, b)),
+        2 => path().prop_map(Op::Unlink),
+        2 => path().prop_map(Op::Rmdir),
+        5 => (path(), path(), mode).prop_map(|(a, b, mode)| Op::Rename(a, b, mode)),
+        4 => (path(), place(), len, any::<u8>())
+            .prop_map(|(path, offset, len, byte)| Op::Write { path, offset, len, byte }),
+        2 => (path(), place()).prop_map(|(p, size)| Op::Truncate(p, size)),
+        2 => (path(), place(), place(), prop::sample::select(vec!['r', 'z', 'p']), any::<bool>())
+            .prop_map(|(path, offset, end, what, keep_size)| {
+                let len = end.saturating_sub(offset);
+                Op::Allocate { path, offset, len, what, keep_size }
+            }),
+        2 => (path(), attribute.clone(), prop::sample::select(vec![0_usize, 5, 2000, 4070]))
+            .prop_map(|(p, name, len)| Op::Attribute(p, name, len)),
+        1 => (path(), attribute).prop_map(|(p, name)| Op::RemoveAttribute(p, name)),
+        1 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
+        1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
+        1 => (0_usize..4).prop_map(Op::Close),
+        1 => Just(Op::Sync),
+    ]
 }
 
 /// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.

@@ -4,30 +4,34 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use everbyte_crash::Medium;
-use everbyte_fs::{
+use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_pool::{OpenOptions, Pool, PoolError};
+
+use super::operations::{Mode, Op, Seen, Subject, Tree, target, written};
+use crate::{
     Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode,
     SetAttr, SetAttribute, kinds,
 };
-use everbyte_media::BLOCK_U64;
-use everbyte_pool::{OpenOptions, Pool, PoolError};
-
-use crate::operations::{Mode, Op, Seen, Subject, Tree, target, written};
 
 /// A file system, and what is open in it.
-pub(crate) struct Real<M: Medium> {
-    pub(crate) fs: Arc<FileSystem<M>>,
+pub struct Real<M: Medium> {
+    /// The file system.
+    pub fs: Arc<FileSystem<M>>,
     hands: [Option<InodeNo>; 4],
 }
 
-pub(crate) fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
+/// Opens the pool on `medium`, which knows no kind of volume but file systems.
+///
+/// # Errors
+/// The pool's.
+pub fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> {
     let options = OpenOptions { capacity_blocks: (medium.len() / BLOCK_U64).max(1 << 12) };
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
 impl<M: Medium> Real<M> {
     /// Formats `medium` and makes a file system in it.
-    pub(crate) fn make(medium: &Arc<M>, options: &FsOptions) -> Self {
+    pub fn make(medium: &Arc<M>, options: &FsOptions) -> Self {
         Pool::format(&**medium, 2, [1; 16]).unwrap();
         let pool = open_pool(medium).unwrap();
         let size = medium.len() / BLOCK_U64 * BLOCK_U64;
@@ -35,13 +39,17 @@ impl<M: Medium> Real<M> {
         Self::sharing(Arc::new(fs))
     }
 
-    pub(crate) fn open(medium: &Arc<M>) -> Result<Self, PoolError> {
+    /// Opens the file system on `medium`.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn open(medium: &Arc<M>) -> Result<Self, PoolError> {
         let fs = FileSystem::open(&open_pool(medium)?, "files")?;
         Ok(Self::sharing(Arc::new(fs)))
     }
 
     /// Another one who uses `fs`, with hands of its own.
-    pub(crate) fn sharing(fs: Arc<FileSystem<M>>) -> Self {
+    pub fn sharing(fs: Arc<FileSystem<M>>) -> Self {
         Self { fs, hands: [None; 4] }
     }
 
@@ -205,12 +213,18 @@ impl<M: Medium> Real<M> {
     }
 
     /// Makes an operation on what may be damaged.
-    pub(crate) fn try_make(&mut self, op: &Op) -> Result<(), FsError> {
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn try_make(&mut self, op: &Op) -> Result<(), FsError> {
         self.act(op)
     }
 
     /// All that can be seen, or why it cannot.
-    pub(crate) fn try_tree(&self) -> Result<Tree, FsError> {
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn try_tree(&self) -> Result<Tree, FsError> {
         let mut tree = Tree::new();
         self.see(self.fs.root(), "", &mut BTreeMap::new(), &mut tree)?;
         Ok(tree)

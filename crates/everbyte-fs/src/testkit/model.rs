@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::operations::{Mode, Op, Seen, Subject, Tree, target, written};
+use super::operations::{Mode, Op, Seen, Subject, Tree, target, written};
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -34,10 +34,18 @@ struct Node {
 
 /// The model. Nodes are never dropped, so numbers stay what they are.
 #[derive(Clone, Debug)]
-pub(crate) struct Model(Vec<Node>);
+pub struct Model(Vec<Node>);
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Model {
-    pub(crate) fn new() -> Self {
+    /// An empty tree.
+    #[must_use]
+    pub fn new() -> Self {
         let what = What::Dir(BTreeMap::new());
         Self(vec![Node {
             what,
@@ -79,7 +87,16 @@ impl Model {
         permissions: u32,
     ) -> Result<(), i32> {
         let (parent, name) = self.parent(path)?;
-        let name = name.to_owned();
+        self.make_node_in(parent, name.to_owned(), what, permissions)
+    }
+
+    fn make_node_in(
+        &mut self,
+        parent: usize,
+        name: String,
+        what: What,
+        permissions: u32,
+    ) -> Result<(), i32> {
         let number = self.0.len();
         let names = self.dir(parent)?;
         if names.contains_key(&name) {
@@ -229,16 +246,32 @@ impl Model {
     fn link(&mut self, old: &[&'static str], new: &[&'static str]) -> Result<(), i32> {
         let node = self.find(old)?;
         let (parent, name) = self.parent(new)?;
+        self.link_node(node, parent, name.to_owned())
+    }
+
+    fn link_node(&mut self, node: usize, parent: usize, name: String) -> Result<(), i32> {
         if self.is_dir(node) {
             return Err(EPERM);
         }
         let names = self.dir(parent)?;
-        if names.contains_key(name) {
+        if names.contains_key(&name) {
             return Err(EEXIST);
         }
-        names.insert(name.to_owned(), node);
+        names.insert(name, node);
         self.0[node].links += 1;
         Ok(())
+    }
+
+    /// Gives the file `a` another name, one of many.
+    fn give_name(&mut self, dir: &[&'static str], number: u32) -> Result<(), i32> {
+        let (file, dir) = (self.find(&["a"])?, self.find(dir)?);
+        self.link_node(file, dir, format!("name {number}"))
+    }
+
+    /// Makes a file, one of many.
+    fn make_file(&mut self, dir: &[&'static str], number: u32) -> Result<(), i32> {
+        let dir = self.find(dir)?;
+        self.make_node_in(dir, format!("file {number}"), What::File(Vec::new()), 0o644)
     }
 
     fn see(&self, node: usize, path: &str, firsts: &mut BTreeMap<usize, String>, tree: &mut Tree) {
@@ -265,7 +298,7 @@ impl Model {
 
 /// A place in a file.
 fn at(offset: u64) -> usize {
-    usize::try_from(offset).unwrap()
+    usize::try_from(offset).expect("files of tests are small")
 }
 
 impl Subject for Model {
@@ -320,7 +353,12 @@ impl Subject for Model {
                 self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)
             }
             Op::Open(path, _) => self.find(path).map(drop),
-            Op::Names(..) | Op::Files(..) => unreachable!("only crashes are explored with these"),
+            Op::Names(path, first, count) => {
+                (*first..first + count).try_for_each(|number| self.give_name(path, number))
+            }
+            Op::Files(path, count) => {
+                (0..*count).try_for_each(|number| self.make_file(path, number))
+            }
             Op::Close(_) | Op::Sync => Ok(()),
         }
     }
