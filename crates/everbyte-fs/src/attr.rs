@@ -2,6 +2,7 @@
 
 use everbyte_media::Medium;
 
+use crate::acls::plan_permissions;
 use crate::edits::Edits;
 use crate::error::FsError;
 use crate::format::{Field, InodeWords};
@@ -98,10 +99,11 @@ impl<M: Medium> FileSystem<M> {
         Ok(Attr::of(&self.load_inode(inode)?.1))
     }
 
-    /// Sets attributes of `inode`, all together. Who may do so is the caller's business.
+    /// Sets attributes of `inode`, all together; an access control list follows the permissions. Who may do
+    /// so is the caller's business.
     ///
     /// # Errors
-    /// `Stale`, or the volume's.
+    /// `Stale`; `NoSpace` if an access control list changes; or the volume's.
     pub fn set_attr(&self, inode: InodeNo, set: &SetAttr) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[inode]);
@@ -113,10 +115,11 @@ impl<M: Medium> FileSystem<M> {
                 SetTime::At(ns) => ns,
             };
             let mut edits = Edits::new(&self.tables);
-            let words = &mut edits.get(self.reader(), inode)?.words;
+            let edit = edits.get(self.reader(), inode)?;
             if let Some(permissions) = set.permissions {
-                words.set_permissions(permissions);
+                plan_permissions(batch, edit, permissions)?;
             }
+            let words = &mut edit.words;
             words.set_owner(set.uid.unwrap_or(words.uid()), set.gid.unwrap_or(words.gid()));
             if let Some(accessed) = set.accessed {
                 words.set(Field::Accessed, time(accessed));

@@ -50,6 +50,21 @@ pub enum FsError {
     /// There is no such extended attribute.
     #[error("there is no such extended attribute")]
     NoAttribute,
+    /// The name of an extended attribute has no byte, or more than 255.
+    #[error("the name of an extended attribute has 1 to 255 bytes")]
+    AttributeName,
+    /// The value of an extended attribute is longer than any can be.
+    #[error("the value of the extended attribute is too long")]
+    AttributeValue,
+    /// The bytes are no access control list.
+    #[error("no access control list can be so")]
+    InvalidAcl,
+    /// Only a directory has a default access control list.
+    #[error("only a directory has a default access control list")]
+    NoDefaultAcl,
+    /// A file of this type cannot have such an attribute.
+    #[error("the file cannot have such an attribute")]
+    Unsupported,
     /// The extended attributes of a file would take more than there is room for.
     #[error("the extended attributes need more than {} bytes", crate::ATTRIBUTES_BYTES_MAX)]
     AttributesFull,
@@ -87,19 +102,23 @@ impl FsError {
             Self::NotPermitted => 1,
             Self::NotFound => 2,
             Self::NoData => 6,
+            Self::AttributeValue => 7,
+            Self::NoDefaultAcl => 13,
             Self::Corrupt(_) | Self::Extent(_) | Self::NoLog => 5,
             Self::Exists => 17,
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,
-            Self::Invalid { .. } | Self::InvalidName => 22,
+            Self::Invalid { .. } | Self::InvalidName | Self::InvalidAcl => 22,
             Self::TooLarge => 27,
             Self::NoSpace | Self::NoInodes { .. } | Self::AttributesFull => 28,
             Self::Write(WriteError::ReadOnly { .. }) => 30,
             Self::Write(_) => 5,
             Self::TooManyLinks => 31,
+            Self::AttributeName => 34,
             Self::NameTooLong => 36,
             Self::NotEmpty => 39,
             Self::NoAttribute => 61,
+            Self::Unsupported => 95,
             Self::Stale(_) => 116,
         }
     }

@@ -7,7 +7,10 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
+mod acls;
 mod attr;
+mod attribute_block;
 mod attributes;
 mod blocks;
 mod data;
@@ -34,8 +37,10 @@ mod tables;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use acl::{ACL_ACCESS, ACL_DEFAULT};
 pub use attr::{Attr, SetAttr, SetTime};
-pub use attributes::{ATTRIBUTES_BYTES_MAX, SetAttribute};
+pub use attribute_block::ATTRIBUTES_BYTES_MAX;
+pub use attributes::{SetAttribute, SetGroupId};
 pub use error::FsError;
 pub use format::FS;
 pub use fs::{FileSystem, FsOptions, FsStatus};

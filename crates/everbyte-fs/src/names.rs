@@ -5,6 +5,7 @@ use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::{Batch, Corrupt};
 
+use crate::acls;
 use crate::attr::Attr;
 use crate::blocks::has_long_target;
 use crate::dir::Dir;
@@ -13,7 +14,7 @@ use crate::error::FsError;
 use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::name::Name;
-use crate::number::{FileType, InodeNo};
+use crate::number::{FileType, InodeNo, SET_GROUP_ID};
 use crate::orphan::Unnamed;
 use crate::plant::Bug;
 use crate::tables::TakenInode;
@@ -22,7 +23,6 @@ use crate::tables::TakenInode;
 pub(crate) const LINKS_MAX: u32 = 65_000;
 /// Longest target of a symbolic link in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
-const SET_GROUP_ID: u32 = 0o2000;
 
 /// A file that is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub struct NewInode<'a> {
     pub kind: FileType,
     /// Permissions, set-user-id, set-group-id and sticky bits.
     pub permissions: u32,
+    /// Permissions that are taken away, unless the directory has a default access control list.
+    pub umask: u32,
     /// Its user.
     pub uid: u32,
     /// Its group, unless the directory gives its own.
@@ -173,13 +175,17 @@ impl<M: Medium> FileSystem<M> {
     ) -> Result<InodeWords, FsError> {
         let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
         let is_directory = new.kind == FileType::Directory;
-        let inherited = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
+        let set_group_id = if gives_group && is_directory { SET_GROUP_ID } else { 0 };
+        let wanted = (new.kind, new.permissions, new.umask);
+        let inherited = acls::inherited(self.reader(), parent, wanted)?;
         let mut words = InodeWords::new(taken.number, generation(batch.writer().epoch()));
-        words.set_type(new.kind, new.permissions | inherited);
+        words.set_type(new.kind, inherited.permissions | set_group_id);
         words.set_links(if is_directory { 2 } else { 1 });
         words.set_owner(new.uid, if gives_group { parent.words.gid() } else { new.gid });
         words.set(Field::Special, if is_directory { parent.number.0 } else { new.device });
         words.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
+        let before = batch.savepoint();
+        words.set(Field::Attributes, inherited.attributes.plan_block(batch)?);
         let mut area = [0; INLINE_TARGET_MAX];
         if new.kind == FileType::Symlink {
             words.set(Field::Size, new.target.len() as u64);
@@ -190,11 +196,11 @@ impl<M: Medium> FileSystem<M> {
                 image[..new.target.len()].copy_from_slice(new.target);
                 batch.stream(block.offset(), &image);
                 area[..8].copy_from_slice(&Entry::data(block).encode().to_le_bytes());
-                words.set(Field::Blocks, 1);
             } else {
                 area[..new.target.len()].copy_from_slice(new.target);
             }
         }
+        words.set(Field::Blocks, batch.taken_since(before).unsigned_abs());
         words.seal();
         let image = words.image(&area);
         let claimed = if planted(Bug::InodesFreshByBlock) {

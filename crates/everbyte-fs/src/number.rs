@@ -14,6 +14,8 @@ impl std::fmt::Display for InodeNo {
 pub const MODE_TYPE: u32 = 0o170_000;
 /// Bits of a mode that say who may do what: permissions, set-user-id, set-group-id, sticky.
 pub const MODE_PERMISSIONS: u32 = 0o7777;
+/// Set-group-id: of a directory, its files get its group.
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 
 /// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -33,6 +33,8 @@ pub enum Bug {
     TailKept,
     /// The extended attributes are written over in place.
     AttributesInPlace,
+    /// An access control list is set in another batch than the mode that goes with it.
+    AclBesideMode,
     /// A file loses its blocks although somebody has it open.
     OpenFileFreed,
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod groups;
 mod mount;
 mod operations;
 

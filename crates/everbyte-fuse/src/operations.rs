@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use everbyte_fs::{
-    Allocation, Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX,
-    Name, NewInode, RenameMode, Seek, SetAttr, SetAttribute,
+    ACL_ACCESS, ACL_DEFAULT, Allocation, Attr, FileSystem, FileType, FsError, InodeNo,
+    MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, RenameMode, Seek, SetAttr, SetAttribute,
+    SetGroupId,
 };
 use everbyte_media::Medium;
 use fuser::{
@@ -23,6 +24,7 @@ use fuser::{
 };
 
 use crate::convert::{attributes, errno, inode, kind, number, set_time};
+use crate::groups::is_in_group;
 
 /// How long the kernel may believe names and attributes.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -60,6 +62,18 @@ impl<M: Medium> Operations<M> {
             }
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    /// Sets an access control list, as whoever made the request may.
+    fn set_acl(
+        &self,
+        request: &Request,
+        inode: InodeNo,
+        acl: (&[u8], &[u8]),
+    ) -> Result<(), FsError> {
+        let is_owned = request.uid() == 0 || is_in_group(request, self.fs.attr(inode)?.gid);
+        let set_group_id = if is_owned { SetGroupId::Keep } else { SetGroupId::Clear };
+        self.fs.set_acl(inode, acl, set_group_id)
     }
 
     fn create_inode(
@@ -144,6 +158,9 @@ impl<M: Medium> Filesystem for Operations<M> {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_POSIX_ACL,
+            // Who has a default access control list says which permissions new files get.
+            InitFlags::FUSE_DONT_MASK,
         ] {
             if config.capabilities().contains(flag) {
                 let _ = config.add_capabilities(flag);
@@ -215,12 +232,12 @@ impl<M: Medium> Filesystem for Operations<M> {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
         let Some(kind) = FileType::from_mode(mode) else { return reply.error(Errno::EINVAL) };
-        let new = NewInode { device: u64::from(device), ..new_inode(request, kind, mode) };
+        let new = NewInode { device: u64::from(device), ..new_inode(request, kind, (mode, umask)) };
         self.reply_entry(self.create_inode(parent, name, &new), reply);
     }
 
@@ -230,10 +247,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
-        let new = new_inode(request, FileType::Directory, mode);
+        let new = new_inode(request, FileType::Directory, (mode, umask));
         self.reply_entry(self.create_inode(parent, name, &new), reply);
     }
 
@@ -257,7 +274,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyEntry,
     ) {
         let target = target.as_os_str().as_bytes();
-        let new = NewInode { target, ..new_inode(request, FileType::Symlink, 0o777) };
+        let new = NewInode { target, ..new_inode(request, FileType::Symlink, (0o777, 0)) };
         self.reply_entry(self.create_inode(parent, name, &new), reply);
     }
 
@@ -468,7 +485,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn setxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -481,8 +498,12 @@ impl<M: Medium> Filesystem for Operations<M> {
             libc::XATTR_REPLACE => SetAttribute::Replace,
             _ => SetAttribute::Any,
         };
-        let attribute = (name.as_bytes(), value);
-        reply_empty(self.fs.set_attribute(self.inode(number), attribute, set), reply);
+        let (inode, attribute) = (self.inode(number), (name.as_bytes(), value));
+        let done = match attribute.0 {
+            ACL_ACCESS | ACL_DEFAULT => self.set_acl(request, inode, attribute),
+            _ => self.fs.set_attribute(inode, attribute, set),
+        };
+        reply_empty(done, reply);
     }
 
     fn getxattr(
@@ -517,11 +538,11 @@ impl<M: Medium> Filesystem for Operations<M> {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let new = new_inode(request, FileType::Regular, mode);
+        let new = new_inode(request, FileType::Regular, (mode, umask));
         let created = self.create_inode(parent, name, &new);
         match created.and_then(|attr| self.fs.open_inode(attr.inode)) {
             Ok(attr) => {
@@ -578,8 +599,8 @@ impl<M: Medium> Filesystem for Operations<M> {
 }
 
 /// A file that the caller of a request makes.
-fn new_inode<'a>(request: &Request, kind: FileType, mode: u32) -> NewInode<'a> {
+fn new_inode<'a>(request: &Request, kind: FileType, (mode, umask): (u32, u32)) -> NewInode<'a> {
     let (uid, gid) = (request.uid(), request.gid());
     let permissions = mode & MODE_PERMISSIONS;
-    NewInode { kind, permissions, uid, gid, device: 0, target: &[] }
+    NewInode { kind, permissions, umask, uid, gid, device: 0, target: &[] }
 }

@@ -8,7 +8,9 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use everbyte_fs::{FileSystem, FsOptions, kinds};
@@ -21,10 +23,20 @@ struct Mounted {
     mount: Option<Mount>,
     dir: tempfile::TempDir,
     pool: Arc<Pool<Mapped>>,
+    allow_other: bool,
 }
 
 impl Mounted {
     fn new() -> Self {
+        Self::made(false)
+    }
+
+    /// One that every user may use.
+    fn for_all() -> Self {
+        Self::made(true)
+    }
+
+    fn made(allow_other: bool) -> Self {
         let bytes = 64 << 20;
         let medium = Arc::new(Mapped::anonymous(bytes, &MediaOptions::default()).unwrap());
         Pool::format(&*medium, 2, [1; 16]).unwrap();
@@ -32,7 +44,8 @@ impl Mounted {
         let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
         let options = FsOptions { log_bytes: Some(8 << 20), ..FsOptions::default() };
         drop(FileSystem::create(&pool, "files", 48 << 20, &options).unwrap());
-        let mut mounted = Self { mount: None, dir: tempfile::tempdir().unwrap(), pool };
+        let mut mounted =
+            Self { mount: None, dir: tempfile::tempdir().unwrap(), pool, allow_other };
         mounted.mount();
         mounted
     }
@@ -41,7 +54,7 @@ impl Mounted {
         let fs = Arc::new(FileSystem::open(&self.pool, "files").unwrap());
         let options = MountOptions {
             source: "test/files".into(),
-            allow_other: false,
+            allow_other: self.allow_other,
             read_only: false,
             threads: 2,
         };
@@ -55,6 +68,23 @@ impl Mounted {
     fn path(&self) -> &Path {
         self.dir.path()
     }
+}
+
+const NOBODY: u32 = u32::MAX;
+
+/// The value of an access control list: tags, permissions, users or groups.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend(tag.to_le_bytes());
+        value.extend(permissions.to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    value
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
 }
 
 fn names(dir: &Path) -> Vec<OsString> {
@@ -149,4 +179,66 @@ fn extended_attributes_are_kept() {
     assert_eq!(&list[..len], b"user.colour\0");
     rustix::fs::removexattr(&path, "user.colour").unwrap();
     assert!(rustix::fs::getxattr(&path, "user.colour", &mut value).is_err());
+}
+
+/// Runs a line of shell as the user and group 65534 with a umask of 022, and says whether it succeeds.
+fn as_nobody(dir: &Path, line: &str) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("umask 022; {line}")]).current_dir("/").env("D", dir);
+    shell.uid(65_534).gid(65_534).stderr(Stdio::null()).status().unwrap().success()
+}
+
+#[test]
+fn access_control_lists_say_who_may_and_are_inherited() {
+    let mounted = Mounted::for_all();
+    let dir = mounted.path();
+    // user::rwx user:65534:rwx group::--- mask::rwx other::---
+    let list =
+        acl(&[(1, 7, NOBODY), (2, 7, 65_534), (4, 0, NOBODY), (16, 7, NOBODY), (32, 0, NOBODY)]);
+    let set = |path: &Path, name: &str, list: &[u8]| {
+        rustix::fs::setxattr(path, name, list, rustix::fs::XattrFlags::empty())
+    };
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(dir.join("d")).unwrap();
+    fs::set_permissions(dir.join("d"), fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(!as_nobody(dir, "ls $D/d"));
+    set(&dir.join("d"), "system.posix_acl_access", &list).unwrap();
+    set(&dir.join("d"), "system.posix_acl_default", &list).unwrap();
+    assert_eq!(mode(&dir.join("d")), 0o770);
+    assert!(as_nobody(dir, "umask 077; mkdir $D/d/e && echo text >$D/d/e/f && chmod 600 $D/d/e/f"));
+    assert_eq!((mode(&dir.join("d/e")), mode(&dir.join("d/e/f"))), (0o770, 0o600));
+    fs::write(dir.join("d/g"), "g").unwrap();
+    assert_eq!(mode(&dir.join("d/g")), 0o660, "the list decides, not the umask");
+    assert!(as_nobody(dir, "cat $D/d/g"));
+    fs::set_permissions(dir.join("d/g"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!as_nobody(dir, "cat $D/d/g"), "the mask allows nothing");
+    let error = set(&dir.join("d/g"), "system.posix_acl_default", &list).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EACCES);
+    let error = set(&dir.join("d/g"), "system.posix_acl_access", &list[..12]).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EINVAL);
+    let plain = acl(&[(1, 6, NOBODY), (4, 4, NOBODY), (32, 4, NOBODY)]);
+    set(&dir.join("d/g"), "system.posix_acl_access", &plain).unwrap();
+    assert_eq!(mode(&dir.join("d/g")), 0o644);
+    assert_eq!(rustix::fs::listxattr(dir.join("d/g"), &mut [0; 64]).unwrap(), 0);
+    assert!(as_nobody(dir, "umask 027; echo text >$D/d/e/f"));
+    rustix::fs::removexattr(dir.join("d"), "system.posix_acl_default").unwrap();
+    assert!(as_nobody(dir, "umask 027; echo text >$D/d/h"));
+    assert_eq!(mode(&dir.join("d/h")), 0o640, "without a list the umask decides");
+}
+
+#[test]
+fn set_group_id_goes_when_a_stranger_to_the_group_sets_a_list() {
+    let mounted = Mounted::for_all();
+    let dir = mounted.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = dir.join("f");
+    fs::write(&path, b"").unwrap();
+    let set = |gid| {
+        std::os::unix::fs::chown(&path, Some(65_534), Some(gid)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2755)).unwrap();
+        assert!(as_nobody(dir, &format!("setfacl -m u:{gid}:r $D/f")));
+        mode(&path)
+    };
+    assert_eq!(set(65_534), 0o2755);
+    assert_eq!(set(7), 0o755);
 }

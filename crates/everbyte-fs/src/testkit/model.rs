@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::operations::{Mode, Op, Seen, Subject, Tree, target, written};
+use super::operations::{
+    AclEntry, AclName, Mode, Op, Seen, Subject, Tree, UMASK, acl_value, target, written,
+};
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -14,6 +17,7 @@ const ENOSPC: i32 = 28;
 const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
+const EOPNOTSUPP: i32 = 95;
 
 #[derive(Clone, Debug)]
 enum What {
@@ -29,7 +33,55 @@ struct Node {
     permissions: u32,
     links: u32,
     parent: usize,
-    attributes: BTreeMap<&'static str, usize>,
+    attributes: BTreeMap<&'static str, Vec<u8>>,
+    access: Vec<AclEntry>,
+    default: Vec<AclEntry>,
+}
+
+impl Node {
+    fn new(what: What, permissions: u32, parent: usize) -> Self {
+        let links = if matches!(what, What::Dir(_)) { 2 } else { 1 };
+        let attributes = BTreeMap::new();
+        let (access, default) = (Vec::new(), Vec::new());
+        Self { what, permissions, links, parent, attributes, access, default }
+    }
+
+    /// All attributes, lists among them.
+    fn all_attributes(&self) -> BTreeMap<&'static str, Vec<u8>> {
+        let mut all = self.attributes.clone();
+        for (name, list) in [(AclName::Access, &self.access), (AclName::Default, &self.default)] {
+            if !list.is_empty() {
+                all.insert(name.attribute(), acl_value(list));
+            }
+        }
+        all
+    }
+
+    fn has_room(&self) -> bool {
+        let all = self.all_attributes();
+        all.iter().map(|(name, value)| 3 + name.len() + value.len()).sum::<usize>() <= 4084
+    }
+}
+
+/// The entries whose permissions a mode has, and where it has them: owner, mask or else group, others.
+fn in_mode(list: &mut [AclEntry]) -> Vec<(&mut u16, u32)> {
+    let group = if list.iter().any(|entry| entry.0 == 16) { 16 } else { 4 };
+    let places = list.iter_mut().filter_map(|(tag, permissions, _)| match *tag {
+        1 => Some((permissions, 6)),
+        32 => Some((permissions, 0)),
+        other if other == group => Some((permissions, 3)),
+        _ => None,
+    });
+    places.collect()
+}
+
+fn mode_of(list: &mut [AclEntry]) -> u32 {
+    in_mode(list).into_iter().map(|(permissions, shift)| u32::from(*permissions) << shift).sum()
+}
+
+fn is_valid(list: &[AclEntry]) -> bool {
+    let has = |tag| list.iter().any(|entry| entry.0 == tag);
+    list.is_sorted_by_key(|entry| entry.0) && (has(16) || !(has(2) || has(8)))
 }
 
 /// The model. Nodes are never dropped, so numbers stay what they are.
@@ -47,13 +99,7 @@ impl Model {
     #[must_use]
     pub fn new() -> Self {
         let what = What::Dir(BTreeMap::new());
-        Self(vec![Node {
-            what,
-            permissions: 0o755,
-            links: 2,
-            parent: 0,
-            attributes: BTreeMap::new(),
-        }])
+        Self(vec![Node::new(what, 0o755, 0)])
     }
 
     fn dir(&mut self, node: usize) -> Result<&mut BTreeMap<String, usize>, i32> {
@@ -105,10 +151,34 @@ impl Model {
         names.insert(name, number);
         let is_dir = matches!(what, What::Dir(_));
         self.0[parent].links += u32::from(is_dir);
-        let attributes = BTreeMap::new();
-        let links = 1 + u32::from(is_dir);
-        self.0.push(Node { what, permissions, links, parent, attributes });
+        let new = self.inheriting(what, permissions, parent);
+        self.0.push(new);
         Ok(())
+    }
+
+    /// A node with what it gets from its directory.
+    fn inheriting(&self, what: What, permissions: u32, parent: usize) -> Node {
+        let mut node = Node::new(what, permissions, parent);
+        let default = &self.0[parent].default;
+        if matches!(node.what, What::Link(_)) {
+            return node;
+        }
+        if default.is_empty() {
+            node.permissions &= !UMASK;
+            return node;
+        }
+        node.access.clone_from(default);
+        for (allowed, shift) in in_mode(&mut node.access) {
+            *allowed &= u16::try_from(permissions >> shift & 7).unwrap();
+        }
+        node.permissions = permissions & 0o7000 | mode_of(&mut node.access);
+        if node.access.len() == 3 {
+            node.access.clear();
+        }
+        if matches!(node.what, What::Dir(_)) {
+            node.default.clone_from(default);
+        }
+        node
     }
 
     fn remove(&mut self, path: &[&'static str], directory: bool) -> Result<(), i32> {
@@ -233,13 +303,52 @@ impl Model {
         len: usize,
     ) -> Result<(), i32> {
         let node = self.find(path)?;
-        let mut all = self.0[node].attributes.clone();
-        all.insert(name, len);
-        let bytes: usize = all.iter().map(|(name, len)| 3 + name.len() + len).sum();
-        if bytes > 4084 {
+        let mut changed = self.0[node].clone();
+        changed.attributes.insert(name, vec![5; len]);
+        self.replace(node, changed)
+    }
+
+    fn replace(&mut self, node: usize, changed: Node) -> Result<(), i32> {
+        if !changed.has_room() {
             return Err(ENOSPC);
         }
-        self.0[node].attributes = all;
+        self.0[node] = changed;
+        Ok(())
+    }
+
+    fn acl(&mut self, path: &[&'static str], name: AclName, list: &[AclEntry]) -> Result<(), i32> {
+        let node = self.find(path)?;
+        let mut changed = self.0[node].clone();
+        match &changed.what {
+            _ if !is_valid(list) => return Err(EINVAL),
+            What::Link(_) => return Err(EOPNOTSUPP),
+            What::Dir(_) => {}
+            _ if name == AclName::Default => {
+                return if list.is_empty() { Ok(()) } else { Err(EACCES) };
+            }
+            _ => {}
+        }
+        if name == AclName::Default {
+            changed.default = list.to_vec();
+            return self.replace(node, changed);
+        }
+        changed.access = list.to_vec();
+        if !list.is_empty() {
+            changed.permissions = changed.permissions & 0o7000 | mode_of(&mut changed.access);
+        }
+        if list.len() == 3 {
+            changed.access.clear();
+        }
+        self.replace(node, changed)
+    }
+
+    fn chmod(&mut self, path: &[&'static str], permissions: u32) -> Result<(), i32> {
+        let node = self.find(path)?;
+        let permissions = if self.is_dir(node) { permissions & !0o2000 } else { permissions };
+        self.0[node].permissions = permissions;
+        for (allowed, shift) in in_mode(&mut self.0[node].access) {
+            *allowed = u16::try_from(permissions >> shift & 7).unwrap();
+        }
         Ok(())
     }
 
@@ -275,8 +384,9 @@ impl Model {
     }
 
     fn see(&self, node: usize, path: &str, firsts: &mut BTreeMap<usize, String>, tree: &mut Tree) {
-        let Node { what, permissions, links, attributes, .. } = &self.0[node];
-        let attributes = attributes.iter().map(|(name, len)| ((*name).to_owned(), *len)).collect();
+        let Node { what, permissions, links, .. } = &self.0[node];
+        let attributes = self.0[node].all_attributes().into_iter();
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).collect();
         let (kind, size, bytes) = match what {
             What::File(bytes) => ('f', bytes.len(), bytes.clone()),
             What::Dir(names) => ('d', names.len(), Vec::new()),
@@ -340,13 +450,8 @@ impl Subject for Model {
             Op::Allocate { path, offset, len, what, keep_size } => {
                 self.allocate(path, (*offset, *len), *what, *keep_size)
             }
-            Op::Chmod(path, permissions) => {
-                let node = self.find(path)?;
-                let permissions =
-                    if self.is_dir(node) { permissions & !0o2000 } else { *permissions };
-                self.0[node].permissions = permissions;
-                Ok(())
-            }
+            Op::Chmod(path, permissions) => self.chmod(path, *permissions),
+            Op::Acl(path, name, list) => self.acl(path, *name, list),
             Op::Attribute(path, name, len) => self.attribute(path, name, *len),
             Op::RemoveAttribute(path, name) => {
                 let node = self.find(path)?;

@@ -56,6 +56,8 @@ pub enum Op {
     Attribute(Path, &'static str, usize),
     /// Takes an extended attribute away.
     RemoveAttribute(Path, &'static str),
+    /// Sets an access control list, or the default one.
+    Acl(Path, AclName, &'static [AclEntry]),
     /// Gives the file `a` many names in a directory: so many, from that number on.
     Names(Path, u32, u32),
     /// Makes so many files in a directory.
@@ -86,6 +88,7 @@ impl Op {
             | Self::Chmod(path, _)
             | Self::Attribute(path, ..)
             | Self::RemoveAttribute(path, _)
+            | Self::Acl(path, ..)
             | Self::Names(path, ..)
             | Self::Files(path, _)
             | Self::Open(path, _) => [Some(path), None],
@@ -95,6 +98,56 @@ impl Op {
         self
     }
 }
+
+/// An entry of an access control list: tag, permissions, user or group.
+pub type AclEntry = (u16, u16, u32);
+
+/// One of the two lists that a file can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AclName {
+    /// Says who may use the file.
+    Access,
+    /// Says what the lists of new files in a directory begin as.
+    Default,
+}
+
+impl AclName {
+    /// The name of the attribute with the list.
+    #[must_use]
+    pub fn attribute(self) -> &'static str {
+        match self {
+            Self::Access => "system.posix_acl_access",
+            Self::Default => "system.posix_acl_default",
+        }
+    }
+}
+
+const NONE: u32 = u32::MAX;
+/// Lists: none, one that a mode can say, ones with users, groups and masks, and two that cannot be.
+pub const ACLS: [&[AclEntry]; 7] = [
+    &[],
+    &[(1, 6, NONE), (4, 4, NONE), (32, 0, NONE)],
+    &[(1, 7, NONE), (2, 5, 70), (4, 7, NONE), (16, 6, NONE), (32, 5, NONE)],
+    &[(1, 7, NONE), (4, 1, NONE), (8, 7, 3), (8, 2, 9), (16, 7, NONE), (32, 0, NONE)],
+    &[(1, 4, NONE), (4, 7, NONE), (16, 2, NONE), (32, 7, NONE)],
+    &[(1, 7, NONE), (2, 5, 70), (4, 7, NONE), (32, 5, NONE)],
+    &[(4, 7, NONE), (1, 7, NONE), (32, 5, NONE)],
+];
+
+/// The value of an attribute with a list.
+#[must_use]
+pub fn acl_value(entries: &[AclEntry]) -> Vec<u8> {
+    let mut value = vec![2, 0, 0, 0];
+    for (tag, permissions, id) in entries {
+        value.extend(tag.to_le_bytes());
+        value.extend(permissions.to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    value
+}
+
+/// Permissions that new files do not get, unless a default list says what they do.
+pub const UMASK: u32 = 0o022;
 
 /// How a renaming treats what has the new name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,8 +175,8 @@ pub struct Seen {
     pub size: u64,
     /// Contents, or target.
     pub bytes: Vec<u8>,
-    /// Extended attributes: names, and how long their values are.
-    pub attributes: Vec<(String, usize)>,
+    /// Extended attributes: names, and values.
+    pub attributes: Vec<(String, Vec<u8>)>,
 }
 
 /// All that can be seen of a tree, by path.

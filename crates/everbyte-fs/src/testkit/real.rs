@@ -7,7 +7,7 @@ use std::sync::Arc;
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
-use super::operations::{Mode, Op, Seen, Subject, Tree, target, written};
+use super::operations::{Mode, Op, Seen, Subject, Tree, UMASK, acl_value, target, written};
 use crate::{
     Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode,
     SetAttr, SetAttribute, kinds,
@@ -72,7 +72,7 @@ impl<M: Medium> Real<M> {
         target: &[u8],
     ) -> Result<(), FsError> {
         let (parent, name) = self.parent(path)?;
-        let new = NewInode { kind, permissions, uid: 1, gid: 2, device: 0, target };
+        let new = NewInode { kind, permissions, umask: UMASK, uid: 1, gid: 2, device: 0, target };
         self.fs.create_inode(parent, name, &new).map(drop)
     }
 
@@ -121,6 +121,23 @@ impl<M: Medium> Real<M> {
                 self.fs.lookup(from.0, from.1)?;
                 self.fs.rename(from, self.parent(to)?, mode)
             }
+            Op::Names(path, first, count) => self.give_names(path, *first..first + count),
+            Op::Files(path, count) => self.make_files(path, *count),
+            Op::Open(path, hand) => {
+                let inode = self.find(path)?;
+                self.close(*hand)?;
+                self.hands[*hand] = Some(self.fs.open_inode(inode)?.inode);
+                Ok(())
+            }
+            Op::Close(hand) => self.close(*hand),
+            Op::Sync => self.fs.sync(),
+            _ => self.change_file(op),
+        }
+    }
+
+    /// Makes an operation that changes bytes or attributes of a file.
+    fn change_file(&self, op: &Op) -> Result<(), FsError> {
+        match op {
             Op::Write { path, offset, len, byte } => {
                 let data = written(*offset, *len, *byte);
                 let done = self.fs.write(self.find(path)?, *offset, &data)?;
@@ -151,16 +168,12 @@ impl<M: Medium> Real<M> {
             Op::RemoveAttribute(path, name) => {
                 self.fs.remove_attribute(self.find(path)?, name.as_bytes())
             }
-            Op::Names(path, first, count) => self.give_names(path, *first..first + count),
-            Op::Files(path, count) => self.make_files(path, *count),
-            Op::Open(path, hand) => {
-                let inode = self.find(path)?;
-                self.close(*hand)?;
-                self.hands[*hand] = Some(self.fs.open_inode(inode)?.inode);
-                Ok(())
+            Op::Acl(path, name, list) => {
+                let (inode, value) = (self.find(path)?, acl_value(list));
+                let attribute = (name.attribute().as_bytes(), &value[..]);
+                self.fs.set_attribute(inode, attribute, SetAttribute::Any)
             }
-            Op::Close(hand) => self.close(*hand),
-            Op::Sync => self.fs.sync(),
+            _ => unreachable!("{op:?} is no change of one file"),
         }
     }
 
@@ -187,8 +200,8 @@ impl<M: Medium> Real<M> {
         let (permissions, links, size) = (attr.permissions, attr.links, attr.size);
         let mut attributes = Vec::new();
         for name in self.fs.attribute_names(inode)? {
-            let len = self.fs.attribute(inode, &name)?.len();
-            attributes.push((String::from_utf8(name).unwrap(), len));
+            let value = self.fs.attribute(inode, &name)?;
+            attributes.push((String::from_utf8(name).unwrap(), value));
         }
         attributes.sort();
         let seen = Seen { first_path, kind, permissions, links, size, bytes, attributes };
@@ -234,6 +247,7 @@ impl<M: Medium> Real<M> {
 const FILE: NewInode<'_> = NewInode {
     kind: FileType::Regular,
     permissions: 0o644,
+    umask: 0,
     uid: 0,
     gid: 0,
     device: 0,

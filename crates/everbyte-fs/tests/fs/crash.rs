@@ -9,7 +9,7 @@ use everbyte_fs::{FsOptions, IndexKind};
 use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;
 
-use crate::operations::{LONG, Mode, Op, Subject, Tree};
+use crate::operations::{ACLS, AclName, LONG, Mode, Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::Real;
 
@@ -154,6 +154,7 @@ fn workloads() -> Vec<Workload> {
     let unlink = |path: &[&'static str]| Op::Unlink(path.to_vec());
     let cut = |path: &[&'static str], size| Op::Truncate(path.to_vec(), size);
     let attribute = |name, len| Op::Attribute(vec!["a"], name, len);
+    let acl = |path: &[&'static str], name, list: usize| Op::Acl(path.to_vec(), name, ACLS[list]);
     let names = |first, count| Op::Names(vec!["d"], first, count);
     let a_again = [unlink(&["a"]), unlink(&["second"]), Op::Chmod(vec!["large"], 0)];
     vec![
@@ -180,6 +181,16 @@ fn workloads() -> Vec<Workload> {
                 Op::Sync,
                 attribute("user.b", 90),
                 Op::RemoveAttribute(vec!["a"], "user.a"),
+            ],
+        ),
+        work("acl", [acl(&["a"], AclName::Access, 2), Op::Chmod(vec!["a"], 0o640)]),
+        work(
+            "inherit",
+            [
+                acl(&["d"], AclName::Default, 3),
+                create(&["d", "n"], 0o666),
+                Op::Mkdir(vec!["d", "m"], 0o777),
+                acl(&["d"], AclName::Default, 0),
             ],
         ),
         work("reuse", a_again.into_iter().chain([create(&["n"], 0o600)])),
@@ -271,12 +282,13 @@ fn caught_in(work: &Workload, bug: Bug, words: &[&str]) {
 
 #[test]
 fn planted_bugs_are_caught() {
-    let cases: [(Bug, &str, &[&str]); 11] = [
+    let cases: [(Bug, &str, &[&str]); 12] = [
         (Bug::NameBeforeInode, "mkdir", &["checksum is wrong"]),
         (Bug::RenameInTwo, "rename", &["not one of"]),
         (Bug::InodeReusedEarly, "reuse", &["checksum is wrong", "not one of"]),
         (Bug::EntryReusedEarly, "slots", &["can be so", "not one of", "is gone"]),
         (Bug::InodesFreshByBlock, "beside", &["checksum is wrong", "not one of"]),
+        (Bug::AclBesideMode, "acl", &["not one of"]),
         (Bug::LinksUnlogged, "chmod", &["checksum is wrong"]),
         (Bug::SizeBeforeData, "append", &["not one of"]),
         (Bug::OrphanNotListed, "orphan", &["orphan"]),

@@ -12,7 +12,7 @@ use crate::random::options;
 use crate::real::Real;
 
 fn file<'a>(kind: FileType, permissions: u32) -> NewInode<'a> {
-    NewInode { kind, permissions, uid: 3, gid: 4, device: 0, target: &[] }
+    NewInode { kind, permissions, umask: 0, uid: 3, gid: 4, device: 0, target: &[] }
 }
 
 fn name(name: &str) -> Name<'_> {

@@ -9,7 +9,7 @@ use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
 use crate::model::Model;
-use crate::operations::{LONG, Mode, Op, Path, Subject};
+use crate::operations::{ACLS, AclName, LONG, Mode, Op, Path, Subject};
 use crate::real::{Real, open_pool};
 
 const POOL_BYTES: usize = 24 << 20;
@@ -40,6 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
     let mode = prop::sample::select(vec![Mode::Replace, Mode::NoReplace, Mode::Exchange]);
     let permissions = 0_u32..0o10_000;
     let attribute = prop::sample::select(vec!["user.a", "user.b"]);
+    let acl_name = prop::sample::select(vec![AclName::Access, AclName::Default]);
     let len = prop::sample::select(vec![0_usize, 1, 9, 100, 4096, 5000, 70_000]);
     prop_oneof![
         4 => (path(), permissions.clone()).prop_map(|(p, m)| Op::Create(p, m)),
@@ -62,7 +63,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (path(), attribute.clone(), prop::sample::select(vec![0_usize, 5, 2000, 4070]))
             .prop_map(|(p, name, len)| Op::Attribute(p, name, len)),
         1 => (path(), attribute).prop_map(|(p, name)| Op::RemoveAttribute(p, name)),
-        1 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
+        3 => (path(), acl_name, prop::sample::select(ACLS.to_vec()))
+            .prop_map(|(p, name, list)| Op::Acl(p, name, list)),
+        2 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
         1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
         1 => (0_usize..4).prop_map(Op::Close),
         1 => Just(Op::Sync),
@@ -164,6 +167,7 @@ fn a_directory_of_many_names_has_each_once_and_is_empty_in_the_end() {
     let new = NewInode {
         kind: FileType::Fifo,
         permissions: 0o600,
+        umask: 0,
         uid: 0,
         gid: 0,
         device: 0,
