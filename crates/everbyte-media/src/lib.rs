@@ -31,6 +31,7 @@ mod room;
 mod send;
 pub mod testkit;
 mod units;
+mod window;
 mod writeback;
 
 pub use cpu::prefetch;
@@ -43,3 +44,4 @@ pub use room::check_room;
 pub use units::{
     BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset,
 };
+pub use window::{WINDOW_REGION_BYTES, Window};

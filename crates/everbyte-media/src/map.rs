@@ -13,7 +13,7 @@ use libc::c_void;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// The largest page a device may insist on.
-const ALIGN: usize = 1 << 30;
+pub(crate) const ALIGN: usize = 1 << 30;
 /// Reserved when the caller names no size: room to grow at no cost but page tables.
 const RESERVE_DEFAULT: u64 = 1 << 40;
 const RESERVE_FACTOR: u64 = 16;
@@ -103,6 +103,14 @@ impl Mapping {
     /// Returns the source of the mapped bytes.
     pub(crate) fn source(&self) -> &Source {
         &self.source
+    }
+
+    /// The file and the flags to map it with, unless it is memory of this process.
+    pub(crate) fn file(&self) -> Option<(&File, MapFlags)> {
+        match &self.source {
+            Source::File { file, flags } => Some((file, *flags)),
+            Source::Anonymous => None,
+        }
     }
 
     /// Maps up to `new_len`, which must lie in the reservation. Not to be called by two threads
@@ -228,7 +236,7 @@ pub(crate) const fn to_usize(value: u64) -> usize {
 }
 
 /// Reserves `len` usable bytes and what aligning them takes.
-fn reserve_range(len: u64) -> io::Result<(*mut c_void, usize)> {
+pub(crate) fn reserve_range(len: u64) -> io::Result<(*mut c_void, usize)> {
     let raw_len = len
         .checked_next_multiple_of(ALIGN as u64)
         .and_then(|len| len.checked_add(ALIGN as u64))

@@ -31,6 +31,7 @@ use crate::open::{
 use crate::room::memory_to_spare;
 use crate::send;
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
+use crate::window::{WINDOW_REGION_BYTES, Window, WindowSpace};
 use crate::writeback::WriteBack;
 
 /// Mapped memory: a DAX file or device, an ordinary file, a file in memory, or none at all.
@@ -428,6 +429,43 @@ impl Medium for Mapped {
         let first = self.map.base().wrapping_add(to_usize(at.0) - skew);
         for line in 0..(skew + len).div_ceil(LINE).min(PREFETCH_LINES_MAX) {
             prefetch_line(first.wrapping_add(line * LINE));
+        }
+    }
+
+    fn window(&self, regions_max: u64) -> Window {
+        let window = Window::new(regions_max);
+        // What is stored to a private copy shows in no other mapping of its file.
+        let is_shared = self.kind != MediaKind::Private && self.map.file().is_some();
+        if !is_shared || self.page > WINDOW_REGION_BYTES {
+            return window;
+        }
+        match WindowSpace::reserve(regions_max, self.page) {
+            Some(space) => window.with_space(space),
+            None => window,
+        }
+    }
+
+    fn extend_window(&self, window: &Window, run: PoolOffset) {
+        let _in_the_medium = self.place(run, WINDOW_REGION_BYTES);
+        window.push(run, self.map.file());
+    }
+
+    #[inline]
+    fn load_word_in(&self, window: &Window, at: u64) -> u64 {
+        let Some(word) = window.load_word_mapped(at) else {
+            return self.load_word(window.offset_of(at, 8));
+        };
+        self.charge_reads(1);
+        word
+    }
+
+    #[inline]
+    fn read_in(&self, window: &Window, at: u64, out: &mut [u8]) {
+        let len = out.len() as u64;
+        if window.read_mapped(at, out) {
+            self.charge_reads(lines_touched(PoolOffset(at), len));
+        } else {
+            self.read(window.offset_of(at, len), out);
         }
     }
 

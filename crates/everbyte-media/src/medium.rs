@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::units::{BlockNo, LineMask, PoolOffset};
+use crate::window::Window;
 
 /// The persistence domain of a medium: the strongest event that its contents outlive once they are
 /// durable by the contract of [`Medium`].
@@ -204,6 +205,41 @@ pub trait Medium: Send + Sync + 'static {
     /// Prefetches the lines of `at .. at + len`, which will be read or stored to soon. The range
     /// need not lie in the medium.
     fn prefetch(&self, _at: PoolOffset, _len: usize) {}
+
+    /// Makes an empty window with room for so many regions of 2 MiB, through which runs of this
+    /// medium are read at consecutive addresses.
+    fn window(&self, regions_max: u64) -> Window {
+        Window::new(regions_max)
+    }
+
+    /// Adds a region to `window`, one of this medium's, behind the others. It shows the 2 MiB at
+    /// `run`, a multiple of 2 MiB, until the window is dropped, and is there for every thread once
+    /// this has returned.
+    ///
+    /// # Panics
+    /// If the window is full, or `run` is no such address.
+    fn extend_window(&self, window: &Window, run: PoolOffset) {
+        window.push(run, None);
+    }
+
+    /// As `load_word`, of the word at `at` of `window`, one of this medium's. Media errors are
+    /// asked for at its address in the medium, which [`Window::offset`] tells.
+    ///
+    /// # Panics
+    /// If the window does not have that word.
+    #[inline]
+    fn load_word_in(&self, window: &Window, at: u64) -> u64 {
+        self.load_word(window.offset_of(at, 8))
+    }
+
+    /// As `read`, of bytes at `at` of `window`, which lie in one region.
+    ///
+    /// # Panics
+    /// As `load_word_in`.
+    #[inline]
+    fn read_in(&self, window: &Window, at: u64, out: &mut [u8]) {
+        self.read(window.offset_of(at, out.len() as u64), out);
+    }
 
     /// Starts writing back every line that `at .. at + len` touches. Durable after this thread's
     /// next fence.

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::medium::{Counters, Medium, Piece};
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
+use crate::window::WINDOW_REGION_BYTES;
 
 /// Bytes that a medium must have for the suite.
 pub const LEN_MIN: u64 = 16 * BLOCK_U64;
@@ -52,6 +53,7 @@ pub fn check_medium<M: Medium>(medium: &M) {
     check_counters(medium);
     check_send(medium);
     check_full_socket(medium);
+    check_window(medium);
     medium.fence().expect("the medium has not failed");
     medium.check().expect("the medium has not failed");
 }
@@ -72,6 +74,40 @@ pub fn check_words<M: Medium>(medium: &M) {
         assert_eq!(bytes, value.to_le_bytes(), "bytes of the word at {at}");
         medium.store(at, &(!value).to_le_bytes());
         assert_eq!(medium.load_word(at), !value, "word stored as bytes at {at}");
+    }
+}
+
+/// Windows: runs are read in the order in which they were added, at once and after each store, and
+/// nothing beyond them is there. Needs no more of the medium than it has: each run may be added
+/// more than once.
+///
+/// # Panics
+/// As [`check_medium`].
+pub fn check_window<M: Medium>(medium: &M) {
+    let runs = (medium.len() / WINDOW_REGION_BYTES).min(3);
+    let order: Vec<u64> = (0..runs).rev().chain(0..runs).collect();
+    let window = medium.window(order.len() as u64);
+    assert_eq!((window.regions(), window.offset(0)), (0, None), "a new window is empty");
+    for (region, &run) in (0..).zip(&order) {
+        let run = PoolOffset(run * WINDOW_REGION_BYTES);
+        medium.extend_window(&window, run);
+        assert_eq!(window.regions(), region + 1);
+        let start = region * WINDOW_REGION_BYTES;
+        for at in [0, 8, 4096, WINDOW_REGION_BYTES - 8] {
+            assert_eq!(window.offset(start + at), Some(run.plus(at)));
+            medium.store_word(run.plus(at), start + at + 1);
+            assert_eq!(medium.load_word_in(&window, start + at), start + at + 1);
+            medium.stream(run.plus(at), &(start + at + 2).to_le_bytes());
+            medium.fence().expect("the medium has not failed");
+            let mut bytes = [0; 5];
+            medium.read_in(&window, start + at, &mut bytes);
+            assert_eq!(bytes, (start + at + 2).to_le_bytes()[..5]);
+        }
+        assert_eq!(window.offset(start + WINDOW_REGION_BYTES), None);
+    }
+    if let Some(&first) = order.first() {
+        let first = PoolOffset(first * WINDOW_REGION_BYTES);
+        assert_eq!(medium.load_word_in(&window, 8), medium.load_word(first.plus(8)));
     }
 }
 

@@ -17,6 +17,7 @@ fn at(offset: u64) -> PoolOffset {
 #[test]
 fn passes_the_suite_of_all_media() {
     everbyte_media::testkit::check_medium(&SimMedium::new(1 << 20));
+    everbyte_media::testkit::check_window(&SimMedium::new(4 << 20));
 }
 
 #[test]
