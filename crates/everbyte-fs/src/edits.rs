@@ -57,9 +57,8 @@ impl<'t, M: Medium> Edits<'t, M> {
         let place = match place {
             Some(place) => place,
             None => {
-                let found = self.tables.find(reader, number)?;
-                let at = found.ok_or(FsError::Stale(number))?;
-                let words = InodeWords::load(reader.medium, at, number)?;
+                let found = self.tables.load(reader, number)?;
+                let (at, words) = found.ok_or(FsError::Stale(number))?;
                 self.edits.push(Edit::new(number, at, words));
                 self.edits.len() - 1
             }

@@ -26,7 +26,7 @@ pub struct FsOptions {
     /// The index over inode tables.
     pub index: IndexKind,
     /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for a size that suits it. A
-    /// direct index has no nodes.
+    /// direct index and a window have no nodes.
     pub index_node_bytes: Option<u32>,
     /// Most inodes; `None` for one for each 16 KiB of the volume.
     pub inodes_max: Option<u64>,
@@ -88,7 +88,8 @@ impl<M: Medium> FileSystem<M> {
     /// Makes an empty file system of `size_bytes` in `pool`, whose root directory is root's.
     ///
     /// # Errors
-    /// As [`Pool::create_volume`]; there cannot be so many inodes, or nodes of the index of that size.
+    /// As [`Pool::create_volume`]; there cannot be so many inodes, or nodes of the index of that size; the
+    /// pool has too few adjacent blocks for the first inode table. There is no such volume then.
     pub fn create(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -101,7 +102,7 @@ impl<M: Medium> FileSystem<M> {
         let tables_max = inodes.div_ceil(geometry.usable());
         let node_bytes = options.index.node_bytes(options.index_node_bytes);
         let node_bytes = node_bytes.map_err(PoolError::Invalid)?;
-        if tables_max > options.index.tables_max() {
+        if tables_max > options.index.tables_max(geometry) {
             return Err(PoolError::Invalid(format!("{inodes} inodes are more than there can be")));
         }
         let superblock = FsSuperblock::new(
@@ -115,7 +116,12 @@ impl<M: Medium> FileSystem<M> {
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
         pool.create_volume(&spec, NewRoot::Block(&superblock.image()))?;
-        Self::open(pool, name)
+        Self::open(pool, name).inspect_err(|error| {
+            // A volume without a file system is of no use to anybody. It is the error that matters.
+            if let Err(left) = pool.delete_volume(name) {
+                tracing::warn!(volume = name, %error, %left, "a volume without a file system is left");
+            }
+        })
     }
 
     /// Opens the file system `name` of `pool`. It can be opened again once this is dropped.
@@ -128,7 +134,14 @@ impl<M: Medium> FileSystem<M> {
         let reader = reader_of(volume);
         let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
         if reader.medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
-            format(volume, &superblock, at).map_err(pool_error)?;
+            format(volume, &superblock, at).map_err(|error| match error {
+                FsError::NoSpace => PoolError::NoSpace {
+                    what: "the inode tables of the file system",
+                    needed_blocks: index::adjacent_blocks(&superblock),
+                    free_blocks: pool.info().free_bytes / BLOCK_U64,
+                },
+                other => pool_error(other),
+            })?;
         }
         let tables = InodeTables::open(&superblock, at, reader)?;
         let orphans = tables.gather(reader)?;
@@ -209,9 +222,9 @@ impl<M: Medium> FileSystem<M> {
     /// The address of inode table number `table`, from 0 on, as the index has it.
     ///
     /// # Errors
-    /// The index cannot be right, or has no such table.
+    /// There is no such table, or the index cannot be right.
     pub fn inode_table_at(&self, table: u64) -> Result<PoolOffset, FsError> {
-        Ok(self.tables.table_at(self.reader(), table)?)
+        Ok(self.tables.known_table_at(self.reader(), table)?)
     }
 
     /// The address of `inode`, which must be in use.
@@ -221,8 +234,7 @@ impl<M: Medium> FileSystem<M> {
 
     /// Reads `inode`. The caller holds its lock.
     pub(crate) fn load_inode(&self, inode: InodeNo) -> Result<(PoolOffset, InodeWords), FsError> {
-        let at = self.find_inode(inode)?;
-        Ok((at, InodeWords::load(self.medium(), at, inode)?))
+        self.tables.load(self.reader(), inode)?.ok_or(FsError::Stale(inode))
     }
 }
 
@@ -253,11 +265,9 @@ fn format<M: Medium>(
         root.set(Field::Special, number.0);
         root.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
         root.seal();
-        let run = batch.take_run(geometry.blocks()).ok_or(FsError::NoSpace)?;
-        let table_at = run.start.offset();
+        let table_at = index::plan_create(superblock, at, batch)?.offset();
         batch.stream(table_at, &geometry.head(0, &[number]));
         batch.stream(geometry.inode_at(table_at, number), &root.image(&[]));
-        index::plan_create(superblock, at, batch, run.start)?;
         batch.change_word(at.plus(TABLES_AT), encode_word(1));
         Ok::<(), FsError>(())
     })?;

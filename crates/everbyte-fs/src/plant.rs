@@ -29,6 +29,8 @@ pub enum Bug {
     /// The word that makes new nodes of an index reachable changes without a record, unlike what goes with
     /// it.
     IndexSplitUnlogged,
+    /// A region of a window is named without a record, before what it holds is certain to be there.
+    RegionNamedEarly,
     /// Bytes that are cut off a file's last block stay there.
     TailKept,
     /// The extended attributes are written over in place.

@@ -8,7 +8,7 @@ use everbyte_pool::{Corrupt, Part, ScrubReport, UsedExtent};
 use crate::blocks::visit_blocks;
 use crate::edits::Edit;
 use crate::error::FsError;
-use crate::format::{Field, InodeWords};
+use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::{FileType, InodeNo};
 use crate::tables::SlotState;
@@ -59,8 +59,7 @@ impl<M: Medium> FileSystem<M> {
         let reader = self.reader();
         {
             let _lock = self.locks.read(inode);
-            let Some(at) = self.tables.find(reader, inode)? else { return Ok(()) };
-            let words = InodeWords::load(reader.medium, at, inode)?;
+            let Some((at, words)) = self.tables.load(reader, inode)? else { return Ok(()) };
             let edit = Edit::new(inode, at, words);
             visit_blocks(reader, &edit, self.superblock.hash_key, &mut |used| {
                 self.scrub_blocks(report, &used);

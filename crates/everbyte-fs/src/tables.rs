@@ -10,15 +10,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_media::{Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::Mutex;
-use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent, Volume};
+use everbyte_pool::{Batch, Claim, Corrupt, Volume};
 
 use crate::error::FsError;
-use crate::format::{Bit, FsSuperblock, TABLES_AT, TableGeometry};
-use crate::index::{self, TableIndex};
+use crate::format::{Bit, FsSuperblock, INODE_BYTES, InodeWords, TABLES_AT, TableGeometry};
+use crate::index::{self, TableIndex, Tables};
 use crate::locks;
 use crate::number::InodeNo;
 use crate::plant::Bug;
@@ -145,13 +145,29 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         table: u64,
     ) -> Result<PoolOffset, Corrupt> {
-        self.index.find(reader, table)?.ok_or_else(|| {
-            Corrupt::new(
-                "index of inode tables",
-                self.tables_at,
-                format!("it has no table {table}"),
-            )
-        })
+        self.index.find(reader, table)?.ok_or_else(|| self.counted().missing(table))
+    }
+
+    /// The same of a number that may be none of a table.
+    ///
+    /// # Errors
+    /// There is no such table, or the index cannot be right.
+    pub(crate) fn known_table_at(
+        &self,
+        reader: Reader<'_, M>,
+        table: u64,
+    ) -> Result<PoolOffset, Corrupt> {
+        let counted = self.counted();
+        if table >= counted.count {
+            return Err(counted.missing(table));
+        }
+        self.table_at(reader, table)
+    }
+
+    /// The tables that there are.
+    fn counted(&self) -> Tables {
+        let (count, blocks) = (self.tables(), self.geometry.blocks());
+        Tables { count, counted_at: self.tables_at, blocks }
     }
 
     /// The address of `inode`, if it is in use.
@@ -168,9 +184,44 @@ impl<M: Medium> InodeTables<M> {
             return Ok(None);
         }
         let table_at = self.table_at(reader, table)?;
-        let used = self.geometry.used(table_at, inode);
-        let is_used = reader.medium.load_word(used.at) & used.mask != 0;
+        let is_used = match self.index.window() {
+            Some(window) => {
+                let used = self.geometry.used(self.place_of(table), inode);
+                reader.medium.load_word_in(window, used.at.0) & used.mask != 0
+            }
+            None => {
+                let used = self.geometry.used(table_at, inode);
+                reader.medium.load_word(used.at) & used.mask != 0
+            }
+        };
         Ok(is_used.then(|| self.geometry.inode_at(table_at, inode)))
+    }
+
+    /// The address of `inode` and its words, if it is in use.
+    ///
+    /// # Errors
+    /// The index cannot be right, or the inode.
+    pub(crate) fn load(
+        &self,
+        reader: Reader<'_, M>,
+        inode: InodeNo,
+    ) -> Result<Option<(PoolOffset, InodeWords)>, Corrupt> {
+        let Some(at) = self.find(reader, inode)? else { return Ok(None) };
+        let words = match self.index.window() {
+            Some(window) => {
+                let place = inode.0 * INODE_BYTES;
+                InodeWords::load_by(reader.medium, at, inode, |words| {
+                    reader.medium.read_in(window, place, words);
+                })
+            }
+            None => InodeWords::load(reader.medium, at, inode),
+        };
+        words.map(|words| Some((at, words)))
+    }
+
+    /// The place of a table in a window.
+    fn place_of(&self, table: u64) -> PoolOffset {
+        PoolOffset(self.geometry.inode(table, 0).0 * INODE_BYTES)
     }
 
     /// Takes a free inode, and makes a table if there is none.
@@ -230,9 +281,9 @@ impl<M: Medium> InodeTables<M> {
         if table >= self.tables_max {
             return Err(FsError::NoInodes { max: self.inodes_max() });
         }
-        let run = batch.take_run(self.geometry.blocks()).ok_or(FsError::NoSpace)?;
-        batch.stream(run.start.offset(), &self.geometry.head(table, &[]));
-        self.index.plan_insert(batch, table, run.start)?;
+        let start = self.index.take_table(batch, table, self.geometry.blocks())?;
+        batch.stream(start.offset(), &self.geometry.head(table, &[]));
+        self.index.plan_insert(batch, table, start)?;
         if planted(Bug::TableUnlogged) {
             batch.fill_word(self.tables_at, encode_word(table + 1));
             return Ok(());
@@ -366,16 +417,7 @@ impl<M: Medium> InodeTables<M> {
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
         self.index.visit(reader, claim)?;
-        for table in 0..self.tables.load(Ordering::Acquire) {
-            let at = self.table_at(reader, table)?;
-            if !at.0.is_multiple_of(self.geometry.blocks() * BLOCK_U64) {
-                return Err(Corrupt::new("inode table", at, "no table can begin here"));
-            }
-            let run = BlockRun { start: at.block(), len: self.geometry.blocks() };
-            let (part, holds) = (Part::Blocks(run), BlockUse::Map);
-            claim(UsedExtent { part, named_at: self.tables_at, holds })?;
-        }
-        Ok(())
+        self.index.visit_tables(reader, self.counted(), claim)
     }
 }
 

@@ -84,8 +84,21 @@ impl InodeWords {
         at: PoolOffset,
         number: InodeNo,
     ) -> Result<Self, Corrupt> {
+        Self::load_by(medium, at, number, |words| medium.read(at, words))
+    }
+
+    /// The same of an inode that `read` reads.
+    ///
+    /// # Errors
+    /// As [`InodeWords::load`].
+    pub(crate) fn load_by<M: Medium>(
+        medium: &M,
+        at: PoolOffset,
+        number: InodeNo,
+        read: impl FnOnce(&mut [u8]),
+    ) -> Result<Self, Corrupt> {
         let mut words = Self([0; WORDS]);
-        medium.read(at, words.0.as_mut_bytes());
+        read(words.0.as_mut_bytes());
         check_readable(medium, "inode", at, INODE_AREA_AT)?;
         for word in &mut words.0 {
             *word = u64::from_le(*word);

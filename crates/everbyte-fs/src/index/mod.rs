@@ -14,6 +14,7 @@ mod arena;
 mod bplus;
 mod csb_plus;
 mod direct;
+mod entry_runs;
 mod link;
 mod page_cache_radix;
 mod pmfs_radix;
@@ -22,26 +23,49 @@ mod sorted;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod window;
 
-use everbyte_media::{BlockNo, Medium, PoolOffset};
-use everbyte_pool::{Batch, Claim, Corrupt};
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset, WINDOW_REGION_BYTES, Window};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
-use direct::{DIRECT_TABLES_MAX, DirectIndex};
+use direct::DirectIndex;
+use entry_runs::{ENTRIES_MAX, EntryRuns};
+use window::WindowIndex;
 
 use crate::error::FsError;
-use crate::format::{FsSuperblock, TABLES_MAX};
+use crate::format::{FsSuperblock, TABLES_MAX, TableGeometry};
 use crate::reader::Reader;
 
 /// An index that is open.
 pub(crate) trait TableIndex<M: Medium>: Send + Sync {
-    /// The address of table number `table`, if there is such a one.
+    /// The address of table number `table`, if it is known. Of a table that there is not yet the answer
+    /// means nothing.
     ///
     /// # Errors
     /// The first structure on the way that cannot be right.
     fn find(&self, reader: Reader<'_, M>, table: u64) -> Result<Option<PoolOffset>, Corrupt>;
 
-    /// Plans that table number `table`, the next one, lies at `block`. A batch does so once, and the caller
-    /// keeps others from doing the same until it has ended.
+    /// A window in which the tables follow each other, if the index has one. A table that `find` has found
+    /// is in it.
+    fn window(&self) -> Option<&Window> {
+        None
+    }
+
+    /// Takes space for table number `table`, the next one, of so many blocks, where the index lets it lie.
+    ///
+    /// # Errors
+    /// `NoSpace`, `NoInodes`, or a structure that cannot be right.
+    fn take_table(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        _table: u64,
+        blocks: u64,
+    ) -> Result<BlockNo, FsError> {
+        batch.take_run(blocks).map(|run| run.start).ok_or(FsError::NoSpace)
+    }
+
+    /// Plans that table number `table`, the next one, lies at `block`, which was taken for it. A batch does
+    /// so once, and the caller keeps others from doing the same until it has ended.
     ///
     /// # Errors
     /// `NoSpace`, `NoInodes`, or a structure that cannot be right.
@@ -57,6 +81,47 @@ pub(crate) trait TableIndex<M: Medium>: Send + Sync {
     /// # Errors
     /// The first structure that cannot be right, or `claim`'s.
     fn visit(&self, reader: Reader<'_, M>, claim: &mut Claim<'_>) -> Result<(), Corrupt>;
+
+    /// Claims the tables.
+    ///
+    /// # Errors
+    /// As [`TableIndex::visit`].
+    fn visit_tables(
+        &self,
+        reader: Reader<'_, M>,
+        tables: Tables,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        for table in 0..tables.count {
+            let at = self.find(reader, table)?.ok_or_else(|| tables.missing(table))?;
+            if !at.0.is_multiple_of(tables.blocks * BLOCK_U64) {
+                return Err(Corrupt::new("inode table", at, "no table can begin here"));
+            }
+            let run = BlockRun { start: at.block(), len: tables.blocks };
+            let (part, named_at) = (Part::Blocks(run), tables.counted_at);
+            claim(UsedExtent { part, named_at, holds: BlockUse::Map })?;
+        }
+        Ok(())
+    }
+}
+
+/// The tables that there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tables {
+    /// How many.
+    pub(crate) count: u64,
+    /// The address of the word that says so.
+    pub(crate) counted_at: PoolOffset,
+    /// Blocks of each.
+    pub(crate) blocks: u64,
+}
+
+impl Tables {
+    /// Says that the index does not know where `table` is.
+    pub(crate) fn missing(&self, table: u64) -> Corrupt {
+        let what = format!("it has no table {table}");
+        Corrupt::new("index of inode tables", self.counted_at, what)
+    }
 }
 
 /// The kinds of indexes.
@@ -73,6 +138,8 @@ pub enum IndexKind {
     BPlus,
     /// A B+ tree in which the children of a node lie together.
     CsbPlus,
+    /// Tables at consecutive addresses: only where each 2 MiB of them lie is stored.
+    Window,
 }
 
 /// Sizes that a node of a tree can have, in bytes: powers of two.
@@ -80,8 +147,20 @@ const NODE_BYTES: std::ops::RangeInclusive<u32> = 64..=4096;
 
 impl IndexKind {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::Direct, Self::PmfsRadix, Self::PageCacheRadix, Self::BPlus, Self::CsbPlus];
+    pub const ALL: [Self; 6] = [
+        Self::Direct,
+        Self::PmfsRadix,
+        Self::PageCacheRadix,
+        Self::BPlus,
+        Self::CsbPlus,
+        Self::Window,
+    ];
+
+    /// Returns true if it is a tree, whose nodes have a size.
+    #[must_use]
+    pub fn is_tree(self) -> bool {
+        !matches!(self, Self::Direct | Self::Window)
+    }
 
     /// Its name.
     #[must_use]
@@ -92,6 +171,7 @@ impl IndexKind {
             Self::PageCacheRadix => "page-cache-radix",
             Self::BPlus => "b+",
             Self::CsbPlus => "csb+",
+            Self::Window => "window",
         }
     }
 
@@ -109,6 +189,7 @@ impl IndexKind {
             Self::PageCacheRadix => 2,
             Self::BPlus => 3,
             Self::CsbPlus => 4,
+            Self::Window => 5,
         }
     }
 
@@ -116,9 +197,13 @@ impl IndexKind {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Most inode tables that it can find.
-    pub(crate) fn tables_max(self) -> u64 {
-        if self == Self::Direct { DIRECT_TABLES_MAX } else { TABLES_MAX - 1 }
+    /// Most inode tables of such a shape that it can find.
+    pub(crate) fn tables_max(self, geometry: TableGeometry) -> u64 {
+        match self {
+            Self::Direct => ENTRIES_MAX,
+            Self::Window => window::tables_max(geometry),
+            _ => TABLES_MAX - 1,
+        }
     }
 
     /// Bytes of a node: what was asked for, or what suits it best. 0 if it has no nodes.
@@ -127,9 +212,10 @@ impl IndexKind {
     /// Why it cannot have such nodes.
     pub(crate) fn node_bytes(self, asked: Option<u32>) -> Result<u32, String> {
         let best = match self {
-            Self::Direct => {
-                let none = "a direct index has no nodes, so they can have no size";
-                return if asked.is_none() { Ok(0) } else { Err(none.into()) };
+            Self::Direct | Self::Window => {
+                let none =
+                    format!("a {} index has no nodes, so they can have no size", self.name());
+                return if asked.is_none() { Ok(0) } else { Err(none) };
             }
             Self::PmfsRadix => pmfs_radix::NODE_BYTES,
             Self::PageCacheRadix => page_cache_radix::NODE_BYTES,
@@ -156,7 +242,8 @@ impl IndexKind {
         })?;
         let asked = Some(superblock.index_node_bytes).filter(|&bytes| bytes > 0);
         let node_bytes = kind.node_bytes(asked).map_err(wrong)?;
-        if node_bytes != superblock.index_node_bytes || superblock.tables_max > kind.tables_max() {
+        let tables_max = kind.tables_max(superblock.geometry());
+        if node_bytes != superblock.index_node_bytes || superblock.tables_max > tables_max {
             let what = format!("it cannot be that of a {} index", kind.name());
             return Err(wrong(what));
         }
@@ -179,10 +266,22 @@ pub(crate) fn open<M: Medium>(
         IndexKind::PageCacheRadix => Box::new(page_cache_radix::new(superblock, at)),
         IndexKind::BPlus => Box::new(bplus::BPlusIndex::new(superblock, at)),
         IndexKind::CsbPlus => Box::new(csb_plus::CsbPlusIndex::new(superblock, at)),
+        IndexKind::Window => Box::new(WindowIndex::open(superblock, at, reader)?),
     })
 }
 
-/// Plans the index of a new file system, whose superblock is at `at` and whose first table at `first`.
+/// Adjacent blocks that a new file system needs, for its index or its first table.
+pub(crate) fn adjacent_blocks(superblock: &FsSuperblock) -> u64 {
+    let table_blocks = superblock.geometry().blocks();
+    match IndexKind::from_code(superblock.index) {
+        Some(IndexKind::Direct) => entry_runs::run_blocks(superblock.tables_max).max(table_blocks),
+        Some(IndexKind::Window) => WINDOW_REGION_BYTES / BLOCK_U64,
+        _ => table_blocks,
+    }
+}
+
+/// Plans the index of a new file system, whose superblock is at `at`, with a first table. Returns where that
+/// is.
 ///
 /// # Errors
 /// `NoSpace`, or there is no such index.
@@ -190,15 +289,24 @@ pub(crate) fn plan_create<M: Medium>(
     superblock: &FsSuperblock,
     at: PoolOffset,
     batch: &mut Batch<'_, '_, M>,
-    first: BlockNo,
-) -> Result<(), FsError> {
-    match IndexKind::of(superblock, at)? {
-        IndexKind::Direct => DirectIndex::plan_create(superblock, at, batch, first),
-        IndexKind::PmfsRadix => pmfs_radix::new(superblock, at).plan_create(batch, first),
-        IndexKind::PageCacheRadix => {
-            page_cache_radix::new(superblock, at).plan_create(batch, first)
-        }
-        IndexKind::BPlus => bplus::BPlusIndex::new(superblock, at).plan_create(batch, first),
-        IndexKind::CsbPlus => csb_plus::CsbPlusIndex::new(superblock, at).plan_create(batch, first),
+) -> Result<BlockNo, FsError> {
+    let kind = IndexKind::of(superblock, at)?;
+    if kind == IndexKind::Window {
+        return WindowIndex::plan_create(superblock, at, batch);
     }
+    let table = batch.take_run(superblock.geometry().blocks()).ok_or(FsError::NoSpace)?;
+    let first = table.start;
+    match kind {
+        IndexKind::Direct => EntryRuns::plan_create(superblock.tables_max, at, batch, first)?,
+        IndexKind::PmfsRadix => pmfs_radix::new(superblock, at).plan_create(batch, first)?,
+        IndexKind::PageCacheRadix => {
+            page_cache_radix::new(superblock, at).plan_create(batch, first)?;
+        }
+        IndexKind::BPlus => bplus::BPlusIndex::new(superblock, at).plan_create(batch, first)?,
+        IndexKind::CsbPlus => {
+            csb_plus::CsbPlusIndex::new(superblock, at).plan_create(batch, first)?;
+        }
+        IndexKind::Window => unreachable!("it says itself where its tables lie"),
+    }
+    Ok(first)
 }

@@ -55,6 +55,22 @@ impl Alone {
         self.fs.volume().change(|batch, _| self.index.plan_insert(batch, table, block)).map(drop)
     }
 
+    /// Adds the next table where the index wants it, or at [`block`] where it does not mind. Returns where.
+    fn add(&self, table: u64) -> PoolOffset {
+        let mut at = None;
+        let insert = |batch: &mut Batch<'_, '_, _>| {
+            let block = match self.index.window() {
+                Some(_) => self.index.take_table(batch, table, 1)?,
+                None => block(table),
+            };
+            at = Some(block.offset());
+            self.index.plan_insert(batch, table, block)
+        };
+        let mut insert = insert;
+        self.fs.volume().change(|batch, _| insert(batch)).unwrap();
+        at.unwrap()
+    }
+
     fn find(&self, table: u64) -> Result<Option<PoolOffset>, Corrupt> {
         self.index.find(self.fs.reader(), table)
     }
@@ -117,21 +133,21 @@ proptest! {
 fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
     for kind in IndexKind::ALL {
         for node_bytes in [Some(64), Some(128), None] {
-            let node_bytes = node_bytes.filter(|_| kind != IndexKind::Direct);
+            let node_bytes = node_bytes.filter(|_| kind.is_tree());
             let alone = Alone::new(kind, node_bytes);
             let tables = 3000;
+            let mut added = vec![alone.find(0).unwrap().unwrap()];
+            let place = |table| usize::try_from(table).unwrap();
             for table in 1..tables {
-                alone.insert(table, block(table)).unwrap();
+                added.push(alone.add(table));
                 for other in [1, table / 2, table] {
-                    let expected = (other > 0).then(|| block(other).offset());
-                    assert_eq!(
-                        alone.find(other.max(1)).unwrap(),
-                        expected.or(Some(block(1).offset()))
-                    );
+                    assert_eq!(alone.find(other).unwrap(), Some(added[place(other)]));
                 }
-                assert_eq!(alone.find(table + 1).unwrap(), None);
+                assert!(kind == IndexKind::Window || alone.find(table + 1).unwrap().is_none());
             }
-            assert!((1..tables).all(|t| alone.find(t).unwrap() == Some(block(t).offset())));
+            assert!(
+                (1..tables).all(|table| alone.find(table).unwrap() == Some(added[place(table)]))
+            );
             // An entry takes 8 bytes in a radix tree, 12 in a B+ tree, up to twice that with the groups that
             // CSB+ has left, and a run is never more than two thirds empty.
             let blocks = alone.visit().unwrap();
@@ -143,22 +159,28 @@ fn ascending_tables_are_found_at_every_moment_and_take_little_space() {
 #[test]
 fn readers_find_every_table_while_others_are_added() {
     for kind in IndexKind::ALL {
-        let alone = Alone::new(kind, (kind != IndexKind::Direct).then_some(64));
+        let alone = Alone::new(kind, kind.is_tree().then_some(64));
         let tables = AtomicU64::new(1);
-        let last = 400;
+        // Two regions of a window.
+        let last = 600;
+        let added: Vec<_> = (0..last).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for table in 1..last {
-                    alone.insert(table, block(table)).unwrap();
+                    added[usize::try_from(table).unwrap()]
+                        .store(alone.add(table).0, Ordering::Release);
                     tables.store(table + 1, Ordering::Release);
                 }
             });
             loop {
                 let there = tables.load(Ordering::Acquire);
                 for table in [1, there / 3, there / 2, there - 1] {
+                    if !(1..there).contains(&table) {
+                        continue;
+                    }
+                    let expected = added[usize::try_from(table).unwrap()].load(Ordering::Acquire);
                     let found = alone.find(table).unwrap();
-                    let known = (1..there).contains(&table);
-                    assert!(!known || found == Some(block(table).offset()), "{kind:?}: {table}");
+                    assert_eq!(found, Some(PoolOffset(expected)), "{kind:?}: {table}");
                 }
                 if there == last {
                     break;
@@ -171,10 +193,8 @@ fn readers_find_every_table_while_others_are_added() {
 #[test]
 fn an_index_is_there_after_the_pool_was_opened_again() {
     for kind in IndexKind::ALL {
-        let alone = Alone::new(kind, (kind != IndexKind::Direct).then_some(128));
-        for table in 1..200 {
-            alone.insert(table, block(table)).unwrap();
-        }
+        let alone = Alone::new(kind, kind.is_tree().then_some(128));
+        let added: Vec<_> = (1..600).map(|table| alone.add(table)).collect();
         alone.fs.sync().unwrap();
         let Alone { medium, fs, index, .. } = alone;
         let pool = Arc::clone(fs.pool());
@@ -187,9 +207,9 @@ fn an_index_is_there_after_the_pool_was_opened_again() {
         let (superblock, at) = FsSuperblock::load(fs.reader(), fs.volume().root_at()).unwrap();
         assert_eq!(IndexKind::of(&superblock, at), Ok(kind));
         let index = open(&superblock, at, fs.reader()).unwrap();
-        for table in 1..200 {
+        for (table, at) in (1..).zip(added) {
             let found = index.find(fs.reader(), table).unwrap();
-            assert_eq!(found, Some(block(table).offset()), "{kind:?}: {table}");
+            assert_eq!(found, Some(at), "{kind:?}: {table}");
         }
     }
 }
@@ -201,8 +221,10 @@ fn names_and_sizes_of_nodes_are_understood_or_refused() {
         assert_eq!(IndexKind::from_code(kind.code()), Some(kind));
     }
     assert_eq!(IndexKind::from_name("btree"), None);
-    assert_eq!(IndexKind::Direct.node_bytes(None), Ok(0));
-    assert!(IndexKind::Direct.node_bytes(Some(64)).is_err());
+    for kind in [IndexKind::Direct, IndexKind::Window] {
+        assert_eq!(kind.node_bytes(None), Ok(0));
+        assert!(kind.node_bytes(Some(64)).is_err_and(|error| error.contains(kind.name())));
+    }
     for kind in TREES {
         assert_eq!(kind.node_bytes(Some(64)), Ok(64));
         assert_eq!(kind.node_bytes(Some(4096)), Ok(4096));
@@ -387,4 +409,43 @@ fn an_index_grows_in_a_pool_whose_free_blocks_lie_scattered() {
         alone.insert(number * 513, block(number)).unwrap();
     }
     assert!(alone.visit().unwrap() > 1000);
+}
+
+#[test]
+fn damaged_words_of_a_window_are_named() {
+    let alone = Alone::new(IndexKind::Window, None);
+    let added: Vec<_> = (1..600).map(|table| alone.add(table)).collect();
+    let tables = |count| Tables { count, counted_at: PoolOffset(8), blocks: 1 };
+    let visit = |count| {
+        let mut blocks = 0;
+        let reader = alone.fs.reader();
+        alone.index.visit_tables(reader, tables(count), &mut |claimed: UsedExtent| {
+            let Part::Blocks(run) = claimed.part else { unreachable!("no index has cells") };
+            blocks += run.len;
+            Ok(())
+        })?;
+        Ok::<_, Corrupt>(blocks)
+    };
+    assert_eq!(visit(600), Ok(1024));
+    let run = alone.fs.reader().entry("run", alone.words_at).unwrap().unwrap();
+    let second_at = run.block.offset().plus(8);
+    for (count, words) in [(512, "a region without tables"), (1025, "no region")] {
+        let corrupt = visit(count).unwrap_err();
+        assert!(corrupt.what.contains(words), "{corrupt}");
+    }
+    let old = alone.medium.load_word(second_at);
+    let askew = BlockNo(added[550].block().0 + 1);
+    for (word, words) in [
+        (0, "no region"),
+        (old ^ 4, ""),
+        (everbyte_pool::format::Entry::data(askew).encode(), "no region can begin"),
+        (everbyte_pool::format::Entry::data(BlockNo(1 << 30)).encode(), "outside the pool's data"),
+    ] {
+        alone.medium.store_word(second_at, word);
+        let corrupt = visit(600).unwrap_err();
+        assert_eq!((&*corrupt.structure, corrupt.at), ("window index", second_at), "{corrupt}");
+        assert!(corrupt.what.contains(words), "{corrupt}");
+    }
+    alone.medium.store_word(second_at, old);
+    assert_eq!(visit(600), Ok(1024));
 }

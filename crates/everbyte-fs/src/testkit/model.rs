@@ -464,7 +464,7 @@ impl Subject for Model {
             Op::Files(path, count) => {
                 (0..*count).try_for_each(|number| self.make_file(path, number))
             }
-            Op::Close(_) | Op::Sync => Ok(()),
+            Op::Close(_) | Op::Sync | Op::Tables(_) => Ok(()),
         }
     }
 

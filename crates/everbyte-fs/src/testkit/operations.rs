@@ -62,6 +62,8 @@ pub enum Op {
     Names(Path, u32, u32),
     /// Makes so many files in a directory.
     Files(Path, u32),
+    /// Makes so many inode tables in advance.
+    Tables(u32),
     /// Opens a file in one of four hands.
     Open(Path, usize),
     /// Closes what one of the hands has open.
@@ -92,7 +94,7 @@ impl Op {
             | Self::Names(path, ..)
             | Self::Files(path, _)
             | Self::Open(path, _) => [Some(path), None],
-            Self::Close(_) | Self::Sync => [None, None],
+            Self::Close(_) | Self::Sync | Self::Tables(_) => [None, None],
         };
         paths.into_iter().flatten().for_each(|path| path.insert(0, top));
         self

@@ -123,6 +123,7 @@ impl<M: Medium> Real<M> {
             }
             Op::Names(path, first, count) => self.give_names(path, *first..first + count),
             Op::Files(path, count) => self.make_files(path, *count),
+            Op::Tables(count) => (0..*count).try_for_each(|_| self.fs.add_inode_table()),
             Op::Open(path, hand) => {
                 let inode = self.find(path)?;
                 self.close(*hand)?;

@@ -13,7 +13,9 @@ use crate::operations::{ACLS, AclName, LONG, Mode, Op, Subject, Tree};
 use crate::random::with_index;
 use crate::real::Real;
 
+/// Blocks of a pool, and of one in which there is room for two runs of 2 MiB.
 const POOL_BLOCKS: u64 = 160;
+const LARGE_POOL_BLOCKS: u64 = 4 * 512;
 
 /// An event of a workload.
 enum Event {
@@ -24,13 +26,13 @@ enum Event {
 }
 
 fn options() -> FsOptions {
-    FsOptions { inodes_max: Some(400), lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
+    FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
 }
 
 /// Makes what every workload finds: a file with a second name, one whose entries are not all in its inode,
 /// two directories, one of which has a file, and a link.
 fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
-    let mut real = Real::make(medium, &with_index(work.index, options()));
+    let mut real = Real::make(medium, &with_index(work.index, work.options()));
     let write = |path: &[&'static str], offset, len| Op::Write {
         path: path.to_vec(),
         offset,
@@ -113,7 +115,7 @@ fn explored(explorer: &Explorer, work: &Workload) -> Result<Summary, String> {
         |medium| Real::open(medium).map_err(|error| error.to_string()),
         check,
     )
-    .medium_len(POOL_BLOCKS * BLOCK_U64)
+    .medium_len(work.pool_blocks() * BLOCK_U64)
     .prepared(|medium| prepare(medium, work));
     explorer.explore(&scenario).map_err(|failure| failure.to_string())
 }
@@ -138,6 +140,18 @@ struct Workload {
     before: Vec<Op>,
     ops: Vec<Op>,
     index: IndexKind,
+}
+
+impl Workload {
+    fn options(&self) -> FsOptions {
+        // Tables for two regions of a window.
+        let inodes_max = if self.index == IndexKind::Window { 9000 } else { 400 };
+        FsOptions { inodes_max: Some(inodes_max), ..options() }
+    }
+
+    fn pool_blocks(&self) -> u64 {
+        if self.index == IndexKind::Window { LARGE_POOL_BLOCKS } else { POOL_BLOCKS }
+    }
 }
 
 fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Workload {
@@ -232,7 +246,14 @@ fn growths() -> Vec<Workload> {
             Workload { before, index, ..work(index.name(), [Op::Files(vec!["empty"], 3)]) }
         })
     };
-    grows_at.into_iter().flat_map(growth).collect()
+    grows_at.into_iter().flat_map(growth).chain([next_region()]).collect()
+}
+
+/// A window of one region that is full of tables gets another one.
+fn next_region() -> Workload {
+    let index = IndexKind::Window;
+    let ops = [Op::Tables(1), Op::Files(vec!["empty"], 3)];
+    Workload { before: vec![Op::Tables(511)], index, ..work("window", ops) }
 }
 
 #[test]
@@ -253,10 +274,15 @@ fn no_crash_while_an_index_grows_leaves_anything_but_a_checkpoint() {
 
 #[test]
 fn a_split_of_an_index_without_a_record_is_caught() {
-    for work in growths().into_iter().filter(|work| work.index != IndexKind::Direct) {
+    for work in growths().into_iter().filter(|work| work.index.is_tree()) {
         let words = ["index", "its inode table", "there cannot be so many"];
         caught_in(&work, Bug::IndexSplitUnlogged, &words);
     }
+}
+
+#[test]
+fn a_region_of_a_window_that_is_named_too_early_is_caught() {
+    caught_in(&next_region(), Bug::RegionNamedEarly, &["a region without tables"]);
 }
 
 /// Explores a workload with a mistake in the code, which must show as one of `words`.

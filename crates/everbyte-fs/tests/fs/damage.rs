@@ -6,6 +6,8 @@ use std::sync::Arc;
 use everbyte_crash::SimMedium;
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
 
+use everbyte_fs::{FileSystem, FsOptions, IndexKind};
+
 use crate::operations::{Op, Subject};
 use crate::random::options;
 use crate::real::{Real, open_pool};
@@ -121,4 +123,26 @@ fn a_scrub_finds_what_cannot_be_read_or_be_right() {
     medium.store_word(size_at, medium.load_word(size_at) ^ 1);
     let found = findings(&real);
     assert!(found.iter().any(|found| found.what.contains("checksum")), "{found:?}");
+}
+
+#[test]
+fn a_file_system_that_finds_no_space_is_not_there_and_says_what_it_needs() {
+    // Less than a run of 2 MiB is free.
+    let medium = Arc::new(SimMedium::new(1 << 20));
+    everbyte_pool::Pool::format(&*medium, 2, [1; 16]).unwrap();
+    let pool = open_pool(&medium).unwrap();
+    let free = pool.info().free_bytes;
+    let small = FsOptions { log_bytes: Some(64 << 10), lanes: 1, ..options() };
+    let make = |options: &FsOptions| {
+        let made = FileSystem::create(&pool, "files", 1 << 20, options);
+        made.map(drop).map_err(|error| error.to_string())
+    };
+    for wanting in
+        [FsOptions { index: IndexKind::Window, ..small }, FsOptions { large_tables: true, ..small }]
+    {
+        let error = make(&wanting).unwrap_err();
+        assert!(error.contains("512 adjacent blocks are needed"), "{error}");
+        assert_eq!((pool.info().free_bytes, pool.info().volumes), (free, 0));
+    }
+    make(&small).unwrap();
 }

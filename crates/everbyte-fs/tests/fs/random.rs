@@ -20,7 +20,7 @@ pub(crate) fn options() -> FsOptions {
 
 /// The same with `index`, and nodes so small that they split soon.
 pub(crate) fn with_index(index: IndexKind, options: FsOptions) -> FsOptions {
-    let index_node_bytes = (index != IndexKind::Direct).then_some(64);
+    let index_node_bytes = index.is_tree().then_some(64);
     FsOptions { index, index_node_bytes, ..options }
 }
 

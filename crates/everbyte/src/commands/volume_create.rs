@@ -105,7 +105,8 @@ pub(crate) struct Args {
 #[command(next_help_heading = "File systems")]
 struct FsArgs {
     /// The index over inode tables. A direct one takes 8 bytes for every table that there can be at
-    /// once, trees take space for the tables that there are. Left out, it is direct.
+    /// once, trees take space for the tables that there are, and a window takes 2M at a time, in one
+    /// piece, for tables and index. Left out, it is direct.
     #[arg(long, value_name = "INDEX",
           value_parser = IndexKind::ALL.map(IndexKind::name))]
     index: Option<String>,

@@ -103,7 +103,7 @@ fn file_systems_of_every_index_are_made_and_mounted() {
     let files = Files::new();
     let place = &files.place;
     place.run("volume delete POOL files").good();
-    for index in ["direct", "pmfs-radix", "page-cache-radix", "b+", "csb+"] {
+    for index in ["direct", "pmfs-radix", "page-cache-radix", "b+", "csb+", "window"] {
         let line = format!("volume create POOL files --kind fs --size 16M --index {index}");
         place.run(&format!("{line} --inodes 200")).good();
         let mount = files.mount();

@@ -1,0 +1,139 @@
+//! Words for all that there can be, in runs of blocks that are taken when the file system is made: what
+//! the direct index has for tables, and the window for its regions.
+//!
+//! Words of the superblock name the runs, all of one size. They never change, so they are kept in DRAM.
+
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::Entry;
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+
+use crate::error::FsError;
+use crate::format::{INDEX_WORDS, INDEX_WORDS_AT};
+use crate::reader::Reader;
+
+const WORDS: u64 = BLOCK_U64 / 8;
+/// Most blocks of a run: 2 MiB.
+const RUN_BLOCKS_MAX: u64 = 512;
+/// Most words that there can be.
+pub(super) const ENTRIES_MAX: u64 = INDEX_WORDS * RUN_BLOCKS_MAX * WORDS;
+
+/// The runs of words of an index.
+pub(super) struct EntryRuns {
+    /// Name of the index in errors.
+    pub(super) structure: &'static str,
+    /// The runs, in order, and the words that name them.
+    runs: Vec<(PoolOffset, PoolOffset)>,
+    run_blocks: u64,
+    pub(super) entries_max: u64,
+}
+
+/// Blocks of each run of so many words.
+pub(super) fn run_blocks(entries_max: u64) -> u64 {
+    entries_max.div_ceil(WORDS).next_power_of_two().min(RUN_BLOCKS_MAX)
+}
+
+/// How many runs there are.
+fn runs(entries_max: u64) -> u64 {
+    entries_max.div_ceil(run_blocks(entries_max) * WORDS)
+}
+
+impl EntryRuns {
+    /// Opens the runs of `structure` in the file system whose superblock is at `at`.
+    ///
+    /// # Errors
+    /// A word of the superblock that names none.
+    pub(super) fn open<M: Medium>(
+        structure: &'static str,
+        entries_max: u64,
+        at: PoolOffset,
+        reader: Reader<'_, M>,
+    ) -> Result<Self, Corrupt> {
+        let run_blocks = run_blocks(entries_max);
+        let mut open = Self { structure, runs: Vec::new(), run_blocks, entries_max };
+        for run in 0..runs(entries_max) {
+            let named_at = at.plus(INDEX_WORDS_AT + 8 * run);
+            let named = reader.entry(structure, named_at)?.map(|entry| entry.block);
+            let whole =
+                named.filter(|start| reader.data.contains(BlockNo(start.0 + run_blocks - 1)));
+            let start = whole.ok_or_else(|| {
+                Corrupt::new(structure, named_at, "the word names no run of the index")
+            })?;
+            open.runs.push((start.offset(), named_at));
+        }
+        Ok(open)
+    }
+
+    /// Plans runs in which the first word names `first`, and the others nothing.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn plan_create<M: Medium>(
+        entries_max: u64,
+        at: PoolOffset,
+        batch: &mut Batch<'_, '_, M>,
+        first: BlockNo,
+    ) -> Result<(), FsError> {
+        let blocks = run_blocks(entries_max);
+        for index in 0..runs(entries_max) {
+            let run = batch.take_run(blocks).ok_or(FsError::NoSpace)?;
+            for block in run.blocks() {
+                batch.stream(block.offset(), &[0; BLOCK]);
+            }
+            if index == 0 {
+                batch.change_word(run.start.offset(), Entry::data(first).encode());
+            }
+            let named_at = at.plus(INDEX_WORDS_AT + 8 * index);
+            batch.change_word(named_at, Entry::data(run.start).encode());
+        }
+        Ok(())
+    }
+
+    /// The address of word number `entry`, if there is such a one.
+    #[inline]
+    pub(super) fn word_at(&self, entry: u64) -> Option<PoolOffset> {
+        let words = self.run_blocks * WORDS;
+        let run = usize::try_from(entry / words).ok()?;
+        (entry < self.entries_max).then(|| self.runs[run].0.plus(8 * (entry % words)))
+    }
+
+    /// The block that word number `entry` names, if it names one.
+    ///
+    /// # Errors
+    /// The word cannot be right.
+    #[inline]
+    pub(super) fn find<M: Medium>(
+        &self,
+        reader: Reader<'_, M>,
+        entry: u64,
+    ) -> Result<Option<BlockNo>, Corrupt> {
+        let Some(at) = self.word_at(entry) else { return Ok(None) };
+        Ok(reader.entry(self.structure, at)?.map(|entry| entry.block))
+    }
+
+    /// Claims the runs.
+    ///
+    /// # Errors
+    /// `claim`'s.
+    pub(super) fn visit(&self, claim: &mut Claim<'_>) -> Result<(), Corrupt> {
+        for &(start, named_at) in &self.runs {
+            let run = BlockRun { start: start.block(), len: self.run_blocks };
+            claim(UsedExtent { part: Part::Blocks(run), named_at, holds: BlockUse::Map })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_have_words_for_all_tables_and_no_more_than_must_be() {
+        for tables in [1, 512, 513, 5000, 1 << 18, (1 << 18) + 1, ENTRIES_MAX] {
+            let words = run_blocks(tables) * WORDS;
+            assert!(runs(tables) * words >= tables, "{tables}");
+            assert!((runs(tables) - 1) * words < tables, "{tables}");
+            assert!(runs(tables) <= INDEX_WORDS, "{tables}");
+        }
+    }
+}
