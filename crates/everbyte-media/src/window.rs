@@ -167,7 +167,7 @@ struct ReservedRange {
     base: *mut u8,
     /// Bytes mapped from `base` on.
     mapped: AtomicU64,
-    /// What lies past `mapped` may have become someone else's: it must be neither mapped nor unmapped.
+    /// The range past `mapped` may have become someone else's: it must be neither mapped nor unmapped.
     tail_lost: AtomicBool,
 }
 
