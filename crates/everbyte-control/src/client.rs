@@ -1,17 +1,23 @@
 //! The client's side of the control socket.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg,
+};
 
 use crate::credentials::{Trusted, peer_of};
+use crate::files::PIECE_BYTES_MAX;
 use crate::message::{PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
 use crate::server::Refused;
-use crate::{ShortPath, socket_path};
+use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
 /// Longest answer that is taken, in bytes: the longest list of volumes or problems is far shorter.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -146,26 +152,52 @@ impl ControlClient {
     /// `Refused` if the server will not or cannot do it; `Silent`, `Broken` and `Nonsense`, after
     /// which the connection is of no further use.
     pub fn call(&mut self, request: Request) -> Result<Response, ControlError> {
-        let nonsense =
-            |path: &Path, what: String| ControlError::Nonsense { path: path.into(), what };
+        self.call_attached(request, &[], None).map(|(response, _)| response)
+    }
+
+    /// Sends a request with the bytes that it announces, or a descriptor, and waits for the answer with
+    /// its bytes.
+    ///
+    /// # Errors
+    /// As [`ControlClient::call`].
+    pub fn call_attached(
+        &mut self,
+        request: Request,
+        bytes: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Response, Vec<u8>), ControlError> {
         let message = RequestLine { version: PROTOCOL_VERSION, request };
-        let mut line =
-            serde_json::to_vec(&message).map_err(|e| nonsense(&self.path, e.to_string()))?;
+        let mut line = serde_json::to_vec(&message).map_err(|e| self.nonsense(e.to_string()))?;
+        if line.len() > LINE_BYTES_MAX {
+            return Err(
+                Refused::new(format!("the request has more than {LINE_BYTES_MAX} bytes")).into()
+            );
+        }
         line.push(b'\n');
-        let answer = self.exchange(&line).map_err(|source| self.broken(source))?;
+        self.send(&line, bytes, descriptor).map_err(|source| self.broken(source))?;
+        let answer = self.receive_line().map_err(|source| self.broken(source))?;
         let answer: ResponseLine =
-            serde_json::from_slice(&answer).map_err(|e| nonsense(&self.path, e.to_string()))?;
+            serde_json::from_slice(&answer).map_err(|e| self.nonsense(e.to_string()))?;
         match (answer.response, answer.error) {
             (_, Some(reason)) => Err(Refused { reason, cause: answer.cause }.into()),
-            (Some(response), None) => Ok(response),
+            (Some(response), None) => {
+                let len = response.attached_bytes();
+                if len > PIECE_BYTES_MAX {
+                    return Err(self.nonsense(format!("{len} bytes are too many at once")));
+                }
+                let mut attached = vec![0; len as usize];
+                self.stream.read_exact(&mut attached).map_err(|source| self.broken(source))?;
+                Ok((response, attached))
+            }
             (None, None) => {
                 let version = answer.version;
-                Err(nonsense(
-                    &self.path,
-                    format!("it is empty; the server speaks version {version}"),
-                ))
+                Err(self.nonsense(format!("it is empty; the server speaks version {version}")))
             }
         }
+    }
+
+    fn nonsense(&self, what: String) -> ControlError {
+        ControlError::Nonsense { path: self.path.clone(), what }
     }
 
     fn broken(&self, source: io::Error) -> ControlError {
@@ -178,8 +210,29 @@ impl ControlClient {
         }
     }
 
-    fn exchange(&mut self, line: &[u8]) -> io::Result<Vec<u8>> {
-        self.stream.get_ref().write_all(line)?;
+    /// Sends a line, with the descriptor, and then the bytes.
+    fn send(
+        &self,
+        line: &[u8],
+        bytes: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let mut stream = self.stream.get_ref();
+        let mut sent = 0;
+        if let Some(descriptor) = descriptor {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [descriptor];
+            if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+                return Err(io::Error::other("there is no room for a descriptor"));
+            }
+            sent = sendmsg(stream, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        }
+        stream.write_all(&line[sent..])?;
+        stream.write_all(bytes)
+    }
+
+    fn receive_line(&mut self) -> io::Result<Vec<u8>> {
         let mut answer = Vec::new();
         self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut answer)?;
         if answer.last() != Some(&b'\n') {

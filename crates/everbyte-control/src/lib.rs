@@ -4,7 +4,8 @@
 //! effects of requests nor kinds of volumes: a [`Handler`] above does.
 //!
 //! The protocol is one JSON object a line, first a request, then its answer, any number of times.
-//! Both carry the protocol's version. While a request is carried out the server sends a space now
+//! Both carry the protocol's version. Bytes of a file follow the line that announces how many they are,
+//! and a descriptor comes with the request that needs it. While a request is carried out the server sends a space now
 //! and then, which JSON ignores, so that a client can tell a server at work from one that hangs.
 //! A client that sends anything else than requests gets an error and loses its connection, and only
 //! that.
@@ -17,16 +18,22 @@
 
 mod client;
 mod credentials;
+mod files;
 mod message;
 mod server;
 
 pub use client::{ControlClient, ControlError};
+pub use files::{
+    FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
+    PathBytes, SetFile,
+};
 pub use message::{
     CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, KindStatus,
-    MediumStats, MediumStatus, NewCache, NewFs, NewVolume, PROTOCOL_VERSION, PoolStats, PoolStatus,
-    Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus, VolumeStatus,
+    MediumStats, MediumStatus, MountServed, NewCache, NewFs, NewVolume, PROTOCOL_VERSION,
+    PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus,
+    VolumeStatus,
 };
-pub use server::{ControlServer, Handler, Refused, serve_stream};
+pub use server::{Attached, ControlServer, Handler, Refused, serve_stream};
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::{FileEntry, FilePlace, FileRequest, FileStatus};
+
 /// Version of the protocol, in every message.
 pub const PROTOCOL_VERSION: u32 = 1;
 
@@ -103,6 +105,45 @@ pub enum Request {
     Stats,
     /// The server's process, addresses and exports; answered with `Serving`.
     Exports,
+    /// A look at the files of a file system, or a change of them.
+    Files {
+        /// The file system's volume.
+        volume: String,
+        /// The look or the change.
+        request: FileRequest,
+    },
+    /// A mount of a file system, whose descriptor of `/dev/fuse` comes with the request; answered with
+    /// `Mounted`.
+    Mount(MountServed),
+    /// Waits until a mount has ended, or is to be ended because the server ends; answered with
+    /// `MountEnded`.
+    MountWait {
+        /// The file system's volume.
+        volume: String,
+        /// Number of the mount.
+        id: u64,
+    },
+}
+
+impl Request {
+    /// Number of bytes that follow the request's line.
+    pub(crate) fn attached_bytes(&self) -> u32 {
+        if let Self::Files { request, .. } = self { request.attached_bytes() } else { 0 }
+    }
+}
+
+/// A file system that somebody has mounted, and that the server is to serve.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MountServed {
+    /// The file system's volume.
+    pub volume: String,
+    /// The directory, for lists.
+    pub dir: String,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Threads that serve requests, 1 to 256.
+    pub threads: u16,
 }
 
 /// A volume that is to be made. Its strings are words of the command line.
@@ -214,6 +255,12 @@ pub enum Cause {
     CacheSize,
     /// A cache that is to be deleted has bytes that its backing device does not have.
     CacheDirty,
+    /// There is no file of the name that was asked for.
+    NoSuchFile,
+    /// There is a file of the name that was asked for.
+    FileExists,
+    /// The file system has no room.
+    FilesFull,
     /// One that this version does not know.
     #[serde(other)]
     Other,
@@ -262,6 +309,44 @@ pub enum Response {
     Stats(PoolStats),
     /// The server's process, addresses and exports.
     Serving(ServingStatus),
+    /// A place in a file system, and the file there.
+    FileFound {
+        /// The name in its directory; `None` if the path leads to the root, or ends in `.` or `..`.
+        at: Option<FilePlace>,
+        /// The file; `None` if there is none of this name.
+        file: Option<Box<FileStatus>>,
+    },
+    /// Entries of a directory.
+    FileEntries {
+        /// The entries.
+        entries: Vec<FileEntry>,
+        /// The place to go on from; `None` at the end.
+        next: Option<u64>,
+    },
+    /// Bytes of a file, which follow.
+    FileBytes {
+        /// Number of bytes.
+        len: u32,
+    },
+    /// A request about files was carried out.
+    FileDone,
+    /// A file system is mounted.
+    Mounted {
+        /// Number of the mount.
+        id: u64,
+    },
+    /// A mount has ended, or is to be ended.
+    MountEnded {
+        /// True if the server ends and waits for the mount's end.
+        is_to_end: bool,
+    },
+}
+
+impl Response {
+    /// Number of bytes that follow the answer's line.
+    pub(crate) fn attached_bytes(&self) -> u32 {
+        if let Self::FileBytes { len } = self { *len } else { 0 }
+    }
 }
 
 /// A pool in figures.

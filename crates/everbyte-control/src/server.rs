@@ -5,7 +5,9 @@
 //! connection and harms no other; requests of users who are not trusted are refused.
 
 use std::fs::{self, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -15,14 +17,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, recvmsg,
+};
 
 use crate::credentials::{Trusted, peer_of};
+use crate::files::PIECE_BYTES_MAX;
 use crate::message::{Cause, PROTOCOL_VERSION, Request, RequestLine, Response, ResponseLine};
 use crate::{LINE_BYTES_MAX, ShortPath, socket_path};
 
 /// Connections at once; more are closed as soon as they come.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 128;
 /// Longest time a client may take for a request, from its first moment to the end of the line.
 const LINE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest time a client may take to accept an answer.
@@ -30,6 +37,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time between two signs of life to a client that waits for an answer.
 const PULSE: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 16;
+/// Bytes that are taken from a socket at once.
+const CHUNK_BYTES: usize = 16 << 10;
 /// Rest after accepting failed, so that a shortage of descriptors does not burn a processor.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
@@ -58,6 +67,15 @@ impl Refused {
     }
 }
 
+/// Bytes and descriptor that come with a request's line.
+#[derive(Debug, Default)]
+pub struct Attached {
+    /// The bytes that the request announces.
+    pub bytes: Vec<u8>,
+    /// A descriptor, if one was sent.
+    pub descriptor: Option<OwnedFd>,
+}
+
 /// Carries out requests. Several threads call it at once.
 pub trait Handler: Send + Sync + 'static {
     /// Carries out one request.
@@ -65,6 +83,19 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// The reason for which it is not carried out.
     fn handle(&self, request: Request) -> Result<Response, Refused>;
+
+    /// Carries out one request with what came with it. Returns as many bytes as the answer announces.
+    /// One that takes nothing besides requests needs not have it.
+    ///
+    /// # Errors
+    /// As [`Handler::handle`].
+    fn handle_attached(
+        &self,
+        request: Request,
+        _: Attached,
+    ) -> Result<(Response, Vec<u8>), Refused> {
+        Ok((self.handle(request)?, Vec::new()))
+    }
 }
 
 /// The running server; stops, and removes its socket, when dropped.
@@ -230,9 +261,9 @@ pub fn serve_stream(handler: &dyn Handler, stream: &UnixStream) -> io::Result<()
 
 fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-    let mut buffer = Vec::new();
+    let mut input = Input { stream, buffer: Vec::new(), descriptor: None };
     while !stopping.load(Ordering::Acquire) {
-        let line = match read_line(stream, &mut buffer) {
+        let line = match input.line() {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -240,10 +271,17 @@ fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> i
             }
             Err(error) => return Err(error),
         };
-        match parse(&line) {
-            Ok(request) => answer(stream, handle(handler, stream, request))?,
+        let request = match parse(&line) {
+            Ok(request) => request,
             Err(refused) => return answer(stream, Err(refused)),
+        };
+        let len = request.attached_bytes();
+        if len > PIECE_BYTES_MAX {
+            let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} at once");
+            return answer(stream, Err(Refused::new(what)));
         }
+        let attached = Attached { bytes: input.bytes(len)?, descriptor: input.descriptor.take() };
+        answer(stream, handle(handler, stream, request, attached))?;
     }
     Ok(())
 }
@@ -253,7 +291,8 @@ fn handle(
     handler: &dyn Handler,
     stream: &UnixStream,
     request: Request,
-) -> Result<Response, Refused> {
+    attached: Attached,
+) -> Result<(Response, Vec<u8>), Refused> {
     std::thread::scope(|scope| {
         // Dropped when the request is done, even if by a panic.
         let (_at_work, done) = mpsc::channel::<()>();
@@ -269,7 +308,7 @@ fn handle(
         if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, pulse) {
             tracing::debug!(%error, "no thread for signs of life");
         }
-        handler.handle(request)
+        handler.handle_attached(request, attached)
     })
 }
 
@@ -290,51 +329,96 @@ fn parse(line: &[u8]) -> Result<Request, Refused> {
     serde_json::from_slice::<RequestLine>(line).map(|line| line.request).map_err(wrong)
 }
 
-fn answer(mut stream: &UnixStream, result: Result<Response, Refused>) -> io::Result<()> {
-    let line = match result {
-        Ok(response) => ResponseLine {
-            version: PROTOCOL_VERSION,
-            response: Some(response),
-            error: None,
-            cause: None,
-        },
+fn answer(mut stream: &UnixStream, result: Result<(Response, Vec<u8>), Refused>) -> io::Result<()> {
+    let (line, attached) = match result {
+        Ok((response, attached)) => {
+            if response.attached_bytes() as usize != attached.len() {
+                return Err(io::Error::other("the answer has other bytes than it announces"));
+            }
+            let response = Some(response);
+            let line =
+                ResponseLine { version: PROTOCOL_VERSION, response, error: None, cause: None };
+            (line, attached)
+        }
         Err(Refused { reason, cause }) => {
-            ResponseLine { version: PROTOCOL_VERSION, response: None, error: Some(reason), cause }
+            let error = Some(reason);
+            (ResponseLine { version: PROTOCOL_VERSION, response: None, error, cause }, Vec::new())
         }
     };
     let mut bytes = serde_json::to_vec(&line)?;
     bytes.push(b'\n');
+    bytes.extend_from_slice(&attached);
     stream.write_all(&bytes)
 }
 
-/// The next line without its end; `None` at the end of the stream. `buffer` keeps what came after
-/// it. Bytes of an unfinished last line are dropped.
-fn read_line(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let deadline = Instant::now() + LINE_TIME_MAX;
-    let mut seen = 0;
-    loop {
-        if let Some(end) = buffer[seen..].iter().position(|&b| b == b'\n') {
-            let rest = buffer.split_off(seen + end + 1);
-            let mut line = std::mem::replace(buffer, rest);
-            line.pop();
-            return Ok(Some(line));
+/// The input from a client.
+struct Input<'s> {
+    stream: &'s UnixStream,
+    /// Bytes that came after the last line.
+    buffer: Vec<u8>,
+    /// The last descriptor that came, until a request takes it.
+    descriptor: Option<OwnedFd>,
+}
+
+impl Input<'_> {
+    /// The next line without its end; `None` at the end of the stream. Bytes of an unfinished last line
+    /// are dropped.
+    fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + LINE_TIME_MAX;
+        let mut seen = 0;
+        loop {
+            if let Some(end) = self.buffer[seen..].iter().position(|&b| b == b'\n') {
+                let rest = self.buffer.split_off(seen + end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.pop();
+                return Ok(Some(line));
+            }
+            seen = self.buffer.len();
+            if seen > LINE_BYTES_MAX {
+                let what = format!("a line has more than {LINE_BYTES_MAX} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            if self.receive(deadline)? == 0 {
+                return Ok(None);
+            }
         }
-        seen = buffer.len();
-        if seen > LINE_BYTES_MAX {
-            let what = format!("a line has more than {LINE_BYTES_MAX} bytes");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+
+    /// The next `len` bytes.
+    fn bytes(&mut self, len: u32) -> io::Result<Vec<u8>> {
+        let len = len as usize;
+        let deadline = Instant::now() + LINE_TIME_MAX;
+        while self.buffer.len() < len {
+            if self.receive(deadline)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
+        let rest = self.buffer.split_off(len);
+        Ok(std::mem::replace(&mut self.buffer, rest))
+    }
+
+    /// Adds to the buffer what comes, perhaps with a descriptor; 0 at the end of the stream.
+    fn receive(&mut self, deadline: Instant) -> io::Result<usize> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        let mut chunk = [0; 4096];
-        match stream.read(&mut chunk) {
-            Ok(0) => return Ok(None),
-            Ok(len) => buffer.extend_from_slice(&chunk[..len]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        self.stream.set_read_timeout(Some(left))?;
+        let mut chunk = [0; CHUNK_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut chunk)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = match recvmsg(self.stream, &mut parts, &mut ancillary, flags) {
+            Err(Errno::INTR) => return self.receive(deadline),
+            received => received?.bytes,
+        };
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptor = descriptors.last().or(self.descriptor.take());
+            }
         }
+        self.buffer.extend_from_slice(&chunk[..received]);
+        Ok(received)
     }
 }

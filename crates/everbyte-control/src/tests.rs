@@ -117,7 +117,7 @@ fn connections_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let pool = folder.path().join("pool");
     let _server = ControlServer::start(&pool, Arc::new(Grower)).unwrap();
-    let mut held: Vec<_> = (0..16).map(|_| ControlClient::connect(&pool).unwrap()).collect();
+    let mut held: Vec<_> = (0..128).map(|_| ControlClient::connect(&pool).unwrap()).collect();
     held.iter_mut().for_each(|client| grow(client, 1));
     let error = ControlClient::connect(&pool).unwrap().call(Request::Info).unwrap_err();
     assert!(matches!(error, ControlError::Broken { .. }), "{error}");

@@ -71,6 +71,9 @@ pub enum FsError {
     /// A file would be larger than it can be.
     #[error("the file would be too large")]
     TooLarge,
+    /// A path leads through more symbolic links than are followed.
+    #[error("too many levels of symbolic links")]
+    TooManySymlinks,
     /// The file has as many links as it can have.
     #[error("the file has too many links")]
     TooManyLinks,
@@ -117,6 +120,7 @@ impl FsError {
             Self::AttributeName => 34,
             Self::NameTooLong => 36,
             Self::NotEmpty => 39,
+            Self::TooManySymlinks => 40,
             Self::NoAttribute => 61,
             Self::Unsupported => 95,
             Self::Stale(_) => 116,

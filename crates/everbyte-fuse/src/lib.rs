@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod caches;
 mod convert;
 mod groups;
 mod mount;
 mod operations;
 
+pub use caches::KernelCaches;
 pub use mount::{Mount, MountError, MountOptions};

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use everbyte_fs::FileSystem;
+use everbyte_fs::{FileSystem, InodeNo};
 use everbyte_media::Medium;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
+use crate::caches::KernelCaches;
 use crate::operations::Operations;
 
 /// Options of a mount.
@@ -53,6 +54,7 @@ pub enum MountError {
 pub struct Mount {
     session: BackgroundSession,
     dir: PathBuf,
+    root: InodeNo,
 }
 
 impl Mount {
@@ -82,8 +84,15 @@ impl Mount {
         config.clone_fd = options.threads > 1;
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
+        let root = fs.root();
         let session = Session::new(Operations::new(fs), dir, &config).map_err(failed)?;
-        Ok(Self { session: session.spawn().map_err(failed)?, dir: dir.to_owned() })
+        Ok(Self { session: session.spawn().map_err(failed)?, dir: dir.to_owned(), root })
+    }
+
+    /// The kernel's caches of the mount.
+    #[must_use]
+    pub fn caches(&self) -> KernelCaches {
+        KernelCaches { notifier: self.session.notifier(), root: self.root }
     }
 
     /// Returns true once the mount has ended, by [`Mount::unmount`] or from outside.
@@ -99,7 +108,7 @@ impl Mount {
     /// # Errors
     /// `Unmount`: the system refuses. It stays mounted then.
     pub fn unmount(self) -> Result<(), MountError> {
-        let Self { session, dir } = self;
+        let Self { session, dir, .. } = self;
         match session.umount_and_join() {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && detach(&dir) => {
                 tracing::warn!(dir = %dir.display(), "unmounted although files are open");

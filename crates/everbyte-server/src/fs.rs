@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everbyte_control::{NewVolume, Refused};
+use everbyte_control::{FileRequest, NewVolume, Refused, Response};
 use everbyte_device::BlockDevice;
 use everbyte_fs::{FileSystem, FsOptions, IndexKind};
 use everbyte_fuse::{Mount, MountOptions};
@@ -11,6 +11,7 @@ use everbyte_pool::ScrubReport;
 use parking_lot::Mutex;
 
 use crate::context::{Context, Unshared};
+use crate::files::Files;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
 use crate::refusal::refused;
@@ -85,6 +86,11 @@ impl Handle for FsHandle {
 
     fn is_mounted(&self) -> bool {
         self.mount.lock().as_ref().is_some_and(|mount| !mount.is_ended())
+    }
+
+    fn files(&self, request: &FileRequest, bytes: &[u8]) -> Result<(Response, Vec<u8>), Refused> {
+        let caches = self.mount.lock().as_ref().map(Mount::caches);
+        Files { fs: &self.fs, caches }.carry_out(request, bytes)
     }
 
     fn scrub(&self, from: u64) -> Result<(ScrubReport, Option<u64>), Refused> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
 use everbyte_cache::{Change, Identity};
-use everbyte_control::{Cause, Refused, VolumeStatus};
+use everbyte_control::{Cause, FileRequest, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
@@ -98,6 +98,14 @@ pub(crate) trait Handle: Send + Sync {
     /// Returns true as long as it is mounted.
     fn is_mounted(&self) -> bool {
         false
+    }
+
+    /// Carries out a request about its files, with the bytes that came with it.
+    ///
+    /// # Errors
+    /// It is no file system, or that refuses.
+    fn files(&self, _: &FileRequest, _: &[u8]) -> Result<(Response, Vec<u8>), Refused> {
+        Err(Refused::new("the volume is no file system, so it has no files"))
     }
 
     /// Returns false as long as opening it is under way, so that `is_ready` may still change.

@@ -16,6 +16,7 @@ mod changes;
 mod context;
 mod device;
 mod exports;
+mod files;
 mod fs;
 mod handle;
 mod kinds;

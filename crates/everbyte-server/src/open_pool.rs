@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use everbyte_control::{Cause, Handler, Refused, Request, Response};
+use everbyte_control::{Attached, Cause, Handler, Refused, Request, Response};
 use everbyte_device::record::Recorder;
 use everbyte_media::{Description, Mapped};
 use everbyte_nbd::{Durability, Server};
@@ -144,6 +144,17 @@ impl OpenPool {
 }
 
 impl Handler for OpenPool {
+    fn handle_attached(
+        &self,
+        request: Request,
+        attached: Attached,
+    ) -> Result<(Response, Vec<u8>), Refused> {
+        match &request {
+            Request::Files { volume, request } => self.files(volume, request, &attached),
+            _ => Ok((self.handle(request)?, Vec::new())),
+        }
+    }
+
     fn handle(&self, request: Request) -> Result<Response, Refused> {
         tracing::debug!(?request, "control request");
         match request {

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use everbyte_control::{
-    ControlClient, ControlError, Handler, Refused, Request, Response, ServingStatus, socket_path,
+    Attached, ControlClient, ControlError, Handler, Refused, Request, Response, ServingStatus,
+    socket_path,
 };
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
@@ -89,6 +90,24 @@ impl Session {
         };
         let done = done?;
         Ok(closed.map(|()| done)?)
+    }
+
+    /// Carries out one request with the bytes that it announces, and returns those that the answer does.
+    ///
+    /// # Errors
+    /// The request is refused, or the server has ended.
+    pub fn ask_attached(
+        &mut self,
+        request: Request,
+        bytes: &[u8],
+    ) -> Result<(Response, Vec<u8>), SessionError> {
+        match self {
+            Self::Served(client) => Ok(client.call_attached(request, bytes, None)?),
+            Self::Local(pool) => {
+                let attached = Attached { bytes: bytes.to_vec(), descriptor: None };
+                Ok(pool.handle_attached(request, attached)?)
+            }
+        }
     }
 
     /// Carries out one request.

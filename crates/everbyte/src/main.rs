@@ -12,6 +12,7 @@ mod demo;
 mod output;
 mod simulation;
 mod size;
+mod time;
 mod traces;
 
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 use advice::advice;
 use arguments::UsageError;
-use commands::{client, completions, man, mount, pool, serve, sim, volume};
+use commands::{client, completions, fs, man, mount, pool, serve, sim, volume};
 
 /// Exit status for a wrong command line, as clap's.
 const BAD_USAGE_STATUS: u8 = 2;
@@ -64,6 +65,8 @@ enum Command {
     Serve(serve::Args),
     Mount(mount::Args),
     #[command(subcommand)]
+    Fs(fs::FsCommand),
+    #[command(subcommand)]
     Client(client::ClientCommand),
     Sim(Box<sim::Args>),
     Completions(completions::Args),
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Volume(command) => volume::run(command),
         Command::Serve(args) => serve::run(args),
         Command::Mount(args) => mount::run(args),
+        Command::Fs(command) => fs::run(command),
         Command::Client(command) => client::run(command),
         Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),

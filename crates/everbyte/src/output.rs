@@ -11,6 +11,9 @@ use serde::Serialize;
 /// Exit status after a closed pipe: 128 + SIGPIPE.
 const CLOSED_PIPE_STATUS: i32 = 141;
 
+/// Bytes of a file from which on copying it shows a bar.
+const COPY_BYTES_MIN: u64 = 32 << 20;
+
 /// Writes `text` and a line's end.
 pub(crate) fn line(text: impl AsRef<str>) {
     if let Err(error) = try_line(text.as_ref()) {
@@ -72,6 +75,14 @@ pub(crate) fn progress(template: &str, len: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(template);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
+}
+
+/// A bar over the bytes of a file that is copied; hidden unless that takes a while.
+pub(crate) fn copying(bytes: u64) -> ProgressBar {
+    if bytes < COPY_BYTES_MIN {
+        return ProgressBar::hidden();
+    }
+    progress("copying {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}", bytes)
 }
 
 fn align<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> Vec<String> {

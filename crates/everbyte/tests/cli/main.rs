@@ -9,6 +9,7 @@ mod caches;
 mod create;
 mod demo;
 mod faults;
+mod files;
 mod local;
 mod media;
 mod mount;

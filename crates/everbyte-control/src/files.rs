@@ -1,0 +1,305 @@
+//! Messages about the files of a file system. Commands print the same types as JSON.
+//!
+//! Files are named once by path, and from then on by number and generation, so that a request never
+//! meets another file than the one that was found. Bytes of files follow their message's line as they
+//! are, in pieces.
+
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Most bytes of a file in one message.
+pub const PIECE_BYTES_MAX: u32 = 1 << 20;
+
+/// A name or a path, of any bytes. In JSON a string if they are UTF-8, else an object with the hexadecimal
+/// digits of the bytes: `{"hex": "ff00"}`. Shown without control characters.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PathBytes(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PathForm {
+    Text(String),
+    Bytes { hex: String },
+}
+
+impl Serialize for PathBytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = match std::str::from_utf8(&self.0) {
+            Ok(text) => PathForm::Text(text.to_owned()),
+            Err(_) => {
+                PathForm::Bytes { hex: self.0.iter().map(|byte| format!("{byte:02x}")).collect() }
+            }
+        };
+        form.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for PathBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match PathForm::deserialize(deserializer)? {
+            PathForm::Text(text) => Ok(Self(text.into_bytes())),
+            PathForm::Bytes { hex } => {
+                let bytes = from_hex(hex.as_bytes());
+                bytes.map(Self).ok_or_else(|| D::Error::custom("no hexadecimal digits of bytes"))
+            }
+        }
+    }
+}
+
+fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_chunks::<2>();
+    let digit = |digit: u8| (digit as char).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+    rest.is_empty().then(|| pairs.iter().map(byte).collect()).flatten()
+}
+
+impl fmt::Display for PathBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())?;
+                } else {
+                    write!(f, "{c}")?;
+                }
+            }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// One file, and no other that gets its number later.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileId {
+    /// Number of its inode.
+    pub inode: u64,
+    /// Tells it from files that had the number before.
+    pub generation: u64,
+}
+
+/// A name in a directory, of a file that is there or is to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilePlace {
+    /// The directory.
+    pub directory: FileId,
+    /// The name: 1 to 255 bytes.
+    pub name: PathBytes,
+}
+
+/// The type of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// A file in figures. Times are nanoseconds since 1970.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileStatus {
+    /// Number of its inode.
+    pub inode: u64,
+    /// Tells it from files that had the number before.
+    pub generation: u64,
+    /// Its type.
+    pub kind: FileKind,
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: u32,
+    /// Names that it has; of a directory two and its subdirectories.
+    pub links: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Size in bytes; of a directory the number of its entries.
+    pub size_bytes: u64,
+    /// Bytes of the blocks that it takes.
+    pub used_bytes: u64,
+    /// The device that a device file stands for.
+    pub device: u64,
+    /// Last access.
+    pub accessed_ns: u64,
+    /// Last change of its bytes.
+    pub modified_ns: u64,
+    /// Last change of the inode.
+    pub changed_ns: u64,
+    /// Creation.
+    pub created_ns: u64,
+    /// The target of a symbolic link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<PathBytes>,
+}
+
+impl FileStatus {
+    /// The file.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        FileId { inode: self.inode, generation: self.generation }
+    }
+}
+
+/// A name in a directory and the file that it names.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// The name.
+    pub name: PathBytes,
+    /// The file.
+    #[serde(flatten)]
+    pub file: FileStatus,
+}
+
+/// A file that is to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewFile {
+    /// Its type: regular, a directory or a symbolic link.
+    pub kind: FileKind,
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group, unless the directory gives its own.
+    pub gid: u32,
+    /// The target of a symbolic link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<PathBytes>,
+}
+
+/// Attributes that are to be set; `None` leaves one as it is. Times are nanoseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetFile {
+    /// Size in bytes.
+    pub size_bytes: Option<u64>,
+    /// Permissions, set-user-id, set-group-id and sticky bits.
+    pub permissions: Option<u32>,
+    /// User.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub accessed_ns: Option<u64>,
+    /// Last change of the bytes.
+    pub modified_ns: Option<u64>,
+}
+
+/// A request about the files of a file system.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", content = "with", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum FileRequest {
+    /// The file that a path leads to; answered with `FileFound`.
+    Find {
+        /// The directory to begin at; `None` for the root.
+        from: Option<FileId>,
+        /// The path. The empty one leads to where it begins.
+        path: PathBytes,
+        /// Follows a symbolic link at its end.
+        follow: bool,
+    },
+    /// Some entries of a directory; answered with `FileEntries`.
+    List {
+        /// The directory.
+        directory: FileId,
+        /// 0 for the first, and then `next` of the answer before.
+        place: u64,
+    },
+    /// Bytes of a regular file; answered with `FileBytes`, which are fewer only at its end.
+    Read {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes, at most [`PIECE_BYTES_MAX`].
+        len: u32,
+    },
+    /// Other bytes for a regular file, which follow the request; answered with `FileDone`.
+    Write {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes, at most [`PIECE_BYTES_MAX`].
+        len: u32,
+    },
+    /// A new file; answered with `FileFound`.
+    Make {
+        /// Its name.
+        at: FilePlace,
+        /// The file.
+        new: NewFile,
+    },
+    /// Other attributes for a file; answered with `FileFound`.
+    Set {
+        /// The file.
+        file: FileId,
+        /// The attributes.
+        set: SetFile,
+    },
+    /// Another name for a file, instead of what has that name; answered with `FileDone`.
+    Rename {
+        /// The name that it has.
+        from: FilePlace,
+        /// The name that it gets.
+        to: FilePlace,
+    },
+    /// The end of a name of a file that is no directory; answered with `FileDone`.
+    Remove {
+        /// The name.
+        at: FilePlace,
+    },
+    /// Everything durable that was answered before; answered with `FileDone`.
+    Sync,
+}
+
+impl FileRequest {
+    /// Returns true if it changes files.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        !matches!(self, Self::Find { .. } | Self::List { .. } | Self::Read { .. } | Self::Sync)
+    }
+
+    pub(crate) fn attached_bytes(&self) -> u32 {
+        if let Self::Write { len, .. } = self { *len } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_any_bytes_pass_through_json_and_show_no_control_characters() {
+        for (bytes, json, shown) in [
+            (&b"a b"[..], "\"a b\"", "a b"),
+            ("\u{e4}\\".as_bytes(), "\"\u{e4}\\\\\"", "\u{e4}\\"),
+            (b"x\xff\x01", "{\"hex\":\"78ff01\"}", "x\\xff\\u{1}"),
+            (b"\x1b[2J", "\"\\u001b[2J\"", "\\u{1b}[2J"),
+        ] {
+            let path = PathBytes(bytes.to_vec());
+            assert_eq!(serde_json::to_string(&path).unwrap(), json);
+            assert_eq!(serde_json::from_str::<PathBytes>(json).unwrap(), path);
+            assert_eq!(path.to_string(), shown);
+        }
+        for wrong in ["{\"hex\":\"7\"}", "{\"hex\":\"zz\"}", "{\"hex\":\"\u{e4}\"}", "5"] {
+            assert!(serde_json::from_str::<PathBytes>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The kernel's caches of a mount: names, attributes and bytes that it believes for long, and that it
+//! must forget when somebody else than the kernel changes them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use everbyte_fs::InodeNo;
+use fuser::Notifier;
+
+use crate::convert::number;
+
+/// The kernel's caches of a mounted file system. To be told of every change that the kernel did
+/// not ask for, by somebody who holds no lock of the file system: forgetting waits for requests of
+/// programs.
+#[derive(Clone, Debug)]
+pub struct KernelCaches {
+    pub(crate) notifier: Notifier,
+    pub(crate) root: InodeNo,
+}
+
+impl KernelCaches {
+    /// Makes the kernel forget the attributes and the bytes of `inode`, or the entries of a directory.
+    pub fn forget_inode(&self, inode: InodeNo) {
+        if let Err(error) = self.notifier.inval_inode(number(self.root, inode), 0, 0) {
+            tracing::debug!(%inode, %error, "the kernel has not forgotten a file");
+        }
+    }
+
+    /// Makes the kernel forget which file `name` is in the directory `parent`, or that there is none.
+    pub fn forget_name(&self, parent: InodeNo, name: &[u8]) {
+        let name = OsStr::from_bytes(name);
+        if let Err(error) = self.notifier.inval_entry(number(self.root, parent), name) {
+            tracing::debug!(%parent, %error, "the kernel has not forgotten a name");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Requests about the files of a file system, as commands make them without a mount.
+//!
+//! Invariant: a file is held while it is looked at, so that a number never means another file than its
+//! generation says. What changes is forgotten by the kernel, if the file system is mounted, before the
+//! answer goes out.
+
+use everbyte_control::{
+    Cause, FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile,
+    PIECE_BYTES_MAX, PathBytes, Refused, Response, SetFile,
+};
+use everbyte_fs::{
+    Attr, FileSystem, FileType, FsError, InodeNo, MODE_PERMISSIONS, Name, NewInode, RenameMode,
+    SetAttr, SetTime,
+};
+use everbyte_fuse::KernelCaches;
+use everbyte_media::{BLOCK_U64, Mapped};
+
+/// Entries of a directory from which on an answer ends.
+const ENTRIES_MIN: usize = 256;
+
+/// A file system whose files are looked at or changed.
+pub(crate) struct Files<'f> {
+    pub(crate) fs: &'f FileSystem<Mapped>,
+    /// The kernel's caches, if it is mounted.
+    pub(crate) caches: Option<KernelCaches>,
+}
+
+impl Files<'_> {
+    pub(crate) fn carry_out(
+        &self,
+        request: &FileRequest,
+        bytes: &[u8],
+    ) -> Result<(Response, Vec<u8>), Refused> {
+        let response = match request {
+            FileRequest::Read { file, offset, len } => {
+                let bytes = self.read(*file, *offset, *len).map_err(refused)?;
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                return Ok((Response::FileBytes { len }, bytes));
+            }
+            FileRequest::Find { from, path, follow } => self.find(*from, path, *follow),
+            FileRequest::List { directory, place } => self.list(*directory, *place),
+            FileRequest::Write { file, offset, .. } => self.write(*file, *offset, bytes),
+            FileRequest::Make { at, new } => self.make(at, new),
+            FileRequest::Set { file, set } => self.set(*file, set),
+            FileRequest::Rename { from, to } => self.rename(from, to),
+            FileRequest::Remove { at } => self.remove(at),
+            FileRequest::Sync => self.fs.sync().map(|()| Response::FileDone),
+            other => return Err(Refused::new(format!("this server does not know {other:?}"))),
+        };
+        Ok((response.map_err(refused)?, Vec::new()))
+    }
+
+    /// Does `what` with a file that is held meanwhile.
+    fn with<T>(
+        &self,
+        file: FileId,
+        what: impl FnOnce(&Attr) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let inode = InodeNo(file.inode);
+        let attr = self.fs.open_inode(inode)?;
+        let done = match attr.generation == file.generation {
+            true => what(&attr),
+            false => Err(FsError::Stale(inode)),
+        };
+        self.fs.close_inode(inode)?;
+        done
+    }
+
+    fn find(
+        &self,
+        from: Option<FileId>,
+        path: &PathBytes,
+        follow: bool,
+    ) -> Result<Response, FsError> {
+        let root = self.fs.attr(self.fs.root())?;
+        let from = from.unwrap_or(FileId { inode: root.inode.0, generation: root.generation });
+        self.with(from, |from| {
+            let located = self.fs.locate(from.inode, &path.0, follow)?;
+            let at = located.place.map(|(directory, name)| {
+                let directory = self.fs.attr(directory)?;
+                let directory = id(&directory);
+                Ok::<_, FsError>(FilePlace { directory, name: PathBytes(name) })
+            });
+            let file = located.file.map(|file| self.status(&file)).transpose()?;
+            Ok(Response::FileFound { at: at.transpose()?, file: file.map(Box::new) })
+        })
+    }
+
+    fn list(&self, directory: FileId, place: u64) -> Result<Response, FsError> {
+        self.with(directory, |directory| {
+            let (mut entries, mut next) = (Vec::new(), Some(place));
+            while let (Some(place), true) = (next, entries.len() < ENTRIES_MIN) {
+                let listed = self.fs.list(directory.inode, place)?;
+                next = listed.last().map(|last| last.next);
+                for entry in listed {
+                    let file = match self.fs.attr(entry.inode).and_then(|attr| self.status(&attr)) {
+                        // It was removed a moment ago.
+                        Err(FsError::Stale(_)) => continue,
+                        file => file?,
+                    };
+                    entries.push(FileEntry { name: PathBytes(entry.name), file });
+                }
+            }
+            Ok(Response::FileEntries { entries, next })
+        })
+    }
+
+    fn read(&self, file: FileId, offset: u64, len: u32) -> Result<Vec<u8>, FsError> {
+        self.with(file, |file| {
+            let mut bytes = vec![0; len.min(PIECE_BYTES_MAX) as usize];
+            let read = self.fs.read(file.inode, offset, &mut bytes)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        })
+    }
+
+    fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<Response, FsError> {
+        self.with(file, |file| {
+            let mut done = 0;
+            while done < bytes.len() {
+                // Fewer than asked for were written only if the next part fails, which says why.
+                done += self.fs.write(file.inode, offset + done as u64, &bytes[done..])?;
+            }
+            self.forget(&[file.inode]);
+            Ok(Response::FileDone)
+        })
+    }
+
+    fn make(&self, at: &FilePlace, new: &NewFile) -> Result<Response, FsError> {
+        let name = Name::new(&at.name.0)?;
+        let target = new.target.as_ref().map_or(&[][..], |target| &target.0);
+        let kind = match new.kind {
+            FileKind::Regular => FileType::Regular,
+            FileKind::Directory => FileType::Directory,
+            FileKind::Symlink => FileType::Symlink,
+            _ => return Err(FsError::Invalid { what: "only a mount makes such files" }),
+        };
+        let permissions = new.permissions & MODE_PERMISSIONS;
+        let (uid, gid) = (new.uid, new.gid);
+        // Whoever asks has applied the own umask.
+        let new = NewInode { kind, permissions, umask: 0, uid, gid, device: 0, target };
+        self.with(at.directory, |directory| {
+            let made = self.fs.create_inode(directory.inode, name, &new)?;
+            self.forget_name(directory.inode, name);
+            let file = Some(Box::new(self.status(&made)?));
+            Ok(Response::FileFound { at: Some(at.clone()), file })
+        })
+    }
+
+    fn set(&self, file: FileId, set: &SetFile) -> Result<Response, FsError> {
+        self.with(file, |file| {
+            if let Some(size) = set.size_bytes {
+                self.fs.truncate(file.inode, size)?;
+            }
+            let attr = self.fs.set_attr(
+                file.inode,
+                &SetAttr {
+                    permissions: set.permissions.map(|bits| bits & MODE_PERMISSIONS),
+                    uid: set.uid,
+                    gid: set.gid,
+                    accessed: set.accessed_ns.map(SetTime::At),
+                    modified: set.modified_ns.map(SetTime::At),
+                },
+            )?;
+            self.forget(&[file.inode]);
+            Ok(Response::FileFound { at: None, file: Some(Box::new(self.status(&attr)?)) })
+        })
+    }
+
+    fn rename(&self, from: &FilePlace, to: &FilePlace) -> Result<Response, FsError> {
+        let (name, new_name) = (Name::new(&from.name.0)?, Name::new(&to.name.0)?);
+        self.with(from.directory, |parent| {
+            self.with(to.directory, |new_parent| {
+                let source = self.fs.lookup(parent.inode, name)?;
+                let replaced = self.fs.lookup(new_parent.inode, new_name).ok();
+                let (from, to) = ((parent.inode, name), (new_parent.inode, new_name));
+                self.fs.rename(from, to, RenameMode::Replace)?;
+                self.forget_name(parent.inode, name);
+                self.forget_name(new_parent.inode, new_name);
+                self.forget(&[source.inode]);
+                self.forget(
+                    &replaced.map(|replaced| replaced.inode).into_iter().collect::<Vec<_>>(),
+                );
+                Ok(Response::FileDone)
+            })
+        })
+    }
+
+    fn remove(&self, at: &FilePlace) -> Result<Response, FsError> {
+        let name = Name::new(&at.name.0)?;
+        self.with(at.directory, |directory| {
+            let file = self.fs.lookup(directory.inode, name)?;
+            self.fs.unlink(directory.inode, name)?;
+            self.forget_name(directory.inode, name);
+            self.forget(&[file.inode]);
+            Ok(Response::FileDone)
+        })
+    }
+
+    /// Makes the kernel forget a name and the directory that has it.
+    fn forget_name(&self, directory: InodeNo, name: Name<'_>) {
+        if let Some(caches) = &self.caches {
+            caches.forget_name(directory, name.bytes());
+            caches.forget_inode(directory);
+        }
+    }
+
+    fn forget(&self, inodes: &[InodeNo]) {
+        if let Some(caches) = &self.caches {
+            inodes.iter().for_each(|&inode| caches.forget_inode(inode));
+        }
+    }
+
+    fn status(&self, attr: &Attr) -> Result<FileStatus, FsError> {
+        let target = match attr.kind {
+            FileType::Symlink => Some(PathBytes(self.fs.read_link(attr.inode)?)),
+            _ => None,
+        };
+        Ok(FileStatus {
+            inode: attr.inode.0,
+            generation: attr.generation,
+            kind: kind(attr.kind),
+            permissions: attr.permissions,
+            links: attr.links,
+            uid: attr.uid,
+            gid: attr.gid,
+            size_bytes: attr.size,
+            used_bytes: attr.blocks * BLOCK_U64,
+            device: attr.device,
+            accessed_ns: attr.accessed_ns,
+            modified_ns: attr.modified_ns,
+            changed_ns: attr.changed_ns,
+            created_ns: attr.created_ns,
+            target,
+        })
+    }
+}
+
+fn id(attr: &Attr) -> FileId {
+    FileId { inode: attr.inode.0, generation: attr.generation }
+}
+
+fn kind(kind: FileType) -> FileKind {
+    match kind {
+        FileType::Regular => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+fn refused(error: FsError) -> Refused {
+    let cause = match error {
+        FsError::NotFound => Some(Cause::NoSuchFile),
+        FsError::Exists => Some(Cause::FileExists),
+        FsError::NoSpace | FsError::NoInodes { .. } => Some(Cause::FilesFull),
+        _ => None,
+    };
+    Refused { reason: error.to_string(), cause }
+}

@@ -1,0 +1,50 @@
+//! `everbyte fs`: which of its subcommands.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{fs_cat, fs_get, fs_ls, fs_put, fs_stat, fs_sync, fs_tree};
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte volume create /dev/shm/p files --kind fs --size 256M
+  everbyte fs put -r photos /dev/shm/p/files:/photos
+  everbyte fs ls -l /dev/shm/p/files:/photos
+  everbyte fs cat /dev/shm/p/files:/photos/readme.txt
+  everbyte fs get -rp /dev/shm/p/files:/photos /backup
+
+A file is named POOL/VOLUME:PATH, where POOL is the pool's file or device, VOLUME the file system and
+PATH begins at its root, with or without a slash. POOL/VOLUME alone is the root. '..' and symbolic
+links in PATH are followed within the file system; more than 40 links are an error, as for programs.
+
+Whoever may use the pool may do all of this: permissions of files are shown and kept, not checked.";
+
+/// Look at and copy the files of a file system, mounted or not.
+///
+/// If a server has the pool, or the file system is mounted, the command goes through the control socket
+/// POOL.sock, and programs that use the mount see at once what was changed; otherwise it opens the
+/// pool itself. Commands that only look leave a pool that nobody serves untouched.
+#[derive(Subcommand)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) enum FsCommand {
+    Ls(fs_ls::Args),
+    Tree(fs_tree::Args),
+    Stat(fs_stat::Args),
+    Cat(fs_cat::Args),
+    Get(fs_get::Args),
+    Put(fs_put::Args),
+    Sync(fs_sync::Args),
+}
+
+pub(crate) fn run(command: &FsCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        FsCommand::Ls(args) => fs_ls::run(args),
+        FsCommand::Tree(args) => fs_tree::run(args),
+        FsCommand::Stat(args) => fs_stat::run(args),
+        FsCommand::Cat(args) => fs_cat::run(args),
+        FsCommand::Get(args) => fs_get::run(args),
+        FsCommand::Put(args) => fs_put::run(args),
+        FsCommand::Sync(args) => fs_sync::run(args),
+    }
+}

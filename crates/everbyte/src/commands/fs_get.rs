@@ -1,0 +1,237 @@
+//! `everbyte fs get`.
+//!
+//! Invariant: a regular file that is there already is replaced as a whole or not at all.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use everbyte_control::{FileEntry, FileKind, FileStatus, PathBytes};
+use indicatif::ProgressBar;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use tempfile::NamedTempFile;
+
+use super::files::{FileTarget, Files, LEVELS_MAX, below, show_kind};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte fs get /dev/shm/p/files:/docs/letter               to ./letter
+  everbyte fs get /dev/shm/p/files:/docs/letter - | less
+  everbyte fs get -rp /dev/shm/p/files:/ /backup/files
+
+A file that is there already is replaced. With -r symbolic links stay symbolic links; pipes, sockets
+and devices are named on standard error and left out, and the exit status is 1 then. What reads as
+zeroes becomes a hole. Bytes of a file that a program writes meanwhile may be of different moments.";
+
+/// Copy files from a file system to here.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The file or directory to copy.
+    #[arg(value_name = "POOL/VOLUME:PATH")]
+    source: PathBuf,
+    /// The file to write, a directory to put it in, or - for standard output.
+    #[arg(default_value = ".")]
+    destination: PathBuf,
+    /// Copy directories with all that is in them.
+    #[arg(short, long)]
+    recursive: bool,
+    /// Keep permissions and times, and as root the owner and group.
+    #[arg(short, long)]
+    preserve: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let source = FileTarget::new(&args.source)?;
+    let mut files = Files::look(&source)?;
+    let file = files.existing(&source.path, true)?;
+    if args.destination.as_os_str() == "-" {
+        if file.kind != FileKind::Regular {
+            bail!("{}: it is a {}", source.shown(), show_kind(file.kind));
+        }
+        let write = |bytes: &[u8]| {
+            output::bytes(bytes);
+            Ok(())
+        };
+        files.read_all(file.id(), write).with_context(|| source.shown())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if file.kind == FileKind::Directory && !args.recursive {
+        bail!("{}: it is a directory: pass -r to copy it with all that is in it", source.shown());
+    }
+    let mut copy = Copy { files, preserve: args.preserve, left_out: 0 };
+    let destination = destination(args, &source)?;
+    copy.copy(&source.path, &file, &destination, LEVELS_MAX)?;
+    Ok(if copy.left_out == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The path of the copy itself.
+fn destination(args: &Args, source: &FileTarget) -> anyhow::Result<PathBuf> {
+    if !args.destination.is_dir() {
+        return Ok(args.destination.clone());
+    }
+    let path = Path::new(std::ffi::OsStr::from_bytes(&source.path.0));
+    match path.file_name() {
+        Some(name) => Ok(args.destination.join(name)),
+        None if args.recursive => Ok(args.destination.clone()),
+        None => bail!("{}: it has no name of its own: name the copy", source.shown()),
+    }
+}
+
+struct Copy {
+    files: Files,
+    preserve: bool,
+    /// Files of types that are not copied.
+    left_out: u64,
+}
+
+impl Copy {
+    /// Copies `file`, which is at `path`, to `to`.
+    fn copy(
+        &mut self,
+        path: &PathBytes,
+        file: &FileStatus,
+        to: &Path,
+        levels: usize,
+    ) -> anyhow::Result<()> {
+        let failed = || format!("cannot make {}", to.display());
+        match file.kind {
+            FileKind::Regular => self.copy_bytes(path, file, to)?,
+            FileKind::Directory => self.copy_directory(path, file, to, levels)?,
+            FileKind::Symlink => {
+                let target = file.target.clone().unwrap_or_default();
+                let target = std::ffi::OsStr::from_bytes(&target.0);
+                let is_link = fs::symlink_metadata(to).is_ok_and(|found| !found.is_dir());
+                if is_link {
+                    fs::remove_file(to).with_context(failed)?;
+                }
+                symlink(target, to).with_context(failed)?;
+                self.preserve(file, to)?;
+            }
+            kind => {
+                tracing::error!(
+                    "{}: left out: it is a {}",
+                    self.files.shown(path),
+                    show_kind(kind)
+                );
+                self.left_out += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_directory(
+        &mut self,
+        path: &PathBytes,
+        file: &FileStatus,
+        to: &Path,
+        levels: usize,
+    ) -> anyhow::Result<()> {
+        if levels == 0 {
+            bail!(
+                "{}: more than {LEVELS_MAX} directories within each other",
+                self.files.shown(path)
+            );
+        }
+        // What only leads to a directory is none: the copy stays where it belongs.
+        let is_there = fs::symlink_metadata(to).is_ok_and(|found| found.is_dir());
+        if !is_there {
+            fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+        }
+        let listed = self.files.list(file.id()).with_context(|| self.files.shown(path))?;
+        for FileEntry { name, file } in listed {
+            let to = to.join(std::ffi::OsStr::from_bytes(&name.0));
+            self.copy(&below(path, &name), &file, &to, levels - 1)?;
+        }
+        self.preserve(file, to)
+    }
+
+    fn copy_bytes(&mut self, path: &PathBytes, file: &FileStatus, to: &Path) -> anyhow::Result<()> {
+        let bar = output::copying(file.size_bytes);
+        let failed = || format!("cannot write {}", to.display());
+        match fs::metadata(to) {
+            Ok(found) if !found.is_file() => {
+                let mut out = File::options().write(true).open(to).with_context(failed)?;
+                self.write_bytes(path, file, &mut |bytes| Ok(out.write_all(bytes)?), &bar)?;
+                bar.finish_and_clear();
+                return Ok(());
+            }
+            _ => {}
+        }
+        // A link to a file stays one.
+        let to = &fs::canonicalize(to).unwrap_or_else(|_| to.to_owned());
+        let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut out = NamedTempFile::new_in(dir).with_context(failed)?;
+        let mut end = 0;
+        let mut write = |bytes: &[u8]| {
+            let out = out.as_file_mut();
+            if bytes.iter().all(|byte| *byte == 0) {
+                out.seek(SeekFrom::Current(i64::try_from(bytes.len())?))?;
+            } else {
+                out.write_all(bytes)?;
+            }
+            end += bytes.len() as u64;
+            Ok(())
+        };
+        self.write_bytes(path, file, &mut write, &bar)?;
+        out.as_file().set_len(end).with_context(failed)?;
+        let mode =
+            if self.preserve { file.permissions } else { file.permissions & 0o777 & !umask() };
+        out.as_file().set_permissions(Permissions::from_mode(mode & 0o777)).with_context(failed)?;
+        let out = out.into_temp_path();
+        self.preserve(file, &out)?;
+        out.persist(to).with_context(failed)?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn write_bytes(
+        &mut self,
+        path: &PathBytes,
+        file: &FileStatus,
+        write: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
+        let read = self.files.read_all(file.id(), |bytes| {
+            bar.inc(bytes.len() as u64);
+            write(bytes)
+        });
+        read.with_context(|| self.files.shown(path))
+    }
+
+    /// Gives the copy the owner, permissions and times of `file`, if that is wanted.
+    fn preserve(&self, file: &FileStatus, to: &Path) -> anyhow::Result<()> {
+        if !self.preserve {
+            return Ok(());
+        }
+        let failed = || format!("cannot keep the attributes of {}", to.display());
+        if rustix::process::geteuid().is_root() {
+            lchown(to, Some(file.uid), Some(file.gid)).with_context(failed)?;
+        }
+        if file.kind != FileKind::Symlink {
+            fs::set_permissions(to, Permissions::from_mode(file.permissions))
+                .with_context(failed)?;
+        }
+        let time = |ns: u64| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        };
+        let times = Timestamps {
+            last_access: time(file.accessed_ns),
+            last_modification: time(file.modified_ns),
+        };
+        utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW).with_context(failed)
+    }
+}
+
+/// Permissions that new files do not get.
+pub(super) fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
+}

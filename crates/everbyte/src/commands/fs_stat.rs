@@ -1,0 +1,64 @@
+//! `everbyte fs stat`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use everbyte_control::FileStatus;
+
+use super::files::{FileTarget, Files, show_kind, show_mode};
+use crate::output;
+use crate::time::show_time;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte fs stat /dev/shm/p/files:/docs/letter
+  everbyte fs stat --json /dev/shm/p/files:/docs/letter | jq .modified_ns
+
+A symbolic link at the end of PATH is shown itself, unless -L follows it. Times are UTC; in JSON they are
+nanoseconds since 1970.";
+
+/// Show what is known of a file.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The file.
+    #[arg(value_name = "POOL/VOLUME[:PATH]")]
+    target: PathBuf,
+    /// Follow a symbolic link at the end.
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// Print the record as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let target = FileTarget::new(&args.target)?;
+    let file = Files::look(&target)?.existing(&target.path, args.dereference)?;
+    if args.json {
+        output::json(&file)?;
+    } else {
+        show(&target, &file);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(target: &FileTarget, file: &FileStatus) {
+    let permissions = format!("{:04o} ({})", file.permissions, show_mode(file));
+    let leads_to = file.target.as_ref().map(|target| format!(", leads to {target}"));
+    for (what, value) in [
+        ("file", target.shown()),
+        ("type", format!("{}{}", show_kind(file.kind), leads_to.unwrap_or_default())),
+        ("size", format!("{} bytes, {} used", file.size_bytes, file.used_bytes)),
+        ("inode", format!("{}, generation {}", file.inode, file.generation)),
+        ("links", file.links.to_string()),
+        ("permissions", permissions),
+        ("owner", format!("user {}, group {}", file.uid, file.gid)),
+        ("accessed", show_time(file.accessed_ns)),
+        ("modified", show_time(file.modified_ns)),
+        ("changed", show_time(file.changed_ns)),
+        ("created", show_time(file.created_ns)),
+    ] {
+        output::line(format!("{:<13}{value}", format!("{what}:")));
+    }
+}
