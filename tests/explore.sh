@@ -13,3 +13,5 @@ EVERBYTE_CRASH_FILLED=40 cargo test --quiet -p everbyte-block --test crash promi
 echo "ok - every image"
 cargo test --quiet -p everbyte-block --test concurrent -- --nocapture
 echo "ok - random orders"
+cargo test --quiet -p everbyte-fs --test fs concurrent -- --nocapture
+echo "ok - random orders on a file system"

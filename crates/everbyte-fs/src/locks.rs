@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use everbyte_plant::planted;
 use everbyte_pool::Users;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 use crate::number::InodeNo;
+use crate::plant::Bug;
 
 pub(crate) const STRIPES: usize = 4096;
 
@@ -38,8 +40,14 @@ impl InodeLocks {
 
     pub(crate) fn write(&self, inodes: &[InodeNo]) -> WriteGuards<'_> {
         let mut stripes: SmallVec<[usize; 4]> = inodes.iter().map(|&i| stripe_of(i)).collect();
-        stripes.sort_unstable();
-        stripes.dedup();
+        if planted(Bug::LocksInOrderOfCall) {
+            let all = stripes.clone();
+            let mut place = 0..;
+            stripes.retain(|stripe| !all[..place.next().unwrap_or(0)].contains(stripe));
+        } else {
+            stripes.sort_unstable();
+            stripes.dedup();
+        }
         stripes.into_iter().map(|stripe| self.0[stripe].write()).collect()
     }
 }

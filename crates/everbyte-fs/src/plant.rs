@@ -37,6 +37,10 @@ pub enum Bug {
     AttributesInPlace,
     /// An access control list is set in another batch than the mode that goes with it.
     AclBesideMode,
+    /// The locks of inodes are taken in the order in which an operation names the inodes.
+    LocksInOrderOfCall,
+    /// A renaming does not look again, under its locks, which file has the old name.
+    RenameOfOldName,
     /// A file loses its blocks although somebody has it open.
     OpenFileFreed,
 }

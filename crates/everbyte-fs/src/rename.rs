@@ -82,7 +82,8 @@ impl<M: Medium> FileSystem<M> {
         let reader = self.reader();
         let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
         let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
-        let found = from_dir.find(None, from.name)?.filter(|found| found.inode == source);
+        let is_same = |inode| inode == source || planted(Bug::RenameOfOldName);
+        let found = from_dir.find(None, from.name)?.filter(|found| is_same(found.inode));
         let replaced = to_dir.find(None, to.name)?;
         let Some(found) = found else { return Ok(None) };
         if replaced.as_ref().map(|found| found.inode) != target {

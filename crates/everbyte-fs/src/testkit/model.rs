@@ -265,7 +265,11 @@ impl Model {
         Ok(())
     }
 
-    fn bytes(&mut self, path: &[&'static str]) -> Result<&mut Vec<u8>, i32> {
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// The error number of writing to it.
+    pub fn bytes(&mut self, path: &[&'static str]) -> Result<&mut Vec<u8>, i32> {
         let node = self.find(path)?;
         match &mut self.0[node].what {
             What::File(bytes) => Ok(bytes),
@@ -457,7 +461,7 @@ impl Subject for Model {
                 let node = self.find(path)?;
                 self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)
             }
-            Op::Open(path, _) => self.find(path).map(drop),
+            Op::Open(path, _) | Op::SyncFile(path) => self.find(path).map(drop),
             Op::Names(path, first, count) => {
                 (*first..first + count).try_for_each(|number| self.give_name(path, number))
             }

@@ -1,6 +1,7 @@
 //! Operations on a tree of files, and what can be seen of a tree.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A path from the root, of names that are single letters, or long.
 pub type Path = Vec<&'static str>;
@@ -68,15 +69,28 @@ pub enum Op {
     Open(Path, usize),
     /// Closes what one of the hands has open.
     Close(usize),
+    /// Makes a file durable.
+    SyncFile(Path),
     /// Makes everything durable.
     Sync,
 }
 
 impl Op {
+    /// The paths in it.
+    #[must_use]
+    pub fn paths(&self) -> Vec<Path> {
+        self.clone().paths_mut().map(|path| path.clone()).collect()
+    }
+
     /// The same below `top`.
     #[must_use]
     pub fn below(mut self, top: &'static str) -> Self {
-        let paths: [Option<&mut Path>; 2] = match &mut self {
+        self.paths_mut().for_each(|path| path.insert(0, top));
+        self
+    }
+
+    fn paths_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        let paths: [Option<&mut Path>; 2] = match self {
             Self::Link(a, b) | Self::Rename(a, b, _) => [Some(a), Some(b)],
             Self::Create(path, _)
             | Self::Mkdir(path, _)
@@ -93,11 +107,11 @@ impl Op {
             | Self::Acl(path, ..)
             | Self::Names(path, ..)
             | Self::Files(path, _)
-            | Self::Open(path, _) => [Some(path), None],
+            | Self::Open(path, _)
+            | Self::SyncFile(path) => [Some(path), None],
             Self::Close(_) | Self::Sync | Self::Tables(_) => [None, None],
         };
-        paths.into_iter().flatten().for_each(|path| path.insert(0, top));
-        self
+        paths.into_iter().flatten()
     }
 }
 
@@ -163,7 +177,7 @@ pub enum Mode {
 }
 
 /// All that can be seen of a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Seen {
     /// Files with the same number are the same file; the lowest path that names it.
     pub first_path: String,
@@ -179,6 +193,15 @@ pub struct Seen {
     pub bytes: Vec<u8>,
     /// Extended attributes: names, and values.
     pub attributes: Vec<(String, Vec<u8>)>,
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first_path, kind, permissions, links, size, bytes, attributes } = self;
+        let crc = crc32c::crc32c(bytes);
+        write!(f, "{kind} {permissions:o} of {links}, {size} bytes: {crc:#x} {attributes:?}")?;
+        write!(f, " first {first_path:?}")
+    }
 }
 
 /// All that can be seen of a tree, by path.

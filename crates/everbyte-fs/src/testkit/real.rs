@@ -131,6 +131,7 @@ impl<M: Medium> Real<M> {
                 Ok(())
             }
             Op::Close(hand) => self.close(*hand),
+            Op::SyncFile(path) => self.fs.sync_inode(self.find(path)?),
             Op::Sync => self.fs.sync(),
             _ => self.change_file(op),
         }
@@ -175,6 +176,33 @@ impl<M: Medium> Real<M> {
                 self.fs.set_attribute(inode, attribute, SetAttribute::Any)
             }
             _ => unreachable!("{op:?} is no change of one file"),
+        }
+    }
+
+    /// The bytes of a file, read at once.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn bytes(&self, path: &[&'static str]) -> Result<Vec<u8>, FsError> {
+        let inode = self.find(path)?;
+        let mut bytes = vec![0; 1 << 20];
+        let len = self.fs.read(inode, 0, &mut bytes)?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// The names in a directory, in the order of the list.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn names(&self, path: &[&'static str]) -> Result<Vec<String>, FsError> {
+        let inode = self.find(path)?;
+        let (mut names, mut place) = (Vec::new(), 0);
+        loop {
+            let entries = self.fs.list(inode, place)?;
+            let Some(last) = entries.last() else { return Ok(names) };
+            place = last.next;
+            names.extend(entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
         }
     }
 

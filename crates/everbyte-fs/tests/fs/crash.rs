@@ -29,17 +29,16 @@ fn options() -> FsOptions {
     FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() }
 }
 
-/// Makes what every workload finds: a file with a second name, one whose entries are not all in its inode,
-/// two directories, one of which has a file, and a link.
-fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
-    let mut real = Real::make(medium, &with_index(work.index, work.options()));
+/// The tree that every workload finds: a file with a second name, one whose entries are not all in its inode, two
+/// directories, one of which has a file, and a link.
+pub(crate) fn starting_tree() -> Vec<Op> {
     let write = |path: &[&'static str], offset, len| Op::Write {
         path: path.to_vec(),
         offset,
         len,
         byte: 1,
     };
-    for op in [
+    vec![
         Op::Create(vec!["a"], 0o644),
         write(&["a"], 0, 5000),
         Op::Link(vec!["a"], vec!["second"]),
@@ -49,10 +48,12 @@ fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
         Op::Create(vec!["d", "inner"], 0o640),
         Op::Mkdir(vec!["empty"], 0o700),
         Op::Symlink(vec!["link"], 200),
-    ] {
-        real.make(&op).unwrap();
-    }
-    for op in work.before.iter().chain([&Op::Sync]) {
+    ]
+}
+
+fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
+    let mut real = Real::make(medium, &with_index(work.index, work.options()));
+    for op in starting_tree().iter().chain(&work.before).chain([&Op::Sync]) {
         real.make(op).unwrap();
     }
 }
@@ -72,7 +73,7 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Event>, ops: &[Op]) {
     }
 }
 
-fn check(mut real: Real<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), String> {
+fn check(real: Real<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), String> {
     let found = real.try_tree().map_err(|error| error.to_string())?;
     let mut allowed: Vec<&Tree> = Vec::new();
     for stamped in crash.events {
@@ -84,8 +85,13 @@ fn check(mut real: Real<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), Stri
     if !allowed.is_empty() && !allowed.contains(&&found) {
         return Err(format!("found {found:?}, not one of {allowed:?}"));
     }
+    use_after_crash(real, &found)
+}
+
+/// Checks that what a crash left, of which `found` was seen, is sound, can be used, and that nothing of it
+/// is taken for free.
+pub(crate) fn use_after_crash(mut real: Real<SimMedium>, found: &Tree) -> Result<(), String> {
     sound(&real)?;
-    // It can be used, and nothing of it is taken for free.
     for op in [
         Op::Mkdir(vec!["after"], 0o755),
         Op::Create(vec!["after", "crash"], 0o644),
@@ -98,13 +104,13 @@ fn check(mut real: Real<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), Stri
     now.retain(|path, _| !path.starts_with("/after"));
     let root = now.get_mut("").expect("there is a root");
     (root.size, root.links) = (root.size - 1, root.links - 1);
-    if now != found {
+    if now != *found {
         return Err(format!("{now:?} is left of {found:?}"));
     }
     sound(&real)
 }
 
-fn sound(real: &Real<SimMedium>) -> Result<(), String> {
+pub(crate) fn sound(real: &Real<SimMedium>) -> Result<(), String> {
     let report = real.fs.pool().check().map_err(|error| error.to_string())?;
     if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
 }

@@ -2,7 +2,9 @@
 //! crashes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+#![allow(clippy::print_stdout, reason = "tests say what they explored")]
 
+mod concurrent;
 mod counters;
 mod crash;
 mod damage;

@@ -1,0 +1,279 @@
+//! The workloads: pairs of operations that meet in a directory, a file, or a table, beside a checkpointer.
+
+use everbyte_fs::IndexKind;
+use everbyte_fs::plant::Bug;
+
+use super::explore::{self, Workload};
+use super::oracle::Step;
+use crate::operations::{Mode, Op, Path};
+
+fn make(op: Op) -> Step {
+    Step::Make(op)
+}
+
+fn create(path: &[&'static str]) -> Step {
+    make(Op::Create(path.to_vec(), 0o640))
+}
+
+fn unlink(path: &[&'static str]) -> Step {
+    make(Op::Unlink(path.to_vec()))
+}
+
+fn rename(from: &[&'static str], to: &[&'static str], mode: Mode) -> Step {
+    make(Op::Rename(from.to_vec(), to.to_vec(), mode))
+}
+
+fn write(path: &[&'static str], offset: u64, len: usize, byte: u8) -> Step {
+    make(Op::Write { path: path.to_vec(), offset, len, byte })
+}
+
+fn truncate(path: &[&'static str], size: u64) -> Step {
+    make(Op::Truncate(path.to_vec(), size))
+}
+
+fn sync() -> Vec<Step> {
+    vec![make(Op::Sync)]
+}
+
+fn passes(workload: &Workload) {
+    let tried = explore::all(workload).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{}: {tried}", workload.name);
+}
+
+/// Two threads and a checkpointer.
+fn pair(name: &'static str, first: Vec<Step>, second: Vec<Step>) -> Workload {
+    Workload::new(name, vec![first, second, sync()])
+}
+
+#[test]
+fn names_made_and_removed_in_one_directory_are_as_in_some_order() {
+    passes(&pair(
+        "create and create",
+        vec![create(&["n"]), write(&["n"], 0, 300, 3)],
+        vec![create(&["m"]), unlink(&["link"])],
+    ));
+    passes(&pair("the same name", vec![create(&["n"])], vec![create(&["n"]), unlink(&["n"])]));
+    passes(&pair(
+        "a directory and what is made in it",
+        vec![make(Op::Rmdir(vec!["empty"]))],
+        vec![create(&["empty", "n"]), unlink(&["empty", "n"])],
+    ));
+    let made = make(Op::Mkdir(vec!["n"], 0o755));
+    passes(&pair(
+        "mkdir and rmdir",
+        vec![made, create(&["n", "n"])],
+        vec![make(Op::Rmdir(vec!["n"]))],
+    ));
+}
+
+#[test]
+fn changes_of_one_file_are_as_in_some_order() {
+    passes(&pair(
+        "write and write",
+        vec![write(&["a"], 4000, 200, 3), write(&["a"], 0, 4096, 4)],
+        vec![write(&["a"], 4090, 400, 5), make(Op::SyncFile(vec!["a"]))],
+    ));
+    let look = || Step::Look(vec!["a"]);
+    passes(&Workload::new(
+        "write and truncate",
+        vec![
+            vec![write(&["a"], 4000, 3000, 3)],
+            vec![truncate(&["a"], 100), truncate(&["a"], 6000)],
+            sync(),
+            vec![look(), look()],
+        ],
+    ));
+    let punch =
+        Op::Allocate { path: vec!["large"], offset: 61_440, len: 4096, what: 'p', keep_size: true };
+    passes(&pair(
+        "write and punch",
+        vec![write(&["large"], 61_500, 100, 3), write(&["large"], 65_000, 1000, 4)],
+        vec![make(punch), truncate(&["large"], 66_000)],
+    ));
+    let attribute = |name, len| make(Op::Attribute(vec!["a"], name, len));
+    passes(&pair(
+        "attributes and permissions",
+        vec![attribute("user.a", 9), make(Op::RemoveAttribute(vec!["a"], "user.b"))],
+        vec![attribute("user.b", 90), make(Op::Chmod(vec!["a"], 0o4755))],
+    ));
+    let synced = make(Op::SyncFile(vec!["large"]));
+    passes(&Workload::new(
+        "fsync beside others",
+        vec![
+            vec![write(&["large"], 61_440, 9, 3), synced],
+            vec![write(&["a"], 0, 9, 4), make(Op::SyncFile(vec!["a"])), create(&["n"])],
+        ],
+    ));
+}
+
+#[test]
+fn renames_and_unlinks_of_the_same_names_are_as_in_some_order() {
+    passes(&pair(
+        "rename and unlink",
+        vec![rename(&["a"], &["n"], Mode::Replace)],
+        vec![unlink(&["a"]), unlink(&["second"])],
+    ));
+    passes(&pair(
+        "replace and unlink",
+        vec![rename(&["a"], &["large"], Mode::Replace)],
+        vec![unlink(&["large"]), create(&["large"])],
+    ));
+    passes(&pair(
+        "replace and write",
+        vec![rename(&["large"], &["a"], Mode::Replace)],
+        vec![write(&["a"], 0, 50, 3), write(&["second"], 70, 50, 4)],
+    ));
+    passes(&made_anew());
+    passes(&pair(
+        "link and unlink",
+        vec![make(Op::Link(vec!["a"], vec!["d", "third"])), unlink(&["second"])],
+        vec![unlink(&["a"]), make(Op::Link(vec!["second"], vec!["a"]))],
+    ));
+    passes(&pair(
+        "a directory that is replaced and filled",
+        vec![rename(&["d"], &["empty"], Mode::Replace)],
+        vec![create(&["empty", "n"]), unlink(&["d", "inner"])],
+    ));
+}
+
+/// Each of these takes locks of the same inodes in the opposite order.
+#[test]
+fn renames_across_directories_both_ways_end_and_are_as_in_some_order() {
+    let in_empty = || vec![Op::Create(vec!["empty", "x"], 0o600)];
+    passes(
+        &pair(
+            "files across both ways",
+            vec![rename(&["d", "inner"], &["empty", "y"], Mode::Replace)],
+            vec![rename(&["empty", "x"], &["d", "z"], Mode::Replace)],
+        )
+        .after(in_empty()),
+    );
+    passes(&leaves_and_goes());
+    passes(
+        &pair(
+            "files over each other",
+            vec![rename(&["d", "inner"], &["empty", "x"], Mode::Replace)],
+            vec![rename(&["empty", "x"], &["d", "inner"], Mode::Replace)],
+        )
+        .after(in_empty()),
+    );
+    passes(&pair(
+        "directories into each other",
+        vec![rename(&["d"], &["empty", "d"], Mode::Replace)],
+        vec![rename(&["empty"], &["d", "empty"], Mode::Replace)],
+    ));
+    passes(
+        &pair(
+            "a directory moves below another",
+            vec![rename(&["d"], &["empty", "d"], Mode::NoReplace)],
+            vec![rename(&["empty", "x"], &["x"], Mode::Replace), create(&["empty", "x"])],
+        )
+        .after(in_empty()),
+    );
+}
+
+/// A file that leaves a directory which is removed: their locks are asked for in opposite orders.
+fn leaves_and_goes() -> Workload {
+    pair(
+        "a directory goes while its file leaves",
+        vec![rename(&["empty", "x"], &["x"], Mode::Replace)],
+        vec![make(Op::Rmdir(vec!["empty"])), create(&["n"])],
+    )
+    .after(vec![Op::Create(vec!["empty", "x"], 0o600)])
+}
+
+/// A name that is another file's when it is renamed.
+fn made_anew() -> Workload {
+    pair(
+        "a name that is made anew while it is renamed",
+        vec![rename(&["a"], &["n"], Mode::Replace)],
+        vec![unlink(&["a"]), create(&["a"])],
+    )
+}
+
+#[test]
+fn planted_bugs_of_locks_are_caught() {
+    let cases = [
+        (leaves_and_goes(), Bug::LocksInOrderOfCall, "deadlock"),
+        (made_anew(), Bug::RenameOfOldName, "no order"),
+    ];
+    for (workload, bug, words) in cases {
+        let sound = explore::all(&workload);
+        assert!(sound.is_ok(), "without {bug:?}: {sound:?}");
+        let found = explore::all(&workload.with_bug(bug).at_every_place())
+            .expect_err("a bug was not caught");
+        assert!(found.contains(words), "{bug:?} is caught, but otherwise: {found}");
+    }
+}
+
+#[test]
+fn exchanges_both_ways_end_and_are_as_in_some_order() {
+    passes(&pair(
+        "exchange both ways",
+        vec![rename(&["a"], &["large"], Mode::Exchange)],
+        vec![rename(&["large"], &["a"], Mode::Exchange), unlink(&["a"])],
+    ));
+    passes(&pair(
+        "exchange across directories",
+        vec![rename(&["d", "inner"], &["empty"], Mode::Exchange)],
+        vec![rename(&["a"], &["d", "inner"], Mode::Exchange)],
+    ));
+    passes(&pair(
+        "link, unlink and exchange",
+        vec![make(Op::Link(vec!["a"], vec!["d", "a"])), unlink(&["d", "a"])],
+        vec![rename(&["a"], &["d", "inner"], Mode::Exchange)],
+    ));
+}
+
+#[test]
+fn an_open_file_that_loses_its_name_is_as_in_some_order() {
+    passes(&pair(
+        "open, unlink and close",
+        vec![make(Op::Open(vec!["large"], 0)), make(Op::Close(0))],
+        vec![unlink(&["large"]), create(&["large"])],
+    ));
+    passes(&pair(
+        "two who have it open",
+        vec![make(Op::Open(vec!["large"], 0)), unlink(&["large"]), make(Op::Close(0))],
+        vec![make(Op::Open(vec!["large"], 1)), make(Op::Close(1))],
+    ));
+}
+
+#[test]
+fn a_listing_has_every_name_that_stays_once_while_its_directory_grows() {
+    let path: Path = vec!["d"];
+    let always = (0..92).map(|number| format!("name {number}")).collect();
+    let names = |number| make(Op::Names(path.clone(), number, 1));
+    let list = Step::List { path: path.clone(), always };
+    let tasks = vec![
+        vec![names(92), names(93), names(94), names(95)],
+        vec![names(96), unlink(&["d", "inner"]), names(97)],
+        sync(),
+        vec![list.clone(), list],
+    ];
+    passes(&Workload::new("listing", tasks).after(vec![Op::Names(path.clone(), 0, 92)]));
+}
+
+#[test]
+fn two_threads_that_need_a_new_inode_table_each_get_an_inode() {
+    // A window has tables for a whole region from its start.
+    for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
+        // Tables have 15 inodes, and seven are there before.
+        let before = vec![Op::Files(vec!["d"], 15 * 5 - 9)];
+        let tasks = [vec![create(&["n"]), create(&["o"])], vec![create(&["m"]), create(&["p"])]];
+        let [first, second] = tasks;
+        passes(&pair(index.name(), first, second).after(before).index(index));
+    }
+}
+
+#[test]
+fn two_threads_on_one_lane_are_as_in_some_order() {
+    passes(
+        &pair(
+            "one lane",
+            vec![write(&["a"], 0, 4096, 3), rename(&["a"], &["n"], Mode::Replace)],
+            vec![write(&["large"], 61_440, 8192, 4), create(&["d", "n"])],
+        )
+        .lanes(1),
+    );
+}
