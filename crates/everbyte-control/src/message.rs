@@ -178,6 +178,9 @@ pub struct NewVolume {
     /// Settings of a file system; `None` for the defaults, and for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs: Option<Box<NewFs>>,
+    /// A swap volume lends and frees nothing that it has not wiped.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub wipe: bool,
 }
 
 /// Settings of a file system that is to be made. Words are those of the command line.

@@ -115,7 +115,7 @@ impl<M: Medium> FileSystem<M> {
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
-        pool.create_volume(&spec, NewRoot::Block(&superblock.image()))?;
+        pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
         Self::open(pool, name).inspect_err(|error| {
             // A volume without a file system is of no use to anybody. It is the error that matters.
             if let Err(left) = pool.delete_volume(name) {

@@ -67,6 +67,7 @@ fn requests(number: u8) -> Request {
             checkpoint_lines: Some(1),
             cache: None,
             fs: None,
+            wipe: false,
         }),
         4 => Request::VolumeList,
         5 => Request::VolumeResize { name, size_bytes: 0 },

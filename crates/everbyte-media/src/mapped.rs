@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,6 +166,21 @@ impl Mapped {
             self.map.populate(old_len).map_err(OpenError::io("populate", &self.name))?;
         }
         Ok(())
+    }
+
+    /// Opens the file that is mapped anew: another description of it, with locks of its own, which
+    /// other processes can be given to map. `None` if there is no file that they would share.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn reopen(&self) -> std::io::Result<Option<File>> {
+        let Source::File { file, flags } = self.map.source() else { return Ok(None) };
+        if flags.contains(rustix::mm::MapFlags::PRIVATE) {
+            return Ok(None);
+        }
+        // The path may be gone, and need not lead to the file any more.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        File::options().read(true).write(self.writable).open(path).map(Some)
     }
 
     /// Describes the medium's kind and the instructions that drive it.

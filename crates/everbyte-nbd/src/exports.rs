@@ -31,6 +31,9 @@ pub enum Durability {
     /// For clients that connect again after the server's end and take answered writes for durable
     /// (`nbd-client -persist`, QEMU's `reconnect-delay`).
     WhenAnswered,
+    /// Never: the device keeps nothing. The export offers neither flushes nor FUA, and refuses
+    /// both. For swap.
+    Never,
 }
 
 /// An export that a client has opened.

@@ -187,10 +187,12 @@ impl Negotiation<'_> {
 
     fn flags(&self, export: &Export, geometry: &Geometry) -> u16 {
         use transmission_flag as flag;
-        let mut flags = flag::HAS_FLAGS | flag::SEND_FUA | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
-        if export.durability == Durability::AtFlush {
-            flags |= flag::SEND_FLUSH;
-        }
+        let mut flags = flag::HAS_FLAGS | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
+        flags |= match export.durability {
+            Durability::AtFlush => flag::SEND_FLUSH | flag::SEND_FUA,
+            Durability::WhenAnswered => flag::SEND_FUA,
+            Durability::Never => 0,
+        };
         flags |= if geometry.read_only {
             flag::READ_ONLY
         } else {

@@ -209,6 +209,11 @@ impl<'a> Transmission<'a> {
             command::READ | command::WRITE | command::FLUSH | command::TRIM | command::CACHE => 0,
             _ => return Err(Failure::new(errno::INVAL, "unknown command")),
         };
+        let is_fua = request.flags & command_flag::FUA != 0;
+        let promises = is_fua || request.command == command::FLUSH;
+        if promises && self.session.export.durability == Durability::Never {
+            return Err(Failure::new(errno::INVAL, "nothing of this export is ever durable"));
+        }
         // FUA was advertised, so every command may have it, whether it writes or not.
         if request.flags & !(own_flags | command_flag::FUA) != 0 {
             return Err(Failure::new(errno::INVAL, "unknown command flags"));

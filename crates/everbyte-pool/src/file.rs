@@ -21,6 +21,7 @@ use everbyte_media::{
 
 use crate::kind::Kinds;
 use crate::pool::{OpenOptions, Pool, PoolError, VOLUMES_MAX_DEFAULT};
+use crate::range_locks::is_range_locked;
 
 /// Bytes at the start of a device that must be zero for it to count as blank.
 const BLANK_BYTES: u64 = 1 << 20;
@@ -75,6 +76,12 @@ pub enum FileError {
     #[error("a pool in a file needs a size: {}", path.display())]
     NoSize {
         /// The path asked for.
+        path: PathBuf,
+    },
+    /// Programs have memory of the pool that was lent to them.
+    #[error("programs still have memory of {} that was lent to them", path.display())]
+    Lent {
+        /// The pool's file.
         path: PathBuf,
     },
     /// A device that a new pool would overwrite.
@@ -243,6 +250,7 @@ fn take(
     let metadata = file.metadata().map_err(FileError::io("inspect", path))?;
     if !metadata.is_file() {
         lock(path, &file)?;
+        check_unlent(path, &file)?;
         check_device(path, &file, options)?;
         return Ok(file);
     }
@@ -251,6 +259,7 @@ fn take(
     }
     let len = needed_len(path, options)?;
     lock(path, &file)?;
+    check_unlent(path, &file)?;
     let own = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
     check_room(&file, &path.display().to_string(), len.saturating_sub(own))?;
     file.set_len(0).map_err(FileError::io("empty", path))?;
@@ -393,6 +402,9 @@ pub fn repair(
     let file = FileOptions::new().read(true).write(!dry_run).open(path);
     let file = file.map_err(FileError::io("open", path))?;
     lock(path, &file)?;
+    if !dry_run {
+        check_unlent(path, &file)?;
+    }
     let media = MediaOptions::new();
     let private = Mapped::from_file(&file, &media.clone().private(true));
     let private = Arc::new(private.map_err(FileError::media(path))?);
@@ -427,6 +439,16 @@ fn warn_of_others(path: &Path, file: &File) {
 
 fn lock(path: &Path, file: &File) -> Result<(), FileError> {
     locked(path, file, file.try_lock())
+}
+
+/// Checks that nobody has memory of the pool that was lent: whoever makes or repairs a pool gives
+/// space to others that may be in a swap volume now.
+fn check_unlent(path: &Path, file: &File) -> Result<(), FileError> {
+    let all = 0..i64::MAX.unsigned_abs();
+    match is_range_locked(file, &all).map_err(FileError::io("look at the locks of", path))? {
+        true => Err(FileError::Lent { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 fn locked(path: &Path, file: &File, result: Result<(), TryLockError>) -> Result<(), FileError> {

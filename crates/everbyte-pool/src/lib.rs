@@ -20,6 +20,7 @@ mod log;
 mod persist;
 pub mod plant;
 mod pool;
+mod range_locks;
 mod readable;
 mod recover;
 mod repair;
@@ -39,6 +40,7 @@ pub use pool::{
     CheckpointTimer, LANES_DEFAULT, NewRoot, OpenOptions, Pool, PoolError, PoolInfo,
     RecoverySummary, THRESHOLD_LINES_DEFAULT, VOLUMES_MAX_DEFAULT, VolumeInfo, VolumeSpec,
 };
+pub use range_locks::{is_range_locked, lock_range};
 pub use readable::check_readable;
 pub use repair::repair;
 pub use scrub::{ScrubFinding, ScrubReport};

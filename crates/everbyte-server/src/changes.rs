@@ -132,6 +132,7 @@ impl OpenPool {
 
     fn delete_alone(&self, volume: &OpenVolume, alone: Alone) -> Result<Response, Refused> {
         let name = &volume.name;
+        volume.handle.release()?;
         let deleted = self.pool().delete_volume(name);
         // Else it was refused, and is as it was.
         if volume.volume.is_gone() {

@@ -9,7 +9,7 @@ use everbyte_control::{
     VolumeStatus,
 };
 use everbyte_media::{Mapped, Medium};
-use everbyte_nbd::{ConnectionInfo, Export, ExportInfo, Exports, OpenError};
+use everbyte_nbd::{ConnectionInfo, Durability, Export, ExportInfo, Exports, OpenError};
 
 use crate::handle::Unavailable;
 use crate::kinds::Kind;
@@ -222,7 +222,8 @@ impl Exports for OpenPool {
         let name = found.ok_or(OpenError::Unknown)?;
         let unreadable = |error: Refused| Unavailable::new("damaged", error.reason);
         let volume = self.volumes.get(name).map_err(unreadable);
-        let device = volume.and_then(|volume| volume.lease()).map_err(|why| {
+        let leased = volume.and_then(|volume| Ok((volume.lease()?, volume.handle.is_durable())));
+        let (device, is_durable) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
             OpenError::Unavailable { reason: why.reason }
         })?;
@@ -230,7 +231,8 @@ impl Exports for OpenPool {
             Some(recorder) => recorder.record(name, device),
             None => device,
         };
-        Ok(Export::new(name, device).with_durability(self.durability))
+        let durability = if is_durable { self.durability } else { Durability::Never };
+        Ok(Export::new(name, device).with_durability(durability))
     }
 }
 

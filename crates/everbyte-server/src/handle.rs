@@ -87,6 +87,11 @@ pub(crate) trait Handle: Send + Sync {
     /// The reason for which clients cannot use the volume now.
     fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable>;
 
+    /// Returns false if nothing that clients write is ever durable.
+    fn is_durable(&self) -> bool {
+        true
+    }
+
     /// Mounts it on a directory, where lists call it `source`.
     ///
     /// # Errors
@@ -177,6 +182,14 @@ pub(crate) trait Handle: Send + Sync {
     /// # Errors
     /// The loss.
     fn check_deletable(&self) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// Sees to it that nobody can use its space once it is deleted, whoever insists on deleting it.
+    ///
+    /// # Errors
+    /// Somebody has a part of it that cannot be taken away. Then it is as it was.
+    fn release(&self) -> Result<(), Refused> {
         Ok(())
     }
 

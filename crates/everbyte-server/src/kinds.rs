@@ -11,6 +11,7 @@ use crate::cache::CacheHandle;
 use crate::context::{Context, Unshared};
 use crate::fs::FsHandle;
 use crate::handle::Opened;
+use crate::swap::SwapHandle;
 
 /// A kind of volume.
 pub(crate) struct Kind {
@@ -31,7 +32,7 @@ type Create = fn(&Context, &NewVolume, Unshared<'_>) -> Result<Opened, Refused>;
 type Open = fn(&Context, &str) -> Result<Opened, Refused>;
 
 /// All kinds.
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 4] = [
     Kind {
         kind: VolumeKind::BLOCK,
         word: BLOCK_NAME,
@@ -56,12 +57,20 @@ const KINDS: [Kind; 3] = [
         create: FsHandle::create,
         open: FsHandle::open_volume,
     },
+    Kind {
+        kind: everbyte_swap_volume::SWAP,
+        word: everbyte_swap_volume::SWAP_NAME,
+        backing: |_| None,
+        is_exported: true,
+        create: SwapHandle::create,
+        open: SwapHandle::open_volume,
+    },
 ];
 
 /// The kinds of volumes of the pools that are opened here.
 #[must_use]
 pub fn kinds<M: Medium>() -> Kinds<M> {
-    everbyte_block::kinds().and(everbyte_fs::kinds())
+    everbyte_block::kinds().and(everbyte_fs::kinds()).and(everbyte_swap_volume::kinds())
 }
 
 impl Kind {

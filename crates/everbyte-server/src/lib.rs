@@ -30,6 +30,7 @@ mod session;
 mod shutdown;
 mod size;
 mod status;
+mod swap;
 mod volumes;
 
 pub use exports::listen;

@@ -41,6 +41,7 @@ fn of_file(error: &FileError) -> Option<&'static str> {
             Some("choose another path, or pass --force to destroy what is there")
         }
         FileError::NoSize { .. } => Some("pass --size"),
+        FileError::Lent { .. } => Some("end them first"),
         FileError::NotBlank { .. } => Some("pass --force to destroy what it holds"),
         FileError::Pool { source, .. } => of_pool(source),
         _ => None,

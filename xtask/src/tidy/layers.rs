@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 23] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -58,7 +58,13 @@ const ROWS: [Row; 22] = [
             "everbyte-crash",
             "everbyte-media",
         ],
-        optional: &["everbyte-server", "everbyte-control", "everbyte-nbd", "everbyte-policy"],
+        optional: &[
+            "everbyte-server",
+            "everbyte-swap-volume",
+            "everbyte-control",
+            "everbyte-nbd",
+            "everbyte-policy",
+        ],
         tests_use: &[],
         may_be_unsafe: false,
     },
@@ -74,6 +80,7 @@ const ROWS: [Row; 22] = [
             "everbyte-fs",
             "everbyte-fuse",
             "everbyte-policy",
+            "everbyte-swap-volume",
             "everbyte-pool",
             "everbyte-media",
         ],
@@ -149,6 +156,11 @@ const ROWS: [Row; 22] = [
     row(
         "everbyte-fs",
         &["everbyte-extent", "everbyte-plant", "everbyte-pool", "everbyte-media"],
+        &["everbyte-crash"],
+    ),
+    row(
+        "everbyte-swap-volume",
+        &["everbyte-device", "everbyte-plant", "everbyte-pool", "everbyte-media"],
         &["everbyte-crash"],
     ),
     row("everbyte-crash", &["everbyte-media"], &[]),

@@ -132,7 +132,7 @@ impl<M: Medium> Pair<M> {
             table[16 * which + 8..16 * which + 16]
                 .copy_from_slice(&encode_word(size).to_le_bytes());
         }
-        pool.create_volume(&spec, NewRoot::Block(&table)).unwrap();
+        pool.create_volume(&spec, NewRoot::Blocks(&table)).unwrap();
         let handle = pool.open_volume("p", PAIR).unwrap();
         for which in BOTH {
             if settings.maps[which] == MapKind::Direct {

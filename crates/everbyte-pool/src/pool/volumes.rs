@@ -151,8 +151,8 @@ pub enum NewRoot<'a> {
         /// Number of blocks, at least 1.
         blocks: u64,
     },
-    /// A block that holds this, such as the kind's own settings.
-    Block(&'a [u8; BLOCK]),
+    /// Adjacent blocks that hold this, such as the kind's own settings; a multiple of 4096 bytes.
+    Blocks(&'a [u8]),
 }
 
 impl NewRoot<'_> {
@@ -160,7 +160,7 @@ impl NewRoot<'_> {
         match self {
             Self::Empty => 0,
             Self::Zeroes { blocks } => *blocks,
-            Self::Block(_) => 1,
+            Self::Blocks(bytes) => bytes.len() as u64 / BLOCK_U64,
         }
     }
 }
@@ -249,15 +249,31 @@ impl<M: Medium> Pool<M> {
     /// # Errors
     /// `NoSpace` if there is no such run.
     pub fn take_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
-        let alloc = &self.shared.alloc;
-        let run = alloc.alloc_run(blocks).or_else(|| {
+        self.take(what, blocks, || self.shared.alloc.alloc_run(blocks))
+    }
+
+    /// The same at a multiple of `blocks`, a power of two up to 512 (2 MiB).
+    ///
+    /// # Errors
+    /// As [`Pool::take_run`].
+    pub fn take_aligned_run(&self, what: &'static str, blocks: u64) -> Result<BlockRun, PoolError> {
+        self.take(what, blocks, || self.shared.alloc.alloc_aligned(blocks, 0))
+    }
+
+    fn take(
+        &self,
+        what: &'static str,
+        blocks: u64,
+        find: impl Fn() -> Option<BlockRun>,
+    ) -> Result<BlockRun, PoolError> {
+        let run = find().or_else(|| {
             self.shared.reclaim_preallocated();
-            alloc.alloc_run(blocks)
+            find()
         });
         let run = run.ok_or_else(|| PoolError::NoSpace {
             what,
             needed_blocks: blocks,
-            free_blocks: alloc.free_blocks(),
+            free_blocks: self.shared.alloc.free_blocks(),
         })?;
         for block in run.start.0..run.start.0 + run.len {
             // What an earlier owner's epochs said of it must not be taken for the new owner's.
@@ -328,7 +344,7 @@ impl<M: Medium> Pool<M> {
         put(&mut header, CHECKPOINT_LINES_AT, &checkpoint_lines.to_le_bytes());
         if let Some(run) = *table {
             match root {
-                NewRoot::Block(bytes) => medium.stream(run.start.offset(), bytes),
+                NewRoot::Blocks(bytes) => medium.stream(run.start.offset(), bytes),
                 NewRoot::Empty | NewRoot::Zeroes { .. } => self.zero(run),
             }
             put(&mut header, ROOT_AT, &Entry::data(run.start).encode().to_le_bytes());

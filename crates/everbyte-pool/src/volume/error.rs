@@ -21,6 +21,9 @@ pub enum WriteError {
     /// The volume is of a kind without a log, so nothing of it changes in epochs.
     #[error("the volume has no log")]
     NoLog,
+    /// The volume has a log, so its root changes in epochs only.
+    #[error("the root of a volume with a log changes in its epochs only")]
+    HasLog,
     /// A checkpoint was begun and failed or was abandoned: no epoch can be completed any more.
     #[error("an earlier checkpoint of the volume was not completed; open the pool again")]
     CheckpointAbandoned,

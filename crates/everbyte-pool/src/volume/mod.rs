@@ -8,6 +8,7 @@ mod error;
 mod give_back;
 mod group;
 mod handle;
+mod root;
 mod usage;
 mod users;
 mod writer;

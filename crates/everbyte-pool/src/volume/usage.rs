@@ -80,6 +80,12 @@ impl<M: Medium> Volume<M> {
         self.usage.add(run.len);
     }
 
+    /// Counts a run no more that the volume of a kind without a log is about to give back by
+    /// [`Pool::return_run`](crate::Pool::return_run).
+    pub fn disown_run(&self, run: BlockRun) {
+        self.usage.subtract(run.len);
+    }
+
     /// Leaves the count in the header, durably. Everything of the volume is durable, and nobody
     /// uses it any more.
     ///

@@ -30,7 +30,7 @@ fn image(is_closed: bool) -> Vec<u8> {
     for name in ["s", "t"] {
         let mut spec = VolumeSpec::new(name, SHELF, 4096);
         (spec.lanes, spec.log_bytes) = (1, Some(32 << 10));
-        pool.create_volume(&spec, NewRoot::Block(&[0; 4096])).unwrap();
+        pool.create_volume(&spec, NewRoot::Blocks(&[0; 4096])).unwrap();
     }
     let shelf = Shelf::open(pool);
     for (place, bytes) in [(0, 64), (1, 256), (2, 1 << 14)] {

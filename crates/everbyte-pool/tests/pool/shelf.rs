@@ -152,7 +152,7 @@ impl<M: Medium> Shelf<M> {
         let pool = open_pool(medium).unwrap();
         let mut spec = VolumeSpec::new("s", SHELF, 4096);
         (spec.lanes, spec.log_bytes) = (lanes, Some(u64::from(lanes) * (32 << 10)));
-        pool.create_volume(&spec, NewRoot::Block(&[0; BLOCK])).unwrap();
+        pool.create_volume(&spec, NewRoot::Blocks(&[0; BLOCK])).unwrap();
         Self::open(pool)
     }
 

@@ -151,7 +151,7 @@ fn what_a_volume_was_made_as_is_in_both_copies_of_its_descriptor() {
     (spec.map, spec.delta, spec.checksum) = (5, 6, 1);
     (spec.threshold_lines, spec.checkpoint_lines, spec.size_bytes) = (65, 4000, 3 * 512);
     let root: [u8; BLOCK] = std::array::from_fn(|at| u8::try_from(at % 251).unwrap());
-    let volume = pool.create_volume(&spec, NewRoot::Block(&root)).unwrap();
+    let volume = pool.create_volume(&spec, NewRoot::Blocks(&root)).unwrap();
     let header = 2 * BLOCK_U64;
     for copy in DESCRIPTOR_AT {
         let mut bytes = [0; size_of::<Descriptor>()];

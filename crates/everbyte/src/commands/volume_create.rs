@@ -10,6 +10,7 @@ use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
 use everbyte_fs::{FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::{Need, ask};
+use everbyte_swap_volume::SWAP_NAME;
 
 use super::unexpected;
 use crate::arguments::{UsageError, parse_backing};
@@ -28,6 +29,7 @@ Examples:
   everbyte volume create /dev/shm/p database --size 10G --map direct --lanes 32
   everbyte volume create /dev/pmem0 ledger --size 10G --checksum crc32c
   everbyte volume create /dev/shm/p files --kind fs --size 10G
+  everbyte volume create /dev/shm/p more --kind swap --size 4G
   everbyte volume create /dev/shm/p scratch --size 1T        more than the pool has: thin
   everbyte volume create /dev/shm/p fast --kind cache --backing /dev/sdb --scm 8G --dram 2G
   everbyte volume create /dev/shm/p remote --kind cache --backing nbd://host/disk --scm 8G
@@ -37,6 +39,11 @@ may be larger than the pool; `everbyte volume list` shows what is provisioned an
 
 A file system (--kind fs) is used through 'everbyte mount'. It has room for one file for each 16K of
 its size; --map, --delta, --checksum and --threshold are for the other kinds.
+
+A swap volume (--kind swap) has a multiple of 2M, which it takes from the pool at once. It keeps
+nothing: not after a crash, nor for the next that uses it. 'everbyte serve' exports it over NBD as a
+device for the swap of other machines: 'nbd-client -swap', then 'mkswap' and 'swapon'. Do not swap
+this machine itself to it: with no memory left, the server that is to make room may wait for room.
 
 A cache keeps the pages of a slower backing device that are used most, and is as large as that
 device. A flush makes writes durable in the pool; the cache writes them back later. So use the backing
@@ -57,8 +64,9 @@ pub(crate) struct Args {
     /// that of its backing device.
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     size: Option<u64>,
-    /// Kind of the volume: a block volume, a cache of a backing device, or a file system.
-    #[arg(long, default_value = BLOCK_NAME, value_parser = [BLOCK_NAME, CACHE_NAME, FS_NAME])]
+    /// Kind of the volume: a block volume, a cache of a backing device, a file system, or swap, which
+    /// keeps nothing after a crash.
+    #[arg(long, default_value = BLOCK_NAME, value_parser = [BLOCK_NAME, CACHE_NAME, FS_NAME, SWAP_NAME])]
     kind: String,
     #[command(flatten)]
     cache: CacheArgs,
@@ -95,6 +103,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = CHECKPOINT_LINES_DEFAULT, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     checkpoint_lines: u32,
+    /// For swap: show no program what another left, and free nothing unwiped. Costs a write of 2M of
+    /// zeroes for each 2M that is lent again.
+    #[arg(long)]
+    wipe: bool,
     /// Print the new volume as JSON.
     #[arg(long)]
     json: bool,
@@ -179,6 +191,11 @@ struct CacheArgs {
 impl Args {
     /// Checks that what is there fits the kind, and names all that is missing or too much at once.
     fn check(&self) -> Result<(), UsageError> {
+        if self.wipe && self.kind != SWAP_NAME {
+            return Err(UsageError(
+                "--wipe is for swap volumes: add --kind swap, or leave it out".into(),
+            ));
+        }
         let CacheArgs { backing, scm, dram, .. } = &self.cache;
         if self.kind != CACHE_NAME {
             let for_caches = backing.is_some() || scm.is_some() || dram.is_some();
@@ -246,6 +263,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .then_some(args.checkpoint_lines),
         cache: args.cache.wanted()?,
         fs: args.fs.wanted(args.kind == FS_NAME)?,
+        wipe: args.wipe,
     };
     match ask(&args.pool, Need::Change, Request::VolumeCreate(new))? {
         Response::Volume(volume) if args.json => output::json(&volume)?,

@@ -148,6 +148,7 @@ impl Stage {
             checkpoint_lines: None,
             cache: None,
             fs: None,
+            wipe: false,
         };
         match ask(&self.pool, Need::Change, Request::VolumeCreate(new))? {
             Response::Volume(_) => Ok(()),

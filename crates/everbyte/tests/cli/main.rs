@@ -16,6 +16,7 @@ mod mount;
 mod repair;
 mod served;
 mod simulate;
+mod swap;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

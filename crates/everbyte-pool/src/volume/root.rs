@@ -1,0 +1,64 @@
+//! The root of a volume without a log: it is never changed in place, but replaced.
+//!
+//! The order, and why. The new root is on the medium before the root word names it, so whichever
+//! root a crash leaves is whole. The size word follows the root word, and says nothing that the
+//! root does not: whoever opens the volume after a crash in between corrects it. Blocks that only
+//! the old root names are free for others once this has returned, since the root word is durable.
+
+use everbyte_media::{Medium, PoolOffset};
+
+use super::{Volume, WriteError};
+use crate::alloc::BlockRun;
+use crate::format::{Entry, ROOT_AT, encode_word};
+use crate::persist::{Dirty, InFlight};
+
+impl<M: Medium> Volume<M> {
+    /// Replaces what the root word names by `run`, which is filled with `contents`, and the
+    /// volume's size by `size_bytes`, a multiple of 512; durably. For a kind without a log, by one
+    /// thread at a time.
+    ///
+    /// # Errors
+    /// The volume is gone or read-only, or has a log; the medium's: then either root may be
+    /// the durable one, and nothing that one of them names may be given to others.
+    pub fn replace_root(
+        &self,
+        run: BlockRun,
+        contents: &[u8],
+        size_bytes: u64,
+    ) -> Result<(), WriteError> {
+        self.check_unlogged()?;
+        let medium = self.medium();
+        InFlight::stream(medium, run.start.offset(), contents).fence(medium)?;
+        self.store_durably(self.header_at.plus(ROOT_AT), Entry::data(run.start).encode())?;
+        self.store_durably(self.size_at(), encode_word(size_bytes / 512))
+    }
+
+    /// Makes the size word say what the root does, durably.
+    ///
+    /// # Errors
+    /// As [`Volume::replace_root`].
+    pub fn correct_size(&self, size_bytes: u64) -> Result<(), WriteError> {
+        self.check_unlogged()?;
+        self.store_durably(self.size_at(), encode_word(size_bytes / 512))
+    }
+
+    fn check_unlogged(&self) -> Result<(), WriteError> {
+        if self.is_gone() {
+            return Err(WriteError::Gone);
+        }
+        if let Some(reason) = self.read_only_reason() {
+            return Err(WriteError::ReadOnly { reason: reason.to_owned() });
+        }
+        if self.descriptor().has_log() {
+            return Err(WriteError::HasLog);
+        }
+        Ok(())
+    }
+
+    fn store_durably(&self, at: PoolOffset, word: u64) -> Result<(), WriteError> {
+        let mut dirty = Dirty::default();
+        dirty.store_word(self.medium(), at, word);
+        dirty.flush(self.medium()).fence(self.medium())?;
+        Ok(())
+    }
+}

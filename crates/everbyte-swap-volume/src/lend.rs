@@ -1,0 +1,271 @@
+//! Lending: which runs programs have, and until when.
+//!
+//! A program that gets runs copies pages in and out through a mapping of its own. It has them as long
+//! as the locks of their bytes live, which are those of an open file description that was made for it
+//! alone: locked first, then passed on, then closed here. The program's mapping keeps it open. So
+//! nothing needs to be told when a program ends, and a server that starts anew finds in the locks what
+//! its predecessor lent.
+//!
+//! Invariants: a run is lent only under a lock that was taken for it, so never twice; what is not
+//! known to be free is asked for before it is lent, wiped or taken from the volume; under the one
+//! mutex, so that no two askers find the same run free.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use everbyte_media::{BLOCK_U64, BlockNo, Mapped};
+use everbyte_plant::planted;
+use everbyte_pool::{is_range_locked, lock_range};
+use parking_lot::Mutex;
+
+use crate::error::SwapError;
+use crate::lease::Lease;
+use crate::plant::Bug;
+use crate::scratch::ScratchDevice;
+use crate::table::RUN_BYTES;
+use crate::volume::SwapVolume;
+
+/// Lends the runs of one swap volume.
+pub struct Lender {
+    volume: SwapVolume<Mapped>,
+    /// A description without locks, through which others' are seen; `None` if the pool lies in this
+    /// process's own memory, which nobody else can have.
+    file: Option<File>,
+    lending: Mutex<Lending>,
+}
+
+struct Lending {
+    /// Runs that nobody has, the longest unused first, so that wear is spread.
+    free: VecDeque<FreeRun>,
+    /// Runs that somebody may have, with the process that they were lent to, if that is known.
+    lent: BTreeMap<BlockNo, Option<u32>>,
+    /// The volume is about to be deleted.
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct FreeRun {
+    start: BlockNo,
+    is_wiped: bool,
+}
+
+/// How much of a swap volume is lent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LenderStatus {
+    /// Runs of 2 MiB that the volume has.
+    pub runs: u64,
+    /// Those that programs have.
+    pub lent: u64,
+    /// The processes that have them, as far as this lender lent them itself.
+    pub pids: Vec<u32>,
+}
+
+impl Lender {
+    /// Lends the runs of `volume`. All count as used, until their locks have been asked for.
+    ///
+    /// # Errors
+    /// The pool's file cannot be opened again.
+    pub fn new(volume: SwapVolume<Mapped>) -> Result<Self, SwapError> {
+        let file = reopen(volume.volume().medium())?;
+        let lent = volume.runs().into_iter().map(|run| (run, None)).collect();
+        let lending = Mutex::new(Lending { free: VecDeque::new(), lent, is_closed: false });
+        Ok(Self { volume, file, lending })
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &SwapVolume<Mapped> {
+        &self.volume
+    }
+
+    /// Lends up to `runs` runs, at least one, to process `pid`.
+    ///
+    /// # Errors
+    /// `Full` if none is free; the volume is being deleted; the pool is in memory that other
+    /// processes cannot map; the system's.
+    pub fn lend(&self, runs: u64, pid: u32) -> Result<Lease, SwapError> {
+        let lending = &mut *self.lending.lock();
+        if lending.is_closed {
+            return Err(self.full(lending));
+        }
+        if (lending.free.len() as u64) < runs {
+            self.take_back(lending)?;
+        }
+        let file = reopen(self.volume.volume().medium())?.ok_or(SwapError::NotShared)?;
+        let mut got = BTreeSet::new();
+        while (got.len() as u64) < runs.max(1)
+            && let Some(run) = lending.free.pop_front()
+        {
+            // Until it is certain that it can be lent, it counts as somebody's.
+            lending.lent.insert(run.start, None);
+            if !planted(Bug::LockedLate)
+                && !lock_range(&file, &bytes_of(run.start)).map_err(io("lock the pool's file"))?
+            {
+                continue;
+            }
+            if self.volume.wipes() && !run.is_wiped && !planted(Bug::LentUnwiped) {
+                self.volume.wipe(run.start)?;
+            }
+            lending.lent.insert(run.start, Some(pid));
+            got.insert(run.start);
+        }
+        if got.is_empty() {
+            return Err(self.full(lending));
+        }
+        Ok(Lease { file, ranges: ranges_of(&got) })
+    }
+
+    /// Lends all runs to this process itself, as a block device.
+    ///
+    /// # Errors
+    /// `Lent` if somebody has some of them; as [`Lender::lend`].
+    pub fn scratch(&self) -> Result<ScratchDevice, SwapError> {
+        let (pid, runs) = (std::process::id(), self.volume.size_bytes() / RUN_BYTES);
+        let lease = self.lend(runs, pid)?;
+        let size_bytes = lease.ranges.iter().map(|range| range.end - range.start).sum();
+        if size_bytes < runs * RUN_BYTES {
+            drop(lease);
+            let lending = &mut *self.lending.lock();
+            self.take_back(lending)?;
+            return Err(self.lent(lending));
+        }
+        let medium = Arc::clone(self.volume.pool().medium());
+        Ok(ScratchDevice::new(medium, lease, size_bytes))
+    }
+
+    /// How much is lent at this moment.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn status(&self) -> Result<LenderStatus, SwapError> {
+        let lending = &mut *self.lending.lock();
+        self.take_back(lending)?;
+        let (lent, pids) = (lending.lent.len() as u64, pids_of(lending));
+        Ok(LenderStatus { runs: lent + lending.free.len() as u64, lent, pids })
+    }
+
+    /// Makes the volume as large as that, durably: larger while it is in use, smaller by what nobody
+    /// has.
+    ///
+    /// # Errors
+    /// As [`SwapVolume::grow`]; `Lent` if too few runs are free.
+    pub fn resize(&self, size_bytes: u64) -> Result<(), SwapError> {
+        let lending = &mut *self.lending.lock();
+        let has = self.volume.size_bytes();
+        if size_bytes >= has {
+            let fresh = self.volume.grow(size_bytes)?;
+            let fresh = fresh.into_iter().map(|start| FreeRun { start, is_wiped: false });
+            lending.free.extend(fresh);
+            return Ok(());
+        }
+        if size_bytes == 0 || !size_bytes.is_multiple_of(RUN_BYTES) {
+            return Err(SwapError::Size { bytes: size_bytes });
+        }
+        self.take_back(lending)?;
+        let surplus = usize::try_from((has - size_bytes) / RUN_BYTES).unwrap_or(usize::MAX);
+        if lending.free.len() < surplus {
+            return Err(self.lent(lending));
+        }
+        self.wipe_first(lending, surplus)?;
+        let gone: Vec<BlockNo> = lending.free.iter().take(surplus).map(|run| run.start).collect();
+        self.volume.remove(&gone)?;
+        lending.free.drain(..surplus);
+        Ok(())
+    }
+
+    /// Lends nothing any more, so that the volume can be deleted, and wipes it if it is one that is
+    /// wiped.
+    ///
+    /// # Errors
+    /// `Lent` if somebody has runs; then it goes on lending. The medium's.
+    pub fn close(&self) -> Result<(), SwapError> {
+        let lending = &mut *self.lending.lock();
+        self.take_back(lending)?;
+        if !lending.lent.is_empty() {
+            return Err(self.lent(lending));
+        }
+        self.wipe_first(lending, lending.free.len())?;
+        lending.is_closed = true;
+        Ok(())
+    }
+
+    /// Wipes the first free runs, if the volume is one that is wiped.
+    fn wipe_first(&self, lending: &mut Lending, count: usize) -> Result<(), SwapError> {
+        if !self.volume.wipes() {
+            return Ok(());
+        }
+        for run in lending.free.iter_mut().take(count).filter(|run| !run.is_wiped) {
+            self.volume.wipe(run.start)?;
+            run.is_wiped = true;
+        }
+        Ok(())
+    }
+
+    /// Finds out which runs nobody has any more.
+    fn take_back(&self, lending: &mut Lending) -> Result<(), SwapError> {
+        let mut ended = Vec::new();
+        for &start in lending.lent.keys() {
+            let is_locked = match &self.file {
+                Some(file) => is_range_locked(file, &bytes_of(start)),
+                None => Ok(false),
+            };
+            let is_locked = is_locked.map_err(io("look at the locks of the pool's file"))?;
+            if !is_locked || planted(Bug::LentWithoutAsking) {
+                ended.push(start);
+            }
+        }
+        for start in ended {
+            lending.lent.remove(&start);
+            lending.free.push_back(FreeRun { start, is_wiped: false });
+        }
+        Ok(())
+    }
+
+    fn full(&self, lending: &Lending) -> SwapError {
+        let runs = (lending.free.len() + lending.lent.len()) as u64;
+        SwapError::Full { volume: self.name(), runs, pids: pids_of(lending) }
+    }
+
+    fn lent(&self, lending: &Lending) -> SwapError {
+        let lent = lending.lent.len() as u64;
+        SwapError::Lent { volume: self.name(), lent, pids: pids_of(lending) }
+    }
+
+    fn name(&self) -> String {
+        self.volume.volume().name().to_owned()
+    }
+}
+
+/// The processes that have runs, each once.
+fn pids_of(lending: &Lending) -> Vec<u32> {
+    let pids: BTreeSet<u32> = lending.lent.values().copied().flatten().collect();
+    pids.into_iter().collect()
+}
+
+/// The bytes of the pool's file that a run has.
+fn bytes_of(start: BlockNo) -> Range<u64> {
+    let first = start.0 * BLOCK_U64;
+    first..first + RUN_BYTES
+}
+
+/// The bytes of these runs, neighbours as one range.
+fn ranges_of(runs: &BTreeSet<BlockNo>) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for bytes in runs.iter().map(|&run| bytes_of(run)) {
+        match ranges.last_mut() {
+            Some(last) if last.end == bytes.start => last.end = bytes.end,
+            _ => ranges.push(bytes),
+        }
+    }
+    ranges
+}
+
+fn reopen(medium: &Mapped) -> Result<Option<File>, SwapError> {
+    medium.reopen().map_err(io("open the pool's file again"))
+}
+
+fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> SwapError {
+    move |source| SwapError::Io { action, source }
+}

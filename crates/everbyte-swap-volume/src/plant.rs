@@ -1,0 +1,14 @@
+//! The mistakes that tests plant in swap volumes with `everbyte_plant`, to see them caught.
+
+/// A mistake in how runs are kept and lent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// A table is changed where it lies.
+    TableInPlace,
+    /// A run is lent whether or not an earlier program still has it.
+    LentWithoutAsking,
+    /// A run is lent as an earlier program left it, though the volume wipes.
+    LentUnwiped,
+    /// The locks of a lease are taken after its description was passed on.
+    LockedLate,
+}

@@ -1,0 +1,250 @@
+//! Runs that are lent: never twice, never lost, whoever dies and whoever asks.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use everbyte_device::{BlockDevice, Fua};
+use everbyte_media::{Mapped, MediaOptions};
+use everbyte_plant::plant;
+use everbyte_pool::file::{self, CreateOptions, FileError};
+use everbyte_pool::{OpenOptions, Pool};
+use everbyte_swap_volume::plant::Bug;
+use everbyte_swap_volume::{
+    Lease, Lender, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume, kinds,
+};
+
+const POOL_BYTES: u64 = 8 * RUN_BYTES;
+const RUNS: u64 = 4;
+
+/// A pool in a file, with a swap volume.
+struct House {
+    file: tempfile::NamedTempFile,
+}
+
+impl House {
+    fn new(wipes: bool) -> Self {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        file.as_file().set_len(POOL_BYTES).unwrap();
+        let house = Self { file };
+        Pool::format(&house.medium(), 2, [1; 16]).unwrap();
+        let pool = house.pool();
+        SwapVolume::create(&pool, "s", RUNS * RUN_BYTES, SwapOptions { wipes }).unwrap();
+        pool.close().unwrap();
+        house
+    }
+
+    fn medium(&self) -> Mapped {
+        Mapped::open(self.file.path(), &MediaOptions::new()).unwrap()
+    }
+
+    fn pool(&self) -> Arc<Pool<Mapped>> {
+        let pool = Pool::open(Arc::new(self.medium()), kinds(), &OpenOptions::default());
+        Arc::new(pool.unwrap())
+    }
+
+    /// Starts a server, as far as lending goes.
+    fn lender(&self) -> Lender {
+        Lender::new(SwapVolume::open(&self.pool(), "s").unwrap()).unwrap()
+    }
+}
+
+/// A process that has a lease, and nothing else to do.
+struct Program {
+    child: Child,
+    bytes: Vec<std::ops::Range<u64>>,
+}
+
+impl Program {
+    fn with(lease: Lease) -> Self {
+        let Lease { file, ranges } = lease;
+        let child = Command::new("sleep").arg("600").stdin(Stdio::from(file)).spawn().unwrap();
+        Self { child, bytes: ranges }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may be dead, which is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn runs_of(ranges: &[std::ops::Range<u64>]) -> BTreeSet<u64> {
+    ranges.iter().flat_map(|bytes| (bytes.start..bytes.end).step_by(2 << 20)).collect()
+}
+
+#[test]
+fn runs_are_aligned_lent_once_and_free_again_when_their_program_is_killed() {
+    let house = House::new(false);
+    let lender = house.lender();
+    let first = Program::with(lender.lend(1, 10).unwrap());
+    let second = Program::with(lender.lend(2, 20).unwrap());
+    let (one, two) = (runs_of(&first.bytes), runs_of(&second.bytes));
+    assert_eq!((one.len(), two.len()), (1, 2));
+    assert!(one.is_disjoint(&two) && one.iter().chain(&two).all(|at| at % RUN_BYTES == 0));
+    let status = lender.status().unwrap();
+    assert_eq!((status.runs, status.lent, &*status.pids), (RUNS, 3, &[10, 20][..]));
+    let rest = lender.lend(9, 30).unwrap();
+    assert_eq!(runs_of(&rest.ranges).len(), 1, "there are no more");
+    let full = lender.lend(1, 40).expect_err("nothing is free");
+    assert!(full.to_string().contains("to process 10, 20, 30"), "{full}");
+    second.kill();
+    let again = lender.lend(2, 50).unwrap();
+    assert_eq!(runs_of(&again.ranges), two);
+    drop((rest, again));
+    assert_eq!(lender.status().unwrap().lent, 1);
+}
+
+/// Kills a server whose runs two programs have, starts another, and lends all that it finds free.
+/// Returns true if a run was lent twice.
+fn lends_twice_after_a_restart() -> bool {
+    let house = House::new(false);
+    let lender = house.lender();
+    let programs = [1, 2].map(|pid| Program::with(lender.lend(1, pid).unwrap()));
+    drop(lender);
+    let lender = house.lender();
+    let rest = lender.lend(RUNS, 3).unwrap();
+    let taken: BTreeSet<u64> = programs.iter().flat_map(|p| runs_of(&p.bytes)).collect();
+    !taken.is_disjoint(&runs_of(&rest.ranges))
+}
+
+#[test]
+fn a_server_that_starts_anew_lends_nothing_that_programs_still_have() {
+    assert!(!lends_twice_after_a_restart());
+    let bug = plant(Bug::LockedLate);
+    assert!(lends_twice_after_a_restart(), "locks that are not taken before are caught");
+    drop(bug);
+}
+
+#[test]
+fn a_run_that_was_not_asked_for_is_still_not_lent_twice() {
+    let house = House::new(false);
+    let lender = house.lender();
+    let all = Program::with(lender.lend(RUNS, 1).unwrap());
+    let _bug = plant(Bug::LentWithoutAsking);
+    assert!(matches!(lender.lend(1, 2), Err(SwapError::Full { .. })), "its lock is not to be had");
+    drop(all);
+}
+
+#[test]
+fn a_volume_shrinks_by_what_is_free_and_tells_who_has_the_rest() {
+    let house = House::new(false);
+    let lender = house.lender();
+    let lease = Program::with(lender.lend(2, 77).unwrap());
+    let refused = lender.resize(RUN_BYTES).expect_err("two runs are lent");
+    assert!(refused.to_string().contains("2 runs of 2 MiB of volume s are lent, to process 77"));
+    assert_eq!(lender.status().unwrap().runs, RUNS);
+    lender.resize(2 * RUN_BYTES).unwrap();
+    assert_eq!(lender.volume().runs().len(), 2);
+    let kept: BTreeSet<u64> = lender.volume().runs().iter().map(|run| run.0 * 4096).collect();
+    assert_eq!(kept, runs_of(&lease.bytes), "those that are lent stay");
+    lender.resize(3 * RUN_BYTES).unwrap();
+    assert_eq!(runs_of(&lender.lend(5, 1).unwrap().ranges).len(), 1, "the new one");
+    assert!(matches!(lender.close(), Err(SwapError::Lent { lent: 2, .. })));
+    lease.kill();
+    lender.close().unwrap();
+    assert!(lender.lend(1, 1).is_err(), "it is being deleted");
+    assert!(lender.volume().volume().size_bytes().unwrap() == 3 * RUN_BYTES);
+}
+
+#[test]
+fn a_pool_is_neither_overwritten_nor_repaired_while_programs_have_memory_of_it() {
+    let house = House::new(false);
+    let program = Program::with(house.lender().lend(1, 1).unwrap());
+    let path = house.file.path();
+    let over =
+        CreateOptions { len_bytes: Some(POOL_BYTES), force: true, ..CreateOptions::default() };
+    let refused =
+        file::create(path, &over, &mut |_, _| ()).expect_err("a program has memory of it");
+    assert!(matches!(refused, FileError::Lent { .. }), "{refused}");
+    assert!(matches!(file::repair(path, false, kinds), Err(FileError::Lent { .. })));
+    assert!(house.pool().check().unwrap().is_clean());
+    program.kill();
+    assert!(file::repair(path, false, kinds).unwrap().mended.is_empty());
+    file::create(path, &over, &mut |_, _| ()).unwrap();
+}
+
+/// Writes to a run that is lent, ends that lease, and returns true if the next one sees the bytes.
+fn sees_what_another_left(wipes: bool) -> bool {
+    use std::os::unix::fs::FileExt;
+    let house = House::new(wipes);
+    let lender = house.lender();
+    let secret = |file: &File, at: u64| file.write_all_at(b"secret", at).unwrap();
+    let lease = lender.lend(RUNS, 1).unwrap();
+    lease.ranges.iter().for_each(|bytes| secret(&lease.file, bytes.end - 4096));
+    drop(lease);
+    let lease = lender.lend(RUNS, 2).unwrap();
+    lease.ranges.iter().any(|bytes| {
+        let mut found = [0; 6];
+        lease.file.read_exact_at(&mut found, bytes.end - 4096).unwrap();
+        found == *b"secret"
+    })
+}
+
+#[test]
+fn a_volume_that_wipes_shows_no_program_what_another_left() {
+    assert!(!sees_what_another_left(true));
+    assert!(sees_what_another_left(false), "nobody asked for that");
+    let _bug = plant(Bug::LentUnwiped);
+    assert!(sees_what_another_left(true));
+}
+
+#[test]
+fn memory_of_one_process_is_not_lent() {
+    let medium = Arc::new(Mapped::anonymous(POOL_BYTES, &MediaOptions::new()).unwrap());
+    Pool::format(&*medium, 2, [1; 16]).unwrap();
+    let pool = Arc::new(Pool::open(medium, kinds(), &OpenOptions::default()).unwrap());
+    let volume = SwapVolume::create(&pool, "s", RUN_BYTES, SwapOptions::default()).unwrap();
+    let lender = Lender::new(volume).unwrap();
+    assert!(matches!(lender.lend(1, 1), Err(SwapError::NotShared)));
+    assert_eq!(lender.status().unwrap().lent, 0);
+}
+
+/// A device over all runs of a volume of `size_bytes`, rounded up, of a pool that ends with it.
+fn scratch(size_bytes: u64) -> Arc<dyn BlockDevice> {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(POOL_BYTES + 16 * RUN_BYTES).unwrap();
+    let medium = Arc::new(Mapped::from_file(&file, &MediaOptions::new()).unwrap());
+    Pool::format(&*medium, 2, [1; 16]).unwrap();
+    let pool = Pool::open(Arc::clone(&medium), kinds(), &OpenOptions::default()).unwrap();
+    let whole = size_bytes.next_multiple_of(RUN_BYTES);
+    let volume = SwapVolume::create(&Arc::new(pool), "s", whole, SwapOptions::default());
+    let lease = Lender::new(volume.unwrap()).unwrap().lend(u64::MAX, 1).unwrap();
+    Arc::new(ScratchDevice::new(medium, lease, size_bytes))
+}
+
+#[test]
+fn a_scratch_device_keeps_the_contract_of_block_devices() {
+    everbyte_device::conformance(&|size_bytes| scratch(size_bytes));
+}
+
+#[test]
+fn a_scratch_device_shows_nothing_of_what_was_there_before() {
+    let house = House::new(false);
+    let lender = house.lender();
+    let mut found = vec![1; 8192];
+    let program = lender.lend(1, 5).unwrap();
+    assert!(matches!(lender.scratch(), Err(SwapError::Lent { lent: 1, .. })));
+    drop(program);
+    for _ in 0..2 {
+        let device = lender.scratch().unwrap();
+        assert_eq!(device.geometry().size_bytes, RUNS * RUN_BYTES);
+        assert!(
+            matches!(lender.lend(1, 2), Err(SwapError::Full { .. })),
+            "the device has them all"
+        );
+        device.read(RUN_BYTES - 4096, &mut found).unwrap();
+        assert!(found.iter().all(|&byte| byte == 0));
+        device.write(RUN_BYTES - 100, &[7; 200], Fua::No).unwrap();
+        device.read(RUN_BYTES - 4096, &mut found).unwrap();
+        assert_eq!(found.iter().filter(|&&byte| byte == 7).count(), 200);
+    }
+}
