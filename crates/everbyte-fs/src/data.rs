@@ -23,7 +23,7 @@ use crate::plant::Bug;
 /// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
 /// Bytes of a write that are made in one batch.
-const WRITE_PART: usize = 1 << 20;
+pub(crate) const WRITE_PART: usize = 1 << 20;
 
 /// Checks that `words` are of a regular file.
 fn check_regular(words: &InodeWords) -> Result<(), FsError> {
@@ -57,16 +57,17 @@ impl<M: Medium> FileSystem<M> {
 
     /// Writes `data` to a regular file at `offset`, and makes it larger if it ends before. Returns how
     /// many bytes were written, which is less only where an error kept a later part from being
-    /// written: writes are made in parts of up to 1 MiB, each of which is atomic.
+    /// written, or the file cannot become larger: writes are made in parts of up to 1 MiB, each of which is atomic.
     ///
     /// # Errors
     /// Nothing was written: it is no regular file, the pool is full, the file would be too large, or
     /// the volume cannot be written.
     pub fn write(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<usize, FsError> {
-        let end = offset.checked_add(data.len() as u64);
-        if end.is_none_or(|end| end > FILE_BYTES_MAX) {
+        let room = FILE_BYTES_MAX.saturating_sub(offset);
+        if room == 0 && !data.is_empty() {
             return Err(FsError::TooLarge);
         }
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         let mut done = 0;
         while done < data.len() || done == 0 {
             let at = offset + done as u64;

@@ -5,7 +5,7 @@
 //! for writing changes what the map of its extent is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use everbyte_extent::{BlockLocks, Delta, Extent, ExtentSettings, FirstEntries, MapKind};
 use everbyte_media::{Medium, PoolOffset};
@@ -26,6 +26,8 @@ pub(crate) struct FileState<M: Medium> {
     /// Its bytes.
     pub(crate) extent: Extent<M>,
     opens: AtomicU64,
+    /// It was made without a name, and may still get one.
+    may_be_named: AtomicBool,
 }
 
 impl<M: Medium> FileState<M> {
@@ -81,7 +83,8 @@ impl<M: Medium> Files<M> {
         let locks = self.block_locks.shared(inode.0.wrapping_mul(FIRST_ENTRIES));
         let volume = Arc::clone(&self.volume);
         let extent = Extent::with_locks(volume, &settings, locks, Some(first));
-        let file = Arc::new(FileState { extent, opens: AtomicU64::new(0) });
+        let may_be_named = AtomicBool::new(false);
+        let file = Arc::new(FileState { extent, opens: AtomicU64::new(0), may_be_named });
         shard.insert(inode, Arc::clone(&file));
         file
     }
@@ -89,6 +92,27 @@ impl<M: Medium> Files<M> {
     /// Counts one more who has `inode` open. The caller holds its lock.
     pub(crate) fn open(&self, inode: InodeNo, at: PoolOffset, size_bytes: u64) {
         self.get(inode, at, size_bytes).opens.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Opens `inode` for whoever made it without a name. Nobody else knows it yet.
+    pub(crate) fn open_unnamed(&self, inode: InodeNo, at: PoolOffset) {
+        let file = self.get(inode, at, 0);
+        file.may_be_named.store(true, Ordering::Release);
+        file.opens.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns true if `inode` was made without a name and has not got one since. The caller holds its
+    /// lock.
+    pub(crate) fn may_be_named(&self, inode: InodeNo) -> bool {
+        let shard = self.shard(inode).lock();
+        shard.get(&inode).is_some_and(|file| file.may_be_named.load(Ordering::Acquire))
+    }
+
+    /// Notes that `inode` has a name. The caller holds its lock for writing.
+    pub(crate) fn note_named(&self, inode: InodeNo) {
+        if let Some(file) = self.shard(inode).lock().get(&inode) {
+            file.may_be_named.store(false, Ordering::Release);
+        }
     }
 
     /// Counts one less; true if that was the last one. The caller holds the lock for writing.

@@ -13,6 +13,7 @@ mod attr;
 mod attribute_block;
 mod attributes;
 mod blocks;
+mod copy;
 mod data;
 mod dir;
 mod edits;
@@ -37,11 +38,13 @@ mod space;
 mod tables;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod unnamed;
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT};
 pub use attr::{Attr, SetAttr, SetTime};
 pub use attribute_block::ATTRIBUTES_BYTES_MAX;
 pub use attributes::{SetAttribute, SetGroupId};
+pub use copy::FilePlace;
 pub use error::FsError;
 pub use format::FS;
 pub use fs::{FileSystem, FsOptions, FsStatus};

@@ -43,6 +43,13 @@ pub struct NewInode<'a> {
     pub target: &'a [u8],
 }
 
+/// How many names a new file has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Names {
+    None,
+    One,
+}
+
 /// The type of file that a name is taken away from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Removal {
@@ -146,17 +153,10 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), parent)?;
-            let dir = self.dir_of(edit)?;
-            if dir.find(None, name)?.is_some() {
+            if self.dir_of(edit)?.find(None, name)?.is_some() {
                 return Err(FsError::Exists);
             }
-            let words = self.plan_inode(batch, &taken, edit, new)?;
-            let before = batch.savepoint();
-            dir.plan_insert(batch, name, taken.number, new.kind)?;
-            note_entries(edit, 1, batch.taken_since(before));
-            if new.kind == FileType::Directory {
-                edit.words.set_links(one_more(edit.words.links())?);
-            }
+            let words = self.plan_file(batch, edit, name, (&taken, new))?;
             edits.plan(batch);
             attr = Some(Attr::of(&words));
             Ok(())
@@ -165,13 +165,31 @@ impl<M: Medium> FileSystem<M> {
         Ok(attr.expect("a change that was made was planned"))
     }
 
-    /// Plans the inode of a new file in the directory `parent`.
-    fn plan_inode<'t>(
+    /// Plans a new file named `name`, which nothing has, in the directory `parent`.
+    pub(crate) fn plan_file<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
-        taken: &TakenInode<'_, M>,
+        parent: &mut Edit,
+        name: Name<'_>,
+        (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
+    ) -> Result<InodeWords, FsError> {
+        let words = self.plan_inode(batch, parent, (taken, new), Names::One)?;
+        let before = batch.savepoint();
+        self.dir_of(parent)?.plan_insert(batch, name, taken.number, new.kind)?;
+        note_entries(parent, 1, batch.taken_since(before));
+        if new.kind == FileType::Directory {
+            parent.words.set_links(one_more(parent.words.links())?);
+        }
+        Ok(words)
+    }
+
+    /// Plans the inode of a new file in the directory `parent`.
+    pub(crate) fn plan_inode<'t>(
+        &'t self,
+        batch: &mut Batch<'t, '_, M>,
         parent: &Edit,
-        new: &NewInode<'_>,
+        (taken, new): (&TakenInode<'_, M>, &NewInode<'_>),
+        names: Names,
     ) -> Result<InodeWords, FsError> {
         let gives_group = parent.words.mode() & SET_GROUP_ID != 0;
         let is_directory = new.kind == FileType::Directory;
@@ -180,7 +198,11 @@ impl<M: Medium> FileSystem<M> {
         let inherited = acls::inherited(self.reader(), parent, wanted)?;
         let mut words = InodeWords::new(taken.number, generation(batch.writer().epoch()));
         words.set_type(new.kind, inherited.permissions | set_group_id);
-        words.set_links(if is_directory { 2 } else { 1 });
+        words.set_links(match names {
+            Names::None => 0,
+            Names::One if is_directory => 2,
+            Names::One => 1,
+        });
         words.set_owner(new.uid, if gives_group { parent.words.gid() } else { new.gid });
         words.set(Field::Special, if is_directory { parent.number.0 } else { new.device });
         words.stamp(now(), &[Field::Accessed, Field::Modified, Field::Changed, Field::Created]);
@@ -214,7 +236,8 @@ impl<M: Medium> FileSystem<M> {
         } else {
             batch.stream(taken.at, &image);
         }
-        self.tables.plan_use(batch, taken.number, false)?;
+        let is_listed = names == Names::None && !planted(Bug::UnnamedNotListed);
+        self.tables.plan_use(batch, taken.number, is_listed)?;
         Ok(words)
     }
 
@@ -249,7 +272,7 @@ impl<M: Medium> FileSystem<M> {
         Ok(target)
     }
 
-    /// Gives `inode`, which is no directory, another name.
+    /// Gives `inode`, which is no directory, another name; one of [`FileSystem::create_unnamed`] its first.
     ///
     /// # Errors
     /// `Exists`; `NotPermitted` for a directory; `NotFound` if the file has lost its last name or the
@@ -264,8 +287,11 @@ impl<M: Medium> FileSystem<M> {
             let kind = words.file_type();
             match (kind, words.links()) {
                 (FileType::Directory, _) => return Err(FsError::NotPermitted),
-                (_, 0) => return Err(FsError::NotFound),
+                (_, 0) if !self.files.may_be_named(inode) => return Err(FsError::NotFound),
                 (_, links) => words.set_links(one_more(links)?),
+            }
+            if words.links() == 1 && !planted(Bug::NamedStillListed) {
+                self.tables.plan_orphan(batch, inode, false)?;
             }
             words.set(Field::Changed, now());
             attr = Some(Attr::of(words));
@@ -280,6 +306,7 @@ impl<M: Medium> FileSystem<M> {
             edits.plan(batch);
             Ok(())
         })?;
+        self.files.note_named(inode);
         Ok(attr.expect("a change that was made was planned"))
     }
 

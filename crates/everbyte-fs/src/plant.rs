@@ -41,6 +41,12 @@ pub enum Bug {
     LocksInOrderOfCall,
     /// A renaming does not look again, under its locks, which file has the old name.
     RenameOfOldName,
+    /// A renaming leaves a whiteout in another batch.
+    WhiteoutInTwo,
+    /// A file that is made without a name is not listed.
+    UnnamedNotListed,
+    /// A file that was made without a name is still listed when it has one.
+    NamedStillListed,
     /// A file loses its blocks although somebody has it open.
     OpenFileFreed,
 }

@@ -10,7 +10,7 @@ use crate::error::FsError;
 use crate::format::Field;
 use crate::fs::{FileSystem, now};
 use crate::name::Name;
-use crate::names::{note_entries, one_more};
+use crate::names::{NewInode, note_entries, one_more};
 use crate::number::{FileType, InodeNo};
 use crate::orphan::Unnamed;
 use crate::plant::Bug;
@@ -24,6 +24,30 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the old name.
     Exchange,
+    /// The old name becomes that of a character device 0/0 of this user and group without permissions, by
+    /// which union file systems hide a file of another layer.
+    Whiteout {
+        /// The device's user.
+        uid: u32,
+        /// The device's group, unless the directory gives its own.
+        gid: u32,
+        /// True if what has the new name loses it; else the renaming fails.
+        replaces: bool,
+    },
+}
+
+impl RenameMode {
+    /// Returns true if nothing may have the new name.
+    fn needs_free_name(self) -> bool {
+        matches!(self, Self::NoReplace | Self::Whiteout { replaces: false, .. })
+    }
+
+    /// The device that takes the old name.
+    fn whiteout(self) -> Option<NewInode<'static>> {
+        let Self::Whiteout { uid, gid, .. } = self else { return None };
+        let kind = FileType::CharDevice;
+        Some(NewInode { kind, permissions: 0, umask: 0, uid, gid, device: 0, target: &[] })
+    }
 }
 
 /// A name in a directory.
@@ -33,13 +57,22 @@ struct Place<'n> {
     name: Name<'n>,
 }
 
+/// The effect of a renaming.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// None: both names are of one file.
+    SameFile,
+    /// The file has its new name; this became of the one that had it.
+    Renamed(Unnamed),
+}
+
 impl<M: Medium> FileSystem<M> {
     /// Gives the file `name` in `parent` the name `new_name` in `new_parent` instead, at once.
     ///
     /// # Errors
     /// `NotFound`; `Exists` with `NoReplace`; `IsDirectory`, `NotDirectory` or `NotEmpty` if what has
     /// the new name cannot be replaced; `Invalid` if a directory would become its own ancestor;
-    /// `TooManyLinks`, `NoSpace`, or the volume's.
+    /// `TooManyLinks`, `NoInodes`, `NoSpace`, or the volume's.
     pub fn rename(
         &self,
         (parent, name): (InodeNo, Name<'_>),
@@ -53,19 +86,43 @@ impl<M: Medium> FileSystem<M> {
             self.sync()?;
             return self.unlink(parent, name);
         }
+        if planted(Bug::WhiteoutInTwo)
+            && let Some(new) = mode.whiteout()
+        {
+            self.rename((parent, name), (new_parent, new_name), RenameMode::Replace)?;
+            // The checkpoint that comes between, sooner or later.
+            self.sync()?;
+            return self.create_inode(parent, name, &new).map(drop);
+        }
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         loop {
             let source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
             let target = self.find_name(new_parent, new_name)?;
             let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
+            let whiteout = match mode.whiteout() {
+                Some(new) => Some((self.tables.take(self.volume())?, new)),
+                None => None,
+            };
             let mut outcome = None;
             let epoch = self.volume().change(|batch, _| {
-                outcome = self.plan_rename(batch, (from, source), (to, target), mode)?;
+                let mut edits = Edits::new(&self.tables);
+                outcome =
+                    self.plan_rename(batch, &mut edits, (from, source), (to, target), mode)?;
+                if let (Some(Outcome::Renamed(_)), Some((taken, new))) = (outcome, &whiteout) {
+                    let edit = edits.get(self.reader(), parent)?;
+                    self.plan_file(batch, edit, name, (taken, new))?;
+                }
+                edits.plan(batch);
                 Ok::<(), FsError>(())
             })?;
-            if let Some(unnamed) = outcome {
-                return self.unnamed(unnamed, epoch);
+            match outcome {
+                None => {}
+                Some(Outcome::SameFile) => return Ok(()),
+                Some(Outcome::Renamed(unnamed)) => {
+                    whiteout.into_iter().for_each(|(taken, _)| taken.keep());
+                    return self.unnamed(unnamed, epoch);
+                }
             }
         }
     }
@@ -74,11 +131,11 @@ impl<M: Medium> FileSystem<M> {
     fn plan_rename<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
+        edits: &mut Edits<'_, M>,
         (from, source): (Place<'_>, InodeNo),
         (to, target): (Place<'_>, Option<InodeNo>),
         mode: RenameMode,
-    ) -> Result<Option<Unnamed>, FsError> {
-        let mut edits = Edits::new(&self.tables);
+    ) -> Result<Option<Outcome>, FsError> {
         let reader = self.reader();
         let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
         let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
@@ -89,7 +146,7 @@ impl<M: Medium> FileSystem<M> {
         if replaced.as_ref().map(|found| found.inode) != target {
             return Ok(None);
         }
-        if mode == RenameMode::NoReplace && replaced.is_some() {
+        if mode.needs_free_name() && replaced.is_some() {
             return Err(FsError::Exists);
         }
         if mode == RenameMode::Exchange && replaced.is_none() {
@@ -97,10 +154,10 @@ impl<M: Medium> FileSystem<M> {
         }
         self.check_ancestors(&found, to.parent)?;
         if target == Some(source) {
-            return Ok(Some(Unnamed::Linked));
+            return Ok(Some(Outcome::SameFile));
         }
         if let (Some(replaced), false) = (&replaced, mode == RenameMode::Exchange) {
-            self.check_replaced(&mut edits, &found, replaced)?;
+            self.check_replaced(edits, &found, replaced)?;
         }
         let before = batch.savepoint();
         from_dir.plan_remove(batch, &found);
@@ -111,7 +168,7 @@ impl<M: Medium> FileSystem<M> {
         let blocks = batch.taken_since(before);
         note_entries(edits.get(reader, to.parent)?, 1, blocks);
         note_entries(edits.get(reader, from.parent)?, -1, 0);
-        self.note_moved(&mut edits, &found, (from.parent, to.parent))?;
+        self.note_moved(edits, &found, (from.parent, to.parent))?;
         let mut unnamed = Unnamed::Linked;
         match (replaced, mode) {
             (Some(replaced), RenameMode::Exchange) => {
@@ -121,15 +178,14 @@ impl<M: Medium> FileSystem<M> {
                 let blocks = batch.taken_since(before);
                 note_entries(edits.get(reader, from.parent)?, 1, blocks);
                 note_entries(edits.get(reader, to.parent)?, -1, 0);
-                self.note_moved(&mut edits, &replaced, (to.parent, from.parent))?;
+                self.note_moved(edits, &replaced, (to.parent, from.parent))?;
             }
             (Some(replaced), _) => {
-                unnamed = self.plan_replaced(batch, &mut edits, &replaced, to.parent)?;
+                unnamed = self.plan_replaced(batch, edits, &replaced, to.parent)?;
             }
             (None, _) => {}
         }
-        edits.plan(batch);
-        Ok(Some(unnamed))
+        Ok(Some(Outcome::Renamed(unnamed)))
     }
 
     /// Plans the end of what had the new name.

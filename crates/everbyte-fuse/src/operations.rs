@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use everbyte_fs::{
-    ACL_ACCESS, ACL_DEFAULT, Allocation, Attr, FileSystem, FileType, FsError, InodeNo,
+    ACL_ACCESS, ACL_DEFAULT, Allocation, Attr, FilePlace, FileSystem, FileType, FsError, InodeNo,
     MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, RenameMode, Seek, SetAttr, SetAttribute,
     SetGroupId,
 };
 use everbyte_media::Medium;
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::convert::{attributes, errno, inode, kind, number, set_time};
@@ -32,6 +32,9 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 const FIXED_ENTRIES: u64 = 2;
 /// Most bytes of a request to write.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
+
+/// Most bytes that one request copies: the answer counts them in 32 bits.
+const COPY_BYTES_MAX: u64 = 1 << 30;
 
 /// Takes an entry of a listing: the place after it, the file, its type, its name. Returns true if it had no
 /// room.
@@ -280,7 +283,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -294,6 +297,9 @@ impl<M: Medium> Filesystem for Operations<M> {
             RenameMode::NoReplace
         } else if flags == RenameFlags::RENAME_EXCHANGE {
             RenameMode::Exchange
+        } else if flags & !RenameFlags::RENAME_NOREPLACE == RenameFlags::RENAME_WHITEOUT {
+            let replaces = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+            RenameMode::Whiteout { uid: request.uid(), gid: request.gid(), replaces }
         } else {
             return reply.error(Errno::EINVAL);
         };
@@ -574,6 +580,30 @@ impl<M: Medium> Filesystem for Operations<M> {
         };
         let inode = self.inode(number);
         reply_empty(self.fs.allocate(inode, (offset, len), what, keep_size), reply);
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        from: INodeNo,
+        _from_handle: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _to_handle: FileHandle,
+        to_offset: u64,
+        len: u64,
+        flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        if !flags.is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let from = FilePlace { inode: self.inode(from), offset: from_offset };
+        let to = FilePlace { inode: self.inode(to), offset: to_offset };
+        match self.fs.copy(from, to, len.min(COPY_BYTES_MAX)) {
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     fn lseek(

@@ -242,3 +242,31 @@ fn set_group_id_goes_when_a_stranger_to_the_group_sets_a_list() {
     assert_eq!(set(65_534), 0o2755);
     assert_eq!(set(7), 0o755);
 }
+
+#[test]
+fn copies_and_whiteouts_are_made_by_system_calls() {
+    use rustix::fs::{CWD, RenameFlags, copy_file_range, renameat_with};
+    let mounted = Mounted::new();
+    let dir = mounted.path();
+    let from = File::create(dir.join("from")).unwrap();
+    from.write_all_at(b"some text", 1 << 20).unwrap();
+    from.set_len(2 << 20).unwrap();
+    let from = File::open(dir.join("from")).unwrap();
+    let to = File::create(dir.join("to")).unwrap();
+    let (mut offset, mut to_offset) = (0, 0);
+    while copy_file_range(&from, Some(&mut offset), &to, Some(&mut to_offset), 4 << 20).unwrap() > 0
+    {
+    }
+    assert_eq!(fs::read(dir.join("to")).unwrap(), fs::read(dir.join("from")).unwrap());
+    assert_eq!(to.metadata().unwrap().blocks(), from.metadata().unwrap().blocks());
+    let rename = |old: &str, new: &str, flags| {
+        renameat_with(CWD, dir.join(old), CWD, dir.join(new), flags).map_err(|e| e.raw_os_error())
+    };
+    rename("to", "there", RenameFlags::WHITEOUT).unwrap();
+    let whiteout = fs::metadata(dir.join("to")).unwrap();
+    assert_eq!((whiteout.mode(), whiteout.rdev()), (libc::S_IFCHR, 0));
+    let both = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+    assert_eq!(rename("there", "from", both), Err(libc::EEXIST));
+    rename("there", "new", both).unwrap();
+    assert_eq!(names(dir), ["from", "new", "there", "to"]);
+}

@@ -25,6 +25,7 @@ enum What {
     Dir(BTreeMap<String, usize>),
     Link(Vec<u8>),
     Fifo,
+    Whiteout,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ struct Node {
     attributes: BTreeMap<&'static str, Vec<u8>>,
     access: Vec<AclEntry>,
     default: Vec<AclEntry>,
+    /// It never had a name.
+    is_unnamed: bool,
 }
 
 impl Node {
@@ -43,7 +46,7 @@ impl Node {
         let links = if matches!(what, What::Dir(_)) { 2 } else { 1 };
         let attributes = BTreeMap::new();
         let (access, default) = (Vec::new(), Vec::new());
-        Self { what, permissions, links, parent, attributes, access, default }
+        Self { what, permissions, links, parent, attributes, access, default, is_unnamed: false }
     }
 
     /// All attributes, lists among them.
@@ -86,7 +89,7 @@ fn is_valid(list: &[AclEntry]) -> bool {
 
 /// The model. Nodes are never dropped, so numbers stay what they are.
 #[derive(Clone, Debug)]
-pub struct Model(Vec<Node>);
+pub struct Model(Vec<Node>, [Option<usize>; 4]);
 
 impl Default for Model {
     fn default() -> Self {
@@ -99,7 +102,7 @@ impl Model {
     #[must_use]
     pub fn new() -> Self {
         let what = What::Dir(BTreeMap::new());
-        Self(vec![Node::new(what, 0o755, 0)])
+        Self(vec![Node::new(what, 0o755, 0)], [None; 4])
     }
 
     fn dir(&mut self, node: usize) -> Result<&mut BTreeMap<String, usize>, i32> {
@@ -230,7 +233,7 @@ impl Model {
         let (to_dir, to_name) = self.parent(to)?;
         let target = self.dir(to_dir)?.get(to_name).copied();
         match (mode, target) {
-            (Mode::NoReplace, Some(_)) => return Err(EEXIST),
+            (Mode::NoReplace | Mode::NewWhiteout, Some(_)) => return Err(EEXIST),
             (Mode::Exchange, None) => return Err(ENOENT),
             _ => {}
         }
@@ -262,6 +265,9 @@ impl Model {
         self.dir(from_dir)?.remove(from_name);
         self.dir(to_dir)?.insert(to_name.into(), source);
         self.moved(source, from_dir, to_dir);
+        if matches!(mode, Mode::Whiteout | Mode::NewWhiteout) {
+            return self.make_node_in(from_dir, from_name.into(), What::Whiteout, 0);
+        }
         Ok(())
     }
 
@@ -366,13 +372,63 @@ impl Model {
         if self.is_dir(node) {
             return Err(EPERM);
         }
+        if self.0[node].links == 0 && !self.0[node].is_unnamed {
+            return Err(ENOENT);
+        }
         let names = self.dir(parent)?;
         if names.contains_key(&name) {
             return Err(EEXIST);
         }
         names.insert(name, node);
+        self.0[node].is_unnamed = false;
         self.0[node].links += 1;
         Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        [from, to]: [&[&'static str]; 2],
+        offsets: [u64; 2],
+        len: u64,
+    ) -> Result<(), i32> {
+        let is_same = self.find(from)? == self.find(to)?;
+        let source = self.bytes(from)?.clone();
+        let target = self.bytes(to)?;
+        let [start, to_start] = offsets.map(at);
+        let len = at(len).min(source.len().saturating_sub(start));
+        if is_same && start.abs_diff(to_start) < len {
+            return Err(EINVAL);
+        }
+        if len > 0 {
+            target.resize(target.len().max(to_start + len), 0);
+            target[to_start..to_start + len].copy_from_slice(&source[start..start + len]);
+        }
+        Ok(())
+    }
+
+    fn make_unnamed(
+        &mut self,
+        path: &[&'static str],
+        permissions: u32,
+        hand: usize,
+    ) -> Result<(), i32> {
+        let directory = self.find(path)?;
+        self.dir(directory)?;
+        let node = self.inheriting(What::File(Vec::new()), permissions, directory);
+        self.1[hand] = Some(self.0.len());
+        self.0.push(Node { links: 0, is_unnamed: true, ..node });
+        Ok(())
+    }
+
+    fn link_hand(&mut self, hand: usize, path: &[&'static str]) -> Result<(), i32> {
+        let node = self.1[hand].ok_or(ENOENT)?;
+        let (parent, name) = self.parent(path)?;
+        self.link_node(node, parent, name.to_owned())
+    }
+
+    /// Closes what the hands have open.
+    pub fn close_all(&mut self) {
+        self.1 = [None; 4];
     }
 
     /// Gives the file `a` another name, one of many.
@@ -396,6 +452,7 @@ impl Model {
             What::Dir(names) => ('d', names.len(), Vec::new()),
             What::Link(target) => ('l', target.len(), target.clone()),
             What::Fifo => ('p', 0, Vec::new()),
+            What::Whiteout => ('c', 0, Vec::new()),
         };
         let first_path = firsts.entry(node).or_insert_with(|| path.to_owned()).clone();
         let (permissions, links) = (*permissions, *links);
@@ -461,14 +518,25 @@ impl Subject for Model {
                 let node = self.find(path)?;
                 self.0[node].attributes.remove(name).map(drop).ok_or(ENODATA)
             }
-            Op::Open(path, _) | Op::SyncFile(path) => self.find(path).map(drop),
+            Op::Open(path, hand) => {
+                self.1[*hand] = Some(self.find(path)?);
+                Ok(())
+            }
+            Op::SyncFile(path) => self.find(path).map(drop),
+            Op::Unnamed(path, permissions, hand) => self.make_unnamed(path, *permissions, *hand),
+            Op::LinkHand(hand, path) => self.link_hand(*hand, path),
+            Op::Copy { paths: [from, to], offsets, len } => self.copy([from, to], *offsets, *len),
             Op::Names(path, first, count) => {
                 (*first..first + count).try_for_each(|number| self.give_name(path, number))
             }
             Op::Files(path, count) => {
                 (0..*count).try_for_each(|number| self.make_file(path, number))
             }
-            Op::Close(_) | Op::Sync | Op::Tables(_) => Ok(()),
+            Op::Close(hand) => {
+                self.1[*hand] = None;
+                Ok(())
+            }
+            Op::Sync | Op::Tables(_) => Ok(()),
         }
     }
 

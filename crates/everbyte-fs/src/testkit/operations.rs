@@ -59,6 +59,19 @@ pub enum Op {
     RemoveAttribute(Path, &'static str),
     /// Sets an access control list, or the default one.
     Acl(Path, AclName, &'static [AclEntry]),
+    /// Copies bytes from file to file.
+    Copy {
+        /// The file that has them, and the one that gets them.
+        paths: [Path; 2],
+        /// First byte in each.
+        offsets: [u64; 2],
+        /// Bytes.
+        len: u64,
+    },
+    /// Makes a file without a name as if in a directory, and opens it in one of four hands.
+    Unnamed(Path, u32, usize),
+    /// Gives what one of the hands has open a name.
+    LinkHand(usize, Path),
     /// Gives the file `a` many names in a directory: so many, from that number on.
     Names(Path, u32, u32),
     /// Makes so many files in a directory.
@@ -91,7 +104,9 @@ impl Op {
 
     fn paths_mut(&mut self) -> impl Iterator<Item = &mut Path> {
         let paths: [Option<&mut Path>; 2] = match self {
-            Self::Link(a, b) | Self::Rename(a, b, _) => [Some(a), Some(b)],
+            Self::Link(a, b) | Self::Rename(a, b, _) | Self::Copy { paths: [a, b], .. } => {
+                [Some(a), Some(b)]
+            }
             Self::Create(path, _)
             | Self::Mkdir(path, _)
             | Self::Fifo(path)
@@ -107,6 +122,8 @@ impl Op {
             | Self::Acl(path, ..)
             | Self::Names(path, ..)
             | Self::Files(path, _)
+            | Self::Unnamed(path, ..)
+            | Self::LinkHand(_, path)
             | Self::Open(path, _)
             | Self::SyncFile(path) => [Some(path), None],
             Self::Close(_) | Self::Sync | Self::Tables(_) => [None, None],
@@ -174,6 +191,10 @@ pub enum Mode {
     NoReplace,
     /// It gets the old name.
     Exchange,
+    /// It loses the name, and a device takes the old one.
+    Whiteout,
+    /// The renaming fails, or a device takes the old name.
+    NewWhiteout,
 }
 
 /// All that can be seen of a file.
@@ -181,7 +202,7 @@ pub enum Mode {
 pub struct Seen {
     /// Files with the same number are the same file; the lowest path that names it.
     pub first_path: String,
-    /// Its type: `f`, `d`, `l`, or `p` for any other.
+    /// Its type: `f`, `d`, `l`, `c` for a character device, or `p` for any other.
     pub kind: char,
     /// Permissions.
     pub permissions: u32,

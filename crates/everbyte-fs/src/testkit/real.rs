@@ -9,8 +9,8 @@ use everbyte_pool::{OpenOptions, Pool, PoolError};
 
 use super::operations::{Mode, Op, Seen, Subject, Tree, UMASK, acl_value, target, written};
 use crate::{
-    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode, RenameMode,
-    SetAttr, SetAttribute, kinds,
+    Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode,
+    RenameMode, SetAttr, SetAttribute, kinds,
 };
 
 /// A file system, and what is open in it.
@@ -116,6 +116,8 @@ impl<M: Medium> Real<M> {
                     Mode::Replace => RenameMode::Replace,
                     Mode::NoReplace => RenameMode::NoReplace,
                     Mode::Exchange => RenameMode::Exchange,
+                    Mode::Whiteout => RenameMode::Whiteout { uid: 1, gid: 2, replaces: true },
+                    Mode::NewWhiteout => RenameMode::Whiteout { uid: 1, gid: 2, replaces: false },
                 };
                 let from = self.parent(from)?;
                 self.fs.lookup(from.0, from.1)?;
@@ -129,6 +131,24 @@ impl<M: Medium> Real<M> {
                 self.close(*hand)?;
                 self.hands[*hand] = Some(self.fs.open_inode(inode)?.inode);
                 Ok(())
+            }
+            Op::Unnamed(path, permissions, hand) => {
+                let directory = self.find(path)?;
+                let new = NewInode { permissions: *permissions, umask: UMASK, ..FILE };
+                let made = self.fs.create_unnamed(directory, &new)?;
+                self.close(*hand)?;
+                self.hands[*hand] = Some(made.inode);
+                Ok(())
+            }
+            Op::LinkHand(hand, path) => {
+                let inode = self.hands[*hand].ok_or(FsError::NotFound)?;
+                let (parent, name) = self.parent(path)?;
+                self.fs.link(inode, parent, name).map(drop)
+            }
+            Op::Copy { paths: [from, to], offsets, len } => {
+                let from = FilePlace { inode: self.find(from)?, offset: offsets[0] };
+                let to = FilePlace { inode: self.find(to)?, offset: offsets[1] };
+                self.fs.copy(from, to, *len).map(drop)
             }
             Op::Close(hand) => self.close(*hand),
             Op::SyncFile(path) => self.fs.sync_inode(self.find(path)?),
@@ -223,6 +243,7 @@ impl<M: Medium> Real<M> {
             }
             FileType::Directory => ('d', Vec::new()),
             FileType::Symlink => ('l', self.fs.read_link(inode)?),
+            FileType::CharDevice => ('c', Vec::new()),
             _ => ('p', Vec::new()),
         };
         let first_path = firsts.entry(inode).or_insert_with(|| path.to_owned()).clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everbyte_crash::SimMedium;
 use everbyte_media::Medium;
 
-use crate::operations::{Mode, Op, Subject};
+use crate::operations::{ACLS, AclName, Mode, Op, Subject};
 use crate::random::options;
 use crate::real::Real;
 
@@ -27,6 +27,7 @@ fn an_operation_is_one_fence_and_little_log() {
         Op::Create(vec!["a"], 0o644),
         Op::Create(vec!["b"], 0o644),
         Op::Create(vec!["d", "c"], 0o644),
+        Op::Acl(vec!["d"], AclName::Default, ACLS[2]),
         Op::Sync,
     ] {
         real.make(&op).unwrap();
@@ -40,8 +41,14 @@ fn an_operation_is_one_fence_and_little_log() {
         ("chmod", Op::Chmod(vec!["a"], 0o600), 384),
         ("rename", rename(&["a"], &["z"]), 512),
         ("unlink", Op::Unlink(vec!["n"]), 512),
+        ("inheriting", Op::Mkdir(vec!["d", "i"], 0o755), 384),
         ("rename over a file", rename(&["z"], &["b"]), 1024),
         ("rename across directories", rename(&["b"], &["d", "b"]), 1024),
+        ("whiteout", Op::Rename(vec!["m"], vec!["w"], Mode::Whiteout), 1024),
+        ("access list", Op::Acl(vec!["w"], AclName::Access, ACLS[2]), 384),
+        ("chmod of a list", Op::Chmod(vec!["w"], 0o700), 384),
+        ("unnamed", Op::Unnamed(vec!["d"], 0o600, 0), 384),
+        ("first name", Op::LinkHand(0, vec!["first"]), 384),
         ("rename of a directory across", rename(&["d", "e"], &["e"]), 1024),
     ];
     for (name, op, log_max) in ops {

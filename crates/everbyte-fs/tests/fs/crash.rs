@@ -174,7 +174,6 @@ fn workloads() -> Vec<Workload> {
     let unlink = |path: &[&'static str]| Op::Unlink(path.to_vec());
     let cut = |path: &[&'static str], size| Op::Truncate(path.to_vec(), size);
     let attribute = |name, len| Op::Attribute(vec!["a"], name, len);
-    let acl = |path: &[&'static str], name, list: usize| Op::Acl(path.to_vec(), name, ACLS[list]);
     let names = |first, count| Op::Names(vec!["d"], first, count);
     let a_again = [unlink(&["a"]), unlink(&["second"]), Op::Chmod(vec!["large"], 0)];
     vec![
@@ -203,16 +202,6 @@ fn workloads() -> Vec<Workload> {
                 Op::RemoveAttribute(vec!["a"], "user.a"),
             ],
         ),
-        work("acl", [acl(&["a"], AclName::Access, 2), Op::Chmod(vec!["a"], 0o640)]),
-        work(
-            "inherit",
-            [
-                acl(&["d"], AclName::Default, 3),
-                create(&["d", "n"], 0o666),
-                Op::Mkdir(vec!["d", "m"], 0o777),
-                acl(&["d"], AclName::Default, 0),
-            ],
-        ),
         work("reuse", a_again.into_iter().chain([create(&["n"], 0o600)])),
         work("beside", [create(&["n"], 0o600), Op::Chmod(vec!["large"], 0)]),
         work("many files", [Op::Files(vec!["d"], 9)]),
@@ -226,6 +215,45 @@ fn workloads() -> Vec<Workload> {
                 create(&["d", "other"], 0o600),
                 Op::Sync,
                 create(&["d", "again"], 0o604),
+            ],
+        ),
+    ]
+}
+
+/// The same of lists, whiteouts, files without names, and copies.
+fn further_workloads() -> Vec<Workload> {
+    let acl = |path: &[&'static str], name, list: usize| Op::Acl(path.to_vec(), name, ACLS[list]);
+    let copy = |[from, to]: [&[&'static str]; 2], offsets, len| Op::Copy {
+        paths: [from.to_vec(), to.to_vec()],
+        offsets,
+        len,
+    };
+    vec![
+        work("acl", [acl(&["a"], AclName::Access, 2), Op::Chmod(vec!["a"], 0o640)]),
+        work(
+            "inherit",
+            [
+                acl(&["d"], AclName::Default, 3),
+                Op::Create(vec!["d", "n"], 0o666),
+                Op::Mkdir(vec!["d", "m"], 0o777),
+                acl(&["d"], AclName::Default, 0),
+            ],
+        ),
+        work("whiteout", [Op::Rename(vec!["a"], vec!["d", "inner"], Mode::Whiteout)]),
+        work(
+            "unnamed",
+            [
+                Op::Unnamed(vec!["d"], 0o644, 0),
+                Op::Sync,
+                Op::LinkHand(0, vec!["d", "n"]),
+                write(&["d", "n"], 0, 100),
+            ],
+        ),
+        work(
+            "copy",
+            [
+                copy([&["large"], &["a"]], [60_000, 100], 10_000),
+                copy([&["large"], &["d", "inner"]], [0, 4096], 1 << 20),
             ],
         ),
     ]
@@ -264,7 +292,7 @@ fn next_region() -> Workload {
 
 #[test]
 fn no_crash_leaves_anything_but_a_checkpoint() {
-    for work in workloads() {
+    for work in workloads().into_iter().chain(further_workloads()) {
         let name = work.name;
         println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
     }
@@ -293,7 +321,8 @@ fn a_region_of_a_window_that_is_named_too_early_is_caught() {
 
 /// Explores a workload with a mistake in the code, which must show as one of `words`.
 fn caught(bug: Bug, name: &str, words: &[&str]) {
-    let work = workloads().into_iter().find(|work| work.name == name);
+    let mut all = workloads().into_iter().chain(further_workloads());
+    let work = all.find(|work| work.name == name);
     caught_in(&work.unwrap_or_else(|| panic!("no workload {name}")), bug, words);
 }
 
@@ -314,13 +343,16 @@ fn caught_in(work: &Workload, bug: Bug, words: &[&str]) {
 
 #[test]
 fn planted_bugs_are_caught() {
-    let cases: [(Bug, &str, &[&str]); 12] = [
+    let cases: [(Bug, &str, &[&str]); 15] = [
         (Bug::NameBeforeInode, "mkdir", &["checksum is wrong"]),
         (Bug::RenameInTwo, "rename", &["not one of"]),
         (Bug::InodeReusedEarly, "reuse", &["checksum is wrong", "not one of"]),
         (Bug::EntryReusedEarly, "slots", &["can be so", "not one of", "is gone"]),
         (Bug::InodesFreshByBlock, "beside", &["checksum is wrong", "not one of"]),
         (Bug::AclBesideMode, "acl", &["not one of"]),
+        (Bug::WhiteoutInTwo, "whiteout", &["not one of"]),
+        (Bug::UnnamedNotListed, "unnamed", &["orphan"]),
+        (Bug::NamedStillListed, "unnamed", &["orphan"]),
         (Bug::LinksUnlogged, "chmod", &["checksum is wrong"]),
         (Bug::SizeBeforeData, "append", &["not one of"]),
         (Bug::OrphanNotListed, "orphan", &["orphan"]),

@@ -9,6 +9,7 @@ mod counters;
 mod crash;
 mod damage;
 mod lives;
+mod posix;
 mod random;
 
 use everbyte_fs::testkit::{model, operations, real};

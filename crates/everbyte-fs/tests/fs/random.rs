@@ -37,7 +37,13 @@ fn place() -> impl Strategy<Value = u64> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let mode = prop::sample::select(vec![Mode::Replace, Mode::NoReplace, Mode::Exchange]);
+    let mode = prop::sample::select(vec![
+        Mode::Replace,
+        Mode::NoReplace,
+        Mode::Exchange,
+        Mode::Whiteout,
+        Mode::NewWhiteout,
+    ]);
     let permissions = 0_u32..0o10_000;
     let attribute = prop::sample::select(vec!["user.a", "user.b"]);
     let acl_name = prop::sample::select(vec![AclName::Access, AclName::Default]);
@@ -52,7 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => path().prop_map(Op::Unlink),
         2 => path().prop_map(Op::Rmdir),
         5 => (path(), path(), mode).prop_map(|(a, b, mode)| Op::Rename(a, b, mode)),
-        4 => (path(), place(), len, any::<u8>())
+        4 => (path(), place(), len.clone(), any::<u8>())
             .prop_map(|(path, offset, len, byte)| Op::Write { path, offset, len, byte }),
         2 => (path(), place()).prop_map(|(p, size)| Op::Truncate(p, size)),
         2 => (path(), place(), place(), prop::sample::select(vec!['r', 'z', 'p']), any::<bool>())
@@ -68,6 +74,10 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
         1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
         1 => (0_usize..4).prop_map(Op::Close),
+        2 => (path(), 0_u32..0o1000, 0_usize..4).prop_map(|(p, m, hand)| Op::Unnamed(p, m, hand)),
+        2 => (0_usize..4, path()).prop_map(|(hand, p)| Op::LinkHand(hand, p)),
+        3 => ([path(), path()], [place(), place()], len.clone())
+            .prop_map(|(paths, offsets, len)| Op::Copy { paths, offsets, len: len as u64 }),
         1 => Just(Op::Sync),
     ]
 }
@@ -128,7 +138,10 @@ fn run_beside(all: [Vec<Op>; 2]) {
         }
     });
     let mut both = Model::new();
-    ops.iter().flatten().for_each(|op| _ = both.make(op));
+    for ops in &ops {
+        ops.iter().for_each(|op| _ = both.make(op));
+        both.close_all();
+    }
     let real = Real::sharing(Arc::clone(&fs));
     assert_eq!(real.tree(), both.tree());
     fs.sync().unwrap();

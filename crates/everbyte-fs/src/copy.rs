@@ -1,0 +1,161 @@
+//! Copies from file to file within a file system.
+
+use everbyte_extent::{DeviceOffset, Extent, LEAF_BYTES, Planner, Stored};
+use everbyte_media::{BLOCK_U64, Medium};
+
+use crate::data::{FILE_BYTES_MAX, WRITE_PART, note_changed};
+use crate::edits::Edits;
+use crate::error::FsError;
+use crate::format::Field;
+use crate::fs::FileSystem;
+use crate::number::InodeNo;
+
+/// Most blocks that are looked at to find where a hole ends: 2 GiB.
+const HOLE_BLOCKS_MAX: usize = 1 << 19;
+
+/// A place in a regular file.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePlace {
+    /// The file.
+    pub inode: InodeNo,
+    /// Bytes before the place.
+    pub offset: u64,
+}
+
+impl FilePlace {
+    fn plus(self, bytes: u64) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+}
+
+/// Bytes of one sort.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    is_data: bool,
+    len: u64,
+}
+
+impl<M: Medium> FileSystem<M> {
+    /// Copies up to `len` bytes of a regular file to a place in a regular file, perhaps the same one,
+    /// and makes that larger if it ends before. Returns how many bytes were copied: fewer if the source
+    /// ends, the target cannot become so large, or an error kept a later part from being copied. Parts
+    /// are atomic, up to 1 MiB of data or a hole; holes and reserved bytes become holes.
+    ///
+    /// # Errors
+    /// Nothing was copied: one of them is no regular file; `Invalid` if the ranges overlap; `TooLarge`;
+    /// the pool is full, bytes cannot be read, or the volume cannot be written.
+    pub fn copy(&self, from: FilePlace, to: FilePlace, len: u64) -> Result<u64, FsError> {
+        let left = self.size_of(from.inode)?.saturating_sub(from.offset);
+        self.size_of(to.inode)?;
+        let len = len.min(left);
+        let room = FILE_BYTES_MAX.saturating_sub(to.offset);
+        if room == 0 && len > 0 {
+            return Err(FsError::TooLarge);
+        }
+        let len = len.min(room);
+        if from.inode == to.inode && from.offset.abs_diff(to.offset) < len {
+            return Err(FsError::Invalid { what: "the ranges overlap" });
+        }
+        let mut done = 0;
+        while done < len {
+            match self.copy_part(from.plus(done), to.plus(done), len - done) {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn size_of(&self, inode: InodeNo) -> Result<u64, FsError> {
+        let _lock = self.locks.read(inode);
+        Ok(self.file(inode)?.1.get(Field::Size))
+    }
+
+    /// Copies the bytes of one sort at `from` in one batch. 0 if the file has ended meanwhile.
+    fn copy_part(&self, from: FilePlace, to: FilePlace, len: u64) -> Result<u64, FsError> {
+        let _op = self.volume().begin_op();
+        let _locks = self.locks.write(&[from.inode, to.inode]);
+        let (source, words) = self.file(from.inode)?;
+        let len = len.min(words.get(Field::Size).saturating_sub(from.offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        let to_boundary = WRITE_PART as u64 - to.offset % WRITE_PART as u64;
+        let run = run_at(&source.extent, from.offset, (len, to_boundary))?;
+        if !run.is_data {
+            return self.copy_hole(to, run.len);
+        }
+        let mut data = vec![0; usize::try_from(run.len).expect("at most 1 MiB")];
+        source.extent.read(DeviceOffset(from.offset), &mut data)?;
+        let (target, _) = self.file(to.inode)?;
+        self.volume().change(|batch, circumstances| {
+            let mut edits = Edits::new(&self.tables);
+            let edit = edits.get(self.reader(), to.inode)?;
+            let before = batch.savepoint();
+            let mut planner = Planner::new(&target.extent, batch, circumstances);
+            planner.write(DeviceOffset(to.offset), &data)?;
+            let size = edit.words.get(Field::Size).max(to.offset + run.len);
+            note_changed(edit, batch.taken_since(before), size);
+            edits.plan(batch);
+            Ok::<(), FsError>(())
+        })?;
+        Ok(run.len)
+    }
+
+    /// Makes up to `len` bytes at `to` a hole, and returns how many. The caller holds the inode's lock.
+    fn copy_hole(&self, to: FilePlace, len: u64) -> Result<u64, FsError> {
+        let (target, words) = self.file(to.inode)?;
+        let leaf_end = (to.offset / LEAF_BYTES + 1) * LEAF_BYTES;
+        // Where the target has no leaf of its map, or has ended, there is nothing to unmap.
+        let hole_end = if to.offset >= words.get(Field::Size) {
+            u64::MAX
+        } else {
+            match target.extent.stored_run(DeviceOffset(to.offset))? {
+                (Stored::Hole, next) => next.0.saturating_mul(BLOCK_U64),
+                _ => 0,
+            }
+        };
+        let is_hole = hole_end > leaf_end;
+        let len = len.min(if is_hole { hole_end } else { leaf_end } - to.offset);
+        let end = to.offset + len;
+        self.volume().change(|batch, circumstances| {
+            let mut edits = Edits::new(&self.tables);
+            let edit = edits.get(self.reader(), to.inode)?;
+            let before = batch.savepoint();
+            if !is_hole {
+                let mut planner = Planner::new(&target.extent, batch, circumstances);
+                planner.zero(DeviceOffset(to.offset), DeviceOffset(end), false)?;
+            }
+            let size = edit.words.get(Field::Size).max(end);
+            note_changed(edit, batch.taken_since(before), size);
+            edits.plan(batch);
+            Ok::<(), FsError>(())
+        })?;
+        Ok(len)
+    }
+}
+
+/// The sort of the bytes at `offset`, of which `len` are left, and for how many it is the same: at most
+/// `data_max` of data.
+fn run_at<M: Medium>(
+    extent: &Extent<M>,
+    offset: u64,
+    (len, data_max): (u64, u64),
+) -> Result<Run, FsError> {
+    let is_data = matches!(extent.stored_run(DeviceOffset(offset))?.0, Stored::Data(_));
+    let end = offset + if is_data { len.min(data_max) } else { len };
+    let mut at = offset;
+    for _ in 0..HOLE_BLOCKS_MAX {
+        let (stored, next) = extent.stored_run(DeviceOffset(at))?;
+        if matches!(stored, Stored::Data(_)) != is_data {
+            break;
+        }
+        at = next.0.saturating_mul(BLOCK_U64).min(end);
+        if at == end {
+            break;
+        }
+    }
+    Ok(Run { is_data, len: at - offset })
+}
