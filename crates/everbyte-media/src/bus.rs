@@ -3,11 +3,12 @@
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
 //! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned,
 //! puts an anonymous page of zeroes there, and lets the access go on. A load does no more harm than
-//! that: its caller asks `check_range` afterwards. A store is lost, so it fails the medium. Every
-//! other SIGBUS goes to the previous handler.
+//! that: its caller asks `check_range` afterwards. A store is lost, so it fails the medium. If the
+//! address lies in a [`FaultRange`], its owner resolves the fault. Every other SIGBUS goes to the
+//! previous handler.
 //!
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
-//! lock and allocates nothing. A slot's fields are stable while its generation is even and
+//! lock and allocates nothing, and owners of fault ranges promise as much. A slot's fields are stable while its generation is even and
 //! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
 //! released before its address range is unmapped.
 //!
@@ -36,6 +37,10 @@ struct Slot {
     reserved: AtomicUsize,
     /// Bytes of the pages that the mapping is made of.
     page: AtomicUsize,
+    /// The [`Resolver`] that answers for the range, or 0 if it is a medium.
+    resolver: AtomicUsize,
+    /// The resolver's argument.
+    context: AtomicPtr<()>,
     poisoned: PoisonedPages,
     /// The first offset at which a store was lost plus 1, or 0.
     lost: AtomicU64,
@@ -48,6 +53,8 @@ static REGISTRY: [Slot; SLOTS] = [const {
         base: AtomicUsize::new(0),
         reserved: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
+        resolver: AtomicUsize::new(0),
+        context: AtomicPtr::new(ptr::null_mut()),
         poisoned: PoisonedPages::new(),
         lost: AtomicU64::new(0),
     }
@@ -69,6 +76,16 @@ impl Registration {
     /// # Errors
     /// The handler could not be installed, or there is no room to note poisoned pages.
     pub(crate) fn new(base: usize, reserved: usize, page: usize) -> io::Result<Option<Self>> {
+        Self::claim(base, reserved, page, 0, ptr::null_mut())
+    }
+
+    fn claim(
+        base: usize,
+        reserved: usize,
+        page: usize,
+        resolver: usize,
+        context: *mut (),
+    ) -> io::Result<Option<Self>> {
         install()?;
         let claim = |slot: &&Slot| {
             let (no, yes) = (Ordering::Relaxed, Ordering::Acquire);
@@ -80,7 +97,10 @@ impl Registration {
         slot.base.store(base, Ordering::SeqCst);
         slot.reserved.store(reserved, Ordering::SeqCst);
         slot.page.store(page, Ordering::SeqCst);
-        if let Err(error) = slot.poisoned.make_room(reserved.div_ceil(page)) {
+        slot.resolver.store(resolver, Ordering::SeqCst);
+        slot.context.store(context, Ordering::SeqCst);
+        let is_medium = resolver == 0;
+        if is_medium && let Err(error) = slot.poisoned.make_room(reserved.div_ceil(page)) {
             slot.taken.store(false, Ordering::Release);
             return Err(error);
         }
@@ -126,6 +146,64 @@ impl Drop for Registration {
     }
 }
 
+/// A page fault that the kernel answered with SIGBUS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageFault {
+    /// The address that was touched.
+    pub address: usize,
+    /// True for a store, or what the processor reports as one.
+    pub is_store: bool,
+    /// True if the page was there and would not be written to.
+    pub is_present: bool,
+}
+
+/// An owner of addresses whose page faults end in SIGBUS, as those of userfaultfd can.
+///
+/// # Safety
+/// `resolve` runs in a signal handler, on whatever thread faulted: an implementor must not
+/// allocate, must take no lock that a thread could hold while it touches the range, must not
+/// panic, and must not touch the range itself.
+pub unsafe trait ResolveFaults: Send + Sync {
+    /// Makes the page at the address accessible, or finds that it is; the access is then made
+    /// again. False passes the signal on, as if the range were not registered.
+    fn resolve(&self, fault: PageFault) -> bool;
+}
+
+/// A resolver without its type: takes the context that was registered with it.
+type Resolver = fn(*const (), PageFault) -> bool;
+
+/// A range of addresses whose faults somebody resolves, until this is dropped.
+pub struct FaultRange {
+    _registration: Registration,
+}
+
+impl FaultRange {
+    /// Sends the SIGBUS of faults in `base .. base + len` to `resolver`. Returns `None` if a process
+    /// has no room for more ranges and media.
+    ///
+    /// # Errors
+    /// The handler could not be installed.
+    ///
+    /// # Safety
+    /// `resolver` stays valid until the range is dropped, and nobody touches the addresses from the
+    /// drop on.
+    pub unsafe fn register<R: ResolveFaults>(
+        base: usize,
+        len: usize,
+        resolver: *const R,
+    ) -> io::Result<Option<Self>> {
+        fn call<R: ResolveFaults>(context: *const (), fault: PageFault) -> bool {
+            // SAFETY: `register` stored this function with a pointer to an `R`, which its caller
+            // keeps valid for as long as faults arrive.
+            unsafe { &*context.cast::<R>() }.resolve(fault)
+        }
+        let function: Resolver = call::<R>;
+        let context = resolver.cast_mut().cast();
+        let registration = Registration::claim(base, len, 1, function as usize, context)?;
+        Ok(registration.map(|registration| Self { _registration: registration }))
+    }
+}
+
 /// Installs the handler, once.
 fn install() -> io::Result<()> {
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,6 +237,8 @@ const ERROR_CODE: usize = libc::REG_ERR as usize;
 /// has no such code, is reported for loads only; if it finds the bit set by an earlier fault, a
 /// load counts as a store, which errs on the safe side.
 const WRITE_FAULT: i64 = 2;
+/// The bit of the error code that says that the page was there.
+const PROTECTION_FAULT: i64 = 1;
 
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the C library's location of this thread's errno is always valid.
@@ -172,31 +252,42 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     let address = unsafe { details.si_addr() }.addr();
     // SAFETY: the kernel passes a valid `ucontext_t` to an SA_SIGINFO handler.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let is_load = registers[ERROR_CODE] & WRITE_FAULT == 0;
+    let code = registers[ERROR_CODE];
+    let is_store = code & WRITE_FAULT != 0;
+    let fault = PageFault { address, is_store, is_present: code & PROTECTION_FAULT != 0 };
     // Of a SIGBUS that a process sent, the address means nothing.
-    if !(from_kernel && repair(address, is_load)) {
+    if !(from_kernel && repair(fault)) {
         pass_on(signal, info, context, from_kernel);
     }
     // SAFETY: as above.
     unsafe { *errno = saved }
 }
 
-/// Notes the page at `address` as poisoned and puts zeroes there, if the address is one of ours.
-fn repair(address: usize, is_load: bool) -> bool {
+/// Notes the page of a fault as poisoned and puts zeroes there, if the address is one of a medium;
+/// lets the owner of the range resolve it otherwise.
+fn repair(fault: PageFault) -> bool {
+    let address = fault.address;
     REGISTRY.iter().any(|slot| {
         let generation = slot.generation.load(Ordering::SeqCst);
         let base = slot.base.load(Ordering::SeqCst);
         let reserved = slot.reserved.load(Ordering::SeqCst);
         let page = slot.page.load(Ordering::SeqCst);
+        let resolver = slot.resolver.load(Ordering::SeqCst);
+        let context = slot.context.load(Ordering::SeqCst);
         let stable = generation % 2 == 1 && slot.generation.load(Ordering::SeqCst) == generation;
         if !stable || address < base || address - base >= reserved {
             return false;
+        }
+        if resolver != 0 {
+            // SAFETY: a resolver that is not 0 was made from a function of this type.
+            let resolver = unsafe { std::mem::transmute::<usize, Resolver>(resolver) };
+            return resolver(context, fault);
         }
         let offset = address - base;
         let start = offset / page * page;
         // Notes first: a caller that sees the zeroes must be able to find out.
         slot.poisoned.add(offset / page);
-        if !is_load {
+        if fault.is_store {
             slot.lose(offset as u64);
         }
         map_zeroes(base + start, page)
@@ -256,12 +347,40 @@ mod tests {
     #[test]
     fn only_registered_addresses_are_repaired() {
         let page = 4096;
-        assert!(!repair(0x1234, true));
+        let load = |address| PageFault { address, is_store: false, is_present: false };
+        assert!(!repair(load(0x1234)));
         // An address range that is not ours to map is registered but never touched.
         let here = Registration::new(page * 16, page, page).unwrap().unwrap();
-        assert!(!repair(page * 17, true), "the end is exclusive");
+        assert!(!repair(load(page * 17)), "the end is exclusive");
         assert!(!here.poisoned().any());
         drop(here);
-        assert!(!repair(page * 16, true), "a released slot is ignored");
+        assert!(!repair(load(page * 16)), "a released slot is ignored");
+    }
+
+    struct Noted(AtomicUsize);
+
+    // SAFETY: one store to an atomic.
+    unsafe impl ResolveFaults for Noted {
+        fn resolve(&self, fault: PageFault) -> bool {
+            self.0.store(fault.address, Ordering::SeqCst);
+            fault.is_store
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_fault_range_is_asked_and_believed() {
+        let (base, len) = (0x7000, 0x2000);
+        let noted = Noted(AtomicUsize::new(0));
+        // SAFETY: `noted` outlives the range, whose addresses nobody touches.
+        let range = unsafe { FaultRange::register(base, len, &raw const noted) };
+        let range = range.unwrap().unwrap();
+        let fault = |address, is_store| PageFault { address, is_store, is_present: true };
+        assert!(repair(fault(base + 5, true)));
+        assert_eq!(noted.0.load(Ordering::SeqCst), base + 5);
+        assert!(!repair(fault(base + 6, false)), "it refuses loads");
+        assert!(!repair(fault(base + len, true)), "the end is exclusive");
+        assert_eq!(noted.0.load(Ordering::SeqCst), base + 6);
+        drop(range);
+        assert!(!repair(fault(base + 5, true)));
     }
 }

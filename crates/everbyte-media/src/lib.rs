@@ -34,6 +34,7 @@ mod units;
 mod window;
 mod writeback;
 
+pub use bus::{FaultRange, PageFault, ResolveFaults};
 pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;

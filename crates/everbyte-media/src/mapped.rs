@@ -196,6 +196,17 @@ impl Mapped {
         }
     }
 
+    /// The address of `at .. at + len`, for system calls that copy out of the medium, which neither
+    /// count nor cost anything here. Valid while the medium is; what it points to may change at any
+    /// time, or fail, so nobody makes a reference of it.
+    ///
+    /// # Panics
+    /// If the range leaves the medium.
+    #[must_use]
+    pub fn address(&self, at: PoolOffset, len: u64) -> *const u8 {
+        self.place(at, len)
+    }
+
     fn map_file(file: File, name: String, options: &MediaOptions) -> Result<Self, OpenError> {
         let found = probe(&file, &name, options)?;
         if options.private && found.shared_only {

@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 24] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -152,6 +152,14 @@ const ROWS: [Row; 23] = [
         &["everbyte-media", "everbyte-plant", "everbyte-slots"],
         &["everbyte-crash"],
     ),
+    // Moves pages of programs under them, and lends them out as plain memory.
+    Row {
+        name: "everbyte-swap",
+        uses: &["everbyte-media", "everbyte-plant", "everbyte-slots"],
+        optional: &[],
+        tests_use: &["everbyte-crash"],
+        may_be_unsafe: true,
+    },
     row("everbyte-fuse", &["everbyte-fs", "everbyte-media"], &["everbyte-pool"]),
     row(
         "everbyte-fs",

@@ -1,0 +1,41 @@
+//! More memory than DRAM: regions that page to slots of storage-class memory, faster than kernel
+//! swap.
+//!
+//! A [`Region`] is memory of which a part is in DRAM and the rest in a [`SwapSpace`]: a
+//! [`SlotStore`], such as a file on tmpfs, DAX or a disk, and its free slots, found by a slot tree.
+//! Contents mean nothing after the process has ended, so nothing is logged, flushed or fenced.
+//! `docs/swap.md` describes how units move, and why none is lost.
+//!
+//! # Example
+//! ```
+//! use everbyte_swap::{FileStore, Region, RegionOptions, SlotOrder, SwapSpace};
+//!
+//! let directory = tempfile::tempdir_in("/dev/shm")?;
+//! let store = FileStore::create(&directory.path().join("store"), 8 << 20)?;
+//! let space = SwapSpace::new(store, SlotOrder::Order64);
+//! let mut region = Region::map(8 << 20, 1 << 20, &space, &RegionOptions::new())?;
+//! for (at, byte) in region.as_mut_slice().iter_mut().enumerate() {
+//!     *byte = (at % 251) as u8;
+//! }
+//! assert!(region.as_slice().iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8));
+//! assert!(region.statistics().units_out > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod pager;
+mod pages;
+mod plant;
+mod region;
+mod resolver;
+mod slots;
+mod store;
+mod threads;
+mod uffd;
+mod unit;
+
+pub use error::RegionError;
+pub use pager::stats::Statistics;
+pub use region::{FaultMode, Region, RegionOptions};
+pub use slots::{SlotNo, SlotOrder};
+pub use store::{FileStore, SlotStore, SwapSpace, UNIT};

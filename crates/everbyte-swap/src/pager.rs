@@ -1,0 +1,213 @@
+//! The pager of a region: which units are in DRAM, and how they get in and out.
+//!
+//! Owns the words of all units, the set of windows that the evictor has to visit, and the count of
+//! resident units. Moves bytes through [`Memory`] alone, so that tests can explore it on memory that
+//! is a table.
+//!
+//! Invariants:
+//! - A unit counts as resident from before its page is made until after it is taken away.
+//! - A window with a resident unit is in `windows`, unless the evictor holds it at the moment or
+//!   the thread that made the unit resident is about to add it: that thread sets the unit's word,
+//!   *then* adds the window; the evictor removes the window, *then* looks at the words.
+//! - Nothing here allocates, sleeps on a lock or touches the region's pages but through `Memory`, so
+//!   that all of it can run in a signal handler.
+
+mod evict;
+mod fault;
+pub(crate) mod memory;
+mod place;
+pub(crate) mod stats;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+
+use everbyte_plant::planted;
+use everbyte_slots::SlotTree;
+
+use crate::plant::Bug;
+use crate::slots::{SlotMap, SlotNo};
+use crate::unit::{Unit, UnitNo, UnitTable, index};
+use evict::Batch;
+use memory::{Memory, MemoryError};
+use stats::{Counters, Statistics};
+use stream::Streams;
+
+pub(crate) use evict::Progress;
+pub(crate) use fault::{Access, FaultError};
+pub(crate) use place::PlaceError;
+
+/// Units of a window: what the evictor looks at together, and the most that is read ahead.
+pub(crate) const WINDOW: u64 = 16;
+/// The smallest limit on resident units.
+pub(crate) const LIMIT_MIN: u64 = 64;
+
+/// The reason why a pager evicts nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Trouble {
+    /// The descriptor by which pages are moved is gone.
+    DescriptorLost = 1,
+    /// The store lost what was copied to it.
+    StoreFailed = 2,
+}
+
+/// Settings of a pager.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PagerOptions {
+    /// Units that may be resident.
+    pub(crate) limit: u64,
+    /// Units to fill at once for a stream, 1 to [`WINDOW`].
+    pub(crate) read_ahead: u64,
+    /// True if pages are filled write-protected for loads, so that those which are never stored to
+    /// are evicted without being copied.
+    pub(crate) tracks_stores: bool,
+}
+
+/// The pager of a region.
+pub(crate) struct Pager<M> {
+    pub(crate) memory: M,
+    units: UnitTable,
+    windows: SlotTree,
+    slots: std::sync::Arc<SlotMap>,
+    resident: AtomicU64,
+    pinned: AtomicU64,
+    limit: AtomicU64,
+    tracks_stores: bool,
+    /// Turns that the evictor's hand has made.
+    turn: AtomicU64,
+    evictor: Mutex<Batch>,
+    streams: Streams,
+    pub(crate) counters: Counters,
+    trouble: AtomicU8,
+    full: AtomicBool,
+    /// 1 while the background evictor should work, for it to sleep on.
+    pub(crate) wanted: AtomicU32,
+}
+
+impl<M: Memory> Pager<M> {
+    /// A pager of `units` units, all empty.
+    pub(crate) fn new(
+        memory: M,
+        units: u64,
+        slots: std::sync::Arc<SlotMap>,
+        options: &PagerOptions,
+    ) -> Self {
+        Self {
+            memory,
+            units: UnitTable::new(index(units)),
+            windows: SlotTree::new(units.div_ceil(WINDOW)),
+            slots,
+            resident: AtomicU64::new(0),
+            pinned: AtomicU64::new(0),
+            limit: AtomicU64::new(options.limit),
+            tracks_stores: options.tracks_stores,
+            turn: AtomicU64::new(0),
+            evictor: Mutex::new(Batch::new()),
+            streams: Streams::new(options.read_ahead.min(WINDOW)),
+            counters: Counters::default(),
+            trouble: AtomicU8::new(0),
+            full: AtomicBool::new(false),
+            wanted: AtomicU32::new(0),
+        }
+    }
+
+    /// Units of the region.
+    pub(crate) fn len(&self) -> u64 {
+        self.units.len()
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics {
+            units_resident: self.resident.load(SeqCst),
+            units_limit: self.limit.load(SeqCst),
+            units_pinned: self.pinned.load(SeqCst),
+            slots_free: self.slots.free_count(),
+            ..self.counters.read()
+        }
+    }
+
+    /// The reason why nothing is evicted any more, if so.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        match self.trouble.load(SeqCst) {
+            0 => None,
+            1 => Some(Trouble::DescriptorLost),
+            _ => Some(Trouble::StoreFailed),
+        }
+    }
+
+    /// True if the last unit that should have been evicted found no free slot.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(SeqCst)
+    }
+
+    fn note_trouble(&self, error: MemoryError) {
+        let trouble = match error {
+            MemoryError::DescriptorLost => Trouble::DescriptorLost,
+            MemoryError::StoreFailed => Trouble::StoreFailed,
+            MemoryError::AlreadyThere | MemoryError::Unreadable | MemoryError::Again => return,
+        };
+        self.trouble.store(trouble as u8, SeqCst);
+    }
+
+    /// Ends the caller's claim to a unit, which is as `unit` says from now on.
+    fn settle(&self, at: UnitNo, unit: Unit) {
+        self.memory.step();
+        self.units.set(at, unit);
+        if unit.is_resident() && !planted(Bug::WindowForgotten) {
+            self.add_window(at.0 / WINDOW);
+        }
+        self.memory.step();
+    }
+
+    /// Has the evictor visit a window.
+    fn add_window(&self, window: u64) {
+        if !self.windows.is_free(window) {
+            // Another thread may add it at the same time.
+            let _added = self.windows.free(window);
+        }
+    }
+
+    /// True if the background evictor should work.
+    pub(crate) fn wants_eviction(&self) -> bool {
+        let limit = self.limit.load(SeqCst);
+        self.resident.load(SeqCst) > limit - reserve(limit)
+    }
+
+    /// True once the background evictor has made room enough.
+    pub(crate) fn has_room(&self) -> bool {
+        let limit = self.limit.load(SeqCst);
+        self.resident.load(SeqCst) <= limit - 2 * reserve(limit)
+    }
+
+    /// Frees every slot that the region holds. Only when nobody uses it any more.
+    pub(crate) fn free_slots(&self) {
+        for at in (0..self.units.len()).map(UnitNo) {
+            if let Some(slot) = self.units.load(at).slot() {
+                self.slots.free(slot);
+                self.units.set(at, Unit::EMPTY);
+            }
+        }
+    }
+
+    fn free_slot(&self, slot: SlotNo) {
+        self.memory.step();
+        self.slots.free(slot);
+        self.full.store(false, SeqCst);
+    }
+}
+
+/// Units that may still become resident when the background evictor starts.
+fn reserve(limit: u64) -> u64 {
+    (limit / 16).clamp(1, 4096)
+}
+
+/// Slots with which a region of `units` units never runs out of them: those that the evictor may
+/// want out at once.
+pub(crate) fn slots_needed(units: u64, limit: u64) -> u64 {
+    units.saturating_sub(limit - 3 * reserve(limit))
+}

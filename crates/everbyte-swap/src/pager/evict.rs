@@ -1,0 +1,385 @@
+//! Eviction: a hand goes round the windows and takes units out, a batch at a time.
+//!
+//! The order of steps, for the units of a batch:
+//! 1. Units are claimed.
+//! 2. The pages of dirty ones are write-protected, a run of neighbours at a time; only then are the
+//!    units `WritingBack`. From here on the bytes of a unit that stays so cannot change.
+//! 3. Pages of zeroes are noted, others copied to new slots.
+//! 4. Units that are still `WritingBack` are claimed. A store to one of them since step 2 has
+//!    faulted, and made it `Dirty`: its new slot is given up, and it stays.
+//! 5. The pages of what was claimed are taken away, all of them at once, and only then
+//! 6. are the units `Stored` or `Empty`.
+//!
+//! Invariant: one thread evicts at a time, so a unit that it left `WritingBack` and finds so again
+//! was not touched.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{MutexGuard, TryLockError};
+
+use everbyte_plant::planted;
+
+use super::memory::{Memory, UnitRun};
+use super::stats::add;
+use super::{Pager, WINDOW};
+use crate::plant::Bug;
+use crate::slots::SlotNo;
+use crate::unit::{Phase, Unit, UnitNo};
+
+/// Units of a batch, give or take a window.
+const BATCH: usize = 128;
+/// Clean units in a batch from which on dirty ones are passed over.
+const CLEAN_ENOUGH: usize = BATCH / 2;
+
+/// The outcome of an attempt to evict.
+pub(crate) enum Progress {
+    /// So many units are gone.
+    Evicted(u64),
+    /// Another thread is evicting.
+    Another,
+}
+
+/// A unit on its way out.
+#[derive(Clone, Copy)]
+struct Leaving {
+    at: UnitNo,
+    /// Its word when it was chosen.
+    seen: Unit,
+    step: Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Claimed, and still to be protected.
+    Writable,
+    /// Protected, and still to be copied.
+    WritingBack,
+    /// Copied to this slot, or all zeroes.
+    Copied(Option<SlotNo>),
+    /// Claimed, with its bytes in this slot, or nothing but zeroes.
+    Claimed(Option<SlotNo>),
+    /// It stays.
+    Kept,
+}
+
+/// The units that are being evicted, and where the hand is.
+pub(super) struct Batch {
+    leaving: Vec<Leaving>,
+    runs: Vec<UnitRun>,
+    clean: usize,
+    hand: u64,
+    slot_hint: SlotNo,
+}
+
+impl Batch {
+    /// An empty batch with room for all that will ever be in it.
+    pub(super) fn new() -> Self {
+        let room = BATCH + crate::unit::index(WINDOW);
+        Self {
+            leaving: Vec::with_capacity(room),
+            runs: Vec::with_capacity(room),
+            clean: 0,
+            hand: 0,
+            slot_hint: SlotNo(0),
+        }
+    }
+
+    /// The index behind the neighbours of `from` that are at the same kind of step.
+    fn run_end(&self, from: usize, is_in: impl Fn(Step) -> bool) -> usize {
+        let mut end = from + 1;
+        while let Some(next) = self.leaving.get(end)
+            && next.at.0 == self.leaving[end - 1].at.0 + 1
+            && is_in(next.step)
+        {
+            end += 1;
+        }
+        end
+    }
+}
+
+impl<M: Memory> Pager<M> {
+    /// Evicts a batch, unless another thread is at it.
+    pub(crate) fn try_evict(&self) -> Progress {
+        if self.trouble().is_some() {
+            return Progress::Evicted(0);
+        }
+        match self.evictor.try_lock() {
+            Ok(mut batch) => Progress::Evicted(self.evict(&mut batch)),
+            Err(TryLockError::Poisoned(batch)) => {
+                Progress::Evicted(self.evict(&mut batch.into_inner()))
+            }
+            Err(TryLockError::WouldBlock) => Progress::Another,
+        }
+    }
+
+    /// Keeps every thread from evicting, as long as the caller holds what it gets. Not for faults.
+    pub(super) fn hold_evictor(&self) -> MutexGuard<'_, Batch> {
+        let mut tries = 0;
+        loop {
+            match self.evictor.try_lock() {
+                Ok(batch) => return batch,
+                Err(TryLockError::Poisoned(batch)) => return batch.into_inner(),
+                Err(TryLockError::WouldBlock) => self.memory.pause(tries),
+            }
+            tries = tries.saturating_add(1);
+        }
+    }
+
+    fn evict(&self, batch: &mut Batch) -> u64 {
+        self.choose(batch);
+        self.protect(batch);
+        self.copy_out(batch);
+        self.claim_copied(batch);
+        self.zap(batch)
+    }
+
+    /// Step 1, window by window.
+    fn choose(&self, batch: &mut Batch) {
+        batch.leaving.clear();
+        batch.clean = 0;
+        for _ in 0..self.windows.free_count() {
+            if batch.leaving.len() >= BATCH {
+                return;
+            }
+            self.memory.step();
+            let Some(window) = self.windows.alloc(batch.hand) else { return };
+            if window < batch.hand {
+                self.turn.fetch_add(1, SeqCst);
+            }
+            batch.hand = window + 1;
+            if self.choose_in(window, batch) {
+                self.add_window(window);
+            }
+        }
+    }
+
+    /// Chooses units of a window. True if some stay in it.
+    fn choose_in(&self, window: u64, batch: &mut Batch) -> bool {
+        let mut stays = false;
+        for at in (window * WINDOW..((window + 1) * WINDOW).min(self.units.len())).map(UnitNo) {
+            self.memory.step();
+            let seen = self.units.load(at);
+            if matches!(seen.phase(), Phase::Empty | Phase::Stored) {
+                continue;
+            }
+            let step = self.choose_unit(at, seen, batch.clean);
+            batch.clean += usize::from(matches!(step, Step::Claimed(_)));
+            if step == Step::Kept {
+                stays = true;
+            } else {
+                batch.leaving.push(Leaving { at, seen, step });
+            }
+        }
+        stays
+    }
+
+    fn choose_unit(&self, at: UnitNo, seen: Unit, clean: usize) -> Step {
+        let is_pinned = seen.pins() > 0 && !planted(Bug::PinnedEvicted);
+        match seen.phase() {
+            Phase::Clean | Phase::Dirty if seen.is_referenced() => {
+                // If it changed meanwhile, it is in use anyway.
+                let _cleared = self.units.replace(at, seen, seen.referenced(false));
+                Step::Kept
+            }
+            Phase::Clean if self.units.claim(at, seen) => Step::Claimed(seen.slot()),
+            Phase::Dirty if clean < CLEAN_ENOUGH && !is_pinned && self.units.claim(at, seen) => {
+                Step::Writable
+            }
+            _ => Step::Kept,
+        }
+    }
+
+    /// Step 2.
+    fn protect(&self, batch: &mut Batch) {
+        let mut from = 0;
+        while from < batch.leaving.len() {
+            if batch.leaving[from].step != Step::Writable {
+                from += 1;
+                continue;
+            }
+            let end = batch.run_end(from, |step| step == Step::Writable);
+            let run = UnitRun { first: batch.leaving[from].at, units: (end - from) as u64 };
+            self.memory.step();
+            let is_late = planted(Bug::CopiedBeforeProtected) || planted(Bug::ZeroPageLost);
+            let protected = if is_late { Ok(()) } else { self.memory.protect(run) };
+            for leaving in &mut batch.leaving[from..end] {
+                leaving.step = Step::WritingBack;
+                self.settle(leaving.at, leaving.seen.with_phase(Phase::WritingBack));
+            }
+            if let Err(error) = protected {
+                self.note_trouble(error);
+                batch.leaving[from..end].iter_mut().for_each(|leaving| self.keep(leaving, None));
+            }
+            from = end;
+        }
+    }
+
+    /// Step 3.
+    fn copy_out(&self, batch: &mut Batch) {
+        let mut from = 0;
+        let window = crate::unit::index(WINDOW);
+        while from < batch.leaving.len() {
+            if batch.leaving[from].step != Step::WritingBack {
+                from += 1;
+                continue;
+            }
+            let end = batch.run_end(from, |step| step == Step::WritingBack).min(from + window);
+            let run = (end - from == window)
+                .then(|| self.slots.alloc_run(WINDOW, batch.slot_hint))
+                .flatten();
+            for nth in from..end {
+                let slot = run.map(|run| SlotNo(run.0 + (nth - from) as u64));
+                let slot = slot.or_else(|| self.slots.alloc(batch.slot_hint));
+                if let Some(slot) = slot {
+                    batch.slot_hint = SlotNo(slot.0 + 1);
+                }
+                self.copy_unit(&mut batch.leaving[nth], slot);
+            }
+            from = end;
+        }
+        if let Err(error) = self.memory.check_copied() {
+            self.note_trouble(error);
+            for leaving in &mut batch.leaving {
+                if let Step::Copied(slot) = leaving.step {
+                    self.keep(leaving, slot);
+                }
+            }
+        }
+    }
+
+    /// Copies a protected page to `slot`, which is given up if it is not needed.
+    fn copy_unit(&self, leaving: &mut Leaving, slot: Option<SlotNo>) {
+        self.memory.step();
+        let at = leaving.at;
+        if planted(Bug::GhostReused) && leaving.seen.stale_slot().is_some() {
+            leaving.step = Step::Copied(leaving.seen.stale_slot());
+            slot.into_iter().for_each(|slot| self.slots.free(slot));
+            return;
+        }
+        let is_zero = self.memory.is_zero(at);
+        if planted(Bug::ZeroPageLost) {
+            self.memory.step();
+            let _protected = self.memory.protect(UnitRun { first: at, units: 1 });
+        }
+        match slot {
+            _ if is_zero => {
+                slot.into_iter().for_each(|slot| self.slots.free(slot));
+                leaving.step = Step::Copied(None);
+            }
+            Some(slot) => {
+                self.memory.copy_out(at, slot);
+                if planted(Bug::CopiedBeforeProtected) {
+                    self.memory.step();
+                    let _protected = self.memory.protect(UnitRun { first: at, units: 1 });
+                }
+                leaving.step = Step::Copied(Some(slot));
+            }
+            None => {
+                self.full.store(true, SeqCst);
+                self.keep(leaving, None);
+            }
+        }
+    }
+
+    /// Step 4.
+    fn claim_copied(&self, batch: &mut Batch) {
+        for leaving in &mut batch.leaving {
+            let Step::Copied(slot) = leaving.step else { continue };
+            self.memory.step();
+            let writing_back = leaving.seen.with_phase(Phase::WritingBack);
+            if self.units.claim(leaving.at, writing_back) {
+                leaving.step = Step::Claimed(slot);
+            } else if planted(Bug::CleanThoughWritten) {
+                self.units.set(leaving.at, writing_back.with_phase(Phase::Busy));
+                leaving.step = Step::Claimed(slot);
+            } else {
+                leaving.step = Step::Kept;
+                if let Some(slot) = slot
+                    && !planted(Bug::SlotLeaked)
+                {
+                    self.free_slot(slot);
+                }
+            }
+        }
+    }
+
+    /// A unit that was being written back stays: it is dirty again, unless a store made it so
+    /// before.
+    fn keep(&self, leaving: &mut Leaving, slot: Option<SlotNo>) {
+        leaving.step = Step::Kept;
+        if let Some(slot) = slot {
+            self.free_slot(slot);
+        }
+        let writing_back = leaving.seen.with_phase(Phase::WritingBack);
+        if self.units.claim(leaving.at, writing_back) {
+            // If it stays protected, the next store to it faults and tries again.
+            let _tried = self.memory.unprotect(UnitRun { first: leaving.at, units: 1 });
+            self.settle(leaving.at, leaving.seen);
+        }
+    }
+
+    /// Steps 5 and 6. Returns how many units are gone.
+    fn zap(&self, batch: &mut Batch) -> u64 {
+        batch.runs.clear();
+        let mut from = 0;
+        while from < batch.leaving.len() {
+            if !matches!(batch.leaving[from].step, Step::Claimed(_)) {
+                from += 1;
+                continue;
+            }
+            let end = batch.run_end(from, |step| matches!(step, Step::Claimed(_)));
+            let run = UnitRun { first: batch.leaving[from].at, units: (end - from) as u64 };
+            batch.runs.push(run);
+            from = end;
+        }
+        if batch.runs.is_empty() {
+            return 0;
+        }
+        self.memory.step();
+        if planted(Bug::StoredBeforeZapped) {
+            self.finish(batch);
+            let _zapped = self.memory.zap(&batch.runs);
+            return batch.leaving.len() as u64;
+        }
+        if let Err(error) = self.memory.zap(&batch.runs) {
+            self.note_trouble(error);
+            self.put_back(batch);
+            return 0;
+        }
+        self.finish(batch)
+    }
+
+    /// Step 6.
+    fn finish(&self, batch: &Batch) -> u64 {
+        let turn = self.turn.load(SeqCst);
+        let (mut gone, mut clean, mut zero) = (0, 0, 0);
+        for leaving in &batch.leaving {
+            let Step::Claimed(slot) = leaving.step else { continue };
+            gone += 1;
+            zero += u64::from(slot.is_none());
+            clean += u64::from(leaving.seen.phase() == Phase::Clean);
+            let unit = slot.map_or(Unit::EMPTY, Unit::stored);
+            self.settle(leaving.at, unit.evicted_in(turn));
+        }
+        self.resident.fetch_sub(gone, SeqCst);
+        add(&self.counters.units_evicted, gone);
+        add(&self.counters.units_evicted_clean, clean);
+        add(&self.counters.units_evicted_zero, zero);
+        add(&self.counters.units_out, gone - clean - zero);
+        gone
+    }
+
+    /// The pages are still there: what was copied is clean, what is all zeroes is dirty.
+    fn put_back(&self, batch: &mut Batch) {
+        for leaving in &mut batch.leaving {
+            let Step::Claimed(slot) = leaving.step else { continue };
+            leaving.step = Step::Kept;
+            if let Some(slot) = slot {
+                self.settle(leaving.at, Unit::clean(slot));
+            } else {
+                // If it stays protected, the next store to it faults and tries again.
+                let _tried = self.memory.unprotect(UnitRun { first: leaving.at, units: 1 });
+                self.settle(leaving.at, Unit::DIRTY);
+            }
+        }
+    }
+}

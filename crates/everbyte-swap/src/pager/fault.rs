@@ -1,0 +1,326 @@
+//! Faults: bringing a unit in, and letting a store through to a protected page.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use everbyte_plant::planted;
+
+use super::evict::Progress;
+use super::memory::{Memory, MemoryError, UnitRun};
+use super::stats::{add, count};
+use super::stream::Ahead;
+use super::{Pager, WINDOW};
+use crate::plant::Bug;
+use crate::slots::SlotNo;
+use crate::unit::{Phase, Unit, UnitNo, index};
+
+/// Passes over all windows without anything evicted, after which a fault goes above the limit.
+const PASSES_MAX: u32 = 3;
+/// Times that the system refuses a page before a fault fails.
+const FAILURES_MAX: u32 = 10_000;
+
+/// An access that faulted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Access {
+    pub(crate) is_store: bool,
+    /// The page was there, but write-protected.
+    pub(crate) is_present: bool,
+}
+
+impl Access {
+    pub(crate) const STORE: Self = Self { is_store: true, is_present: false };
+    pub(crate) const LOAD: Self = Self { is_store: false, is_present: false };
+}
+
+/// A fault that could not be resolved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FaultError {
+    /// The slot that holds the unit cannot be read.
+    Unreadable,
+    /// The descriptor by which pages are moved is gone.
+    DescriptorLost,
+    /// The system has no memory.
+    NoMemory,
+}
+
+/// Units in a row that the caller has claimed, to be filled.
+struct Claimed {
+    first: UnitNo,
+    seen: [Unit; index(WINDOW)],
+    units: u64,
+}
+
+impl<M: Memory> Pager<M> {
+    /// Resolves a fault: afterwards the access can be made again. It may then fault once more.
+    pub(crate) fn fault(&self, at: UnitNo, access: Access) -> Result<(), FaultError> {
+        let counter = match access {
+            Access { is_present: true, .. } => &self.counters.faults_protected,
+            Access { is_store: true, .. } => &self.counters.faults_store,
+            Access { is_store: false, .. } => &self.counters.faults_load,
+        };
+        count(counter);
+        self.bring_in(at, access, true)
+    }
+
+    /// As [`fault`](Self::fault), without counting one; follows streams if `is_fault`.
+    pub(super) fn bring_in(
+        &self,
+        at: UnitNo,
+        access: Access,
+        is_fault: bool,
+    ) -> Result<(), FaultError> {
+        let (mut waits, mut failures) = (0, 0);
+        loop {
+            self.memory.step();
+            let seen = self.units.load(at);
+            let done = match seen.phase() {
+                Phase::Busy => Ok(false),
+                Phase::Empty | Phase::Stored => self.fill(at, seen, access, is_fault),
+                Phase::Clean | Phase::Dirty if !access.is_present => self.confirm(at, seen),
+                Phase::Clean | Phase::Dirty | Phase::WritingBack => self.make_dirty(at, seen),
+            };
+            match done {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(MemoryError::Again) if failures < FAILURES_MAX => failures += 1,
+                Err(error) => return Err(self.failed(error)),
+            }
+            if waits == 0 {
+                count(&self.counters.faults_waited);
+            }
+            self.memory.pause(waits);
+            waits = waits.saturating_add(1);
+        }
+    }
+
+    fn failed(&self, error: MemoryError) -> FaultError {
+        self.note_trouble(error);
+        match error {
+            MemoryError::Unreadable => FaultError::Unreadable,
+            MemoryError::Again => FaultError::NoMemory,
+            _ => FaultError::DescriptorLost,
+        }
+    }
+
+    /// Fills an absent unit, and more if a stream wants it. False if another thread was there
+    /// first.
+    fn fill(
+        &self,
+        at: UnitNo,
+        seen: Unit,
+        access: Access,
+        is_fault: bool,
+    ) -> Result<bool, MemoryError> {
+        self.admit();
+        self.memory.step();
+        if !self.units.claim(at, seen) {
+            self.resident.fetch_sub(1, SeqCst);
+            return Ok(false);
+        }
+        let ahead = if is_fault { self.streams.note(at) } else { Ahead::NONE };
+        let mut claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
+        if ahead.stride == 1 {
+            self.claim_ahead(&mut claimed, ahead.units);
+        }
+        self.fill_claimed(&claimed, access)?;
+        if ahead.stride > 1 {
+            for step in 1..=ahead.units {
+                self.read_ahead(UnitNo(at.0 + step * ahead.stride));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Claims units behind the one that faulted, as long as they are like it and follow each other
+    /// in the store as well.
+    fn claim_ahead(&self, claimed: &mut Claimed, units: u64) {
+        let slot = claimed.seen[0].slot();
+        while claimed.units <= units {
+            let at = UnitNo(claimed.first.0 + claimed.units);
+            if at.0 >= self.units.len() || !self.try_admit() {
+                return;
+            }
+            let seen = self.units.load(at);
+            let expected = slot.map(|slot| SlotNo(slot.0 + claimed.units));
+            let is_like = seen.slot() == expected
+                && matches!(seen.phase(), Phase::Empty | Phase::Stored)
+                && self.units.claim(at, seen);
+            if !is_like {
+                self.resident.fetch_sub(1, SeqCst);
+                return;
+            }
+            claimed.seen[index(claimed.units)] = seen;
+            claimed.units += 1;
+        }
+    }
+
+    /// Fills one stored unit that a stream will want, if there is room for it.
+    fn read_ahead(&self, at: UnitNo) {
+        if at.0 >= self.units.len() {
+            return;
+        }
+        let seen = self.units.load(at);
+        if seen.phase() != Phase::Stored || !self.try_admit() {
+            return;
+        }
+        if !self.units.claim(at, seen) {
+            self.resident.fetch_sub(1, SeqCst);
+            return;
+        }
+        let claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
+        if self.fill_claimed(&claimed, Access::LOAD).is_ok() {
+            count(&self.counters.units_read_ahead);
+        }
+    }
+
+    /// Fills claimed units. On failure they are as they were.
+    fn fill_claimed(&self, claimed: &Claimed, access: Access) -> Result<(), MemoryError> {
+        let (first, units) = (claimed.first, claimed.units);
+        let slot = claimed.seen[0].slot();
+        let writable = slot.is_none() || access.is_store || !self.tracks_stores;
+        let early = planted(Bug::SlotFreedBeforeFill) && writable;
+        if let Some(slot) = slot
+            && early
+        {
+            self.free_slot(slot);
+        }
+        self.memory.step();
+        let filled = match slot {
+            None => self.memory.zero_in(first, units, access.is_store),
+            Some(slot) => {
+                let protect = !writable && !planted(Bug::CleanAndWritable);
+                self.memory.copy_in(first, slot, units, protect)
+            }
+        };
+        let done = filled.as_ref().map_or(0, |done| *done);
+        match slot {
+            None => add(&self.counters.units_zeroed, done),
+            Some(_) => add(&self.counters.units_in, done),
+        }
+        add(&self.counters.units_read_ahead, done.saturating_sub(1));
+        for nth in 0..units {
+            let (at, seen) = (UnitNo(first.0 + nth), claimed.seen[index(nth)]);
+            if nth >= done {
+                self.resident.fetch_sub(1, SeqCst);
+                self.settle(at, seen);
+                continue;
+            }
+            let next = match seen.slot() {
+                Some(slot) if !writable => Unit::clean(slot),
+                slot => {
+                    if let (Some(slot), false) = (slot, early) {
+                        self.free_slot(slot);
+                    }
+                    Unit::DIRTY
+                }
+            };
+            self.settle(at, next.referenced(self.came_back(seen)));
+        }
+        filled.map(|_| ())
+    }
+
+    /// True if a unit that is filled was evicted not long ago.
+    fn came_back(&self, seen: Unit) -> bool {
+        let is_ghost = seen.is_ghost(self.turn.load(SeqCst));
+        if is_ghost {
+            count(&self.counters.ghost_hits);
+        }
+        is_ghost
+    }
+
+    /// Makes a resident unit's page writable. False if the unit is another's or changed.
+    pub(super) fn make_dirty(&self, at: UnitNo, seen: Unit) -> Result<bool, MemoryError> {
+        if !self.units.claim(at, seen) {
+            return Ok(false);
+        }
+        self.memory.step();
+        if let Err(error) = self.memory.unprotect(UnitRun { first: at, units: 1 }) {
+            self.settle(at, seen);
+            return Err(error);
+        }
+        let mut next = Unit::DIRTY.with_pins(seen.pins()).referenced(true);
+        match seen.slot() {
+            Some(slot) => {
+                self.free_slot(slot);
+                if planted(Bug::GhostReused) {
+                    next = next.with_stale_slot(slot);
+                }
+            }
+            None if seen.phase() == Phase::WritingBack => count(&self.counters.units_redirtied),
+            None => {}
+        }
+        self.settle(at, next);
+        Ok(true)
+    }
+
+    /// Looks into a fault on a missing page of a unit that should have one. As a rule another thread
+    /// has filled it since. If the program took the page away (`madvise`), it gets zeroes, as it
+    /// would without a pager. Not for a unit that is being written back, which the evictor must find
+    /// as it left it, or dirty.
+    fn confirm(&self, at: UnitNo, seen: Unit) -> Result<bool, MemoryError> {
+        if !self.units.claim(at, seen) {
+            return Ok(false);
+        }
+        self.memory.step();
+        match self.memory.zero_in(at, 1, false) {
+            Err(MemoryError::AlreadyThere) => {
+                self.settle(at, seen);
+                Ok(true)
+            }
+            Err(error) => {
+                self.settle(at, seen);
+                Err(error)
+            }
+            Ok(_) => {
+                if let Some(slot) = seen.slot() {
+                    self.free_slot(slot);
+                }
+                self.settle(at, Unit::DIRTY.with_pins(seen.pins()));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Counts a unit as resident, evicting others if there is no room. If nothing can be evicted,
+    /// the unit goes in above the limit: the program's contents matter more.
+    fn admit(&self) {
+        let mut passes = 0;
+        let mut tries = 0;
+        while !self.try_admit() {
+            self.memory.step();
+            match self.try_evict() {
+                Progress::Evicted(0) => passes += 1,
+                Progress::Evicted(_) => count(&self.counters.direct_evictions),
+                Progress::Another => {
+                    self.memory.pause(tries);
+                    tries += 1;
+                }
+            }
+            if passes == PASSES_MAX {
+                self.resident.fetch_add(1, SeqCst);
+                count(&self.counters.units_over_limit);
+                return;
+            }
+        }
+        if self.wants_eviction() {
+            self.wake_evictor();
+        }
+    }
+
+    /// Counts a unit as resident if there is room.
+    fn try_admit(&self) -> bool {
+        if self.resident.fetch_add(1, SeqCst) < self.limit.load(SeqCst) {
+            return true;
+        }
+        self.resident.fetch_sub(1, SeqCst);
+        false
+    }
+
+    /// Wakes the background evictor, if it sleeps.
+    pub(super) fn wake_evictor(&self) {
+        if self.wanted.swap(1, SeqCst) == 0 {
+            let flags = rustix::thread::futex::Flags::PRIVATE;
+            // That nobody sleeps there is no error.
+            let _woken = rustix::thread::futex::wake(&self.wanted, flags, 1);
+        }
+    }
+}

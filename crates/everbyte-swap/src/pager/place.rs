@@ -1,0 +1,198 @@
+//! Requests of a program: units brought in, pinned, or given up.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::fault::{Access, FaultError};
+use super::memory::{Memory, MemoryError, UnitRun};
+use super::{LIMIT_MIN, Pager, WINDOW, reserve};
+use crate::unit::{PINS_MAX, Phase, Unit, UnitNo};
+
+/// A request that was refused or failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlaceError {
+    /// A unit could not be brought in.
+    Fault { at: UnitNo, error: FaultError },
+    /// So many units would be pinned; so many may be.
+    TooManyPinned { pinned: u64, most: u64 },
+    /// This unit is pinned.
+    Pinned(UnitNo),
+    /// This unit is not pinned, or cannot be pinned once more.
+    BadPin(UnitNo),
+    /// The limit is below this number of units.
+    LimitTooLow(u64),
+    /// Pages could not be taken away.
+    Zap(UnitNo, MemoryError),
+}
+
+impl<M: Memory> Pager<M> {
+    /// Brings units in, as far as the limit has room for them. Returns how many are in.
+    pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, PlaceError> {
+        let limit = self.limit.load(SeqCst);
+        let most = limit - 2 * reserve(limit);
+        let units = run.units.min(most.saturating_sub(self.pinned.load(SeqCst)));
+        for at in (run.first.0..run.first.0 + units).map(UnitNo) {
+            if matches!(self.units.load(at).phase(), Phase::Empty | Phase::Stored) {
+                let brought = self.bring_in(at, Access::LOAD, false);
+                brought.map_err(|error| PlaceError::Fault { at, error })?;
+            }
+        }
+        Ok(units)
+    }
+
+    /// Units that may be pinned at most, under a limit.
+    fn pins_most(limit: u64) -> u64 {
+        limit - limit / 4
+    }
+
+    /// Brings units in for good: they are writable and stay until they are unpinned as often.
+    pub(crate) fn pin(&self, run: UnitRun) -> Result<(), PlaceError> {
+        let pinned = self.pinned.fetch_add(run.units, SeqCst) + run.units;
+        let most = Self::pins_most(self.limit.load(SeqCst));
+        if pinned > most {
+            self.pinned.fetch_sub(run.units, SeqCst);
+            return Err(PlaceError::TooManyPinned { pinned, most });
+        }
+        for at in (run.first.0..run.first.0 + run.units).map(UnitNo) {
+            if let Err(error) = self.pin_unit(at) {
+                for at in (run.first.0..at.0).map(UnitNo) {
+                    self.unpin_unit(at);
+                }
+                self.pinned.fetch_sub(run.units, SeqCst);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn pin_unit(&self, at: UnitNo) -> Result<(), PlaceError> {
+        let mut tries = 0;
+        loop {
+            self.memory.step();
+            let seen = self.units.load(at);
+            let done = match seen.phase() {
+                Phase::Empty | Phase::Stored => self.bring_in(at, Access::STORE, false),
+                Phase::Clean | Phase::WritingBack => match self.make_dirty(at, seen) {
+                    Ok(_) | Err(MemoryError::Again) => Ok(()),
+                    Err(_) => Err(FaultError::DescriptorLost),
+                },
+                Phase::Dirty if seen.pins() == PINS_MAX => return Err(PlaceError::BadPin(at)),
+                Phase::Dirty => {
+                    if self.units.replace(at, seen, seen.with_pins(seen.pins() + 1)) {
+                        return Ok(());
+                    }
+                    Ok(())
+                }
+                Phase::Busy => {
+                    self.memory.pause(tries);
+                    tries += 1;
+                    Ok(())
+                }
+            };
+            done.map_err(|error| PlaceError::Fault { at, error })?;
+        }
+    }
+
+    /// Takes one pin off each unit; all of them, or none.
+    pub(crate) fn unpin(&self, run: UnitRun) -> Result<(), PlaceError> {
+        let units = (run.first.0..run.first.0 + run.units).map(UnitNo);
+        for at in units.clone() {
+            if !self.unpin_unit(at) {
+                for at in (run.first.0..at.0).map(UnitNo) {
+                    // What was unpinned a moment ago can be pinned, unless it is gone by now.
+                    let _again = self.pin_unit(at);
+                }
+                return Err(PlaceError::BadPin(at));
+            }
+        }
+        self.pinned.fetch_sub(run.units, SeqCst);
+        Ok(())
+    }
+
+    fn unpin_unit(&self, at: UnitNo) -> bool {
+        let mut tries = 0;
+        loop {
+            let seen = self.units.load(at);
+            if seen.phase() == Phase::Busy {
+                self.memory.pause(tries);
+                tries += 1;
+            } else if seen.pins() == 0 {
+                return false;
+            } else if self.units.replace(at, seen, seen.with_pins(seen.pins() - 1)) {
+                return true;
+            }
+        }
+    }
+
+    /// Makes units hold zeroes, without their pages or slots. Pinned ones are refused.
+    pub(crate) fn discard(&self, run: UnitRun) -> Result<(), PlaceError> {
+        let end = run.first.0 + run.units;
+        let pinned = (run.first.0..end).map(UnitNo).find(|&at| self.units.load(at).pins() > 0);
+        if let Some(at) = pinned {
+            return Err(PlaceError::Pinned(at));
+        }
+        let mut from = run.first.0;
+        while from < end {
+            let to = ((from / WINDOW + 1) * WINDOW).min(end);
+            self.discard_in_window(from, to)?;
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Claims the units of (a part of) a window and empties them.
+    fn discard_in_window(&self, from: u64, to: u64) -> Result<(), PlaceError> {
+        // The evictor reads pages that it does not own; none may be taken away under it.
+        let _no_eviction = self.hold_evictor();
+        let mut seen = [Unit::EMPTY; crate::unit::index(WINDOW)];
+        let mut has_pages = false;
+        for (at, seen) in (from..to).map(UnitNo).zip(&mut seen) {
+            *seen = self.claim_in_any_phase(at);
+            has_pages |= seen.is_resident();
+        }
+        let run = UnitRun { first: UnitNo(from), units: to - from };
+        let zapped = if has_pages { self.memory.zap(&[run]) } else { Ok(()) };
+        for (at, seen) in (from..to).map(UnitNo).zip(seen) {
+            if zapped.is_err() {
+                self.settle(at, seen);
+                continue;
+            }
+            if let Some(slot) = seen.slot() {
+                self.free_slot(slot);
+            }
+            self.settle(at, Unit::EMPTY);
+            if seen.is_resident() {
+                self.resident.fetch_sub(1, SeqCst);
+            }
+        }
+        zapped.map_err(|error| {
+            self.note_trouble(error);
+            PlaceError::Zap(UnitNo(from), error)
+        })
+    }
+
+    fn claim_in_any_phase(&self, at: UnitNo) -> Unit {
+        let mut tries = 0;
+        loop {
+            self.memory.step();
+            let seen = self.units.load(at);
+            if seen.phase() != Phase::Busy && self.units.claim(at, seen) {
+                return seen;
+            }
+            self.memory.pause(tries);
+            tries += 1;
+        }
+    }
+
+    /// Changes the limit, and has the evictor come down to it.
+    pub(crate) fn set_limit(&self, units: u64) -> Result<(), PlaceError> {
+        let pinned = self.pinned.load(SeqCst);
+        if units < LIMIT_MIN || pinned > Self::pins_most(units) {
+            return Err(PlaceError::LimitTooLow(LIMIT_MIN.max(pinned + pinned.div_ceil(3))));
+        }
+        self.limit.store(units, SeqCst);
+        if self.wants_eviction() {
+            self.wake_evictor();
+        }
+        Ok(())
+    }
+}

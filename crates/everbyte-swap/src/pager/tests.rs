@@ -1,0 +1,355 @@
+//! The pager explored: its own code, on memory that is a table, by threads that a scheduler runs one
+//! at a time.
+//!
+//! Every step of the pager is a point at which another thread may go on. Threads own a word of each
+//! unit that they share, and some units alone; whatever they load must be what they stored. Not
+//! covered: weak memory orders, and switches between two accesses to atomics without a step in
+//! between.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use everbyte_crash::schedule::{self, Schedule, Task};
+use everbyte_plant::plant;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::memory::{Memory, MemoryError, UnitRun};
+use super::*;
+use crate::plant::Bug;
+use crate::slots::SlotOrder;
+use crate::unit::Phase;
+
+/// Threads of a run.
+const THREADS: usize = 3;
+/// The lock that stands for "something has changed".
+const CHANGE: usize = 0;
+const UNITS: u64 = 40;
+const SLOTS: u64 = 6;
+const LIMIT: u64 = 4;
+/// Units that all threads use, in two windows.
+const SHARED: [u64; 4] = [0, 1, 17, 18];
+/// Units of one thread each.
+const OWN: [u64; THREADS] = [2, 3, 33];
+const STEPS: usize = 7;
+
+type Words = [u64; THREADS];
+
+#[derive(Clone, Copy)]
+struct Page {
+    words: Words,
+    protected: bool,
+}
+
+/// Pages and slots that are tables.
+struct Table {
+    pages: Mutex<HashMap<u64, Page>>,
+    slots: Mutex<[Words; index(SLOTS)]>,
+    /// Steps of all threads.
+    steps: AtomicU64,
+    own_steps: [AtomicU64; THREADS],
+    /// Steps that the others had made when a thread paused last.
+    last_pause: [AtomicU64; THREADS],
+}
+
+impl Table {
+    fn new() -> Self {
+        let garbage = [[u64::MAX; THREADS]; index(SLOTS)];
+        Self {
+            pages: Mutex::new(HashMap::new()),
+            slots: Mutex::new(garbage),
+            steps: AtomicU64::new(0),
+            own_steps: [const { AtomicU64::new(0) }; THREADS],
+            last_pause: [const { AtomicU64::new(0) }; THREADS],
+        }
+    }
+
+    fn set_protected(&self, run: UnitRun, protected: bool) {
+        let mut pages = self.pages.lock().unwrap();
+        for at in run.first.0..run.first.0 + run.units {
+            if let Some(page) = pages.get_mut(&at) {
+                page.protected = protected;
+            }
+        }
+    }
+
+    fn put(&self, at: u64, page: Page) -> Result<(), MemoryError> {
+        let mut pages = self.pages.lock().unwrap();
+        if pages.contains_key(&at) {
+            return Err(MemoryError::AlreadyThere);
+        }
+        pages.insert(at, page);
+        Ok(())
+    }
+
+    /// One thread's word of a page; a copy of a page is no single step.
+    fn word(&self, at: UnitNo, word: usize) -> u64 {
+        self.pages.lock().unwrap().get(&at.0).map_or(0, |page| page.words[word])
+    }
+}
+
+impl Memory for Table {
+    fn copy_in(
+        &self,
+        at: UnitNo,
+        slot: SlotNo,
+        units: u64,
+        protected: bool,
+    ) -> Result<u64, MemoryError> {
+        for nth in 0..units {
+            self.step();
+            let words = self.slots.lock().unwrap()[index(slot.0 + nth)];
+            self.put(at.0 + nth, Page { words, protected })?;
+        }
+        Ok(units)
+    }
+
+    fn zero_in(&self, at: UnitNo, units: u64, _is_store: bool) -> Result<u64, MemoryError> {
+        for nth in 0..units {
+            self.step();
+            self.put(at.0 + nth, Page { words: [0; THREADS], protected: false })?;
+        }
+        Ok(units)
+    }
+
+    fn protect(&self, run: UnitRun) -> Result<(), MemoryError> {
+        self.set_protected(run, true);
+        Ok(())
+    }
+
+    fn unprotect(&self, run: UnitRun) -> Result<(), MemoryError> {
+        self.set_protected(run, false);
+        Ok(())
+    }
+
+    fn zap(&self, runs: &[UnitRun]) -> Result<(), MemoryError> {
+        for run in runs {
+            self.step();
+            let mut pages = self.pages.lock().unwrap();
+            for at in run.first.0..run.first.0 + run.units {
+                pages.remove(&at);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_zero(&self, at: UnitNo) -> bool {
+        (0..THREADS).all(|word| {
+            self.step();
+            self.word(at, word) == 0
+        })
+    }
+
+    fn copy_out(&self, at: UnitNo, slot: SlotNo) {
+        for word in 0..THREADS {
+            self.step();
+            self.slots.lock().unwrap()[index(slot.0)][word] = self.word(at, word);
+        }
+    }
+
+    fn check_copied(&self) -> Result<(), MemoryError> {
+        Ok(())
+    }
+
+    fn pause(&self, tries: u32) {
+        assert!(tries < 100_000, "a thread waits for ever");
+        let me = schedule::thread_index().expect("nobody waits alone");
+        let others = self.steps.load(SeqCst) - self.own_steps[me].load(SeqCst);
+        // If others came in between, what was in the way may be gone, with nobody left to say so.
+        if self.last_pause[me].swap(others, SeqCst) == others {
+            let _is_run = schedule::wait(CHANGE);
+        } else {
+            self.step();
+        }
+    }
+
+    fn step(&self) {
+        self.steps.fetch_add(1, SeqCst);
+        if let Some(me) = schedule::thread_index() {
+            self.own_steps[me].fetch_add(1, SeqCst);
+        }
+        schedule::released(CHANGE);
+        schedule::point();
+    }
+}
+
+type Sim = Pager<Table>;
+
+fn sim(tracks_stores: bool) -> Sim {
+    let slots = SlotMap::new(SlotOrder::Order64, SLOTS);
+    slots.free_run(SlotNo(0), SLOTS);
+    let options = PagerOptions { limit: LIMIT, read_ahead: 4, tracks_stores };
+    Pager::new(Table::new(), UNITS, Arc::new(slots), &options)
+}
+
+/// Makes an access as the processor does: again after each fault.
+fn access<T>(pager: &Sim, at: u64, is_store: bool, mut act: impl FnMut(&mut Page) -> T) -> T {
+    for _ in 0..10_000 {
+        pager.memory.step();
+        let mut pages = pager.memory.pages.lock().unwrap();
+        let is_present = match pages.get_mut(&at) {
+            Some(page) if !(is_store && page.protected) => return act(page),
+            found => found.is_some(),
+        };
+        drop(pages);
+        pager.fault(UnitNo(at), Access { is_store, is_present }).expect("nothing fails here");
+    }
+    panic!("unit {at} faults for ever: {:?}", pager.units.load(UnitNo(at)));
+}
+
+/// A thread: what it stored in its word of each unit.
+struct Program<'a> {
+    pager: &'a Sim,
+    me: usize,
+    stored: Mutex<HashMap<u64, u64>>,
+}
+
+impl Program<'_> {
+    fn load(&self, at: u64) {
+        let found = access(self.pager, at, false, |page| page.words[self.me]);
+        let stored = self.stored.lock().unwrap().get(&at).copied().unwrap_or(0);
+        assert_eq!(found, stored, "unit {at} for thread {}", self.me);
+    }
+
+    fn store(&self, at: u64, value: u64) {
+        access(self.pager, at, true, |page| page.words[self.me] = value);
+        self.stored.lock().unwrap().insert(at, value);
+    }
+
+    /// Holds a unit in place while others go on.
+    fn pin(&self, at: u64) {
+        let run = UnitRun { first: UnitNo(at), units: 1 };
+        if self.pager.pin(run).is_err() {
+            return;
+        }
+        for _ in 0..4 {
+            self.pager.memory.step();
+            let pages = self.pager.memory.pages.lock().unwrap();
+            let page = pages.get(&at).copied();
+            drop(pages);
+            assert!(page.is_some_and(|page| !page.protected), "pinned unit {at} is gone");
+        }
+        self.pager.unpin(run).expect("it is pinned");
+    }
+
+    fn discard(&self) {
+        let own = OWN[self.me];
+        let run = UnitRun { first: UnitNo(own), units: 1 };
+        self.pager.discard(run).expect("nobody else uses it");
+        self.stored.lock().unwrap().remove(&own);
+    }
+
+    fn run(&self, seed: u64) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        for step in 1..=STEPS {
+            let any = [SHARED[0], SHARED[1], SHARED[2], SHARED[3], OWN[self.me]];
+            let at = any[random.random_range(0..any.len())];
+            match random.random_range(0..10) {
+                0..3 => self.load(at),
+                3..6 => self.store(at, step as u64),
+                6 => self.store(at, 0),
+                7 => drop(self.pager.try_evict()),
+                8 => self.pin(at),
+                _ => self.discard(),
+            }
+        }
+        self.pager.memory.step();
+    }
+}
+
+/// Nothing is under way: everything agrees.
+fn check_settled(pager: &Sim) {
+    let pages = pager.memory.pages.lock().unwrap();
+    let mut slots = Vec::new();
+    for at in (0..UNITS).map(UnitNo) {
+        let unit = pager.units.load(at);
+        assert!(!matches!(unit.phase(), Phase::Busy | Phase::WritingBack), "{at:?} is {unit:?}");
+        assert_eq!(unit.pins(), 0);
+        assert_eq!(unit.is_resident(), pages.contains_key(&at.0), "{at:?} is {unit:?}");
+        let is_visited = !unit.is_resident() || pager.windows.is_free(at.0 / WINDOW);
+        assert!(is_visited, "the evictor does not know of {at:?}, {unit:?}");
+        if let Some(page) = pages.get(&at.0) {
+            assert_eq!(page.protected, unit.phase() == Phase::Clean, "{at:?} is {unit:?}");
+        }
+        slots.extend(unit.slot());
+    }
+    assert_eq!(pager.resident.load(SeqCst), pages.len() as u64, "resident units");
+    let named = slots.len() as u64;
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len() as u64, named, "a slot has two units");
+    assert_eq!(pager.slots.free_count(), SLOTS - named, "free slots");
+}
+
+/// One run of all threads; the complaint of whoever has one.
+fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
+    let pager = sim(!seed.is_multiple_of(4));
+    let programs: Vec<_> =
+        (0..THREADS).map(|me| Program { pager: &pager, me, stored: Mutex::default() }).collect();
+    let task = |program: &'_ Program<'_>| {
+        let _planted = bug.map(plant);
+        program.run(seed ^ (program.me as u64) << 32);
+    };
+    let tasks = programs.iter().map(|program| -> Task<'_> { Box::new(move || task(program)) });
+    if let Some(trouble) = schedule::run(schedule, tasks.collect()).trouble {
+        let units: Vec<_> = (0..UNITS).map(|at| (at, pager.units.load(UnitNo(at)))).collect();
+        let resident = units.iter().filter(|(_, unit)| *unit != Unit::EMPTY).collect::<Vec<_>>();
+        return Err(format!("{trouble}; {resident:?}, {:?}", pager.statistics()));
+    }
+    let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        check_settled(&pager);
+        for program in &programs {
+            SHARED.iter().chain([&OWN[program.me]]).for_each(|&at| program.load(at));
+        }
+        check_settled(&pager);
+    }));
+    settled.map_err(|panic| format!("{:?}", panic.downcast_ref::<String>()))
+}
+
+/// The schedules to try for a seed of the programs.
+fn schedules(seed: u64) -> Vec<Schedule> {
+    let first = index(seed) % THREADS;
+    let delays = vec![seed * 7 % 211, 211 + seed * 13 % 307];
+    vec![Schedule::Seeded(seed), Schedule::Delays { first, at: delays }]
+}
+
+/// The first complaint in `seeds` seeds, with what brings it back.
+fn search(seeds: u64, bug: Option<Bug>) -> Option<String> {
+    (0..seeds).find_map(|seed| {
+        schedules(seed).into_iter().find_map(|schedule| {
+            let trouble = run_one(seed, &schedule, bug).err()?;
+            Some(format!("seed {seed}, {schedule}: {trouble}"))
+        })
+    })
+}
+
+/// Seeds to try; `EVERBYTE_SCHEDULES` has its say as in other crates.
+fn seeds() -> u64 {
+    let wanted = std::env::var("EVERBYTE_SCHEDULES").ok();
+    wanted.map_or(1000, |wanted| wanted.parse().expect("a number of schedules"))
+}
+
+#[test]
+fn no_order_of_steps_loses_a_page() {
+    assert_eq!(search(seeds(), None), None);
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    const BUGS: [Bug; 11] = [
+        Bug::SlotFreedBeforeFill,
+        Bug::CleanThoughWritten,
+        Bug::TwoFillers,
+        Bug::PinnedEvicted,
+        Bug::GhostReused,
+        Bug::ZeroPageLost,
+        Bug::CopiedBeforeProtected,
+        Bug::CleanAndWritable,
+        Bug::SlotLeaked,
+        Bug::WindowForgotten,
+        Bug::StoredBeforeZapped,
+    ];
+    let missed: Vec<Bug> =
+        BUGS.into_iter().filter(|&bug| search(5000, Some(bug)).is_none()).collect();
+    assert_eq!(missed, []);
+}

@@ -1,0 +1,245 @@
+//! The pages of a region: real memory behind the pager's steps.
+//!
+//! Owns the address range, registered with a userfaultfd of its own, and a buffer through which
+//! pages are copied out. Invariant: a page appears by copy or zero-fill alone, and goes by zap
+//! alone, which first finds out that the descriptor still is ours: without one the kernel would give
+//! zeroes for what was taken away.
+
+#![allow(unsafe_code, reason = "mapping the region, moving its pages and reading them")]
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use libc::c_void;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::pager::WINDOW;
+use crate::pager::memory::{Memory, MemoryError, UnitRun};
+use crate::slots::SlotNo;
+use crate::store::{SwapSpace, UNIT};
+use crate::uffd::Uffd;
+use crate::unit::{UnitNo, index};
+
+const WINDOW_BYTES: usize = index(WINDOW) * UNIT;
+/// Names this process where a descriptor of one is asked for (Linux 6.15).
+const PIDFD_SELF_THREAD_GROUP: RawFd = -10_001;
+/// Runs that are taken away by one call.
+const RUNS_MAX: usize = 64;
+
+static ZEROES: [u8; WINDOW_BYTES] = [0; WINDOW_BYTES];
+
+/// The pages of a region.
+pub(crate) struct Pages {
+    base: *mut u8,
+    raw: *mut c_void,
+    raw_len: usize,
+    pub(crate) uffd: Uffd,
+    space: Arc<SwapSpace>,
+    bounce: Mutex<Box<[u8; UNIT]>>,
+    /// The kernel takes a list of ranges.
+    zaps_lists: AtomicBool,
+}
+
+// SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
+// may do what to a page is the pager's business.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps `len` bytes, aligned to a window, in which nothing is there yet.
+    pub(crate) fn map(len: usize, uffd: Uffd, space: Arc<SwapSpace>) -> io::Result<Self> {
+        let raw_len = len + WINDOW_BYTES;
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: the kernel chooses a free place.
+        let raw = unsafe { mmap_anonymous(ptr::null_mut(), raw_len, access, flags) }?;
+        let skip = raw.addr().next_multiple_of(WINDOW_BYTES) - raw.addr();
+        let pages = Self {
+            base: raw.cast::<u8>().wrapping_add(skip),
+            raw,
+            raw_len,
+            uffd,
+            space,
+            bounce: Mutex::new(Box::new([0; UNIT])),
+            zaps_lists: AtomicBool::new(true),
+        };
+        // A child must not take zeroes for what is in a slot: it has no such memory at all.
+        // SAFETY: the range is ours, and the advice changes nothing in this process.
+        unsafe { madvise(raw, raw_len, Advice::LinuxDontFork) }?;
+        // Only a saving of trouble: the kernel makes no large pages of registered memory by itself.
+        // SAFETY: as above.
+        let _best_effort = unsafe { madvise(raw, raw_len, Advice::LinuxNoHugepage) };
+        pages.uffd.register(pages.base.addr(), len)?;
+        Ok(pages)
+    }
+
+    /// The first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn place(&self, at: UnitNo) -> *mut u8 {
+        self.base.wrapping_add(index(at.0) * UNIT)
+    }
+
+    /// Takes runs away by one call.
+    fn zap_list(runs: &[UnitRun], place: impl Fn(UnitNo) -> *mut u8) -> bool {
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let mut list = [empty; RUNS_MAX];
+        let mut bytes = 0;
+        for (entry, run) in list.iter_mut().zip(runs) {
+            entry.iov_base = place(run.first).cast();
+            entry.iov_len = index(run.units) * UNIT;
+            bytes += entry.iov_len;
+        }
+        // SAFETY: the list names pages of our own range, whose units the caller owns.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                PIDFD_SELF_THREAD_GROUP,
+                list.as_ptr(),
+                runs.len(),
+                libc::MADV_DONTNEED,
+                0,
+            )
+        };
+        usize::try_from(done) == Ok(bytes)
+    }
+}
+
+impl Memory for Pages {
+    fn copy_in(
+        &self,
+        at: UnitNo,
+        slot: SlotNo,
+        units: u64,
+        protect: bool,
+    ) -> Result<u64, MemoryError> {
+        let store = self.space.store();
+        // Behind the end of a group of slots the next one is elsewhere.
+        let units = units.min(512 - slot.0 % 512);
+        if !store.is_readable(slot, units) {
+            return Err(MemoryError::Unreadable);
+        }
+        let (to, from) = (self.place(at).addr(), store.address(slot));
+        // SAFETY: the caller owns the units, which have no pages, so nobody has seen their bytes
+        // since they were what the slots hold.
+        let copied = unsafe { self.uffd.copy(to, from, index(units) * UNIT, protect) };
+        pages_of(copied)
+    }
+
+    fn zero_in(&self, at: UnitNo, units: u64, is_store: bool) -> Result<u64, MemoryError> {
+        let (to, len) = (self.place(at).addr(), index(units) * UNIT);
+        let filled = if is_store || units > 1 {
+            // A page of its own at once, where a store would otherwise fault again.
+            // SAFETY: the caller owns the units, which hold zeroes and have no pages.
+            unsafe { self.uffd.copy(to, ZEROES.as_ptr(), len, false) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.uffd.zero(to, len) }
+        };
+        pages_of(filled)
+    }
+
+    fn protect(&self, run: UnitRun) -> Result<(), MemoryError> {
+        let done = self.uffd.protect(self.place(run.first).addr(), index(run.units) * UNIT, true);
+        done.map_err(|error| reason(&error))
+    }
+
+    fn unprotect(&self, run: UnitRun) -> Result<(), MemoryError> {
+        let done = self.uffd.protect(self.place(run.first).addr(), index(run.units) * UNIT, false);
+        done.map_err(|error| reason(&error))
+    }
+
+    fn zap(&self, runs: &[UnitRun]) -> Result<(), MemoryError> {
+        self.uffd.wake(self.base.addr(), UNIT).map_err(|error| reason(&error))?;
+        for some in runs.chunks(RUNS_MAX) {
+            if self.zaps_lists.load(Relaxed) && some.len() > 1 {
+                if Self::zap_list(some, |at| self.place(at)) {
+                    continue;
+                }
+                self.zaps_lists.store(false, Relaxed);
+            }
+            for run in some {
+                let (start, len) = (self.place(run.first).cast(), index(run.units) * UNIT);
+                // SAFETY: pages of our own range, whose units the caller owns: their bytes are
+                // elsewhere, or not wanted.
+                unsafe { madvise(start, len, Advice::LinuxDontNeed) }
+                    .map_err(|error| reason(&error.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_zero(&self, at: UnitNo) -> bool {
+        let words = self.place(at).cast::<u64>();
+        (0..UNIT / size_of::<u64>()).all(|nth| {
+            // SAFETY: within a page of our range; any bytes are a word. Whoever stores to it
+            // meanwhile makes the answer void, as the pager finds out.
+            unsafe { words.wrapping_add(nth).read_volatile() == 0 }
+        })
+    }
+
+    fn copy_out(&self, at: UnitNo, slot: SlotNo) {
+        let mut bounce = hold(&self.bounce);
+        // SAFETY: a page of our range, and a buffer of our own. Whoever stores to the page
+        // meanwhile makes the copy void, as the pager finds out.
+        unsafe { ptr::copy_nonoverlapping(self.place(at), bounce.as_mut_ptr(), UNIT) };
+        self.space.store().write(slot, &bounce);
+    }
+
+    fn check_copied(&self) -> Result<(), MemoryError> {
+        self.space.store().check().map_err(|_reason| MemoryError::StoreFailed)
+    }
+
+    fn pause(&self, tries: u32) {
+        match tries {
+            0..8 => (0..32).for_each(|_| std::hint::spin_loop()),
+            8..64 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range,
+        // and there would be nothing to do about it.
+        let _cannot_fail = unsafe { munmap(self.raw, self.raw_len) };
+    }
+}
+
+fn pages_of(filled: io::Result<usize>) -> Result<u64, MemoryError> {
+    match filled {
+        Ok(bytes) if bytes >= UNIT => Ok((bytes / UNIT) as u64),
+        Ok(_) => Err(MemoryError::Again),
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+/// The meaning of a kernel's error for the pager.
+fn reason(error: &io::Error) -> MemoryError {
+    match error.raw_os_error() {
+        Some(libc::EEXIST) => MemoryError::AlreadyThere,
+        Some(libc::EFAULT | libc::EHWPOISON | libc::EIO) => MemoryError::Unreadable,
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EINTR) => MemoryError::Again,
+        _ => MemoryError::DescriptorLost,
+    }
+}
+
+/// Takes the lock without ever sleeping for it, which a signal handler must not.
+fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    loop {
+        match lock.try_lock() {
+            Ok(held) => return held,
+            Err(TryLockError::Poisoned(held)) => return held.into_inner(),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+}

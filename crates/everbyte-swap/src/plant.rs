@@ -1,0 +1,28 @@
+//! The mistakes that tests plant in the pager with `everbyte_plant`, to see them caught.
+
+/// A mistake in the order of steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bug {
+    /// A unit's slot is free before its page is filled from it.
+    SlotFreedBeforeFill,
+    /// A page that was stored to while it was written back is evicted all the same.
+    CleanThoughWritten,
+    /// Two threads fill one unit.
+    TwoFillers,
+    /// The evictor takes pinned units too.
+    PinnedEvicted,
+    /// A unit that was changed is evicted to the slot that it had before.
+    GhostReused,
+    /// A page is found to be of zeroes, and then stored to, before it is write-protected.
+    ZeroPageLost,
+    /// A page is copied out before it is write-protected.
+    CopiedBeforeProtected,
+    /// A page that was filled for a load is writable and counts as clean.
+    CleanAndWritable,
+    /// The slot of a write-back that came to nothing is forgotten.
+    SlotLeaked,
+    /// A unit's window is not among those that the evictor visits.
+    WindowForgotten,
+    /// A unit counts as stored before its page is gone.
+    StoredBeforeZapped,
+}

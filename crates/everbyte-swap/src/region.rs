@@ -1,0 +1,374 @@
+//! Regions: memory of a program's that pages to a store.
+
+#![allow(unsafe_code, reason = "lending the region's bytes, and registering for their faults")]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use everbyte_media::FaultRange;
+
+use crate::error::RegionError;
+use crate::pager::memory::{MemoryError, UnitRun};
+use crate::pager::stats::Statistics;
+use crate::pager::{
+    FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, Trouble, WINDOW, slots_needed,
+};
+use crate::pages::Pages;
+use crate::resolver::Shared;
+use crate::store::{SwapSpace, UNIT};
+use crate::threads::Threads;
+use crate::uffd::{Delivery, OpenFailure, Uffd};
+use crate::unit::{UnitNo, index};
+
+const UNIT_BYTES: u64 = UNIT as u64;
+
+/// Who resolves the faults of a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FaultMode {
+    /// The thread that faulted, in a handler of SIGBUS: the fastest, and without privilege.
+    ///
+    /// A system call that is given bytes which are not in DRAM fails with EFAULT, or does less than
+    /// it was asked to; so does one that would write to a page that is write-protected. Pin such
+    /// buffers. A thread that blocks SIGBUS and faults is killed.
+    #[default]
+    Sigbus,
+    /// Threads of the region's own. System calls may be given any of its bytes. Needs
+    /// CAP_SYS_PTRACE, access to /dev/userfaultfd, or vm.unprivileged_userfaultfd=1.
+    Transparent {
+        /// Threads that resolve faults, at least 1.
+        handlers: usize,
+    },
+}
+
+/// Options of a region. The default resolves faults in the faulting thread, tracks stores, and
+/// reads up to 16 units ahead on streams.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct RegionOptions {
+    fault_mode: FaultMode,
+    read_ahead: u64,
+    tracks_stores: bool,
+}
+
+impl Default for RegionOptions {
+    fn default() -> Self {
+        Self { fault_mode: FaultMode::Sigbus, read_ahead: WINDOW, tracks_stores: true }
+    }
+}
+
+impl RegionOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Who resolves faults.
+    pub fn fault_mode(mut self, mode: FaultMode) -> Self {
+        self.fault_mode = mode;
+        self
+    }
+
+    /// Units that are filled at once, 1 to 16 (else the nearest), where faults go through the region
+    /// by equal steps. 1 never reads ahead.
+    pub fn read_ahead(mut self, units: u64) -> Self {
+        self.read_ahead = units.clamp(1, WINDOW);
+        self
+    }
+
+    /// True if pages that were filled for a load are write-protected, so that those which are never
+    /// stored to need not be copied out again. False spares the fault of the first store, and
+    /// copies every page out: for stores that are nearly as fast as DRAM.
+    pub fn tracks_stores(mut self, tracks: bool) -> Self {
+        self.tracks_stores = tracks;
+        self
+    }
+}
+
+/// Memory that pages to the slots of a [`SwapSpace`]: at most its DRAM limit is in DRAM at a time.
+///
+/// It reads as zeroes at first, and afterwards as any memory does. After a fork the child has no
+/// such memory: touching it there ends in SIGSEGV, never in zeroes, and dropping the region there
+/// does nothing. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it.
+///
+/// If the store is full or has failed, nothing is lost: DRAM beyond the limit is used, and
+/// [`check`](Self::check) says so. A page whose slot cannot be read, and any page once somebody has
+/// closed the region's userfaultfd, ends in SIGBUS.
+pub struct Region {
+    /// Declared first, hence dropped first: no fault reaches a pager that is gone.
+    faults: Option<FaultRange>,
+    threads: Option<Threads>,
+    shared: Arc<Shared>,
+    space: Arc<SwapSpace>,
+    bytes: u64,
+    reserved: u64,
+    process: u32,
+}
+
+impl Region {
+    /// Maps `bytes` bytes, a positive multiple of 4096, of which `dram_limit` may be in DRAM, at
+    /// least 256 KiB. The rest, and a little more, is reserved in `space`.
+    ///
+    /// # Errors
+    /// `BadLength`, `LimitTooLow`, `SpaceTooSmall`; `Forbidden` and `Unsupported` where there is no
+    /// userfaultfd; `TooMany`; `Io`.
+    pub fn map(
+        bytes: u64,
+        dram_limit: u64,
+        space: &Arc<SwapSpace>,
+        options: &RegionOptions,
+    ) -> Result<Self, RegionError> {
+        let units = bytes / UNIT_BYTES;
+        let is_whole = bytes > 0 && bytes.is_multiple_of(UNIT_BYTES);
+        if !is_whole || bytes > isize::MAX as u64 / 2 {
+            return Err(RegionError::BadLength { bytes });
+        }
+        let limit = dram_limit / UNIT_BYTES;
+        if limit < LIMIT_MIN {
+            let least = LIMIT_MIN * UNIT_BYTES;
+            return Err(RegionError::LimitTooLow { limit: dram_limit, least });
+        }
+        let handlers = match options.fault_mode {
+            FaultMode::Sigbus => 0,
+            FaultMode::Transparent { handlers } => handlers.max(1),
+        };
+        let delivery = if handlers == 0 { Delivery::Sigbus } else { Delivery::Messages };
+        let uffd = Uffd::open(delivery).map_err(|failure| match failure {
+            OpenFailure::Forbidden { setting, source } => {
+                RegionError::Forbidden { setting, source }
+            }
+            OpenFailure::Unsupported(source) => RegionError::Unsupported { source },
+        })?;
+        let pages = Pages::map(index(bytes), uffd, Arc::clone(space));
+        let pages = pages.map_err(RegionError::io("map the region"))?;
+        let pager_options = PagerOptions {
+            limit,
+            read_ahead: options.read_ahead,
+            tracks_stores: options.tracks_stores,
+        };
+        let pager = Pager::new(pages, units, Arc::clone(&space.slots), &pager_options);
+        let needed = slots_needed(units, limit);
+        let reserved = space.reserve(needed);
+        reserved.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
+        // From here on, dropping the region gives back what was reserved.
+        let mut region = Self {
+            faults: None,
+            threads: None,
+            shared: Arc::new(Shared::new(pager)),
+            space: Arc::clone(space),
+            bytes,
+            reserved: needed,
+            process: std::process::id(),
+        };
+        region.threads = Some(Threads::start(&region.shared, handlers)?);
+        if handlers == 0 {
+            region.faults = Some(region.register()?);
+        }
+        Ok(region)
+    }
+
+    fn register(&self) -> Result<FaultRange, RegionError> {
+        let base = self.shared.pager.memory.base().addr();
+        // SAFETY: the resolver is behind an `Arc` of this region's, which outlives the range that
+        // is dropped before it; who touches the region's bytes borrows the region, or has
+        // promised as much.
+        let range =
+            unsafe { FaultRange::register(base, index(self.bytes), Arc::as_ptr(&self.shared)) };
+        range.map_err(RegionError::io("handle SIGBUS"))?.ok_or(RegionError::TooMany)
+    }
+
+    /// Bytes of the region.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// False: no region is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The first byte, aligned to 64 KiB, for code that shares the region among threads by rules of
+    /// its own. Valid until the region is dropped, in this process and not in forked children.
+    #[must_use]
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.shared.pager.memory.base()
+    }
+
+    /// The region's bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the range is mapped while the region lives; all zeroes at first; pages come and
+        // go, but what is read from them changes by nobody but who has a `&mut` of the region, or
+        // the pointer and rules of its own.
+        unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), index(self.bytes)) }
+    }
+
+    /// The region's bytes, to be changed.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as for `as_slice`, and the region is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), index(self.bytes)) }
+    }
+
+    /// Brings bytes in before they are needed (will-need), from the start of the range as far as
+    /// the DRAM limit has room. Returns how many bytes of whole units are in.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`.
+    pub fn prefetch(&self, range: Range<u64>) -> Result<u64, RegionError> {
+        let run = self.covering(&range)?;
+        let units = self.shared.pager.prefetch(run).map_err(place_error)?;
+        Ok(units * UNIT_BYTES)
+    }
+
+    /// Brings in every unit that the range touches and keeps it in DRAM, writable, until it is
+    /// unpinned as often as it was pinned: for buffers that system calls or devices use.
+    ///
+    /// # Errors
+    /// `OutOfRange`; `TooMuchPinned` beyond three quarters of the DRAM limit; `BadPin`; `Unreadable`,
+    /// `NoMemory`, `DescriptorLost`. Nothing is pinned then that was not before.
+    pub fn pin(&self, range: Range<u64>) -> Result<(), RegionError> {
+        let run = self.covering(&range)?;
+        self.shared.pager.pin(run).map_err(place_error)
+    }
+
+    /// Takes back one [`pin`](Self::pin) of the same range.
+    ///
+    /// # Errors
+    /// `OutOfRange`; `BadPin` if some of it is not pinned: everything is then as it was.
+    pub fn unpin(&self, range: Range<u64>) -> Result<(), RegionError> {
+        let run = self.covering(&range)?;
+        self.shared.pager.unpin(run).map_err(place_error)
+    }
+
+    /// Makes whole units hold zeroes, and gives up their DRAM and slots (dont-need).
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Misaligned`, `Pinned`: nothing is changed. `DescriptorLost`, `Io`: units from
+    /// the offset on are as they were.
+    pub fn discard(&mut self, range: Range<u64>) -> Result<(), RegionError> {
+        // SAFETY: the region is borrowed mutably, so nobody has references into it.
+        unsafe { self.discard_shared(range) }
+    }
+
+    /// As [`discard`](Self::discard), for regions that are shared by their pointer.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// Nobody has references into the range, or relies on what it holds.
+    pub unsafe fn discard_shared(&self, range: Range<u64>) -> Result<(), RegionError> {
+        let run = self.covering(&range)?;
+        if !(range.start.is_multiple_of(UNIT_BYTES) && range.end.is_multiple_of(UNIT_BYTES)) {
+            return Err(RegionError::Misaligned { start: range.start, end: range.end });
+        }
+        self.shared.pager.discard(run).map_err(place_error)
+    }
+
+    /// Changes the DRAM limit, at least 256 KiB and four thirds of what is pinned. A lower limit is
+    /// reached by and by; it reserves more slots, a higher one keeps what is reserved.
+    ///
+    /// # Errors
+    /// `LimitTooLow`, `SpaceTooSmall`: the limit is as it was.
+    pub fn set_dram_limit(&mut self, bytes: u64) -> Result<(), RegionError> {
+        let limit = bytes / UNIT_BYTES;
+        let needed = slots_needed(self.bytes / UNIT_BYTES, limit.max(LIMIT_MIN));
+        let more = needed.saturating_sub(self.reserved);
+        let reserved = self.space.reserve(more);
+        reserved.map_err(|free| RegionError::SpaceTooSmall { needed: more, free })?;
+        if let Err(error) = self.shared.pager.set_limit(limit) {
+            self.space.release(more);
+            return Err(match place_error(error) {
+                RegionError::LimitTooLow { least, .. } => {
+                    RegionError::LimitTooLow { limit: bytes, least }
+                }
+                error => error,
+            });
+        }
+        self.reserved += more;
+        Ok(())
+    }
+
+    /// Counters since the region was mapped, and what it holds now.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.shared.pager.statistics()
+    }
+
+    /// Checks that the region pages as it should.
+    ///
+    /// # Errors
+    /// `DescriptorLost`, `StoreFailed`, `Unreadable` with the first offset that a fault could not
+    /// read, or `StoreFull`, which may pass.
+    pub fn check(&self) -> Result<(), RegionError> {
+        match self.shared.pager.trouble() {
+            Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
+            Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
+            None => {}
+        }
+        if let Some(offset) = self.shared.unreadable() {
+            return Err(RegionError::Unreadable { offset });
+        }
+        if self.shared.pager.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+    }
+
+    /// The units that a range touches.
+    fn covering(&self, range: &Range<u64>) -> Result<UnitRun, RegionError> {
+        let (start, end) = (range.start, range.end);
+        if start > end || end > self.bytes {
+            return Err(RegionError::OutOfRange { start, end, len: self.bytes });
+        }
+        let first = start / UNIT_BYTES;
+        let units = if start == end { 0 } else { end.div_ceil(UNIT_BYTES) - first };
+        Ok(UnitRun { first: UnitNo(first), units })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // In a forked child there are neither threads to end nor memory to unmap, and the slots
+            // are the parent's.
+            std::mem::forget(self.faults.take());
+            std::mem::forget(self.threads.take());
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
+        self.threads = None;
+        self.faults = None;
+        self.shared.pager.free_slots();
+        self.space.release(self.reserved);
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("bytes", &self.bytes)
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}
+
+fn place_error(error: PlaceError) -> RegionError {
+    let offset = |at: UnitNo| at.0 * UNIT_BYTES;
+    match error {
+        PlaceError::Fault { at, error } => match error {
+            FaultError::Unreadable => RegionError::Unreadable { offset: offset(at) },
+            FaultError::NoMemory => RegionError::NoMemory { offset: offset(at) },
+            FaultError::DescriptorLost => RegionError::DescriptorLost,
+        },
+        PlaceError::TooManyPinned { pinned, most } => {
+            RegionError::TooMuchPinned { pinned: pinned * UNIT_BYTES, most: most * UNIT_BYTES }
+        }
+        PlaceError::Pinned(at) => RegionError::Pinned { offset: offset(at) },
+        PlaceError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
+        PlaceError::LimitTooLow(units) => {
+            RegionError::LimitTooLow { limit: 0, least: units * UNIT_BYTES }
+        }
+        PlaceError::Zap(at, MemoryError::Again) => RegionError::NoMemory { offset: offset(at) },
+        PlaceError::Zap(..) => RegionError::DescriptorLost,
+    }
+}

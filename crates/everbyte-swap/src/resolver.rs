@@ -1,0 +1,78 @@
+//! From addresses to units: the two ways in which a fault reaches the pager.
+//!
+//! Invariant: everything that a signal handler runs is here, in `pager` and in `pages`, and none
+//! of it allocates, sleeps on a lock, or touches the region itself.
+
+#![allow(unsafe_code, reason = "the contract of a resolver of faults")]
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use everbyte_media::{PageFault, ResolveFaults};
+
+use crate::pager::stats::add;
+use crate::pager::{Access, FaultError, Pager};
+use crate::pages::Pages;
+use crate::store::UNIT;
+use crate::unit::UnitNo;
+
+/// A region's pager, and the first fault that it could not resolve.
+pub(crate) struct Shared {
+    pub(crate) pager: Pager<Pages>,
+    /// The offset of the first unit that could not be read plus 1, or 0.
+    unreadable: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(pager: Pager<Pages>) -> Self {
+        Self { pager, unreadable: AtomicU64::new(0) }
+    }
+
+    /// The first offset whose bytes could not be read for a fault.
+    pub(crate) fn unreadable(&self) -> Option<u64> {
+        self.unreadable.load(SeqCst).checked_sub(1)
+    }
+
+    fn fault(&self, address: usize, access: Access) -> Result<(), FaultError> {
+        let offset = address.wrapping_sub(self.pager.memory.base().addr());
+        let at = UnitNo((offset / UNIT) as u64);
+        if at.0 >= self.pager.len() {
+            return Err(FaultError::DescriptorLost);
+        }
+        let start = Instant::now();
+        let done = self.pager.fault(at, access);
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        add(&self.pager.counters.fault_ns, ns);
+        if done == Err(FaultError::Unreadable) {
+            let first = at.0 * UNIT as u64 + 1;
+            let _first_wins = self.unreadable.compare_exchange(0, first, SeqCst, SeqCst);
+        }
+        done
+    }
+
+    /// Resolves a fault that was reported by a message, and wakes who waits for it. A page that
+    /// cannot be had ends in SIGBUS there; where the kernel cannot do that, the process ends, since
+    /// going on would be with zeroes or not at all.
+    pub(crate) fn resolve_message(&self, address: usize, access: Access) {
+        let page = address / UNIT * UNIT;
+        let done = self.fault(address, access);
+        let uffd = &self.pager.memory.uffd;
+        let told = match done {
+            Ok(()) => Ok(()),
+            Err(_) => uffd.poison(page, UNIT),
+        };
+        if told.and_then(|()| uffd.wake(page, UNIT)).is_err() {
+            std::process::abort();
+        }
+    }
+}
+
+// SAFETY: `fault` runs the pager, whose promise it is not to allocate, lock or panic; reading the
+// clock needs neither; and the region itself is touched by the kernel alone.
+unsafe impl ResolveFaults for Shared {
+    fn resolve(&self, fault: PageFault) -> bool {
+        let access = Access { is_store: fault.is_store, is_present: fault.is_present };
+        self.fault(fault.address, access).is_ok()
+    }
+}

@@ -1,0 +1,128 @@
+//! Which slots of a store are free: a slot tree, of order 64 or of order 8.
+//!
+//! Invariant: whoever was given a slot owns it until it frees it. Callable in signal handlers: it
+//! allocates nothing, and the lock of the tree of order 8 is never held over an access to a region.
+//! Knows nothing of what slots hold.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use everbyte_slots::{ByteTree, RunTree};
+
+/// The number of a slot in its store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SlotNo(pub u64);
+
+/// The tree that finds free slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SlotOrder {
+    /// Order 8, a byte per node, for one thread at a time: the tree of "Memory extension with a
+    /// next-generation storage device".
+    Order8,
+    /// Order 64, a word per node, lock-free.
+    #[default]
+    Order64,
+}
+
+/// The free slots of a store.
+pub(crate) struct SlotMap {
+    tree: Tree,
+    capacity: u64,
+}
+
+enum Tree {
+    Order8(Mutex<ByteTree>),
+    Order64(Box<RunTree>),
+}
+
+impl SlotMap {
+    /// A map of `capacity` slots, all used.
+    pub(crate) fn new(order: SlotOrder, capacity: u64) -> Self {
+        let tree = match order {
+            SlotOrder::Order8 => Tree::Order8(Mutex::new(ByteTree::new(capacity))),
+            SlotOrder::Order64 => Tree::Order64(Box::new(RunTree::new(capacity))),
+        };
+        Self { tree, capacity }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Free slots; for a moment it may be too many, never too few.
+    pub(crate) fn free_count(&self) -> u64 {
+        match &self.tree {
+            Tree::Order8(tree) => hold(tree).free_count(),
+            Tree::Order64(tree) => tree.slots().free_count(),
+        }
+    }
+
+    /// Takes the next free slot at or after `hint`, else the first.
+    pub(crate) fn alloc(&self, hint: SlotNo) -> Option<SlotNo> {
+        let slot = match &self.tree {
+            Tree::Order8(tree) => hold(tree).alloc(hint.0),
+            Tree::Order64(tree) => tree.alloc(hint.0),
+        };
+        slot.map(SlotNo)
+    }
+
+    /// Takes `len` adjacent slots, a power of two up to 512, if some are easily found.
+    pub(crate) fn alloc_run(&self, len: u64, hint: SlotNo) -> Option<SlotNo> {
+        let start = match &self.tree {
+            Tree::Order8(tree) => {
+                let mut tree = hold(tree);
+                // In a map that is nearly full the search would take time linear in its leaves.
+                let has_room = tree.free_count() > self.capacity / 8;
+                has_room.then(|| tree.alloc_run(len, hint.0)).flatten()
+            }
+            Tree::Order64(tree) => tree.alloc_aligned(len, hint.0),
+        };
+        start.map(SlotNo)
+    }
+
+    /// Frees a slot that the caller owns.
+    pub(crate) fn free(&self, slot: SlotNo) {
+        self.free_run(slot, 1);
+    }
+
+    /// Frees slots that the caller owns, or that were never given out.
+    pub(crate) fn free_run(&self, start: SlotNo, len: u64) {
+        let freed = match &self.tree {
+            Tree::Order8(tree) => hold(tree).free_run(start.0, len),
+            Tree::Order64(tree) => tree.free_run(start.0, len),
+        };
+        debug_assert!(freed.is_ok(), "a slot was freed twice: {freed:?}");
+    }
+}
+
+/// Takes the lock without ever sleeping for it, which a signal handler must not.
+fn hold(tree: &Mutex<ByteTree>) -> MutexGuard<'_, ByteTree> {
+    loop {
+        match tree.try_lock() {
+            Ok(tree) => return tree,
+            Err(TryLockError::Poisoned(tree)) => return tree.into_inner(),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_orders_hand_out_single_slots_and_runs() {
+        for order in [SlotOrder::Order8, SlotOrder::Order64] {
+            let map = SlotMap::new(order, 2048);
+            assert_eq!(map.alloc(SlotNo(0)), None, "new slots are used");
+            map.free_run(SlotNo(0), 2048);
+            assert_eq!(map.alloc(SlotNo(700)), Some(SlotNo(700)));
+            let run = map.alloc_run(16, SlotNo(0)).unwrap();
+            assert_eq!(map.free_count(), 2048 - 17);
+            for slot in run.0..run.0 + 16 {
+                map.free(SlotNo(slot));
+            }
+            map.free(SlotNo(700));
+            assert_eq!(map.free_count(), 2048, "{order:?}");
+        }
+    }
+}

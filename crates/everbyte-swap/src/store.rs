@@ -1,0 +1,206 @@
+//! Stores: bytes behind slots.
+//!
+//! Owns the [`SlotStore`] contract, the store in a file, and the [`SwapSpace`] that several regions
+//! share. Knows no regions.
+
+#![allow(unsafe_code, reason = "the contract of a store is about the memory that it points to")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use everbyte_media::{
+    BLOCK, BLOCK_U64, Mapped, MediaError, MediaOptions, Medium, OpenError, PoolOffset, create_file,
+};
+
+use crate::slots::{SlotMap, SlotNo, SlotOrder};
+use crate::unit::SLOTS_MAX;
+
+/// Bytes of a unit, and of a slot.
+pub const UNIT: usize = BLOCK;
+
+/// A store of pages without any promise after the process has ended.
+///
+/// # Contract
+/// - A slot is [`UNIT`] bytes. Slots of an aligned group of 512 follow each other in memory.
+/// - `address` and what it points to stay valid while the store lives. The kernel reads there, with
+///   the slot's owner waiting; `write` is the only other access.
+/// - What `write` stored in a slot is what `address` points to from then on, for every thread that
+///   is ordered after it, until the slot is written again; unless `check` or `is_readable` says
+///   otherwise from then on.
+/// - Every method but `slots` runs in signal handlers too: none allocates, sleeps on a lock or
+///   panics, or touches a region's memory.
+///
+/// # Safety
+/// An implementor upholds the contract: pages are filled from `address` unseen.
+pub unsafe trait SlotStore: Send + Sync + 'static {
+    /// Slots in the store. It may grow, never shrink.
+    fn slots(&self) -> u64;
+
+    /// Slots that it can ever have.
+    fn slots_max(&self) -> u64 {
+        self.slots()
+    }
+
+    /// The first byte of a slot.
+    fn address(&self, slot: SlotNo) -> *const u8;
+
+    /// Stores a slot's bytes.
+    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT]);
+
+    /// Checks that everything that this thread wrote has arrived.
+    ///
+    /// # Errors
+    /// The reason why not. Nothing is written to the store any more then.
+    fn check(&self) -> Result<(), MediaError>;
+
+    /// Returns true unless one of `slots` slots from `slot` on is known to be unreadable. Called
+    /// before they are read, so a store that is slow on purpose can be slow here.
+    fn is_readable(&self, slot: SlotNo, slots: u64) -> bool;
+}
+
+/// A store in a file on tmpfs, DAX or a disk, or in memory.
+pub struct FileStore {
+    medium: Mapped,
+}
+
+impl FileStore {
+    /// Makes a new file of `bytes` bytes at `path`, fully allocated, and a store of it.
+    ///
+    /// # Errors
+    /// As [`create_file`] and [`Mapped::from_file`].
+    pub fn create(path: &Path, bytes: u64) -> Result<Self, OpenError> {
+        let file = create_file(path, bytes)?;
+        Ok(Self { medium: Mapped::from_file(&file, &MediaOptions::new())? })
+    }
+
+    /// A store of an existing file or device, whose bytes are overwritten. A sparse file may turn
+    /// out to have too little room, which fails the store; see [`everbyte_media::allocate_file`].
+    ///
+    /// # Errors
+    /// As [`Mapped::open`].
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Ok(Self { medium: Mapped::open(path, &MediaOptions::new())? })
+    }
+
+    /// A store of `bytes` bytes in this process's own memory, which saves no memory: for tests.
+    ///
+    /// # Errors
+    /// As [`Mapped::anonymous`].
+    pub fn anonymous(bytes: u64) -> Result<Self, OpenError> {
+        Ok(Self { medium: Mapped::anonymous(bytes, &MediaOptions::new())? })
+    }
+
+    fn place(slot: SlotNo) -> PoolOffset {
+        PoolOffset(slot.0 * BLOCK_U64)
+    }
+}
+
+// SAFETY: the slots are consecutive blocks of a mapping that lives as long as the medium. Ordinary
+// stores are seen by every thread that is ordered after them, the kernel's copies included; one
+// that met memory which is not there fails the medium (`check`) and poisons its page
+// (`is_readable`). The medium's accesses neither allocate nor lock.
+unsafe impl SlotStore for FileStore {
+    fn slots(&self) -> u64 {
+        self.medium.len() / BLOCK_U64
+    }
+
+    fn address(&self, slot: SlotNo) -> *const u8 {
+        self.medium.address(Self::place(slot), BLOCK_U64)
+    }
+
+    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT]) {
+        self.medium.store(Self::place(slot), bytes);
+    }
+
+    fn check(&self) -> Result<(), MediaError> {
+        self.medium.check()
+    }
+
+    fn is_readable(&self, slot: SlotNo, slots: u64) -> bool {
+        self.medium.check_range(Self::place(slot), slots * BLOCK_U64).is_ok()
+    }
+}
+
+/// A store and its free slots, shared by regions.
+///
+/// A region *reserves* a slot for each unit that its DRAM limit leaves out, so that no region runs
+/// out of slots because of another.
+pub struct SwapSpace {
+    store: Box<dyn SlotStore>,
+    pub(crate) slots: Arc<SlotMap>,
+    /// Slots that were handed to the map.
+    known: AtomicU64,
+    reserved: AtomicU64,
+}
+
+impl SwapSpace {
+    /// A space in which every slot of `store` is free. Slots beyond 2^36 - 1 are not used.
+    #[must_use]
+    pub fn new(store: impl SlotStore, order: SlotOrder) -> Arc<Self> {
+        let slots = Arc::new(SlotMap::new(order, store.slots_max().min(SLOTS_MAX - 1)));
+        let space = Self {
+            store: Box::new(store),
+            slots,
+            known: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+        };
+        space.grow();
+        Arc::new(space)
+    }
+
+    /// Takes up the slots that the store has gained.
+    pub fn grow(&self) {
+        let slots = self.store.slots().min(self.slots.capacity());
+        let known = self.known.fetch_max(slots, SeqCst);
+        if slots > known {
+            self.slots.free_run(SlotNo(known), slots - known);
+        }
+    }
+
+    /// Slots, free and used.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.known.load(SeqCst)
+    }
+
+    /// Slots that are free.
+    #[must_use]
+    pub fn slots_free(&self) -> u64 {
+        self.slots.free_count()
+    }
+
+    /// Slots that no region has reserved.
+    #[must_use]
+    pub fn slots_unreserved(&self) -> u64 {
+        self.slots().saturating_sub(self.reserved.load(SeqCst))
+    }
+
+    pub(crate) fn store(&self) -> &dyn SlotStore {
+        &*self.store
+    }
+
+    /// Reserves slots, or says how many there are.
+    pub(crate) fn reserve(&self, slots: u64) -> Result<(), u64> {
+        let most = self.slots();
+        let reserved = self.reserved.fetch_update(SeqCst, SeqCst, |reserved| {
+            reserved.checked_add(slots).filter(|sum| *sum <= most)
+        });
+        reserved.map(|_| ()).map_err(|reserved| most.saturating_sub(reserved))
+    }
+
+    pub(crate) fn release(&self, slots: u64) {
+        self.reserved.fetch_sub(slots, SeqCst);
+    }
+}
+
+impl std::fmt::Debug for SwapSpace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SwapSpace")
+            .field("slots", &self.slots())
+            .field("free", &self.slots_free())
+            .field("unreserved", &self.slots_unreserved())
+            .finish_non_exhaustive()
+    }
+}
