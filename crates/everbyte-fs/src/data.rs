@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use everbyte_extent::{DeviceOffset, LEAF_BYTES, Planner, Stored, leaf_parts};
+use everbyte_extent::{DeviceOffset, FuaOutcome, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_plant::planted;
 use everbyte_pool::{Batch, Part, WriteError};
@@ -83,6 +83,55 @@ impl<M: Medium> FileSystem<M> {
             }
         }
         Ok(done)
+    }
+
+    /// Writes `data` as [`FileSystem::write`] does, durably once it returns; times are not. Within a
+    /// block that was there before the last checkpoint, of a file of which only times were changed
+    /// since, this needs no checkpoint.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`]; also if it was written, and is not certainly durable.
+    pub fn write_durably(
+        &self,
+        inode: InodeNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, FsError> {
+        if self.overwrite_durably(inode, offset, data)? {
+            return Ok(data.len());
+        }
+        let written = self.write(inode, offset, data)?;
+        self.sync_inode(inode)?;
+        Ok(written)
+    }
+
+    /// Writes `data` over bytes of one block without a checkpoint, and says whether that was possible.
+    /// Nothing was written if not.
+    fn overwrite_durably(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<bool, FsError> {
+        let _op = self.volume().begin_op();
+        let _locks = self.locks.write(&[inode]);
+        let (file, words) = self.file(inode)?;
+        let end = offset.checked_add(data.len() as u64);
+        if data.is_empty() || end.is_none_or(|end| end > words.get(Field::Size)) {
+            return Ok(false);
+        }
+        // Undoing an open epoch must neither take the file away nor cut it off before these bytes; and
+        // a block that is new would be counted in the inode.
+        let beyond_times = self.tables.changed_beyond_times_in(inode);
+        let is_settled = beyond_times <= self.volume().completed_epoch();
+        if !is_settled && !planted(Bug::DurableBeyondSize)
+            || file.extent.stored_run(DeviceOffset(offset))?.0 == Stored::Hole
+            || file.extent.write_durably(DeviceOffset(offset), data)? == FuaOutcome::NotAllowed
+        {
+            return Ok(false);
+        }
+        self.volume().change(|batch, _| {
+            let mut edits = Edits::new(&self.tables);
+            edits.get(self.reader(), inode)?.words.stamp(now(), &[Field::Modified, Field::Changed]);
+            edits.plan(batch);
+            Ok::<(), FsError>(())
+        })?;
+        Ok(true)
     }
 
     fn write_part(&self, inode: InodeNo, offset: u64, data: &[u8]) -> Result<(), FsError> {

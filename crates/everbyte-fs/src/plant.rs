@@ -18,6 +18,8 @@ pub enum Bug {
     LinksUnlogged,
     /// A file's size changes before its bytes do.
     SizeBeforeData,
+    /// A write is made durable at once where a crash may make the file smaller than that.
+    DurableBeyondSize,
     /// A file without a name that somebody has open is not listed.
     OrphanNotListed,
     /// A file has the generation of one that had its number before.

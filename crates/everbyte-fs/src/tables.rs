@@ -39,8 +39,16 @@ pub(crate) struct InodeTables<M: Medium> {
     growing: Mutex<()>,
     stripes: [Mutex<()>; STRIPES],
     shards: [Mutex<Shard>; SHARDS],
-    /// The newest epoch in which any inode of a stripe was changed.
-    changed: Box<[AtomicU64]>,
+    /// The newest epochs in which any inode of a stripe was changed.
+    changed: Box<[Changes]>,
+}
+
+/// Epochs in which inodes were changed.
+#[derive(Default)]
+struct Changes {
+    any: AtomicU64,
+    /// The newest in which more than times was changed.
+    beyond_times: AtomicU64,
 }
 
 /// Free inodes.
@@ -99,7 +107,7 @@ impl<M: Medium> InodeTables<M> {
             growing: Mutex::new(()),
             stripes: std::array::from_fn(|_| Mutex::new(())),
             shards: std::array::from_fn(|_| Mutex::new(Shard::default())),
-            changed: (0..locks::STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            changed: (0..locks::STRIPES).map(|_| Changes::default()).collect(),
         })
     }
 
@@ -118,14 +126,23 @@ impl<M: Medium> InodeTables<M> {
         self.tables_max * self.geometry.usable()
     }
 
-    /// Notes that a batch of `epoch` changes `inode`.
-    pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64) {
-        self.changed[locks::stripe_of(inode)].fetch_max(epoch, Ordering::AcqRel);
+    /// Notes that a batch of `epoch` changes `inode`, perhaps no more than its times.
+    pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64, times_only: bool) {
+        let changes = &self.changed[locks::stripe_of(inode)];
+        changes.any.fetch_max(epoch, Ordering::AcqRel);
+        if !times_only {
+            changes.beyond_times.fetch_max(epoch, Ordering::AcqRel);
+        }
     }
 
     /// An epoch since which `inode` has not been changed. 0 if it was not since the opening.
     pub(crate) fn changed_in(&self, inode: InodeNo) -> u64 {
-        self.changed[locks::stripe_of(inode)].load(Ordering::Acquire)
+        self.changed[locks::stripe_of(inode)].any.load(Ordering::Acquire)
+    }
+
+    /// The same where changes of times alone do not count.
+    pub(crate) fn changed_beyond_times_in(&self, inode: InodeNo) -> u64 {
+        self.changed[locks::stripe_of(inode)].beyond_times.load(Ordering::Acquire)
     }
 
     fn shard_of(&self, inode: InodeNo) -> &Mutex<Shard> {
@@ -299,7 +316,7 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
-        self.note_change(inode, batch.writer().epoch());
+        self.note_change(inode, batch.writer().epoch(), false);
         self.plan_bit(batch, inode, TableGeometry::used, true)?;
         if is_orphan { self.plan_orphan(batch, inode, true) } else { Ok(()) }
     }

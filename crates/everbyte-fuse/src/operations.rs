@@ -362,12 +362,15 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyWrite,
     ) {
         let inode = self.inode(number);
-        let written = self.fs.write(inode, offset, data).and_then(|written| {
-            if flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0 {
-                self.fs.sync_inode(inode)?;
-            }
-            Ok(written)
-        });
+        // O_SYNC has the bit of O_DSYNC and one more.
+        let written = if flags.0 & libc::O_SYNC == libc::O_SYNC {
+            let written = self.fs.write(inode, offset, data);
+            written.and_then(|written| self.fs.sync_inode(inode).map(|()| written))
+        } else if flags.0 & libc::O_DSYNC != 0 {
+            self.fs.write_durably(inode, offset, data)
+        } else {
+            self.fs.write(inode, offset, data)
+        };
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),

@@ -191,6 +191,17 @@ impl InodeWords {
             .map(|(place, (&old, &new))| (place, old, new))
     }
 
+    /// Returns true if it has the words of `old` but for times, and the checksum over them.
+    pub(crate) fn differs_in_times_only(&self, old: &Self) -> bool {
+        const TIMES: [usize; 4] = [
+            Field::Checksum as usize,
+            Field::Accessed as usize,
+            Field::Modified as usize,
+            Field::Changed as usize,
+        ];
+        self.changes(old).all(|(place, _, _)| TIMES.contains(&place))
+    }
+
     /// The whole inode with `area` as its second half, at most 128 bytes.
     pub(crate) fn image(&self, area: &[u8]) -> [u8; IMAGE_BYTES] {
         let mut image = [0; IMAGE_BYTES];

@@ -8,6 +8,7 @@ mod concurrent;
 mod counters;
 mod crash;
 mod damage;
+mod durable;
 mod lives;
 mod posix;
 mod random;
