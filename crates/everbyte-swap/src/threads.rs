@@ -49,7 +49,15 @@ impl Threads {
             handles: Vec::new(),
         };
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
-        threads.spawn("evictor", move || run_evictor(&pager, &stop))?;
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        threads.spawn("evictor", move || {
+            keep_only(pager.pager.memory.uffd.as_raw_fd());
+            // Whoever started this thread waits for it, or has gone on without.
+            let _told = ready.send(());
+            run_evictor(&pager, &stop);
+        })?;
+        // Before the region is used, so that its descriptor is kept from the beginning.
+        let _kept = is_ready.recv();
         for _ in 0..handlers {
             let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
             let event = threads.stop_event.try_clone();
@@ -121,7 +129,6 @@ fn keep_only(fd: i32) {
 
 fn run_evictor(shared: &Shared, stop: &AtomicBool) {
     let pager = &shared.pager;
-    keep_only(pager.memory.uffd.as_raw_fd());
     while !stop.load(SeqCst) {
         if pager.wants_eviction() {
             evict_until_room(shared, stop);

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
 
+mod hazards;
+mod model;
 mod stress;
 
 const MIB: u64 = 1 << 20;

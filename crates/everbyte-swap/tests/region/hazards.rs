@@ -1,0 +1,401 @@
+//! Everything that can go wrong around a region, and what is promised to happen then.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use everbyte_media::MediaError;
+use everbyte_swap::{
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotNo, SlotOrder, SlotStore,
+    SwapSpace,
+};
+
+use crate::{MIB, UNIT, space};
+
+const LEN: u64 = 2 * MIB;
+const LIMIT: u64 = MIB / 4;
+const UNIT_LEN: usize = everbyte_swap::UNIT;
+
+fn region(options: &RegionOptions) -> Region {
+    Region::map(LEN, LIMIT, &space(LEN, SlotOrder::Order64), options).unwrap()
+}
+
+fn transparent() -> RegionOptions {
+    RegionOptions::new().fault_mode(FaultMode::Transparent { handlers: 1 })
+}
+
+fn unit(number: u64) -> usize {
+    usize::try_from(number * UNIT).unwrap()
+}
+
+/// Stores to every unit, so that the first ones are not in DRAM afterwards.
+fn fill(region: &mut Region) {
+    for number in 0..region.len() / UNIT {
+        region.as_mut_slice()[unit(number)] = u8::try_from(number % 251).unwrap() + 1;
+    }
+}
+
+fn byte(region: &Region, number: u64) -> u8 {
+    // SAFETY: in the region; that the load is made is what is tested.
+    unsafe { region.as_mut_ptr().wrapping_add(unit(number)).read_volatile() }
+}
+
+/// A file of sevens.
+fn sevens(bytes: usize) -> File {
+    let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.write_all(&vec![7; bytes]).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file
+}
+
+/// Runs an ignored test of this binary in a process of its own.
+fn run_child(name: &str) -> ExitStatus {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", &format!("hazards::{name}"), "--ignored", "--test-threads=1"]);
+    child.output().unwrap().status
+}
+
+/// Runs `child` in a forked process, which ends with what it returns.
+fn fork(child: impl FnOnce() -> i32) -> ExitStatus {
+    // SAFETY: the child makes system calls and touches memory that is there, until it ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            let code = child();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(code) }
+        }
+        pid => {
+            let mut status = 0;
+            // SAFETY: `status` may be written.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            ExitStatus::from_raw(status)
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_never_reads_zeroes() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    for number in [0, LEN / UNIT - 1] {
+        let status = fork(|| {
+            // SAFETY: restores the default action.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            i32::from(byte(&region, number))
+        });
+        assert_eq!(status.signal(), Some(libc::SIGSEGV), "unit {number}: {status:?}");
+    }
+    assert_eq!(byte(&region, 0), 1);
+}
+
+#[test]
+fn dropping_a_region_in_a_forked_child_does_no_harm() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    let mut lent = Some(region);
+    let status = fork(|| {
+        drop(lent.take());
+        0
+    });
+    assert_eq!(status.code(), Some(0), "{status:?}");
+    let region = lent.unwrap();
+    assert!((0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
+}
+
+#[test]
+fn a_system_call_on_absent_bytes_fails_or_falls_short_and_on_pinned_ones_does_not() {
+    let mut region = region(&RegionOptions::new());
+    let mut file = sevens(2 * UNIT_LEN);
+    let error = file.read(&mut region.as_mut_slice()[..2 * UNIT_LEN]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    region.as_mut_slice()[0] = 1;
+    let got = file.read(&mut region.as_mut_slice()[..2 * UNIT_LEN]).unwrap();
+    assert_eq!(got, UNIT_LEN, "only the first unit is there");
+
+    file.seek(SeekFrom::Start(0)).unwrap();
+    region.pin(0..2 * UNIT).unwrap();
+    file.read_exact(&mut region.as_mut_slice()[..2 * UNIT_LEN]).unwrap();
+    region.unpin(0..2 * UNIT).unwrap();
+    assert!(region.as_slice()[..2 * UNIT_LEN].iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn a_system_call_that_writes_to_a_clean_unit_fails() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    assert_eq!(byte(&region, 0), 1, "it comes in for a load, write-protected");
+    let error = sevens(UNIT_LEN).read(&mut region.as_mut_slice()[..UNIT_LEN]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    assert_eq!(byte(&region, 0), 1);
+}
+
+#[test]
+fn a_transparent_region_takes_part_in_system_calls() {
+    let mut region = region(&transparent());
+    fill(&mut region);
+    let mut file = sevens(unit(LEN / UNIT));
+    file.read_exact(region.as_mut_slice()).unwrap();
+    assert!(region.as_slice().iter().all(|byte| *byte == 7));
+    let mut copy = tempfile::tempfile_in("/dev/shm").unwrap();
+    copy.write_all(region.as_slice()).unwrap();
+    assert!(region.statistics().units_out > 0);
+}
+
+#[test]
+fn pinned_units_stay_where_they_are() {
+    let mut region = region(&RegionOptions::new());
+    region.pin(0..8 * UNIT).unwrap();
+    for _ in 0..3 {
+        fill(&mut region);
+    }
+    let got = sevens(8 * UNIT_LEN).read(&mut region.as_mut_slice()[..8 * UNIT_LEN]).unwrap();
+    assert_eq!(got, 8 * UNIT_LEN, "all of it is there, and writable");
+    region.unpin(0..8 * UNIT).unwrap();
+    fill(&mut region);
+    assert!(region.as_slice()[1..UNIT_LEN].iter().all(|byte| *byte == 7), "what was read is kept");
+}
+
+#[test]
+fn a_change_of_what_was_loaded_is_not_taken_for_clean() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    for round in 0..3u8 {
+        for number in 0..LEN / UNIT {
+            let loaded = byte(&region, number);
+            region.as_mut_slice()[unit(number)] = loaded.wrapping_add(1);
+        }
+        let wanted = |number| u8::try_from(number % 251).unwrap().wrapping_add(round + 2);
+        assert!((0..LEN / UNIT).all(|number| byte(&region, number) == wanted(number)));
+    }
+    assert!(region.statistics().faults_protected > 0);
+}
+
+#[test]
+fn zeroes_take_no_slot_and_come_back() {
+    let space = space(LEN, SlotOrder::Order64);
+    let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
+    region.as_mut_slice().fill(0);
+    let statistics = region.statistics();
+    assert_eq!((statistics.units_out, space.slots_free()), (0, space.slots()));
+    assert!(statistics.units_evicted_zero > 0);
+    assert!(region.as_slice().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn regions_share_a_space_and_never_more_than_it_has() {
+    let space = space(LEN, SlotOrder::Order64);
+    let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
+    assert!(matches!(map(2 * LEN, LIMIT), Err(RegionError::SpaceTooSmall { .. })));
+    let mut first = map(LEN, LIMIT).unwrap();
+    assert!(matches!(map(LEN, LIMIT), Err(RegionError::SpaceTooSmall { .. })));
+    let mut second = map(LIMIT, LIMIT).unwrap();
+    fill(&mut first);
+    fill(&mut second);
+    assert!((0..LEN / UNIT).all(|number| u64::from(byte(&first, number)) == number % 251 + 1));
+    drop(first);
+    assert_eq!(byte(&second, 1), 2);
+    map(LEN, LIMIT).unwrap();
+}
+
+#[test]
+fn bad_requests_are_refused_by_name() {
+    let space = space(LEN, SlotOrder::Order64);
+    let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
+    for bytes in [0, 1, UNIT + 1, u64::MAX] {
+        assert!(matches!(map(bytes, LIMIT), Err(RegionError::BadLength { .. })), "{bytes}");
+    }
+    assert!(matches!(map(LEN, LIMIT - 1), Err(RegionError::LimitTooLow { least: LIMIT, .. })));
+    let mut region = map(LEN, LIMIT).unwrap();
+    assert!(matches!(region.pin(0..LEN + 1), Err(RegionError::OutOfRange { .. })));
+    assert!(matches!(region.discard(1..UNIT), Err(RegionError::Misaligned { .. })));
+    assert!(matches!(region.unpin(0..1), Err(RegionError::BadPin { offset: 0 })));
+    assert!(matches!(region.pin(0..LIMIT), Err(RegionError::TooMuchPinned { .. })));
+    region.pin(UNIT..2 * UNIT).unwrap();
+    assert!(matches!(region.discard(0..LEN), Err(RegionError::Pinned { offset: UNIT })));
+    region.pin(0..LIMIT / 2).unwrap();
+    let low = region.set_dram_limit(0).unwrap_err();
+    assert!(matches!(low, RegionError::LimitTooLow { limit: 0, .. }), "{low}");
+}
+
+/// A store that can be told to fail.
+struct Failing {
+    inner: FileStore,
+    fails: Arc<AtomicBool>,
+    /// A slot that cannot be read plus 1, or 0; taken from the first one that is written.
+    unreadable: Arc<AtomicU64>,
+}
+
+// SAFETY: as the store within; what this one adds is atomics.
+unsafe impl SlotStore for Failing {
+    fn slots(&self) -> u64 {
+        self.inner.slots()
+    }
+
+    fn address(&self, slot: SlotNo) -> *const u8 {
+        self.inner.address(slot)
+    }
+
+    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT_LEN]) {
+        self.inner.write(slot, bytes);
+    }
+
+    fn check(&self) -> Result<(), MediaError> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(MediaError::StoreLost { at: everbyte_media::PoolOffset(0) });
+        }
+        self.inner.check()
+    }
+
+    fn is_readable(&self, slot: SlotNo, slots: u64) -> bool {
+        let bad = self.unreadable.load(Ordering::SeqCst);
+        !(slot.0 + 1..slot.0 + 1 + slots).contains(&bad) && self.inner.is_readable(slot, slots)
+    }
+}
+
+fn failing() -> (Region, Arc<AtomicBool>, Arc<AtomicU64>) {
+    let (fails, unreadable) = (Arc::default(), Arc::default());
+    let inner = FileStore::anonymous(LEN).unwrap();
+    let store = Failing { inner, fails: Arc::clone(&fails), unreadable: Arc::clone(&unreadable) };
+    let space = SwapSpace::new(store, SlotOrder::Order64);
+    (Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap(), fails, unreadable)
+}
+
+#[test]
+fn a_store_that_loses_bytes_costs_dram_and_no_contents() {
+    let (mut region, fails, _) = failing();
+    fill(&mut region);
+    region.check().unwrap();
+    fails.store(true, Ordering::SeqCst);
+    for number in 0..LEN / UNIT {
+        region.as_mut_slice()[unit(number) + 1] = 9;
+    }
+    assert!(matches!(region.check(), Err(RegionError::StoreFailed)));
+    assert!(region.statistics().units_over_limit > 0);
+    for number in 0..LEN / UNIT {
+        let bytes = &region.as_slice()[unit(number)..][..2];
+        assert_eq!(bytes, [u8::try_from(number % 251).unwrap() + 1, 9]);
+    }
+}
+
+/// Makes the slot of a region's first unit unreadable.
+fn with_an_unreadable_unit() -> Region {
+    let (mut region, _, unreadable) = failing();
+    fill(&mut region);
+    // Slots are given out in order, and the hand comes to the first unit first.
+    unreadable.store(1, Ordering::SeqCst);
+    region
+}
+
+#[test]
+fn a_slot_that_cannot_be_read_is_told_and_others_go_on() {
+    let region = with_an_unreadable_unit();
+    let lost: Vec<u64> = (0..LEN / UNIT)
+        .filter_map(|number| match region.prefetch(number * UNIT..(number + 1) * UNIT) {
+            Ok(_) => None,
+            Err(RegionError::Unreadable { offset }) => Some(offset / UNIT),
+            Err(error) => panic!("{error}"),
+        })
+        .collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    let others = (0..LEN / UNIT).filter(|number| *number != lost[0]);
+    assert!(others.into_iter().all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
+}
+
+#[test]
+#[ignore = "ends the process; run by touching_an_unreadable_unit_ends_in_sigbus"]
+fn child_touches_an_unreadable_unit() {
+    let region = with_an_unreadable_unit();
+    assert!((0..LEN / UNIT).all(|number| byte(&region, number) != 0));
+}
+
+#[test]
+fn touching_an_unreadable_unit_ends_in_sigbus() {
+    let status = run_child("child_touches_an_unreadable_unit");
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
+}
+
+#[test]
+#[ignore = "ends the process; run by a_thread_that_blocks_sigbus_is_killed"]
+fn child_blocks_sigbus() {
+    let region = region(&RegionOptions::new());
+    // SAFETY: all-zero bytes are a valid set.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` may be written.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGBUS) };
+    // SAFETY: `set` is valid.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    byte(&region, 0);
+}
+
+#[test]
+fn a_thread_that_blocks_sigbus_is_killed() {
+    let status = run_child("child_blocks_sigbus");
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
+}
+
+/// Closes every descriptor but the standard ones.
+fn close_all() {
+    // SAFETY: takes numbers. That others miss their descriptors is what is tested.
+    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+}
+
+#[test]
+#[ignore = "ends the process; run by a_closed_descriptor_never_makes_zeroes"]
+fn child_closes_the_descriptor_and_loads() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    close_all();
+    // SAFETY: ends the process: 0 if a page became zeroes.
+    unsafe { libc::_exit(i32::from(byte(&region, 0))) }
+}
+
+#[test]
+#[ignore = "closes descriptors; run by a_closed_descriptor_is_told"]
+fn child_closes_the_descriptor_and_asks() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    close_all();
+    let error = region.prefetch(0..UNIT).unwrap_err();
+    assert!(matches!(error, RegionError::DescriptorLost), "{error}");
+    assert!(matches!(region.check(), Err(RegionError::DescriptorLost)));
+    // Descriptors of the region's are closed twice by its drop otherwise.
+    std::mem::forget(region);
+}
+
+#[test]
+fn a_closed_descriptor_never_makes_zeroes() {
+    let status = run_child("child_closes_the_descriptor_and_loads");
+    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
+}
+
+#[test]
+fn a_closed_descriptor_is_told() {
+    let status = run_child("child_closes_the_descriptor_and_asks");
+    assert!(status.success(), "{status:?}");
+}
+
+#[test]
+#[ignore = "gives its rights up; run by without_rights_only_faults_in_the_thread_are_allowed"]
+fn child_has_no_rights() {
+    let space = space(LEN, SlotOrder::Order64);
+    // SAFETY: gives up rights.
+    let dropped = unsafe { libc::setuid(65_534) };
+    assert_eq!(dropped, 0, "this test must begin as root");
+    let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
+    fill(&mut region);
+    assert_eq!(byte(&region, 0), 1);
+    let error = Region::map(LIMIT, LIMIT, &space, &transparent()).unwrap_err();
+    let is_named = error.to_string().contains("vm.unprivileged_userfaultfd");
+    assert!(matches!(error, RegionError::Forbidden { .. }) && is_named, "{error}");
+}
+
+#[test]
+fn without_rights_only_faults_in_the_thread_are_allowed() {
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap();
+    assert_eq!(setting.trim(), "0", "this test needs vm.unprivileged_userfaultfd=0");
+    let status = run_child("child_has_no_rights");
+    assert!(status.success(), "{status:?}; it must begin as root");
+}

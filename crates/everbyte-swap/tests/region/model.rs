@@ -1,0 +1,174 @@
+//! Any sequence of calls, compared with a vector that does the same.
+
+use everbyte_swap::{FaultMode, Region, RegionError, RegionOptions, SlotOrder};
+use proptest::prelude::*;
+
+use crate::{MIB, UNIT, space};
+
+const LEN: u64 = 2 * MIB;
+const LIMIT: u64 = MIB / 4;
+
+/// A call on a range of units, from the first, so many.
+#[derive(Clone, Debug)]
+enum Call {
+    Fill(u64, u64, u8),
+    Zero(u64, u64),
+    Change(u64, u64),
+    Read(u64, u64),
+    Discard(u64, u64),
+    Prefetch(u64, u64),
+    Pin(u64, u64),
+    Unpin,
+    Limit(u64),
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let range = || (0..LEN / UNIT, 1..80u64);
+    prop_oneof![
+        4 => (range(), 1..255u8).prop_map(|((at, units), byte)| Call::Fill(at, units, byte)),
+        1 => range().prop_map(|(at, units)| Call::Zero(at, units)),
+        3 => range().prop_map(|(at, units)| Call::Change(at, units)),
+        3 => range().prop_map(|(at, units)| Call::Read(at, units)),
+        1 => range().prop_map(|(at, units)| Call::Discard(at, units)),
+        1 => range().prop_map(|(at, units)| Call::Prefetch(at, units)),
+        2 => (0..LEN / UNIT, 1..12u64).prop_map(|(at, units)| Call::Pin(at, units)),
+        2 => Just(Call::Unpin),
+        1 => (64..400u64).prop_map(Call::Limit),
+    ]
+}
+
+/// A region and what it should hold.
+struct Both {
+    region: Region,
+    model: Vec<u8>,
+    pinned: Vec<(u64, u64)>,
+}
+
+impl Both {
+    fn new(options: &RegionOptions, order: SlotOrder) -> Self {
+        let region = Region::map(LEN, LIMIT, &space(LEN, order), options).unwrap();
+        Self { region, model: vec![0; usize::try_from(LEN).unwrap()], pinned: Vec::new() }
+    }
+
+    fn bytes(at: u64, units: u64) -> std::ops::Range<u64> {
+        at * UNIT..(at * UNIT + units * UNIT).min(LEN)
+    }
+
+    /// Changes bytes of both in the same way.
+    fn change(&mut self, at: u64, units: u64, change: impl Fn(usize, &mut u8)) {
+        let range = Self::bytes(at, units);
+        let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        for bytes in [self.region.as_mut_slice(), &mut self.model[..]] {
+            // Every 97th byte: enough to touch each unit in some 40 places.
+            for at in range.clone().step_by(97) {
+                change(at, &mut bytes[at]);
+            }
+        }
+    }
+
+    fn make(&mut self, call: &Call) {
+        match *call {
+            Call::Fill(at, units, byte) => {
+                self.change(at, units, |at, place| *place = byte ^ at.to_le_bytes()[1]);
+            }
+            Call::Zero(at, units) => {
+                let range = Self::bytes(at, units);
+                let (start, end) =
+                    (usize::try_from(range.start).unwrap(), usize::try_from(range.end).unwrap());
+                self.region.as_mut_slice()[start..end].fill(0);
+                self.model[start..end].fill(0);
+            }
+            Call::Change(at, units) => {
+                self.change(at, units, |_, place| *place = place.wrapping_add(1));
+            }
+            Call::Read(at, units) => self.compare(Self::bytes(at, units)),
+            Call::Discard(at, units) => self.discard(at, units),
+            Call::Prefetch(at, units) => {
+                let range = Self::bytes(at, units);
+                let most = range.end - range.start;
+                assert!(self.region.prefetch(range).unwrap() <= most);
+            }
+            Call::Pin(at, units) => match self.region.pin(Self::bytes(at, units)) {
+                Ok(()) => self.pinned.push((at, units)),
+                Err(RegionError::TooMuchPinned { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            Call::Unpin => {
+                if let Some((at, units)) = self.pinned.pop() {
+                    self.region.unpin(Self::bytes(at, units)).unwrap();
+                }
+            }
+            Call::Limit(units) => match self.region.set_dram_limit(units * UNIT) {
+                Ok(()) | Err(RegionError::LimitTooLow { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+        }
+    }
+
+    fn discard(&mut self, at: u64, units: u64) {
+        let range = Self::bytes(at, units);
+        let is_pinned = self.pinned.iter().any(|&(pin_at, pin_units)| {
+            let pinned = Self::bytes(pin_at, pin_units);
+            pinned.start < range.end && range.start < pinned.end
+        });
+        match self.region.discard(range.clone()) {
+            Ok(()) => assert!(!is_pinned),
+            Err(RegionError::Pinned { offset }) => {
+                assert!(is_pinned && range.contains(&offset));
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let (start, end) =
+            (usize::try_from(range.start).unwrap(), usize::try_from(range.end).unwrap());
+        self.model[start..end].fill(0);
+    }
+
+    fn compare(&self, range: std::ops::Range<u64>) {
+        let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        let is_equal = self.region.as_slice()[range.clone()] == self.model[range.clone()];
+        assert!(is_equal, "bytes {range:?}");
+    }
+}
+
+fn run(calls: &[Call], options: &RegionOptions, order: SlotOrder) {
+    let mut both = Both::new(options, order);
+    for call in calls {
+        both.make(call);
+    }
+    both.compare(0..LEN);
+    both.region.check().unwrap();
+    let pinned: u64 = both
+        .pinned
+        .iter()
+        .map(|&(at, units)| {
+            let range = Both::bytes(at, units);
+            (range.end - range.start) / UNIT
+        })
+        .sum();
+    let statistics = both.region.statistics();
+    assert_eq!(statistics.units_pinned, pinned);
+    assert_eq!(statistics.units_over_limit, 0, "{statistics:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_region_is_memory(calls in prop::collection::vec(call(), 1..60)) {
+        run(&calls, &RegionOptions::new(), SlotOrder::Order64);
+    }
+
+    #[test]
+    fn a_region_that_always_copies_out_is_memory(
+        calls in prop::collection::vec(call(), 1..60),
+    ) {
+        run(&calls, &RegionOptions::new().tracks_stores(false), SlotOrder::Order8);
+    }
+
+    #[test]
+    fn a_transparent_region_is_memory(calls in prop::collection::vec(call(), 1..30)) {
+        let mode = FaultMode::Transparent { handlers: 1 };
+        run(&calls, &RegionOptions::new().fault_mode(mode), SlotOrder::Order64);
+    }
+}
