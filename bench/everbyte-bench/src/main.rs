@@ -32,7 +32,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::cache::command::{CacheArgs, cache};
 use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
-use crate::index::{IndexArgs, index};
+use crate::index::command::{IndexArgs, index};
+use crate::index::misses::{self, MissesArgs};
 use crate::publish::Output;
 use crate::rows::Results;
 use crate::subjects::pmemblk_library;
@@ -67,6 +68,8 @@ enum Suite {
     TpccKill(KillArgs),
     #[command(hide = true)]
     TpccChild(ChildArgs),
+    #[command(hide = true)]
+    IndexMisses(MissesArgs),
     #[command(hide = true)]
     ServeDevice(ServeArgs),
 }
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
+        Suite::IndexMisses(args) => misses::child(&args),
         Suite::ServeDevice(args) => served::serve(&args),
     };
     match done {

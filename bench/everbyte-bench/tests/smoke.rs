@@ -143,6 +143,56 @@ fn caches_are_compared_at_every_size() {
 }
 
 #[test]
+fn indexes_are_compared_under_every_workload() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let page = folder.path().join("page.html");
+    let place = folder.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let directory = format!("tmpfs={}", place.display());
+    let results = results_of("index", &["--dir", &directory, "--report", page.to_str().unwrap()]);
+    assert_eq!(results["suite"], "index");
+    let indexes = ["direct", "pmfs-radix", "page-cache-radix", "b+", "csb+", "window"];
+    for workload in ["createfiles", "fileserver", "webproxy", "webserver", "varmail"] {
+        let title = format!("{workload}, 200 files, 3 threads");
+        for index in indexes {
+            assert!(value(&results, index, &title, "rate") > 0.0);
+            assert!(value(&results, index, &title, "rate_to_pmfs_radix") > 0.0);
+            let alone = format!("{workload}, 200 files, 1 thread");
+            let share = value(&results, index, &alone, "index_share");
+            assert!(share > 0.0 && share < 100.0, "{index} takes {share}% of {workload}");
+        }
+        let reads = value(&results, "everbyte", workload, "reads");
+        if workload != "varmail" {
+            let published = value(&results, "paper", workload, "reads");
+            assert!((reads - published).abs() < 8.0, "{workload} reads {reads}%");
+        }
+        assert!(value(&results, "tmpfs", &title, "rate") > 0.0);
+    }
+    assert!(
+        value(&results, "csb+", "fileserver, 200 files, 3 threads, nodes of 128 B", "rate") > 0.0
+    );
+    for row in results["rows"].as_array().unwrap() {
+        assert!(row["value"].is_number() || row["note"].is_string(), "{row}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    for words in ["Table 1 of the paper", "Figure 2 of the paper", "Figure 5 of the NTL paper"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "the directory is as it was");
+}
+
+#[test]
+fn a_directory_that_is_not_empty_is_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("precious"), "data").unwrap();
+    let directory = folder.path().display().to_string();
+    let (success, text) = call(&["index", "--quick", "--dir", &directory]);
+    assert!(!success && text.contains("is not empty: it has precious"), "{text}");
+    let (success, text) = call(&["index", "--quick", "--indexes", "b-tree"]);
+    assert!(!success && text.contains("there are direct, pmfs-radix"), "{text}");
+}
+
+#[test]
 fn exact_counters_tell_what_a_write_costs() {
     let results = results(&["--filter", "random", "--skip", "nbd"]);
     let count = |subject, workload, metric| value(&results, subject, workload, metric);

@@ -25,6 +25,7 @@ mod index;
 mod kind;
 mod list;
 mod locks;
+mod lookups;
 mod name;
 mod names;
 mod number;
@@ -51,6 +52,8 @@ pub use fs::{FileSystem, FsOptions, FsStatus};
 pub use index::IndexKind;
 pub use kind::{FS_NAME, kinds};
 pub use list::DirEntry;
+#[cfg(feature = "count-lookups")]
+pub use lookups::lookups_of_this_thread;
 pub use name::{NAME_BYTES_MAX, Name};
 pub use names::NewInode;
 pub use number::{FileType, InodeNo, MODE_PERMISSIONS, MODE_TYPE};

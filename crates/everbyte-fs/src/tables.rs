@@ -20,6 +20,7 @@ use crate::error::FsError;
 use crate::format::{Bit, FsSuperblock, INODE_BYTES, InodeWords, TABLES_AT, TableGeometry};
 use crate::index::{self, TableIndex, Tables};
 use crate::locks;
+use crate::lookups;
 use crate::number::InodeNo;
 use crate::plant::Bug;
 use crate::reader::Reader;
@@ -200,6 +201,7 @@ impl<M: Medium> InodeTables<M> {
         if table >= self.tables.load(Ordering::Acquire) || !self.geometry.is_inode(inode) {
             return Ok(None);
         }
+        lookups::count();
         let table_at = self.table_at(reader, table)?;
         let is_used = match self.index.window() {
             Some(window) => {
@@ -248,6 +250,7 @@ impl<M: Medium> InodeTables<M> {
     pub(crate) fn take<'t>(&'t self, volume: &'t Volume<M>) -> Result<TakenInode<'t, M>, FsError> {
         loop {
             if let Some(number) = self.pop(volume) {
+                lookups::count();
                 let table_at = self.table_at(reader_of(volume), self.geometry.table_of(number))?;
                 let at = self.geometry.inode_at(table_at, number);
                 return Ok(TakenInode { tables: self, number, at, is_used: false });
@@ -361,6 +364,7 @@ impl<M: Medium> InodeTables<M> {
         is_set: bool,
     ) -> Result<(), Corrupt> {
         batch.hold(self.stripe_of(inode));
+        lookups::count();
         let table_at = self.table_at(reader_of(batch.volume()), self.geometry.table_of(inode))?;
         let bit = bit(self.geometry, table_at, inode);
         let old = batch.word(bit.at);

@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
-use super::short;
+use super::{escaped, short};
 use crate::rows::Results;
 use crate::stats::as_f64;
 
@@ -31,6 +31,8 @@ const COLOURS: [RGBColor; 10] = [
 pub(crate) enum Shape {
     Bars,
     Lines,
+    /// A table with a line for each workload, and for each of these metrics a column for each subject.
+    Table(&'static [&'static str]),
 }
 
 /// Title, subjects and values of a figure.
@@ -54,8 +56,11 @@ struct Bar {
 }
 
 impl Figure {
-    /// The figure as SVG; `None` if there is nothing to show.
+    /// The figure as SVG, or a table as HTML; `None` if there is nothing to show.
     pub(crate) fn draw(&self, results: &Results) -> Result<Option<String>> {
+        if let Shape::Table(metrics) = self.shape {
+            return Ok(self.table(results, metrics));
+        }
         let bars = self.bars(results);
         let largest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
         let smallest = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);
@@ -74,6 +79,27 @@ impl Figure {
             drawn.map_err(|error| anyhow!("cannot draw {:?}: {error}", self.title))?;
         }
         Ok(Some(svg))
+    }
+
+    fn table(&self, results: &Results, metrics: &[&str]) -> Option<String> {
+        let columns = || metrics.iter().flat_map(|m| self.subjects.iter().map(move |s| (*m, s)));
+        let mut table = String::from("<table><thead><tr><th>");
+        table.extend(columns().map(|(metric, subject)| {
+            format!("<th>{} ({})", escaped(&metric.replace('_', " ")), escaped(subject))
+        }));
+        table += "</tr></thead><tbody>";
+        let mut is_empty = true;
+        for (workload, label) in &self.workloads {
+            table += &format!("<tr><td>{}", escaped(label));
+            for (metric, subject) in columns() {
+                let value = results.find(subject, workload, metric).and_then(|row| row.value);
+                is_empty &= value.is_none();
+                let value = value.map_or_else(|| "-".to_owned(), short);
+                table += &format!("<td class=\"n\">{value}");
+            }
+        }
+        table += "</tbody></table>";
+        (!is_empty).then_some(table)
     }
 
     fn bars(&self, results: &Results) -> Vec<Bar> {
@@ -129,7 +155,7 @@ impl Figure {
             let colour = COLOURS[subject % COLOURS.len()];
             let own = bars.iter().filter(|bar| bar.subject == subject);
             let drawn = match self.shape {
-                Shape::Bars => chart.draw_series(own.map(|bar| {
+                Shape::Bars | Shape::Table(_) => chart.draw_series(own.map(|bar| {
                     let (left, right) = self.place(bar);
                     Rectangle::new([(left, bottom), (right, bar.value)], colour.filled())
                 })),

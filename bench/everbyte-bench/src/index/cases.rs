@@ -1,0 +1,73 @@
+//! One workload on one target, with every number of threads.
+//!
+//! Invariants: a file set is made once and used with each number of threads, except where making it is
+//! the workload; another number of threads begins with the files that the one before left. What fails
+//! is told as the outcome, and keeps nothing else from being measured.
+
+use anyhow::Result;
+
+use super::Settings;
+use super::drive::{self, Filled, Outcome};
+use super::file_set::FileSet;
+use super::library::{Bytes, Library};
+use super::personality::Personality;
+use super::place::{self, Setting};
+use super::target::Target;
+
+/// A workload on a file set, with the numbers of threads.
+pub(super) struct Case<'a> {
+    pub(super) personality: Personality,
+    pub(super) set: &'a FileSet,
+    pub(super) threads: Vec<usize>,
+}
+
+/// A target, and what readers of its rows must know.
+pub(super) struct Made<T> {
+    pub(super) target: T,
+    pub(super) note: Option<&'static str>,
+}
+
+/// Outcomes with their threads, and notes.
+pub(super) type Outcomes = Vec<(usize, Option<&'static str>, Result<Outcome>)>;
+
+/// Runs a case on what `make` makes. Nothing that fails keeps the rest from being measured.
+pub(super) fn measure<T: Target>(
+    settings: &Settings<'_>,
+    case: &Case<'_>,
+    make: impl Fn() -> Result<Made<T>>,
+) -> Outcomes {
+    let personality = case.personality;
+    let on = |made: &Made<T>, all: &[usize]| -> Result<Outcomes> {
+        let filled = Filled::new(&made.target, case.set, personality, settings.stop)?;
+        let outcomes = all.iter().map(|&threads| {
+            let outcome = drive::run(&filled, &settings.run_of(personality, threads));
+            (threads, made.note, outcome)
+        });
+        Ok(outcomes.collect())
+    };
+    // Who makes the file set begins with none, each time.
+    let parts = match personality {
+        Personality::Createfiles => case.threads.chunks(1).collect(),
+        _ => vec![&case.threads[..]],
+    };
+    let measured = parts.into_iter().flat_map(|threads| {
+        make().and_then(|made| on(&made, threads)).unwrap_or_else(|error| {
+            let why = format!("{error:#}");
+            threads.iter().map(|&count| (count, None, Err(anyhow::anyhow!(why.clone())))).collect()
+        })
+    });
+    measured.collect()
+}
+
+/// Our file system for a case.
+pub(super) fn make_library(setting: &Setting, case: &Case<'_>) -> Result<Made<Library>> {
+    let files = case.set.entries.len() as u64;
+    let library = place::library(setting, case.personality, files)?;
+    let note = match library.bytes() {
+        Bytes::Stored => None,
+        Bytes::Reserved => Some(
+            "data exceed memory: blocks are reserved and not stored, and reading one fills 4 KiB with zeroes",
+        ),
+    };
+    Ok(Made { target: library, note })
+}

@@ -1,0 +1,112 @@
+//! Outcomes of all rounds, and the rows that they make.
+//!
+//! Invariants: what was measured in a round is pushed in the order of rounds, so outcomes of one round
+//! have one place; a measurement that failed leaves a row with the reason, and no figures.
+
+use anyhow::Result;
+
+use super::drive::Outcome;
+use super::personality::Operation;
+use crate::rows::{Row, metric};
+use crate::stats::{as_f64, summarise};
+
+/// Name of the metric that compares with the paper's file system.
+pub(crate) const TO_REFERENCE: &str = "rate_to_pmfs_radix";
+
+/// One subject at one workload.
+struct Cell {
+    subject: String,
+    workload: String,
+    note: Option<String>,
+    outcomes: Vec<Outcome>,
+    failed: Option<String>,
+}
+
+/// All of them, in the order in which they were first measured.
+#[derive(Default)]
+pub(crate) struct Collected(Vec<Cell>);
+
+impl Collected {
+    fn cell(&mut self, subject: &str, workload: &str) -> &mut Cell {
+        let is_it = |cell: &Cell| cell.subject == subject && cell.workload == workload;
+        let at = self.0.iter().position(is_it).unwrap_or_else(|| {
+            let (subject, workload) = (subject.to_owned(), workload.to_owned());
+            let (note, outcomes, failed) = (None, Vec::new(), None);
+            self.0.push(Cell { subject, workload, note, outcomes, failed });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// Adds an outcome, or the reason why there is none.
+    pub(crate) fn push(
+        &mut self,
+        subject: &str,
+        workload: &str,
+        note: Option<&str>,
+        outcome: Result<Outcome>,
+    ) {
+        let cell = self.cell(subject, workload);
+        match outcome {
+            Ok(outcome) => {
+                cell.note = note.map(str::to_owned);
+                cell.outcomes.push(outcome);
+            }
+            Err(error) => cell.failed = Some(format!("{error:#}")),
+        }
+    }
+
+    /// The rows, with ratios to the subject `reference` at the same workload.
+    pub(crate) fn rows(&self, reference: &str) -> Vec<Row> {
+        self.0.iter().flat_map(|cell| self.rows_of(cell, reference)).collect()
+    }
+
+    fn rows_of(&self, cell: &Cell, reference: &str) -> Vec<Row> {
+        if let Some(why) = &cell.failed {
+            return vec![Row::skipped(&cell.subject, &cell.workload, why.clone())];
+        }
+        let mut rows = Vec::new();
+        let mut push =
+            |metric, unit, figures: Vec<f64>| rows.extend(cell.row(metric, unit, &figures));
+        let all = |of: &dyn Fn(&Outcome) -> f64| cell.outcomes.iter().map(of).collect::<Vec<_>>();
+        push(metric::RATE, "1/s", all(&Outcome::rate));
+        let is_reference =
+            |other: &&Cell| other.subject == reference && other.workload == cell.workload;
+        if let Some(reference) = self.0.iter().find(is_reference) {
+            let pairs = cell.outcomes.iter().zip(&reference.outcomes);
+            push(
+                TO_REFERENCE,
+                "ratio",
+                pairs.map(|(own, other)| own.rate() / other.rate()).collect(),
+            );
+        }
+        push("durable_rate", "1/s", all(&Outcome::durable_rate));
+        push("sync_time", "ms", all(&|outcome| outcome.sync.as_secs_f64() * 1e3));
+        let per_second =
+            |bytes: u64, outcome: &Outcome| as_f64(bytes) / 1e6 / outcome.elapsed.as_secs_f64();
+        push("read", "MB/s", all(&|outcome| per_second(outcome.read_bytes, outcome)));
+        push("written", "MB/s", all(&|outcome| per_second(outcome.written_bytes, outcome)));
+        for operation in Operation::ALL {
+            for (name, percent) in operation.metrics().into_iter().zip([50.0, 99.0]) {
+                let latency = |outcome: &Outcome| outcome.latency_us(operation, percent);
+                push(name, "us", cell.outcomes.iter().filter_map(latency).collect());
+            }
+        }
+        rows
+    }
+}
+
+impl Cell {
+    fn row(&self, metric: &'static str, unit: &'static str, figures: &[f64]) -> Option<Row> {
+        let (median, spread) = summarise(figures)?;
+        Some(Row {
+            subject: self.subject.clone(),
+            workload: self.workload.clone(),
+            metric,
+            value: Some(median),
+            unit,
+            spread: Some(spread),
+            note: self.note.clone(),
+        })
+    }
+}

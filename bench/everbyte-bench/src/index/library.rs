@@ -1,0 +1,166 @@
+//! Our file system in process, through the library.
+//!
+//! Invariants: every path is walked from the root, as a program that has only a path must; reserved
+//! bytes stand for written ones where the data would not fit into memory.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, ensure};
+use everbyte_fs::{Allocation, FileSystem, FileType, InodeNo, Name, NewInode};
+use everbyte_media::Mapped;
+use parking_lot::Mutex;
+
+use super::target::Target;
+
+/// The fate of bytes that are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bytes {
+    /// They are stored.
+    Stored,
+    /// Blocks are taken and mapped for them, and read as zeroes: no memory is touched.
+    Reserved,
+}
+
+/// A file system of ours.
+pub(crate) struct Library {
+    pub(crate) fs: FileSystem<Mapped>,
+    bytes: Bytes,
+    is_recording: AtomicBool,
+    /// The inodes that were walked over while that was recorded.
+    walked: Mutex<Vec<InodeNo>>,
+}
+
+impl Library {
+    pub(crate) fn new(fs: FileSystem<Mapped>, bytes: Bytes) -> Self {
+        Self { fs, bytes, is_recording: AtomicBool::new(false), walked: Mutex::default() }
+    }
+
+    /// The fate of bytes.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Records which inodes paths lead over while `act` runs, which the caller's threads alone do.
+    ///
+    /// # Errors
+    /// Those of `act`.
+    pub(crate) fn recording<R>(
+        &self,
+        act: impl FnOnce() -> Result<R>,
+    ) -> Result<(R, Vec<InodeNo>)> {
+        self.is_recording.store(true, Ordering::Relaxed);
+        let result = act();
+        self.is_recording.store(false, Ordering::Relaxed);
+        let walked = std::mem::take(&mut *self.walked.lock());
+        Ok((result?, walked))
+    }
+
+    fn note(&self, inode: InodeNo) {
+        if self.is_recording.load(Ordering::Relaxed) {
+            self.walked.lock().push(inode);
+        }
+    }
+
+    /// The inode at `path`.
+    fn find(&self, path: &str) -> Result<InodeNo> {
+        self.note(self.fs.root());
+        path.split('/').try_fold(self.fs.root(), |at, name| {
+            let inode = self.fs.lookup(at, Name::new(name.as_bytes())?)?.inode;
+            self.note(inode);
+            Ok(inode)
+        })
+    }
+
+    fn parent<'p>(&self, path: &'p str) -> Result<(InodeNo, Name<'p>)> {
+        let (parent, name) = match path.rsplit_once('/') {
+            Some((parent, name)) => (self.find(parent)?, name),
+            None => (self.fs.root(), path),
+        };
+        Ok((parent, Name::new(name.as_bytes())?))
+    }
+
+    fn make(&self, path: &str, kind: FileType) -> Result<InodeNo> {
+        let (parent, name) = self.parent(path)?;
+        let permissions = if kind == FileType::Directory { 0o755 } else { 0o644 };
+        let new = NewInode { kind, permissions, uid: 0, gid: 0, device: 0, umask: 0, target: &[] };
+        let inode = self.fs.create_inode(parent, name, &new)?.inode;
+        self.note(inode);
+        Ok(inode)
+    }
+}
+
+impl Target for Library {
+    type File = InodeNo;
+
+    fn unit_bytes(&self) -> usize {
+        1
+    }
+
+    fn make_directory(&self, path: &str) -> Result<()> {
+        self.make(path, FileType::Directory).map(drop)
+    }
+
+    fn create(&self, path: &str) -> Result<InodeNo> {
+        let inode = self.make(path, FileType::Regular)?;
+        self.fs.open_inode(inode)?;
+        Ok(inode)
+    }
+
+    fn open(&self, path: &str) -> Result<InodeNo> {
+        let inode = self.find(path)?;
+        self.fs.open_inode(inode)?;
+        Ok(inode)
+    }
+
+    fn stat(&self, path: &str) -> Result<u64> {
+        Ok(self.fs.attr(self.find(path)?)?.size)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        Ok(self.fs.unlink(parent, name)?)
+    }
+
+    fn read(&self, file: &InodeNo, offset: u64, into: &mut [u8]) -> Result<usize> {
+        Ok(self.fs.read(*file, offset, into)?)
+    }
+
+    fn write(&self, file: &InodeNo, offset: u64, data: &[u8]) -> Result<()> {
+        match self.bytes {
+            Bytes::Stored => {
+                let done = self.fs.write(*file, offset, data)?;
+                ensure!(done == data.len(), "{done} of {} bytes were written", data.len());
+            }
+            Bytes::Reserved => {
+                let range = (offset, data.len() as u64);
+                self.fs.allocate(*file, range, Allocation::Reserve, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&self, file: &InodeNo, data: &[u8]) -> Result<()> {
+        self.write(file, self.fs.attr(*file)?.size, data)
+    }
+
+    fn truncate(&self, file: &InodeNo) -> Result<()> {
+        self.fs.truncate(*file, 0)?;
+        Ok(())
+    }
+
+    fn fsync(&self, file: &InodeNo) -> Result<()> {
+        Ok(self.fs.sync_inode(*file)?)
+    }
+
+    fn close(&self, file: InodeNo) -> Result<()> {
+        Ok(self.fs.close_inode(file)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.fs.sync()?)
+    }
+
+    fn lookups(&self) -> u64 {
+        everbyte_fs::lookups_of_this_thread()
+    }
+}

@@ -1,0 +1,257 @@
+//! Misses of the last-level cache, as cachegrind simulates them: the paper's Figure 3.
+//!
+//! A file system is filled as ever. Then this program runs itself under valgrind, twice: it opens the
+//! pool as a private copy and takes no step, or some. The difference is what the steps missed. The cache
+//! is the paper's, 15 MiB, with 15 ways, because the number of its sets must be a power of two.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail, ensure};
+use everbyte_fs::{FileSystem, IndexKind};
+use everbyte_media::{Mapped, MediaOptions};
+
+use super::drive::{self, Bound, Filled, Run};
+use super::file_set::FileSet;
+use super::library::{Bytes, Library};
+use super::personality::Personality;
+use super::place::{NAME, Need, Setting, inodes_for, open_pool, sparse_file};
+use super::{Settings, title};
+use crate::rows::Row;
+use crate::stats::as_f64;
+
+/// Bytes, ways and bytes of a line of each cache: those of the paper's processor.
+const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=15728640,15,64"];
+/// Operations under valgrind.
+const OPERATIONS: u64 = 50_000;
+const QUICK_OPERATIONS: u64 = 200;
+/// The workloads of the figure.
+const WORKLOADS: [Personality; 2] = [Personality::Webproxy, Personality::Webserver];
+/// The name of the subcommand, which people do not see.
+const SUBCOMMAND: &str = "index-misses";
+
+/// Name of the metric.
+pub(super) const MISS_RATE: &str = "llc_miss_rate";
+
+/// Takes steps of a workload on a pool that is filled for it, to be watched by cachegrind.
+#[derive(clap::Args)]
+pub(crate) struct MissesArgs {
+    /// The pool.
+    #[arg(long)]
+    pool: PathBuf,
+    /// The workload it is filled for.
+    #[arg(long, value_enum)]
+    workload: Personality,
+    /// Files of its set.
+    #[arg(long)]
+    files: u32,
+    /// Threads.
+    #[arg(long)]
+    threads: usize,
+    /// Operations over all threads.
+    #[arg(long)]
+    operations: u64,
+}
+
+/// Cachegrind's counts of data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counted {
+    /// References that the first level missed, so that the last one was asked.
+    asked: u64,
+    missed: u64,
+}
+
+/// The counts of some operations.
+struct Misses {
+    counted: Counted,
+    operations: u64,
+}
+
+/// The name of a workload that cachegrind watches.
+pub(super) fn misses_title(personality: Personality, files: u32, threads: usize) -> String {
+    format!("{}, cachegrind", title(personality, files, threads))
+}
+
+/// Takes the steps.
+///
+/// # Errors
+/// The pool's.
+pub(crate) fn child(args: &MissesArgs) -> Result<()> {
+    let len = std::fs::metadata(&args.pool)?.len();
+    let options = MediaOptions::new().private(true).reserve_bytes(len);
+    let pool = open_pool(Mapped::open(&args.pool, &options)?)?;
+    let library = Library::new(FileSystem::open(&pool, NAME)?, Bytes::Reserved);
+    let set = FileSet::new(args.workload, args.files);
+    let filled = Filled::made_before(&library, &set)?;
+    let stop = AtomicBool::new(false);
+    let (personality, threads) = (args.workload, args.threads);
+    let bound = Bound::Operations(args.operations);
+    drive::run(&filled, &Run { personality, threads, bound, stop: &stop }).map(drop)
+}
+
+impl Counted {
+    /// Reads what cachegrind wrote.
+    fn parse(text: &str) -> Result<Self> {
+        let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let (events, summary) =
+            line("events:").zip(line("summary:")).context("it has no summary")?;
+        let event = |name: &str| -> Result<u64> {
+            let at = events.split_whitespace().position(|event| event == name);
+            let count = at.and_then(|at| summary.split_whitespace().nth(at));
+            Ok(count.with_context(|| format!("it has no count of {name}"))?.parse()?)
+        };
+        Ok(Self { asked: event("D1mr")? + event("D1mw")?, missed: event("DLmr")? + event("DLmw")? })
+    }
+
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            asked: self.asked.saturating_sub(earlier.asked),
+            missed: self.missed.saturating_sub(earlier.missed),
+        }
+    }
+}
+
+/// A file system of `index` that is filled for `set`, closed again.
+fn fill(
+    settings: &Settings<'_>,
+    index: IndexKind,
+    personality: Personality,
+    set: &FileSet,
+) -> Result<File> {
+    let files = set.entries.len() as u64;
+    let file = sparse_file(Need::of(personality, files).pool_bytes())?;
+    let medium = Mapped::from_file(&file, &MediaOptions::new())?;
+    let fs = Setting::of(index).file_system_on(medium, inodes_for(files))?;
+    let library = Library::new(fs, Bytes::Reserved);
+    Filled::new(&library, set, personality, settings.stop)?;
+    Ok(file)
+}
+
+/// Runs this program under valgrind.
+fn watch(args: &MissesArgs) -> Result<Counted> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("cachegrind.out");
+    let (personality, files) = (args.workload.name(), args.files.to_string());
+    let counts = [args.threads.to_string(), args.operations.to_string()];
+    let output = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=yes"])
+        .args(CACHES)
+        .arg(format!("--cachegrind-out-file={}", out.display()))
+        .arg(std::env::current_exe()?)
+        .arg(SUBCOMMAND)
+        .args([Path::new("--pool"), &args.pool])
+        .args(["--workload", personality, "--files", &files])
+        .args(["--threads", &counts[0], "--operations", &counts[1]])
+        .stdin(Stdio::null())
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!("valgrind is not installed"),
+        output => output.context("cannot start valgrind")?,
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "under valgrind: {}",
+        errors.trim().lines().last().unwrap_or("")
+    );
+    let text = std::fs::read_to_string(&out).context("cannot read what cachegrind wrote")?;
+    Counted::parse(&text).context("what cachegrind wrote cannot be right")
+}
+
+fn measure(settings: &Settings<'_>, index: IndexKind, personality: Personality) -> Result<Misses> {
+    let set = FileSet::new(personality, settings.files_max());
+    let file = fill(settings, index, personality, &set)?;
+    let mut args = MissesArgs {
+        pool: PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())),
+        workload: personality,
+        files: settings.files_max(),
+        threads: settings.most_threads(personality),
+        operations: 0,
+    };
+    let before = watch(&args)?;
+    args.operations = if settings.quick { QUICK_OPERATIONS } else { OPERATIONS };
+    let counted = watch(&args)?.since(before);
+    Ok(Misses { counted, operations: args.operations })
+}
+
+/// The rows of one index at one workload.
+fn rows_of(index: IndexKind, workload: &str, misses: Result<Misses>) -> Vec<Row> {
+    let Misses { counted, operations } = match misses {
+        Ok(misses) => misses,
+        Err(error) => return vec![Row::skipped(index.name(), workload, format!("{error:#}"))],
+    };
+    let row = |metric, unit, value| Row {
+        subject: index.name().to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        value: Some(value),
+        unit,
+        spread: None,
+        note: Some("data references, simulated: 15 MiB, 15 ways; blocks are reserved".to_owned()),
+    };
+    let [asked, missed, operations] = [counted.asked, counted.missed, operations].map(as_f64);
+    vec![
+        row(MISS_RATE, "%", 100.0 * missed / asked.max(1.0)),
+        row("llc_misses", "1/operation", missed / operations),
+        row("llc_references", "1/operation", asked / operations),
+    ]
+}
+
+/// Counts the misses of every index at the largest file sets.
+///
+/// # Errors
+/// It is to stop. What cannot be measured leaves rows that say why.
+pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    // A smoke test of one is enough, for valgrind takes seconds to begin.
+    let (workloads, indexes) = match settings.quick {
+        true => (&WORKLOADS[..1], settings.indexes.get(..1).unwrap_or_default()),
+        false => (&WORKLOADS[..], &settings.indexes[..]),
+    };
+    settings.progress.inc_length((workloads.len() * indexes.len()) as u64);
+    for &personality in workloads.iter().filter(|own| settings.personalities.contains(own)) {
+        let threads = settings.most_threads(personality);
+        let workload = misses_title(personality, settings.files_max(), threads);
+        for &index in indexes {
+            settings.check_stop()?;
+            settings.progress.set_message(format!("{workload}, {}", index.name()));
+            rows.extend(rows_of(index, &workload, measure(settings, index, personality)));
+            settings.progress.inc(1);
+        }
+    }
+    settings.check_stop()?;
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_by_their_names() {
+        let text = "desc: D1 cache\nevents: Ir Dr D1mr DLmr Dw D1mw DLmw\nfn=(0)\n\
+                    summary: 100 50 20 4 30 10 2\n";
+        let counted = Counted::parse(text).unwrap();
+        assert_eq!(counted, Counted { asked: 30, missed: 6 });
+        assert_eq!(
+            counted.since(Counted { asked: 10, missed: 1 }),
+            Counted { asked: 20, missed: 5 }
+        );
+        for broken in ["", "events: Ir\nsummary: 1\n", "events: D1mr\nsummary: x\n"] {
+            assert!(Counted::parse(broken).is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_measured_has_a_row_that_says_why() {
+        let error = Err(anyhow::anyhow!("valgrind is not installed"));
+        let rows = rows_of(IndexKind::Direct, "webproxy", error);
+        assert_eq!(rows.len(), 1);
+        assert!(rows[0].value.is_none());
+        assert_eq!(rows[0].note.as_deref(), Some("valgrind is not installed"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Filebench's workloads on our file system in process, with each index: the paper's Table 1 and
+//! Figure 2.
+//!
+//! Invariant: in a round every index has the same file set, one right after the other.
+
+use anyhow::Result;
+use everbyte_fs::IndexKind;
+
+use super::cases::{Case, Outcomes, make_library, measure};
+use super::collected::Collected;
+use super::drive::Outcome;
+use super::file_set::FileSet;
+use super::personality::{Operation, Personality};
+use super::place::Setting;
+use super::share::{self, Shares};
+use super::{REFERENCE, Settings};
+use crate::rows::Row;
+use crate::stats::as_f64;
+
+/// Percent of reads among reads, writes and appends of whole files and parts.
+fn reads_percent(outcome: &Outcome) -> f64 {
+    let reads = as_f64(outcome.count(Operation::Read));
+    let writes = outcome.count(Operation::Write) + outcome.count(Operation::Append);
+    100.0 * reads / (reads + as_f64(writes)).max(1.0)
+}
+
+/// The lines of Table 1 as they came out.
+fn table_row(
+    personality: Personality,
+    metric: &'static str,
+    unit: &'static str,
+    value: f64,
+) -> Row {
+    Row {
+        subject: "everbyte".to_owned(),
+        workload: personality.name().to_owned(),
+        metric,
+        value: Some(value),
+        unit,
+        spread: None,
+        note: None,
+    }
+}
+
+/// Measures every workload with every index.
+///
+/// # Errors
+/// It is to stop.
+pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let (mut collected, mut shares, mut table) =
+        (Collected::default(), Shares::default(), Vec::new());
+    let sizes: usize = settings.personalities.iter().map(|&p| settings.files_of(p).len()).sum();
+    settings.progress.inc_length((settings.rounds * sizes * settings.indexes.len()) as u64);
+    for round in 0..settings.rounds {
+        for &personality in &settings.personalities {
+            for files in settings.files_of(personality) {
+                let set = FileSet::new(personality, files);
+                let case =
+                    Case { personality, set: &set, threads: settings.threads_of(personality) };
+                for (place, &index) in settings.indexes.iter().enumerate() {
+                    let is_first = round == 0 && place == 0 && files == settings.files_max();
+                    let outcomes = one_index(settings, &case, index)?;
+                    if let Some((.., Ok(outcome))) = outcomes.last().filter(|_| is_first) {
+                        table.extend(table_rows(&case, outcome));
+                    }
+                    for (threads, note, outcome) in outcomes {
+                        let title = settings.title(personality, files, threads);
+                        collected.push(index.name(), &title, note, outcome);
+                    }
+                    if files == settings.files_max() {
+                        shares.push(
+                            index,
+                            personality,
+                            files,
+                            share::measure(settings, &case, index),
+                        );
+                    }
+                    settings.progress.inc(1);
+                }
+            }
+        }
+    }
+    let mut rows = collected.rows(REFERENCE.name());
+    rows.extend(shares.rows());
+    rows.extend(table);
+    Ok(rows)
+}
+
+fn one_index(settings: &Settings<'_>, case: &Case<'_>, index: IndexKind) -> Result<Outcomes> {
+    settings.progress.set_message(format!("{} {}", case.personality.name(), index.name()));
+    let outcomes = measure(settings, case, || make_library(&Setting::of(index), case));
+    settings.check_stop()?;
+    Ok(outcomes)
+}
+
+fn table_rows(case: &Case<'_>, outcome: &Outcome) -> [Row; 3] {
+    let row = |metric, unit, value| table_row(case.personality, metric, unit, value);
+    let threads = case.threads.last().copied().unwrap_or_default();
+    [
+        row("file_size", "KiB", case.set.mean_bytes() / 1024.0),
+        row("threads", "", as_f64(threads as u64)),
+        row("reads", "%", reads_percent(outcome)),
+    ]
+}
