@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod acl;
 mod acls;
 mod attr;
@@ -41,6 +42,7 @@ mod tables;
 pub mod testkit;
 mod unnamed;
 
+pub use access::AccessTimes;
 pub use acl::{ACL_ACCESS, ACL_DEFAULT};
 pub use attr::{Attr, SetAttr, SetTime};
 pub use attribute_block::ATTRIBUTES_BYTES_MAX;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use everbyte_fs::{FileSystem, InodeNo};
+use everbyte_fs::{AccessTimes, FileSystem, InodeNo};
 use everbyte_media::Medium;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
@@ -23,6 +23,9 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Threads that serve requests, at least 1.
     pub threads: usize,
+    /// Which accesses change the time of the last one; none of a read-only mount. What the kernel answers
+    /// from its cache is none.
+    pub access_times: AccessTimes,
 }
 
 /// The reason for which a file system could not be mounted or unmounted.
@@ -85,7 +88,10 @@ impl Mount {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
         let root = fs.root();
-        let session = Session::new(Operations::new(fs), dir, &config).map_err(failed)?;
+        let access_times =
+            if options.read_only { AccessTimes::Never } else { options.access_times };
+        let operations = Operations::new(fs, access_times);
+        let session = Session::new(operations, dir, &config).map_err(failed)?;
         Ok(Self { session: session.spawn().map_err(failed)?, dir: dir.to_owned(), root })
     }
 

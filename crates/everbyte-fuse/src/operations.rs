@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use everbyte_fs::{
-    ACL_ACCESS, ACL_DEFAULT, Allocation, Attr, FilePlace, FileSystem, FileType, FsError, InodeNo,
-    MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, RenameMode, Seek, SetAttr, SetAttribute,
-    SetGroupId,
+    ACL_ACCESS, ACL_DEFAULT, AccessTimes, Allocation, Attr, FilePlace, FileSystem, FileType,
+    FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, RenameMode, Seek, SetAttr,
+    SetAttribute, SetGroupId,
 };
 use everbyte_media::Medium;
 use fuser::{
@@ -44,12 +44,21 @@ type AddEntry<'a> = dyn FnMut(u64, InodeNo, FileType, &OsStr) -> Result<bool, Fs
 pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
     root: InodeNo,
+    access_times: AccessTimes,
 }
 
 impl<M: Medium> Operations<M> {
-    pub(crate) fn new(fs: Arc<FileSystem<M>>) -> Self {
+    pub(crate) fn new(fs: Arc<FileSystem<M>>, access_times: AccessTimes) -> Self {
         let root = fs.root();
-        Self { fs, root }
+        Self { fs, root, access_times }
+    }
+
+    /// Notes that `inode` was read, before the answer: the kernel asks for the time again after it. What
+    /// was read is there, so the answer does not depend on whether that succeeds.
+    fn note_access(&self, inode: InodeNo) {
+        if let Err(error) = self.fs.note_access(inode, self.access_times) {
+            tracing::debug!("the time of an access to {inode} was not noted: {error}");
+        }
     }
 
     fn inode(&self, number: INodeNo) -> InodeNo {
@@ -108,6 +117,7 @@ impl<M: Medium> Operations<M> {
         offset: u64,
         add: &mut AddEntry<'_>,
     ) -> Result<(), FsError> {
+        self.note_access(directory);
         let parent = self.fs.parent(directory).unwrap_or(directory);
         let fixed = [(1, directory, "."), (FIXED_ENTRIES, parent, "..")];
         for (next, inode, name) in fixed.into_iter().filter(|(next, ..)| offset < *next) {
@@ -223,8 +233,12 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.fs.read_link(self.inode(number)) {
-            Ok(target) => reply.data(&target),
+        let inode = self.inode(number);
+        match self.fs.read_link(inode) {
+            Ok(target) => {
+                self.note_access(inode);
+                reply.data(&target);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -338,13 +352,19 @@ impl<M: Medium> Filesystem for Operations<M> {
         _handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let inode = self.inode(number);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-        match self.fs.read(self.inode(number), offset, &mut bytes) {
-            Ok(len) => reply.data(&bytes[..len]),
+        match self.fs.read(inode, offset, &mut bytes) {
+            Ok(len) => {
+                if flags.0 & libc::O_NOATIME == 0 {
+                    self.note_access(inode);
+                }
+                reply.data(&bytes[..len]);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }

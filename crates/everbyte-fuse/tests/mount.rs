@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use everbyte_fs::{FileSystem, FsOptions, kinds};
+use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
 use everbyte_fuse::{Mount, MountOptions};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool};
@@ -24,6 +24,7 @@ struct Mounted {
     dir: tempfile::TempDir,
     pool: Arc<Pool<Mapped>>,
     allow_other: bool,
+    access_times: AccessTimes,
 }
 
 impl Mounted {
@@ -44,8 +45,13 @@ impl Mounted {
         let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
         let options = FsOptions { log_bytes: Some(8 << 20), ..FsOptions::default() };
         drop(FileSystem::create(&pool, "files", 48 << 20, &options).unwrap());
-        let mut mounted =
-            Self { mount: None, dir: tempfile::tempdir().unwrap(), pool, allow_other };
+        let mut mounted = Self {
+            mount: None,
+            dir: tempfile::tempdir().unwrap(),
+            pool,
+            allow_other,
+            access_times: AccessTimes::Relative,
+        };
         mounted.mount();
         mounted
     }
@@ -57,6 +63,7 @@ impl Mounted {
             allow_other: self.allow_other,
             read_only: false,
             threads: 2,
+            access_times: self.access_times,
         };
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
     }
@@ -269,4 +276,35 @@ fn copies_and_whiteouts_are_made_by_system_calls() {
     assert_eq!(rename("there", "from", both), Err(libc::EEXIST));
     rename("there", "new", both).unwrap();
     assert_eq!(names(dir), ["from", "new", "there", "to"]);
+}
+
+#[test]
+fn reads_change_the_time_of_the_last_access_as_the_mount_was_told() {
+    let mut mounted = Mounted::new();
+    let dir = mounted.path().to_owned();
+    fs::create_dir(dir.join("d")).unwrap();
+    fs::write(dir.join("d/f"), b"text").unwrap();
+    symlink("f", dir.join("d/l")).unwrap();
+    // Whether a directory, a file and a link have another time after they were read.
+    let mut reads = |times| -> [bool; 3] {
+        mounted.unmount();
+        mounted.access_times = times;
+        mounted.mount();
+        let seen = || ["d", "d/f", "d/l"].map(|path| dir.join(path).symlink_metadata().unwrap());
+        let before = seen();
+        assert_eq!(names(&dir.join("d")), ["f", "l"]);
+        assert_eq!(fs::read(dir.join("d/f")).unwrap(), b"text");
+        assert_eq!(fs::read_link(dir.join("d/l")).unwrap(), Path::new("f"));
+        let after = seen();
+        std::array::from_fn(|n| {
+            let (before, after) = (&before[n], &after[n]);
+            let change = |seen: &fs::Metadata| (seen.ctime(), seen.ctime_nsec());
+            assert_eq!(change(before), change(after));
+            after.accessed().unwrap() > before.accessed().unwrap()
+        })
+    };
+    assert_eq!(reads(AccessTimes::Never), [false; 3]);
+    assert_eq!(reads(AccessTimes::Relative), [true; 3], "each was changed since");
+    assert_eq!(reads(AccessTimes::Relative), [false; 3]);
+    assert_eq!(reads(AccessTimes::Strict), [true; 3]);
 }

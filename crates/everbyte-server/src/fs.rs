@@ -79,6 +79,7 @@ impl Handle for FsHandle {
             allow_other: request.allow_other,
             read_only: request.read_only,
             threads: request.threads,
+            access_times: request.access_times,
         };
         *mount = Some(Mount::new(Arc::clone(&self.fs), &request.dir, &options).map_err(refused)?);
         Ok(())

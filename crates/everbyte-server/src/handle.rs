@@ -11,6 +11,7 @@ use everbyte_block::BlockVolume;
 use everbyte_cache::{Change, Identity};
 use everbyte_control::{Cause, FileRequest, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
+use everbyte_fs::AccessTimes;
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
 
@@ -74,6 +75,8 @@ pub struct MountRequest {
     pub read_only: bool,
     /// Threads that serve requests.
     pub threads: usize,
+    /// Which accesses change the time of the last one.
+    pub access_times: AccessTimes,
 }
 
 /// A volume of some kind, opened by the one process that has its pool.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use everbyte_crash::SimMedium;
+use everbyte_crash::{Medium, SimMedium};
 use everbyte_fs::{
-    Allocation, FilePlace, FileSystem, FileType, FsError, InodeNo, Name, NewInode, RenameMode, Seek,
+    AccessTimes, Allocation, FilePlace, FileSystem, FileType, FsError, InodeNo, Name, NewInode,
+    RenameMode, Seek, SetAttr, SetTime,
 };
 
 use crate::random::options;
@@ -103,6 +104,43 @@ fn a_copy_has_holes_where_the_original_has_them() {
     let mut tail = [0; 5];
     fs.read(to, end - 5, &mut tail).unwrap();
     assert_eq!(&tail, b"bytes");
+}
+
+#[test]
+fn an_access_changes_its_time_as_often_as_is_asked_for() {
+    const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
+    let fs = new();
+    let file = create(&fs, fs.root(), "f");
+    let now = fs.attr(file).unwrap().accessed_ns;
+    // The time of the change is the present, so an access is set that is later, or a day before a later one.
+    let accessed_after = |ns: u64, times| {
+        let set = SetAttr { accessed: Some(SetTime::At(ns)), ..SetAttr::default() };
+        fs.set_attr(file, &set).unwrap();
+        fs.sync().unwrap();
+        let before = (fs.volume().medium().counters(), fs.volume().log_bytes());
+        fs.note_access(file, times).unwrap();
+        let counters = fs.volume().medium().counters().since(&before.0);
+        let log = fs.volume().log_bytes() - before.1;
+        let attr = fs.attr(file).unwrap();
+        let is_changed = attr.accessed_ns != ns;
+        assert_eq!((counters.fences, log > 0), (u64::from(is_changed), is_changed));
+        assert!(attr.accessed_ns >= ns && attr.changed_ns < now + DAY);
+        is_changed
+    };
+    let later = now + DAY / 2;
+    assert!(accessed_after(now, AccessTimes::Relative), "it was changed since");
+    assert!(!accessed_after(later, AccessTimes::Relative));
+    assert!(!accessed_after(later, AccessTimes::Strict), "that time is yet to come");
+    assert!(accessed_after(now, AccessTimes::Strict));
+    assert!(!accessed_after(now, AccessTimes::Never));
+    // An old file that was read after its change, a day and more ago.
+    let set = SetAttr { modified: Some(SetTime::At(now)), ..SetAttr::default() };
+    fs.set_attr(file, &set).unwrap();
+    fs.note_access(file, AccessTimes::Relative).unwrap();
+    let attr = fs.attr(file).unwrap();
+    assert!(attr.accessed_ns > attr.changed_ns);
+    fs.note_access(file, AccessTimes::Relative).unwrap();
+    assert_eq!(fs.attr(file).unwrap(), attr, "once is enough");
 }
 
 #[test]

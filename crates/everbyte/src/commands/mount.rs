@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use everbyte_control::{ControlServer, Handler};
+use everbyte_fs::AccessTimes;
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::open_locked;
@@ -50,6 +51,10 @@ pub(crate) struct Args {
     /// /etc/fuse.conf must have user_allow_other.
     #[arg(long)]
     allow_other: bool,
+    /// The reads that change the time of the last access. The kernel answers many from its cache, which
+    /// never do.
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    atime: Atime,
     /// Threads that serve requests.
     #[arg(long, default_value_t = 4, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -58,6 +63,28 @@ pub(crate) struct Args {
     /// at most this time.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
+}
+
+/// Reads that change the time of the last access.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Atime {
+    /// The first after a change of the file, and one a day.
+    #[default]
+    Relative,
+    /// None.
+    Never,
+    /// All.
+    Strict,
+}
+
+impl From<Atime> for AccessTimes {
+    fn from(atime: Atime) -> Self {
+        match atime {
+            Atime::Relative => Self::Relative,
+            Atime::Never => Self::Never,
+            Atime::Strict => Self::Strict,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -94,6 +121,7 @@ fn serve(args: &Args, name: &str, pool: &Arc<OpenPool>, stop: &Stop) -> anyhow::
         allow_other: args.allow_other,
         read_only: args.read_only,
         threads: usize::from(args.threads),
+        access_times: args.atime.into(),
     };
     pool.mount(name, &request)?;
     output::line(format!("ready: {}", args.dir.display()));
