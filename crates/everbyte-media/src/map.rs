@@ -22,6 +22,8 @@ const RESERVE_FACTOR: u64 = 16;
 pub(crate) enum Source {
     /// A file or device, mapped with these flags.
     File { file: File, flags: MapFlags },
+    /// Ranges of files, one behind the other.
+    Ranges,
     /// Memory of this process.
     Anonymous,
 }
@@ -109,7 +111,7 @@ impl Mapping {
     pub(crate) fn file(&self) -> Option<(&File, MapFlags)> {
         match &self.source {
             Source::File { file, flags } => Some((file, *flags)),
-            Source::Anonymous => None,
+            Source::Ranges | Source::Anonymous => None,
         }
     }
 
@@ -128,18 +130,50 @@ impl Mapping {
         if self.tail_lost.load(Ordering::Acquire) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        match &self.source {
+            Source::File { file, flags } => {
+                self.append(Some((file, old_len as u64)), *flags, new - old_len)
+            }
+            Source::Anonymous => {
+                self.append(None, MapFlags::PRIVATE | MapFlags::NORESERVE, new - old_len)
+            }
+            Source::Ranges => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Maps `len` bytes behind what is mapped: of a file from an offset on, or of memory of this
+    /// process. As `extend` otherwise.
+    ///
+    /// # Errors
+    /// The system's, with the mapping as it was.
+    pub(crate) fn append(
+        &self,
+        from: Option<(&File, u64)>,
+        flags: MapFlags,
+        len: usize,
+    ) -> io::Result<()> {
+        let old_len = to_usize(self.len());
+        assert!(len <= self.reserved - old_len, "{len} bytes leave the reservation");
+        if self.tail_lost.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let place = self.base.wrapping_add(old_len).cast();
-        self.probe(old_len, new - old_len)?;
+        // Mapped elsewhere and unmapped again first, so that errors show before anything of the
+        // reservation is given up.
+        // SAFETY: the kernel chooses a free place.
+        let elsewhere = unsafe { self.map(ptr::null_mut(), from, flags, len) }?;
+        // SAFETY: mapped above, and known to nobody else.
+        unsafe { munmap(elsewhere, len) }?;
         // SAFETY: replaces inaccessible memory of our own reservation.
-        if let Err(error) = unsafe { self.map(place, old_len, new - old_len, MapFlags::FIXED) } {
+        if let Err(error) = unsafe { self.map(place, from, flags | MapFlags::FIXED, len) } {
             // The kernel may have unmapped the range before it failed.
             self.tail_lost.store(true, Ordering::Release);
             return Err(error);
         }
         // Large pages only save time, and not every kind of memory has them.
         // SAFETY: advice does not change what the memory holds, and the range is mapped.
-        let _best_effort = unsafe { madvise(place, new - old_len, Advice::LinuxHugepage) };
-        self.len.store(new_len, Ordering::Release);
+        let _best_effort = unsafe { madvise(place, len, Advice::LinuxHugepage) };
+        self.len.store((old_len + len) as u64, Ordering::Release);
         Ok(())
     }
 
@@ -159,35 +193,22 @@ impl Mapping {
         }
     }
 
-    /// Maps the range elsewhere and unmaps it again, so that errors show before anything of the
-    /// reservation is given up.
-    fn probe(&self, offset: usize, len: usize) -> io::Result<()> {
-        // SAFETY: the kernel chooses a free place.
-        let elsewhere = unsafe { self.map(ptr::null_mut(), offset, len, MapFlags::empty()) }?;
-        // SAFETY: mapped above, and known to nobody else.
-        unsafe { munmap(elsewhere, len) }?;
-        Ok(())
-    }
-
     /// # Safety
-    /// As for mmap: with `FIXED`, the range at `place` must be free to be replaced.
+    /// As for mmap: with `FIXED` among the flags, the range at `place` must be free to be replaced.
     unsafe fn map(
         &self,
         place: *mut c_void,
-        offset: usize,
+        from: Option<(&File, u64)>,
+        flags: MapFlags,
         len: usize,
-        extra: MapFlags,
     ) -> io::Result<*mut c_void> {
-        let mapped = match &self.source {
-            Source::File { file, flags } => {
-                // SAFETY: the caller's.
-                unsafe { mmap(place, len, self.protection, *flags | extra, file, offset as u64) }
-            }
-            Source::Anonymous => {
-                let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | extra;
-                // SAFETY: the caller's.
-                unsafe { mmap_anonymous(place, len, self.protection, flags) }
-            }
+        let mapped = match from {
+            // SAFETY: the caller's.
+            Some((file, offset)) => unsafe {
+                mmap(place, len, self.protection, flags, file, offset)
+            },
+            // SAFETY: the caller's.
+            None => unsafe { mmap_anonymous(place, len, self.protection, flags) },
         };
         Ok(mapped?)
     }

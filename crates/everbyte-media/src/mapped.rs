@@ -114,6 +114,61 @@ impl Mapped {
         Self::map_file(file, name, options)
     }
 
+    /// Makes a medium of ranges of a file, one behind the other, to which [`Mapped::append`] may add
+    /// until it has at least `bytes_max` bytes. Nothing else of the file is mapped.
+    ///
+    /// # Errors
+    /// `BadLength` unless each range is of whole pages; else as [`Mapped::open`].
+    pub fn of_ranges(
+        file: &File,
+        ranges: &[Range<u64>],
+        bytes_max: u64,
+        options: &MediaOptions,
+    ) -> Result<Self, OpenError> {
+        let name = name_of(file);
+        let found = Probe { regular: false, len: 0, ..probe(file, &name, options)? };
+        let options = options.clone().reserve_bytes(bytes_max);
+        let medium = Self::map(Source::Ranges, name, &found, &options)?;
+        medium.append(file, ranges)?;
+        Ok(medium)
+    }
+
+    /// Adds ranges of a file to a medium of [`Mapped::of_ranges`], while others use it.
+    ///
+    /// # Errors
+    /// `CannotGrow` beyond the length that was reserved, and for other mediums; else as
+    /// [`Mapped::of_ranges`]. The ranges before the one that failed were added.
+    pub fn append(&self, file: &File, ranges: &[Range<u64>]) -> Result<(), OpenError> {
+        let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let added: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        let room = self.map.reserved() as u64 - self.len();
+        if added > room || !matches!(self.map.source(), Source::Ranges) {
+            let (name, len) = (self.name.clone(), self.len().saturating_add(added));
+            let reason = format!("there is room for {room} bytes more");
+            return Err(OpenError::CannotGrow { name, len, reason });
+        }
+        for range in ranges {
+            let len = range.end.saturating_sub(range.start);
+            check_length(&self.name, len, self.page)?;
+            let appended = self.map.append(
+                Some((file, range.start)),
+                rustix::mm::MapFlags::SHARED,
+                to_usize(len),
+            );
+            appended.map_err(OpenError::io("map", &self.name))?;
+        }
+        Ok(())
+    }
+
+    /// The length that [`Mapped::append`] can reach, in bytes; that which it has, for other mediums.
+    #[must_use]
+    pub fn len_max(&self) -> u64 {
+        match self.map.source() {
+            Source::Ranges => self.map.reserved() as u64,
+            _ => self.len(),
+        }
+    }
+
     /// Makes a medium of `len` zero bytes of this process's own memory.
     ///
     /// # Errors
@@ -251,6 +306,7 @@ impl Mapped {
         options: &MediaOptions,
     ) -> Result<Self, OpenError> {
         let anonymous = found.kind == MediaKind::Anonymous;
+        let is_added_to = matches!(source, Source::Ranges);
         let writable = anonymous || options.writable();
         let map = Mapping::reserve(source, writable, found.len, options.reserve_bytes)
             .map_err(OpenError::io("reserve address space for", &name))?;
@@ -264,6 +320,7 @@ impl Mapped {
                 .ok_or_else(|| OpenError::TooMany { name: name.clone(), limit: bus::SLOTS })?;
         let fixed = match found.kind {
             MediaKind::Private => Some("it is a private copy"),
+            _ if is_added_to => Some("it consists of ranges"),
             _ if !writable => Some("it is mapped for reading only"),
             _ if !(anonymous || found.regular) => Some("it is a device"),
             _ => None,

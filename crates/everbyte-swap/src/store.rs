@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code, reason = "the contract of a store is about the memory that it points to")]
 
+use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -60,9 +62,11 @@ pub unsafe trait SlotStore: Send + Sync + 'static {
     fn is_readable(&self, slot: SlotNo, slots: u64) -> bool;
 }
 
-/// A store in a file on tmpfs, DAX or a disk, or in memory.
+/// A store in a file on tmpfs, DAX or a disk, in ranges of one that were lent, or in memory. Clones
+/// are the same store.
+#[derive(Clone)]
 pub struct FileStore {
-    medium: Mapped,
+    medium: Arc<Mapped>,
 }
 
 impl FileStore {
@@ -72,7 +76,7 @@ impl FileStore {
     /// As [`create_file`] and [`Mapped::from_file`].
     pub fn create(path: &Path, bytes: u64) -> Result<Self, OpenError> {
         let file = create_file(path, bytes)?;
-        Ok(Self { medium: Mapped::from_file(&file, &MediaOptions::new())? })
+        Ok(Self::of(Mapped::from_file(&file, &MediaOptions::new())?))
     }
 
     /// A store of an existing file or device, whose bytes are overwritten. A sparse file may turn
@@ -81,7 +85,7 @@ impl FileStore {
     /// # Errors
     /// As [`Mapped::open`].
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        Ok(Self { medium: Mapped::open(path, &MediaOptions::new())? })
+        Ok(Self::of(Mapped::open(path, &MediaOptions::new())?))
     }
 
     /// A store of `bytes` bytes in this process's own memory, which saves no memory: for tests.
@@ -89,7 +93,34 @@ impl FileStore {
     /// # Errors
     /// As [`Mapped::anonymous`].
     pub fn anonymous(bytes: u64) -> Result<Self, OpenError> {
-        Ok(Self { medium: Mapped::anonymous(bytes, &MediaOptions::new())? })
+        Ok(Self::of(Mapped::anonymous(bytes, &MediaOptions::new())?))
+    }
+
+    /// A store of ranges of a file, each a multiple of 2 MiB, to which [`FileStore::append`] may add
+    /// until it has at least `bytes_max` bytes. Nothing else of the file is mapped, and the mapping keeps what
+    /// the file's description has locked.
+    ///
+    /// # Errors
+    /// As [`Mapped::of_ranges`].
+    pub fn of_ranges(
+        file: &File,
+        ranges: &[Range<u64>],
+        bytes_max: u64,
+    ) -> Result<Self, OpenError> {
+        let options = MediaOptions::new();
+        Ok(Self::of(Mapped::of_ranges(file, ranges, bytes_max, &options)?))
+    }
+
+    /// Adds ranges to a store of [`FileStore::of_ranges`]; [`SwapSpace::grow`] takes them up.
+    ///
+    /// # Errors
+    /// As [`Mapped::append`].
+    pub fn append(&self, file: &File, ranges: &[Range<u64>]) -> Result<(), OpenError> {
+        self.medium.append(file, ranges)
+    }
+
+    fn of(medium: Mapped) -> Self {
+        Self { medium: Arc::new(medium) }
     }
 
     fn place(slot: SlotNo) -> PoolOffset {
@@ -104,6 +135,10 @@ impl FileStore {
 unsafe impl SlotStore for FileStore {
     fn slots(&self) -> u64 {
         self.medium.len() / BLOCK_U64
+    }
+
+    fn slots_max(&self) -> u64 {
+        self.medium.len_max() / BLOCK_U64
     }
 
     fn address(&self, slot: SlotNo) -> *const u8 {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use everbyte_device::{BlockDevice, Fua};
-use everbyte_media::{Mapped, MediaOptions};
+use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_plant::plant;
 use everbyte_pool::file::{self, CreateOptions, FileError};
 use everbyte_pool::{OpenOptions, Pool};
@@ -101,6 +101,28 @@ fn runs_are_aligned_lent_once_and_free_again_when_their_program_is_killed() {
     assert_eq!(runs_of(&again.ranges), two);
     drop((rest, again));
     assert_eq!(lender.status().unwrap().lent, 1);
+}
+
+#[test]
+fn a_mapping_keeps_a_lease_whose_descriptor_is_closed_and_takes_more() {
+    let house = House::new(false);
+    let lender = house.lender();
+    let (first, second) = (lender.lend(1, 1).unwrap(), lender.lend(2, 1).unwrap());
+    let media = MediaOptions::new();
+    let medium = Mapped::of_ranges(&first.file, &first.ranges, RUNS * RUN_BYTES, &media).unwrap();
+    assert_eq!(medium.len(), RUN_BYTES);
+    medium.append(&second.file, &second.ranges).unwrap();
+    assert_eq!(medium.len(), 3 * RUN_BYTES);
+    let too_much = std::slice::from_ref(&(0..4 << 30));
+    assert!(medium.append(&second.file, too_much).is_err(), "so much was not reserved");
+    drop((first, second));
+    assert_eq!(lender.status().unwrap().lent, 3);
+    medium.store(PoolOffset(RUN_BYTES - 2), &[1, 2, 3, 4]);
+    let mut found = [0; 4];
+    medium.read(PoolOffset(RUN_BYTES - 2), &mut found);
+    assert_eq!(found, [1, 2, 3, 4], "runs follow each other");
+    drop(medium);
+    assert_eq!(lender.status().unwrap().lent, 0);
 }
 
 /// Kills a server whose runs two programs have, starts another, and lends all that it finds free.
