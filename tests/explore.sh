@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 #
 # The crash explorer on random workloads, on every image of tiny ones, and on random orders of threads.
+# Then regions of the memory extension under stress, EVERBYTE_SWAP_SECONDS for each kind of it.
 # EVERBYTE_CRASH_SEED and EVERBYTE_CRASH_CASES say which workloads, EVERBYTE_SCHEDULES how many seeded
 # orders; a failure names its own seed. Prints how much was explored.
 
@@ -15,3 +16,7 @@ cargo test --quiet -p everbyte-block --test concurrent -- --nocapture
 echo "ok - random orders"
 cargo test --quiet -p everbyte-fs --test fs concurrent -- --nocapture
 echo "ok - random orders on a file system"
+cargo test --quiet -p everbyte-swap --lib pager -- --nocapture
+echo "ok - random orders of faults and evictions"
+EVERBYTE_SWAP_SECONDS=${EVERBYTE_SWAP_SECONDS:-120} cargo test --quiet -p everbyte-swap --test region stress
+echo "ok - regions under stress"

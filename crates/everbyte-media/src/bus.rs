@@ -220,7 +220,8 @@ fn install() -> io::Result<()> {
     let mut ours: sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
     ours.sa_sigaction = handler as usize;
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // A resolver may store to a medium whose memory turns out not to be there: a fault within a fault.
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     // SAFETY: `ours` is filled in, and its handler is safe to run in a signal context.
     check(unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) })?;
     *installed = true;

@@ -23,6 +23,8 @@ pub(crate) enum Bug {
     SlotLeaked,
     /// A unit's window is not among those that the evictor visits.
     WindowForgotten,
+    /// Units between those of a batch are write-protected with them, whoever owns them.
+    NeighbourProtected,
     /// A unit counts as stored before its page is gone.
     StoredBeforeZapped,
 }

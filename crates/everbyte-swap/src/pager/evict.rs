@@ -2,8 +2,8 @@
 //!
 //! The order of steps, for the units of a batch:
 //! 1. Units are claimed.
-//! 2. The pages of dirty ones are write-protected, a run of neighbours at a time; only then are the
-//!    units `WritingBack`. From here on the bytes of a unit that stays so cannot change.
+//! 2. The pages of dirty ones are write-protected, many by one call: units in between that have no
+//!    page are claimed as long as that takes. Only then are the units `WritingBack`. From here on the bytes of a unit that stays so cannot change.
 //! 3. Pages of zeroes are noted, others copied to new slots.
 //! 4. Units that are still `WritingBack` are claimed. A store to one of them since step 2 has
 //!    faulted, and made it `Dirty`: its new slot is given up, and it stays.
@@ -27,6 +27,8 @@ use crate::unit::{Phase, Unit, UnitNo};
 
 /// Units of a batch, give or take a window.
 const BATCH: usize = 128;
+/// Units that are bridged in one run, give or take a window.
+const BRIDGE_MAX: usize = 256;
 /// Clean units in a batch from which on dirty ones are passed over.
 const CLEAN_ENOUGH: usize = BATCH / 2;
 
@@ -65,6 +67,8 @@ enum Step {
 pub(super) struct Batch {
     leaving: Vec<Leaving>,
     runs: Vec<UnitRun>,
+    /// Units that are claimed only while those around them are protected.
+    bridge: Vec<(UnitNo, Unit)>,
     clean: usize,
     hand: u64,
     slot_hint: SlotNo,
@@ -77,6 +81,7 @@ impl Batch {
         Self {
             leaving: Vec::with_capacity(room),
             runs: Vec::with_capacity(room),
+            bridge: Vec::with_capacity(BRIDGE_MAX + crate::unit::index(WINDOW)),
             clean: 0,
             hand: 0,
             slot_hint: SlotNo(0),
@@ -196,21 +201,65 @@ impl<M: Memory> Pager<M> {
                 from += 1;
                 continue;
             }
-            let end = batch.run_end(from, |step| step == Step::Writable);
-            let run = UnitRun { first: batch.leaving[from].at, units: (end - from) as u64 };
+            let end = self.bridge(batch, from);
+            let (first, last) = (batch.leaving[from].at, batch.leaving[end - 1].at);
+            let run = UnitRun { first, units: last.0 - first.0 + 1 };
             self.memory.step();
             let is_late = planted(Bug::CopiedBeforeProtected) || planted(Bug::ZeroPageLost);
             let protected = if is_late { Ok(()) } else { self.memory.protect(run) };
+            for (at, seen) in batch.bridge.drain(..) {
+                self.settle(at, seen);
+            }
             for leaving in &mut batch.leaving[from..end] {
-                leaving.step = Step::WritingBack;
-                self.settle(leaving.at, leaving.seen.with_phase(Phase::WritingBack));
+                if leaving.step == Step::Writable {
+                    leaving.step = Step::WritingBack;
+                    self.settle(leaving.at, leaving.seen.with_phase(Phase::WritingBack));
+                    if protected.is_err() {
+                        self.keep(leaving, None);
+                    }
+                }
             }
             if let Err(error) = protected {
                 self.note_trouble(error);
-                batch.leaving[from..end].iter_mut().for_each(|leaving| self.keep(leaving, None));
             }
             from = end;
         }
+    }
+
+    /// Claims the units between the writable one at `from` and others behind it, if they have no
+    /// page, or a protected one. All of them can then be protected by one call, which interrupts
+    /// other processors once. Returns the index behind the last that can.
+    fn bridge(&self, batch: &mut Batch, from: usize) -> usize {
+        batch.bridge.clear();
+        let mut end = from + 1;
+        for next in from + 1..batch.leaving.len() {
+            let gap = batch.leaving[next - 1].at.0 + 1..batch.leaving[next].at.0;
+            let is_ahead = batch.leaving[next].at > batch.leaving[next - 1].at;
+            if !is_ahead || gap.end - gap.start > WINDOW || batch.bridge.len() >= BRIDGE_MAX {
+                break;
+            }
+            if !gap.clone().map(UnitNo).all(|at| self.claim_for_bridge(at, &mut batch.bridge)) {
+                break;
+            }
+            if batch.leaving[next].step == Step::Writable {
+                end = next + 1;
+            }
+        }
+        end
+    }
+
+    fn claim_for_bridge(&self, at: UnitNo, bridge: &mut Vec<(UnitNo, Unit)>) -> bool {
+        if planted(Bug::NeighbourProtected) {
+            return true;
+        }
+        self.memory.step();
+        let seen = self.units.load(at);
+        let is_harmless = matches!(seen.phase(), Phase::Empty | Phase::Stored | Phase::Clean);
+        let claimed = is_harmless && self.units.claim(at, seen);
+        if claimed {
+            bridge.push((at, seen));
+        }
+        claimed
     }
 
     /// Step 3.

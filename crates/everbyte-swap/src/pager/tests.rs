@@ -175,9 +175,9 @@ impl Memory for Table {
 
 type Sim = Pager<Table>;
 
-fn sim(tracks_stores: bool) -> Sim {
+fn sim(tracks_stores: bool, free_slots: u64) -> Sim {
     let slots = SlotMap::new(SlotOrder::Order64, SLOTS);
-    slots.free_run(SlotNo(0), SLOTS);
+    slots.free_run(SlotNo(0), free_slots);
     let options = PagerOptions { limit: LIMIT, read_ahead: 4, tracks_stores };
     Pager::new(Table::new(), UNITS, Arc::new(slots), &options)
 }
@@ -283,7 +283,7 @@ fn check_settled(pager: &Sim) {
 
 /// One run of all threads; the complaint of whoever has one.
 fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
-    let pager = sim(!seed.is_multiple_of(4));
+    let pager = sim(!seed.is_multiple_of(4), SLOTS);
     let programs: Vec<_> =
         (0..THREADS).map(|me| Program { pager: &pager, me, stored: Mutex::default() }).collect();
     let task = |program: &'_ Program<'_>| {
@@ -336,7 +336,7 @@ fn no_order_of_steps_loses_a_page() {
 
 #[test]
 fn every_planted_bug_is_caught() {
-    const BUGS: [Bug; 11] = [
+    const BUGS: [Bug; 12] = [
         Bug::SlotFreedBeforeFill,
         Bug::CleanThoughWritten,
         Bug::TwoFillers,
@@ -347,9 +347,27 @@ fn every_planted_bug_is_caught() {
         Bug::CleanAndWritable,
         Bug::SlotLeaked,
         Bug::WindowForgotten,
+        Bug::NeighbourProtected,
         Bug::StoredBeforeZapped,
     ];
     let missed: Vec<Bug> =
         BUGS.into_iter().filter(|&bug| search(5000, Some(bug)).is_none()).collect();
     assert_eq!(missed, []);
+}
+
+#[test]
+fn a_full_store_costs_dram_and_no_contents() {
+    let pager = sim(true, 2);
+    let program = Program { pager: &pager, me: 0, stored: Mutex::default() };
+    (0..UNITS).for_each(|at| program.store(at, at + 1));
+    let statistics = pager.statistics();
+    assert!(pager.is_full());
+    assert_eq!((statistics.units_resident, statistics.slots_free), (UNITS - 2, 0));
+    assert!(statistics.units_over_limit > 0);
+    (0..UNITS).for_each(|at| program.load(at));
+    // Room in the store is used as soon as there is some.
+    pager.slots.free_run(SlotNo(2), SLOTS - 2);
+    while !matches!(pager.try_evict(), Progress::Evicted(0)) {}
+    assert_eq!(pager.statistics().slots_free, 0);
+    (0..UNITS).for_each(|at| program.load(at));
 }
