@@ -10,24 +10,7 @@ source "$(dirname "$0")/lib.sh"
 need fusermount3 umount tar sha256sum "$PYTHON"
 
 ROUNDS=${1:?usage: crash-mount.sh ROUNDS}
-POOL=$FAST/files.pool
-MOUNT=$SCRATCH/mount
 LEDGER=$SCRATCH/ledger
-mkdir "$MOUNT"
-on_exit unmount "$MOUNT"
-
-# mount_files: mounts the file system on $MOUNT and waits until it is there. Sets SERVER_PID and
-# SERVER_LOG.
-mount_files() {
-    SERVERS_STARTED=$((SERVERS_STARTED + 1))
-    SERVER_OUT=$SCRATCH/server.$SERVERS_STARTED.out
-    SERVER_LOG=$SCRATCH/server.$SERVERS_STARTED.log
-    "$EVERBYTE" mount "$POOL/files" "$MOUNT" >"$SERVER_OUT" 2>"$SERVER_LOG" &
-    SERVER_PID=$!
-    on_exit end_process "$SERVER_PID"
-    within 20 grep -q '^ready: ' "$SERVER_OUT" || fail "the file system was not mounted after 20 s"
-}
-
 one_round() {
     local writer checked
     mount_files
@@ -49,9 +32,7 @@ one_round() {
     say "round $ROUND: $checked acknowledged files intact, sound"
 }
 
-"$EVERBYTE" pool create "$POOL" --size 448M >/dev/null
-"$EVERBYTE" volume create "$POOL" files --kind fs --size 384M >/dev/null
-
+new_files 384
 mount_files
 tar -C "$TOP" --exclude=target --exclude=.git -cf "$SCRATCH/tree.tar" crates docs tests
 mkdir "$MOUNT/tree" "$SCRATCH/tree"

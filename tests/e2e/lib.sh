@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 #
-# What every end-to-end script shares: a server under test, the stack nbdfuse -> loop -> file
-# system on top of it, and the promise that nothing of either is left behind.
+# What every end-to-end script shares: a server under test, a mount of a file system, the stack
+# nbdfuse -> loop -> file system on top of a server, and the promise that nothing of either is left behind.
 #
 # Every resource is registered before it is used and given back in reverse order when the script
 # ends, however it ends. A failed check ends the script. A check that holds prints a line that
@@ -140,7 +140,40 @@ new_pool() {
     "$EVERBYTE" volume create "$pool" "$volume" --size "$volume_size" "$@" >/dev/null
 }
 
-# --- the stack above it -----------------------------------------------------------------------
+# --- a mount ------------------------------------------------------------------------------------
+
+# new_files SIZE_MIB: a pool, $POOL, with the file system "files" of this size, and a place for its
+# mount, $MOUNT.
+new_files() {
+    POOL=$FAST/files.pool
+    MOUNT=$SCRATCH/mount
+    chmod 755 "$SCRATCH"
+    mkdir "$MOUNT"
+    on_exit unmount "$MOUNT"
+    "$EVERBYTE" pool create "$POOL" --size "$(($1 + 64))M" >/dev/null
+    "$EVERBYTE" volume create "$POOL" files --kind fs --size "$1M" >/dev/null
+}
+
+# mount_files [ARGS...]: mounts the file system on $MOUNT and waits until it is there. Sets
+# SERVER_PID and SERVER_LOG.
+mount_files() {
+    SERVERS_STARTED=$((SERVERS_STARTED + 1))
+    SERVER_OUT=$SCRATCH/server.$SERVERS_STARTED.out
+    SERVER_LOG=$SCRATCH/server.$SERVERS_STARTED.log
+    "$EVERBYTE" mount "$POOL/files" "$MOUNT" "$@" >"$SERVER_OUT" 2>"$SERVER_LOG" &
+    SERVER_PID=$!
+    on_exit end_process "$SERVER_PID"
+    within 20 grep -q '^ready: ' "$SERVER_OUT" || fail "the file system was not mounted after 20 s"
+}
+
+# end_files: ends the mount and expects a sound pool.
+end_files() {
+    stop_server
+    "$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not sound"
+    "$EVERBYTE" pool scrub "$POOL" >/dev/null || fail "the file system is not sound"
+}
+
+# --- the stack above a device -------------------------------------------------------------------------
 
 # attach_file URI: makes the export a file, $FILE, through nbdfuse.
 attach_file() {

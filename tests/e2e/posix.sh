@@ -18,18 +18,8 @@ TOOLS=${CARGO_TARGET_DIR:-$TOP/target}/tools
 cargo install --quiet --locked --root "$TOOLS" pjdfstest@0.2.0 fsx@0.3.0 ||
     fail "pjdfstest and fsx cannot be installed"
 
-POOL=$FAST/files.pool
-MOUNT=$FAST/m
-mkdir "$MOUNT"
-on_exit unmount "$MOUNT"
-"$EVERBYTE" pool create "$POOL" --size 448M >/dev/null
-"$EVERBYTE" volume create "$POOL" files --kind fs --size 384M >/dev/null
-SERVER_OUT=$SCRATCH/server.out
-SERVER_LOG=$SCRATCH/server.log
-"$EVERBYTE" mount "$POOL/files" "$MOUNT" --allow-other >"$SERVER_OUT" 2>"$SERVER_LOG" &
-SERVER_PID=$!
-on_exit end_process "$SERVER_PID"
-within 20 grep -q '^ready: ' "$SERVER_OUT" || fail "the file system was not mounted after 20 s"
+new_files 384
+mount_files --allow-other
 
 for seed in 1 $RANDOM $RANDOM; do
     "$TOOLS/bin/fsx" -q -N "$OPERATIONS" -S "$seed" -P "$SCRATCH" "$MOUNT/fsx" \
@@ -54,7 +44,6 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
 END
 mkdir -m 755 "$MOUNT/suite"
-chmod 755 "$FAST"
 (cd "$MOUNT" && "$TOOLS/bin/pjdfstest" -c "$SCRATCH/pjdfstest.toml" -p "$MOUNT/suite") \
     >"$SCRATCH/pjdfstest.log" 2>&1 || true
 FAILED=$(sed -n 's/^\([a-z_:]*\) *FAILED$/\1/p' "$SCRATCH/pjdfstest.log" | grep -v 'enametoolong_path$' || true)
@@ -63,6 +52,5 @@ SUMMARY=$(grep '^Summary: ' "$SCRATCH/pjdfstest.log") || fail "pjdfstest did not
 PASSED=$(sed 's/.* \([0-9]*\) passed.*/\1/' <<<"$SUMMARY")
 [[ $PASSED -ge 300 ]] || fail "pjdfstest: $SUMMARY"
 rm -rf "$MOUNT/suite"
-stop_server
-"$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not sound"
+end_files
 ok "pjdfstest: ${SUMMARY#Summary: }"
