@@ -2,7 +2,8 @@
 #
 # Runs every end-to-end script; see tally.sh for how it ends. CRASH_LEDGER_ROUNDS,
 # CRASH_TIGHT_ROUNDS, CRASH_FS_ROUNDS, CRASH_MOUNT_ROUNDS, CRASH_CACHE_ROUNDS and CACHE_STORAGE_KILLS
-# set how often servers are killed, FAILING_BACKING_ROUNDS how often a backing device fails.
+# set how often servers are killed, FAILING_BACKING_ROUNDS how often a backing device fails, MOUNT_SUITES how
+# long suites run on a mount, DIFFERENTIAL_SEEDS how often a mount is compared with ext4.
 
 cd "$(dirname "$0")" || exit 1
 source ./tally.sh
@@ -14,6 +15,8 @@ run crash-ledger.py "${CRASH_LEDGER_ROUNDS:-30}" --plant all
 run crash-ledger.py "${CRASH_TIGHT_ROUNDS:-8}" --tight
 run crash-fs.sh "${CRASH_FS_ROUNDS:-12}"
 run crash-mount.sh "${CRASH_MOUNT_ROUNDS:-6}"
+run mount-suites.sh "${MOUNT_SUITES:-short}"
+run differential.sh "${DIFFERENTIAL_SEEDS:-3}" 2500
 run crash-cache.sh "${CRASH_CACHE_ROUNDS:-6}"
 run cache-storage.sh "${CACHE_STORAGE_KILLS:-4}"
 run failing-backing.py "${FAILING_BACKING_ROUNDS:-7}"

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod attribute;
 mod caches;
 mod convert;
 mod groups;
+mod known;
 mod mount;
 mod operations;
 

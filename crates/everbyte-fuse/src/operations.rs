@@ -13,18 +13,21 @@ use std::time::{Duration, SystemTime};
 use everbyte_fs::{
     ACL_ACCESS, ACL_DEFAULT, AccessTimes, Allocation, Attr, FilePlace, FileSystem, FileType,
     FsError, InodeNo, MODE_PERMISSIONS, NAME_BYTES_MAX, Name, NewInode, RenameMode, Seek, SetAttr,
-    SetAttribute, SetGroupId,
+    SetGroupId,
 };
 use everbyte_media::Medium;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags,
+    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use crate::attribute::{attribute_name, way_to_set};
 use crate::convert::{attributes, errno, inode, kind, number, set_time};
 use crate::groups::is_in_group;
+use crate::known::KnownDirectories;
 
 /// How long the kernel may believe names and attributes.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -45,12 +48,17 @@ pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
     root: InodeNo,
     access_times: AccessTimes,
+    known: KnownDirectories,
+    /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
+    /// so that it must keep none.
+    opens_directories: bool,
 }
 
 impl<M: Medium> Operations<M> {
     pub(crate) fn new(fs: Arc<FileSystem<M>>, access_times: AccessTimes) -> Self {
         let root = fs.root();
-        Self { fs, root, access_times }
+        let known = KnownDirectories::default();
+        Self { fs, root, access_times, known, opens_directories: true }
     }
 
     /// Notes that `inode` was read, before the answer: the kernel asks for the time again after it. What
@@ -67,12 +75,35 @@ impl<M: Medium> Operations<M> {
 
     /// Answers with the file that was found or made.
     fn reply_entry(&self, found: Result<Attr, FsError>, reply: ReplyEntry) {
-        match found {
+        let told = found.and_then(|attr| {
+            self.tell(attr.inode, attr.kind)?;
+            Ok(attr)
+        });
+        match told {
             Ok(attr) => {
                 let generation = Generation(attr.generation);
                 reply.entry(&LIFETIME, &attributes(self.root, &attr), generation);
             }
             Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Counts that the kernel is being told of a file.
+    fn tell(&self, inode: InodeNo, kind: FileType) -> Result<(), FsError> {
+        if kind != FileType::Directory || inode == self.root {
+            return Ok(());
+        }
+        // Its name has gone since it was looked up.
+        self.known.tell(&self.fs, inode).map_err(|error| match error {
+            FsError::Stale(_) => FsError::NotFound,
+            error => error,
+        })
+    }
+
+    /// Counts that the kernel has forgotten a file so many times.
+    fn untell(&self, inode: InodeNo, times: u64) {
+        if let Err(error) = self.known.forget(&self.fs, inode, times) {
+            tracing::error!("a removed directory is not freed: {error}");
         }
     }
 
@@ -179,8 +210,20 @@ impl<M: Medium> Filesystem for Operations<M> {
                 let _ = config.add_capabilities(flag);
             }
         }
+        let needs_none = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        self.opens_directories = !needs_none || self.access_times == AccessTimes::Strict;
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         Ok(())
+    }
+
+    fn destroy(&mut self) {
+        if let Err(error) = self.known.forget_all(&self.fs) {
+            tracing::error!("a removed directory is not freed: {error}");
+        }
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, times: u64) {
+        self.untell(self.inode(number), times);
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -433,11 +476,13 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply_empty(self.fs.sync_inode(self.inode(number)), reply);
     }
 
-    fn opendir(&self, _request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.fs.open_inode(self.inode(number)) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
-            Err(error) => reply.error(errno(&error)),
+    fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.opens_directories {
+            return reply.opened(FileHandle(0), FopenFlags::empty());
         }
+        // A directory that the kernel knows is held, so it need not be opened. The kernel asks no more once
+        // it is told so, and keeps listings until the directory changes.
+        reply.error(Errno::ENOSYS);
     }
 
     fn readdir(
@@ -472,9 +517,20 @@ impl<M: Medium> Filesystem for Operations<M> {
                 Err(FsError::Stale(_)) => return Ok(false),
                 attr => attr?,
             };
+            let is_told = ![".", ".."].contains(&name.to_str().unwrap_or_default());
+            if is_told {
+                match self.tell(inode, attr.kind) {
+                    Err(FsError::NotFound) => return Ok(false),
+                    told => told?,
+                }
+            }
             let kernel = attributes(self.root, &attr);
             let generation = Generation(attr.generation);
-            Ok(reply.add(kernel.ino, next, name, &LIFETIME, &kernel, generation))
+            let is_full = reply.add(kernel.ino, next, name, &LIFETIME, &kernel, generation);
+            if is_full && is_told {
+                self.untell(inode, 1);
+            }
+            Ok(is_full)
         };
         let listed = self.each_entry(self.inode(directory), offset, &mut add);
         match listed {
@@ -486,12 +542,12 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn releasedir(
         &self,
         _request: &Request,
-        number: INodeNo,
+        _number: INodeNo,
         _handle: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.close_inode(self.inode(number)), reply);
+        reply.ok();
     }
 
     fn fsyncdir(
@@ -522,12 +578,15 @@ impl<M: Medium> Filesystem for Operations<M> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = match flags {
-            libc::XATTR_CREATE => SetAttribute::Create,
-            libc::XATTR_REPLACE => SetAttribute::Replace,
-            _ => SetAttribute::Any,
+        let inode = self.inode(number);
+        let checked = attribute_name(name).and_then(|name| {
+            Ok((name, way_to_set(flags, || self.fs.attribute(inode, name).is_ok())?))
+        });
+        let (name, set) = match checked {
+            Ok(checked) => checked,
+            Err(errno) => return reply.error(errno),
         };
-        let (inode, attribute) = (self.inode(number), (name.as_bytes(), value));
+        let attribute = (name, value);
         let done = match attribute.0 {
             ACL_ACCESS | ACL_DEFAULT => self.set_acl(request, inode, attribute),
             _ => self.fs.set_attribute(inode, attribute, set),
@@ -543,7 +602,10 @@ impl<M: Medium> Filesystem for Operations<M> {
         size: u32,
         reply: ReplyXattr,
     ) {
-        reply_bytes(self.fs.attribute(self.inode(number), name.as_bytes()), size, reply);
+        match attribute_name(name) {
+            Ok(name) => reply_bytes(self.fs.attribute(self.inode(number), name), size, reply),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn listxattr(&self, _request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
@@ -558,7 +620,10 @@ impl<M: Medium> Filesystem for Operations<M> {
     }
 
     fn removexattr(&self, _request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.fs.remove_attribute(self.inode(number), name.as_bytes()), reply);
+        match attribute_name(name) {
+            Ok(name) => reply_empty(self.fs.remove_attribute(self.inode(number), name), reply),
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn create(
@@ -582,6 +647,34 @@ impl<M: Medium> Filesystem for Operations<M> {
             }
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _data: &[u8],
+        _out_bytes: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn poll(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        _handle: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // Files are always ready. The kernel asks no more once it is told so.
+        reply.error(Errno::ENOSYS);
     }
 
     fn fallocate(

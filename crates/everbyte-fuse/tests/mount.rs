@@ -308,3 +308,47 @@ fn reads_change_the_time_of_the_last_access_as_the_mount_was_told() {
     assert_eq!(reads(AccessTimes::Relative), [false; 3]);
     assert_eq!(reads(AccessTimes::Strict), [true; 3]);
 }
+
+#[test]
+fn a_removed_working_directory_is_there_until_it_is_left() {
+    let mounted = Mounted::new();
+    let path = mounted.path().join("d");
+    fs::create_dir(&path).unwrap();
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
+    // Such a descriptor knows a directory as a working directory does: without opening it.
+    let known = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+    fs::remove_dir(&path).unwrap();
+    let seen = rustix::fs::fstat(&known).unwrap();
+    assert_eq!((seen.st_nlink, seen.st_mode & 0o777), (0, 0o755));
+    let made = rustix::fs::mkdirat(&known, "x", rustix::fs::Mode::RWXU);
+    assert_eq!(made.unwrap_err(), rustix::io::Errno::NOENT);
+    let used = || rustix::fs::statvfs(mounted.path()).map(|status| status.f_files - status.f_ffree);
+    assert_eq!(used().unwrap(), 2, "the root and the removed directory");
+    drop(known);
+    for _ in 0..1000 {
+        if used().unwrap() == 1 {
+            return;
+        }
+        // The kernel says that it has forgotten when it likes to.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("the removed directory is still in use");
+}
+
+#[test]
+fn attributes_have_the_names_that_linux_knows() {
+    use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+    use rustix::io::Errno;
+    let mounted = Mounted::new();
+    let path = mounted.path().join("f");
+    fs::write(&path, b"").unwrap();
+    for (name, errno) in [("user.", Errno::INVAL), ("other.x", Errno::OPNOTSUPP)] {
+        assert_eq!(setxattr(&path, name, b"x", XattrFlags::empty()).unwrap_err(), errno, "{name}");
+        assert_eq!(getxattr(&path, name, &mut [0; 8]).unwrap_err(), errno, "{name}");
+        assert_eq!(removexattr(&path, name).unwrap_err(), errno, "{name}");
+    }
+    let both = XattrFlags::CREATE | XattrFlags::REPLACE;
+    assert_eq!(setxattr(&path, "user.x", b"x", both).unwrap_err(), Errno::NODATA);
+    setxattr(&path, "user.x", b"x", XattrFlags::empty()).unwrap();
+    assert_eq!(setxattr(&path, "user.x", b"x", both).unwrap_err(), Errno::EXIST);
+}

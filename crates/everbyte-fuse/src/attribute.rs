@@ -1,0 +1,72 @@
+//! Names of extended attributes, and the ways to set one, as Linux checks them.
+//!
+//! The kernel passes every name to a FUSE server; for other file systems it refuses the wrong ones itself.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use everbyte_fs::{ACL_ACCESS, ACL_DEFAULT, SetAttribute};
+use fuser::Errno;
+
+/// Name spaces whose attributes can have any name but none.
+const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// The bytes of a name that an attribute can have.
+///
+/// # Errors
+/// `EOPNOTSUPP`: it is in no name space, or names no attribute of the system that there is. `EINVAL`: there is nothing after the name space.
+pub(crate) fn attribute_name(name: &OsStr) -> Result<&[u8], Errno> {
+    let name = name.as_bytes();
+    if SPACES.contains(&name) {
+        return Err(Errno::EINVAL);
+    }
+    if [ACL_ACCESS, ACL_DEFAULT].contains(&name)
+        || SPACES.iter().any(|space| name.starts_with(space))
+    {
+        return Ok(name);
+    }
+    Err(Errno::EOPNOTSUPP)
+}
+
+/// The way to set an attribute that the flags of `setxattr` ask for. Both flags together can be
+/// satisfied neither by an attribute that is there, so they are `Create`, nor by one that is not, so they
+/// are `Replace`.
+///
+/// # Errors
+/// `EINVAL`: there is no such flag.
+pub(crate) fn way_to_set(flags: i32, is_there: impl Fn() -> bool) -> Result<SetAttribute, Errno> {
+    const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+    match flags {
+        0 => Ok(SetAttribute::Any),
+        libc::XATTR_CREATE => Ok(SetAttribute::Create),
+        libc::XATTR_REPLACE => Ok(SetAttribute::Replace),
+        BOTH if is_there() => Ok(SetAttribute::Create),
+        BOTH => Ok(SetAttribute::Replace),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_in_a_name_space_and_not_all_of_it() {
+        for name in ["user.x", "trusted.a.b", "security.capability", "system.posix_acl_access"] {
+            assert_eq!(attribute_name(OsStr::new(name)).unwrap(), name.as_bytes());
+        }
+        for name in ["user.", "trusted.", "security."] {
+            assert_eq!(attribute_name(OsStr::new(name)).unwrap_err().code(), libc::EINVAL);
+        }
+        for name in ["", "x", "user", "users.x", "system.x"] {
+            assert_eq!(attribute_name(OsStr::new(name)).unwrap_err().code(), libc::EOPNOTSUPP);
+        }
+    }
+
+    #[test]
+    fn nothing_is_created_and_replaced_at_once() {
+        let both = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+        assert_eq!(way_to_set(both, || true).unwrap(), SetAttribute::Create);
+        assert_eq!(way_to_set(both, || false).unwrap(), SetAttribute::Replace);
+        assert_eq!(way_to_set(8, || false).unwrap_err().code(), libc::EINVAL);
+    }
+}

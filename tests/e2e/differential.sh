@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+#
+# The same random system calls on ext4 and on a mount: what they answer and leave must be the same, error
+# number for error number; see differential.py for what is not compared.
+#
+# usage: differential.sh SEEDS CALLS
+
+source "$(dirname "$0")/lib.sh"
+need fusermount3 umount mkfs.ext4 "$PYTHON"
+
+SEEDS=${1:?usage: differential.sh SEEDS CALLS}
+CALLS=${2:?usage: differential.sh SEEDS CALLS}
+FILE=$FAST/reference
+truncate -s 448M "$FILE"
+root mkfs.ext4 -q -F -b 4096 "$FILE"
+LOOP=$(root losetup --find --show "$FILE") || fail "no loop device"
+on_exit detach_loop "$LOOP" "$FILE"
+REFERENCE=$SCRATCH/reference
+mkdir "$REFERENCE"
+on_exit unmount "$REFERENCE"
+root mount -t ext4 "$LOOP" "$REFERENCE"
+new_files 384
+root chown "$EUID" "$REFERENCE"
+mount_files
+
+for ((round = 0; round < SEEDS; round++)); do
+    seed=$([[ $round -eq 0 ]] && echo 1 || echo $RANDOM)
+    timeout 600 "$PYTHON" "$E2E/differential.py" "$REFERENCE" "$MOUNT" "$seed" "$CALLS" \
+        >"$SCRATCH/calls.log" 2>&1 || {
+        tail -n 20 "$SCRATCH/calls.log" | cut -c1-1000 >&2
+        fail "a mount is not as ext4, seed $seed"
+    }
+    say "seed $seed: $(tail -n 1 "$SCRATCH/calls.log")"
+    rm -rf "${REFERENCE:?}/seed$seed" "${MOUNT:?}/seed$seed"
+done
+end_files
+ok "$SEEDS times $CALLS random system calls are on a mount as on ext4"
