@@ -255,17 +255,17 @@ unsafe impl SlotStore for Failing {
     }
 }
 
-fn failing() -> (Region, Arc<AtomicBool>, Arc<AtomicU64>) {
+fn failing(options: &RegionOptions) -> (Region, Arc<AtomicBool>, Arc<AtomicU64>) {
     let (fails, unreadable) = (Arc::default(), Arc::default());
     let inner = FileStore::anonymous(LEN).unwrap();
     let store = Failing { inner, fails: Arc::clone(&fails), unreadable: Arc::clone(&unreadable) };
     let space = SwapSpace::new(store, SlotOrder::Order64);
-    (Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap(), fails, unreadable)
+    (Region::map(LEN, LIMIT, &space, options).unwrap(), fails, unreadable)
 }
 
 #[test]
 fn a_store_that_loses_bytes_costs_dram_and_no_contents() {
-    let (mut region, fails, _) = failing();
+    let (mut region, fails, _) = failing(&RegionOptions::new());
     fill(&mut region);
     region.check().unwrap();
     fails.store(true, Ordering::SeqCst);
@@ -281,8 +281,8 @@ fn a_store_that_loses_bytes_costs_dram_and_no_contents() {
 }
 
 /// Makes the slot of a region's first unit unreadable.
-fn with_an_unreadable_unit() -> Region {
-    let (mut region, _, unreadable) = failing();
+fn with_an_unreadable_unit(options: &RegionOptions) -> Region {
+    let (mut region, _, unreadable) = failing(options);
     fill(&mut region);
     // Slots are given out in order, and the hand comes to the first unit first.
     unreadable.store(1, Ordering::SeqCst);
@@ -291,7 +291,7 @@ fn with_an_unreadable_unit() -> Region {
 
 #[test]
 fn a_slot_that_cannot_be_read_is_told_and_others_go_on() {
-    let region = with_an_unreadable_unit();
+    let region = with_an_unreadable_unit(&RegionOptions::new());
     let lost: Vec<u64> = (0..LEN / UNIT)
         .filter_map(|number| match region.prefetch(number * UNIT..(number + 1) * UNIT) {
             Ok(_) => None,
@@ -307,14 +307,38 @@ fn a_slot_that_cannot_be_read_is_told_and_others_go_on() {
 #[test]
 #[ignore = "ends the process; run by touching_an_unreadable_unit_ends_in_sigbus"]
 fn child_touches_an_unreadable_unit() {
-    let region = with_an_unreadable_unit();
+    let region = with_an_unreadable_unit(&RegionOptions::new());
+    assert!((0..LEN / UNIT).all(|number| byte(&region, number) != 0));
+}
+
+#[test]
+#[ignore = "ends the process; run by touching_an_unreadable_unit_ends_in_sigbus"]
+fn child_touches_an_unreadable_unit_of_a_transparent_region() {
+    let region = with_an_unreadable_unit(&transparent());
     assert!((0..LEN / UNIT).all(|number| byte(&region, number) != 0));
 }
 
 #[test]
 fn touching_an_unreadable_unit_ends_in_sigbus() {
-    let status = run_child("child_touches_an_unreadable_unit");
-    assert_eq!(status.signal(), Some(libc::SIGBUS), "{status:?}");
+    for child in [
+        "child_touches_an_unreadable_unit",
+        "child_touches_an_unreadable_unit_of_a_transparent_region",
+    ] {
+        let status = run_child(child);
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{child}: {status:?}");
+    }
+}
+
+#[test]
+fn a_system_call_on_an_unreadable_unit_of_a_transparent_region_fails() {
+    let region = with_an_unreadable_unit(&transparent());
+    let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+    let results: Vec<_> = (0..LEN / UNIT)
+        .filter_map(|number| file.write(&region.as_slice()[unit(number)..][..8]).err())
+        .map(|error| error.raw_os_error())
+        .collect();
+    assert_eq!(results, [Some(libc::EFAULT)]);
+    assert!(matches!(region.check(), Err(RegionError::Unreadable { .. })));
 }
 
 #[test]
