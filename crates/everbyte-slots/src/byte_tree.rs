@@ -127,13 +127,21 @@ impl ByteTree {
     /// Takes the first free slot at or after `hint`, or the first of all if there is none behind
     /// it (a hint beyond the tree means 0). `None` if no slot is free.
     pub fn alloc(&mut self, hint: u64) -> Option<u64> {
+        self.alloc_counted(hint, &mut 0)
+    }
+
+    /// As [`alloc`](Self::alloc), and adds the nodes that the search looked at to `visits`.
+    pub fn alloc_counted(&mut self, hint: u64, visits: &mut u64) -> Option<u64> {
+        *visits += 1;
         let hint = if hint < self.capacity { hint } else { 0 };
         let home = index(hint >> LOG);
         let ahead = u64::from(self.levels[0][home]) & window(hint - hint % ORDER, hint, u64::MAX);
         let slot = if ahead != 0 {
             slot_at(home, ahead)
         } else {
-            let node = self.next_leaf(home + 1).or_else(|| self.next_leaf(0))?;
+            let ahead = self.next_leaf(home + 1, visits);
+            let node = ahead.or_else(|| self.next_leaf(0, visits))?;
+            *visits += 1;
             slot_at(node, u64::from(self.levels[0][node]))
         };
         self.mark_used(index(slot >> LOG), 1 << (slot % ORDER));
@@ -173,18 +181,21 @@ impl ByteTree {
             if let Some(start) = finder.feed(base, leaf, 8) {
                 return Some(start);
             }
-            node = if leaf == 0 { self.next_leaf(node + 1)? } else { node + 1 };
+            node = if leaf == 0 { self.next_leaf(node + 1, &mut 0)? } else { node + 1 };
         }
     }
 
-    /// The first leaf at or after `from` that has a free slot.
-    fn next_leaf(&self, from: usize) -> Option<usize> {
+    /// The first leaf at or after `from` that has a free slot. Adds the inner nodes that it looked at
+    /// to `visits`.
+    fn next_leaf(&self, from: usize, visits: &mut u64) -> Option<usize> {
         let mut at = from;
         for (level, nodes) in self.levels.iter().enumerate().skip(1) {
             let byte = nodes.get(at >> LOG)? & (0xff << (at % 8));
+            *visits += 1;
             if byte != 0 {
                 at = at >> LOG << LOG | byte.trailing_zeros() as usize;
                 for below in self.levels[1..level].iter().rev() {
+                    *visits += 1;
                     at = at << LOG | below[at].trailing_zeros() as usize;
                 }
                 return Some(at);

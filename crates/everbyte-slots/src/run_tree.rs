@@ -86,7 +86,12 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
 
     /// As [`WordTree::alloc`].
     pub fn alloc(&self, hint: u64) -> Option<u64> {
-        let slot = self.slots.alloc(hint)?;
+        self.alloc_counted(hint, &mut 0)
+    }
+
+    /// As [`WordTree::alloc_counted`].
+    pub fn alloc_counted(&self, hint: u64, visits: &mut u64) -> Option<u64> {
+        let slot = self.slots.alloc_counted(hint, visits)?;
         self.lower(slot >> REGION_LOG);
         Some(slot)
     }

@@ -190,8 +190,14 @@ impl<const LOG: u32> WordTree<LOG> {
     /// `None` only if no slot was free throughout the call.
     #[inline]
     pub fn alloc(&self, hint: u64) -> Option<u64> {
+        self.alloc_counted(hint, &mut 0)
+    }
+
+    /// As [`alloc`](Self::alloc), and adds the nodes that the search looked at to `visits`.
+    #[inline]
+    pub fn alloc_counted(&self, hint: u64, visits: &mut u64) -> Option<u64> {
         let mut slot = None;
-        self.claim(hint, 1, |base, bits| slot = Some(base + lowest(bits)));
+        self.claim(hint, 1, visits, |base, bits| slot = Some(base + lowest(bits)));
         slot
     }
 
@@ -202,7 +208,7 @@ impl<const LOG: u32> WordTree<LOG> {
     /// Fewer than `want` means that no more were found; 0, for a `want` above 0, that no slot
     /// was free throughout the call.
     pub fn alloc_batch(&self, hint: u64, want: usize, out: &mut Vec<u64>) -> usize {
-        self.claim(hint, want, |base, mut bits| {
+        self.claim(hint, want, &mut 0, |base, mut bits| {
             while bits != 0 {
                 out.push(base + lowest(bits));
                 bits &= bits - 1;
@@ -289,11 +295,20 @@ impl<const LOG: u32> WordTree<LOG> {
     }
 
     /// Takes up to `want` slots in next-fit order and hands them to `sink` as the first slot of a
-    /// word and the bits taken from it. Returns how many it took.
+    /// word and the bits taken from it. Returns how many it took; adds the nodes that it looked at
+    /// to `visits`.
     #[inline]
-    fn claim(&self, hint: u64, want: usize, mut sink: impl FnMut(u64, u64)) -> usize {
+    fn claim(
+        &self,
+        hint: u64,
+        want: usize,
+        visits: &mut u64,
+        mut sink: impl FnMut(u64, u64),
+    ) -> usize {
         let taken = Cell::new(0);
+        let looks = Cell::new(0);
         let mut visit = |word: usize, mask: u64| {
+            looks.set(looks.get() + 1);
             let bits = self.take_some(word, mask, want - taken.get());
             if bits != 0 {
                 taken.set(taken.get() + bits.count_ones() as usize);
@@ -301,9 +316,11 @@ impl<const LOG: u32> WordTree<LOG> {
             }
             taken.get() == want
         };
-        if want > 0 && !self.sweep(self.clip(hint), &mut visit) && taken.get() == 0 {
+        let swept = want > 0 && self.sweep(self.clip(hint), visits, &mut visit);
+        if want > 0 && !swept && taken.get() == 0 {
             self.scan(&mut visit);
         }
+        *visits += looks.get();
         if taken.get() > 0 {
             self.free.0.fetch_sub(taken.get() as u64, SeqCst);
         }
@@ -314,21 +331,26 @@ impl<const LOG: u32> WordTree<LOG> {
     /// with the mask of slots to consider, until `visit` says that it is done. Returns whether it
     /// did.
     #[inline]
-    fn sweep(&self, hint: u64, visit: &mut impl FnMut(usize, u64) -> bool) -> bool {
+    fn sweep(
+        &self,
+        hint: u64,
+        visits: &mut u64,
+        visit: &mut impl FnMut(usize, u64) -> bool,
+    ) -> bool {
         let home = index(hint >> LOG);
         let ahead = u64::MAX << (hint % Self::ORDER);
         if visit(home, ahead) {
             return true;
         }
         let mut from = home + 1;
-        while let Some(word) = self.next_word(from) {
+        while let Some(word) = self.next_word(from, visits) {
             if visit(word, u64::MAX) {
                 return true;
             }
             from = word + 1;
         }
         from = 0;
-        while let Some(word) = self.next_word(from)
+        while let Some(word) = self.next_word(from, visits)
             && word < home
         {
             if visit(word, u64::MAX) {
@@ -422,18 +444,19 @@ impl<const LOG: u32> WordTree<LOG> {
             if let Some(start) = finder.feed(base, seen, 1 << LOG) {
                 return Some(start);
             }
-            word = if seen == 0 { self.next_word(word + 1)? } else { word + 1 };
+            word = if seen == 0 { self.next_word(word + 1, &mut 0)? } else { word + 1 };
         }
     }
 
     /// The first leaf word at or after `from` that hints call nonempty. Lowers hints on the way
-    /// that are wrong about an inner word.
-    fn next_word(&self, from: usize) -> Option<usize> {
+    /// that are wrong about an inner word. Adds the nodes that it looked at to `visits`.
+    fn next_word(&self, from: usize, visits: &mut u64) -> Option<usize> {
         let order = 1 << LOG;
         let (mut level, mut at) = (0, from);
         // `at` is a word of `level`; everything before it was seen empty.
         while level + 1 < self.levels.len() {
             let hints = self.levels[level + 1].get(at >> LOG)?.load(SeqCst);
+            *visits += 1;
             let hints = hints & (u64::MAX << (at % order));
             if hints == 0 {
                 (level, at) = (level + 1, (at >> LOG) + 1);
@@ -442,6 +465,7 @@ impl<const LOG: u32> WordTree<LOG> {
             at = (at >> LOG << LOG) + hints.trailing_zeros() as usize;
             while level > 0 {
                 let below = self.levels[level][at].load(SeqCst);
+                *visits += 1;
                 if below == 0 {
                     self.lower(level, at);
                     at += 1;

@@ -61,6 +61,8 @@ pub(crate) enum Trouble {
 pub(crate) struct PagerOptions {
     /// Units that may be resident.
     pub(crate) limit: u64,
+    /// The slot from which the first one is searched.
+    pub(crate) slot_hint: SlotNo,
     /// Units to fill at once for a stream, 1 to [`WINDOW`].
     pub(crate) read_ahead: u64,
     /// True if pages are filled write-protected for loads, so that those which are never stored to
@@ -107,7 +109,7 @@ impl<M: Memory> Pager<M> {
             limit: AtomicU64::new(options.limit),
             tracks_stores: options.tracks_stores,
             turn: AtomicU64::new(0),
-            evictor: Mutex::new(Batch::new()),
+            evictor: Mutex::new(Batch::new(options.slot_hint)),
             streams: Streams::new(options.read_ahead.min(WINDOW)),
             counters: Counters::default(),
             trouble: AtomicU8::new(0),

@@ -15,6 +15,7 @@ use crate::pager::{
 };
 use crate::pages::Pages;
 use crate::resolver::Shared;
+use crate::slots::SlotNo;
 use crate::store::{SwapSpace, UNIT};
 use crate::threads::Threads;
 use crate::uffd::{Delivery, OpenFailure, Uffd};
@@ -140,15 +141,16 @@ impl Region {
         })?;
         let pages = Pages::map(index(bytes), uffd, Arc::clone(space));
         let pages = pages.map_err(RegionError::io("map the region"))?;
+        let needed = slots_needed(units, limit);
+        let before = space.reserve(needed);
+        let before = before.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
         let pager_options = PagerOptions {
             limit,
+            slot_hint: SlotNo(before),
             read_ahead: options.read_ahead,
             tracks_stores: options.tracks_stores,
         };
         let pager = Pager::new(pages, units, Arc::clone(&space.slots), &pager_options);
-        let needed = slots_needed(units, limit);
-        let reserved = space.reserve(needed);
-        reserved.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
         // From here on, dropping the region gives back what was reserved.
         let mut region = Self {
             faults: None,

@@ -4,6 +4,8 @@
 //! allocates nothing, and the lock of the tree of order 8 is never held over an access to a region.
 //! Knows nothing of what slots hold.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use everbyte_slots::{ByteTree, RunTree};
@@ -23,10 +25,21 @@ pub enum SlotOrder {
     Order64,
 }
 
+/// Searches for single free slots, and what they cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlotSearches {
+    /// Searches.
+    pub searches: u64,
+    /// Nodes of the tree that they looked at.
+    pub visits: u64,
+}
+
 /// The free slots of a store.
 pub(crate) struct SlotMap {
     tree: Tree,
     capacity: u64,
+    searches: AtomicU64,
+    visits: AtomicU64,
 }
 
 enum Tree {
@@ -41,7 +54,7 @@ impl SlotMap {
             SlotOrder::Order8 => Tree::Order8(Mutex::new(ByteTree::new(capacity))),
             SlotOrder::Order64 => Tree::Order64(Box::new(RunTree::new(capacity))),
         };
-        Self { tree, capacity }
+        Self { tree, capacity, searches: AtomicU64::new(0), visits: AtomicU64::new(0) }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -56,12 +69,19 @@ impl SlotMap {
         }
     }
 
+    pub(crate) fn searches(&self) -> SlotSearches {
+        SlotSearches { searches: self.searches.load(Relaxed), visits: self.visits.load(Relaxed) }
+    }
+
     /// Takes the next free slot at or after `hint`, else the first.
     pub(crate) fn alloc(&self, hint: SlotNo) -> Option<SlotNo> {
+        let mut visits = 0;
         let slot = match &self.tree {
-            Tree::Order8(tree) => hold(tree).alloc(hint.0),
-            Tree::Order64(tree) => tree.alloc(hint.0),
+            Tree::Order8(tree) => hold(tree).alloc_counted(hint.0, &mut visits),
+            Tree::Order64(tree) => tree.alloc_counted(hint.0, &mut visits),
         };
+        self.searches.fetch_add(1, Relaxed);
+        self.visits.fetch_add(visits, Relaxed);
         slot.map(SlotNo)
     }
 
@@ -123,6 +143,26 @@ mod tests {
             }
             map.free(SlotNo(700));
             assert_eq!(map.free_count(), 2048, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_search_in_a_nearly_full_map_looks_at_a_few_nodes_a_level() {
+        const SLOTS: u64 = 8 << 20;
+        for (order, levels) in [(SlotOrder::Order8, 8), (SlotOrder::Order64, 4)] {
+            let map = SlotMap::new(order, SLOTS);
+            for nth in 0..SLOTS / 1000 {
+                map.free(SlotNo(nth * 1000));
+            }
+            let mut hint = 12_345;
+            for _ in 0..1000 {
+                let slot = map.alloc(SlotNo(hint)).unwrap();
+                map.free(slot);
+                hint = (hint * 48_271 + 1) % SLOTS;
+            }
+            let SlotSearches { searches, visits } = map.searches();
+            let has_few = visits <= searches * 2 * levels;
+            assert!(searches == 1000 && has_few, "{order:?}: {visits} in {searches}");
         }
     }
 }

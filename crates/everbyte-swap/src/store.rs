@@ -16,7 +16,7 @@ use everbyte_media::{
     BLOCK, BLOCK_U64, Mapped, MediaError, MediaOptions, Medium, OpenError, PoolOffset, create_file,
 };
 
-use crate::slots::{SlotMap, SlotNo, SlotOrder};
+use crate::slots::{SlotMap, SlotNo, SlotOrder, SlotSearches};
 use crate::unit::SLOTS_MAX;
 
 /// Bytes of a unit, and of a slot.
@@ -212,17 +212,24 @@ impl SwapSpace {
         self.slots().saturating_sub(self.reserved.load(SeqCst))
     }
 
+    /// Searches for free slots since the space was made, and the nodes that they looked at.
+    #[must_use]
+    pub fn slot_searches(&self) -> SlotSearches {
+        self.slots.searches()
+    }
+
     pub(crate) fn store(&self) -> &dyn SlotStore {
         &*self.store
     }
 
-    /// Reserves slots, or says how many there are.
-    pub(crate) fn reserve(&self, slots: u64) -> Result<(), u64> {
+    /// Reserves slots, or says how many there are. Returns how many were reserved before, which is
+    /// also a good place for a new region to search from: away from those of others.
+    pub(crate) fn reserve(&self, slots: u64) -> Result<u64, u64> {
         let most = self.slots();
         let reserved = self.reserved.fetch_update(SeqCst, SeqCst, |reserved| {
             reserved.checked_add(slots).filter(|sum| *sum <= most)
         });
-        reserved.map(|_| ()).map_err(|reserved| most.saturating_sub(reserved))
+        reserved.map_err(|reserved| most.saturating_sub(reserved))
     }
 
     pub(crate) fn release(&self, slots: u64) {

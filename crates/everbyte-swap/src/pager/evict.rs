@@ -76,7 +76,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// An empty batch with room for all that will ever be in it.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(slot_hint: SlotNo) -> Self {
         let room = BATCH + crate::unit::index(WINDOW);
         Self {
             leaving: Vec::with_capacity(room),
@@ -84,7 +84,7 @@ impl Batch {
             bridge: Vec::with_capacity(BRIDGE_MAX + crate::unit::index(WINDOW)),
             clean: 0,
             hand: 0,
-            slot_hint: SlotNo(0),
+            slot_hint,
         }
     }
 

@@ -178,7 +178,7 @@ type Sim = Pager<Table>;
 fn sim(tracks_stores: bool, free_slots: u64) -> Sim {
     let slots = SlotMap::new(SlotOrder::Order64, SLOTS);
     slots.free_run(SlotNo(0), free_slots);
-    let options = PagerOptions { limit: LIMIT, read_ahead: 4, tracks_stores };
+    let options = PagerOptions { limit: LIMIT, slot_hint: SlotNo(0), read_ahead: 4, tracks_stores };
     Pager::new(Table::new(), UNITS, Arc::new(slots), &options)
 }
 
