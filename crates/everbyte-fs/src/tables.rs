@@ -243,7 +243,8 @@ impl<M: Medium> InodeTables<M> {
         PoolOffset(self.geometry.inode(table, 0).0 * INODE_BYTES)
     }
 
-    /// Takes a free inode, and makes a table if there is none.
+    /// Takes a free inode, and makes a table if there is none. Where there can be no further table it
+    /// makes durable what was deleted, whose inodes are free then.
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
@@ -255,8 +256,16 @@ impl<M: Medium> InodeTables<M> {
                 let at = self.geometry.inode_at(table_at, number);
                 return Ok(TakenInode { tables: self, number, at, is_used: false });
             }
-            self.grow(volume)?;
+            match self.grow(volume) {
+                Err(FsError::NoInodes { .. }) if self.any_wait() => volume.flush()?,
+                grown => grown?,
+            }
         }
+    }
+
+    /// Returns true if there are inodes that were freed, and are not yet free for others.
+    fn any_wait(&self) -> bool {
+        self.shards.iter().any(|shard| !shard.lock().waiting.is_empty())
     }
 
     fn pop(&self, volume: &Volume<M>) -> Option<InodeNo> {

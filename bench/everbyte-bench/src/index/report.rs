@@ -75,7 +75,8 @@ pub(super) fn figures(settings: &Settings<'_>) -> Vec<Figure> {
     figures.extend(settings.personalities.iter().map(|&own| figure_2(settings, own)));
     figures.push(gains(settings));
     figures.push(figure_3(settings));
-    figures.extend(sweeps(settings));
+    figures.push(nodes(settings));
+    figures.extend(settings.personalities.iter().map(|&own| sizes(settings, own)));
     figures.push(shares(settings));
     figures.push(alone(settings));
     figures.push(the_choice(settings));
@@ -184,41 +185,45 @@ fn figure_3(settings: &Settings<'_>) -> Figure {
     )
 }
 
-fn sweeps(settings: &Settings<'_>) -> [Figure; 2] {
+/// Words for sizes of tables and pages, in this order.
+fn label_of_sizes(large_tables: bool, pages: Pages) -> String {
+    let size = |is_large| if is_large { "2 MiB" } else { "4 KiB" };
+    format!("{}, {}", size(large_tables), size(pages == Pages::Large))
+}
+
+fn nodes(settings: &Settings<'_>) -> Figure {
     let own = Personality::Fileserver;
     let (files, threads) = (settings.files_max(), settings.most_threads(own));
-    let nodes = settings.node_bytes.iter();
-    let nodes = nodes.map(|&bytes| (nodes_title(files, threads, bytes), format!("{bytes} B")));
-    let sizes = sizes_of_tables_and_pages().into_iter().flat_map(|(large_tables, pages)| {
-        let size = |is_large| if is_large { "2M" } else { "4K" };
-        let label = format!("{}, {}", size(large_tables), size(pages == Pages::Large));
-        settings.personalities.iter().map(move |&own| {
-            let workload = title(own, settings.files_min(), settings.most_threads(own));
-            let workload = sizes_title(&workload, large_tables, pages);
-            (workload, format!("{:.4} {label}", own.name()))
-        })
-    });
-    [
-        Figure {
-            shape: Shape::Lines,
-            ..bars(
-                "Sizes of nodes",
-                "Operations in a second at fileserver with the most files. So the paper chose its nodes: \
-                 4 KiB for PMFS, 2 KiB for the page cache's tree, 256 B for B+, 128 B for CSB+.",
-                names(settings),
-                nodes.collect(),
-                metric::RATE,
-            )
-        },
-        bars(
-            "Inode tables and pages of 4 KiB and 2 MiB",
-            "Operations in a second with the fewest files, by size of tables, then of pages. PMFS takes \
-             tables of 2 MiB on volumes of 512 MiB and more, and so has few of them to find.",
-            names(settings),
-            sizes.collect(),
+    let groups = settings.node_bytes.iter();
+    let groups = groups.map(|&bytes| (nodes_title(files, threads, bytes), format!("{bytes} B")));
+    let trees = settings.indexes.iter().filter(|index| index.is_tree());
+    Figure {
+        shape: Shape::Lines,
+        ..bars(
+            "Sizes of nodes",
+            "Operations in a second at fileserver with the most files. So the paper chose its nodes: \
+             4 KiB for PMFS, 2 KiB for the page cache's tree, 256 B for B+, 128 B for CSB+.",
+            trees.map(|index| index.name().to_owned()).collect(),
+            groups.collect(),
             metric::RATE,
-        ),
-    ]
+        )
+    }
+}
+
+fn sizes(settings: &Settings<'_>, personality: Personality) -> Figure {
+    let threads = settings.most_threads(personality);
+    let workload = title(personality, settings.files_min(), threads);
+    let groups = sizes_of_tables_and_pages().map(|(large_tables, pages)| {
+        (sizes_title(&workload, large_tables, pages), label_of_sizes(large_tables, pages))
+    });
+    bars(
+        &format!("{}, by sizes of tables and pages", personality.name()),
+        "Operations in a second with the fewest files, by size of inode tables, then of pages. PMFS \
+         takes tables of 2 MiB on volumes of 512 MiB and more, and so has few of them to find.",
+        names(settings),
+        groups.to_vec(),
+        metric::RATE,
+    )
 }
 
 fn shares(settings: &Settings<'_>) -> Figure {
@@ -239,9 +244,7 @@ fn shares(settings: &Settings<'_>) -> Figure {
 fn alone(settings: &Settings<'_>) -> Figure {
     let groups = ["find", "chain"].into_iter().flat_map(|workload| {
         sizes_of_tables_and_pages().map(|(large_tables, pages)| {
-            let size = |is_large| if is_large { "2M" } else { "4K" };
-            let label =
-                format!("{workload} {}, {}", size(large_tables), size(pages == Pages::Large));
+            let label = format!("{workload} {}", label_of_sizes(large_tables, pages));
             (sizes_title(workload, large_tables, pages), label)
         })
     });
