@@ -30,7 +30,8 @@ pub enum FaultMode {
     ///
     /// A system call that is given bytes which are not in DRAM fails with EFAULT, or does less than
     /// it was asked to; so does one that would write to a page that is write-protected. Pin such
-    /// buffers. A thread that blocks SIGBUS and faults is killed.
+    /// buffers. A thread that blocks SIGBUS and faults is killed. The handler runs on the thread's
+    /// alternate stack if it has one, where 8 KiB are enough, else on its own.
     #[default]
     Sigbus,
     /// Threads of the region's own. System calls may be given any of its bytes. Needs

@@ -10,6 +10,7 @@ use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
 
 mod hazards;
 mod model;
+mod stack;
 mod stress;
 
 const MIB: u64 = 1 << 20;
