@@ -1,22 +1,23 @@
 //! The threads of a region: the background evictor, and those that resolve faults by messages.
 //!
-//! The evictor has a table of descriptors of its own with nothing in it but the userfaultfd. If
-//! somebody closes that descriptor, the kernel still knows of it: accesses to missing pages fault,
-//! and fail loudly, where they would otherwise read zeroes.
+//! Each has a table of descriptors of its own with nothing in it but what it uses. If somebody closes
+//! the region's userfaultfd, the kernel still knows of it: accesses to missing pages fault, where
+//! they would otherwise read zeroes. Threads that resolve faults by messages go on with that; a
+//! thread that would resolve its own cannot, and fails loudly.
 //!
 //! Invariant: the threads end before the region's pages do.
 
 #![allow(unsafe_code, reason = "a thread's own signal mask and table of descriptors")]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::futex;
 
 use crate::error::RegionError;
@@ -28,6 +29,8 @@ const CLOSE_RANGE_UNSHARE: libc::c_uint = 2;
 /// Batches without anything evicted, after which the evictor sleeps.
 const IDLE_MAX: u32 = 4;
 const IDLE_SLEEP: Duration = Duration::from_millis(5);
+/// Time between two looks at whether a thread should stop.
+const STOP_LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The threads of a region; they end when this is dropped.
 pub(crate) struct Threads {
@@ -48,36 +51,37 @@ impl Threads {
             stop_event,
             handles: Vec::new(),
         };
+        let uffd = shared.pager.memory.uffd.as_raw_fd();
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        threads.spawn("evictor", move || {
-            keep_only(pager.pager.memory.uffd.as_raw_fd());
-            // Whoever started this thread waits for it, or has gone on without.
-            let _told = ready.send(());
-            run_evictor(&pager, &stop);
-        })?;
-        // Before the region is used, so that its descriptor is kept from the beginning.
-        let _kept = is_ready.recv();
+        threads.spawn("evictor", vec![uffd], move || run_evictor(&pager, &stop))?;
         for _ in 0..handlers {
             let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
             let event = threads.stop_event.try_clone();
             let event = event.map_err(RegionError::io("duplicate a descriptor"))?;
-            threads.spawn("fault handler", move || run_handler(&pager, &stop, &event))?;
+            let kept = vec![uffd, event.as_raw_fd()];
+            threads.spawn("fault handler", kept, move || run_handler(&pager, &stop, &event))?;
         }
         Ok(threads)
     }
 
+    /// Starts a thread, and waits until it has descriptors of its own.
     fn spawn(
         &mut self,
         name: &str,
+        kept: Vec<RawFd>,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), RegionError> {
         let named = std::thread::Builder::new().name(format!("everbyte {name}"));
+        let (ready, is_ready) = std::sync::mpsc::channel();
         let handle = named.spawn(move || {
             block_signals();
+            keep_only(kept);
+            // Whoever started this thread waits for that.
+            let _told = ready.send(());
             run();
         });
         self.handles.push(handle.map_err(RegionError::io("start a thread"))?);
+        let _kept = is_ready.recv();
         Ok(())
     }
 }
@@ -112,19 +116,29 @@ fn block_signals() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Gives this thread a table of descriptors with the userfaultfd alone, where the kernel can
-/// (Linux 5.9).
-fn keep_only(fd: i32) {
-    let Ok(fd) = libc::c_uint::try_from(fd) else { return };
-    // SAFETY: the call takes numbers; afterwards this thread uses no descriptor but `fd`, and what
-    // it closes is closed in its own table only.
-    let unshared = unsafe {
-        libc::syscall(libc::SYS_close_range, fd + 1, libc::c_uint::MAX, CLOSE_RANGE_UNSHARE)
-    };
-    if unshared == 0 && fd > 0 {
-        // SAFETY: as above; the table is this thread's own.
-        let _best_effort = unsafe { libc::syscall(libc::SYS_close_range, 0u32, fd - 1, 0u32) };
+/// Gives this thread a table of descriptors with these alone, where the kernel can (Linux 5.9).
+fn keep_only(mut kept: Vec<RawFd>) {
+    kept.sort_unstable();
+    // From above, so that the first call, which copies the table, leaves most of it out.
+    let mut end = libc::c_uint::MAX;
+    let mut flags = CLOSE_RANGE_UNSHARE;
+    for fd in kept.into_iter().rev() {
+        let Ok(fd) = libc::c_uint::try_from(fd) else { return };
+        if fd < end && !close_range(fd + 1, end, flags) {
+            return;
+        }
+        flags = 0;
+        let Some(below) = fd.checked_sub(1) else { return };
+        end = below;
     }
+    close_range(0, end, flags);
+}
+
+/// Closes descriptors; false if the kernel cannot.
+fn close_range(first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint) -> bool {
+    // SAFETY: the call takes numbers; the thread uses none of what it closes, and by its first call
+    // it has a table of its own.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
 fn run_evictor(shared: &Shared, stop: &AtomicBool) {
@@ -168,17 +182,19 @@ fn run_handler(shared: &Shared, stop: &AtomicBool, event: &OwnedFd) {
             }
             Ok(None) => {
                 if wait_for(uffd.as_fd(), event).is_err() {
-                    return;
+                    std::process::abort();
                 }
             }
-            Err(_closed) => return,
+            // Nobody could resolve the next fault, and its thread would wait for ever.
+            Err(_closed) => std::process::abort(),
         }
     }
 }
 
 fn wait_for(uffd: std::os::fd::BorrowedFd<'_>, event: &OwnedFd) -> io::Result<()> {
     let mut both = [PollFd::new(&uffd, PollFlags::IN), PollFd::new(event, PollFlags::IN)];
-    match poll(&mut both, None) {
+    // An event can be missed only if somebody closed its descriptor.
+    match poll(&mut both, Some(&STOP_LOOK)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

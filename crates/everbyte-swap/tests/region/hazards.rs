@@ -377,6 +377,26 @@ fn child_closes_the_descriptor_and_loads() {
 }
 
 #[test]
+#[ignore = "closes descriptors; run by a_transparent_region_pages_on_without_the_descriptor"]
+fn child_closes_the_descriptor_of_a_transparent_region() {
+    let mut region = region(&transparent());
+    fill(&mut region);
+    close_all();
+    for _ in 0..3 {
+        assert!((0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1));
+        fill(&mut region);
+    }
+    // Its descriptors would be closed twice otherwise.
+    std::mem::forget(region);
+}
+
+#[test]
+fn a_transparent_region_pages_on_without_the_descriptor() {
+    let status = run_child("child_closes_the_descriptor_of_a_transparent_region");
+    assert!(status.success(), "{status:?}");
+}
+
+#[test]
 #[ignore = "closes descriptors; run by a_closed_descriptor_is_told"]
 fn child_closes_the_descriptor_and_asks() {
     let mut region = region(&RegionOptions::new());
