@@ -51,7 +51,9 @@ impl<M: Medium> FileSystem<M> {
         let (file, words) = self.file(inode)?;
         let left = words.get(Field::Size).saturating_sub(offset);
         let len = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        file.extent.read(DeviceOffset(offset), &mut out[..len])?;
+        if len > 0 {
+            file.extent.read(DeviceOffset(offset), &mut out[..len])?;
+        }
         Ok(len)
     }
 

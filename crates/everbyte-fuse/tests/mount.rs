@@ -352,3 +352,125 @@ fn attributes_have_the_names_that_linux_knows() {
     setxattr(&path, "user.x", b"x", XattrFlags::empty()).unwrap();
     assert_eq!(setxattr(&path, "user.x", b"x", both).unwrap_err(), Errno::EXIST);
 }
+
+#[test]
+fn what_is_too_long_too_large_or_too_much_is_refused_with_its_number() {
+    use rustix::fs::{FallocateFlags, XattrFlags, fallocate, getxattr, setxattr};
+    let mounted = Mounted::new();
+    let dir = mounted.path();
+    let path = dir.join("f");
+    let file = File::create(&path).unwrap();
+    let number = |error: std::io::Error| error.raw_os_error().unwrap();
+    let size_max = 1 << 52;
+    assert_eq!(number(file.write_at(b"x", size_max).unwrap_err()), libc::EFBIG);
+    assert_eq!(file.write_at(b"bytes", size_max - 2).unwrap(), 2);
+    assert_eq!(number(file.set_len(size_max + 1).unwrap_err()), libc::EFBIG);
+    let reserve = |offset, len| fallocate(&file, FallocateFlags::empty(), offset, len);
+    assert_eq!(reserve(size_max, 1).unwrap_err().raw_os_error(), libc::EFBIG);
+    assert_eq!(reserve(0, 0).unwrap_err().raw_os_error(), libc::EINVAL);
+    file.set_len(0).unwrap();
+    let set = |name: &str, len| setxattr(&path, name, &vec![1; len], XattrFlags::empty());
+    let refused = |name: &str, len| set(name, len).unwrap_err().raw_os_error();
+    assert_eq!(refused(&format!("user.{}", "a".repeat(251)), 1), libc::ERANGE);
+    assert_eq!(refused("user.a", 65_537), libc::E2BIG);
+    assert_eq!(refused("user.a", 5000), libc::ENOSPC);
+    set("user.a", 100).unwrap();
+    let short = getxattr(&path, "user.a", &mut [0; 99]).unwrap_err();
+    assert_eq!(short.raw_os_error(), libc::ERANGE);
+    let target = "t".repeat(4096);
+    assert_eq!(number(symlink(&target, dir.join("l")).unwrap_err()), libc::ENAMETOOLONG);
+    symlink(&target[1..], dir.join("l")).unwrap();
+    assert_eq!(fs::read_link(dir.join("l")).unwrap().as_os_str().len(), 4095);
+    let open = File::create(dir.join(format!("{}/x", "d".repeat(4095)))).unwrap_err();
+    assert_eq!(number(open), libc::ENAMETOOLONG);
+}
+
+#[test]
+fn a_full_volume_refuses_and_lets_files_go() {
+    let mounted = Mounted::new();
+    let dir = mounted.path();
+    let mut file = File::create(dir.join("f")).unwrap();
+    let error = loop {
+        if let Err(error) = file.write_all(&[7; 1 << 20]) {
+            break error;
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    let size = file.metadata().unwrap().len();
+    file.write_all_at(b"in place", 5).unwrap();
+    file.set_len(size / 2).unwrap();
+    fs::write(dir.join("g"), [1; 65_536]).unwrap();
+    fs::remove_file(dir.join("f")).unwrap();
+    fs::create_dir(dir.join("d")).unwrap();
+    drop(file);
+    fs::write(dir.join("d/h"), vec![2; 8 << 20]).unwrap();
+}
+
+#[test]
+fn set_user_id_goes_with_changes_by_others_than_root() {
+    let mounted = Mounted::for_all();
+    let dir = mounted.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
+    let path = dir.join("f");
+    let left_by = |before: u32, line: &str, is_root: bool| {
+        fs::write(&path, [1; 9000]).unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir("/").env("D", dir);
+        let is_done =
+            if is_root { shell.status().unwrap().success() } else { as_nobody(dir, line) };
+        assert!(is_done, "{line}");
+        let after = mode(&path);
+        fs::remove_file(&path).unwrap();
+        after
+    };
+    for line in [
+        "echo text >>$D/f",
+        "printf x | dd of=$D/f conv=notrunc status=none",
+        "truncate -s 100 $D/f",
+        "fallocate -l 20000 $D/f",
+        "fallocate -p -l 4096 $D/f",
+        "chgrp 65534 $D/f",
+    ] {
+        assert_eq!(left_by(0o6755, line, false), 0o755, "{line}");
+        let by_root = if line.starts_with("chgrp") { 0o755 } else { 0o6755 };
+        assert_eq!(left_by(0o6755, line, true), by_root, "{line} by root");
+        assert_eq!(left_by(0o2644, line, false), 0o2644, "{line}: no program is in the group");
+    }
+    assert_eq!(left_by(0o6755, "cat $D/f", false), 0o6755);
+}
+
+#[test]
+fn sticky_and_set_group_id_directories_are_what_they_are_elsewhere() {
+    let mounted = Mounted::for_all();
+    let dir = mounted.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::write(dir.join("root's"), b"").unwrap();
+    assert!(!as_nobody(dir, "rm -f \"$D/root's\""));
+    assert!(!as_nobody(dir, "mv \"$D/root's\" $D/mine"));
+    assert!(as_nobody(dir, "echo >$D/mine && mv $D/mine $D/still && rm $D/still"));
+    fs::create_dir(dir.join("d")).unwrap();
+    std::os::unix::fs::chown(dir.join("d"), None, Some(7)).unwrap();
+    fs::set_permissions(dir.join("d"), fs::Permissions::from_mode(0o2777)).unwrap();
+    assert!(as_nobody(dir, "echo >$D/d/f && mkdir $D/d/e && chmod 2755 $D/d/f"));
+    let seen = |name: &str| {
+        let seen = fs::metadata(dir.join(name)).unwrap();
+        (seen.uid(), seen.gid(), seen.mode() & 0o7777)
+    };
+    assert_eq!(seen("d/f"), (65_534, 7, 0o755), "who is not in the group cannot set its bit");
+    assert_eq!(seen("d/e"), (65_534, 7, 0o2755));
+}
+
+#[test]
+fn a_working_directory_that_was_removed_is_empty_and_takes_nothing() {
+    let mounted = Mounted::new();
+    let line = "cd $D/d && rmdir $D/d && chmod 711 . && names=$(ls) && test -z \"$names\" \
+        && stat -c %h . | grep -qx 0 && ! echo >f 2>&1 && mkdir e 2>&1 | grep -q 'No such file'";
+    fs::create_dir(mounted.path().join("d")).unwrap();
+    let mut shell = Command::new("bash");
+    let shell = shell.args(["-c", line]).env("D", mounted.path()).env("LC_ALL", "C");
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(names(mounted.path()).is_empty());
+}

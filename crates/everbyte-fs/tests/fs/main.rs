@@ -9,6 +9,7 @@ mod counters;
 mod crash;
 mod damage;
 mod durable;
+mod limits;
 mod lives;
 mod posix;
 mod random;

@@ -1,0 +1,140 @@
+//! Limits: the last thing that is possible, and the error number of the first that is not.
+
+use std::sync::Arc;
+
+use everbyte_fs::{
+    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, SetAttribute,
+};
+use everbyte_media::{Mapped, MediaOptions};
+
+use crate::posix::{create, name, new, new_inode};
+use crate::real::Real;
+
+const EFBIG: i32 = 27;
+const FILE_BYTES_MAX: u64 = 1 << 52;
+const LINKS_MAX: u32 = 65_000;
+
+fn errno<T: std::fmt::Debug>(result: Result<T, FsError>) -> i32 {
+    result.unwrap_err().errno()
+}
+
+#[test]
+fn a_file_ends_where_the_largest_one_does() {
+    let fs = new();
+    let file = create(&fs, fs.root(), "f");
+    let last = FILE_BYTES_MAX - 3;
+    assert_eq!(fs.write(file, last, b"bytes").unwrap(), 3, "as many as there is room for");
+    assert_eq!(fs.attr(file).unwrap().size, FILE_BYTES_MAX);
+    assert_eq!(fs.write(file, FILE_BYTES_MAX, b"").unwrap(), 0);
+    for offset in [FILE_BYTES_MAX, FILE_BYTES_MAX + 1, u64::MAX - 1] {
+        assert_eq!(errno(fs.write(file, offset, b"bytes")), EFBIG);
+        assert_eq!(errno(fs.allocate(file, (offset, 9), Allocation::Reserve, false)), EFBIG);
+    }
+    assert_eq!(errno(fs.truncate(file, FILE_BYTES_MAX + 1)), EFBIG);
+    assert_eq!(errno(fs.allocate(file, (0, 0), Allocation::Reserve, false)), 22);
+    let mut bytes = [0; 9];
+    assert_eq!(fs.read(file, last, &mut bytes).unwrap(), 3);
+    assert_eq!(&bytes[..3], b"byt");
+    assert_eq!(fs.read(file, u64::MAX, &mut bytes).unwrap(), 0);
+    fs.truncate(file, 5).unwrap();
+    fs.truncate(file, FILE_BYTES_MAX).unwrap();
+}
+
+/// A file system with room for many files and names.
+fn large() -> Arc<FileSystem<Mapped>> {
+    let medium = Mapped::anonymous(96 << 20, &MediaOptions::default()).unwrap();
+    let options = FsOptions {
+        inodes_max: Some(70_000),
+        log_bytes: Some(8 << 20),
+        lanes: 2,
+        ..FsOptions::default()
+    };
+    Real::make(&Arc::new(medium), &options).fs
+}
+
+#[test]
+fn a_file_has_no_more_names_than_it_can_have() {
+    let fs = large();
+    let root = fs.root();
+    let made = fs.create_inode(root, name("f"), &new_inode(FileType::Regular, 0o644)).unwrap();
+    let link = |number: u32| fs.link(made.inode, root, name(&format!("name {number}")));
+    for number in 1..LINKS_MAX {
+        link(number).unwrap();
+    }
+    assert_eq!(errno(link(LINKS_MAX)), 31);
+    assert_eq!(fs.attr(made.inode).unwrap().links, LINKS_MAX);
+    fs.unlink(root, name("f")).unwrap();
+    link(LINKS_MAX).unwrap();
+}
+
+#[test]
+fn a_directory_has_no_more_directories_than_it_can_have() {
+    let fs = large();
+    let root = fs.root();
+    let new = new_inode(FileType::Directory, 0o755);
+    let mkdir = |parent: InodeNo, number: u32| {
+        fs.create_inode(parent, name(&format!("directory {number}")), &new)
+    };
+    let other = mkdir(root, 0).unwrap().inode;
+    for number in 1..LINKS_MAX - 2 {
+        mkdir(root, number).unwrap();
+    }
+    assert_eq!(errno(mkdir(root, LINKS_MAX)), 31);
+    mkdir(other, 0).unwrap();
+    let up = |mode| {
+        fs.rename((other, name("directory 0")), (root, name("another")), mode)
+            .map_err(|e| e.errno())
+    };
+    assert_eq!(up(everbyte_fs::RenameMode::Replace), Err(31));
+    fs.create_inode(root, name("file"), &new_inode(FileType::Regular, 0o644)).unwrap();
+    fs.remove_directory(root, name("directory 9")).unwrap();
+    assert_eq!(up(everbyte_fs::RenameMode::Replace), Ok(()));
+}
+
+#[test]
+fn names_targets_and_attributes_are_as_long_as_they_can_be() {
+    let fs = new();
+    let root = fs.root();
+    let longest = "n".repeat(255);
+    let file = create(&fs, root, &longest);
+    assert_eq!(fs.lookup(root, name(&longest)).unwrap().inode, file);
+    assert_eq!(errno(Name::new("n".repeat(256).as_bytes())), 36);
+    let target = vec![b't'; 4096];
+    let link = |len: usize| {
+        let new =
+            everbyte_fs::NewInode { target: &target[..len], ..new_inode(FileType::Symlink, 0o777) };
+        fs.create_inode(root, name("link"), &new)
+    };
+    assert_eq!(errno(link(4096)), 36);
+    assert_eq!(fs.read_link(link(4095).unwrap().inode).unwrap().len(), 4095);
+    let set =
+        |name: &[u8], len: usize| fs.set_attribute(file, (name, &vec![1; len]), SetAttribute::Any);
+    assert_eq!(errno(set(b"", 1)), 34);
+    assert_eq!(errno(set(&[b'a'; 256], 1)), 34);
+    assert_eq!(errno(set(b"user.a", 65_537)), 7);
+    assert_eq!(errno(set(b"user.a", 4084 - 3 - 6 + 1)), 28);
+    set(b"user.a", 4084 - 3 - 6).unwrap();
+    assert_eq!(errno(set(&[b'a'; 255], 0)), 28, "there is no room for another");
+    fs.remove_attribute(file, b"user.a").unwrap();
+    set(&[b'a'; 255], 0).unwrap();
+}
+
+#[test]
+fn a_directory_that_was_removed_has_nothing_and_takes_nothing() {
+    let fs = new();
+    let root = fs.root();
+    let dir = fs.create_inode(root, name("d"), &new_inode(FileType::Directory, 0o755)).unwrap();
+    fs.open_inode(dir.inode).unwrap();
+    fs.remove_directory(root, name("d")).unwrap();
+    assert_eq!(fs.attr(dir.inode).unwrap().links, 0);
+    assert!(fs.list(dir.inode, 0).unwrap().is_empty());
+    let file = new_inode(FileType::Regular, 0o644);
+    assert_eq!(errno(fs.create_inode(dir.inode, name("f"), &file)), 2);
+    assert_eq!(errno(fs.create_unnamed(dir.inode, &file)), 2);
+    assert_eq!(errno(fs.lookup(dir.inode, name("f"))), 2);
+    let other = create(&fs, root, "f");
+    assert_eq!(errno(fs.link(other, dir.inode, name("f"))), 2);
+    fs.close_inode(dir.inode).unwrap();
+    assert_eq!(errno(fs.attr(dir.inode)), 116);
+    assert!(fs.pool().check().unwrap().is_clean());
+}
