@@ -35,8 +35,8 @@ pub enum FsError {
         /// The reason.
         what: &'static str,
     },
-    /// The pool has no free block.
-    #[error("no space is left in the pool")]
+    /// The file system has as many blocks as its size allows, or the pool has no free one.
+    #[error("no space is left in the file system or its pool")]
     NoSpace,
     /// The file system has as many inodes as it can have.
     #[error("no inode is left: the file system was made for {max}")]

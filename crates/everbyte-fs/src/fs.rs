@@ -4,6 +4,7 @@
 //! of an extent's structure, those of inode tables.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
@@ -81,7 +82,9 @@ pub struct FileSystem<M: Medium> {
     pub(crate) files: Files<M>,
     /// Held while a directory gets another parent, so that none becomes its own ancestor.
     pub(crate) renames: Mutex<()>,
-    size_blocks: u64,
+    /// Whoever sets the size.
+    pub(crate) resizing: Mutex<()>,
+    pub(crate) size_blocks: AtomicU64,
 }
 
 impl<M: Medium> FileSystem<M> {
@@ -146,7 +149,8 @@ impl<M: Medium> FileSystem<M> {
         let tables = InodeTables::open(&superblock, at, reader)?;
         let orphans = tables.gather(reader)?;
         let fs = Self {
-            size_blocks: volume.size_bytes()? / BLOCK_U64,
+            size_blocks: AtomicU64::new(0),
+            resizing: Mutex::new(()),
             pool: Arc::clone(pool),
             superblock,
             tables,
@@ -155,6 +159,7 @@ impl<M: Medium> FileSystem<M> {
             renames: Mutex::new(()),
             handle,
         };
+        fs.set_size_blocks(fs.volume().size_bytes()? / BLOCK_U64);
         fs.handle.set_users(Arc::new(fs.locks.clone()));
         if fs.volume().read_only_reason().is_none() {
             orphans.into_iter().try_for_each(|inode| fs.reclaim(inode)).map_err(pool_error)?;
@@ -203,8 +208,8 @@ impl<M: Medium> FileSystem<M> {
         let pool_free = self.pool.info().free_bytes / BLOCK_U64;
         let inodes = self.tables.inodes_max();
         FsStatus {
-            blocks: self.size_blocks,
-            free_blocks: self.size_blocks.saturating_sub(used).min(pool_free),
+            blocks: self.size_blocks(),
+            free_blocks: self.size_blocks().saturating_sub(used).min(pool_free),
             inodes,
             free_inodes: inodes.saturating_sub(self.tables.used()),
         }
@@ -274,7 +279,7 @@ fn format<M: Medium>(
     Ok(volume.flush()?)
 }
 
-fn pool_error(error: FsError) -> PoolError {
+pub(crate) fn pool_error(error: FsError) -> PoolError {
     match error {
         FsError::Corrupt(corrupt) => corrupt.into(),
         FsError::Write(error) => error.into(),

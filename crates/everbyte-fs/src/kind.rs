@@ -9,6 +9,7 @@ use everbyte_pool::{
 };
 
 use crate::blocks::visit_blocks;
+use crate::check;
 use crate::edits::Edit;
 use crate::format::{FS, FsSuperblock, InodeWords, TABLES_AT};
 
@@ -65,6 +66,17 @@ impl<M: Medium> Kind<M> for FsKind {
             let edit = Edit::new(number, at, words);
             visit_blocks(reader, &edit, superblock.hash_key, claim)
         })
+    }
+
+    fn judge(&self, medium: &M, view: &VolumeView<'_>) -> Result<Vec<String>, Corrupt> {
+        let data = DataArea::new(view.data_start..view.data_end);
+        let reader = Reader::new(medium, &data);
+        let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
+        if medium.load_word(at.plus(TABLES_AT)) == 0 {
+            return Ok(Vec::new());
+        }
+        let tables = InodeTables::open(&superblock, at, reader)?;
+        Ok(check::judge(reader, &superblock, &tables))
     }
 }
 

@@ -15,6 +15,10 @@ use crate::tables::SlotState;
 
 /// Bytes after which a part of a scrub ends.
 const PART_BYTES: u64 = 64 << 20;
+/// Files of a part of which the path is looked for, which takes a walk through the tree each.
+const PATHS_MAX: usize = 8;
+/// Entries after which such a walk ends without a result: a damaged tree may have no end.
+const PATH_ENTRIES_MAX: usize = 1 << 24;
 /// Inode tables after which it ends although little was read.
 const PART_TABLES: u64 = 1 << 12;
 
@@ -24,6 +28,7 @@ impl<M: Medium> FileSystem<M> {
     #[must_use]
     pub fn scrub(&self, from: u64) -> (ScrubReport, Option<u64>) {
         let mut report = ScrubReport::default();
+        let mut paths = 0;
         let reader = self.reader();
         let name = self.volume().name().to_owned();
         if from == 0 {
@@ -44,14 +49,52 @@ impl<M: Medium> FileSystem<M> {
             });
             report.note(Some(&name), judged);
             for inode in used {
+                let before = report.findings.len();
                 let judged = self.scrub_inode(&mut report, inode);
                 report.note(Some(&name), judged);
+                if report.findings.len() > before && paths < PATHS_MAX {
+                    paths += 1;
+                    let path = self.path_to(inode);
+                    let path = path.unwrap_or_else(|| format!("{inode}, to which no name leads"));
+                    let found = report.findings[before..].iter_mut();
+                    found.for_each(|found| found.what = format!("{}; it is of {path}", found.what));
+                }
             }
             if report.read_bytes >= PART_BYTES {
                 return (report, Some(table + 1));
             }
         }
         (report, Some(end).filter(|&end| end < self.tables.tables()))
+    }
+
+    /// A path to `inode`, if there is one that can be read. Walks the whole tree.
+    fn path_to(&self, inode: InodeNo) -> Option<String> {
+        let mut left = vec![(self.root(), String::new())];
+        if inode == self.root() {
+            return Some("/".to_owned());
+        }
+        let mut seen = 0;
+        while let Some((directory, path)) = left.pop() {
+            let mut place = 0;
+            while let Ok(entries) = self.list(directory, place) {
+                let Some(last) = entries.last() else { break };
+                place = last.next;
+                seen += entries.len();
+                if seen > PATH_ENTRIES_MAX {
+                    return None;
+                }
+                for entry in entries {
+                    let path = format!("{path}/{}", entry.name.escape_ascii());
+                    if entry.inode == inode {
+                        return Some(path);
+                    }
+                    if entry.kind == FileType::Directory {
+                        left.push((entry.inode, path));
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Reads all that `inode` owns, unless it has been freed a moment ago.

@@ -115,6 +115,7 @@ impl<M: Medium> Pool<M> {
                 let used = free_before - owned.free_blocks() - log_blocks;
                 report.remarks.extend(count_anew(volume, used));
             }
+            report.problems.extend(self.judge(volume));
         }
         report.problems.extend(self.name_poisoned_ranges());
         report.used_blocks = owned.total_blocks() - owned.free_blocks();

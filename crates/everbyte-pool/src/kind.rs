@@ -191,6 +191,15 @@ pub trait Kind<M: Medium>: Send + Sync {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt>;
+
+    /// Judges what the volume's structures say of each other, beyond the blocks that they own, while
+    /// nobody writes. Returns what is wrong, each problem in words that name it and its address.
+    ///
+    /// # Errors
+    /// The first structure without which nothing can be judged.
+    fn judge(&self, _medium: &M, _view: &VolumeView<'_>) -> Result<Vec<String>, Corrupt> {
+        Ok(Vec::new())
+    }
 }
 
 /// The kinds that this program knows.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 pub use everbyte_cache::CacheError;
 pub use everbyte_device::{AtomicWriteError, DeviceError, SendError};
+pub use everbyte_fs::FsError;
 pub use everbyte_media::OpenError as MediumError;
 use everbyte_pool::file::FileError;
 pub use everbyte_pool::{PoolError, WriteError};
@@ -113,6 +114,16 @@ pub enum Error {
         volume: String,
         /// The engine's error.
         source: PoolError,
+    },
+    /// An operation on a file failed.
+    #[error("{volume}:{path}: {source}")]
+    File {
+        /// The file system's name.
+        volume: String,
+        /// The path asked for, without control characters.
+        path: String,
+        /// The engine's error.
+        source: FsError,
     },
     /// A cache cannot be made, opened or written back.
     #[error("cache {volume}: {source}")]

@@ -1,5 +1,5 @@
-//! Storage-class memory (SCM) for your program: crash-consistent block devices and hybrid caches in a
-//! file or device of byte-addressable memory, and a crash explorer for storage code of your own.
+//! Storage-class memory (SCM) for your program: crash-consistent block devices, hybrid caches and file
+//! systems in a file or device of byte-addressable memory, and a crash explorer for storage code of your own.
 //!
 //! A [`Pool`] lies in persistent memory, CXL memory, DRAM (`/dev/shm`) or an ordinary file, mapped
 //! into this process. Volumes in it are [`BlockDevice`]s: any byte range can be read and written from
@@ -67,6 +67,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Files
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("pool");
+//! use everbyte::Pool;
+//!
+//! let files = Pool::create(&path, 64 << 20)?.create_fs("files", 48 << 20)?;
+//! files.create_dir("docs")?;
+//! files.write("docs/letter", b"hello")?;
+//! files.sync()?; // from here on it survives
+//! drop(files); // the last handle closes the pool
+//! assert_eq!(Pool::open(&path)?.fs("files")?.read("docs/letter")?, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Crash-testing your own storage code
 //! A value that counts once a flag is set. The explorer finds the crash after which the flag is there
 //! and the value is not; [`crash`] says how to do this for real code.
@@ -98,6 +113,7 @@ pub mod block;
 pub mod cache;
 pub mod device;
 pub mod error;
+pub mod files;
 pub mod media;
 mod open_cache;
 pub mod pool;
@@ -112,5 +128,7 @@ pub use device::{BlockDevice, Fua};
 #[doc(inline)]
 pub use error::Error;
 pub use everbyte_crash as crash;
+#[doc(inline)]
+pub use files::FileSystem;
 #[doc(inline)]
 pub use pool::{Pool, PoolBuilder};

@@ -15,6 +15,7 @@ pub use everbyte_pool::{PoolInfo, RecoverySummary, VolumeInfo};
 use crate::block::{BlockOptions, BlockVolume, open_volume};
 use crate::cache::{CacheOptions, CacheVolume, check_drained};
 use crate::error::Error;
+use crate::files::{FileSystem, FsOptions, open_engine};
 use crate::media::Description;
 use crate::shared::{BackingUse, Shared};
 
@@ -249,6 +250,36 @@ impl Pool {
         BlockVolume::open(&self.0, name)
     }
 
+    /// Makes a file system of `size_bytes`, a positive multiple of 512, and opens it. It takes space as it
+    /// is written, besides its log, and never more than its size. It can have an inode for each 16 KiB.
+    ///
+    /// # Errors
+    /// As [`Pool::create_block`].
+    pub fn create_fs(&self, name: &str, size_bytes: u64) -> Result<FileSystem, Error> {
+        self.create_fs_with(name, size_bytes, &FsOptions::default())
+    }
+
+    /// As [`Pool::create_fs`], with options.
+    ///
+    /// # Errors
+    /// As [`Pool::create_block`].
+    pub fn create_fs_with(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        options: &FsOptions,
+    ) -> Result<FileSystem, Error> {
+        FileSystem::create(&self.0, name, size_bytes, options)
+    }
+
+    /// Opens a file system.
+    ///
+    /// # Errors
+    /// As [`Pool::block`].
+    pub fn fs(&self, name: &str) -> Result<FileSystem, Error> {
+        FileSystem::open(&self.0, name)
+    }
+
     /// Makes a cache with `scm_bytes` of SCM in the pool, at least 4096, before the file or block
     /// device at `backing`, and opens it. With the feature `nbd` that may also be a URI:
     /// `nbd://HOST:PORT/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`. A cache is as large as its backing
@@ -328,6 +359,10 @@ impl Pool {
         let engine = &self.0.engine;
         let kind = engine.volume(name).map_err(Error::volume(name))?.kind();
         // Held until it is gone, so that nobody opens it meanwhile.
+        if kind == everbyte_fs::FS {
+            let _files = open_engine(engine, name)?;
+            return engine.delete_volume(name).map_err(Error::volume(name));
+        }
         let volume = open_volume(engine, name, kind)?;
         if kind == VolumeKind::CACHE {
             check_drained(&volume, name)?;

@@ -13,5 +13,6 @@ mod limits;
 mod lives;
 mod posix;
 mod random;
+mod tree;
 
 use everbyte_fs::testkit::{model, operations, real};

@@ -299,6 +299,15 @@ impl<M: Medium> Pool<M> {
         Ok(blocks - volume.descriptor().log_blocks())
     }
 
+    /// Problems of the volume beyond the blocks that it owns.
+    pub(crate) fn judge(&self, volume: &Volume<M>) -> Vec<String> {
+        let Some(kind) = self.kinds.get(volume.kind()) else { return Vec::new() };
+        let judged = self.view(volume).and_then(|view| kind.judge(self.medium(), &view));
+        let problems = judged.unwrap_or_else(|corrupt| vec![corrupt.to_string()]);
+        let named = |problem: String| format!("volume {}: {problem}", volume.name());
+        problems.into_iter().map(named).collect()
+    }
+
     /// Returns true if this program knows the volume's kind, and so which blocks the volume uses.
     pub(crate) fn knows_kind(&self, volume: &Volume<M>) -> bool {
         self.kinds.get(volume.kind()).is_some()

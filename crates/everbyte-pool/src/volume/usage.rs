@@ -20,31 +20,61 @@ use crate::persist::Dirty;
 /// Stands for a count that nobody knows; no pool has so many blocks.
 const UNKNOWN: u64 = 1 << 63;
 
-/// Blocks that a volume has from the allocator, its log aside.
-pub(crate) struct Usage(AtomicU64);
+/// Blocks below a volume's limit from which on lanes take one at a time: what they have taken in advance
+/// others cannot have.
+const NEAR_LIMIT: u64 = 1024;
+
+/// Blocks that a volume has from the allocator, its log aside, and may have at most.
+pub(crate) struct Usage {
+    blocks: AtomicU64,
+    max: AtomicU64,
+}
 
 impl Usage {
     pub(crate) fn unknown() -> Self {
-        Self(AtomicU64::new(UNKNOWN))
+        Self { blocks: AtomicU64::new(UNKNOWN), max: AtomicU64::new(u64::MAX) }
     }
 
     /// Says what the count is, or that it is unknown. While nobody takes blocks or gives any back.
     pub(crate) fn set(&self, blocks: Option<u64>) {
-        self.0.store(blocks.unwrap_or(UNKNOWN), Ordering::Relaxed);
+        self.blocks.store(blocks.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, blocks: u64) {
-        self.0.fetch_add(blocks, Ordering::Relaxed);
+        self.blocks.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Counts `want` blocks more, or fewer where the limit is near, and returns how many. Of a volume
+    /// whose count is unknown there is no limit.
+    pub(crate) fn reserve(&self, want: u64) -> u64 {
+        let max = self.max.load(Ordering::Relaxed);
+        let mut got = want;
+        let counted = self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |blocks| {
+            let left = if blocks < UNKNOWN / 2 { max.saturating_sub(blocks) } else { u64::MAX };
+            got = if left < NEAR_LIMIT { want.min(left).min(1) } else { want };
+            (got > 0).then_some(blocks + got)
+        });
+        if counted.is_ok() { got } else { 0 }
+    }
+
+    /// The same for all of them or none.
+    pub(crate) fn reserve_all(&self, want: u64) -> bool {
+        let max = self.max.load(Ordering::Relaxed);
+        let counted = self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |blocks| {
+            let is_limited = blocks < UNKNOWN / 2;
+            (!is_limited || max.saturating_sub(blocks) >= want).then_some(blocks + want)
+        });
+        counted.is_ok()
     }
 
     pub(crate) fn subtract(&self, blocks: u64) {
-        self.0.fetch_sub(blocks, Ordering::Relaxed);
+        self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }
 
     /// The count. What is far from it on either side is unknown, and so is a count that has fallen
     /// below nothing, because the medium lies.
     fn get(&self) -> Option<u64> {
-        let blocks = self.0.load(Ordering::Relaxed);
+        let blocks = self.blocks.load(Ordering::Relaxed);
         (blocks < UNKNOWN / 2).then_some(blocks)
     }
 }
@@ -56,6 +86,12 @@ impl<M: Medium> Volume<M> {
     pub fn used_blocks(&self) -> Option<u64> {
         let waiting = self.waiting_blocks();
         self.usage.get().map(|blocks| blocks.saturating_sub(waiting))
+    }
+
+    /// Keeps the volume from taking blocks once it has `blocks`, its log aside, as if the pool were full.
+    /// What it has beyond that it keeps.
+    pub fn limit_blocks(&self, blocks: u64) {
+        self.usage.max.store(blocks, Ordering::Relaxed);
     }
 
     /// Preallocated blocks of lanes, and deferred frees of the current epoch.
@@ -114,4 +150,25 @@ pub(crate) fn read_used_blocks<M: Medium>(medium: &M, header_at: PoolOffset) -> 
         medium.check_range(at, 8).ok().and_then(|()| decode_word(word))
     });
     if epoch? == completed { blocks?.checked_sub(1) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_reserved_than_the_limit_and_one_at_a_time_near_it() {
+        let usage = Usage::unknown();
+        usage.max.store(2000, Ordering::Relaxed);
+        assert_eq!(usage.reserve(32), 32, "an unknown count has no limit");
+        usage.set(Some(900));
+        assert_eq!(usage.reserve(64), 64);
+        assert!(usage.reserve_all(512));
+        assert_eq!(usage.reserve(32), 1);
+        assert!(!usage.reserve_all(524));
+        assert!(usage.reserve_all(523));
+        assert_eq!((usage.reserve(1), usage.get()), (0, Some(2000)));
+        usage.subtract(1);
+        assert_eq!((usage.reserve(32), usage.reserve(32)), (1, 0));
+    }
 }

@@ -85,6 +85,17 @@ impl<M: Medium> Volume<M> {
     }
 }
 
+/// Takes up to `want` blocks near `hint` from the allocator, as far as the volume may have them.
+fn take_batch<M: Medium>(volume: &Volume<M>, hint: u64, want: usize, out: &mut Vec<u64>) {
+    let reserved = volume.usage.reserve(want as u64);
+    let want = usize::try_from(reserved).unwrap_or(want);
+    let got = match want {
+        0 => 0,
+        want => volume.shared.alloc.alloc_batch(hint, want, out),
+    };
+    volume.usage.subtract(reserved - got as u64);
+}
+
 impl<'v, M: Medium> Writer<'v, M> {
     pub(super) fn new(volume: &'v Volume<M>, lane: MutexGuard<'v, Lane>) -> Self {
         Self { volume, lane, in_flight: None, joined_in_panic: std::thread::panicking() }
@@ -132,8 +143,7 @@ impl<'v, M: Medium> Writer<'v, M> {
         if lane.free.is_empty() {
             let alloc = &self.volume.shared.alloc;
             let want = if alloc.is_low() { 1 } else { ALLOC_BATCH };
-            let got = alloc.alloc_batch(lane.hint, want, &mut lane.free);
-            self.volume.usage.add(got as u64);
+            take_batch(self.volume, lane.hint, want, &mut lane.free);
             lane.hint = lane.free.last().copied().unwrap_or(lane.hint);
             lane.free.reverse();
         }
@@ -151,8 +161,7 @@ impl<'v, M: Medium> Writer<'v, M> {
                 usize::try_from(alloc.total_blocks()).expect("there is address space for them");
             if !alloc.is_low() {
                 let want = NODES_BATCH.min(total / NODES_SHARE);
-                let got = alloc.alloc_batch(lane.hint, want, &mut lane.free_for_nodes);
-                self.volume.usage.add(got as u64);
+                take_batch(self.volume, lane.hint, want, &mut lane.free_for_nodes);
                 lane.free_for_nodes.reverse();
             }
         }
@@ -178,13 +187,19 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// (2 MiB). They are fresh from now on. `None` if there is no such run.
     pub fn alloc_run(&mut self, blocks: u64) -> Option<BlockRun> {
         let alloc = &self.volume.shared.alloc;
-        let near = alloc.alloc_aligned(blocks, self.lane.hint);
-        let Some(run) = near.or_else(|| find_run(alloc, blocks)) else {
+        let is_allowed = self.volume.usage.reserve_all(blocks);
+        let find = || {
+            let near = alloc.alloc_aligned(blocks, self.lane.hint);
+            near.or_else(|| find_run(alloc, blocks))
+        };
+        let Some(run) = is_allowed.then(find).flatten() else {
+            if is_allowed {
+                self.volume.usage.subtract(blocks);
+            }
             // The lane may have preallocated ones.
             let block = if blocks == 1 { self.alloc() } else { None };
             return block.map(|start| BlockRun { start, len: 1 });
         };
-        self.volume.usage.add(run.len);
         if run.len < RUN_BLOCKS_MAX as u64 {
             // The next ones come from the same region, and break no other.
             self.lane.hint = run.start.0;

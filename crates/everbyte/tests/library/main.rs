@@ -7,6 +7,7 @@ mod cache;
 mod errors;
 #[cfg(feature = "nbd")]
 mod exports;
+mod files;
 
 use std::path::PathBuf;
 
@@ -64,6 +65,7 @@ fn handles_go_to_any_thread() {
     is_a_handle::<Pool>();
     is_a_handle::<everbyte::BlockVolume>();
     is_a_handle::<everbyte::CacheVolume>();
+    is_a_handle::<everbyte::FileSystem>();
     fn is_an_error<T: std::error::Error + Send + Sync + 'static>() {}
     is_an_error::<everbyte::Error>();
 }

@@ -1,0 +1,187 @@
+//! Trees that cannot be, made with right checksums: a check names what is wrong by path and inode.
+
+use std::sync::Arc;
+
+use everbyte_crash::SimMedium;
+use everbyte_fs::testkit::operations::{Op, Subject};
+use everbyte_fs::testkit::real::{Real, open_pool};
+use everbyte_fs::{FileType, InodeNo, Name};
+
+use crate::random::options;
+
+const POOL_BYTES: u64 = 12 << 20;
+const INODE_BYTES: usize = 256;
+/// Words of an inode, as in the format.
+const NUMBER: usize = 1;
+const MODE_LINKS: usize = 3;
+const SIZE: usize = 5;
+const PARENT: usize = 7;
+const ROOT: usize = 14;
+const WORDS: usize = 16;
+const ENTRY_HEAD: usize = 24;
+
+/// The image of a closed pool with `/d/e`, `/d/f` and `/a`, and numbers of inodes.
+struct Image {
+    bytes: Vec<u8>,
+    root: u64,
+    d: u64,
+    e: u64,
+    f: u64,
+}
+
+impl Image {
+    fn new() -> Self {
+        let medium = Arc::new(SimMedium::new(POOL_BYTES));
+        let mut real = Real::make(&medium, &options());
+        for op in [
+            Op::Mkdir(vec!["d"], 0o755),
+            Op::Mkdir(vec!["d", "e"], 0o755),
+            Op::Create(vec!["d", "f"], 0o644),
+            Op::Create(vec!["a"], 0o644),
+            Op::Sync,
+        ] {
+            real.make(&op).unwrap();
+        }
+        let fs = &real.fs;
+        let find = |parent: u64, name: &str| {
+            fs.lookup(InodeNo(parent), Name::new(name.as_bytes()).unwrap()).unwrap().inode.0
+        };
+        let root = fs.root().0;
+        let d = find(root, "d");
+        let (e, f) = (find(d, "e"), find(d, "f"));
+        let pool = Arc::clone(fs.pool());
+        drop(real);
+        pool.close().unwrap();
+        Self { bytes: medium.image(), root, d, e, f }
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap())
+    }
+
+    fn checksum(&self, inode_at: usize) -> u64 {
+        let words = |range: std::ops::Range<usize>| {
+            &self.bytes[inode_at + 8 * range.start..inode_at + 8 * range.end]
+        };
+        let start = crc32c::crc32c(words(NUMBER..ROOT));
+        u64::from(crc32c::crc32c_append(start, words(ROOT + 1..WORDS)))
+    }
+
+    /// Changes a word of an inode, and its checksum with it.
+    fn set(&mut self, inode: u64, place: usize, change: impl FnOnce(u64) -> u64) {
+        let slots = (0..self.bytes.len()).step_by(INODE_BYTES);
+        let is_it = |at: &usize| {
+            self.word(at + 8 * NUMBER) == inode && self.word(*at) == self.checksum(*at)
+        };
+        let inode_at = slots.into_iter().find(is_it).unwrap();
+        let at = inode_at + 8 * place;
+        let new = change(self.word(at));
+        self.bytes[at..at + 8].copy_from_slice(&new.to_le_bytes());
+        let checksum = self.checksum(inode_at);
+        self.bytes[inode_at..inode_at + 8].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Lets a name lead to another inode of a type, with a right checksum.
+    fn lead(&mut self, name: &str, inode: u64, kind: FileType) {
+        let len = (ENTRY_HEAD + name.len()).next_multiple_of(8);
+        let crc = |entry: &[u8]| {
+            crc32c::crc32c_append(crc32c::crc32c(&entry[..16]), &entry[20..]).to_le_bytes()
+        };
+        let is_it = |at: &usize| {
+            let Some(entry) = self.bytes.get(*at..at + len) else { return false };
+            usize::from(entry[20]) == name.len()
+                && &entry[ENTRY_HEAD..ENTRY_HEAD + name.len()] == name.as_bytes()
+                && entry[16..20] == crc(entry)
+        };
+        let at = (0..self.bytes.len()).step_by(8).find(is_it).unwrap();
+        let entry = &mut self.bytes[at..at + len];
+        entry[8..16].copy_from_slice(&inode.to_le_bytes());
+        entry[21] = u8::try_from(kind.mode_bits() >> 12).unwrap();
+        let crc = crc(entry);
+        entry[16..20].copy_from_slice(&crc);
+    }
+
+    /// The problems that a check finds in the image.
+    fn problems(self) -> Vec<String> {
+        let pool = open_pool(&Arc::new(SimMedium::from_image(self.bytes))).unwrap();
+        pool.check().unwrap().problems
+    }
+}
+
+const LINK: u64 = 1 << 32;
+
+#[test]
+fn a_sound_tree_has_no_problems() {
+    assert_eq!(Image::new().problems(), [""; 0]);
+}
+
+#[test]
+fn trees_that_cannot_be_are_named_by_path_and_inode() {
+    type Damage = fn(&mut Image);
+    let cases: [(Damage, &[&str]); 9] = [
+        (
+            |image| image.set(image.f, MODE_LINKS, |old| old + LINK),
+            &["/d/f, inode", "1 names", "says 2"],
+        ),
+        (
+            |image| image.lead("f", 999_999, FileType::Regular),
+            &["/d, inode", "its name f leads to inode 999999", "no file"],
+        ),
+        (
+            |image| image.lead("f", image.f, FileType::Fifo),
+            &["/d, inode", "its name f is of a Fifo", "is a Regular"],
+        ),
+        (
+            |image| image.lead("e", image.root, FileType::Directory),
+            &["/d, inode", "its name e leads to the root"],
+        ),
+        (
+            |image| {
+                let root = image.root;
+                image.set(image.e, PARENT, |_| root);
+            },
+            &["/d, inode", "its name e leads to", "whose parent is"],
+        ),
+        (|image| image.set(image.d, SIZE, |old| old + 1), &["/d, inode", "2 entries", "says 3"]),
+        (
+            |image| image.set(image.d, MODE_LINKS, |old| old + LINK),
+            &["/d, inode", "1 subdirectories", "4 links instead of 3"],
+        ),
+        (
+            |image| {
+                let e = image.e;
+                image.set(image.d, PARENT, |_| e);
+            },
+            &["its own ancestor"],
+        ),
+        (
+            |image| image.lead("a", image.e, FileType::Directory),
+            &["2 names lead to it, a directory has one"],
+        ),
+    ];
+    for (damage, expected) in cases {
+        let mut image = Image::new();
+        damage(&mut image);
+        let problems = image.problems();
+        let is_said = |problem: &String| expected.iter().all(|word| problem.contains(word));
+        assert!(problems.iter().any(is_said), "{expected:?}: {problems:#?}");
+        assert!(problems.iter().all(|problem| problem.contains("volume files: ")), "{problems:#?}");
+    }
+}
+
+#[test]
+fn an_inode_that_cannot_be_read_is_named_by_its_path() {
+    let mut image = Image::new();
+    let f = image.f;
+    let slots = (0..image.bytes.len()).step_by(INODE_BYTES);
+    let is_it =
+        |at: &usize| image.word(at + 8 * NUMBER) == f && image.word(*at) == image.checksum(*at);
+    let at = slots.into_iter().find(is_it).unwrap();
+    image.bytes[at + 8 * SIZE] ^= 1;
+    let medium = Arc::new(SimMedium::from_image(image.bytes.clone()));
+    let problems = image.problems();
+    let is_said = |problem: &String| problem.contains("/d/f: ") && problem.contains("checksum");
+    assert!(problems.iter().any(is_said), "{problems:#?}");
+    let found = Real::open(&medium).unwrap().fs.scrub(0).0.findings;
+    assert!(found.iter().any(|found| found.what.contains("/d/f")), "{found:?}");
+}
