@@ -127,7 +127,8 @@ pub enum Request {
 
 impl Request {
     /// Number of bytes that follow the request's line.
-    pub(crate) fn attached_bytes(&self) -> u32 {
+    #[must_use]
+    pub fn attached_bytes(&self) -> u32 {
         if let Self::Files { request, .. } = self { request.attached_bytes() } else { 0 }
     }
 }
@@ -138,12 +139,16 @@ impl Request {
 pub struct MountServed {
     /// The file system's volume.
     pub volume: String,
+    /// The source in the list of mounts of whoever has mounted.
+    pub source: String,
     /// The directory, for lists.
     pub dir: String,
     /// Nothing may be changed.
     pub read_only: bool,
     /// Threads that serve requests, 1 to 256.
     pub threads: u16,
+    /// Reads that change the time of the last access: `relative`, `never` or `strict`.
+    pub atime: String,
 }
 
 /// A volume that is to be made. Its strings are words of the command line.
@@ -439,6 +444,9 @@ pub struct VolumeStatus {
     pub read_only: Option<String>,
     /// Clients that have it open, if it is served.
     pub clients: Option<u64>,
+    /// The directory that it is mounted on, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted_on: Option<String>,
     /// Figures that only volumes of its kind have.
     #[serde(flatten)]
     pub of_kind: Option<KindStatus>,

@@ -280,7 +280,8 @@ fn serve(handler: &dyn Handler, stopping: &AtomicBool, stream: &UnixStream) -> i
             let what = format!("{len} bytes are more than {PIECE_BYTES_MAX} at once");
             return answer(stream, Err(Refused::new(what)));
         }
-        let attached = Attached { bytes: input.bytes(len)?, descriptor: input.descriptor.take() };
+        let Some(bytes) = input.bytes(len)? else { return Ok(()) };
+        let attached = Attached { bytes, descriptor: input.descriptor.take() };
         answer(stream, handle(handler, stream, request, attached))?;
     }
     Ok(())
@@ -384,17 +385,17 @@ impl Input<'_> {
         }
     }
 
-    /// The next `len` bytes.
-    fn bytes(&mut self, len: u32) -> io::Result<Vec<u8>> {
+    /// The next `len` bytes; `None` if the stream ends before.
+    fn bytes(&mut self, len: u32) -> io::Result<Option<Vec<u8>>> {
         let len = len as usize;
         let deadline = Instant::now() + LINE_TIME_MAX;
         while self.buffer.len() < len {
             if self.receive(deadline)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                return Ok(None);
             }
         }
         let rest = self.buffer.split_off(len);
-        Ok(std::mem::replace(&mut self.buffer, rest))
+        Ok(Some(std::mem::replace(&mut self.buffer, rest)))
     }
 
     /// Adds to the buffer what comes, perhaps with a descriptor; 0 at the end of the stream.

@@ -136,6 +136,58 @@ fn a_long_path_works_and_a_long_name_is_refused() {
     assert!(error.to_string().contains("too long"), "{error}");
 }
 
+/// Answers with the bytes that it gets, and says whether a descriptor came.
+struct Echo;
+
+impl Handler for Echo {
+    fn handle(&self, _: Request) -> Result<Response, Refused> {
+        Err(Refused::new("without bytes"))
+    }
+
+    fn handle_attached(
+        &self,
+        _: Request,
+        attached: Attached,
+    ) -> Result<(Response, Vec<u8>), Refused> {
+        let mut bytes = attached.bytes;
+        bytes.push(u8::from(attached.descriptor.is_some()));
+        let len = u32::try_from(bytes.len()).unwrap();
+        Ok((Response::FileBytes { len }, bytes))
+    }
+}
+
+#[test]
+fn bytes_and_descriptors_come_with_their_request_and_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = folder.path().join("pool");
+    let _server = ControlServer::start(&pool, Arc::new(Echo)).unwrap();
+    let mut client = ControlClient::connect(&pool).unwrap();
+    let file = FileId { inode: 1, generation: 1 };
+    let write = |len: usize| {
+        let len = u32::try_from(len).unwrap();
+        let request = FileRequest::Write { file, offset: 0, len };
+        Request::Files { volume: "v".to_owned(), request }
+    };
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let max = PIECE_BYTES_MAX as usize - 1;
+    for (bytes, descriptor) in [
+        (vec![], None),
+        (b"a\nb\n".to_vec(), Some(std::os::fd::AsFd::as_fd(&null))),
+        (vec![7; max], None),
+    ] {
+        let (answer, mut back) =
+            client.call_attached(write(bytes.len()), &bytes, descriptor).unwrap();
+        assert_eq!(back.pop(), Some(u8::from(descriptor.is_some())), "{answer:?}");
+        assert!(back == bytes);
+    }
+    let error = client.call(write(max + 2)).unwrap_err().to_string();
+    assert!(error.contains("more than 1048576 at once"), "{error}");
+    // A client that ends in the midst of its bytes, or announces none and sends some.
+    assert!(say(&pool, b"{\"version\":1,").is_empty());
+    let line = serde_json::json!({ "version": 1, "request": write(5) }).to_string();
+    assert!(say(&pool, format!("{line}\nabc").as_bytes()).is_empty());
+}
+
 /// Answers after a while.
 struct Slow(Duration);
 

@@ -59,8 +59,8 @@ pub(crate) fn judge<M: Medium>(
     let mut broken = tree.gather(tables);
     broken.extend(tree.follow_names());
     for (inode, corrupt) in broken {
-        let path = tree.path(inode);
-        tree.note(format!("{path}: {corrupt}"));
+        let path = inode.map(|inode| format!("{}: ", tree.path(inode)));
+        tree.note(format!("{}{corrupt}", path.unwrap_or_default()));
     }
     tree.compare();
     tree.find_circles();
@@ -83,8 +83,8 @@ impl<M: Medium> Tree<'_, M> {
         self.superblock.geometry().root()
     }
 
-    /// Reads every inode in use, and returns those that cannot be right.
-    fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(InodeNo, Corrupt)> {
+    /// Reads every inode in use, and returns those that cannot be right, and tables, which are no inode's.
+    fn gather(&mut self, tables: &InodeTables<M>) -> Vec<(Option<InodeNo>, Corrupt)> {
         let (reader, nodes) = (self.reader, &mut self.nodes);
         let mut broken = Vec::new();
         for table in 0..tables.tables() {
@@ -95,21 +95,20 @@ impl<M: Medium> Tree<'_, M> {
                 match InodeWords::load(reader.medium, at, inode) {
                     Ok(words) => {
                         let attributes = Attributes::load(reader, at, words.get(Field::Attributes));
-                        broken.extend(attributes.err().map(|corrupt| (inode, corrupt)));
+                        broken.extend(attributes.err().map(|corrupt| (Some(inode), corrupt)));
                         nodes.insert(inode, node(at, &words, state == SlotState::Orphan));
                     }
-                    Err(corrupt) => broken.push((inode, corrupt)),
+                    Err(corrupt) => broken.push((Some(inode), corrupt)),
                 }
                 Ok(())
             });
-            // A table without inodes that can be told apart: its first stands for it.
-            broken.extend(judged.err().map(|corrupt| (InodeNo(0), corrupt)));
+            broken.extend(judged.err().map(|corrupt| (None, corrupt)));
         }
         broken
     }
 
     /// Follows every name of every directory, and returns the directories that cannot be right.
-    fn follow_names(&mut self) -> Vec<(InodeNo, Corrupt)> {
+    fn follow_names(&mut self) -> Vec<(Option<InodeNo>, Corrupt)> {
         let is_listed = |node: &Node| node.kind == FileType::Directory && !node.is_orphan;
         let mut directories: Vec<InodeNo> = self
             .nodes
@@ -134,7 +133,7 @@ impl<M: Medium> Tree<'_, M> {
                         from = next;
                     }
                     Err(corrupt) => {
-                        broken.push((directory, corrupt));
+                        broken.push((Some(directory), corrupt));
                         break;
                     }
                 }
@@ -204,7 +203,7 @@ impl<M: Medium> Tree<'_, M> {
                 }
                 continue;
             }
-            if names != u32::from(inode != root) && inode != root {
+            if inode != root && names != 1 {
                 wrong.push((inode, format!("{names} names lead to it, a directory has one")));
             }
             let expected = node.subdirectories.saturating_add(2);

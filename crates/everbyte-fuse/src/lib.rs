@@ -8,10 +8,14 @@
 mod attribute;
 mod caches;
 mod convert;
+mod device;
+mod directory;
 mod groups;
 mod known;
 mod mount;
 mod operations;
 
 pub use caches::KernelCaches;
-pub use mount::{Mount, MountError, MountOptions};
+pub use device::DirMount;
+pub use directory::{MountError, MountOptions};
+pub use mount::Mount;

@@ -1,64 +1,45 @@
 //! A mount: its options, its threads, its end.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use everbyte_fs::{AccessTimes, FileSystem, InodeNo};
 use everbyte_media::Medium;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caches::KernelCaches;
+use crate::device::{can_open_device, check_device, mounted_on};
+use crate::directory::{MountError, MountOptions, detach, end_dead_mount};
 use crate::operations::Operations;
-
-/// Options of a mount.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// The source in the list of mounts, such as `POOL/VOLUME`.
-    pub source: String,
-    /// Users other than the one who mounts may use it.
-    pub allow_other: bool,
-    /// Nothing may be changed.
-    pub read_only: bool,
-    /// Threads that serve requests, at least 1.
-    pub threads: usize,
-    /// Which accesses change the time of the last one; none of a read-only mount. What the kernel answers
-    /// from its cache is none.
-    pub access_times: AccessTimes,
-}
-
-/// The reason for which a file system could not be mounted or unmounted.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MountError {
-    /// The directory cannot be mounted over.
-    #[error("cannot mount on {}: {error}", dir.display())]
-    Mount {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        #[source]
-        error: io::Error,
-    },
-    /// The mount could not be ended.
-    #[error("cannot unmount {}: {error}", dir.display())]
-    Unmount {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        #[source]
-        error: io::Error,
-    },
-}
 
 /// A file system that is mounted. Dropping it unmounts it.
 #[derive(Debug)]
 pub struct Mount {
     session: BackgroundSession,
-    dir: PathBuf,
+    place: Place,
     root: InodeNo,
 }
+
+/// The place of a mount.
+#[derive(Debug)]
+enum Place {
+    /// This directory, where this process has mounted.
+    Dir(PathBuf),
+    /// A directory of whoever has mounted it, perhaps in another namespace, and the source there.
+    Elsewhere(String),
+}
+
+/// Longest time to wait until the kernel has something to say about a mount.
+const FIRST_REQUEST_TIME_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Longest time to wait until whoever has mounted takes the mount away, and then once more after it was
+/// taken away here.
+const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Time between two looks at a mount that is to end.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Mount {
     /// Mounts `fs` on the directory `dir`, and serves it by threads of its own until it is unmounted.
@@ -70,7 +51,7 @@ impl Mount {
         dir: &Path,
         options: &MountOptions,
     ) -> Result<Self, MountError> {
-        let mut config = Config::default();
+        let mut config = config(options);
         let access = if options.read_only { MountOption::RO } else { MountOption::RW };
         config.mount_options = vec![
             MountOption::FSName(options.source.clone()),
@@ -83,16 +64,36 @@ impl Mount {
             config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
         }
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        config.n_threads = Some(options.threads.max(1));
-        config.clone_fd = options.threads > 1;
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
         let root = fs.root();
-        let access_times =
-            if options.read_only { AccessTimes::Never } else { options.access_times };
-        let operations = Operations::new(fs, access_times);
+        let operations = Operations::new(fs, access_times(options));
         let session = Session::new(operations, dir, &config).map_err(failed)?;
-        Ok(Self { session: session.spawn().map_err(failed)?, dir: dir.to_owned(), root })
+        let session = session.spawn().map_err(failed)?;
+        Ok(Self { session, place: Place::Dir(dir.to_owned()), root })
+    }
+
+    /// Serves `fs` by threads of its own to a mount that another process has made, by
+    /// [`crate::DirMount`] or in its way, until that is unmounted. The kernel keeps users out
+    /// whom whoever mounted did not allow.
+    ///
+    /// # Errors
+    /// `Serve`: the descriptor is not of `/dev/fuse`, or is not mounted.
+    pub fn over<M: Medium>(
+        fs: Arc<FileSystem<M>>,
+        descriptor: OwnedFd,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let failed = |error| MountError::Serve { error };
+        check_device(&descriptor).map_err(failed)?;
+        wait_for_kernel(&descriptor).map_err(failed)?;
+        let mut config = config(options);
+        config.clone_fd &= can_open_device();
+        let root = fs.root();
+        let operations = Operations::new(fs, access_times(options));
+        let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
+        let session = session.and_then(Session::spawn).map_err(failed)?;
+        Ok(Self { session, place: Place::Elsewhere(options.source.clone()), root })
     }
 
     /// The kernel's caches of the mount.
@@ -109,13 +110,21 @@ impl Mount {
 
     /// Ends the mount, and waits for the requests under way. If programs have files open, the mount is
     /// taken from its directory all the same; what they ask for from then on is answered as long as
-    /// this process lives, and fails once the pool is closed.
+    /// this process lives, and fails once the pool is closed. One of another process is waited for a
+    /// few seconds, and taken from its directory if this process can; it is dead otherwise once this
+    /// process has ended.
     ///
     /// # Errors
     /// `Unmount`: the system refuses. It stays mounted then.
     pub fn unmount(self) -> Result<(), MountError> {
-        let Self { session, dir, .. } = self;
-        match session.umount_and_join() {
+        let dir = match &self.place {
+            Place::Dir(dir) => dir.clone(),
+            Place::Elsewhere(source) => {
+                self.end_elsewhere(source);
+                return Ok(());
+            }
+        };
+        match self.session.umount_and_join() {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && detach(&dir) => {
                 tracing::warn!(dir = %dir.display(), "unmounted although files are open");
                 Ok(())
@@ -123,26 +132,47 @@ impl Mount {
             ended => ended.map_err(|error| MountError::Unmount { dir, error }),
         }
     }
-}
 
-/// Takes a mount away whose server has gone without unmounting, so that the directory can be used again.
-fn end_dead_mount(dir: &Path) {
-    let is_dead =
-        std::fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    if !is_dead {
-        return;
+    fn end_elsewhere(&self, source: &str) {
+        if self.ends_within(ELSEWHERE_TIME_MAX) {
+            return;
+        }
+        // Whoever has mounted is gone or slow. The directory may be in this namespace.
+        let dirs = mounted_on(source).unwrap_or_default();
+        let is_taken = dirs.iter().filter(|dir| detach(dir)).count() > 0;
+        if !is_taken || !self.ends_within(ELSEWHERE_TIME_MAX) {
+            tracing::warn!(
+                source,
+                "a mount is left behind: it is dead once this process has ended"
+            );
+        }
     }
-    tracing::info!(dir = %dir.display(), "replacing a mount whose server has gone");
-    // If this fails, mounting says why.
-    let _ = detach(dir);
+
+    fn ends_within(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        while !self.is_ended() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        self.is_ended()
+    }
 }
 
-/// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
-fn detach(dir: &Path) -> bool {
-    rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_ok()
-        || Command::new("fusermount3")
-            .args(["-u", "-z"])
-            .arg(dir)
-            .status()
-            .is_ok_and(|status| status.success())
+fn access_times(options: &MountOptions) -> AccessTimes {
+    if options.read_only { AccessTimes::Never } else { options.access_times }
+}
+
+fn config(options: &MountOptions) -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.threads > 1;
+    config
+}
+
+/// Waits for the first request of the kernel, which comes at once for whatever is mounted.
+fn wait_for_kernel(descriptor: &OwnedFd) -> io::Result<()> {
+    let mut ready = [PollFd::new(descriptor, PollFlags::IN)];
+    if poll(&mut ready, Some(&FIRST_REQUEST_TIME_MAX))? > 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel asks for nothing"))
 }

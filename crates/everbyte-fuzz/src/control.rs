@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use everbyte_control::{
-    ControlClient, ControlError, Handler, NewVolume, PROTOCOL_VERSION, Refused, Request, Response,
-    ServingStatus, serve_stream,
+    ControlClient, ControlError, FileId, FileRequest, Handler, NewVolume, PIECE_BYTES_MAX,
+    PROTOCOL_VERSION, Refused, Request, Response, ServingStatus, serve_stream,
 };
 use serde_json::{Value, json};
 
@@ -48,6 +48,10 @@ fn said_by(input: &[u8], message: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
     said
 }
 
+/// The number of a request that bytes follow, and the bytes.
+const WITH_BYTES: u8 = 119;
+const ATTACHED: &[u8] = b"a\nb";
+
 fn requests(number: u8) -> Request {
     let name = "v".to_owned();
     match number % 12 {
@@ -76,6 +80,11 @@ fn requests(number: u8) -> Request {
         8 => Request::Exports,
         9 => Request::ClientList,
         10 => Request::ClientDisconnect { id: u64::MAX },
+        11 if number == WITH_BYTES => {
+            let file = FileId { inode: 1, generation: 1 };
+            let len = ATTACHED.len() as u32;
+            Request::Files { volume: name, request: FileRequest::Write { file, offset: 0, len } }
+        }
         _ => Request::VolumeDetach { name, force: number > 64 },
     }
 }
@@ -89,6 +98,9 @@ fn sound_request(number: u8) -> Vec<u8> {
     // Numbers from 128 on leave the line open for more.
     if number < 128 {
         line.push(b'\n');
+    }
+    if number == WITH_BYTES {
+        line.extend_from_slice(ATTACHED);
     }
     line
 }
@@ -138,8 +150,8 @@ fn serve(said: &[u8]) {
     let mut heard = Vec::new();
     drain(&far, &mut heard);
     let asked = handler.0.into_inner().unwrap();
-    let lines: Vec<_> = said.split_inclusive(|&byte| byte == b'\n').collect();
-    let whole = lines.iter().filter(|line| line.ends_with(b"\n")).count();
+    let lines = whole_lines(said);
+    let whole = lines.len();
     let answers: Vec<Value> = heard
         .split_inclusive(|&byte| byte == b'\n')
         .map(|line| serde_json::from_slice(line).expect("an answer is JSON"))
@@ -159,6 +171,23 @@ fn serve(said: &[u8]) {
             answer["error"].is_string() == refused && answer["response"].is_object() != refused
         );
     }
+}
+
+/// The lines of messages that are there with all the bytes that they announce.
+fn whole_lines(mut said: &[u8]) -> Vec<&[u8]> {
+    let mut lines = Vec::new();
+    while let Some(end) = said.iter().position(|&byte| byte == b'\n') {
+        let (line, rest) = said.split_at(end + 1);
+        let request = serde_json::from_slice::<Value>(line).ok();
+        let request = request.and_then(|line| serde_json::from_value(line["request"].clone()).ok());
+        let attached = request.map_or(0, |request: Request| request.attached_bytes() as usize);
+        // More than there may be is refused without being waited for.
+        let attached = if attached > PIECE_BYTES_MAX as usize { 0 } else { attached };
+        let Some(rest) = rest.get(attached..) else { break };
+        lines.push(line);
+        said = rest;
+    }
+    lines
 }
 
 /// Returns true if `line` has every member of `understood`, but for those that may be left out.

@@ -84,7 +84,11 @@ impl OpenPool {
         let clients = self.serving().map(|_| clients);
         let mut status = status::volume(self.pool(), volume, clients);
         // A volume that cannot be opened has a status all the same.
-        let opened = opened.or_else(|| self.volumes.get(name).ok());
+        let has_figures = Kind::of(volume.kind()).is_ok_and(|kind| kind.has_figures);
+        let opened = match opened {
+            None if has_figures => self.volumes.get(name).ok(),
+            opened => opened,
+        };
         if let Some(volume) = opened {
             volume.handle.complete(&mut status);
         }

@@ -1,11 +1,13 @@
 //! File systems: mounted on directories, and no devices for clients.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use everbyte_control::{FileRequest, NewVolume, Refused, Response};
+use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{FileSystem, FsOptions, IndexKind};
-use everbyte_fuse::{Mount, MountOptions};
+use everbyte_fs::{AccessTimes, FileSystem, FsOptions, IndexKind};
+use everbyte_fuse::{Mount, MountError, MountOptions};
 use everbyte_media::Mapped;
 use everbyte_pool::ScrubReport;
 use parking_lot::Mutex;
@@ -15,11 +17,31 @@ use crate::files::Files;
 use crate::handle::{Closing, Handle, MountRequest, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
 use crate::refusal::refused;
+use crate::status::meaning;
+
+/// Most threads that serve a mount.
+const THREADS_MAX: u16 = 256;
+
+const ATIME_WORDS: [(&str, AccessTimes); 3] = [
+    ("relative", AccessTimes::Relative),
+    ("never", AccessTimes::Never),
+    ("strict", AccessTimes::Strict),
+];
 
 /// A file system's handle.
 pub(crate) struct FsHandle {
     fs: Arc<FileSystem<Mapped>>,
-    mount: Mutex<Option<Mount>>,
+    mount: Mutex<Option<Mounted>>,
+    /// Mounts so far.
+    mounts: AtomicU64,
+}
+
+/// A mount of a file system.
+struct Mounted {
+    mount: Mount,
+    id: u64,
+    /// The directory, as whoever mounted names it.
+    dir: String,
 }
 
 impl FsHandle {
@@ -55,11 +77,44 @@ impl FsHandle {
 
     fn opened(fs: FileSystem<Mapped>) -> Opened {
         let volume = Arc::clone(fs.volume());
-        Opened { volume, handle: Box::new(Self { fs: Arc::new(fs), mount: Mutex::default() }) }
+        Opened {
+            volume,
+            handle: Box::new(Self {
+                fs: Arc::new(fs),
+                mount: Mutex::default(),
+                mounts: AtomicU64::new(0),
+            }),
+        }
     }
 
     fn is_no_device(&self) -> Refused {
         Refused::new(format!("volume {} is a file system", self.fs.volume().name()))
+    }
+}
+
+impl FsHandle {
+    /// Mounts by `make`, unless it is mounted, on what lists call `dir`. Returns the mount's number.
+    fn mount_by(
+        &self,
+        dir: String,
+        make: impl FnOnce(Arc<FileSystem<Mapped>>) -> Result<Mount, MountError>,
+    ) -> Result<u64, Refused> {
+        let mounted = &mut *self.mount.lock();
+        if let Some(mounted) = mounted.as_ref().filter(|mounted| !mounted.mount.is_ended()) {
+            let (name, dir) = (self.fs.volume().name(), &mounted.dir);
+            return Err(Refused::new(format!("volume {name} is mounted already, on {dir}")));
+        }
+        let id = self.mounts.fetch_add(1, Ordering::Relaxed) + 1;
+        let mount = make(Arc::clone(&self.fs)).map_err(refused)?;
+        *mounted = Some(Mounted { mount, id, dir });
+        Ok(id)
+    }
+
+    /// The directory that it is mounted on.
+    fn mounted_on(&self) -> Option<String> {
+        let mounted = self.mount.lock();
+        let mounted = mounted.as_ref().filter(|mounted| !mounted.mount.is_ended());
+        mounted.map(|mounted| mounted.dir.clone())
     }
 }
 
@@ -69,11 +124,6 @@ impl Handle for FsHandle {
     }
 
     fn mount(&self, source: String, request: &MountRequest) -> Result<(), Refused> {
-        let mount = &mut *self.mount.lock();
-        if mount.as_ref().is_some_and(|mount| !mount.is_ended()) {
-            let name = self.fs.volume().name();
-            return Err(Refused::new(format!("volume {name} is mounted already")));
-        }
         let options = MountOptions {
             source,
             allow_other: request.allow_other,
@@ -81,16 +131,40 @@ impl Handle for FsHandle {
             threads: request.threads,
             access_times: request.access_times,
         };
-        *mount = Some(Mount::new(Arc::clone(&self.fs), &request.dir, &options).map_err(refused)?);
-        Ok(())
+        let dir = request.dir.display().to_string();
+        self.mount_by(dir, |fs| Mount::new(fs, &request.dir, &options)).map(drop)
+    }
+
+    fn serve_mount(&self, request: &MountServed, descriptor: OwnedFd) -> Result<u64, Refused> {
+        let atime = &request.atime;
+        let access_times = meaning(&ATIME_WORDS, atime)
+            .ok_or_else(|| Refused::new(format!("{atime:?} is no choice of access times")))?;
+        let options = MountOptions {
+            source: request.source.clone(),
+            // Whoever mounted has told the kernel.
+            allow_other: true,
+            read_only: request.read_only,
+            threads: usize::from(request.threads.clamp(1, THREADS_MAX)),
+            access_times,
+        };
+        self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
+    }
+
+    fn has_mount(&self, id: u64) -> bool {
+        let mounted = self.mount.lock();
+        mounted.as_ref().is_some_and(|mounted| mounted.id == id && !mounted.mount.is_ended())
     }
 
     fn is_mounted(&self) -> bool {
-        self.mount.lock().as_ref().is_some_and(|mount| !mount.is_ended())
+        self.mounted_on().is_some()
+    }
+
+    fn complete(&self, status: &mut VolumeStatus) {
+        status.mounted_on = self.mounted_on();
     }
 
     fn files(&self, request: &FileRequest, bytes: &[u8]) -> Result<(Response, Vec<u8>), Refused> {
-        let caches = self.mount.lock().as_ref().map(Mount::caches);
+        let caches = self.mount.lock().as_ref().map(|mounted| mounted.mount.caches());
         Files { fs: &self.fs, caches }.carry_out(request, bytes)
     }
 
@@ -102,21 +176,27 @@ impl Handle for FsHandle {
         true
     }
 
-    fn resize(&self, _: &Resize, _: Option<Alone>) -> Result<(), Refused> {
-        Err(Refused::new(format!("{}: those keep their size", self.is_no_device().reason)))
+    fn resize(&self, resize: &Resize, _: Option<Alone>) -> Result<(), Refused> {
+        match resize {
+            Resize::Size(size_bytes) => self.fs.resize(*size_bytes).map_err(refused),
+            Resize::Memory(_) => {
+                let what = "and caches alone have other sizes than one";
+                Err(Refused::new(format!("{}, {what}", self.is_no_device().reason)))
+            }
+        }
     }
 
     fn check_deletable(&self) -> Result<(), Refused> {
         if self.is_mounted() {
             let name = self.fs.volume().name();
-            return Err(Refused::new(format!("volume {name} is mounted")));
+            return Err(Refused::new(format!("volume {name} is mounted: unmount it first")));
         }
         Ok(())
     }
 
     fn close(&self) -> Option<Box<dyn Closing>> {
-        let mount = self.mount.lock().take()?;
-        Some(Box::new(Unmounting(mount)))
+        let mounted = self.mount.lock().take()?;
+        Some(Box::new(Unmounting(mounted.mount)))
     }
 }
 

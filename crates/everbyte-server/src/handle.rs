@@ -4,12 +4,13 @@
 //! methods at once, except those that take an [`Alone`]: beside its owner no client and no other
 //! change runs.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use everbyte_block::BlockVolume;
 use everbyte_cache::{Change, Identity};
-use everbyte_control::{Cause, FileRequest, Refused, Response, VolumeStatus};
+use everbyte_control::{Cause, FileRequest, MountServed, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::AccessTimes;
 use everbyte_media::Mapped;
@@ -101,6 +102,20 @@ pub(crate) trait Handle: Send + Sync {
     /// It is no file system, is mounted already, or cannot be.
     fn mount(&self, source: String, _: &MountRequest) -> Result<(), Refused> {
         Err(Refused::new(format!("{source} is no file system")))
+    }
+
+    /// Serves a mount that somebody else has made with this descriptor of `/dev/fuse`, and returns its
+    /// number.
+    ///
+    /// # Errors
+    /// It is no file system, is mounted already, or the descriptor cannot be served.
+    fn serve_mount(&self, _: &MountServed, _: OwnedFd) -> Result<u64, Refused> {
+        Err(Refused::new("the volume is no file system"))
+    }
+
+    /// Returns true as long as the mount of this number has not ended.
+    fn has_mount(&self, _id: u64) -> bool {
+        false
     }
 
     /// Returns true as long as it is mounted.

@@ -22,6 +22,8 @@ pub(crate) struct Kind {
     pub(crate) backing: fn(&NewVolume) -> Option<&str>,
     /// Volumes of it are exported, so NBD clients may have them.
     pub(crate) is_exported: bool,
+    /// Its handles know figures that lists show. A volume of another kind is not opened for a list.
+    pub(crate) has_figures: bool,
     /// Makes a volume. Its name is taken for it already.
     pub(crate) create: Create,
     /// Opens a volume.
@@ -38,6 +40,7 @@ const KINDS: [Kind; 4] = [
         word: BLOCK_NAME,
         backing: |_| None,
         is_exported: true,
+        has_figures: false,
         create: BlockHandle::create,
         open: BlockHandle::open_volume,
     },
@@ -46,6 +49,7 @@ const KINDS: [Kind; 4] = [
         word: CACHE_NAME,
         backing: |new| new.cache.as_ref().map(|cache| cache.backing.as_str()),
         is_exported: true,
+        has_figures: true,
         create: CacheHandle::create,
         open: CacheHandle::open_volume,
     },
@@ -54,6 +58,7 @@ const KINDS: [Kind; 4] = [
         word: everbyte_fs::FS_NAME,
         backing: |_| None,
         is_exported: false,
+        has_figures: false,
         create: FsHandle::create,
         open: FsHandle::open_volume,
     },
@@ -62,6 +67,7 @@ const KINDS: [Kind; 4] = [
         word: everbyte_swap_volume::SWAP_NAME,
         backing: |_| None,
         is_exported: true,
+        has_figures: true,
         create: SwapHandle::create,
         open: SwapHandle::open_volume,
     },

@@ -1,9 +1,16 @@
 //! File systems of an open pool: mounting them, and requests about their files.
 
-use everbyte_control::{Attached, FileRequest, Refused, Response};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use everbyte_control::{Attached, FileRequest, MountServed, Refused, Response};
 
 use crate::handle::MountRequest;
 use crate::open_pool::OpenPool;
+use crate::refusal::refused;
+
+/// Time between two looks at a mount by whoever waits for its end.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl OpenPool {
     /// Mounts the file system `name`.
@@ -16,10 +23,55 @@ impl OpenPool {
         volume.handle.mount(source, request)
     }
 
-    /// Returns true as long as the file system `name` is mounted.
+    /// Returns true as long as a file system is mounted.
     #[must_use]
-    pub fn is_mounted(&self, name: &str) -> bool {
-        self.volumes.opened(name).is_some_and(|volume| volume.handle.is_mounted())
+    pub fn has_mounts(&self) -> bool {
+        self.volumes.all_opened().iter().any(|volume| volume.handle.is_mounted())
+    }
+
+    /// Serves a mount that somebody else has made, whose descriptor came with the request.
+    pub(crate) fn serve_mount(
+        &self,
+        request: &MountServed,
+        attached: Attached,
+    ) -> Result<Response, Refused> {
+        if request.read_only {
+            self.check_open()?
+        } else {
+            self.check_changing()?
+        }
+        let Some(descriptor) = attached.descriptor else {
+            return Err(Refused::new("no descriptor of a mount came with the request"));
+        };
+        let volume = self.volumes.get(&request.volume)?;
+        let lease = volume.quiesce.begin_op();
+        let _lease = lease.map_err(|occupied| volume.refuse(occupied, None))?;
+        let id = volume.handle.serve_mount(request, descriptor)?;
+        tracing::info!(volume = volume.name, dir = request.dir, "mounted");
+        Ok(Response::Mounted { id })
+    }
+
+    /// Waits until mount `id` of `volume` has ended or is to end. What was done through one that has
+    /// ended is durable then.
+    pub(crate) fn wait_for_mount(&self, volume: &str, id: u64) -> Result<Response, Refused> {
+        let Some(volume) = self.volumes.opened(volume) else {
+            return Ok(Response::MountEnded { is_to_end: false });
+        };
+        while volume.handle.has_mount(id) {
+            if self.is_closing.load(Ordering::Acquire) {
+                return Ok(Response::MountEnded { is_to_end: true });
+            }
+            std::thread::sleep(LOOK);
+        }
+        if self.is_closing.load(Ordering::Acquire) {
+            // Whoever closes the pool makes everything durable, and has taken the mount to end it.
+            return Ok(Response::MountEnded { is_to_end: true });
+        }
+        if !volume.volume.is_gone() && !self.unchanging() {
+            volume.volume.flush().map_err(refused)?;
+        }
+        tracing::info!(volume = volume.name, "unmounted");
+        Ok(Response::MountEnded { is_to_end: false })
     }
 
     /// Carries out a request about the files of `volume`, which counts as a client meanwhile.

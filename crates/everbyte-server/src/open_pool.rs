@@ -151,6 +151,7 @@ impl Handler for OpenPool {
     ) -> Result<(Response, Vec<u8>), Refused> {
         match &request {
             Request::Files { volume, request } => self.files(volume, request, &attached),
+            Request::Mount(mount) => Ok((self.serve_mount(mount, attached)?, Vec::new())),
             _ => Ok((self.handle(request)?, Vec::new())),
         }
     }
@@ -176,6 +177,7 @@ impl Handler for OpenPool {
                 self.resize(&name, &Resize::Memory(change), force)
             }
             Request::CacheAttach { name, backing, force } => self.attach(&name, &backing, force),
+            Request::MountWait { volume, id } => self.wait_for_mount(&volume, id),
             Request::ClientList => self.clients(),
             Request::ClientDisconnect { id } => self.disconnect(id),
             Request::Stats => Ok(Response::Stats(self.stats())),

@@ -59,6 +59,7 @@ pub(crate) fn volume(
         epoch: info.completed_epoch,
         read_only: info.read_only,
         clients,
+        mounted_on: None,
         of_kind: None,
     }
 }

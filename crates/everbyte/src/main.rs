@@ -75,7 +75,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.verbose, matches!(cli.command, Command::Serve(_) | Command::Mount(_)));
+    let is_server = match &cli.command {
+        Command::Serve(_) => true,
+        Command::Mount(args) => args.is_in_foreground(),
+        _ => false,
+    };
+    start_logging(cli.verbose, is_server);
     let done = match &cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Pool(command) => pool::run(command),

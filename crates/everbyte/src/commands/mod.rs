@@ -16,6 +16,8 @@ mod fs_tree;
 mod listing;
 pub(crate) mod man;
 pub(crate) mod mount;
+mod mount_background;
+mod mount_served;
 pub(crate) mod pool;
 pub(crate) mod pool_check;
 pub(crate) mod pool_create;

@@ -1,20 +1,24 @@
 //! `everbyte mount`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use everbyte_control::{ControlServer, Handler};
+use clap::ValueEnum;
+use everbyte_control::{ControlClient, ControlServer, Handler};
 use everbyte_fs::AccessTimes;
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
-use everbyte_pool::file::open_locked;
-use everbyte_server::{MountRequest, OpenPool, Options, SessionError, kinds, wait_for};
+use everbyte_pool::file::{FileError, open_locked};
+use everbyte_server::{
+    MountOptions, MountRequest, OpenPool, Options, SessionError, kinds, wait_for,
+};
 
+use super::mount_served::ServedMount;
 use super::server::{Stop, report_recovery, split_target};
-use crate::output;
+use super::{mount_background, mount_served};
 use crate::size::parse_duration;
 
 const EXAMPLES: &str = "\
@@ -23,10 +27,16 @@ Examples:
   everbyte mount /dev/shm/p/files /mnt
   umount /mnt
 
-A line 'ready: DIR' is printed once files can be used. The command serves the mount until it is
-unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then everything is made durable and the pool
-is marked clean. It serves the pool to other commands meanwhile, through the control socket
-POOL.sock. If it was killed, the next 'everbyte mount' on the directory replaces the dead mount.
+A line 'ready: DIR' is printed once files can be used. The command stays until the file system is
+unmounted or gets SIGTERM, SIGINT (Ctrl-C) or SIGHUP; then it unmounts. Exit status 0 says that
+everything that was done through the mount is durable. With --background the command ends once files
+can be used, and leaves a process behind that does the rest.
+
+If a server has the pool ('everbyte serve', or another 'everbyte mount'), it serves this mount too: the
+directory is one of this command's, and when the server ends it is unmounted. Otherwise the command
+is the server, for other commands as well through the control socket POOL.sock, until the last file
+system of the pool is unmounted; then the pool is marked clean. If a server was killed, the next
+'everbyte mount' on the directory replaces the dead mount.
 
 What fsync was asked for survives a crash at any moment, and with it everything that was done before
 the file's last change: after a crash the file system is as it was at a checkpoint, and needs no
@@ -60,9 +70,15 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
     /// Time between checkpoints, such as 5s or 500ms: a crash takes back changes without an fsync of
-    /// at most this time.
+    /// at most this time. A server that has the pool already keeps its own.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     checkpoint_interval: Duration,
+    /// Return once files can be used, and serve the mount in the background.
+    #[arg(long)]
+    background: bool,
+    /// Serve in the background for the command that started this one.
+    #[arg(long, hide = true, conflicts_with = "background")]
+    detached: bool,
 }
 
 /// Reads that change the time of the last access.
@@ -88,6 +104,12 @@ impl From<Atime> for AccessTimes {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.background {
+        return mount_background::start();
+    }
+    if args.detached {
+        mount_background::leave_terminal()?;
+    }
     let (path, Some(name)) = split_target(&args.target)? else {
         bail!("{} names a pool: add the volume, as in POOL/VOLUME", args.target.display());
     };
@@ -95,7 +117,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let media = MediaOptions::new();
     let open = || open_locked(&path, &media, kinds(), &OpenOptions::default());
-    let pool = wait_for(open).map_err(SessionError::from)?;
+    let pool = match wait_for(open) {
+        Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
+            Ok(client) => return mount_served::run(args.served(&path, name), client, &stop),
+            Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
+        },
+        opened => opened.map_err(SessionError::from)?,
+    };
     let medium = pool.medium().describe();
     let pool = Arc::new(OpenPool::new(pool, &path, medium, Options::default()));
     report_recovery(&pool, started.elapsed());
@@ -107,7 +135,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves until the mount ends or a signal comes.
+impl Args {
+    /// Returns true if who started it sees what it logs.
+    pub(crate) fn is_in_foreground(&self) -> bool {
+        !self.background && !self.detached
+    }
+
+    /// The mount as a server that has the pool is asked for it.
+    fn served(&self, path: &Path, volume: String) -> ServedMount<'_> {
+        let options = MountOptions {
+            source: path.join(&volume).display().to_string(),
+            allow_other: self.allow_other,
+            read_only: self.read_only,
+            threads: usize::from(self.threads),
+            access_times: self.atime.into(),
+        };
+        let atime = self.atime.to_possible_value();
+        ServedMount {
+            volume,
+            dir: &self.dir,
+            options,
+            threads: self.threads,
+            atime: atime.map(|atime| atime.get_name().to_owned()).unwrap_or_default(),
+            detached: self.detached,
+        }
+    }
+}
+
+/// Serves until the last mount ends or a signal comes.
 fn serve(args: &Args, name: &str, pool: &Arc<OpenPool>, stop: &Stop) -> anyhow::Result<()> {
     let timer = pool.start_timer(args.checkpoint_interval);
     let _timer = timer.context("cannot start the checkpoint thread")?;
@@ -124,7 +179,7 @@ fn serve(args: &Args, name: &str, pool: &Arc<OpenPool>, stop: &Stop) -> anyhow::
         access_times: args.atime.into(),
     };
     pool.mount(name, &request)?;
-    output::line(format!("ready: {}", args.dir.display()));
-    stop.wait_unless(|| !pool.is_mounted(name));
+    mount_background::say_ready(&args.dir, args.detached)?;
+    stop.wait_unless(|| !pool.has_mounts());
     Ok(())
 }

@@ -77,6 +77,9 @@ fn state(volume: &VolumeStatus) -> String {
     if let Some(why) = &volume.read_only {
         return format!("read-only: {why}");
     }
+    if let Some(dir) = &volume.mounted_on {
+        return format!("mounted on {dir}");
+    }
     match volume.cache() {
         Some(cache) if !["", "open", "closed"].contains(&cache.state.as_str()) => {
             cache.state.clone()

@@ -13,6 +13,7 @@ mod files;
 mod local;
 mod media;
 mod mount;
+mod mounts_served;
 mod repair;
 mod served;
 mod simulate;

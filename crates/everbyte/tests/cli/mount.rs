@@ -55,7 +55,6 @@ fn files_are_there_after_the_end_of_a_mount_and_the_pool_is_clean() {
     let list = files.place.run("volume list POOL --json").json();
     assert_eq!(list["volumes"][0]["kind"], "fs", "{list}");
     files.place.run("volume delete POOL files").failed(1, &["files is mounted"]);
-    files.place.run("volume resize POOL files --size 48M").failed(1, &["file system"]);
     mount.stop();
     assert!(!files.is_mounted());
     assert_eq!(files.place.info()["clean"], true);
@@ -133,7 +132,63 @@ fn what_cannot_be_mounted_or_exported_says_why() {
     let server = place.serve("POOL", "");
     let list = place.run("volume list POOL").good();
     assert!(list.contains("files"), "{list}");
-    place.run(&format!("mount POOL/files {dir}")).failed(1, &["being served by"]);
+    place.run(&format!("mount POOL/disk {dir}")).failed(1, &["no file system"]);
+    assert!(!files.is_mounted(), "what is refused is taken away again");
     server.stop();
     assert!(place.run("pool check POOL").good().contains("clean"));
+}
+
+/// Blocks of 4096 bytes that the file system at `dir` has, and has free.
+fn blocks(dir: &std::path::Path) -> (u64, u64) {
+    let found = rustix::fs::statvfs(dir).unwrap();
+    (found.f_blocks, found.f_bavail)
+}
+
+/// Writes to a new file until there is no room, and returns how many bytes there was room for.
+fn fill(path: &std::path::Path) -> u64 {
+    let mut file = fs::File::create(path).unwrap();
+    let mut len = 0;
+    loop {
+        match std::io::Write::write(&mut file, &[7; 64 << 10]) {
+            Ok(written) => len += written as u64,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+                return len;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_system_takes_no_more_than_its_size_which_changes_while_it_is_used() {
+    let files = Files::new();
+    let (place, dir) = (&files.place, &files.dir);
+    place.run("volume resize POOL files --size 16M").good();
+    let mount = files.mount();
+    assert_eq!(blocks(dir).0, 16 << 8);
+    let written = fill(&dir.join("full"));
+    assert!((13 << 20..16 << 20).contains(&written), "{written}");
+    let list = place.run("volume list POOL --json").json();
+    assert!(list["volumes"][0]["used_bytes"].as_u64().unwrap() <= 16 << 20, "{list}");
+    assert!(fs::write(dir.join("more"), [1; 1 << 20]).is_err());
+    // What makes room works without room.
+    fs::File::options().write(true).open(dir.join("full")).unwrap().set_len(5000).unwrap();
+    fs::remove_file(dir.join("more")).unwrap();
+    let written = fill(&dir.join("again"));
+    assert!(written > 12 << 20, "{written}");
+    place.run("volume resize POOL files --size 8M").failed(1, &["in use", "cannot be smaller"]);
+    place.run("volume resize POOL files --size 1T").failed(1, &["free"]);
+    assert_eq!(blocks(dir).0, 16 << 8, "nothing has changed");
+    place.run("volume resize POOL files --size 24M").good();
+    assert_eq!(blocks(dir).0, 24 << 8);
+    assert!(fill(&dir.join("third")) > 6 << 20);
+    fs::remove_file(dir.join("third")).unwrap();
+    fs::remove_file(dir.join("again")).unwrap();
+    place.run("volume resize POOL files --size 4M").good();
+    assert!(fill(&dir.join("fourth")) < 4 << 20);
+    mount.stop();
+    assert!(place.run("pool check POOL").good().contains("clean"));
+    let mount = files.mount();
+    assert_eq!(blocks(dir).0, 4 << 8);
+    mount.stop();
 }

@@ -1,0 +1,199 @@
+//! Mounting for a server in another process, which gets the descriptor of `/dev/fuse`: the directory
+//! is that of this process's namespace, and whoever serves the mount needs no right to it.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::{MountFlags, mount};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::directory::{MountError, MountOptions, detach, end_dead_mount};
+
+/// A mount that another process serves. It stays when this is dropped.
+#[derive(Debug)]
+pub struct DirMount {
+    dir: PathBuf,
+    source: String,
+}
+
+impl DirMount {
+    /// Mounts on `dir`, and returns the descriptor with which [`crate::Mount::over`] serves the mount. Until
+    /// then programs that use the directory wait.
+    ///
+    /// # Errors
+    /// `Mount`: there is no such directory, FUSE is not there, or it is not allowed.
+    pub fn new(dir: &Path, options: &MountOptions) -> Result<(Self, OwnedFd), MountError> {
+        let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
+        end_dead_mount(dir);
+        let dir = dir.canonicalize().map_err(failed)?;
+        let descriptor = match rustix::process::geteuid().is_root() {
+            true => mount_as_root(&dir, options),
+            false => mount_by_helper(&dir, options),
+        };
+        let descriptor = descriptor.map_err(failed)?;
+        Ok((Self { dir, source: options.source.clone() }, descriptor))
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Takes the mount from the directory, used or not. Returns false if the system refuses, or if it has
+    /// been taken away already.
+    #[must_use]
+    pub fn detach(&self) -> bool {
+        let mounted = mounted_on(&self.source).unwrap_or_default();
+        mounted.contains(&self.dir) && detach(&self.dir)
+    }
+}
+
+/// Opens the device and mounts it.
+fn mount_as_root(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        user.as_raw(),
+        group.as_raw()
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let flags = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let data = CString::new(data)?;
+    mount(&options.source, dir, "fuse.everbyte", flags, &*data)?;
+    Ok(device.into())
+}
+
+/// Has the system's helper mount, which sends the descriptor through a socket.
+fn mount_by_helper(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let (ours, helpers) = std::os::unix::net::UnixStream::pair()?;
+    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+    let access = if options.read_only { "ro" } else { "rw" };
+    let others = if options.allow_other { ",allow_other" } else { "" };
+    let output = Command::new("fusermount3")
+        .arg("-o")
+        .arg(format!(
+            "fsname={source},subtype=everbyte,default_permissions,{access},nosuid,nodev{others}"
+        ))
+        .arg("--")
+        .arg(dir)
+        // The helper is told which of its descriptors the socket is.
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(OwnedFd::from(helpers)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output();
+    let output = output.map_err(|error| {
+        io::Error::new(error.kind(), format!("fusermount3 cannot be started: {error}"))
+    })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(said.trim().to_owned()));
+    }
+    receive(&ours)?.ok_or_else(|| io::Error::other("fusermount3 has sent no descriptor"))
+}
+
+/// The descriptor that was sent through `socket`.
+fn receive(socket: &std::os::unix::net::UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+    let mut descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(descriptors.next())
+}
+
+/// Directories of this process's namespace on which `source` is mounted.
+pub(crate) fn mounted_on(source: &str) -> io::Result<Vec<PathBuf>> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    let source = escape(source);
+    let lines = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (from, dir, kind) = (words.next()?, words.next()?, words.next()?);
+        (from == source && kind == "fuse.everbyte").then(|| PathBuf::from(unescape(dir)))
+    });
+    Ok(lines.collect())
+}
+
+/// Blanks and backslashes, and how `/proc` writes them.
+const ESCAPES: [(&str, &str); 4] =
+    [("\\", "\\134"), (" ", "\\040"), ("\t", "\\011"), ("\n", "\\012")];
+
+fn escape(text: &str) -> String {
+    ESCAPES.iter().fold(text.to_owned(), |text, (plain, escaped)| text.replace(plain, escaped))
+}
+
+fn unescape(text: &str) -> String {
+    ESCAPES
+        .iter()
+        .rev()
+        .fold(text.to_owned(), |text, (plain, escaped)| text.replace(escaped, plain))
+}
+
+/// Checks that `descriptor` is one of `/dev/fuse`.
+pub(crate) fn check_device(descriptor: &OwnedFd) -> io::Result<()> {
+    /// Major and minor number of `/dev/fuse`.
+    const FUSE: (u32, u32) = (10, 229);
+    let found = rustix::fs::fstat(descriptor)?;
+    let device = (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev));
+    let is_device = rustix::fs::FileType::from_raw_mode(found.st_mode).is_char_device();
+    if is_device && device == FUSE {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is not of /dev/fuse"))
+}
+
+/// Returns true if this process can open `/dev/fuse` again, once for each thread.
+pub(crate) fn can_open_device() -> bool {
+    File::options().read(true).write(true).open("/dev/fuse").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_lists_of_mounts_are_escaped_and_back() {
+        for text in ["/a b/c", "/x\\y\tz", "/plain"] {
+            assert_eq!(unescape(&escape(text)), text);
+        }
+        assert_eq!(escape("/a b"), "/a\\040b");
+    }
+
+    #[test]
+    fn the_helper_of_the_system_mounts_and_sends_the_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = MountOptions {
+            source: "test/a,b".into(),
+            allow_other: false,
+            read_only: true,
+            threads: 1,
+            access_times: everbyte_fs::AccessTimes::Never,
+        };
+        let descriptor = mount_by_helper(dir.path(), &options).unwrap();
+        check_device(&descriptor).unwrap();
+        let mounted = mounted_on(&options.source).unwrap();
+        assert!(detach(dir.path()));
+        assert_eq!(mounted, [dir.path().canonicalize().unwrap()]);
+        assert!(mounted_on(&options.source).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_fuse_device_is_refused() {
+        let null = File::open("/dev/null").unwrap();
+        assert!(check_device(&null.into()).is_err());
+    }
+}

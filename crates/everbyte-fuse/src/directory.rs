@@ -1,0 +1,76 @@
+//! Directories that are mounted on: options, errors, and the end of what is mounted there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use everbyte_fs::AccessTimes;
+
+/// Options of a mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The source in the list of mounts, such as `POOL/VOLUME`.
+    pub source: String,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Threads that serve requests, at least 1.
+    pub threads: usize,
+    /// Which accesses change the time of the last one; none of a read-only mount. What the kernel answers
+    /// from its cache is none.
+    pub access_times: AccessTimes,
+}
+
+/// The reason for which a file system could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The directory cannot be mounted over.
+    #[error("cannot mount on {}: {error}", dir.display())]
+    Mount {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// The descriptor that somebody else has mounted cannot be served.
+    #[error("the mount cannot be served: {error}")]
+    Serve {
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// The mount could not be ended.
+    #[error("cannot unmount {}: {error}", dir.display())]
+    Unmount {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Takes a mount away whose server has gone without unmounting, so that the directory can be used again.
+pub(crate) fn end_dead_mount(dir: &Path) {
+    let is_dead =
+        std::fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if !is_dead {
+        return;
+    }
+    tracing::info!(dir = %dir.display(), "replacing a mount whose server has gone");
+    // If this fails, mounting says why.
+    let _ = detach(dir);
+}
+
+/// Takes whatever is mounted on `dir` from it, used or not. Whoever is not root asks the helper.
+pub(crate) fn detach(dir: &Path) -> bool {
+    rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH).is_ok()
+        || Command::new("fusermount3")
+            .args(["-u", "-z"])
+            .arg(dir)
+            .status()
+            .is_ok_and(|status| status.success())
+}

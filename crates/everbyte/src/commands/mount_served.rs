@@ -1,0 +1,109 @@
+//! Mounting a file system of a pool that a server has: this command mounts, the server serves.
+//!
+//! Invariant: the directory is not left with a mount that nobody serves, unless this process is killed.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use everbyte_control::{ControlClient, ControlError, MountServed, Request, Response};
+use everbyte_server::{DirMount, MountOptions};
+
+use super::server::Stop;
+use super::{mount_background, unexpected};
+
+/// Longest time to wait for the end of a mount that was taken from its directory: it lives on as long
+/// as programs have files open.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A mount that a server is to serve.
+pub(super) struct ServedMount<'a> {
+    pub(super) volume: String,
+    pub(super) dir: &'a Path,
+    pub(super) options: MountOptions,
+    pub(super) threads: u16,
+    /// Reads that change the time of the last access, as the server calls them.
+    pub(super) atime: String,
+    /// This process is in the background.
+    pub(super) detached: bool,
+}
+
+/// Mounts, and waits until the mount has ended or a signal comes.
+pub(super) fn run(
+    wanted: ServedMount<'_>,
+    mut client: ControlClient,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let (mount, descriptor) = DirMount::new(wanted.dir, &wanted.options)?;
+    let volume = wanted.volume.clone();
+    let request = Request::Mount(MountServed {
+        volume: volume.clone(),
+        source: wanted.options.source.clone(),
+        dir: mount.dir().display().to_string(),
+        read_only: wanted.options.read_only,
+        threads: wanted.threads,
+        atime: wanted.atime,
+    });
+    let served = client.call_attached(request, &[], Some(descriptor.as_fd()));
+    // From here on the mount ends with the server.
+    drop(descriptor);
+    let id = match served {
+        Ok((Response::Mounted { id }, _)) => id,
+        refused => {
+            take_away(&mount);
+            return Err(refused.map_or_else(Into::into, |(other, _)| unexpected(&other)));
+        }
+    };
+    if let Err(error) = mount_background::say_ready(wanted.dir, wanted.detached) {
+        take_away(&mount);
+        return Err(error);
+    }
+    wait(&mount, stop, move || client.call(Request::MountWait { volume, id }))
+}
+
+/// Waits for the end that `ended` waits for, or for a signal, after which it takes the mount away.
+fn wait(
+    mount: &DirMount,
+    stop: &Stop,
+    ended: impl FnOnce() -> Result<Response, ControlError> + Send + 'static,
+) -> anyhow::Result<ExitCode> {
+    let waiting = std::thread::Builder::new().name("mount".into()).spawn(ended);
+    let waiting = waiting.context("cannot wait for the mount's end")?;
+    stop.wait_unless(|| waiting.is_finished());
+    if !waiting.is_finished() {
+        take_away(mount);
+        let deadline = Instant::now() + END_TIME_MAX;
+        while !waiting.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+    }
+    if !waiting.is_finished() {
+        return Err(anyhow!(
+            "unmounted although programs have files open: the server has not said that everything is \
+             durable"
+        ));
+    }
+    match waiting.join() {
+        Ok(Ok(Response::MountEnded { is_to_end })) => {
+            if is_to_end {
+                take_away(mount);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Ok(other)) => Err(unexpected(&other)),
+        Ok(Err(error)) => {
+            take_away(mount);
+            Err(anyhow::Error::from(error).context("the mount has ended with its server"))
+        }
+        Err(_) => Err(anyhow!("the thread that waits for the mount's end has panicked")),
+    }
+}
+
+fn take_away(mount: &DirMount) {
+    if !mount.detach() {
+        tracing::debug!("the mount was taken away already");
+    }
+}

@@ -1,0 +1,182 @@
+//! File systems of a served pool: mounted by a command, served by the pool's server.
+//!
+//! Needs `/dev/fuse`, and root or `fusermount3`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{Place, Running, everbyte};
+
+/// A pool with two file systems, and two directories.
+struct Two {
+    place: Place,
+    dirs: [PathBuf; 2],
+}
+
+impl Two {
+    fn new() -> Self {
+        let place = Place::empty();
+        place.run("pool create POOL --size 96M").good();
+        let dirs = ["one", "two"].map(|name| {
+            place.run(&format!("volume create POOL {name} --kind fs --size 32M")).good();
+            let dir = place.folder.path().join(format!("mnt-{name}"));
+            fs::create_dir(&dir).unwrap();
+            dir
+        });
+        Self { place, dirs }
+    }
+
+    fn mount(&self, name: &str) -> Running {
+        let line = format!("mount POOL/{name} FOLDER/mnt-{name}");
+        let running = Running::start(everbyte().args(self.place.arguments(&line)));
+        assert!(running.ready.starts_with("ready: "), "{:?}", running.ready);
+        running
+    }
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            // Nothing stays mounted, whatever a test came to.
+            let _ = Command::new("umount").arg("-l").arg(dir).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    fs::read_to_string("/proc/self/mounts").unwrap().contains(dir.to_str().unwrap())
+}
+
+fn unmount(dir: &Path) {
+    assert!(Command::new("umount").arg(dir).status().unwrap().success());
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_server_serves_mounts_of_several_file_systems_each_once() {
+    let two = Two::new();
+    let (place, [one, other]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "");
+    let (first, mut second) = (two.mount("one"), two.mount("two"));
+    fs::write(one.join("f"), "in one").unwrap();
+    fs::write(other.join("f"), "in two").unwrap();
+    assert_eq!(place.run("fs cat POOL/two:f").good(), "in two");
+    let list = place.run("volume list POOL").good();
+    assert!(list.contains(&format!("mounted on {}", one.display())), "{list}");
+    let again = place.folder.path().join("again");
+    fs::create_dir(&again).unwrap();
+    place.run("mount POOL/one FOLDER/again").failed(1, &["mounted already", "mnt-one"]);
+    assert!(!is_mounted(&again));
+    place.run("volume delete POOL one").failed(1, &["one is mounted"]);
+    first.stop();
+    assert!(!is_mounted(one) && is_mounted(other));
+    place.run("volume delete POOL one").good();
+    server.stop();
+    assert!(second.child.wait().unwrap().success());
+    assert!(!is_mounted(other));
+    assert_eq!(place.info()["clean"], true);
+    assert_eq!(place.run("fs cat POOL/two:f").good(), "in two");
+}
+
+#[test]
+fn an_unmounted_file_system_of_a_server_is_durable_when_the_command_ends() {
+    let two = Two::new();
+    let (place, [one, _]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "--checkpoint-interval 1h");
+    let mut mount = two.mount("one");
+    fs::write(one.join("f"), "not synced").unwrap();
+    unmount(one);
+    assert!(mount.child.wait().unwrap().success());
+    server.kill();
+    assert_eq!(place.run("fs cat POOL/one:f").good(), "not synced");
+}
+
+#[test]
+fn a_mount_command_that_is_killed_harms_nobody() {
+    let two = Two::new();
+    let (place, [one, other]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "");
+    two.mount("one").kill();
+    let mount = two.mount("two");
+    fs::write(one.join("f"), "still served").unwrap();
+    assert_eq!(fs::read(one.join("f")).unwrap(), b"still served");
+    unmount(one);
+    wait_until("the volume is free", || place.run("volume delete POOL one").status == 0);
+    mount.stop();
+    // Left by its command, and taken away by the server at its end.
+    two.mount("two").kill();
+    server.stop();
+    assert!(!is_mounted(other));
+    assert_eq!(place.info()["clean"], true);
+}
+
+#[test]
+fn the_death_of_a_server_ends_its_mounts_and_they_can_be_mounted_again() {
+    let two = Two::new();
+    let (place, [one, _]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "");
+    let mut mount = two.mount("one");
+    fs::write(one.join("f"), "synced").unwrap();
+    place.run("fs sync POOL/one").good();
+    server.kill();
+    assert!(!mount.child.wait().unwrap().success());
+    assert!(!is_mounted(one));
+    // Killed together, the next one replaces the dead mount.
+    let server = place.serve("POOL", "");
+    two.mount("one").kill();
+    server.kill();
+    assert!(fs::read_dir(one).is_err(), "the server has gone");
+    let server = place.serve("POOL", "");
+    let mount = two.mount("one");
+    assert_eq!(fs::read(one.join("f")).unwrap(), b"synced");
+    mount.stop();
+    server.stop();
+}
+
+#[test]
+fn a_mount_in_the_background_outlives_its_command() {
+    let two = Two::new();
+    let (place, [one, other]) = (&two.place, &two.dirs);
+    let ready = place.run("mount --background POOL/one FOLDER/mnt-one").good();
+    assert!(ready.starts_with("ready: "), "{ready}");
+    fs::write(one.join("f"), "in one").unwrap();
+    // The first is the server of the second, and goes on as long as that is mounted.
+    place.run("mount --background POOL/two FOLDER/mnt-two").good();
+    unmount(one);
+    fs::write(other.join("f"), "in two").unwrap();
+    assert_eq!(place.run("fs cat POOL/one:f").good(), "in one");
+    unmount(other);
+    wait_until("the pool is closed", || place.info()["serving"].is_null());
+    assert_eq!(place.info()["clean"], true);
+    place.run("mount --background POOL/none FOLDER/mnt-one").status_is(1);
+}
+
+impl super::Outcome {
+    fn status_is(&self, status: i32) {
+        assert_eq!(self.status, status, "{self:?}");
+    }
+}
+
+#[test]
+fn a_file_system_is_served_read_only_where_its_server_is() {
+    let two = Two::new();
+    let (place, [one, _]) = (&two.place, &two.dirs);
+    let server = place.serve("POOL", "--read-only");
+    place.run("mount POOL/one FOLDER/mnt-one").failed(1, &["read-only"]);
+    let line = place.arguments("mount --read-only POOL/one FOLDER/mnt-one");
+    let mut mount = Running::start(everbyte().args(line));
+    assert!(fs::write(one.join("f"), "x").is_err());
+    assert!(mount.signal(Signal::TERM).success());
+    server.stop();
+}
