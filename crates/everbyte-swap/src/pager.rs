@@ -83,7 +83,10 @@ pub(crate) struct Pager<M> {
     /// Turns that the evictor's hand has made.
     turn: AtomicU64,
     evictor: Mutex<Batch>,
+    /// Faults on absent units.
     streams: Streams,
+    /// Faults on protected pages.
+    store_streams: Streams,
     pub(crate) counters: Counters,
     trouble: AtomicU8,
     full: AtomicBool,
@@ -111,6 +114,7 @@ impl<M: Memory> Pager<M> {
             turn: AtomicU64::new(0),
             evictor: Mutex::new(Batch::new(options.slot_hint)),
             streams: Streams::new(options.read_ahead.min(WINDOW)),
+            store_streams: Streams::new(options.read_ahead.min(WINDOW)),
             counters: Counters::default(),
             trouble: AtomicU8::new(0),
             full: AtomicBool::new(false),

@@ -76,7 +76,9 @@ impl<M: Memory> Pager<M> {
                 Phase::Busy => Ok(false),
                 Phase::Empty | Phase::Stored => self.fill(at, seen, access, is_fault),
                 Phase::Clean | Phase::Dirty if !access.is_present => self.confirm(at, seen),
-                Phase::Clean | Phase::Dirty | Phase::WritingBack => self.make_dirty(at, seen),
+                Phase::Clean | Phase::Dirty | Phase::WritingBack => {
+                    self.store_to_protected(at, seen, is_fault)
+                }
             };
             match done {
                 Ok(true) => return Ok(()),
@@ -227,17 +229,60 @@ impl<M: Memory> Pager<M> {
         is_ghost
     }
 
-    /// Makes a resident unit's page writable. False if the unit is another's or changed.
-    pub(super) fn make_dirty(&self, at: UnitNo, seen: Unit) -> Result<bool, MemoryError> {
+    /// Lets a store through to a protected page, and to those behind it if stores come in a stream.
+    fn store_to_protected(
+        &self,
+        at: UnitNo,
+        seen: Unit,
+        is_fault: bool,
+    ) -> Result<bool, MemoryError> {
+        let is_clean = seen.phase() == Phase::Clean;
+        let ahead = if is_fault && is_clean { self.store_streams.note(at) } else { Ahead::NONE };
+        self.make_dirty(at, seen, if ahead.stride == 1 { ahead.units } else { 0 })
+    }
+
+    /// Makes a resident unit's page writable, and those of up to `ahead` clean units behind it. False
+    /// if the unit is another's or changed.
+    pub(super) fn make_dirty(
+        &self,
+        at: UnitNo,
+        seen: Unit,
+        ahead: u64,
+    ) -> Result<bool, MemoryError> {
         if !self.units.claim(at, seen) {
             return Ok(false);
         }
-        self.memory.step();
-        if let Err(error) = self.memory.unprotect(UnitRun { first: at, units: 1 }) {
-            self.settle(at, seen);
-            return Err(error);
+        let mut claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
+        while claimed.units <= ahead {
+            let next = UnitNo(at.0 + claimed.units);
+            let is_clean = next.0 < self.units.len() && {
+                let seen = self.units.load(next);
+                claimed.seen[index(claimed.units)] = seen;
+                seen.phase() == Phase::Clean && self.units.claim(next, seen)
+            };
+            if !is_clean {
+                break;
+            }
+            claimed.units += 1;
         }
-        let mut next = Unit::DIRTY.with_pins(seen.pins()).referenced(true);
+        self.memory.step();
+        let done = self.memory.unprotect(UnitRun { first: at, units: claimed.units });
+        for nth in 0..claimed.units {
+            let (at, seen) = (UnitNo(at.0 + nth), claimed.seen[index(nth)]);
+            match done {
+                Ok(()) => self.became_dirty(at, seen, nth == 0),
+                Err(_) => self.settle(at, seen),
+            }
+        }
+        done?;
+        add(&self.counters.units_unprotected_ahead, claimed.units - 1);
+        Ok(true)
+    }
+
+    /// Ends the claim to a unit whose page has become writable.
+    fn became_dirty(&self, at: UnitNo, seen: Unit, is_used: bool) {
+        let is_referenced = is_used || seen.is_referenced();
+        let mut next = Unit::DIRTY.with_pins(seen.pins()).referenced(is_referenced);
         match seen.slot() {
             Some(slot) => {
                 self.free_slot(slot);
@@ -249,7 +294,6 @@ impl<M: Memory> Pager<M> {
             None => {}
         }
         self.settle(at, next);
-        Ok(true)
     }
 
     /// Looks into a fault on a missing page of a unit that should have one. As a rule another thread

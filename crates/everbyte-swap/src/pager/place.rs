@@ -71,7 +71,7 @@ impl<M: Memory> Pager<M> {
             let seen = self.units.load(at);
             let done = match seen.phase() {
                 Phase::Empty | Phase::Stored => self.bring_in(at, Access::STORE, false),
-                Phase::Clean | Phase::WritingBack => match self.make_dirty(at, seen) {
+                Phase::Clean | Phase::WritingBack => match self.make_dirty(at, seen, 0) {
                     Ok(_) | Err(MemoryError::Again) => Ok(()),
                     Err(_) => Err(FaultError::DescriptorLost),
                 },

@@ -52,6 +52,8 @@ counters! {
     units_in,
     /// Units filled before they were asked for.
     units_read_ahead,
+    /// Units that became writable, for a stream of stores, before they were stored to.
+    units_unprotected_ahead,
     /// Units copied to slots.
     units_out,
     /// Units whose pages were taken away.

@@ -174,6 +174,24 @@ fn a_change_of_what_was_loaded_is_not_taken_for_clean() {
 }
 
 #[test]
+fn a_stream_of_loads_and_stores_faults_once_in_several_units() {
+    let mut region = region(&RegionOptions::new());
+    fill(&mut region);
+    let before = region.statistics();
+    for number in 0..LEN / UNIT {
+        let loaded = byte(&region, number);
+        region.as_mut_slice()[unit(number)] = loaded.wrapping_add(1);
+    }
+    let after = region.statistics();
+    let loads = after.faults_load - before.faults_load;
+    let stores = after.faults_protected - before.faults_protected;
+    assert!(loads < LEN / UNIT / 2 && stores < LEN / UNIT / 2, "{before:?}, {after:?}");
+    assert!(after.units_read_ahead > 0 && after.units_unprotected_ahead > 0, "{after:?}");
+    let wanted = |number| u8::try_from(number % 251).unwrap() + 2;
+    assert!((0..LEN / UNIT).all(|number| byte(&region, number) == wanted(number)));
+}
+
+#[test]
 fn zeroes_take_no_slot_and_come_back() {
     let space = space(LEN, SlotOrder::Order64);
     let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
