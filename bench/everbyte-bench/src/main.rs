@@ -17,6 +17,7 @@ mod stats;
 mod subject;
 mod subjects;
 mod suite;
+mod swap;
 mod table;
 mod tpcc;
 mod workload;
@@ -39,6 +40,7 @@ use crate::rows::Results;
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
 use crate::suite::Settings;
+use crate::swap::command::{SwapArgs, swap};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 
@@ -62,6 +64,7 @@ enum Suite {
     Consistency(ConsistencyArgs),
     Cache(CacheArgs),
     Index(IndexArgs),
+    Swap(SwapArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
     /// Kills TPC-C in the midst of transactions and judges the database that is left.
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Suite::Consistency(args) => consistency(&args),
         Suite::Cache(args) => cache(&args),
         Suite::Index(args) => index(&args),
+        Suite::Swap(args) => swap(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),

@@ -182,6 +182,25 @@ fn indexes_are_compared_under_every_workload() {
 }
 
 #[test]
+fn slots_are_found_at_every_fill() {
+    let results = results_of("swap", &[]);
+    for way in ["linux-3.14-linear", "order8", "order64", "free-stack"] {
+        for (fill, threads) in [("0.0%", 1), ("50.0%", 2), ("99.9%", 1)] {
+            let workload = format!("{fill} full, random frees, t{threads}");
+            assert!(value(&results, way, &workload, "time") > 0.0);
+        }
+    }
+    let visits = |fill| {
+        let workload = format!("{fill} full, random frees, t1");
+        value(&results, "linux-3.14-linear", &workload, "visits")
+    };
+    assert!(visits("99.0%") > 20.0 * visits("0.0%"), "a linear search is what it is");
+    let bits = f64::from(1 << 14) / 8.0;
+    let memory = value(&results, "order8", "memory", "memory");
+    assert!(memory >= bits && memory < 1.2 * bits + 64.0, "{memory} bytes");
+}
+
+#[test]
 fn a_directory_that_is_not_empty_is_refused_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("precious"), "data").unwrap();

@@ -40,6 +40,7 @@ const ROWS: [Row; 24] = [
             "everbyte-policy",
             "everbyte-pool",
             "everbyte-media",
+            "everbyte-slots",
         ],
         optional: &[],
         tests_use: &["everbyte-crash"],

@@ -1,0 +1,276 @@
+//! Ways to find a free slot: those that are compared.
+//!
+//! The linear one does what Linux 3.14 does for a swap device that rotates, written anew from its
+//! description: it looks for 256 adjacent free slots, takes those one after the other, and where there
+//! are none searches on from the last slot, byte by byte.
+
+use std::sync::Mutex;
+
+use everbyte_slots::{ByteTree, RunTree};
+
+/// Slots that are taken one after the other once they were found.
+const CLUSTER: usize = 256;
+
+/// Free slots, as swapping needs them. Several threads call it at once.
+pub(super) trait Allocator: Send + Sync {
+    /// Takes a free slot; `None` if there is none.
+    fn alloc(&self) -> Option<u64>;
+
+    /// Frees a slot that is taken.
+    fn free(&self, slot: u64);
+
+    /// Bytes of DRAM.
+    fn memory_bytes(&self) -> u64;
+
+    /// Slots that were looked at since the last call, where that is counted.
+    fn visits(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A way to find free slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Linear,
+    Order8,
+    Order64,
+    Stack,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 4] = [Self::Linear, Self::Order8, Self::Order64, Self::Stack];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linux-3.14-linear",
+            Self::Order8 => "order8",
+            Self::Order64 => "order64",
+            Self::Stack => "free-stack",
+        }
+    }
+
+    /// `slots` slots, all free.
+    pub(super) fn make(self, slots: u64) -> Box<dyn Allocator> {
+        match self {
+            Self::Linear => Box::new(Mutex::new(Linear::new(slots))),
+            Self::Order8 => {
+                let mut tree = ByteTree::new(slots);
+                tree.free_run(0, slots).expect("new slots are used");
+                Box::new(Mutex::new(Order8 { tree, next: 0 }))
+            }
+            Self::Order64 => {
+                let tree = RunTree::new(slots);
+                tree.free_run(0, slots).expect("new slots are used");
+                Box::new(Order64(tree))
+            }
+            Self::Stack => Box::new(Mutex::new((0..slots).rev().collect::<Vec<u64>>())),
+        }
+    }
+}
+
+/// A byte for each slot, and where to look.
+struct Linear {
+    used: Vec<bool>,
+    lowest: usize,
+    highest: usize,
+    taken: usize,
+    /// Slots of the present cluster that are left, and the next of them.
+    cluster_left: usize,
+    cluster_next: usize,
+    visits: u64,
+}
+
+impl Linear {
+    fn new(slots: u64) -> Self {
+        let slots = place(slots);
+        Self {
+            used: vec![false; slots],
+            lowest: 0,
+            highest: slots - 1,
+            taken: 0,
+            cluster_left: 0,
+            cluster_next: 0,
+            visits: 0,
+        }
+    }
+
+    /// The first of 256 adjacent free slots.
+    fn find_cluster(&mut self) -> Option<usize> {
+        let mut length = 0;
+        for slot in self.lowest..=self.highest {
+            self.visits += 1;
+            length = if self.used[slot] { 0 } else { length + 1 };
+            if length == CLUSTER {
+                return Some(slot + 1 - CLUSTER);
+            }
+        }
+        None
+    }
+
+    /// The first free slot from `from` on, and then from the lowest.
+    fn scan(&mut self, from: usize) -> Option<usize> {
+        for slot in (from..=self.highest).chain(self.lowest..from.min(self.highest + 1)) {
+            self.visits += 1;
+            if !self.used[slot] {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    fn alloc(&mut self) -> Option<usize> {
+        if self.taken == self.used.len() {
+            return None;
+        }
+        if self.cluster_left == 0 {
+            self.cluster_left = CLUSTER;
+            if self.used.len() - self.taken >= CLUSTER
+                && let Some(start) = self.find_cluster()
+            {
+                self.cluster_next = start;
+            }
+        }
+        self.cluster_left -= 1;
+        let from = if self.cluster_next > self.highest { self.lowest } else { self.cluster_next };
+        let slot = self.scan(from)?;
+        self.used[slot] = true;
+        self.taken += 1;
+        self.cluster_next = slot + 1;
+        if slot == self.lowest {
+            self.lowest += 1;
+        }
+        if slot == self.highest {
+            self.highest = self.highest.saturating_sub(1);
+        }
+        Some(slot)
+    }
+
+    fn free(&mut self, slot: usize) {
+        assert!(std::mem::take(&mut self.used[slot]), "a slot is freed once");
+        self.taken -= 1;
+        self.lowest = self.lowest.min(slot);
+        self.highest = self.highest.max(slot);
+    }
+}
+
+impl Allocator for Mutex<Linear> {
+    fn alloc(&self) -> Option<u64> {
+        self.lock().expect("no holder panics").alloc().map(|slot| slot as u64)
+    }
+
+    fn free(&self, slot: u64) {
+        self.lock().expect("no holder panics").free(place(slot));
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.lock().expect("no holder panics").used.len() as u64
+    }
+
+    fn visits(&self) -> Option<u64> {
+        Some(std::mem::take(&mut self.lock().expect("no holder panics").visits))
+    }
+}
+
+/// The paper's tree, searched from the last slot on.
+struct Order8 {
+    tree: ByteTree,
+    next: u64,
+}
+
+impl Allocator for Mutex<Order8> {
+    fn alloc(&self) -> Option<u64> {
+        let Order8 { tree, next } = &mut *self.lock().expect("no holder panics");
+        let slot = tree.alloc(*next)?;
+        *next = slot + 1;
+        Some(slot)
+    }
+
+    fn free(&self, slot: u64) {
+        let tree = &mut self.lock().expect("no holder panics").tree;
+        tree.free(slot).expect("a slot is freed once");
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.lock().expect("no holder panics").tree.memory_bytes() as u64
+    }
+}
+
+/// Ours, without a lock; each thread searches from the last slot that it got.
+struct Order64(RunTree);
+
+thread_local! {
+    static NEXT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+impl Allocator for Order64 {
+    fn alloc(&self) -> Option<u64> {
+        let slot = self.0.alloc(NEXT.get())?;
+        NEXT.set(slot + 1);
+        Some(slot)
+    }
+
+    fn free(&self, slot: u64) {
+        self.0.free(slot).expect("a slot is freed once");
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.0.slots().memory_bytes() as u64
+    }
+}
+
+/// The floor of time: the last slot that was freed, wherever it is.
+impl Allocator for Mutex<Vec<u64>> {
+    fn alloc(&self) -> Option<u64> {
+        self.lock().expect("no holder panics").pop()
+    }
+
+    fn free(&self, slot: u64) {
+        self.lock().expect("no holder panics").push(slot);
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        8 * self.lock().expect("no holder panics").capacity() as u64
+    }
+}
+
+fn place(slot: u64) -> usize {
+    usize::try_from(slot).expect("there is memory for every slot")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_way_hands_out_each_slot_once_and_again_when_it_is_free() {
+        for way in Way::ALL {
+            let slots = way.make(1000);
+            let all: BTreeSet<u64> = std::iter::from_fn(|| slots.alloc()).collect();
+            assert_eq!(all, (0..1000).collect(), "{way:?}");
+            for slot in [999, 3, 500, 0] {
+                slots.free(slot);
+            }
+            let again: BTreeSet<u64> = std::iter::from_fn(|| slots.alloc()).collect();
+            assert_eq!(again, BTreeSet::from([0, 3, 500, 999]), "{way:?}");
+            assert!(slots.memory_bytes() > 0);
+        }
+    }
+
+    #[test]
+    fn the_linear_way_takes_clusters_and_passes_over_all_slots_where_there_are_none() {
+        let mut linear = Linear::new(4096);
+        for slot in 0..4096 {
+            assert_eq!(linear.alloc(), Some(slot));
+        }
+        (0..4096).step_by(2).for_each(|slot| linear.free(slot));
+        linear.visits = 0;
+        linear.cluster_left = 0;
+        assert!(linear.alloc().is_some());
+        assert!(linear.visits >= 4095, "half are free, and no two are adjacent");
+        linear.visits = 0;
+        assert!(linear.alloc().is_some());
+        assert!(linear.visits <= 2, "within a cluster it goes on where it was");
+    }
+}
