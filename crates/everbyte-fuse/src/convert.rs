@@ -46,6 +46,27 @@ pub(crate) fn attributes(root: InodeNo, attr: &Attr) -> FileAttr {
     }
 }
 
+/// The attributes of no file, which tell the kernel that a name is not there.
+pub(crate) fn no_attributes() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
 pub(crate) fn kind(kind: FileType) -> fuser::FileType {
     match kind {
         FileType::Regular => fuser::FileType::RegularFile,

@@ -25,7 +25,7 @@ use fuser::{
 };
 
 use crate::attribute::{attribute_name, way_to_set};
-use crate::convert::{attributes, errno, inode, kind, number, set_time};
+use crate::convert::{attributes, errno, inode, kind, no_attributes, number, set_time};
 use crate::groups::is_in_group;
 use crate::known::KnownDirectories;
 
@@ -228,7 +228,11 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = Name::new(name.as_bytes());
-        self.reply_entry(name.and_then(|name| self.fs.lookup(self.inode(parent), name)), reply);
+        match name.and_then(|name| self.fs.lookup(self.inode(parent), name)) {
+            // The kernel is to remember that there is none.
+            Err(FsError::NotFound) => reply.entry(&LIFETIME, &no_attributes(), Generation(0)),
+            found => self.reply_entry(found, reply),
+        }
     }
 
     fn getattr(

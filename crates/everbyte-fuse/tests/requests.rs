@@ -1,0 +1,118 @@
+//! The number of requests that the kernel makes of a mount for a system call.
+//!
+//! A test binary of its own, because requests are counted by what fuser logs of each, and a process has one
+//! logger. Needs `/dev/fuse`, and root or `fusermount3`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
+use everbyte_fuse::{Mount, MountOptions};
+use everbyte_media::{Mapped, MediaOptions};
+use everbyte_pool::{OpenOptions, Pool};
+
+/// The names of the requests since they were last taken.
+struct Requests(Mutex<Vec<String>>);
+
+static REQUESTS: Requests = Requests(Mutex::new(Vec::new()));
+
+impl log::Log for Requests {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        // Such as "FUSE(  4) ino 0x0000000000000001 LOOKUP name ..."
+        let line = record.args().to_string();
+        let Some((_, request)) = line.split_once(" ino ") else { return };
+        if !line.starts_with("FUSE(") {
+            return;
+        }
+        let name = request.split_whitespace().nth(1).unwrap_or_default().to_owned();
+        // The kernel forgets, and ends what was open, when it likes to.
+        if !["FORGET", "BATCHFORGET", "RELEASE"].contains(&name.as_str()) {
+            self.0.lock().unwrap().push(name.trim_end_matches(',').to_owned());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The requests that `call` leads to.
+fn requests(call: impl FnOnce()) -> Vec<String> {
+    REQUESTS.0.lock().unwrap().clear();
+    call();
+    std::mem::take(&mut *REQUESTS.0.lock().unwrap())
+}
+
+/// Fails if `call` leads to more than `count` requests.
+fn at_most(count: usize, what: &str, call: impl FnOnce()) {
+    let requests = requests(call);
+    assert!(requests.len() <= count, "{what}: {requests:?}");
+}
+
+/// A file system that is mounted on `dir`.
+fn mounted(dir: &Path) -> Mount {
+    let bytes = 64 << 20;
+    let medium = Arc::new(Mapped::anonymous(bytes, &MediaOptions::default()).unwrap());
+    Pool::format(&*medium, 2, [1; 16]).unwrap();
+    let options = OpenOptions { capacity_blocks: bytes / 4096 };
+    let pool = Arc::new(Pool::open(medium, kinds(), &options).unwrap());
+    let options = FsOptions { log_bytes: Some(8 << 20), ..FsOptions::default() };
+    drop(FileSystem::create(&pool, "files", 48 << 20, &options).unwrap());
+    let fs = Arc::new(FileSystem::open(&pool, "files").unwrap());
+    let options = MountOptions {
+        source: "test/files".into(),
+        allow_other: false,
+        read_only: false,
+        threads: 2,
+        access_times: AccessTimes::Relative,
+    };
+    Mount::new(fs, dir, &options).unwrap()
+}
+
+fn list(dir: &Path) -> usize {
+    fs::read_dir(dir).unwrap().count()
+}
+
+#[test]
+fn system_calls_cost_no_more_requests_than_the_kernel_needs() {
+    log::set_logger(&REQUESTS).unwrap();
+    log::set_max_level(log::LevelFilter::Debug);
+    let dir = tempfile::tempdir().unwrap();
+    let mount = mounted(dir.path());
+    let path = dir.path().join("f");
+    // The first close of a file is asked for, and all others are not.
+    fs::write(&path, b"").unwrap();
+
+    let made = dir.path().join("made");
+    // Besides these four the attributes of the directory, which the file before has changed.
+    at_most(5, "create, write and close", || fs::write(&made, b"some text").unwrap());
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    // The kernel looks for security.capability before each write.
+    at_most(2, "write", || file.write_all_at(&[1; 4096], 0).unwrap());
+    at_most(0, "read what was written", || file.read_exact_at(&mut [0; 4096], 0).unwrap());
+    drop(fs::metadata(&path).unwrap());
+    at_most(0, "stat", || drop(fs::metadata(&path).unwrap()));
+    at_most(1, "open and close, but for the release", || drop(File::open(&path).unwrap()));
+    let none = dir.path().join("none");
+    at_most(1, "stat of no file", || drop(fs::metadata(&none).unwrap_err()));
+    at_most(0, "stat of no file, again", || drop(fs::metadata(&none).unwrap_err()));
+    fs::rename(&made, &none).unwrap();
+    assert_eq!(fs::read(&none).unwrap(), b"some text", "the kernel knows that it is there now");
+
+    let many = dir.path().join("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..1000 {
+        fs::write(many.join(number.to_string()), b"").unwrap();
+    }
+    at_most(5, "the first listing of 1000 names", || assert_eq!(list(&many), 1000));
+    at_most(1, "a listing that the kernel has", || assert_eq!(list(&many), 1000));
+    fs::remove_file(many.join("7")).unwrap();
+    assert_eq!(list(&many), 999);
+    mount.unmount().unwrap();
+}
