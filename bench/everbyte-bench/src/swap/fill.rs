@@ -28,7 +28,7 @@ pub(super) fn title(permille: u64, threads: usize) -> String {
     format!("{}.{}% full, random frees, t{threads}", permille / 10, permille % 10)
 }
 
-/// What one round found out.
+/// Figures of one round.
 struct Sample {
     ns: f64,
     visits: Option<f64>,
