@@ -15,13 +15,11 @@ use crate::blocks::visit_map;
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::files::FileState;
-use crate::format::{FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
+use crate::format::{FILE_BYTES_MAX, FIRST_ENTRIES, Field, INODE_AREA_AT, InodeWords};
 use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
 
-/// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
-pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
 /// Bytes of a write that are made in one batch.
 pub(crate) const WRITE_PART: usize = 1 << 20;
 

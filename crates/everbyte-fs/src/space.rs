@@ -3,9 +3,10 @@
 use everbyte_extent::{DeviceOffset, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
 
-use crate::data::{FILE_BYTES_MAX, note_changed};
+use crate::data::note_changed;
 use crate::edits::Edits;
 use crate::error::FsError;
+use crate::format::FILE_BYTES_MAX;
 use crate::format::Field;
 use crate::fs::FileSystem;
 use crate::number::InodeNo;

@@ -184,6 +184,32 @@ impl BucketHeader {
     }
 }
 
+/// Returns true if `word` is the first of a bucket.
+#[cfg(feature = "testkit")]
+pub(crate) fn is_bucket(word: u64) -> bool {
+    word == MAGIC
+}
+
+/// Puts the checksums of a bucket right: of its head, and of each entry that a slot names.
+#[cfg(feature = "testkit")]
+pub(crate) fn reseal_bucket(bytes: &mut [u8; BLOCK]) {
+    let word = |bytes: &[u8], at: usize| {
+        u64::from_le_bytes(*bytes[at..].first_chunk().expect("a word of the bucket"))
+    };
+    let depth = u32::try_from(word(bytes, 24) & 0xff).expect("a byte");
+    let header = BucketHeader { owner: InodeNo(word(bytes, 8)), depth, prefix: word(bytes, 16) };
+    bytes[..32].copy_from_slice(header.words().map(u64::to_le).as_bytes());
+    for place in 0..SLOTS {
+        let at = usize::try_from(SLOTS_AT).expect("a place in a block") + 8 * place;
+        let Some(Slot::Entry { place, .. }) = Slot::decode(word(bytes, at)) else { continue };
+        let entry = &mut bytes[place.start * UNIT..(place.start + place.units) * UNIT];
+        if entry.len() >= ENTRY_HEAD {
+            let crc = crc_of(entry);
+            entry[16..20].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}
+
 /// A bucket as it is read.
 pub(crate) struct Bucket {
     at: PoolOffset,
@@ -211,6 +237,10 @@ impl Bucket {
         let header = BucketHeader { owner: InodeNo(head[1]), depth, prefix: head[2] };
         if head[..4] != header.words() || header.owner != owner || depth >= HASH_BITS {
             let what = format!("it is no bucket of the directory of {owner}");
+            return Err(Corrupt::new("directory bucket", at, what));
+        }
+        if header.prefix >> depth != 0 {
+            let what = format!("its {depth} bits of hashes cannot be {:#x}", header.prefix);
             return Err(Corrupt::new("directory bucket", at, what));
         }
         Ok(Self { at, header, slots: slots.map(u64::from_le) })

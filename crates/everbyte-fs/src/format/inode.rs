@@ -13,6 +13,8 @@ use crate::number::{FileType, InodeNo, MODE_PERMISSIONS};
 
 /// Bytes of an inode.
 pub(crate) const INODE_BYTES: u64 = 256;
+/// Largest size of a file in bytes: what a map of five levels covers is more than a pool can have.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 52;
 /// Offset of the second half.
 pub(crate) const INODE_AREA_AT: u64 = 128;
 /// Entries of the map in the second half.
@@ -110,10 +112,25 @@ impl InodeWords {
         if words.get(Field::Number) != number.0 {
             return wrong(format!("it says that it is inode {}", words.get(Field::Number)));
         }
+        if words.get(Field::Size) > FILE_BYTES_MAX {
+            return wrong(format!(
+                "its size of {} bytes is more than there can be",
+                words.get(Field::Size)
+            ));
+        }
         if FileType::from_mode(words.mode()).is_none() {
             return wrong(format!("its mode {:o} names no type", words.mode()));
         }
         Ok(words)
+    }
+
+    /// The words in the first half of an inode's bytes.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        let mut words = Self([0; WORDS]);
+        words.0.as_mut_bytes().copy_from_slice(&bytes[..8 * WORDS]);
+        words.0 = words.0.map(u64::from_le);
+        words
     }
 
     pub(crate) fn get(&self, field: Field) -> u64 {

@@ -11,9 +11,11 @@ pub(crate) use bucket::entry_units;
 pub(crate) use bucket::{
     Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, Place, RawEntry, SLOTS, Slot, UNIT,
 };
+#[cfg(feature = "testkit")]
+pub(crate) use bucket::{is_bucket, reseal_bucket};
 pub(crate) use index_run::{IndexRunTrailer, PREVIOUS_RUN_AT};
 pub(crate) use inode::{
-    FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, INODE_BYTES, InodeWords,
+    FILE_BYTES_MAX, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, INODE_BYTES, InodeWords,
 };
 pub use superblock::FS;
 pub(crate) use superblock::{FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};

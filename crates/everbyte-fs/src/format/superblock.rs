@@ -69,6 +69,18 @@ impl FsSuperblock {
         u64::from(crc32c::crc32c(&bytes[..bytes.len() - 8]))
     }
 
+    /// Returns true if it begins as a superblock.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn has_magic(&self) -> bool {
+        self.magic == MAGIC
+    }
+
+    /// The same with a right checksum.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn sealed(self) -> Self {
+        Self { crc: self.expected_crc(), ..self }
+    }
+
     /// The block with this superblock, and with no tables yet.
     pub(crate) fn image(&self) -> [u8; BLOCK] {
         let mut image = [0; BLOCK];

@@ -51,6 +51,12 @@ impl TableGeometry {
         (BITS_AT + 2 * self.bytes_of_bits()).div_ceil(INODE_BYTES)
     }
 
+    /// Returns true if `word` can be a table's first.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn is_head(word: u64) -> bool {
+        word >> TAG_SHIFT & 0xffff == TAG
+    }
+
     /// Slots that can be inodes.
     pub(crate) fn usable(self) -> u64 {
         self.slots() - self.head_slots()

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(clippy::missing_panics_doc, reason = "a test that cannot go on should panic")]
 
+pub mod damage;
 pub mod model;
 pub mod operations;
 pub mod real;

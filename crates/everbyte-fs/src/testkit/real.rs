@@ -29,6 +29,9 @@ pub fn open_pool<M: Medium>(medium: &Arc<M>) -> Result<Arc<Pool<M>>, PoolError> 
     Pool::open(Arc::clone(medium), kinds(), &options).map(Arc::new)
 }
 
+/// Most bytes of a file that are looked at.
+const BYTES_SEEN: u64 = 16 << 20;
+
 impl<M: Medium> Real<M> {
     /// Formats `medium` and makes a file system in it.
     pub fn make(medium: &Arc<M>, options: &FsOptions) -> Self {
@@ -236,7 +239,7 @@ impl<M: Medium> Real<M> {
         let attr = self.fs.attr(inode)?;
         let (kind, bytes) = match attr.kind {
             FileType::Regular => {
-                let mut bytes = vec![0; usize::try_from(attr.size).unwrap() + 7];
+                let mut bytes = vec![0; usize::try_from(attr.size.min(BYTES_SEEN)).unwrap() + 7];
                 let len = self.fs.read(inode, 0, &mut bytes)?;
                 bytes.truncate(len);
                 ('f', bytes)

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium, Summary};
+use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium, Summary};
 use everbyte_fs::plant::Bug;
 use everbyte_fs::{FsOptions, IndexKind};
 use everbyte_media::BLOCK_U64;
 use everbyte_plant::plant;
 
-use crate::operations::{ACLS, AclName, LONG, Mode, Op, Subject, Tree};
+use crate::operations::{ACLS, AclName, LONG, Mode, Op, Path, Seen, Subject, Tree};
 use crate::random::with_index;
 use crate::real::Real;
 
@@ -23,6 +23,8 @@ enum Event {
     May(Tree),
     /// From now on it is.
     Is(Tree),
+    /// From now on a file is durable, whatever else is.
+    Holds(Path, Seen),
 }
 
 fn options() -> FsOptions {
@@ -58,19 +60,31 @@ fn prepare(medium: &Arc<SimMedium>, work: &Workload) {
     }
 }
 
-fn run(medium: &Arc<SimMedium>, log: &Log<Event>, ops: &[Op]) {
+fn run(medium: &Arc<SimMedium>, log: &Log<Event>, work: &Workload) {
     let mut real = Real::open(medium).unwrap();
     log.note(Event::Is(real.tree()));
-    for op in ops {
+    for op in &work.ops {
         let tree = (*op == Op::Sync).then(|| real.tree());
         if let Some(tree) = &tree {
             log.note(Event::May(tree.clone()));
         }
-        real.make(op).unwrap();
+        if let Op::SyncFile(_) = op {
+            log.note(Event::May(real.tree()));
+        }
+        let made = real.make(op);
+        assert!(work.may_fail || made.is_ok(), "{op:?} fails with {made:?}");
+        if let Op::SyncFile(path) = op {
+            log.note(Event::Holds(path.clone(), real.tree()[&in_tree(path)].clone()));
+        }
         if let Some(tree) = tree {
             log.note(Event::Is(tree));
         }
     }
+}
+
+/// A path as trees have it.
+fn in_tree(path: &Path) -> String {
+    path.iter().map(|name| format!("/{name}")).collect()
 }
 
 fn check(real: Real<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), String> {
@@ -80,6 +94,10 @@ fn check(real: Real<SimMedium>, crash: &Crash<'_, Event>) -> Result<(), String> 
         match &stamped.event {
             Event::May(tree) => allowed.push(tree),
             Event::Is(tree) => allowed = vec![tree],
+            Event::Holds(path, seen) if found.get(&in_tree(path)) != Some(seen) => {
+                return Err(format!("{path:?} was synced as {seen:?}, and is not so in {found:?}"));
+            }
+            Event::Holds(..) => {}
         }
     }
     if !allowed.is_empty() && !allowed.contains(&&found) {
@@ -115,15 +133,41 @@ pub(crate) fn sound(real: &Real<SimMedium>) -> Result<(), String> {
     if report.is_clean() { Ok(()) } else { Err(report.problems.join("; ")) }
 }
 
-fn explored(explorer: &Explorer, work: &Workload) -> Result<Summary, String> {
-    let scenario = Closures::new(
-        |medium, log| run(medium, log, &work.ops),
+pub(crate) fn explored(explorer: &Explorer, work: &Workload) -> Result<Summary, String> {
+    explored_without(explorer, work, None)
+}
+
+/// The same with a flush or a fence left out.
+fn explored_without(
+    explorer: &Explorer,
+    work: &Workload,
+    omission: Option<Omission>,
+) -> Result<Summary, String> {
+    let mut scenario = Closures::new(
+        |medium, log| run(medium, log, work),
         |medium| Real::open(medium).map_err(|error| error.to_string()),
         check,
     )
     .medium_len(work.pool_blocks() * BLOCK_U64)
     .prepared(|medium| prepare(medium, work));
+    if let Some(omission) = omission {
+        scenario = labelled(scenario, work).omit(omission);
+    }
     explorer.explore(&scenario).map_err(|failure| failure.to_string())
+}
+
+/// The same with names for the parts of the pool.
+fn labelled<'a, E, R>(scenario: Closures<'a, E, R>, work: &Workload) -> Closures<'a, E, R> {
+    let medium = Arc::new(SimMedium::new(work.pool_blocks() * BLOCK_U64));
+    prepare(&medium, work);
+    let real = Real::open(&medium).unwrap();
+    let descriptor = real.fs.volume().descriptor();
+    let log_end = descriptor.log_start + descriptor.log_blocks();
+    let header = real.fs.volume().root_at().block().0;
+    scenario
+        .label(0..work.pool_blocks() * BLOCK_U64, "data")
+        .label(header * BLOCK_U64..(header + 1) * BLOCK_U64, "header")
+        .label(descriptor.log_start * BLOCK_U64..log_end * BLOCK_U64, "log")
 }
 
 /// A few images of every crash.
@@ -140,12 +184,14 @@ fn allocate(path: &[&'static str], what: char) -> Op {
 }
 
 /// Operations before a crash.
-struct Workload {
+pub(crate) struct Workload {
     name: &'static str,
     /// Done and durable before any crash.
     before: Vec<Op>,
     ops: Vec<Op>,
-    index: IndexKind,
+    pub(crate) index: IndexKind,
+    /// True if operations may be refused.
+    pub(crate) may_fail: bool,
 }
 
 impl Workload {
@@ -160,13 +206,66 @@ impl Workload {
     }
 }
 
-fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Workload {
+pub(crate) fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Workload {
     let ops = ops.into_iter().chain([Op::Sync]).collect();
-    Workload { name, before: Vec::new(), ops, index: IndexKind::Direct }
+    Workload { name, before: Vec::new(), ops, index: IndexKind::Direct, may_fail: false }
 }
 
 /// One to three operations of each kind, with what follows them in the same epoch and the next.
 fn workloads() -> Vec<Workload> {
+    each_kind().into_iter().chain(at_borders()).collect()
+}
+
+/// Operations at the borders of lines, blocks, maps and sizes, and those whose end comes later.
+fn at_borders() -> Vec<Workload> {
+    let exchange = |from: &[&'static str], to: &[&'static str]| {
+        Op::Rename(from.to_vec(), to.to_vec(), Mode::Exchange)
+    };
+    let unlink = |path: &[&'static str]| Op::Unlink(path.to_vec());
+    let create = |path: &[&'static str]| Op::Create(path.to_vec(), 0o600);
+    let cut = |path: &[&'static str], size| Op::Truncate(path.to_vec(), size);
+    let attribute = |name, len| Op::Attribute(vec!["a"], name, len);
+    let kept =
+        |what| Op::Allocate { path: vec!["a"], offset: 4000, len: 20_000, what, keep_size: true };
+    vec![
+        work("exchange files", [exchange(&["a"], &["d", "inner"]), unlink(&["a"])]),
+        work("exchange directories", [exchange(&["d"], &["empty"])]),
+        work("line", [write(&["a"], 63, 2), write(&["a"], 128, 64), write(&["a"], 4032, 64)]),
+        work("block", [write(&["a"], 4095, 2), write(&["a"], 0, 4096), write(&["a"], 8191, 1)]),
+        work("first entries", [write(&["d", "inner"], 65_535, 2), write(&["a"], 65_536, 1)]),
+        work("leaves", [write(&["a"], (2 << 20) - 5, 10), cut(&["a"], 2 << 20)]),
+        work("beyond the end", [kept('r'), kept('z'), cut(&["a"], 7000)]),
+        work("zero and punch", [allocate(&["large"], 'z'), kept('p'), write(&["large"], 4096, 9)]),
+        work(
+            "replaced attribute",
+            [attribute("user.a", 9), attribute("user.a", 300), Op::Sync, attribute("user.a", 10)],
+        ),
+        work(
+            "last attribute",
+            [attribute("user.a", 9), Op::Sync, Op::RemoveAttribute(vec!["a"], "user.a")],
+        ),
+        work(
+            "open and gone",
+            [Op::Open(vec!["large"], 0), unlink(&["large"]), create(&["n"]), Op::Close(0)],
+        ),
+        work(
+            "fsync",
+            [write(&["a"], 0, 9), Op::SyncFile(vec!["a"]), write(&["large"], 61_440, 100)],
+        ),
+        work(
+            "fsync of what is new",
+            [
+                create(&["n"]),
+                write(&["n"], 0, 5000),
+                Op::SyncFile(vec!["n"]),
+                unlink(&["a"]),
+                Op::SyncFile(vec!["large"]),
+            ],
+        ),
+    ]
+}
+
+fn each_kind() -> Vec<Workload> {
     let rename = |from: &[&'static str], to: &[&'static str], mode| {
         Op::Rename(from.to_vec(), to.to_vec(), mode)
     };
@@ -295,6 +394,48 @@ fn no_crash_leaves_anything_but_a_checkpoint() {
     for work in workloads().into_iter().chain(further_workloads()) {
         let name = work.name;
         println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
+    }
+}
+
+/// Recoveries crash, and so does the cleaning of orphans when a file system is opened.
+#[test]
+fn no_crash_of_a_recovery_leaves_anything_but_a_checkpoint() {
+    let explorer = Explorer {
+        points_max: 14,
+        runs_max: 2,
+        samples: 2,
+        nested_images_max: 2,
+        nested_points_max: 24,
+        nested_runs_max: 2,
+        ..Explorer::default()
+    };
+    let names = ["create", "unlink", "replace", "orphan", "open and gone", "cut", "many files"];
+    for work in workloads().into_iter().filter(|work| names.contains(&work.name)) {
+        let name = work.name;
+        let summary = explored(&explorer, &work).unwrap_or_else(|e| panic!("{name}: {e}"));
+        println!("{name}: {summary}");
+        assert!(summary.nested_crashes > 0, "no recovery of {name} crashed");
+    }
+}
+
+/// A flush or a fence that is left out is missed.
+#[test]
+fn omissions_are_caught() {
+    let cases = [
+        ("write", Omission::fence_after_stream("log")),
+        ("rename", Omission::flush("log")),
+        ("create", Omission::flush("data").in_workload()),
+        ("mkdir", Omission::fence_after_flush("data").in_workload()),
+        ("unlink", Omission::flush("header").in_workload()),
+        ("chmod", Omission::flush("data").in_recovery()),
+    ];
+    for (name, omission) in cases {
+        let work = workloads().into_iter().find(|work| work.name == name).unwrap();
+        let explorer = Explorer { runs_max: 16, nested_depth: 1, nested_points_max: 16, ..few() };
+        let found = explored_without(&explorer, &work, Some(omission.clone()));
+        let failure = found.expect_err(&format!("{name}: {omission:?} was not missed"));
+        let words = ["checksum is wrong", "not one of", "can be so", "is gone", "bucket", "orphan"];
+        assert!(words.iter().any(|words| failure.contains(words)), "{omission:?}: {failure}");
     }
 }
 

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
-use everbyte_media::{BLOCK_U64, Medium, PoolOffset};
+use everbyte_fs::testkit::damage::reseal;
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
 use everbyte_fs::{FileSystem, FsOptions, IndexKind};
 
@@ -92,6 +93,65 @@ fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
     println!("{noticed} of {flips} flips were noticed");
     // The others are in blocks and places that are free again.
     assert!(flips > 30 && noticed * 2 >= flips, "{noticed} of {flips} flips were noticed");
+}
+
+/// A directory of one bucket says that it is one for a part of the hashes which no bucket is for.
+#[test]
+fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
+    let medium = Arc::new(SimMedium::from_image(image()));
+    let real = Real::open(&medium).unwrap();
+    let bounds = real.fs.pool().data_bounds();
+    drop(real);
+    for prefix in [u64::MAX, 5] {
+        let buckets = bounds.clone().map(BlockNo).filter(|block| {
+            let word = |at| medium.load_word(block.offset().plus(at));
+            // The number of the root directory.
+            word(0) == 0x4255_434b_4554 && word(8) == 1
+        });
+        for bucket in buckets {
+            medium.store_word(bucket.offset().plus(16), prefix);
+            reseal(&*medium, bucket);
+        }
+        let real = Real::open(&medium).unwrap();
+        let error = real.try_tree().expect_err("such a bucket was believed");
+        assert!(error.to_string().contains("bucket"), "{error}");
+    }
+}
+
+/// Changes a word of the inode that has `size` bytes, and puts its checksum right.
+fn change_inode(
+    medium: &SimMedium,
+    blocks: std::ops::Range<u64>,
+    size: u64,
+    (word, value): (u64, u64),
+) {
+    let is_table = |at: &PoolOffset| medium.load_word(*at) >> 32 & 0xffff == 0x5441;
+    for table in blocks.map(|block| PoolOffset(block * BLOCK_U64)).filter(is_table) {
+        for inode in (1..16).map(|slot| table.plus(256 * slot)) {
+            if medium.load_word(inode.plus(40)) == size {
+                medium.store_word(inode.plus(8 * word), value);
+            }
+        }
+        reseal(medium, table.block());
+    }
+}
+
+/// A file that is larger than there can be: nobody could say which blocks it has.
+#[test]
+fn an_inode_of_a_size_that_cannot_be_is_an_error_and_its_blocks_stay_its_own() {
+    for size in [u64::MAX, u64::MAX - 4095, (1 << 52) + 1] {
+        let medium = Arc::new(SimMedium::from_image(image()));
+        let pool = open_pool(&medium).unwrap();
+        change_inode(&medium, pool.data_bounds(), 80_000, (5, size));
+        let report = pool.check().unwrap();
+        assert!(report.problems.iter().any(|problem| problem.contains("its size")), "{report:?}");
+        drop(pool);
+        let mut real = Real::open(&medium).unwrap();
+        let error = real.try_tree().expect_err("such an inode was believed");
+        assert!(error.to_string().contains("inode"), "{error}");
+        // Which blocks are free is unknown now, so none is given to others.
+        assert!(real.try_make(&Op::Truncate(vec!["a"], 5)).is_err());
+    }
 }
 
 #[test]

@@ -10,9 +10,11 @@ mod crash;
 mod damage;
 mod durable;
 mod limits;
+mod golden;
 mod lives;
 mod posix;
 mod random;
 mod tree;
+mod sequences;
 
 use everbyte_fs::testkit::{model, operations, real};

@@ -1,0 +1,229 @@
+//! Golden images: file systems that every later version must read as the first one did.
+//!
+//! An image in `golden/` is never changed or made again: it stands for file systems that are out there. To
+//! add one, add it to `make` and run `cargo test -p everbyte-fs --test fs golden -- --ignored`, which needs
+//! the program `zstd` and only writes what is missing. The manifest says what was written, by the model,
+//! and never what was read back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use everbyte_crash::{Plan, SimMedium};
+use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_media::BLOCK_U64;
+use ruzstd::decoding::StreamingDecoder;
+use serde::{Deserialize, Serialize};
+
+use crate::crash::use_after_crash;
+use crate::model::Model;
+use crate::operations::{LONG, Mode, Op, Seen, Subject, Tree};
+use crate::random::with_index;
+use crate::real::{Real, open_pool};
+
+/// Contents that every later version must find in an image.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Golden {
+    name: String,
+    about: String,
+    /// Of the whole image.
+    crc32c: u32,
+    was_clean: bool,
+    /// Each path, and all that can be seen of it.
+    tree: BTreeMap<String, String>,
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/v1")
+}
+
+fn manifest() -> Vec<Golden> {
+    let text = fs::read_to_string(folder().join("file-systems.json")).unwrap_or("[]".into());
+    serde_json::from_str(&text).unwrap()
+}
+
+fn read_image(name: &str) -> Vec<u8> {
+    let packed = fs::read(folder().join(format!("{name}.img.zst"))).unwrap();
+    let mut image = Vec::new();
+    let mut decoder = StreamingDecoder::new(packed.as_slice()).unwrap();
+    std::io::Read::read_to_end(&mut decoder, &mut image).unwrap();
+    image
+}
+
+/// A tree in words that stay what they are.
+fn in_words(tree: &Tree) -> BTreeMap<String, String> {
+    let line = |seen: &Seen| {
+        let Seen { first_path, kind, permissions, links, size, bytes, attributes } = seen;
+        let mut line = format!(
+            "{kind} {permissions:o}, {links} links, {size} bytes with CRC-32C {:08x}, first {first_path:?}",
+            crc32c::crc32c(bytes)
+        );
+        for (name, value) in attributes {
+            line += &format!(", {name}: {} bytes with {:08x}", value.len(), crc32c::crc32c(value));
+        }
+        line
+    };
+    tree.iter().map(|(path, seen)| (path.clone(), line(seen))).collect()
+}
+
+/// Reads `image` as `golden` says, and uses it.
+fn hold(golden: &Golden, image: Vec<u8>) {
+    let name = &golden.name;
+    assert_eq!(crc32c::crc32c(&image), golden.crc32c, "{name}: the image itself was changed");
+    let medium = Arc::new(SimMedium::from_image(image));
+    let pool = open_pool(&medium).unwrap();
+    assert_eq!(pool.recovery().was_clean, golden.was_clean, "{name}");
+    drop(pool);
+    let real = Real::open(&medium).unwrap();
+    let tree = real.tree();
+    assert_eq!(in_words(&tree), golden.tree, "{name}");
+    let status = real.fs.status();
+    let files: std::collections::BTreeSet<_> = tree.values().map(|seen| &seen.first_path).collect();
+    assert_eq!(status.inodes - status.free_inodes, files.len() as u64, "{name}");
+    use_after_crash(real, &tree).unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+/// Some of everything.
+fn contents() -> Vec<Op> {
+    let write = |path: &[&'static str], offset, len| Op::Write {
+        path: path.to_vec(),
+        offset,
+        len,
+        byte: 5,
+    };
+    vec![
+        Op::Create(vec!["a"], 0o4755),
+        write(&["a"], 10, 5000),
+        Op::Link(vec!["a"], vec!["b"]),
+        Op::Attribute(vec!["a"], "user.a", 100),
+        Op::Attribute(vec!["a"], "user.b", 3000),
+        Op::Create(vec!["large"], 0o600),
+        write(&["large"], 61_440, 20_000),
+        write(&["large"], (2 << 20) - 5, 10),
+        Op::Create(vec!["reserved"], 0o604),
+        Op::Allocate { path: vec!["reserved"], offset: 0, len: 9000, what: 'r', keep_size: false },
+        Op::Mkdir(vec!["c"], 0o1777),
+        Op::Names(vec!["c"], 0, 130),
+        Op::Files(vec!["c"], 40),
+        Op::Mkdir(vec!["c", LONG], 0o711),
+        Op::Symlink(vec!["c", "short"], 20),
+        Op::Symlink(vec!["c", LONG, "long"], 200),
+        Op::Fifo(vec!["fifo"]),
+        Op::Rename(vec!["c", "short"], vec!["c", LONG, "moved"], Mode::NoReplace),
+        Op::Unlink(vec!["c", "name 7"]),
+        Op::Sync,
+    ]
+}
+
+/// A file system, and the model of it.
+struct Shop {
+    medium: Arc<SimMedium>,
+    real: Real<SimMedium>,
+    model: Model,
+}
+
+impl Shop {
+    fn new(index: IndexKind) -> Self {
+        // A window has 2 MiB of inodes at once.
+        let blocks = if index == IndexKind::Window { 4 * 512 } else { 256 };
+        let medium = Arc::new(SimMedium::new(blocks * BLOCK_U64));
+        let options = FsOptions {
+            inodes_max: Some(200),
+            lanes: 1,
+            log_bytes: Some(64 << 10),
+            ..FsOptions::default()
+        };
+        let real = Real::make(&medium, &with_index(index, options));
+        Self { medium, real, model: Model::new() }
+    }
+
+    fn make(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.model.make(op).unwrap();
+            self.real.make(op).unwrap();
+        }
+    }
+
+    fn golden(&self, name: &str, about: &str, image: &[u8]) -> Golden {
+        Golden {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            crc32c: crc32c::crc32c(image),
+            was_clean: true,
+            tree: in_words(&self.model.tree()),
+        }
+    }
+}
+
+fn make() -> Vec<(Golden, Vec<u8>)> {
+    let mut all: Vec<_> = IndexKind::ALL.into_iter().map(clean).collect();
+    all.push(crashed());
+    all
+}
+
+fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
+    let mut shop = Shop::new(index);
+    shop.make(&contents());
+    shop.real.fs.pool().close().unwrap();
+    let image = shop.medium.image();
+    let name = format!("fs-{}", index.name().replace('+', "-plus"));
+    (shop.golden(&name, "some of everything; a clean shutdown", &image), image)
+}
+
+fn crashed() -> (Golden, Vec<u8>) {
+    let mut shop = Shop::new(IndexKind::Direct);
+    shop.make(&contents());
+    shop.make(&[Op::Open(vec!["large"], 0), Op::Unlink(vec!["large"]), Op::Sync]);
+    let about = "a crash with a file that was open without a name, and an open epoch to undo";
+    let durable = shop.golden("fs-crashed", about, &[]);
+    shop.make(&[
+        Op::Create(vec!["lost"], 0o644),
+        Op::Write { path: vec!["a"], offset: 0, len: 4096, byte: 9 },
+        Op::Rename(vec!["b"], vec!["c", "b"], Mode::Replace),
+        Op::RemoveAttribute(vec!["a"], "user.b"),
+        Op::Truncate(vec!["reserved"], 5),
+    ]);
+    let image = shop.medium.crash_state().boot(Plan::Seeded(7)).image();
+    (Golden { crc32c: crc32c::crc32c(&image), was_clean: false, ..durable }, image)
+}
+
+#[test]
+fn every_golden_image_of_a_file_system_reads_as_its_manifest_says() {
+    let all = manifest();
+    assert!(all.len() >= 7, "images are missing");
+    all.iter().for_each(|golden| hold(golden, read_image(&golden.name)));
+}
+
+#[test]
+fn a_wrong_expectation_of_a_golden_image_is_noticed() {
+    let mut golden = manifest().swap_remove(0);
+    let image = read_image(&golden.name);
+    golden.tree.values_mut().for_each(|line| *line = line.replace("5010 bytes", "5011 bytes"));
+    assert!(std::panic::catch_unwind(|| hold(&golden, image)).is_err());
+}
+
+#[test]
+fn file_systems_that_are_made_now_read_as_they_should() {
+    make().into_iter().for_each(|(golden, image)| hold(&golden, image));
+}
+
+/// Writes the images that are missing, and their lines of the manifest.
+#[test]
+#[ignore = "it writes images; see the head of this file"]
+fn make_golden_images_that_are_missing() {
+    let mut kept = manifest();
+    for (golden, image) in make() {
+        if kept.iter().any(|known| known.name == golden.name) {
+            continue;
+        }
+        let path = folder().join(format!("{}.img", golden.name));
+        fs::write(&path, image).unwrap();
+        let packed = Command::new("zstd").args(["-19", "--quiet", "--rm"]).arg(&path).status();
+        assert!(packed.expect("the program zstd is needed").success());
+        kept.push(golden);
+    }
+    let text = serde_json::to_string_pretty(&kept).unwrap();
+    fs::write(folder().join("file-systems.json"), text + "\n").unwrap();
+}

@@ -1,0 +1,100 @@
+//! Crashes of random sequences: whatever the systematic workloads do not think of.
+//!
+//! `EVERBYTE_CRASH_CASES` says how many, `EVERBYTE_CRASH_SEED` which; a failing case names its seed, which
+//! alone makes the same case again.
+
+use everbyte_crash::Explorer;
+use everbyte_fs::IndexKind;
+
+use crate::crash::{explored, work};
+use crate::operations::{Mode, Op, Path};
+
+const CASES: u64 = 12;
+
+/// A small generator of its own, so that a seed gives the same case for ever (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % end as u64).unwrap()
+    }
+
+    fn of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())].clone()
+    }
+
+    fn path(&mut self) -> Path {
+        self.of(&[
+            vec!["a"],
+            vec!["second"],
+            vec!["large"],
+            vec!["d", "inner"],
+            vec!["d"],
+            vec!["empty"],
+            vec!["link"],
+            vec!["n"],
+            vec!["empty", "n"],
+        ])
+    }
+
+    fn op(&mut self) -> Op {
+        let path = self.path();
+        let offset = self.of(&[0, 63, 4095, 4096, 61_440, 65_535, 65_536, 69_632]);
+        match self.below(14) {
+            0 => Op::Create(path, 0o640),
+            1 => Op::Mkdir(path, 0o711),
+            2 => Op::Link(path, self.path()),
+            3 => Op::Unlink(path),
+            4 => Op::Rmdir(path),
+            5 | 6 => {
+                let mode = self.of(&[Mode::Replace, Mode::NoReplace, Mode::Exchange]);
+                Op::Rename(path, self.path(), mode)
+            }
+            7 => Op::Write { path, offset, len: self.of(&[1, 65, 4096, 9000]), byte: 7 },
+            8 => Op::Truncate(path, offset),
+            9 => {
+                let (len, what) = (self.of(&[1, 4096, 20_000]), self.of(&['r', 'z', 'p']));
+                Op::Allocate { path, offset, len, what, keep_size: self.below(2) == 0 }
+            }
+            10 => Op::Attribute(path, self.of(&["user.a", "user.b"]), self.of(&[0, 9, 2000])),
+            11 => Op::Chmod(path, 0o705),
+            12 => self.of(&[Op::Open(path, 0), Op::Close(0)]),
+            _ => Op::Sync,
+        }
+    }
+}
+
+#[test]
+fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
+    let number = |variable: &str, otherwise: u64| {
+        std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
+    };
+    let first = number("EVERBYTE_CRASH_SEED", 1);
+    let indexes = IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window);
+    let indexes: Vec<_> = indexes.collect();
+    for seed in first..first + number("EVERBYTE_CRASH_CASES", CASES) {
+        let mut dice = Dice(seed);
+        let ops: Vec<Op> = (0..2 + dice.below(6)).map(|_| dice.op()).collect();
+        let what = format!("seed {seed}: {ops:?}");
+        let mut work = work("random", ops);
+        work.index = dice.of(&indexes);
+        work.may_fail = true;
+        let explorer = Explorer {
+            seed,
+            points_max: 60,
+            runs_max: 2,
+            samples: 2,
+            nested_depth: u32::from(dice.below(4) == 0),
+            nested_images_max: 1,
+            nested_points_max: 8,
+            nested_runs_max: 1,
+            ..Explorer::default()
+        };
+        let summary = explored(&explorer, &work).unwrap_or_else(|error| panic!("{what}: {error}"));
+        println!("seed {seed}, {}: {summary}", work.index.name());
+    }
+}
