@@ -14,6 +14,12 @@ EVERBYTE_CRASH_FILLED=40 cargo test --quiet -p everbyte-block --test crash promi
 echo "ok - every image"
 cargo test --quiet -p everbyte-block --test concurrent -- --nocapture
 echo "ok - random orders"
+EVERBYTE_CRASH_CASES=${EVERBYTE_FS_CASES:-200} \
+    cargo test --quiet -p everbyte-fs --test fs sequences -- --nocapture
+echo "ok - random sequences on a file system"
+EVERBYTE_FUZZ_INPUTS=${EVERBYTE_FUZZ_INPUTS:-10000} \
+    cargo test --quiet -p everbyte-fuzz --test corpora random_inputs
+echo "ok - random images of file systems, and operations on them"
 cargo test --quiet -p everbyte-fs --test fs concurrent -- --nocapture
 echo "ok - random orders on a file system"
 cargo test --quiet -p everbyte-swap --lib pager -- --nocapture

@@ -2,7 +2,8 @@
 
 The ledger lies outside the file system under test. A line `begin NAME SUM` precedes every change of
 a file and `done NAME SUM` follows once the file and its folder are synced; SUM is `-` for a removed
-file. After a crash a file must be what its last `done` line says, or what a later `begin` says.
+file. After a crash a file must be what its last `done` line says, or what a later `begin` says: all of
+its bytes, and so its size; and the name that it was written under must have gone.
 
 usage: fsync_writer.py write DIRECTORY LEDGER     until the file system fails
        fsync_writer.py verify DIRECTORY LEDGER    prints how many acknowledged files it checked
@@ -14,6 +15,8 @@ import random
 import sys
 
 GONE = "-"
+# The name of a file until it replaces the one that it is for.
+FRESH = ".new"
 NAMES = 400
 
 
@@ -45,7 +48,7 @@ def change(top, ledger, rng):
     data = rng.randbytes(rng.choice([10, 700, 4096, 5000, 20000, 150000]))
     checksum = hashlib.sha256(data).hexdigest()
     note(ledger, "begin", name, checksum)
-    fresh = name + ".new"
+    fresh = name + FRESH
     with open(fresh, "wb") as file:
         file.write(data)
         file.flush()
@@ -85,6 +88,9 @@ def verify(path):
             else:
                 allowed.setdefault(name, [GONE]).append(checksum)
     wrong = [name for name, sums in allowed.items() if checksum_of(name) not in sums]
+    # Nothing has begun since the rename that was acknowledged: the old name has gone.
+    renamed = [name + FRESH for name, sums in allowed.items() if len(sums) == 1]
+    wrong += [name for name in renamed if os.path.lexists(name)]
     for name in wrong:
         print(f"{name} is not what was synced", file=sys.stderr)
     if wrong:
@@ -92,6 +98,9 @@ def verify(path):
     with open(path, "w", encoding="ascii") as ledger:
         for name in allowed:
             note(ledger, "done", name, checksum_of(name))
+            if os.path.lexists(name + FRESH):
+                # Its change ended in the crash, and may have left this.
+                note(ledger, "begin", name, checksum_of(name))
     print(len(acknowledged))
 
 

@@ -3,10 +3,10 @@
 use everbyte_extent::{DeviceOffset, Extent, LEAF_BYTES, Planner, Stored};
 use everbyte_media::{BLOCK_U64, Medium};
 
-use crate::data::{FILE_BYTES_MAX, WRITE_PART, note_changed};
+use crate::data::{WRITE_PART, note_changed};
 use crate::edits::Edits;
 use crate::error::FsError;
-use crate::format::Field;
+use crate::format::{FILE_BYTES_MAX, Field};
 use crate::fs::FileSystem;
 use crate::number::InodeNo;
 

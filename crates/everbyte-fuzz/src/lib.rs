@@ -17,6 +17,7 @@ mod address;
 mod cache;
 mod canary;
 mod control;
+mod fs;
 mod nbd;
 mod pool;
 mod socket;
@@ -26,6 +27,7 @@ pub use address::address;
 pub use cache::cache_volume;
 pub use canary::canary;
 pub use control::control;
+pub use fs::{fs_image, fs_operations};
 pub use nbd::{nbd_client, nbd_server};
 pub use pool::pool_image;
 pub use trace::{
@@ -54,9 +56,11 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must fail, is not among them.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 19] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
+    ("fs_image", fs_image),
+    ("fs_operations", fs_operations),
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("control", control),

@@ -39,6 +39,45 @@ fn cache_volume() {
 }
 
 #[test]
+fn fs_image() {
+    replay("fs_image");
+}
+
+#[test]
+fn fs_operations() {
+    replay("fs_operations");
+}
+
+/// Inputs that nobody chose: `EVERBYTE_FUZZ_INPUTS` of them for each target of file systems, from the seed
+/// `EVERBYTE_CRASH_SEED` on. A failure names its seed.
+#[test]
+fn random_inputs_of_file_systems() {
+    let number = |variable: &str, otherwise: u64| {
+        std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
+    };
+    let (count, first) = (number("EVERBYTE_FUZZ_INPUTS", 150), number("EVERBYTE_CRASH_SEED", 1));
+    for (target, run) in TARGETS.iter().filter(|(name, _)| name.starts_with("fs_")) {
+        for seed in first..first + count {
+            let done = std::panic::catch_unwind(|| run(&random_bytes(seed)));
+            assert!(done.is_ok(), "{target} fails with seed {seed}, see above");
+        }
+    }
+}
+
+/// Up to 400 bytes from a seed, by SplitMix64. Most are odd: a list goes on after an odd byte.
+fn random_bytes(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x2545_f491_4f6c_dd1d);
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let len = 40 + next() % 360;
+    (0..len).map(|_| next().to_le_bytes()[0] | u8::from(next() % 8 > 0)).collect()
+}
+
+#[test]
 fn nbd_server() {
     replay("nbd_server");
 }

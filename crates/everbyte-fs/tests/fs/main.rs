@@ -9,12 +9,12 @@ mod counters;
 mod crash;
 mod damage;
 mod durable;
-mod limits;
 mod golden;
+mod limits;
 mod lives;
 mod posix;
 mod random;
-mod tree;
 mod sequences;
+mod tree;
 
 use everbyte_fs::testkit::{model, operations, real};

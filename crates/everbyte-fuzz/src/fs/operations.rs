@@ -1,0 +1,115 @@
+//! Operations on a file system and on a plain model of it, with crashes and reopenings.
+//!
+//! Oracle. Every answer is the model's, error number for error number. After a crash, which loses any
+//! lines that were not flushed and fenced, the tree is one that the model had since the last sync; `check`
+//! finds nothing, and what follows goes on from that tree.
+
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use everbyte_crash::{Plan, SimMedium};
+use everbyte_fs::testkit::model::Model;
+use everbyte_fs::testkit::operations::{Op, Subject};
+use everbyte_fs::testkit::real::Real;
+use everbyte_fs::{FsOptions, IndexKind};
+
+use super::story::Act;
+
+/// Bytes of the pool: room for all that a story can write.
+const POOL_BYTES: u64 = 6 << 20;
+/// Steps beyond this many are ignored.
+const STEPS_MAX: usize = 24;
+
+#[derive(Debug, Arbitrary)]
+enum Step {
+    Act(Act),
+    Crash { seed: u64 },
+    Reopen,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Story {
+    index: u8,
+    steps: Vec<Step>,
+}
+
+/// Makes the operations that `bytes` encode.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn fs_operations(bytes: &[u8]) {
+    let Some(story) = crate::story::<Story>(bytes) else { return };
+    // A window takes 2 MiB at once.
+    let kinds =
+        IndexKind::ALL.map(|kind| if kind == IndexKind::Window { IndexKind::Direct } else { kind });
+    let index = kinds[usize::from(story.index) % kinds.len()];
+    let options = FsOptions {
+        index,
+        index_node_bytes: index.is_tree().then_some(64),
+        inodes_max: Some(300),
+        lanes: 1,
+        log_bytes: Some(256 << 10),
+        ..FsOptions::default()
+    };
+    let mut medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let mut life = Life { real: Real::make(&medium, &options), allowed: vec![Model::new()] };
+    for step in story.steps.iter().take(STEPS_MAX) {
+        match step {
+            Step::Act(act) => life.act(&act.op()),
+            Step::Crash { seed } => {
+                medium = Arc::new(medium.crash_state().boot(Plan::Seeded(*seed)));
+                life = life.after_crash(&medium);
+            }
+            Step::Reopen => life = life.reopened(&medium),
+        }
+    }
+    life.expect_sound();
+}
+
+/// An open file system.
+struct Life {
+    real: Real<SimMedium>,
+    /// Models of what a crash may leave; the last one is what there is.
+    allowed: Vec<Model>,
+}
+
+impl Life {
+    fn act(&mut self, op: &Op) {
+        let mut model = self.allowed.last().expect("there is always one").clone();
+        let (found, expected) = (self.real.make(op), model.make(op));
+        assert_eq!(found, expected, "{op:?}");
+        match op {
+            Op::Sync => self.allowed = vec![model],
+            _ => self.allowed.push(model),
+        }
+    }
+
+    fn expect_sound(&self) {
+        let report = self.real.fs.pool().check().expect("a sound pool can be checked");
+        assert!(report.is_clean(), "{:?}", report.problems);
+        let model = self.allowed.last().expect("there is always one");
+        assert_eq!(self.real.tree(), model.tree());
+    }
+
+    fn after_crash(self, medium: &Arc<SimMedium>) -> Self {
+        let real = Real::open(medium).expect("what a crash leaves opens");
+        let tree = real.tree();
+        let left = self.allowed.into_iter().rev().find(|model| model.tree() == tree);
+        let left = left.unwrap_or_else(|| panic!("a crash left what never was: {tree:?}"));
+        let life = Self { real, allowed: vec![left] };
+        life.expect_sound();
+        life
+    }
+
+    fn reopened(self, medium: &Arc<SimMedium>) -> Self {
+        let Self { real, mut allowed } = self;
+        let pool = Arc::clone(real.fs.pool());
+        drop(real);
+        pool.close().expect("a sound pool closes");
+        drop(pool);
+        let real = Real::open(medium).expect("a sound pool opens");
+        let life = Self { real, allowed: allowed.split_off(allowed.len() - 1) };
+        life.expect_sound();
+        life
+    }
+}
