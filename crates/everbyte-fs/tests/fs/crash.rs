@@ -489,7 +489,11 @@ fn planted_bugs_are_caught() {
         (Bug::RenameInTwo, "rename", &["not one of"]),
         (Bug::InodeReusedEarly, "reuse", &["checksum is wrong", "not one of"]),
         (Bug::EntryReusedEarly, "slots", &["can be so", "not one of", "is gone"]),
-        (Bug::InodesFreshByBlock, "beside", &["checksum is wrong", "not one of"]),
+        (
+            Bug::InodesFreshByBlock,
+            "beside",
+            &["checksum is wrong", "not one of", "names lead to it"],
+        ),
         (Bug::AclBesideMode, "acl", &["not one of"]),
         (Bug::WhiteoutInTwo, "whiteout", &["not one of"]),
         (Bug::UnnamedNotListed, "unnamed", &["orphan"]),
