@@ -299,8 +299,9 @@ impl<M: Medium> InodeTables<M> {
         if let Some(table) = made {
             let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
             let free = free.map(|slot| self.geometry.inode(table, slot));
-            self.shards[place(table, SHARDS)].lock().free.extend(free);
+            // Whoever takes one of them must find its table.
             self.tables.fetch_max(table + 1, Ordering::AcqRel);
+            self.shards[place(table, SHARDS)].lock().free.extend(free);
         }
         Ok(())
     }
