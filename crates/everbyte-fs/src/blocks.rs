@@ -2,7 +2,7 @@
 
 use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
-use everbyte_pool::{BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
 use crate::dir::Dir;
 use crate::edits::Edit;
@@ -39,6 +39,28 @@ pub(crate) fn visit_blocks<M: Medium>(
         }
         _ => Ok(()),
     }
+}
+
+/// Plans to give up all blocks that `visit` shows.
+///
+/// # Errors
+/// That of `visit`; some of them are planned to be given up then.
+pub(crate) fn give_all<M: Medium>(
+    batch: &mut Batch<'_, '_, M>,
+    visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
+) -> Result<(), Corrupt> {
+    let mut data = Vec::new();
+    visit(&mut |claimed| {
+        match claimed.part {
+            // Nodes stand between blocks that lie together, and would part them.
+            Part::Blocks(run) if claimed.holds == BlockUse::Map => batch.give_all(run.blocks()),
+            Part::Blocks(run) => data.extend(run.blocks()),
+            Part::Cell { .. } => {}
+        }
+        Ok(())
+    })?;
+    batch.give_all(data);
+    Ok(())
 }
 
 fn first_entries(edit: &Edit) -> FirstEntries {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use everbyte_extent::{DeviceOffset, FuaOutcome, LEAF_BYTES, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_plant::planted;
-use everbyte_pool::{Batch, Part, WriteError};
+use everbyte_pool::{Batch, WriteError};
 
 use crate::attr::Attr;
-use crate::blocks::visit_map;
+use crate::blocks::{give_all, visit_map};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::files::FileState;
@@ -20,7 +20,7 @@ use crate::fs::{FileSystem, now};
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
 
-/// Bytes of a write that are made in one batch.
+/// Bytes of a write that are made in one batch, unless it goes over a whole leaf of the map.
 pub(crate) const WRITE_PART: usize = 1 << 20;
 
 /// Checks that `words` are of a regular file.
@@ -30,6 +30,15 @@ fn check_regular(words: &InodeWords) -> Result<(), FsError> {
         FileType::Directory => Err(FsError::IsDirectory),
         _ => Err(FsError::Invalid { what: "only a regular file has bytes" }),
     }
+}
+
+/// Bytes of the first part of a write of `left` bytes at `at`: a leaf of the map, so that it can lie
+/// together, or up to the next multiple of [`WRITE_PART`].
+fn part_len(at: u64, left: usize) -> usize {
+    let is_leaf = at.is_multiple_of(LEAF_BYTES) && left as u64 >= LEAF_BYTES;
+    let part = WRITE_PART as u64;
+    let whole = if is_leaf { LEAF_BYTES } else { part - at % part };
+    usize::try_from(whole).map_or(left, |whole| whole.min(left))
 }
 
 impl<M: Medium> FileSystem<M> {
@@ -57,7 +66,8 @@ impl<M: Medium> FileSystem<M> {
 
     /// Writes `data` to a regular file at `offset`, and makes it larger if it ends before. Returns how
     /// many bytes were written, which is less only where an error kept a later part from being
-    /// written, or the file cannot become larger: writes are made in parts of up to 1 MiB, each of which is atomic.
+    /// written, or the file cannot become larger: writes are made in parts of up to 2 MiB,
+    /// each of which is atomic.
     ///
     /// # Errors
     /// Nothing was written: it is no regular file, the pool is full, the file would be too large, or
@@ -71,8 +81,7 @@ impl<M: Medium> FileSystem<M> {
         let mut done = 0;
         while done < data.len() || done == 0 {
             let at = offset + done as u64;
-            let to_boundary = WRITE_PART - usize::try_from(at % WRITE_PART as u64).expect("1 MiB");
-            let part = &data[done..data.len().min(done + to_boundary)];
+            let part = &data[done..done + part_len(at, data.len() - done)];
             match self.write_part(inode, at, part) {
                 Ok(()) => done += part.len(),
                 Err(error) if done == 0 => return Err(error),
@@ -260,12 +269,7 @@ impl<M: Medium> FileSystem<M> {
 
     /// Plans that a regular file has no blocks.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
-        visit_map(self.reader(), edit, &mut |claimed| {
-            if let Part::Blocks(run) = claimed.part {
-                run.blocks().for_each(|block| batch.give(block));
-            }
-            Ok(())
-        })?;
+        give_all(batch, |give| visit_map(self.reader(), edit, give))?;
         let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
         for at in entries.chain([Field::Root.at(edit.at)]) {
             let old = self.medium().load_word(at);

@@ -5,9 +5,9 @@
 
 use everbyte_media::Medium;
 use everbyte_plant::planted;
-use everbyte_pool::{Batch, Part, UsedExtent};
+use everbyte_pool::Batch;
 
-use crate::blocks::visit_blocks;
+use crate::blocks::{give_all, visit_blocks};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::format::Field;
@@ -112,13 +112,8 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'_, '_, M>,
         edit: &Edit,
     ) -> Result<(), FsError> {
-        let mut give = |claimed: UsedExtent| {
-            if let Part::Blocks(run) = claimed.part {
-                run.blocks().for_each(|block| batch.give(block));
-            }
-            Ok(())
-        };
-        visit_blocks(self.reader(), edit, self.superblock.hash_key, &mut give)?;
+        let key = self.superblock.hash_key;
+        give_all(batch, |give| visit_blocks(self.reader(), edit, key, give))?;
         Ok(())
     }
 }

@@ -27,6 +27,8 @@ use crate::reader::Reader;
 
 const STRIPES: usize = 64;
 const SHARDS: usize = 16;
+/// Tables whose heads are fetched before they are looked at, where all are.
+const TABLES_AHEAD: u64 = 16;
 
 /// The inode tables of a file system that is open.
 pub(crate) struct InodeTables<M: Medium> {
@@ -390,18 +392,19 @@ impl<M: Medium> InodeTables<M> {
     /// # Errors
     /// A table cannot be right.
     pub(crate) fn gather(&self, reader: Reader<'_, M>) -> Result<Vec<InodeNo>, Corrupt> {
-        let mut orphans = Vec::new();
+        let (mut orphans, mut used) = (Vec::new(), 0);
         self.each_slot(reader, &mut |inode, _, state| {
             match state {
                 SlotState::Free => self.shard_of(inode).lock().free.push(inode),
-                SlotState::Used => _ = self.used.fetch_add(1, Ordering::Relaxed),
+                SlotState::Used => used += 1,
                 SlotState::Orphan => {
-                    self.used.fetch_add(1, Ordering::Relaxed);
+                    used += 1;
                     orphans.push(inode);
                 }
             }
             Ok(())
         })?;
+        self.used.fetch_add(used, Ordering::Relaxed);
         // The lowest numbers are taken first.
         self.shards.iter().for_each(|shard| shard.lock().free.reverse());
         Ok(orphans)
@@ -413,7 +416,15 @@ impl<M: Medium> InodeTables<M> {
         reader: Reader<'_, M>,
         on_slot: &mut dyn FnMut(InodeNo, PoolOffset, SlotState) -> Result<(), Corrupt>,
     ) -> Result<(), Corrupt> {
-        (0..self.tables()).try_for_each(|table| self.each_slot_of(reader, table, on_slot))
+        let tables = self.tables();
+        for table in 0..tables {
+            if table + TABLES_AHEAD < tables {
+                let at = self.table_at(reader, table + TABLES_AHEAD)?;
+                reader.medium.prefetch(at, self.geometry.head_bytes_first());
+            }
+            self.each_slot_of(reader, table, on_slot)?;
+        }
+        Ok(())
     }
 
     /// The same for one table.
@@ -425,11 +436,16 @@ impl<M: Medium> InodeTables<M> {
     ) -> Result<(), Corrupt> {
         let table_at = self.table_at(reader, table)?;
         self.geometry.check(reader.medium, table_at, table)?;
+        let (mut used, mut orphans) = (0, 0);
         for slot in self.geometry.head_slots()..self.geometry.slots() {
             let inode = self.geometry.inode(table, slot);
-            let is_set = |bit: Bit| reader.medium.load_word(bit.at) & bit.mask != 0;
-            let state = match is_set(self.geometry.used(table_at, inode)) {
-                true if is_set(self.geometry.orphan(table_at, inode)) => SlotState::Orphan,
+            let bit = self.geometry.used(table_at, inode);
+            if slot == self.geometry.head_slots() || bit.mask == 1 {
+                used = reader.medium.load_word(bit.at);
+                orphans = reader.medium.load_word(self.geometry.orphan(table_at, inode).at);
+            }
+            let state = match used & bit.mask != 0 {
+                true if orphans & bit.mask != 0 => SlotState::Orphan,
                 true => SlotState::Used,
                 false => SlotState::Free,
             };

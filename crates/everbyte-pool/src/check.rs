@@ -103,7 +103,7 @@ impl<M: Medium> Pool<M> {
             let cells = Cells::default();
             let free_before = owned.free_blocks();
             let mut taker = Taker::new(&owned, &cells, volume.name());
-            if let Err(corrupt) = self.visit(volume, &mut |extent| taker.take(extent)) {
+            if let Err(corrupt) = taker.take_all(|claim| self.visit(volume, claim)) {
                 let clash = taker.into_clash().map(|clash| self.name_both(clash, &volumes));
                 report.problems.push(clash.unwrap_or(corrupt).to_string());
                 walked = false;

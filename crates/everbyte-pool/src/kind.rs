@@ -276,31 +276,83 @@ pub(crate) fn unknown_kind(kind: VolumeKind) -> String {
     format!("it is of {kind}, which this program does not know; a newer one may")
 }
 
+/// Most claims that are taken together.
+const PENDING_MAX: usize = 512;
+
 /// Takes what a volume claims from `alloc`, and cells from `cells`, so that a second owner is
 /// noticed.
+///
+/// Claims that follow each other on the medium, as those of most files do, are taken together.
 pub(crate) struct Taker<'a> {
     alloc: &'a Allocator,
     cells: &'a Cells,
     volume: &'a str,
+    /// Claims whose blocks are adjacent, ascending, and not taken yet.
+    pending: Vec<(UsedExtent, BlockRun)>,
     /// The claim of something that has an owner, and the error that it led to.
     clash: Option<(UsedExtent, Corrupt)>,
 }
 
 impl<'a> Taker<'a> {
     pub(crate) fn new(alloc: &'a Allocator, cells: &'a Cells, volume: &'a str) -> Self {
-        Self { alloc, cells, volume, clash: None }
+        Self { alloc, cells, volume, pending: Vec::with_capacity(PENDING_MAX), clash: None }
     }
 
-    /// Takes what is claimed.
+    /// Takes all that `visit` claims.
     ///
     /// # Errors
-    /// It has an owner already. The visit ends with that.
-    pub(crate) fn take(&mut self, extent: UsedExtent) -> Result<(), Corrupt> {
-        let taken = extent.new_blocks(self.cells).and_then(|run| match run {
-            Some(run) => self.take_run(run, extent.named_at),
-            None => Ok(()),
-        });
-        taken.inspect_err(|corrupt| self.clash = Some((extent, corrupt.clone())))
+    /// That of `visit`; something that it claims has an owner already.
+    pub(crate) fn take_all(
+        &mut self,
+        visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
+    ) -> Result<(), Corrupt> {
+        let visited = visit(&mut |extent| self.take(extent));
+        self.take_pending().and(visited)
+    }
+
+    /// Takes what is claimed, or notes to take it with what follows.
+    ///
+    /// # Errors
+    /// It, or an earlier claim, has an owner already. The visit ends with that.
+    fn take(&mut self, extent: UsedExtent) -> Result<(), Corrupt> {
+        let run = match extent.new_blocks(self.cells) {
+            Ok(Some(run)) => run,
+            Ok(None) => return Ok(()),
+            Err(corrupt) => {
+                self.take_pending()?;
+                return Err(self.note_clash(extent, corrupt));
+            }
+        };
+        let end = self.pending.last().map(|(_, last)| last.start.0.saturating_add(last.len));
+        if end.is_some_and(|end| end != run.start.0) || self.pending.len() == PENDING_MAX {
+            self.take_pending()?;
+        }
+        self.pending.push((extent, run));
+        Ok(())
+    }
+
+    /// Takes what was only noted.
+    fn take_pending(&mut self) -> Result<(), Corrupt> {
+        let Some((first, run)) = self.pending.first().copied() else { return Ok(()) };
+        let len = self.pending.iter().fold(0, |len: u64, (_, run)| len.saturating_add(run.len));
+        let all = BlockRun { start: run.start, len };
+        let mut taken = self.take_run(all, first.named_at);
+        if taken.is_err() && self.pending.len() > 1 {
+            // None of them was taken. One of them has another owner, or more.
+            for (extent, run) in std::mem::take(&mut self.pending) {
+                taken = self.take_run(run, extent.named_at);
+                if let Err(corrupt) = taken {
+                    return Err(self.note_clash(extent, corrupt));
+                }
+            }
+        }
+        self.pending.clear();
+        taken.map_err(|corrupt| self.note_clash(first, corrupt))
+    }
+
+    fn note_clash(&mut self, extent: UsedExtent, corrupt: Corrupt) -> Corrupt {
+        self.clash.get_or_insert((extent, corrupt.clone()));
+        corrupt
     }
 
     fn take_run(&self, run: BlockRun, named_at: PoolOffset) -> Result<(), Corrupt> {
@@ -426,7 +478,7 @@ mod tests {
         let view = VolumeView::new(&descriptor, PoolOffset(8192), 512, 10..40);
         let medium = SimMedium::new(BLOCK as u64);
         let mut taker = Taker::new(&alloc, &cells, "v");
-        let visited = kinds(77, 0, to).visit(&medium, &view, &mut |extent| taker.take(extent));
+        let visited = taker.take_all(|claim| kinds(77, 0, to).visit(&medium, &view, claim));
         let clash = taker.into_clash().map(|mut clash| {
             clash.look_in("v", |claim| kinds(77, 0, to).visit(&medium, &view, claim));
             clash.into_corrupt()

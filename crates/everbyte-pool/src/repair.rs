@@ -228,7 +228,7 @@ fn free_by_maps<M: Medium>(
         let view = VolumeView::new(&descriptor, header, size_bytes, sb.data_start..sb.size_blocks);
         let cells = Cells::default();
         let mut taker = Taker::new(&free, &cells, descriptor.name());
-        kinds.visit(medium, &view, &mut |extent| taker.take(extent))?;
+        taker.take_all(|claim| kinds.visit(medium, &view, claim))?;
     }
     Ok(free)
 }

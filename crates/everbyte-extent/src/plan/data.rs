@@ -56,7 +56,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             self.fill(block, Some(block), piece)?;
             return Ok(true);
         }
-        let Some(to) = self.take_data()? else { return Ok(false) };
+        let Some(to) = self.take_data(piece.block)? else { return Ok(false) };
         self.send_whole(to, piece)?;
         self.name_instead(target, to);
         Ok(true)
@@ -76,7 +76,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             || !extent.volume().word_logged_in_open(target.entry_at);
         let to = match meaningless && !extent.is_poisoned(block) {
             true => Some(block),
-            false => self.take_data()?,
+            false => self.take_data(piece.block)?,
         };
         if let Some(to) = to {
             self.fill(to, None, piece)?;
@@ -103,7 +103,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let seen = self.look(piece, target, compares);
         match classify(&seen) {
-            Change::Replace { must } => match self.take_data()? {
+            Change::Replace { must } => match self.take_data(piece.block)? {
                 Some(to) => self.replace(piece, target, to, seen.is_poisoned),
                 None if must || self.is_worth_a_checkpoint() => Err(ExtentError::NoSpace),
                 None => self.change_in_place(piece, target, in_place(&seen)),
@@ -192,7 +192,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             }
             Change::Log(to_log, lines) => {
                 if !to_log.is_empty() && self.extent.turns_out_bad(block, piece) {
-                    let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
+                    let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
                     return self.replace(piece, target, to, true);
                 }
                 self.batch.log_lines(block, to_log);

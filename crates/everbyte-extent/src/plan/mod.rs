@@ -11,18 +11,20 @@
 mod classify;
 mod data;
 mod prefetch;
+mod run;
 mod zero;
 
-use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Circumstances, Fill};
 
-use crate::address::{BlockPiece, DeviceOffset, pieces};
+use crate::address::{BlockPiece, DeviceOffset, LogicalBlock, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
+use run::LeafRun;
 
 /// A batch under construction, as far as it concerns one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
@@ -31,6 +33,7 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     circumstances: Circumstances,
     /// True if the bytes that it loads were prefetched.
     is_prefetched: bool,
+    run: Option<LeafRun>,
 }
 
 /// The entry of a block that is written, and what it names.
@@ -60,7 +63,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         batch: &'p mut Batch<'v, 'd, M>,
         circumstances: Circumstances,
     ) -> Self {
-        Self { extent, batch, circumstances, is_prefetched: false }
+        Self { extent, batch, circumstances, is_prefetched: false, run: None }
     }
 
     /// Plans that bytes from `offset` on become `data`, or nothing.
@@ -70,8 +73,10 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// as it was before then.
     pub fn write(&mut self, offset: DeviceOffset, data: &'d [u8]) -> Result<(), ExtentError> {
         let savepoint = self.batch.savepoint();
+        let end = offset.0 + data.len() as u64;
         for piece in pieces(offset, data) {
-            if let Err(error) = self.write_piece(piece) {
+            let planned = self.take_leaf_run(piece.block, end / BLOCK_U64);
+            if let Err(error) = planned.and_then(|()| self.write_piece(piece)) {
                 self.batch.roll_back(savepoint);
                 return Err(error);
             }
@@ -85,14 +90,14 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let is_sent = !compares && piece.data.len() == BLOCK && extent.threshold().replaces_whole();
         if is_sent
             && !self.is_prefetched
-            && let Some(to) = self.take_data()?
+            && let Some(to) = self.take_data(piece.block)?
         {
             return self.replace_unseen(piece, to);
         }
         let entry_at = extent.entry_for_write(self.batch, piece.block)?;
         let word = extent.medium().load_word(entry_at);
         let Some(entry) = extent.entries().decode(word, entry_at)? else {
-            let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
+            let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
             match is_sent {
                 true => self.send_whole(to, piece)?,
                 false => self.fill(to, None, piece)?,
@@ -110,9 +115,12 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         self.write_over_data(piece, target, compares)
     }
 
-    /// A new block for data, with a slot for its checksum if it will have one. `None` if the pool
-    /// is full.
-    fn take_data(&mut self) -> Result<Option<BlockNo>, ExtentError> {
+    /// A new block for the data of `block`, with a slot for its checksum if it will have one. `None` if
+    /// the pool is full.
+    fn take_data(&mut self, block: LogicalBlock) -> Result<Option<BlockNo>, ExtentError> {
+        if let Some(to) = self.run.and_then(|run| run.block_of(block)) {
+            return Ok(Some(to));
+        }
         let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.take()) };
         let savepoint = self.batch.savepoint();
         let Some(to) = self.batch.take() else { return Ok(None) };
@@ -204,7 +212,6 @@ impl<'d> BlockPiece<'d> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::LogicalBlock;
 
     /// Returns offset and bytes of each part of `data` from `start` on.
     fn parts(start: usize, data: &[u8], lines: LineMask) -> Vec<(u64, Vec<u8>)> {

@@ -1,6 +1,6 @@
 //! Plans that bytes read as zeroes: blocks that are unmapped, or keep their space.
 
-use everbyte_media::{BLOCK, Medium};
+use everbyte_media::{BLOCK, BLOCK_U64, Medium};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
@@ -32,6 +32,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
     /// As [`Planner::write`].
     pub fn reserve(&mut self, from: LogicalBlock, to: LogicalBlock) -> Result<(), ExtentError> {
         for block in (from.0..to.0).map(LogicalBlock) {
+            self.take_leaf_run(block, to.0)?;
             let entry_at = self.extent.entry_for_write(self.batch, block)?;
             if self.extent.entries().load(entry_at)?.is_none() {
                 self.zero_block(block, true)?;
@@ -57,6 +58,9 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             let end = LogicalBlock(block.0 + 1).offset().min(to);
             let is_whole =
                 at.in_block() == 0 && (end.in_block() == 0 || end.0 >= self.extent.size_bytes());
+            if reserve {
+                self.take_leaf_run(block, to.0 / BLOCK_U64)?;
+            }
             if is_whole {
                 self.zero_block(block, reserve)?;
             } else if reserve || self.extent.has_data(block)? {
@@ -81,7 +85,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         match (extent.entries().decode(word, entry_at)?, reserve) {
             (None, false) => {}
             (None, true) => {
-                let to = self.take_data()?.ok_or(ExtentError::NoSpace)?;
+                let to = self.take_data(block)?.ok_or(ExtentError::NoSpace)?;
                 self.batch.change_word_once(entry_at, word, Entry::zero(to).encode());
             }
             (Some(entry), true) if entry.flags.zero => {}
@@ -117,11 +121,12 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         if !planted(Bug::UnlinkedLeafKnown) {
             extent.leaves.forget(first);
         }
+        let mut blocks = Vec::new();
         for index in 0..ENTRIES {
-            if let Some(entry) = extent.entries().load(map::slot_at(leaf, index))? {
-                self.batch.give(entry.block);
-            }
+            let entry = extent.entries().load(map::slot_at(leaf, index))?;
+            blocks.extend(entry.map(|entry| entry.block));
         }
+        self.batch.give_all(blocks);
         self.batch.give(leaf);
         self.batch.change_word(link, 0);
         Ok(())

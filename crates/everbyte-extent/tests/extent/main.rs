@@ -9,6 +9,7 @@ mod looks;
 mod model;
 mod pair;
 mod resize;
+mod runs;
 mod together;
 mod zeroes;
 

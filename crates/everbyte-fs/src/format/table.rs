@@ -57,6 +57,11 @@ impl TableGeometry {
         word >> TAG_SHIFT & 0xffff == TAG
     }
 
+    /// Bytes of its head in which the first bits of both sorts stand, as far as they are in one block.
+    pub(crate) fn head_bytes_first(self) -> usize {
+        usize::try_from((BITS_AT + self.bytes_of_bits() + 8).min(INODE_BYTES)).expect("a head")
+    }
+
     /// Slots that can be inodes.
     pub(crate) fn usable(self) -> u64 {
         self.slots() - self.head_slots()

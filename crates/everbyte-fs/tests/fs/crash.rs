@@ -13,9 +13,11 @@ use crate::operations::{ACLS, AclName, LONG, Mode, Op, Path, Seen, Subject, Tree
 use crate::random::with_index;
 use crate::real::Real;
 
-/// Blocks of a pool, and of one in which there is room for two runs of 2 MiB.
+/// Blocks of a pool, of one in which there is room for two runs of 2 MiB, and of one with a single run.
 const POOL_BLOCKS: u64 = 160;
 const LARGE_POOL_BLOCKS: u64 = 4 * 512;
+const RUN_POOL_BLOCKS: u64 = 2 * 512 + 200;
+const RUN_BYTES: u64 = 2 << 20;
 
 /// An event of a workload.
 enum Event {
@@ -148,7 +150,7 @@ fn explored_without(
         |medium| Real::open(medium).map_err(|error| error.to_string()),
         check,
     )
-    .medium_len(work.pool_blocks() * BLOCK_U64)
+    .medium_len(work.pool_blocks * BLOCK_U64)
     .prepared(|medium| prepare(medium, work));
     if let Some(omission) = omission {
         scenario = labelled(scenario, work).omit(omission);
@@ -158,14 +160,14 @@ fn explored_without(
 
 /// The same with names for the parts of the pool.
 fn labelled<'a, E, R>(scenario: Closures<'a, E, R>, work: &Workload) -> Closures<'a, E, R> {
-    let medium = Arc::new(SimMedium::new(work.pool_blocks() * BLOCK_U64));
+    let medium = Arc::new(SimMedium::new(work.pool_blocks * BLOCK_U64));
     prepare(&medium, work);
     let real = Real::open(&medium).unwrap();
     let descriptor = real.fs.volume().descriptor();
     let log_end = descriptor.log_start + descriptor.log_blocks();
     let header = real.fs.volume().root_at().block().0;
     scenario
-        .label(0..work.pool_blocks() * BLOCK_U64, "data")
+        .label(0..work.pool_blocks * BLOCK_U64, "data")
         .label(header * BLOCK_U64..(header + 1) * BLOCK_U64, "header")
         .label(descriptor.log_start * BLOCK_U64..log_end * BLOCK_U64, "log")
 }
@@ -192,6 +194,7 @@ pub(crate) struct Workload {
     pub(crate) index: IndexKind,
     /// True if operations may be refused.
     pub(crate) may_fail: bool,
+    pool_blocks: u64,
 }
 
 impl Workload {
@@ -200,15 +203,13 @@ impl Workload {
         let inodes_max = if self.index == IndexKind::Window { 9000 } else { 400 };
         FsOptions { inodes_max: Some(inodes_max), ..options() }
     }
-
-    fn pool_blocks(&self) -> u64 {
-        if self.index == IndexKind::Window { LARGE_POOL_BLOCKS } else { POOL_BLOCKS }
-    }
 }
 
 pub(crate) fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Workload {
     let ops = ops.into_iter().chain([Op::Sync]).collect();
-    Workload { name, before: Vec::new(), ops, index: IndexKind::Direct, may_fail: false }
+    let pool_blocks = POOL_BLOCKS;
+    let (before, index) = (Vec::new(), IndexKind::Direct);
+    Workload { name, before, ops, index, may_fail: false, pool_blocks }
 }
 
 /// One to three operations of each kind, with what follows them in the same epoch and the next.
@@ -386,7 +387,44 @@ fn growths() -> Vec<Workload> {
 fn next_region() -> Workload {
     let index = IndexKind::Window;
     let ops = [Op::Tables(1), Op::Files(vec!["empty"], 3)];
-    Workload { before: vec![Op::Tables(511)], index, ..work("window", ops) }
+    let before = vec![Op::Tables(511)];
+    Workload { before, index, pool_blocks: LARGE_POOL_BLOCKS, ..work("window", ops) }
+}
+
+/// A file whose bytes are a run of 2 MiB loses it, or some of its blocks.
+fn runs() -> Vec<Workload> {
+    let bytes = usize::try_from(RUN_BYTES).expect("2 MiB");
+    let reserve = Op::Allocate {
+        path: vec!["a"],
+        offset: RUN_BYTES,
+        len: RUN_BYTES,
+        what: 'r',
+        keep_size: false,
+    };
+    let over_it = write(&["a"], RUN_BYTES + 8192, 4096);
+    let works = [
+        work("unlinked run", [Op::Unlink(vec!["run"]), reserve, over_it]),
+        work("emptied run", [Op::Truncate(vec!["run"], 0), write(&["a"], 4096, 9000)]),
+        work("cut run", [Op::Truncate(vec!["run"], 700_001), write(&["a"], 4096, 9000)]),
+        work("punched run", [allocate(&["run"], 'p'), write(&["run"], 81_920, 4096)]),
+    ];
+    let before = [Op::Create(vec!["run"], 0o600), write(&["run"], 0, bytes)];
+    let with_run =
+        |work| Workload { before: before.to_vec(), pool_blocks: RUN_POOL_BLOCKS, ..work };
+    works.map(with_run).into()
+}
+
+#[test]
+fn no_crash_while_a_run_of_blocks_is_broken_up_or_freed_leaves_anything_but_a_checkpoint() {
+    for work in runs() {
+        let name = work.name;
+        println!("{name}: {}", explored(&few(), &work).unwrap_or_else(|e| panic!("{name}: {e}")));
+    }
+}
+
+#[test]
+fn a_run_of_blocks_that_is_free_before_that_is_durable_is_caught() {
+    caught_in(&runs()[0], everbyte_pool::plant::Bug::RunFreedEarly, &["not one of"]);
 }
 
 #[test]
@@ -467,7 +505,11 @@ fn caught(bug: Bug, name: &str, words: &[&str]) {
     caught_in(&work.unwrap_or_else(|| panic!("no workload {name}")), bug, words);
 }
 
-fn caught_in(work: &Workload, bug: Bug, words: &[&str]) {
+fn caught_in<B: Copy + std::fmt::Debug + PartialEq + Send + Sync + 'static>(
+    work: &Workload,
+    bug: B,
+    words: &[&str],
+) {
     let sound = explored(&few(), work);
     assert!(sound.is_ok(), "without {bug:?}: {sound:?}");
     let planted = plant(bug);

@@ -12,6 +12,7 @@ mod durable;
 mod golden;
 mod limits;
 mod lives;
+mod open_time;
 mod posix;
 mod random;
 mod sequences;

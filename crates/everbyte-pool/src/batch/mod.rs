@@ -111,6 +111,9 @@ struct Held<'v> {
     _guard: MutexGuard<'v, ()>,
 }
 
+/// Blocks of the longest run.
+const RUN_BLOCKS_MAX: u64 = 512;
+
 impl<M: Medium> Volume<M> {
     /// Joins the current epoch with an empty batch.
     ///
@@ -245,6 +248,27 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
     /// Plans to free `block`: it is free once nothing durable names it.
     pub fn give(&mut self, block: BlockNo) {
         self.steps.push(Step::Give(block));
+    }
+
+    /// Plans to free all of `blocks`, as [`Batch::give`] does one: whole aligned runs of 2 MiB, ascending,
+    /// as runs.
+    pub fn give_all(&mut self, blocks: impl IntoIterator<Item = BlockNo>) {
+        let mut open = BlockRun { start: BlockNo(0), len: 0 };
+        for block in blocks {
+            if open.len == 0 || block.0 != open.start.0 + open.len {
+                open.blocks().for_each(|block| self.give(block));
+                open = BlockRun { start: block, len: 0 };
+            }
+            open.len += 1;
+            if !open.start.0.is_multiple_of(RUN_BLOCKS_MAX) {
+                self.give(block);
+                open.len = 0;
+            } else if open.len == RUN_BLOCKS_MAX {
+                self.give_run(open);
+                open.len = 0;
+            }
+        }
+        open.blocks().for_each(|block| self.give(block));
     }
 
     /// The word at `at` as it is once the batch is carried out, as far as it was changed by

@@ -384,7 +384,7 @@ fn rebuild<M: Medium>(
         let volume = &found[index];
         let free_before = alloc.free_blocks();
         let mut taker = Taker::new(alloc, &volume.cells, volume.descriptor.name());
-        let walked = visit(volume, &mut |extent| taker.take(extent));
+        let walked = taker.take_all(|claim| visit(volume, claim));
         if let Some(mut clash) = taker.into_clash() {
             for owner in &found[..=index] {
                 clash.look_in(owner.descriptor.name(), |claim| visit(owner, claim));

@@ -439,10 +439,11 @@ impl<'v, M: Medium> Writer<'v, M> {
 }
 
 /// Looks everywhere for a run, where neither the first place that was asked nor any whole region
-/// has one.
+/// has one. Only runs of 2 to 256 blocks can be anywhere else, and take time that grows with the pool:
+/// one block is found by the slot tree, and a region was looked for by the tree of regions.
 #[cold]
 fn find_run(alloc: &Allocator, blocks: u64) -> Option<BlockRun> {
-    if alloc.free_blocks() < blocks {
+    if !(2..RUN_BLOCKS_MAX as u64).contains(&blocks) || alloc.free_blocks() < blocks {
         return None;
     }
     let regions = (0..alloc.total_blocks()).step_by(RUN_BLOCKS_MAX);

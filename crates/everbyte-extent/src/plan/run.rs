@@ -1,0 +1,76 @@
+//! Runs of 2 MiB for data: a leaf of the map that is all holes and is given space as a whole gets blocks
+//! that lie together, if the pool has such.
+//!
+//! Invariant: a plan that takes a run names every block of it. Nothing else knows of runs: each block of one
+//! is replaced and freed like any other.
+
+use everbyte_media::{BLOCK_U64, BlockNo, Medium};
+use everbyte_pool::BlockRun;
+
+use super::Planner;
+use crate::address::LogicalBlock;
+use crate::error::ExtentError;
+use crate::leaf::LEAF_BYTES;
+use crate::map::Path;
+
+const LEAF_BLOCKS: u64 = LEAF_BYTES / BLOCK_U64;
+
+/// A run for the blocks of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeafRun {
+    first: LogicalBlock,
+    run: BlockRun,
+}
+
+impl LeafRun {
+    /// The block of the run that is for `block`.
+    pub(super) fn block_of(self, block: LogicalBlock) -> Option<BlockNo> {
+        let place = block.0.checked_sub(self.first.0).filter(|&place| place < self.run.len)?;
+        Some(BlockNo(self.run.start.0 + place))
+    }
+}
+
+impl<M: Medium> Planner<'_, '_, '_, M> {
+    /// Takes a run for the leaf that begins with `block`, if one does, all of it is holes, and the blocks
+    /// up to `end` are given space by this plan. Blocks with checksums lie anywhere: each of them needs a
+    /// slot, which may be missing.
+    ///
+    /// # Errors
+    /// The map cannot be right.
+    pub(super) fn take_leaf_run(
+        &mut self,
+        block: LogicalBlock,
+        end: u64,
+    ) -> Result<(), ExtentError> {
+        let is_leaf = block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
+        if !is_leaf || self.extent.checksum_root_at().is_some() || !self.is_hole(block)? {
+            return Ok(());
+        }
+        self.run = self.batch.take_run(LEAF_BLOCKS).map(|run| LeafRun { first: block, run });
+        Ok(())
+    }
+
+    /// Returns true if nothing of the leaf that begins with `first` has space.
+    fn is_hole(&mut self, first: LogicalBlock) -> Result<bool, ExtentError> {
+        let extent = self.extent;
+        let beside = extent.first_entries().filter(|_| first.0 == 0).map_or(0, |first| first.count);
+        let is_free = |at| Ok::<bool, ExtentError>(extent.entries().load(at)?.is_none());
+        for block in 0..beside {
+            if let Path::Entry(at) = extent.look_up_in(self.batch, LogicalBlock(block))?
+                && !is_free(at)?
+            {
+                return Ok(false);
+            }
+        }
+        // All entries but those beside the root word stand in one node or table, one after the other.
+        let Path::Entry(at) = extent.look_up_in(self.batch, LogicalBlock(first.0 + beside))? else {
+            return Ok(true);
+        };
+        for place in 0..LEAF_BLOCKS - beside {
+            if !is_free(at.plus(8 * place))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
