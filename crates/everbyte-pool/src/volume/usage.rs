@@ -62,7 +62,8 @@ impl Usage {
         let max = self.max.load(Ordering::Relaxed);
         let counted = self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |blocks| {
             let is_limited = blocks < UNKNOWN / 2;
-            (!is_limited || max.saturating_sub(blocks) >= want).then_some(blocks + want)
+            let counted = blocks.checked_add(want)?;
+            (!is_limited || counted <= max).then_some(counted)
         });
         counted.is_ok()
     }
