@@ -27,7 +27,12 @@ impl Files {
     }
 
     fn mount(&self) -> Running {
-        let arguments = self.place.arguments("mount POOL/files FOLDER/mnt");
+        self.mount_with("")
+    }
+
+    /// Mounts with further options.
+    fn mount_with(&self, options: &str) -> Running {
+        let arguments = self.place.arguments(&format!("mount POOL/files FOLDER/mnt {options}"));
         let running = Running::start(everbyte().args(arguments));
         assert!(running.ready.starts_with("ready: "), "{:?}", running.ready);
         running
@@ -118,6 +123,30 @@ fn file_systems_of_every_index_are_made_and_mounted() {
     let wrong = "volume create POOL files --kind fs --size 16M --index b+ --index-node 100";
     place.run(wrong).failed(1, &["100"]);
     place.run("volume create POOL disk --size 16M --inodes 5").failed(2, &["--kind fs"]);
+}
+
+#[test]
+fn the_time_of_the_last_access_changes_as_the_mount_is_told() {
+    let files = Files::new();
+    let path = files.dir.join("f");
+    let mount = files.mount();
+    fs::write(&path, b"text").unwrap();
+    mount.stop();
+    for (options, is_changed) in [
+        ("--atime never", false),
+        ("", true),
+        ("--atime relative", false),
+        ("--atime strict", true),
+    ] {
+        let mount = files.mount_with(options);
+        let before = fs::metadata(&path).unwrap().accessed().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+        let after = fs::metadata(&path).unwrap().accessed().unwrap();
+        assert_eq!(after > before, is_changed, "{options:?}");
+        mount.stop();
+    }
+    let wrong = "mount POOL/files FOLDER/mnt --atime often";
+    files.place.run(wrong).failed(2, &["relative", "never", "strict"]);
 }
 
 #[test]
