@@ -51,7 +51,8 @@ impl FileTarget {
                 Ok((pool, None)) => {
                     let what =
                         format!("{} names no volume: write POOL/VOLUME:PATH", pool.display());
-                    wrong.get_or_insert(UsageError(what).into());
+                    // That there is a pool says more than that there is none of a shorter name.
+                    wrong = Some(UsageError(what).into());
                 }
                 Err(error) => {
                     wrong.get_or_insert(error);
