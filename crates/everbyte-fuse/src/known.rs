@@ -1,8 +1,10 @@
-//! The directories that the kernel knows: it may ask about them after they were removed.
+//! The files that programs use without the kernel opening them here: it may ask about them after they
+//! were removed.
 //!
-//! A working directory is not open to the kernel, so nothing but its memory of the number says that
-//! somebody is in it. Invariant: a directory is open in the file system exactly as long as the kernel
-//! was told of it more often than it has forgotten it.
+//! A working directory is not open to us, nor is a FIFO, socket or device that a program has open, or
+//! a link that it has a path to; nothing but the kernel's memory of the number says that somebody uses
+//! it. Invariant: such a file is open in the file system exactly as long as the kernel was told of it
+//! more often than it has forgotten it.
 
 use std::collections::HashMap;
 
@@ -10,29 +12,29 @@ use everbyte_fs::{FileSystem, FsError, InodeNo};
 use everbyte_media::Medium;
 use parking_lot::Mutex;
 
-/// How often the kernel was told of each directory, without the root.
+/// How often the kernel was told of each file that is not regular, without the root.
 #[derive(Default)]
-pub(crate) struct KnownDirectories {
+pub(crate) struct KnownFiles {
     lookups: Mutex<HashMap<InodeNo, u64>>,
 }
 
-impl KnownDirectories {
-    /// Counts that the kernel is being told of `directory`.
+impl KnownFiles {
+    /// Counts that the kernel is being told of `inode`, which is no regular file.
     ///
     /// # Errors
     /// `Stale`: it was removed meanwhile, so the kernel must not be told of it.
     pub(crate) fn tell<M: Medium>(
         &self,
         fs: &FileSystem<M>,
-        directory: InodeNo,
+        inode: InodeNo,
     ) -> Result<(), FsError> {
         let mut lookups = self.lookups.lock();
-        if let Some(count) = lookups.get_mut(&directory) {
+        if let Some(count) = lookups.get_mut(&inode) {
             *count += 1;
             return Ok(());
         }
-        fs.open_inode(directory)?;
-        lookups.insert(directory, 1);
+        fs.open_inode(inode)?;
+        lookups.insert(inode, 1);
         Ok(())
     }
 
@@ -40,7 +42,7 @@ impl KnownDirectories {
     /// file. One that was removed is gone with the last.
     ///
     /// # Errors
-    /// The volume's: a removed directory is freed when the file system is opened then.
+    /// The volume's: a removed file is freed when the file system is opened then.
     pub(crate) fn forget<M: Medium>(
         &self,
         fs: &FileSystem<M>,
@@ -60,7 +62,7 @@ impl KnownDirectories {
     /// Counts that the kernel has forgotten everything.
     ///
     /// # Errors
-    /// The first of the volume's; see [`KnownDirectories::forget`].
+    /// The first of the volume's; see [`KnownFiles::forget`].
     pub(crate) fn forget_all<M: Medium>(&self, fs: &FileSystem<M>) -> Result<(), FsError> {
         let known: Vec<_> = self.lookups.lock().drain().collect();
         let mut ended = Ok(());

@@ -27,7 +27,7 @@ use fuser::{
 use crate::attribute::{attribute_name, way_to_set};
 use crate::convert::{attributes, errno, inode, kind, no_attributes, number, set_time};
 use crate::groups::is_in_group;
-use crate::known::KnownDirectories;
+use crate::known::KnownFiles;
 
 /// How long the kernel may believe names and attributes.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -48,7 +48,7 @@ pub(crate) struct Operations<M: Medium> {
     fs: Arc<FileSystem<M>>,
     root: InodeNo,
     access_times: AccessTimes,
-    known: KnownDirectories,
+    known: KnownFiles,
     /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
     /// so that it must keep none.
     opens_directories: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Operations<M: Medium> {
 impl<M: Medium> Operations<M> {
     pub(crate) fn new(fs: Arc<FileSystem<M>>, access_times: AccessTimes) -> Self {
         let root = fs.root();
-        let known = KnownDirectories::default();
+        let known = KnownFiles::default();
         Self { fs, root, access_times, known, opens_directories: true }
     }
 
@@ -90,7 +90,8 @@ impl<M: Medium> Operations<M> {
 
     /// Counts that the kernel is being told of a file.
     fn tell(&self, inode: InodeNo, kind: FileType) -> Result<(), FsError> {
-        if kind != FileType::Directory || inode == self.root {
+        // Regular files are opened.
+        if kind == FileType::Regular || inode == self.root {
             return Ok(());
         }
         // Its name has gone since it was looked up.
@@ -103,7 +104,7 @@ impl<M: Medium> Operations<M> {
     /// Counts that the kernel has forgotten a file so many times.
     fn untell(&self, inode: InodeNo, times: u64) {
         if let Err(error) = self.known.forget(&self.fs, inode, times) {
-            tracing::error!("a removed directory is not freed: {error}");
+            tracing::error!("a removed file is not freed: {error}");
         }
     }
 
@@ -218,7 +219,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn destroy(&mut self) {
         if let Err(error) = self.known.forget_all(&self.fs) {
-            tracing::error!("a removed directory is not freed: {error}");
+            tracing::error!("a removed file is not freed: {error}");
         }
     }
 

@@ -336,6 +336,30 @@ fn a_removed_working_directory_is_there_until_it_is_left() {
 }
 
 #[test]
+fn files_that_are_used_without_being_opened_here_are_there_until_that_ends() {
+    use rustix::fs::{Mode, OFlags, fstat, open};
+    let mounted = Mounted::new();
+    let path = |name: &str| mounted.path().join(name);
+    rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), Mode::RWXU).unwrap();
+    std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+    let fifo = open(path("fifo"), OFlags::RDWR, Mode::empty()).unwrap();
+    let link = open(path("link"), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).unwrap();
+    for name in ["fifo", "link"] {
+        fs::remove_file(path(name)).unwrap();
+    }
+    assert_eq!([&fifo, &link].map(|file| fstat(file).map(|seen| seen.st_nlink)), [Ok(0), Ok(0)]);
+    drop((fifo, link));
+    let used = || rustix::fs::statvfs(mounted.path()).map(|status| status.f_files - status.f_ffree);
+    for _ in 0..1000 {
+        if used().unwrap() == 1 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("removed files are still in use");
+}
+
+#[test]
 fn attributes_have_the_names_that_linux_knows() {
     use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
     use rustix::io::Errno;
