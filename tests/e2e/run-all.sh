@@ -16,7 +16,7 @@ run crash-ledger.py "${CRASH_TIGHT_ROUNDS:-8}" --tight
 run crash-fs.sh "${CRASH_FS_ROUNDS:-12}"
 run crash-mount.sh "${CRASH_MOUNT_ROUNDS:-6}"
 run mount-suites.sh "${MOUNT_SUITES:-short}"
-run differential.sh "${DIFFERENTIAL_SEEDS:-3}" 2500
+run differential.sh "${DIFFERENTIAL_SEEDS:-1}" 2500
 run crash-cache.sh "${CRASH_CACHE_ROUNDS:-6}"
 run cache-storage.sh "${CACHE_STORAGE_KILLS:-4}"
 run failing-backing.py "${FAILING_BACKING_ROUNDS:-7}"
