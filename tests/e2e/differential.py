@@ -34,7 +34,7 @@ NAME_AT = 19  # of the name in glibc's struct dirent on x86-64
 
 DIFFERENCES_MAX = 10
 SEEK_MAX = 1 << 40  # FUSE has no word for the largest size of a file: the kernel lets one seek further
-SHIFTING = 0x08 | 0x20 | 0x40  # collapse, insert, unshare
+SHIFTING = 0x08 | 0x20 | 0x40 | 0x80  # collapse, insert, unshare, write zeroes
 OLD_NS = 1_000_000_000
 LIMIT = 1 << 20
 OFFSETS = [0, 1, 511, 4095, 4096, 4097, 65536, 100000, 300000, LIMIT, -1, 1 << 40, (1 << 63) - 1, (1 << 63) - 4096]
@@ -54,8 +54,9 @@ class Side:
     """One of the two directories, with the files that are open in it."""
 
     def __init__(self, top, seed):
-        self.root = os.path.join(os.path.realpath(top), f"seed{seed}")
-        os.mkdir(self.root, 0o755)
+        # Paths with `..` lead out of the root; what they find there is the same on both sides, too.
+        self.root = os.path.join(os.path.realpath(top), f"seed{seed}", *"xxxx")
+        os.makedirs(self.root, 0o755)
         self.open = {}
 
     def perform(self, call, arguments):
