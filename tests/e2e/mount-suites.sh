@@ -86,7 +86,7 @@ fio() {
             quietly "fio: $engine, direct=$direct" command fio --name="$engine" \
                 --filename="$MOUNT/fio" --size="$(either 16M 128M)" --loops="$(either 1 4)" \
                 --rw=randrw --bsrange=512-128k --blockalign=512 --ioengine="$engine" \
-                --direct="$direct" --iodepth=8 --fallocate=none --verify=crc32c --verify_fatal=1
+                --direct="$direct" --iodepth=8 --fallocate=none --verify_state_save=0 --verify=crc32c --verify_fatal=1
             rm "$MOUNT/fio"
         done
     done
