@@ -42,6 +42,9 @@ def change(top, ledger, rng):
     if rng.random() < 0.1 and os.path.exists(name):
         note(ledger, "begin", name, GONE)
         os.unlink(name)
+        if os.path.lexists(name + FRESH):
+            # A change of this file ended in an earlier crash, before it was renamed.
+            os.unlink(name + FRESH)
         sync_folder(folder)
         note(ledger, "done", name, GONE)
         return
@@ -88,9 +91,10 @@ def verify(path):
             else:
                 allowed.setdefault(name, [GONE]).append(checksum)
     wrong = [name for name, sums in allowed.items() if checksum_of(name) not in sums]
-    # Nothing has begun since the rename that was acknowledged: the old name has gone.
-    renamed = [name + FRESH for name, sums in allowed.items() if len(sums) == 1]
-    wrong += [name for name in renamed if os.path.lexists(name)]
+    # Nothing has begun since the rename or the removal that was acknowledged: the name that a file
+    # has before it is renamed has gone.
+    settled = [name + FRESH for name, sums in allowed.items() if len(sums) == 1]
+    wrong += [name for name in settled if os.path.lexists(name)]
     for name in wrong:
         print(f"{name} is not what was synced", file=sys.stderr)
     if wrong:
