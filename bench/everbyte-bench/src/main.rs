@@ -9,6 +9,7 @@ mod consistency;
 mod environment;
 mod index;
 mod measure;
+mod mount;
 mod publish;
 mod replay;
 mod report;
@@ -35,6 +36,8 @@ use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
 use crate::index::command::{IndexArgs, index};
 use crate::index::misses::{self, MissesArgs};
+use crate::mount::command::{MountArgs, mount};
+use crate::mount::served::{self as served_mount, ServeMountArgs};
 use crate::publish::Output;
 use crate::rows::Results;
 use crate::subjects::pmemblk_library;
@@ -64,6 +67,7 @@ enum Suite {
     Consistency(ConsistencyArgs),
     Cache(CacheArgs),
     Index(IndexArgs),
+    Mount(MountArgs),
     Swap(SwapArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
@@ -75,6 +79,8 @@ enum Suite {
     IndexMisses(MissesArgs),
     #[command(hide = true)]
     ServeDevice(ServeArgs),
+    #[command(hide = true)]
+    ServeMount(ServeMountArgs),
 }
 
 /// Options of the block suite.
@@ -126,12 +132,14 @@ fn main() -> ExitCode {
         Suite::Consistency(args) => consistency(&args),
         Suite::Cache(args) => cache(&args),
         Suite::Index(args) => index(&args),
+        Suite::Mount(args) => mount(&args),
         Suite::Swap(args) => swap(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
         Suite::IndexMisses(args) => misses::child(&args),
         Suite::ServeDevice(args) => served::serve(&args),
+        Suite::ServeMount(args) => served_mount::serve(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -40,6 +40,7 @@ pub(crate) mod metric {
     pub(crate) const CPU_TO_FLOOR: &str = "cpu_to_floor";
     pub(crate) const TO_FLOOR: &str = "time_to_floor";
     pub(crate) const TO_NULL: &str = "rate_to_null";
+    pub(crate) const TIME_TO_NULL: &str = "time_to_null";
     pub(crate) const SCALING: &str = "rate_to_one_thread";
     pub(crate) const SERVER_CPU: &str = "server_cpu";
     pub(crate) const MEDIA_BYTES: &str = "media_bytes_per_byte";

@@ -181,6 +181,80 @@ fn indexes_are_compared_under_every_workload() {
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "the directory is as it was");
 }
 
+/// Returns true if this test may mount.
+fn can_mount() -> bool {
+    rustix::process::geteuid().is_root() && std::path::Path::new("/dev/fuse").exists()
+}
+
+#[test]
+fn mounts_are_measured_beside_nothing_and_beside_plain_memory() {
+    if !can_mount() {
+        let (success, text) = call(&["mount", "--quick"]);
+        assert!(!success && text.contains("needs "), "{text}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let results = results_of("mount", &["--report", page.to_str().unwrap()]);
+    assert_eq!(results["suite"], "mount");
+    for caching in ["", ", direct"] {
+        for call in ["stat", "pread 4K", "open and close", "create and close"] {
+            let workload = format!("{call}{caching}");
+            assert!(value(&results, "everbyte", &workload, "time_to_null") > 0.0);
+            assert!(value(&results, "plain", &workload, "time") > 0.0);
+        }
+        let large = format!("sequential read 128K{caching}");
+        assert!(value(&results, "everbyte", &large, "server_cpu") > 0.0);
+        for workload in ["fileserver", "webproxy", "webserver", "varmail"] {
+            let workload = format!("{workload}, 100 files, 2 threads{caching}");
+            assert!(value(&results, "everbyte", &workload, "rate_to_plain") > 0.0);
+        }
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("passthrough_ll"));
+}
+
+/// A process whose parent is `parent`.
+fn child_of(parent: u32) -> Option<u32> {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(children).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn a_killed_measurement_of_mounts_leaves_no_server() {
+    if !can_mount() {
+        return;
+    }
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_everbyte-bench"))
+        .args(["mount", "--skip", "calls", "--files", "50"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let is_server = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("serve-mount")
+    };
+    let server = wait_for(|| child_of(bench.id()).filter(is_server));
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    wait_for(|| (!is_server(&server)).then_some(()));
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains("everbyte-bench"), "{mounts}");
+}
+
+/// Waits until `look` finds something.
+fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
+    for _ in 0..6000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("nothing came in a minute");
+}
+
 #[test]
 fn slots_are_found_at_every_fill() {
     let results = results_of("swap", &[]);

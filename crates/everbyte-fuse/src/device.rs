@@ -182,6 +182,7 @@ mod tests {
             read_only: true,
             threads: 1,
             access_times: everbyte_fs::AccessTimes::Never,
+            caching: crate::directory::KernelCaching::Full,
         };
         let descriptor = mount_by_helper(dir.path(), &options).unwrap();
         check_device(&descriptor).unwrap();

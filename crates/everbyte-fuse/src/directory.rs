@@ -20,6 +20,18 @@ pub struct MountOptions {
     /// Which accesses change the time of the last one; none of a read-only mount. What the kernel answers
     /// from its cache is none.
     pub access_times: AccessTimes,
+    /// The part that the kernel may keep.
+    pub caching: KernelCaching,
+}
+
+/// The part of a file system that the kernel answers for without asking.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum KernelCaching {
+    /// Names, attributes and bytes, until somebody else than the kernel changes them.
+    #[default]
+    Full,
+    /// Nothing: every call becomes requests, and files cannot be mapped for sharing. To measure requests.
+    Off,
 }
 
 /// The reason for which a file system could not be mounted or unmounted.

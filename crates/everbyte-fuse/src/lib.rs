@@ -17,5 +17,5 @@ mod operations;
 
 pub use caches::KernelCaches;
 pub use device::DirMount;
-pub use directory::{MountError, MountOptions};
+pub use directory::{KernelCaching, MountError, MountOptions};
 pub use mount::Mount;

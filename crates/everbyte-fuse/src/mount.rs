@@ -67,7 +67,7 @@ impl Mount {
         let failed = |error| MountError::Mount { dir: dir.to_owned(), error };
         end_dead_mount(dir);
         let root = fs.root();
-        let operations = Operations::new(fs, access_times(options));
+        let operations = Operations::new(fs, access_times(options), options.caching);
         let session = Session::new(operations, dir, &config).map_err(failed)?;
         let session = session.spawn().map_err(failed)?;
         Ok(Self { session, place: Place::Dir(dir.to_owned()), root })
@@ -90,7 +90,7 @@ impl Mount {
         let mut config = config(options);
         config.clone_fd &= can_open_device();
         let root = fs.root();
-        let operations = Operations::new(fs, access_times(options));
+        let operations = Operations::new(fs, access_times(options), options.caching);
         let session = Session::from_fd(operations, descriptor, SessionACL::All, config);
         let session = session.and_then(Session::spawn).map_err(failed)?;
         Ok(Self { session, place: Place::Elsewhere(options.source.clone()), root })

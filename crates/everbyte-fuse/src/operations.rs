@@ -26,10 +26,11 @@ use fuser::{
 
 use crate::attribute::{attribute_name, way_to_set};
 use crate::convert::{attributes, errno, inode, kind, no_attributes, number, set_time};
+use crate::directory::KernelCaching;
 use crate::groups::is_in_group;
 use crate::known::KnownFiles;
 
-/// How long the kernel may believe names and attributes.
+/// How long the kernel may believe names and attributes, if it may at all.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Places of `.` and `..` in a listing; entries come after them.
 const FIXED_ENTRIES: u64 = 2;
@@ -49,16 +50,29 @@ pub(crate) struct Operations<M: Medium> {
     root: InodeNo,
     access_times: AccessTimes,
     known: KnownFiles,
+    /// How long the kernel may believe names and attributes.
+    lifetime: Duration,
+    /// Flags of files that are opened.
+    open_flags: FopenFlags,
     /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
     /// so that it must keep none.
     opens_directories: bool,
 }
 
 impl<M: Medium> Operations<M> {
-    pub(crate) fn new(fs: Arc<FileSystem<M>>, access_times: AccessTimes) -> Self {
+    pub(crate) fn new(
+        fs: Arc<FileSystem<M>>,
+        access_times: AccessTimes,
+        caching: KernelCaching,
+    ) -> Self {
         let root = fs.root();
         let known = KnownFiles::default();
-        Self { fs, root, access_times, known, opens_directories: true }
+        // Nobody but the kernel changes files, so what it has cached of them stays true.
+        let (lifetime, open_flags) = match caching {
+            KernelCaching::Full => (LIFETIME, FopenFlags::FOPEN_KEEP_CACHE),
+            KernelCaching::Off => (Duration::ZERO, FopenFlags::FOPEN_DIRECT_IO),
+        };
+        Self { fs, root, access_times, known, lifetime, open_flags, opens_directories: true }
     }
 
     /// Notes that `inode` was read, before the answer: the kernel asks for the time again after it. What
@@ -82,7 +96,7 @@ impl<M: Medium> Operations<M> {
         match told {
             Ok(attr) => {
                 let generation = Generation(attr.generation);
-                reply.entry(&LIFETIME, &attributes(self.root, &attr), generation);
+                reply.entry(&self.lifetime, &attributes(self.root, &attr), generation);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -231,7 +245,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         let name = Name::new(name.as_bytes());
         match name.and_then(|name| self.fs.lookup(self.inode(parent), name)) {
             // The kernel is to remember that there is none.
-            Err(FsError::NotFound) => reply.entry(&LIFETIME, &no_attributes(), Generation(0)),
+            Err(FsError::NotFound) => reply.entry(&self.lifetime, &no_attributes(), Generation(0)),
             found => self.reply_entry(found, reply),
         }
     }
@@ -244,7 +258,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyAttr,
     ) {
         match self.fs.attr(self.inode(number)) {
-            Ok(attr) => reply.attr(&LIFETIME, &attributes(self.root, &attr)),
+            Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -275,7 +289,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             modified: modified.map(set_time),
         };
         match self.set(self.inode(number), size, &set) {
-            Ok(attr) => reply.attr(&LIFETIME, &attributes(self.root, &attr)),
+            Ok(attr) => reply.attr(&self.lifetime, &attributes(self.root, &attr)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -387,8 +401,7 @@ impl<M: Medium> Filesystem for Operations<M> {
 
     fn open(&self, _request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.fs.open_inode(self.inode(number)) {
-            // Nobody but the kernel changes files, so what it has cached of them stays true.
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(_) => reply.opened(FileHandle(0), self.open_flags),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -531,7 +544,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             }
             let kernel = attributes(self.root, &attr);
             let generation = Generation(attr.generation);
-            let is_full = reply.add(kernel.ino, next, name, &LIFETIME, &kernel, generation);
+            let is_full = reply.add(kernel.ino, next, name, &self.lifetime, &kernel, generation);
             if is_full && is_told {
                 self.untell(inode, 1);
             }
@@ -647,8 +660,8 @@ impl<M: Medium> Filesystem for Operations<M> {
             Ok(attr) => {
                 let (kernel, generation) =
                     (attributes(self.root, &attr), Generation(attr.generation));
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&LIFETIME, &kernel, generation, FileHandle(0), flags);
+                let flags = self.open_flags;
+                reply.created(&self.lifetime, &kernel, generation, FileHandle(0), flags);
             }
             Err(error) => reply.error(errno(&error)),
         }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
-use everbyte_fuse::{Mount, MountOptions};
+use everbyte_fuse::{KernelCaching, Mount, MountOptions};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions as PoolOptions, Pool};
 
@@ -64,6 +64,7 @@ impl Mounted {
             read_only: false,
             threads: 2,
             access_times: self.access_times,
+            caching: KernelCaching::Full,
         };
         self.mount = Some(Mount::new(fs, self.dir.path(), &options).unwrap());
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, kinds};
-use everbyte_fuse::{Mount, MountOptions};
+use everbyte_fuse::{KernelCaching, Mount, MountOptions};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{OpenOptions, Pool};
 
@@ -71,6 +71,7 @@ fn mounted(dir: &Path) -> Mount {
         read_only: false,
         threads: 2,
         access_times: AccessTimes::Relative,
+        caching: KernelCaching::Full,
     };
     Mount::new(fs, dir, &options).unwrap()
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_fs::{AccessTimes, FileSystem, FsOptions, IndexKind};
-use everbyte_fuse::{Mount, MountError, MountOptions};
+use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions};
 use everbyte_media::Mapped;
 use everbyte_pool::ScrubReport;
 use parking_lot::Mutex;
@@ -130,6 +130,7 @@ impl Handle for FsHandle {
             read_only: request.read_only,
             threads: request.threads,
             access_times: request.access_times,
+            caching: KernelCaching::Full,
         };
         let dir = request.dir.display().to_string();
         self.mount_by(dir, |fs| Mount::new(fs, &request.dir, &options)).map(drop)
@@ -146,6 +147,7 @@ impl Handle for FsHandle {
             read_only: request.read_only,
             threads: usize::from(request.threads.clamp(1, THREADS_MAX)),
             access_times,
+            caching: KernelCaching::Full,
         };
         self.mount_by(request.dir.clone(), |fs| Mount::over(fs, descriptor, &options))
     }

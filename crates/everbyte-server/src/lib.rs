@@ -33,7 +33,7 @@ mod status;
 mod swap;
 mod volumes;
 
-pub use everbyte_fuse::{DirMount, MountOptions};
+pub use everbyte_fuse::{DirMount, KernelCaching, MountOptions};
 pub use exports::listen;
 pub use handle::MountRequest;
 pub use kinds::kinds;

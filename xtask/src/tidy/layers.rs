@@ -32,6 +32,7 @@ const ROWS: [Row; 24] = [
         uses: &[
             "everbyte-nbd",
             "everbyte-sqlite",
+            "everbyte-fuse",
             "everbyte-cache",
             "everbyte-block",
             "everbyte-fs",

@@ -11,14 +11,14 @@ mod choice;
 mod collected;
 pub(crate) mod command;
 mod directories;
-mod directory;
-mod drive;
-mod file_set;
+pub(crate) mod directory;
+pub(crate) mod drive;
+pub(crate) mod file_set;
 mod library;
 pub(crate) mod misses;
-mod personality;
+pub(crate) mod personality;
 mod picker;
-mod place;
+pub(crate) mod place;
 mod report;
 mod series;
 mod share;
@@ -153,7 +153,7 @@ impl Settings<'_> {
 }
 
 /// The name of a workload in the results.
-fn title(personality: Personality, files: u32, threads: usize) -> String {
+pub(crate) fn title(personality: Personality, files: u32, threads: usize) -> String {
     let s = if threads == 1 { "" } else { "s" };
     format!("{}, {files} files, {threads} thread{s}", personality.name())
 }

@@ -13,7 +13,7 @@ use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
 use everbyte_pool::file::{FileError, open_locked};
 use everbyte_server::{
-    MountOptions, MountRequest, OpenPool, Options, SessionError, kinds, wait_for,
+    KernelCaching, MountOptions, MountRequest, OpenPool, Options, SessionError, kinds, wait_for,
 };
 
 use super::mount_served::ServedMount;
@@ -149,6 +149,7 @@ impl Args {
             read_only: self.read_only,
             threads: usize::from(self.threads),
             access_times: self.atime.into(),
+            caching: KernelCaching::Full,
         };
         let atime = self.atime.to_possible_value();
         ServedMount {

@@ -1,0 +1,109 @@
+//! A file system under a mount, as a process of its own: this program again, with a subcommand that
+//! people do not see. It serves until its standard input ends, which it does when the process that
+//! started it does.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use everbyte_fs::{AccessTimes, IndexKind};
+use everbyte_fuse::{Mount, MountOptions};
+use fuser::{BackgroundSession, Filesystem, Session};
+
+use super::null::Null;
+use super::plain::Plain;
+use super::terms::{Caching, Terms, config};
+use crate::index::place::Setting;
+
+/// Inodes of our file system.
+const INODES: u64 = 1 << 20;
+
+/// The file systems of this program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ServedFs {
+    /// One that answers with constants.
+    Null,
+    /// Tables and vectors in memory.
+    Plain,
+    /// Ours, in memory of the process, with the flushes that persistent memory needs.
+    Everbyte,
+}
+
+/// Serve a file system to the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct ServeMountArgs {
+    /// File system to serve.
+    #[arg(long = "fs", value_enum)]
+    pub(crate) fs: ServedFs,
+    /// The kernel's caching.
+    #[arg(long, value_enum)]
+    pub(crate) caching: Caching,
+    /// Directory to mount on.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Threads that serve.
+    #[arg(long)]
+    pub(crate) threads: usize,
+    /// Bytes of our pool.
+    #[arg(long)]
+    pub(crate) size: u64,
+}
+
+/// Something that is mounted as long as it is there.
+enum Mounted {
+    Fuser(BackgroundSession),
+    Ours(Mount),
+}
+
+impl ServedFs {
+    /// Its name in the results and on command lines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Plain => "plain",
+            Self::Everbyte => "everbyte",
+        }
+    }
+}
+
+/// Mounts and serves until standard input ends.
+///
+/// # Errors
+/// It cannot be mounted, or unmounted.
+pub(crate) fn serve(args: &ServeMountArgs) -> Result<()> {
+    let terms = Terms::new(args.caching);
+    let mounted = match args.fs {
+        ServedFs::Null => Mounted::Fuser(session(Null::new(terms), args)?),
+        ServedFs::Plain => Mounted::Fuser(session(Plain::new(terms), args)?),
+        ServedFs::Everbyte => Mounted::Ours(ours(args)?),
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(b"ready\n")?;
+    out.flush()?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    match mounted {
+        Mounted::Fuser(session) => Ok(session.umount_and_join()?),
+        Mounted::Ours(mount) => Ok(mount.unmount()?),
+    }
+}
+
+fn session<F: Filesystem>(fs: F, args: &ServeMountArgs) -> Result<BackgroundSession> {
+    let session = Session::new(fs, &args.dir, &config(args.fs.name(), args.threads))
+        .with_context(|| format!("cannot mount on {}", args.dir.display()))?;
+    Ok(session.spawn()?)
+}
+
+fn ours(args: &ServeMountArgs) -> Result<Mount> {
+    let fs = Setting::of(IndexKind::default()).file_system(INODES, args.size)?;
+    let options = MountOptions {
+        source: "everbyte-bench/everbyte".to_owned(),
+        allow_other: false,
+        read_only: false,
+        threads: args.threads,
+        access_times: AccessTimes::default(),
+        caching: args.caching.ours(),
+    };
+    Ok(Mount::new(Arc::new(fs), &args.dir, &options)?)
+}

@@ -1,0 +1,192 @@
+//! Servers of mounts, each a process of its own, so that its processor time is told from the client's.
+//!
+//! Invariants: a server ends with its `Server`, and when this process dies: ours because its standard
+//! input ends, libfuse's because it asked for a signal.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::room::Room;
+use super::served::ServedFs;
+use super::terms::Caching;
+use crate::subjects::ext4::call;
+
+/// Time that a server may take to mount, and to end.
+const SERVER_TIME_MAX: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
+/// libfuse's example as Debian's `libfuse3-dev` has it.
+const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
+
+/// A file system that is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// One of this program.
+    Own(ServedFs),
+    /// libfuse's example of a mirror of another directory, here of one on tmpfs.
+    Passthrough,
+}
+
+/// A mount with its server.
+pub(crate) struct Server {
+    pub(crate) kind: Kind,
+    pub(crate) dir: PathBuf,
+    child: Child,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Own(ServedFs::Null),
+        Self::Own(ServedFs::Plain),
+        Self::Passthrough,
+        Self::Own(ServedFs::Everbyte),
+    ];
+
+    /// Its name in the results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Own(fs) => fs.name(),
+            Self::Passthrough => "passthrough_ll",
+        }
+    }
+
+    /// Returns true if files have the bytes that were written to them.
+    pub(crate) fn keeps(self) -> bool {
+        self != Self::Own(ServedFs::Null)
+    }
+}
+
+/// Compiles libfuse's example, and returns the program.
+///
+/// # Errors
+/// The source, the compiler or the library is not there.
+pub(crate) fn build_passthrough(room: &Room) -> Result<PathBuf> {
+    if !Path::new(SOURCE).exists() {
+        bail!("{SOURCE} is not there: install libfuse3-dev");
+    }
+    let program = room.directory("build")?.join("passthrough_ll");
+    let flags = Command::new("pkg-config").args(["--cflags", "--libs", "fuse3"]).output();
+    let flags = String::from_utf8(flags.context("pkg-config is not installed")?.stdout)?;
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O2", "-o"]).arg(&program).arg(SOURCE).args(flags.split_whitespace());
+    call(&mut compiler)?;
+    Ok(program)
+}
+
+impl Server {
+    /// Starts a server with `threads` threads and mounts it; ours has a pool of `size` bytes.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn start(
+        (kind, caching): (Kind, Caching),
+        room: &Room,
+        passthrough: &Path,
+        (threads, size): (usize, u64),
+    ) -> Result<Self> {
+        let name = format!("{}-{}", kind.name(), caching.name());
+        let dir = room.directory(&name)?;
+        let mut command = match kind {
+            Kind::Own(fs) => own(fs, caching, (threads, size))?,
+            Kind::Passthrough => {
+                let source = room.directory(&format!("{name}-source"))?;
+                mirror(passthrough, &source, caching, threads)
+            }
+        };
+        if let Kind::Own(_) = kind {
+            command.arg("--dir");
+        }
+        command.arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let mut server = Self { kind, dir, child };
+        server.wait_until_mounted()?;
+        Ok(server)
+    }
+
+    fn wait_until_mounted(&mut self) -> Result<()> {
+        let name = self.kind.name();
+        if let Kind::Own(_) = self.kind {
+            let out = self.child.stdout.take().context("no standard output")?;
+            let mut line = String::new();
+            BufReader::new(out).read_line(&mut line)?;
+            if line != "ready\n" {
+                bail!("{name} did not start");
+            }
+            return Ok(());
+        }
+        let parent = fs::metadata(self.dir.parent().context("a directory in a room")?)?.dev();
+        let start = Instant::now();
+        while fs::metadata(&self.dir).map_or(parent, |found| found.dev()) == parent {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{name} ended at once: {status}");
+            }
+            if start.elapsed() > SERVER_TIME_MAX {
+                bail!("{name} does not mount");
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Processor time that the server has taken so far, in nanoseconds.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn cpu_ns(&self) -> Result<u64> {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
+        let spent = nix::time::clock_getcpuclockid(pid).and_then(nix::time::ClockId::now);
+        let spent = spent.with_context(|| format!("{} has ended", self.kind.name()))?;
+        Ok(u64::try_from(Duration::from(spent).as_nanos())?)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended already.
+            let _gone = kill_process(pid, signal);
+        }
+    }
+}
+
+/// The command of a server of this program, but for its directory.
+fn own(fs: ServedFs, caching: Caching, (threads, size): (usize, u64)) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve-mount", "--fs", fs.name(), "--caching", caching.name()]);
+    command.args(["--threads", &threads.to_string(), "--size", &size.to_string()]);
+    Ok(command)
+}
+
+/// The command of the mirror, but for its directory.
+fn mirror(program: &Path, source: &Path, caching: Caching, threads: usize) -> Command {
+    let cache = match caching {
+        Caching::Cached => "always",
+        Caching::Direct => "never",
+    };
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]).arg(program).arg("-f");
+    command.args(["-o", "xattr,no_writeback,default_permissions,clone_fd"]);
+    command.args(["-o", &format!("max_idle_threads={threads},cache={cache}")]);
+    command.args(["-o", &format!("source={}", source.display())]);
+    command
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        if self.kind == Kind::Passthrough {
+            self.signal(Signal::TERM);
+        }
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > SERVER_TIME_MAX {
+                self.signal(Signal::KILL);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
