@@ -6,13 +6,23 @@
 use std::os::fd::BorrowedFd;
 
 use everbyte_device::{DeviceError, Extent as Status, SendError, send_all};
-use everbyte_extent::{ByteRange, DeviceOffset, Stored, chunks};
+use everbyte_extent::{ByteRange, DeviceOffset, ExtentError, Stored, View, chunks};
 use everbyte_media::{Medium, Piece};
 
 use crate::error::RequestRange;
 use crate::volume::BlockVolume;
 
 impl<M: Medium> BlockVolume<M> {
+    /// Pins `len` bytes from `offset` on to be used where they lie: as they are now, whatever is written to
+    /// the volume. The view ends by itself some time after; see [`View`] for when, and for what counts.
+    ///
+    /// # Errors
+    /// The range leaves the device; bytes cannot be read or are not what was stored; `Pin` if the volume's views
+    /// reach their limits.
+    pub fn view(&self, offset: u64, len: usize) -> Result<View<M>, ExtentError> {
+        self.extent().view(DeviceOffset(offset), len)
+    }
+
     pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         let request = RequestRange { offset, len: out.len() as u64 };
         let read = self.extent().read(DeviceOffset(offset), out);

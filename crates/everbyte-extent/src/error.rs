@@ -1,7 +1,7 @@
 //! Errors of reading and writing bytes of an extent.
 
 use everbyte_media::{MediaError, PoolOffset};
-use everbyte_pool::{ChangeError, Corrupt, WriteError};
+use everbyte_pool::{ChangeError, Corrupt, PinError, WriteError};
 
 /// Errors of reading and writing bytes of an extent.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -28,6 +28,9 @@ pub enum ExtentError {
     /// The volume cannot be written, or is gone.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// The blocks cannot be pinned for a view.
+    #[error(transparent)]
+    Pin(#[from] PinError),
 }
 
 impl ChangeError for ExtentError {

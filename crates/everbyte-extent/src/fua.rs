@@ -90,6 +90,7 @@ impl<M: Medium> Extent<M> {
             // A record of lines could not redo the checksum of their block.
             if !self.threshold().replaces(changed)
                 && !self.has_checksums()
+                && !self.volume().is_pinned(block)
                 && !self.turns_out_bad(block, piece)
             {
                 return Ok(self.redo_durably(block, changed, piece)?);

@@ -23,6 +23,7 @@ mod resize;
 mod scrub;
 mod threshold;
 mod unmap;
+mod view;
 
 pub use address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
 pub use checksum::Checksum;
@@ -37,3 +38,4 @@ pub use map::{
 };
 pub use plan::Planner;
 pub use read::{ByteRange, Stored, chunks};
+pub use view::{View, ViewError};

@@ -1,7 +1,7 @@
 //! Errors of operations, and the error numbers that system calls give for them.
 
 use everbyte_extent::ExtentError;
-use everbyte_pool::{ChangeError, Corrupt, WriteError};
+use everbyte_pool::{ChangeError, Corrupt, PinError, WriteError};
 
 /// The reason for which an operation on a file system failed. Nothing of it was done then, unless the operation says
 /// that it is made in parts.
@@ -95,6 +95,9 @@ pub enum FsError {
     /// The volume cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// The file system has as many views of files as it may have.
+    #[error(transparent)]
+    Pin(PinError),
 }
 
 impl FsError {
@@ -108,6 +111,7 @@ impl FsError {
             Self::AttributeValue => 7,
             Self::NoDefaultAcl => 13,
             Self::Corrupt(_) | Self::Extent(_) | Self::NoLog => 5,
+            Self::Pin(_) => 11,
             Self::Exists => 17,
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,
@@ -135,6 +139,8 @@ impl From<ExtentError> for FsError {
             ExtentError::TooLarge => Self::NoLog,
             ExtentError::Corrupt(corrupt) => Self::Corrupt(corrupt),
             ExtentError::Write(error) => Self::Write(error),
+            ExtentError::Pin(PinError::Gone) => Self::Write(WriteError::Gone),
+            ExtentError::Pin(error) => Self::Pin(error),
             other => Self::Extent(other),
         }
     }

@@ -43,6 +43,7 @@ mod tables;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod unnamed;
+mod view;
 
 pub use access::AccessTimes;
 pub use acl::{ACL_ACCESS, ACL_DEFAULT};
@@ -51,6 +52,8 @@ pub use attribute_block::ATTRIBUTES_BYTES_MAX;
 pub use attributes::{SetAttribute, SetGroupId};
 pub use copy::FilePlace;
 pub use error::FsError;
+pub use everbyte_extent::{View, ViewError};
+pub use everbyte_pool::{PinError, PinLimits};
 pub use format::FS;
 pub use fs::{FileSystem, FsOptions, FsStatus};
 pub use index::IndexKind;

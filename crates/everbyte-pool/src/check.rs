@@ -89,6 +89,7 @@ impl<M: Medium> Pool<M> {
                 walked = false;
             }
         }
+        let _frozen_pins: Vec<_> = volumes.iter().map(|volume| volume.pins.freeze()).collect();
         let bounds = self.data_bounds();
         let owned = Allocator::new(bounds.end);
         let all = BlockRun { start: BlockNo(bounds.start), len: bounds.end - bounds.start };
@@ -121,7 +122,7 @@ impl<M: Medium> Pool<M> {
         report.used_blocks = owned.total_blocks() - owned.free_blocks();
         report.free_blocks = owned.free_blocks();
         if self.read_only_reason().is_none() && walked {
-            self.compare(&owned, bounds, &mut report);
+            self.compare((&owned, &volumes), bounds, &mut report);
         }
         drop(quiesce_locks);
         self.medium().check()?;
@@ -136,12 +137,21 @@ impl<M: Medium> Pool<M> {
         clash.into_corrupt()
     }
 
-    /// Compares what the maps leave free with what the allocator believes to be free.
-    fn compare(&self, owned: &Allocator, bounds: std::ops::Range<u64>, report: &mut CheckReport) {
+    /// Compares what the maps leave free with what the allocator believes to be free. Blocks that were freed
+    /// and are pinned are neither.
+    fn compare(
+        &self,
+        (owned, volumes): (&Allocator, &[Arc<Volume<M>>]),
+        bounds: std::ops::Range<u64>,
+        report: &mut CheckReport,
+    ) {
         let mut wrong = 0;
         for block in bounds.map(BlockNo) {
             let what = match (owned.is_free(block), self.allocator().is_free(block)) {
                 (true, false) if self.medium().check_range(block.offset(), BLOCK_U64).is_err() => {
+                    continue;
+                }
+                (true, false) if volumes.iter().any(|volume| volume.pins.holds_back(block)) => {
                     continue;
                 }
                 (true, false) => "is owned by nobody, yet not free: it leaked",

@@ -44,4 +44,7 @@ pub use range_locks::{is_range_locked, lock_range};
 pub use readable::check_readable;
 pub use repair::repair;
 pub use scrub::{ScrubFinding, ScrubReport};
-pub use volume::{Committed, Group, GroupError, Users, Volume, VolumeHandle, WriteError, Writer};
+pub use volume::{
+    Committed, Group, GroupError, PinError, PinLimits, PinnedBlocks, Users, Volume, VolumeHandle,
+    WriteError, Writer,
+};

@@ -83,6 +83,10 @@ pub enum Bug {
     FlushSkippedOnDamage,
     /// A checkpoint that failed is forgotten: a flush after it finds nothing to do.
     FailedCheckpointForgotten,
+    /// A pinned block is stored to in place.
+    PinIgnoredByPlanner,
+    /// A pinned block that was freed is free for others.
+    PinIgnoredByRelease,
     /// A shutdown ends with the first volume whose checkpoint fails.
     CloseStopsEarly,
 }

@@ -14,6 +14,7 @@ mod lifecycle;
 mod media;
 mod repair;
 mod space;
+mod views;
 
 use std::sync::Arc;
 

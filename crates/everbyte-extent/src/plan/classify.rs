@@ -9,6 +9,8 @@ use everbyte_media::LineMask;
 pub(super) struct Seen {
     /// True if it lies in a poisoned range.
     pub(super) is_poisoned: bool,
+    /// True if a reader uses its bytes where they lie.
+    pub(super) is_pinned: bool,
     /// True if this epoch allocated it, so that undo takes it away.
     pub(super) is_fresh: bool,
     /// Lines of it that the write changes.
@@ -47,6 +49,9 @@ pub(super) fn classify(seen: &Seen) -> Change {
     if seen.changed.is_empty() {
         return Change::None;
     }
+    if seen.is_pinned {
+        return Change::Replace { must: true };
+    }
     if seen.is_fresh {
         let fills = seen.is_whole && seen.changed == LineMask::FULL;
         return if fills { Change::Refill } else { Change::Store(seen.changed) };
@@ -69,6 +74,7 @@ mod tests {
     const FEW: LineMask = LineMask(0b110);
     const OLD: Seen = Seen {
         is_poisoned: false,
+        is_pinned: false,
         is_fresh: false,
         changed: FEW,
         logged: LineMask::EMPTY,
@@ -100,6 +106,15 @@ mod tests {
         assert_eq!(classify(&same), Change::None);
         assert_eq!(classify(&Seen { is_fresh: true, ..same }), Change::None);
         assert_eq!(classify(&Seen { is_poisoned: true, ..same }), Change::Replace { must: true });
+    }
+
+    #[test]
+    fn a_pinned_block_is_replaced_if_any_byte_of_it_changes_be_it_fresh_or_logged() {
+        let pinned = Seen { is_pinned: true, ..OLD };
+        for seen in [pinned, Seen { is_fresh: true, ..pinned }, Seen { logged: FEW, ..pinned }] {
+            assert_eq!(classify(&seen), Change::Replace { must: true });
+        }
+        assert_eq!(classify(&Seen { changed: LineMask::EMPTY, ..pinned }), Change::None);
     }
 
     #[test]

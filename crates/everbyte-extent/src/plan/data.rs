@@ -40,7 +40,8 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     }
 
     /// A write of all of a block, if it is done without looking at what the block holds: over a
-    /// fresh one, which needs no record and no other block, or to a new one. Says whether it is.
+    /// fresh one that nobody has pinned, which needs no record and no other block, or to a new one. Says
+    /// whether it is.
     pub(super) fn send_over(
         &mut self,
         piece: BlockPiece<'d>,
@@ -52,7 +53,8 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             return Ok(false);
         }
         let is_older = || planted(Bug::OlderBlocksRefilled) && !extent.volume().is_settled(block);
-        if self.batch.writer().is_fresh(block) || is_older() {
+        let is_fresh = self.batch.writer().is_fresh(block) || is_older();
+        if is_fresh && !extent.volume().is_pinned(block) {
             self.fill(block, Some(block), piece)?;
             return Ok(true);
         }
@@ -74,7 +76,9 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let block = target.block;
         let meaningless = self.batch.writer().is_fresh(block)
             || !extent.volume().word_logged_in_open(target.entry_at);
-        let to = match meaningless && !extent.is_poisoned(block) {
+        // It held data a moment ago, perhaps, which a reader still uses.
+        let is_pinned = extent.volume().is_pinned(block);
+        let to = match meaningless && !is_pinned && !extent.is_poisoned(block) {
             true => Some(block),
             false => self.take_data(piece.block)?,
         };
@@ -82,6 +86,9 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             self.fill(to, None, piece)?;
             self.name_instead(target, to);
             return Ok(());
+        }
+        if is_pinned {
+            return Err(ExtentError::NoSpace);
         }
         let unlogged = LineMask::FULL.without(self.batch.writer().logged(block));
         self.batch.log_lines(block, unlogged);
@@ -125,6 +132,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         let is_whole = piece.data.len() == BLOCK;
         let mut seen = Seen {
             is_poisoned: extent.is_poisoned(block),
+            is_pinned: false,
             is_fresh: false,
             changed,
             logged: LineMask::EMPTY,
@@ -138,8 +146,9 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         if seen.changed.is_empty() {
             return seen;
         }
+        seen.is_pinned = extent.volume().is_pinned(block);
         seen.is_fresh = writer.is_fresh(block);
-        if !seen.is_fresh {
+        if !seen.is_fresh && !seen.is_pinned {
             seen.logged = writer.logged(block);
             seen.is_better_replaced = if self.circumstances.log_is_short {
                 // One word of log, instead of all the lines that have no record yet.

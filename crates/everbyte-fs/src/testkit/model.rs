@@ -536,7 +536,8 @@ impl Subject for Model {
                 self.1[*hand] = None;
                 Ok(())
             }
-            Op::Sync | Op::Tables(_) => Ok(()),
+            Op::View(path, _) => self.bytes(path).map(drop),
+            Op::Sync | Op::Tables(_) | Op::LookAtView(_) | Op::EndView(_) => Ok(()),
         }
     }
 

@@ -82,6 +82,12 @@ pub enum Op {
     Open(Path, usize),
     /// Closes what one of the hands has open.
     Close(usize),
+    /// Takes a view of all of a file in one of four hands.
+    View(Path, usize),
+    /// Looks whether the view in a hand is of the bytes that it was of when it was taken.
+    LookAtView(usize),
+    /// Ends the view in a hand.
+    EndView(usize),
     /// Makes a file durable.
     SyncFile(Path),
     /// Makes everything durable.
@@ -125,8 +131,13 @@ impl Op {
             | Self::Unnamed(path, ..)
             | Self::LinkHand(_, path)
             | Self::Open(path, _)
+            | Self::View(path, _)
             | Self::SyncFile(path) => [Some(path), None],
-            Self::Close(_) | Self::Sync | Self::Tables(_) => [None, None],
+            Self::Close(_)
+            | Self::LookAtView(_)
+            | Self::EndView(_)
+            | Self::Sync
+            | Self::Tables(_) => [None, None],
         };
         paths.into_iter().flatten()
     }

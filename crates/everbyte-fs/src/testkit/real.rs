@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
@@ -10,7 +11,7 @@ use everbyte_pool::{OpenOptions, Pool, PoolError};
 use super::operations::{Mode, Op, Seen, Subject, Tree, UMASK, acl_value, target, written};
 use crate::{
     Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode,
-    RenameMode, SetAttr, SetAttribute, kinds,
+    PinLimits, RenameMode, SetAttr, SetAttribute, View, ViewError, kinds,
 };
 
 /// A file system, and what is open in it.
@@ -18,7 +19,18 @@ pub struct Real<M: Medium> {
     /// The file system.
     pub fs: Arc<FileSystem<M>>,
     hands: [Option<InodeNo>; 4],
+    views: [Option<Viewed<M>>; 4],
 }
+
+/// A view of a file, and its bytes when it was taken.
+struct Viewed<M: Medium> {
+    view: View<M>,
+    bytes: Vec<u8>,
+}
+
+/// Limits of views that no test reaches by chance.
+const LIMITS: PinLimits =
+    PinLimits { pins_max: 64, bytes_max: 64 << 20, time_max: Duration::from_secs(1 << 20) };
 
 /// Opens the pool on `medium`, which knows no kind of volume but file systems.
 ///
@@ -53,7 +65,8 @@ impl<M: Medium> Real<M> {
 
     /// Another one who uses `fs`, with hands of its own.
     pub fn sharing(fs: Arc<FileSystem<M>>) -> Self {
-        Self { fs, hands: [None; 4] }
+        fs.volume().set_pin_limits(LIMITS);
+        Self { fs, hands: [None; 4], views: Default::default() }
     }
 
     fn find(&self, path: &[&str]) -> Result<InodeNo, FsError> {
@@ -81,6 +94,38 @@ impl<M: Medium> Real<M> {
 
     fn close(&mut self, hand: usize) -> Result<(), FsError> {
         self.hands[hand].take().map_or(Ok(()), |inode| self.fs.close_inode(inode))
+    }
+
+    fn view(&mut self, path: &[&'static str], hand: usize) -> Result<(), FsError> {
+        let view = self.fs.view(self.find(path)?, 0, usize::MAX)?;
+        let mut bytes = vec![0; view.len()];
+        let read = view.read(0, &mut bytes);
+        assert!(matches!(read, Ok(len) if len == bytes.len()), "{path:?}: {read:?}");
+        self.views[hand] = Some(Viewed { view, bytes });
+        Ok(())
+    }
+
+    /// The bytes of the view in a hand when it was taken.
+    pub fn viewed(&self, hand: usize) -> Option<&[u8]> {
+        self.views[hand].as_ref().map(|viewed| &viewed.bytes[..])
+    }
+
+    /// Reads the view in a hand again, if there is one and it has not ended.
+    ///
+    /// # Errors
+    /// It has other bytes, or cannot be read.
+    pub fn look_at_view(&self, hand: usize) -> Result<(), String> {
+        let Some(Viewed { view, bytes }) = &self.views[hand] else { return Ok(()) };
+        let mut now = vec![0; bytes.len()];
+        match view.read(0, &mut now) {
+            Ok(_) if now == *bytes => Ok(()),
+            Ok(_) => {
+                let at = now.iter().zip(bytes).position(|(now, then)| now != then);
+                Err(format!("a view of {} bytes has another one at {at:?}", bytes.len()))
+            }
+            Err(ViewError::Ended) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn give_names(&self, dir: &[&str], numbers: Range<u32>) -> Result<(), FsError> {
@@ -154,6 +199,16 @@ impl<M: Medium> Real<M> {
                 self.fs.copy(from, to, *len).map(drop)
             }
             Op::Close(hand) => self.close(*hand),
+            Op::View(path, hand) => self.view(path, *hand),
+            Op::LookAtView(hand) => {
+                let looked = self.look_at_view(*hand);
+                assert!(looked.is_ok(), "{looked:?}");
+                Ok(())
+            }
+            Op::EndView(hand) => {
+                self.views[*hand] = None;
+                Ok(())
+            }
             Op::SyncFile(path) => self.fs.sync_inode(self.find(path)?),
             Op::Sync => self.fs.sync(),
             _ => self.change_file(op),

@@ -17,5 +17,6 @@ mod posix;
 mod random;
 mod sequences;
 mod tree;
+mod views;
 
 use everbyte_fs::testkit::{model, operations, real};

@@ -74,6 +74,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (path(), permissions).prop_map(|(p, m)| Op::Chmod(p, m)),
         1 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::Open(p, hand)),
         1 => (0_usize..4).prop_map(Op::Close),
+        3 => (path(), 0_usize..4).prop_map(|(p, hand)| Op::View(p, hand)),
+        2 => (0_usize..4).prop_map(Op::LookAtView),
+        1 => (0_usize..4).prop_map(Op::EndView),
         2 => (path(), 0_u32..0o1000, 0_usize..4).prop_map(|(p, m, hand)| Op::Unnamed(p, m, hand)),
         2 => (0_usize..4, path()).prop_map(|(hand, p)| Op::LinkHand(hand, p)),
         3 => ([path(), path()], [place(), place()], len.clone())
@@ -88,9 +91,18 @@ fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
     let options = with_index(index, options());
     let (mut real, mut model) = (Real::make(&medium, &options), Model::new());
     for op in ops {
-        assert_eq!(real.make(op), model.make(op), "{op:?}");
+        let made = real.make(op);
+        assert_eq!(made, model.make(op), "{op:?}");
+        if let (Op::View(path, hand), Ok(())) = (op, made) {
+            assert_eq!(real.viewed(*hand), Some(&model.bytes(path).unwrap()[..]), "{op:?}");
+        }
+    }
+    for hand in 0..4 {
+        assert_eq!(real.look_at_view(hand), Ok(()));
     }
     assert_eq!(real.tree(), model.tree());
+    let report = real.fs.pool().check().unwrap();
+    assert!(report.is_clean(), "with views: {report:?}");
     let free = real.fs.status().free_inodes;
     real.fs.sync().unwrap();
     let pool = Arc::clone(real.fs.pool());

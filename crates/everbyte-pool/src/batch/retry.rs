@@ -51,6 +51,8 @@ impl<M: Medium> Volume<M> {
                 Err(error) if error.is_no_space() && !circumstances.pool_was_full => {
                     circumstances.pool_was_full = true;
                     self.make_room()?;
+                    // Of what the change writes to, nobody can pin anything meanwhile.
+                    self.end_all_pins();
                 }
                 Err(error) => return Err(error),
             }

@@ -184,6 +184,7 @@ impl<M: Medium> PendingCheckpoint<'_, '_, M> {
         }
         volume.completed.store(sealed.epoch, Ordering::Release);
         volume.checkpoints.fetch_add(1, Ordering::Relaxed);
+        volume.end_late_pins();
         volume.give_back_all(&sealed.deferred);
         Ok(())
     }

@@ -467,6 +467,7 @@ fn close_volume<M: Medium>(volume: &Volume<M>) -> Result<(), WriteError> {
     let guard = volume.lock_checkpoint();
     volume.begin_checkpoint(&guard)?.finish()?;
     volume.return_preallocated();
+    volume.end_all_pins();
     Ok(volume.save_used_blocks()?)
 }
 

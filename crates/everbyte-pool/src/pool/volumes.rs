@@ -384,6 +384,7 @@ impl<M: Medium> Pool<M> {
             volume.begin_checkpoint(&guard)?.finish()?;
         }
         volume.return_preallocated();
+        volume.end_all_pins();
         let owned = self.owned_by(&volume)?;
         let medium = &*self.shared.medium;
         if !planted(Bug::DeleteWithoutState) {

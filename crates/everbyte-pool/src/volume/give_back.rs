@@ -16,16 +16,24 @@ impl<M: Medium> Preallocator for Volume<M> {
 }
 
 impl<M: Medium> Volume<M> {
-    /// Frees the deferred blocks, runs and cells of an epoch that is durable now.
+    /// Frees the deferred blocks, runs and cells of an epoch that is durable now, but for blocks that are
+    /// pinned: those follow with their last pin.
     pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
         for &block in &deferred.blocks {
-            self.give_back(block);
+            self.give_back_unpinned(block);
         }
         for &run in &deferred.runs {
             self.give_back_run(run);
         }
         for &(at, size) in &deferred.cells {
             self.give_back_cell(at, size);
+        }
+    }
+
+    /// Gives a block that nothing durable names to the allocator, at once or with its last pin.
+    fn give_back_unpinned(&self, block: BlockNo) {
+        if !self.pins.hold_back(block) {
+            self.give_back(block);
         }
     }
 
@@ -41,8 +49,8 @@ impl<M: Medium> Volume<M> {
 
     /// Gives a run that nothing durable names to the allocator, but for blocks in a poisoned range.
     pub(crate) fn give_back_run(&self, run: BlockRun) {
-        if self.medium().has_poison() {
-            return run.blocks().for_each(|block| self.give_back(block));
+        if self.medium().has_poison() || self.pins.any() {
+            return run.blocks().for_each(|block| self.give_back_unpinned(block));
         }
         self.usage.subtract(run.len);
         if let Err(error) = self.shared.alloc.free_run(run) {

@@ -80,6 +80,8 @@ impl<M: Medium> Group<'_, M> {
     /// the group.
     pub fn roll_back(self) -> Result<(), GroupError> {
         let volume = self.volume;
+        // What readers saw of the group is no more.
+        volume.end_all_pins();
         let undo = Undo::read(volume.medium(), &volume.undo_scope(), volume.current_epoch())?;
         undo.apply(volume.medium()).fence(volume.medium())?;
         for lane in &volume.lanes {

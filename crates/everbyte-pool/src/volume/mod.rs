@@ -8,6 +8,7 @@ mod error;
 mod give_back;
 mod group;
 mod handle;
+mod pins;
 mod root;
 mod usage;
 mod users;
@@ -16,6 +17,8 @@ mod writer;
 pub use error::WriteError;
 pub use group::{Group, GroupError};
 pub use handle::VolumeHandle;
+pub(crate) use pins::Pins;
+pub use pins::{PinError, PinLimits, PinnedBlocks};
 pub(crate) use usage::{Usage, read_used_blocks};
 pub use users::Users;
 pub use writer::{Committed, Writer};
@@ -133,6 +136,8 @@ pub struct Volume<M: Medium> {
     pub(crate) wants_checkpoint: AtomicBool,
     pub(crate) dirty_lines: CachePadded<DirtyLines>,
     pub(crate) usage: CachePadded<Usage>,
+    /// Blocks that readers use where they lie.
+    pub(crate) pins: Pins,
     pub(crate) gone: AtomicBool,
     /// Held by who changes the shape of a tree that all of the volume shares.
     structure: Mutex<()>,
@@ -201,6 +206,7 @@ impl<M: Medium> Volume<M> {
             wants_checkpoint: AtomicBool::new(false),
             dirty_lines: CachePadded::new(dirty_lines),
             usage: CachePadded::new(Usage::unknown()),
+            pins: Pins::default(),
             gone: AtomicBool::new(false),
             structure: Mutex::new(()),
             taken: AtomicBool::new(false),

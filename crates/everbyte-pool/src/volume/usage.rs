@@ -95,13 +95,14 @@ impl<M: Medium> Volume<M> {
         self.usage.max.store(blocks, Ordering::Relaxed);
     }
 
-    /// Preallocated blocks of lanes, and deferred frees of the current epoch.
+    /// Preallocated blocks of lanes, deferred frees of the current epoch, and freed blocks that are pinned.
     fn waiting_blocks(&self) -> u64 {
         let not_used = |lane: &super::Lane| {
             let runs = lane.deferred.runs.iter().map(|run| run.len);
             lane.preallocated_blocks() + lane.deferred.blocks.len() as u64 + runs.sum::<u64>()
         };
-        self.lanes.iter().map(|lane| not_used(&lane.lock())).sum()
+        let waiting: u64 = self.lanes.iter().map(|lane| not_used(&lane.lock())).sum();
+        waiting + self.pins.held_back()
     }
 
     /// Makes the count that many blocks, and returns what it was if it was another. Nobody writes.

@@ -480,7 +480,7 @@ impl<M: Medium> Committed<'_, '_, M> {
 
     /// Frees a block that was replaced or unmapped once the epoch is durable. A fresh block is free
     /// at once, since no undo brings a word back that names it, unless the checkpoint still has to
-    /// flush lines of it.
+    /// flush lines of it, or it is pinned.
     pub fn defer_free(&mut self, block: BlockNo) {
         if planted(Bug::ReuseWithoutQuarantine) {
             self.0.lane.free.push(block.0);
@@ -501,7 +501,8 @@ impl<M: Medium> Committed<'_, '_, M> {
             true => state.is_fresh(self.0.epoch()),
             false => state.is_untouched_since(self.0.epoch()),
         };
-        if is_ours && is_unmarked {
+        let is_pinned = self.0.volume.pins.has(block) && !planted(Bug::PinIgnoredByRelease);
+        if is_ours && is_unmarked && !is_pinned {
             self.0.unalloc(block);
         } else {
             self.0.lane.deferred.blocks.push(block);

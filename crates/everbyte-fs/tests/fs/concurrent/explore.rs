@@ -26,6 +26,13 @@ const SWITCHES_MAX: u64 = 12;
 /// An inode that has gone between the search for its name and its use.
 const ESTALE: i32 = 116;
 
+/// A planted bug of the file system or of what is below it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mistake {
+    Fs(Bug),
+    Pool(everbyte_pool::plant::Bug),
+}
+
 /// Steps of several threads on a file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
@@ -37,7 +44,7 @@ pub(crate) struct Workload {
     lanes: u32,
     pool_blocks: u64,
     switches_max: u64,
-    bug: Option<Bug>,
+    bug: Option<Mistake>,
     image: OnceLock<Vec<u8>>,
 }
 
@@ -74,7 +81,7 @@ impl Workload {
         Self { switches_max: u64::MAX, ..self }
     }
 
-    pub(crate) fn with_bug(self, bug: Bug) -> Self {
+    pub(crate) fn with_bug(self, bug: Mistake) -> Self {
         Self { bug: Some(bug), ..self }
     }
 
@@ -136,7 +143,12 @@ struct Ordered<'a> {
 
 impl Ordered<'_> {
     fn work(&self, task: usize, mut real: Real<SimMedium>, log: &Log<Event>) {
-        let _planted = self.workload.bug.map(plant);
+        let (fs_bug, pool_bug) = match self.workload.bug {
+            Some(Mistake::Fs(bug)) => (Some(bug), None),
+            Some(Mistake::Pool(bug)) => (None, Some(bug)),
+            None => (None, None),
+        };
+        let _planted = (fs_bug.map(plant), pool_bug.map(plant));
         observe(Some(&Locks));
         let volume = Arc::clone(real.fs.volume());
         for (step, what) in self.workload.tasks[task].iter().enumerate() {
@@ -148,6 +160,8 @@ impl Ordered<'_> {
                 Err(trouble) => log.note(Event::Trouble(trouble)),
             }
         }
+        // Views end under the scheduler, too.
+        drop(real);
         observe(None);
     }
 }
@@ -161,6 +175,11 @@ fn take_step(real: &mut Real<SimMedium>, step: &Step) -> Result<Result<Vec<u8>, 
         let answer = match step {
             Step::Make(op) => real.make(op).map(|()| Vec::new()),
             Step::Look(path) => real.bytes(path).map_err(|error| error.errno()),
+            Step::View(path) => {
+                let taken = real.make(&Op::View(path.clone(), 0));
+                taken.map(|()| real.viewed(0).expect("it was taken").to_vec())
+            }
+            Step::LookAtView => real.look_at_view(0).map(|()| Ok(Vec::new()))?,
             Step::List { path, always } => {
                 let names = real.names(path).map_err(|error| error.to_string())?;
                 check_names(&names, always)?;

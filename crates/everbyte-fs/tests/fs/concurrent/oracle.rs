@@ -23,6 +23,10 @@ pub(crate) enum Step {
     },
     /// Reads a file.
     Look(Path),
+    /// Takes a view of a file.
+    View(Path),
+    /// Looks whether the view is of the same bytes still.
+    LookAtView,
 }
 
 /// Event that a thread reports.
@@ -58,8 +62,8 @@ impl Request<'_> {
     fn agrees(&self, model: &mut Model) -> bool {
         let answer = match self.step {
             Step::Make(op) => model.make(op).map(|()| Vec::new()),
-            Step::Look(path) => model.bytes(path).map(|bytes| bytes.clone()),
-            Step::List { .. } => return true,
+            Step::Look(path) | Step::View(path) => model.bytes(path).map(|bytes| bytes.clone()),
+            Step::List { .. } | Step::LookAtView => return true,
         };
         let is_rename = matches!(self.step, Step::Make(Op::Rename(..)));
         self.answer.is_none_or(|given| {
@@ -77,7 +81,7 @@ impl Request<'_> {
             Step::Make(op) => {
                 !matches!(op, Op::Sync | Op::SyncFile(_) | Op::Open(..) | Op::Close(_))
             }
-            Step::List { .. } | Step::Look(_) => false,
+            Step::List { .. } | Step::Look(_) | Step::View(_) | Step::LookAtView => false,
         }
     }
 

@@ -2,8 +2,9 @@
 
 use everbyte_fs::IndexKind;
 use everbyte_fs::plant::Bug;
+use everbyte_pool::plant::Bug as PoolBug;
 
-use super::explore::{self, Workload};
+use super::explore::{self, Mistake, Workload};
 use super::oracle::Step;
 use crate::operations::{Mode, Op, Path};
 
@@ -191,11 +192,62 @@ fn made_anew() -> Workload {
     )
 }
 
+/// A view of a file that another thread writes to, in place if it could.
+fn viewed_and_written() -> Workload {
+    pair(
+        "view and write",
+        vec![Step::View(vec!["a"]), Step::LookAtView, Step::LookAtView],
+        vec![write(&["a"], 100, 300, 3), write(&["a"], 0, 4096, 4)],
+    )
+}
+
+/// A view of a block that was allocated in the epoch, and is free at once when it is freed.
+fn viewed_and_cut() -> Workload {
+    let view =
+        vec![write(&["d", "inner"], 0, 4096, 3), Step::View(vec!["d", "inner"]), Step::LookAtView];
+    let cut = vec![truncate(&["d", "inner"], 0), write(&["large"], 73_728, 8192, 4)];
+    pair("view and cut", view.into_iter().chain([Step::LookAtView]).collect(), cut).lanes(1)
+}
+
 #[test]
-fn planted_bugs_of_locks_are_caught() {
+fn a_view_has_its_bytes_beside_everyone_who_writes_cuts_removes_and_reuses() {
+    passes(&viewed_and_written());
+    passes(&viewed_and_cut());
+    let look = || vec![Step::View(vec!["large"]), Step::LookAtView, Step::LookAtView];
+    passes(&pair(
+        "view, unlink and reuse",
+        look(),
+        vec![unlink(&["large"]), make(Op::Sync), create(&["n"]), write(&["n"], 0, 50 * 4096, 3)],
+    ));
+    passes(&pair(
+        "view and rename over it",
+        look(),
+        vec![rename(&["a"], &["large"], Mode::Replace), write(&["large"], 0, 9000, 3)],
+    ));
+    let punch =
+        Op::Allocate { path: vec!["large"], offset: 60_000, len: 9000, what: 'z', keep_size: true };
+    passes(&pair(
+        "view, zero and fill",
+        look(),
+        vec![make(punch), write(&["large"], 61_500, 5000, 4)],
+    ));
+    passes(&Workload::new(
+        "views of two",
+        vec![
+            vec![Step::View(vec!["a"]), Step::LookAtView],
+            vec![Step::View(vec!["a"]), write(&["a"], 9, 9, 3), Step::LookAtView],
+            vec![unlink(&["second"]), unlink(&["a"]), make(Op::Sync)],
+        ],
+    ));
+}
+
+#[test]
+fn planted_bugs_of_locks_and_pins_are_caught() {
     let cases = [
-        (leaves_and_goes(), Bug::LocksInOrderOfCall, "deadlock"),
-        (made_anew(), Bug::RenameOfOldName, "no order"),
+        (leaves_and_goes(), Mistake::Fs(Bug::LocksInOrderOfCall), "deadlock"),
+        (made_anew(), Mistake::Fs(Bug::RenameOfOldName), "no order"),
+        (viewed_and_written(), Mistake::Pool(PoolBug::PinIgnoredByPlanner), "a view of"),
+        (viewed_and_cut(), Mistake::Pool(PoolBug::PinIgnoredByRelease), "no order"),
     ];
     for (workload, bug, words) in cases {
         let sound = explore::all(&workload);

@@ -1,0 +1,192 @@
+//! Views: bytes of an extent that are used where they lie, without a copy.
+//!
+//! Invariants: all of a view was looked up, checked and pinned under one set of block locks, so it is the
+//! bytes of one moment; what is read of it counts only after a look whether the view is alive, which follows
+//! the loads. Knows neither devices nor files.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use everbyte_media::{BLOCK_U64, Mapped, MediaError, Medium, Piece};
+use everbyte_pool::{BlockRun, PinError, PinnedBlocks};
+
+use crate::address::DeviceOffset;
+use crate::error::ExtentError;
+use crate::extent::Extent;
+use crate::read::ByteRange;
+
+/// The reason for which bytes of a view do not count.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// The view has ended, and its blocks may have been reused: it was held for too long, its volume was
+    /// closed or deleted, or a writer would have found no space.
+    #[error("the view has ended: its time is over, or its blocks were needed")]
+    Ended,
+    /// Bytes of it cannot be read.
+    #[error(transparent)]
+    Memory(#[from] MediaError),
+    /// The socket failed, perhaps in the middle.
+    #[error("sending failed: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// Bytes of an extent as they were when the view was made, where they lie.
+///
+/// While the view is alive, the blocks with its bytes are neither reused, moved nor stored to: who writes
+/// to one of them puts the new bytes into another block. Checksums were verified and the range was found
+/// readable before the view was made. It is alive until it is dropped or its time is over
+/// ([`PinLimits`](everbyte_pool::PinLimits)); until its volume is closed, deleted, or rolled back to where a
+/// group of it began; and until a writer would find no space otherwise. It keeps the medium open.
+///
+/// **What was loaded counts only once [`View::check`] has succeeded after the loads.** Whoever takes its
+/// blocks ends the view before, so a look after the loads that finds it alive says that they gave the bytes of
+/// the view.
+pub struct View<M: Medium> {
+    pins: PinnedBlocks<M>,
+    pieces: Vec<Piece<'static>>,
+    len: usize,
+}
+
+impl<M: Medium> Extent<M> {
+    /// Pins bytes `offset .. offset + len` to be used where they lie. Fails rather than waits where limits
+    /// of the volume are reached.
+    ///
+    /// # Errors
+    /// The range leaves the extent; its bytes cannot be read or are not what was stored; the map is corrupt;
+    /// a limit of pins.
+    pub fn view(&self, offset: DeviceOffset, len: usize) -> Result<View<M>, ExtentError> {
+        let (bytes, bytes_max) = (len as u64, self.volume().pin_limits().bytes_max);
+        if bytes > bytes_max {
+            return Err(PinError::TooLarge { bytes, bytes_max }.into());
+        }
+        self.check_range(offset.0, bytes)?;
+        let range = ByteRange { offset, len };
+        let _blocks = self.locks().read(range.blocks());
+        self.check_range(offset.0, bytes)?;
+        let pieces = self.pieces(range, &[])?;
+        // Pinned first: who verifies checksums of many blocks needs time.
+        let pins = self.volume().pin(pieces.iter().filter_map(blocks_of).collect())?;
+        self.check_pieces(&pieces, 0, offset)?;
+        Ok(View { pins, pieces, len })
+    }
+}
+
+/// The blocks that a piece lies in.
+fn blocks_of(piece: &Piece<'_>) -> Option<BlockRun> {
+    let Piece::Stored { at, len } = *piece else { return None };
+    let end = at.plus(len as u64).0.div_ceil(BLOCK_U64);
+    Some(BlockRun { start: at.block(), len: end - at.block().0 })
+}
+
+impl<M: Medium> View<M> {
+    /// Its bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The places of its bytes in order, as [`Medium::send`] takes them: ranges of the medium, and zeroes
+    /// that lie nowhere.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece<'static>] {
+        &self.pieces
+    }
+
+    /// Returns true if it has ended, and nothing that is loaded from now on counts.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.pins.is_alive()
+    }
+
+    /// Checks that what the calling thread has loaded of it until now is what the view is of.
+    ///
+    /// # Errors
+    /// `Ended`, or `Memory` if some of it cannot be read.
+    pub fn check(&self) -> Result<(), ViewError> {
+        self.check_readable()?;
+        if self.pins.is_alive() { Ok(()) } else { Err(ViewError::Ended) }
+    }
+
+    /// Copies its bytes from `from` on into `out`, as many as there are, and returns how many.
+    ///
+    /// # Errors
+    /// As [`View::check`]; `out` may hold anything then.
+    pub fn read(&self, from: usize, out: &mut [u8]) -> Result<usize, ViewError> {
+        let mut done = 0;
+        for piece in self.rest(from) {
+            let room = &mut out[done..];
+            let len = piece.len().min(room.len());
+            match piece {
+                Piece::Stored { at, .. } => self.medium().read(at, &mut room[..len]),
+                _ => room[..len].fill(0),
+            }
+            done += len;
+        }
+        self.check()?;
+        Ok(done)
+    }
+
+    /// Puts its bytes from `from` on on `socket`, without a copy and without waiting, and returns how many
+    /// the socket took: 0 if it has no room. The view does not end meanwhile, so nothing else is sent.
+    ///
+    /// # Errors
+    /// `Ended` or `Memory`, and nothing was sent; or the socket's.
+    pub fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, ViewError> {
+        let pieces: Vec<Piece<'_>> = self.rest(from).collect();
+        let sent = self.pins.while_alive(|| {
+            self.check_readable()?;
+            Ok(self.medium().send(socket, &pieces)?)
+        });
+        sent.unwrap_or(Err(ViewError::Ended))
+    }
+
+    fn medium(&self) -> &M {
+        self.pins.volume().medium()
+    }
+
+    fn check_readable(&self) -> Result<(), MediaError> {
+        if !self.medium().has_poison() {
+            return Ok(());
+        }
+        let stored = self.pieces.iter().filter_map(|piece| match *piece {
+            Piece::Stored { at, len } => Some((at, len as u64)),
+            _ => None,
+        });
+        stored.into_iter().try_for_each(|(at, len)| self.medium().check_range(at, len))
+    }
+
+    /// The pieces without the first `from` bytes.
+    fn rest(&self, from: usize) -> impl Iterator<Item = Piece<'static>> {
+        let mut skip = from;
+        self.pieces.iter().filter_map(move |piece| {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let len = piece.len() - skipped;
+            let rest = match *piece {
+                Piece::Stored { at, .. } => Piece::Stored { at: at.plus(skipped as u64), len },
+                _ => Piece::Zeroes { len },
+            };
+            (len > 0).then_some(rest)
+        })
+    }
+}
+
+impl View<Mapped> {
+    /// The addresses of its bytes in order, each with a number of bytes; none for zeroes that lie nowhere. They are
+    /// mapped as long as the view is not dropped. Other processes may write there, and so may
+    /// this one once the view has ended, so nobody makes a reference of them, and what is loaded counts only
+    /// after [`View::check`].
+    pub fn addresses(&self) -> impl Iterator<Item = (Option<*const u8>, usize)> {
+        self.pieces.iter().map(|piece| match *piece {
+            Piece::Stored { at, len } => (Some(self.medium().address(at, len as u64)), len),
+            _ => (None, piece.len()),
+        })
+    }
+}
