@@ -1,12 +1,14 @@
 //! Benchmarks: the block volume beside the memory below it and its rivals.
 //!
 //! Owns the command line. A program of its own, so that rivals stay out of the everyday build.
-//! `unsafe` is confined to two modules, which opt in: raw memory and the C library.
+//! `unsafe` is confined to three modules, which opt in: raw memory, the C library, and the allocator that
+//! counts.
 
 mod baselines;
 mod cache;
 mod consistency;
 mod environment;
+mod files;
 mod index;
 mod measure;
 mod mount;
@@ -34,6 +36,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::cache::command::{CacheArgs, cache};
 use crate::consistency::command::{ConsistencyArgs, consistency};
 use crate::environment::Environment;
+use crate::files::command::{FilesArgs, files};
 use crate::index::command::{IndexArgs, index};
 use crate::index::misses::{self, MissesArgs};
 use crate::mount::command::{MountArgs, mount};
@@ -66,6 +69,7 @@ enum Suite {
     Block(BlockArgs),
     Consistency(ConsistencyArgs),
     Cache(CacheArgs),
+    Files(FilesArgs),
     Index(IndexArgs),
     Mount(MountArgs),
     Swap(SwapArgs),
@@ -131,6 +135,7 @@ fn main() -> ExitCode {
         Suite::Block(args) => block(&args),
         Suite::Consistency(args) => consistency(&args),
         Suite::Cache(args) => cache(&args),
+        Suite::Files(args) => files(&args),
         Suite::Index(args) => index(&args),
         Suite::Mount(args) => mount(&args),
         Suite::Swap(args) => swap(&args),

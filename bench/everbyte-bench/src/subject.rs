@@ -31,6 +31,20 @@ impl Counts {
     }
 }
 
+impl Counts {
+    /// The events of both, sum by sum.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        Self {
+            bytes_stored: self.bytes_stored + other.bytes_stored,
+            lines_stored: self.lines_stored + other.lines_stored,
+            lines_flushed: self.lines_flushed + other.lines_flushed,
+            fences: self.fences + other.fences,
+            log_bytes: self.log_bytes + other.log_bytes,
+            modelled: self.modelled || other.modelled,
+        }
+    }
+}
+
 /// Something to measure. It stays in use for the whole run, so that rounds can alternate.
 pub(crate) trait Subject: Sync {
     /// Its name in the results.

@@ -4,6 +4,44 @@ use std::io::{self, Write};
 
 use crate::rows::{Results, Row, metric};
 
+/// Metrics that a line shows, and the words after their values.
+const SHOWN: [(&str, &str); 34] = [
+    (metric::COUNTED_RATE, "/s counted"),
+    (metric::COUNTED_TO_BACKING, "x backing counted"),
+    (metric::BOUND, "x at most"),
+    (metric::TO_BACKING, "x backing timed"),
+    (metric::HITS, "% hits"),
+    (metric::HITS_SIMULATED, "% simulated"),
+    ("scm_bytes", "B scm"),
+    ("counted_p50", "us p50"),
+    ("counted_p99", "us p99"),
+    (metric::TO_FLOOR, "x floor"),
+    (metric::CPU_TO_FLOOR, "x floor's cpu"),
+    ("rate_to_tmpfs", "x tmpfs"),
+    ("time_to_volume", "x volume"),
+    ("p50", "us p50"),
+    ("p99", "us p99"),
+    ("p99_to_ext4", "of ext4's p99"),
+    ("durable_time", "ns durable"),
+    ("allocations", "allocations"),
+    (metric::TO_NULL, "of null"),
+    (metric::SCALING, "x one thread"),
+    (metric::MEDIA_BYTES, "B stored/B"),
+    (metric::SERVER_CPU, "ns server"),
+    ("fences", "fences"),
+    ("log_bytes", "B log"),
+    ("time_to_none", "x none"),
+    ("time_to_rollback", "x rollback"),
+    ("time_to_rollback_min", "x rollback at least"),
+    ("time_to_rollback_mean", "x on average"),
+    ("time_to_rollback_max", "x at most"),
+    ("tpmc", "tpmC"),
+    ("tpmc_to_none", "of none"),
+    ("tpmc_of_cpu_to_none", "of none by CPU time"),
+    ("best_threshold", "% is best; 50% takes"),
+    ("time_at_50_to_best", "x as long"),
+];
+
 /// Writes every workload with its subjects.
 ///
 /// # Errors
@@ -43,41 +81,15 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
     if let Some(row) = find(metric::RATE) {
         text += &format!("{:>9.1} k/s", row.value.unwrap_or(0.0) / 1e3);
     }
-    let shown = [
-        (metric::COUNTED_RATE, "/s counted"),
-        (metric::COUNTED_TO_BACKING, "x backing counted"),
-        (metric::BOUND, "x at most"),
-        (metric::TO_BACKING, "x backing timed"),
-        (metric::HITS, "% hits"),
-        (metric::HITS_SIMULATED, "% simulated"),
-        ("scm_bytes", "B scm"),
-        ("counted_p50", "us p50"),
-        ("counted_p99", "us p99"),
-        (metric::TO_FLOOR, "x floor"),
-        (metric::CPU_TO_FLOOR, "x floor's cpu"),
-        (metric::TO_NULL, "of null"),
-        (metric::SCALING, "x one thread"),
-        (metric::MEDIA_BYTES, "B stored/B"),
-        (metric::SERVER_CPU, "ns server"),
-        ("fences", "fences"),
-        ("log_bytes", "B log"),
-        ("time_to_none", "x none"),
-        ("time_to_rollback", "x rollback"),
-        ("time_to_rollback_min", "x rollback at least"),
-        ("time_to_rollback_mean", "x on average"),
-        ("time_to_rollback_max", "x at most"),
-        ("tpmc", "tpmC"),
-        ("tpmc_to_none", "of none"),
-        ("tpmc_of_cpu_to_none", "of none by CPU time"),
-        ("best_threshold", "% is best; 50% takes"),
-        ("time_at_50_to_best", "x as long"),
-    ];
-    for (name, words) in shown {
+    for (name, words) in SHOWN {
         if let Some(value) = find(name).and_then(|row: &Row| row.value) {
             text += &match name {
                 metric::SERVER_CPU
                 | metric::COUNTED_RATE
                 | "scm_bytes"
+                | "durable_time"
+                | "p50"
+                | "p99"
                 | "counted_p50"
                 | "counted_p99"
                 | "log_bytes"

@@ -256,6 +256,39 @@ fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
 }
 
 #[test]
+fn operations_on_files_are_compared_with_what_each_is_held_against() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let page = folder.path().join("page.html");
+    let place = folder.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let results = results_of(
+        "files",
+        &["--folder", place.to_str().unwrap(), "--report", page.to_str().unwrap()],
+    );
+    assert_eq!(results["suite"], "files");
+    let of_names = |what: &str| format!("{what}, 100 names, depth 2");
+    for what in ["create", "unlink", "rename", "chmod"] {
+        let workload = of_names(what);
+        let own = |metric| value(&results, "everbyte", &workload, metric);
+        assert!(own("time_to_floor") > 0.0 && own("rate_to_tmpfs") > 0.0);
+        assert!(own("durable_time") >= own("time"));
+        assert!((own("fences") - 1.0).abs() < 0.1, "{what}: {} fences", own("fences"));
+    }
+    for what in ["stat by path", "open by path", "create, write 16K, close"] {
+        assert!(value(&results, "everbyte", &of_names(what), "rate_to_tmpfs") > 0.0);
+        assert!(value(&results, "tmpfs", &of_names(what), "time") > 0.0);
+    }
+    assert!(value(&results, "everbyte", "random read 4K", "time_to_volume") > 0.0);
+    let load = "append 4K and fsync beside load";
+    for metric in ["p50", "p99", "streamed", "files_made"] {
+        assert!(value(&results, "everbyte", load, metric) > 0.0, "{metric}");
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("Beside tmpfs through system calls"));
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "the folder is as it was");
+}
+
+#[test]
 fn slots_are_found_at_every_fill() {
     let results = results_of("swap", &[]);
     for way in ["linux-3.14-linear", "order8", "order64", "free-stack"] {

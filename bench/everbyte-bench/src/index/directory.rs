@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
 use tempfile::TempDir;
 
 use super::target::Target;
@@ -35,7 +35,8 @@ pub(crate) enum Access {
 pub(crate) struct Directory {
     root: OwnedFd,
     access: Access,
-    _folder: TempDir,
+    /// Removed with the rest, unless it is all of a file system that goes by itself.
+    _folder: Option<TempDir>,
 }
 
 impl std::str::FromStr for Place {
@@ -91,16 +92,25 @@ impl Place {
     pub(crate) fn open(&self, access: Access) -> Result<Directory> {
         let folder = self.folder()?;
         let root = open_directory(folder.path())?;
-        Ok(Directory { root, access, _folder: folder })
+        Ok(Directory { root, access, _folder: Some(folder) })
     }
 }
 
-fn open_directory(path: &Path) -> Result<OwnedFd> {
+/// Opens a directory.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 impl Directory {
+    /// The root of a file system that nobody else uses and that is gone once this is dropped.
+    pub(crate) fn over(root: OwnedFd) -> Self {
+        Self { root, access: Access::Buffered, _folder: None }
+    }
+
     fn open_with(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
         let direct = match self.access {
             Access::Buffered => OFlags::empty(),
@@ -135,6 +145,20 @@ impl Target for Directory {
 
     fn create(&self, path: &str) -> Result<OwnedFd> {
         self.open_with(path, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn make_file(&self, path: &str) -> Result<()> {
+        let (kind, mode) = (FileType::RegularFile, Mode::from_raw_mode(0o644));
+        Ok(rustix::fs::mknodat(&self.root, path, kind, mode, 0)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        Ok(rustix::fs::renameat(&self.root, from, &self.root, to)?)
+    }
+
+    fn set_permissions(&self, path: &str, permissions: u32) -> Result<()> {
+        let mode = Mode::from_raw_mode(permissions);
+        Ok(rustix::fs::chmodat(&self.root, path, mode, AtFlags::empty())?)
     }
 
     fn open(&self, path: &str) -> Result<OwnedFd> {

@@ -477,6 +477,12 @@ pub(crate) mod tests {
         target.close(file).unwrap();
         assert_eq!(target.stat("a/b").unwrap(), 0);
         target.close(target.open("a/b").unwrap()).unwrap();
+        target.set_permissions("a/b", 0o600).unwrap();
+        target.rename("a/b", "a/c").unwrap();
+        assert!(target.stat("a/b").is_err());
+        target.make_file("a/b").unwrap();
+        assert!(target.make_file("a/b").is_err());
+        target.delete("a/c").unwrap();
         target.delete("a/b").unwrap();
         assert!(target.open("a/b").is_err());
         target.sync().unwrap();

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
-use everbyte_fs::{Allocation, FileSystem, FileType, InodeNo, Name, NewInode};
+use everbyte_fs::{Allocation, FileSystem, FileType, InodeNo, Name, NewInode, RenameMode, SetAttr};
 use everbyte_media::Mapped;
 use parking_lot::Mutex;
 
@@ -104,6 +104,21 @@ impl Target for Library {
         let inode = self.make(path, FileType::Regular)?;
         self.fs.open_inode(inode)?;
         Ok(inode)
+    }
+
+    fn make_file(&self, path: &str) -> Result<()> {
+        self.make(path, FileType::Regular).map(drop)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.parent(from)?, self.parent(to)?);
+        Ok(self.fs.rename(from, to, RenameMode::Replace)?)
+    }
+
+    fn set_permissions(&self, path: &str, permissions: u32) -> Result<()> {
+        let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        self.fs.set_attr(self.find(path)?, &set)?;
+        Ok(())
     }
 
     fn open(&self, path: &str) -> Result<InodeNo> {

@@ -14,7 +14,7 @@ mod directories;
 pub(crate) mod directory;
 pub(crate) mod drive;
 pub(crate) mod file_set;
-mod library;
+pub(crate) mod library;
 pub(crate) mod misses;
 pub(crate) mod personality;
 mod picker;
@@ -23,7 +23,7 @@ mod report;
 mod series;
 mod share;
 mod sweeps;
-mod target;
+pub(crate) mod target;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -19,6 +19,15 @@ pub(crate) trait Target: Sync {
     /// Makes and opens a file that is not there.
     fn create(&self, path: &str) -> Result<Self::File>;
 
+    /// Makes an empty file that is not there, and does not open it.
+    fn make_file(&self, path: &str) -> Result<()>;
+
+    /// Gives what is at `from` the name `to`, which nothing has.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Sets the permissions of a file.
+    fn set_permissions(&self, path: &str, permissions: u32) -> Result<()>;
+
     /// Opens a file.
     fn open(&self, path: &str) -> Result<Self::File>;
 

@@ -5,6 +5,7 @@
 //! however the process ends.
 
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::OFlags;
 
 use super::file::{FileKind, FileSubject};
+use crate::index::directory::open_directory;
 
 /// The two ways to use the one file system.
 pub(crate) struct Ext4Files {
@@ -25,33 +27,53 @@ pub(crate) struct Ext4Files {
 /// # Errors
 /// Not root, tools are missing, or one of them fails.
 pub(crate) fn mount(folder: &Path, size_bytes: u64) -> Result<Ext4Files> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("needs root, to mount a loop device");
-    }
-    let image = folder.join("ext4.img");
-    let made = make(folder, &image, size_bytes);
-    let _absent_if_failed = fs::remove_file(&image);
-    let (direct, buffered) = made?;
+    let (direct, buffered) = mounted(folder, 2 * size_bytes, |at| {
+        let direct = open(at, "direct", OFlags::DIRECT)?;
+        Ok((direct, open(at, "buffered", OFlags::empty())?))
+    })?;
     Ok(Ext4Files {
         direct: FileSubject::over("ext4-direct", FileKind::Direct, direct, size_bytes)?,
         buffered: FileSubject::over("ext4-buffered", FileKind::Buffered, buffered, size_bytes)?,
     })
 }
 
-fn make(folder: &Path, image: &Path, size_bytes: u64) -> Result<(File, File)> {
+/// Makes a file system of so many bytes that nobody else uses, and opens its root; `folder` lies on tmpfs.
+///
+/// # Errors
+/// Not root, tools are missing, or one of them fails.
+pub(crate) fn mount_directory(folder: &Path, size_bytes: u64) -> Result<OwnedFd> {
+    mounted(folder, size_bytes, open_directory)
+}
+
+/// Makes a file system with room for so many bytes of files, and what `open` opens in it.
+fn mounted<R>(folder: &Path, size_bytes: u64, open: impl FnOnce(&Path) -> Result<R>) -> Result<R> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("needs root, to mount a loop device");
+    }
+    let image = folder.join("ext4.img");
+    let opened = mounted_on(&image, folder, size_bytes, open);
+    let _absent_if_failed = fs::remove_file(&image);
+    opened
+}
+
+fn mounted_on<R>(
+    image: &Path,
+    folder: &Path,
+    size_bytes: u64,
+    open: impl FnOnce(&Path) -> Result<R>,
+) -> Result<R> {
     let file = File::create_new(image).context("cannot make the image")?;
-    file.set_len(2 * size_bytes + size_bytes / 8 + (64 << 20))?;
+    file.set_len(size_bytes + size_bytes / 16 + (64 << 20))?;
     drop(file);
     call(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(image))?;
     let at = folder.join("ext4");
     fs::create_dir(&at)?;
     call(Command::new("mount").args(["-o", "loop,noatime"]).arg(image).arg(&at))?;
-    let files = open(&at, "direct", OFlags::DIRECT)
-        .and_then(|direct| Ok((direct, open(&at, "buffered", OFlags::empty())?)));
+    let opened = open(&at);
     // Lazily: the open files keep the file system alive, and nothing else does.
     call(Command::new("umount").arg("-l").arg(&at))?;
     fs::remove_dir(&at)?;
-    files
+    opened
 }
 
 fn open(at: &Path, name: &str, flags: OFlags) -> Result<File> {

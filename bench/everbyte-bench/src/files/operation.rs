@@ -1,0 +1,122 @@
+//! The operations that are measured, and the names that they are made on.
+
+/// Bytes of the file that is made whole.
+pub(super) const WHOLE_BYTES: usize = 16 << 10;
+/// Bytes of a read.
+pub(super) const READ_BYTES: usize = 4 << 10;
+/// The directory of the names.
+const DIRECTORY: &str = "names";
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operation {
+    /// Makes an empty file, and does not open it.
+    Create,
+    /// Takes the only name of an empty file away.
+    Unlink,
+    /// Gives a file another name in its directory.
+    Rename,
+    /// Sets permissions.
+    Chmod,
+    /// Reads the attributes at a path.
+    Stat,
+    /// Opens the file at a path.
+    Open,
+    /// Makes a file, writes 16 KiB and closes it.
+    CreateWhole,
+    /// Reads 4 KiB at random from an open file.
+    Read,
+    /// Appends 4 KiB and makes them durable, beside a thread that streams and one that makes files.
+    FsyncBesideLoad,
+}
+
+impl Operation {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Create,
+        Self::Unlink,
+        Self::Rename,
+        Self::Chmod,
+        Self::Stat,
+        Self::Open,
+        Self::CreateWhole,
+        Self::Read,
+        Self::FsyncBesideLoad,
+    ];
+
+    /// Its name in the results, in a directory of so many names.
+    pub(super) fn title(self, names: usize) -> String {
+        let what = match self {
+            Self::Create => "create",
+            Self::Unlink => "unlink",
+            Self::Rename => "rename",
+            Self::Chmod => "chmod",
+            Self::Stat => "stat by path",
+            Self::Open => "open by path",
+            Self::CreateWhole => "create, write 16K, close",
+            Self::Read => return "random read 4K".to_owned(),
+            Self::FsyncBesideLoad => return "append 4K and fsync beside load".to_owned(),
+        };
+        format!("{what}, {names} names, depth 2")
+    }
+
+    /// Returns true if it changes metadata and nothing else.
+    pub(super) fn changes_metadata(self) -> bool {
+        matches!(self, Self::Create | Self::Unlink | Self::Rename | Self::Chmod)
+    }
+
+    /// Returns true if it changes anything.
+    pub(super) fn writes(self) -> bool {
+        self.changes_metadata() || matches!(self, Self::CreateWhole | Self::FsyncBesideLoad)
+    }
+}
+
+/// Paths in the directory.
+pub(super) struct Paths {
+    /// Those of the files that are always there, in an order that is not that of their making.
+    pub(super) present: Vec<String>,
+    /// Other names for as many of these as are renamed at once.
+    pub(super) renamed: Vec<String>,
+    /// Those of files that are made.
+    pub(super) made: Vec<String>,
+}
+
+impl Paths {
+    /// Paths of `names` files, and for changes of `batch` at once.
+    pub(super) fn new(names: usize, batch: usize) -> Self {
+        // Prime to every number of names below it, so that all are met.
+        const STEP: usize = 7919;
+        let path = |letter: char, number: usize| format!("{DIRECTORY}/{letter}{number:05}");
+        Self {
+            present: (0..names).map(|n| path('f', n * STEP % names)).collect(),
+            renamed: (0..batch).map(|n| path('r', n)).collect(),
+            made: (0..batch).map(|n| path('m', n)).collect(),
+        }
+    }
+
+    /// The directory.
+    pub(super) fn directory() -> &'static str {
+        DIRECTORY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_is_there_once_and_lies_in_the_directory() {
+        let paths = Paths::new(1000, 250);
+        let all = [&paths.present, &paths.renamed, &paths.made];
+        let distinct: HashSet<&String> = all.into_iter().flatten().collect();
+        assert_eq!(distinct.len(), 1500);
+        assert!(distinct.iter().all(|path| path.starts_with("names/")));
+    }
+
+    #[test]
+    fn titles_are_unique() {
+        let titles: HashSet<String> = Operation::ALL.map(|one| one.title(1000)).into();
+        assert_eq!(titles.len(), Operation::ALL.len());
+    }
+}

@@ -1,0 +1,164 @@
+//! The rows of results.
+
+use super::Outcome;
+use super::load::LoadSample;
+use super::operation::Operation;
+use super::places::Sample;
+use crate::rows::{Row, metric};
+use crate::stats::{as_f64, summarise};
+
+/// Names of subjects.
+pub(super) const FLOOR: &str = "floor";
+pub(super) const LIBRARY: &str = "everbyte";
+pub(super) const TMPFS: &str = "tmpfs";
+pub(super) const EXT4: &str = "ext4";
+pub(super) const VOLUME: &str = "volume";
+
+/// Names of metrics.
+pub(super) const DURABLE_TIME: &str = "durable_time";
+pub(super) const TO_TMPFS: &str = "rate_to_tmpfs";
+pub(super) const TO_VOLUME: &str = "time_to_volume";
+pub(super) const P99_TO_EXT4: &str = "p99_to_ext4";
+
+/// One subject at one operation.
+pub(super) struct Cell {
+    /// The subject's place among all.
+    pub(super) place: usize,
+    pub(super) operation: Operation,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) failed: Option<String>,
+}
+
+/// The rows of one cell.
+struct Rows<'a> {
+    subject: &'a str,
+    workload: String,
+    all: Vec<Row>,
+}
+
+impl Cell {
+    pub(super) fn new(place: usize, operation: Operation) -> Self {
+        Self { place, operation, outcomes: Vec::new(), failed: None }
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |outcome: &Outcome| match outcome {
+            Outcome::Operation(sample) => Some(*sample),
+            Outcome::Load(_) => None,
+        };
+        self.outcomes.iter().filter_map(sample).collect()
+    }
+
+    fn loads(&self) -> Vec<&LoadSample> {
+        let sample = |outcome| match outcome {
+            &Outcome::Operation(_) => None,
+            Outcome::Load(sample) => Some(sample),
+        };
+        self.outcomes.iter().filter_map(sample).collect()
+    }
+}
+
+/// The rows of `cells`, of subjects with these names, in a directory of so many names.
+pub(super) fn rows(cells: &[Cell], subjects: &[&str], names: usize) -> Vec<Row> {
+    let of_cell = |cell: &Cell| {
+        let (subject, workload) = (subjects[cell.place], cell.operation.title(names));
+        if let Some(why) = &cell.failed {
+            return vec![Row::skipped(subject, &workload, why.clone())];
+        }
+        let mut rows = Rows { subject, workload, all: Vec::new() };
+        let other = |name| {
+            let is_it =
+                |other: &&Cell| other.operation == cell.operation && subjects[other.place] == name;
+            cells.iter().find(is_it).filter(|other| !std::ptr::eq(*other, cell))
+        };
+        match cell.operation {
+            Operation::FsyncBesideLoad => rows.load(&cell.loads(), other(EXT4).map(Cell::loads)),
+            operation => {
+                let samples = cell.samples();
+                rows.times(&samples, operation);
+                rows.ratio(metric::TO_FLOOR, &samples, other(FLOOR), |own, base| own / base);
+                rows.ratio(TO_TMPFS, &samples, other(TMPFS), |own, base| base / own);
+                rows.ratio(TO_VOLUME, &samples, other(VOLUME), |own, base| own / base);
+                if subject == LIBRARY {
+                    rows.counted(&samples, operation);
+                }
+            }
+        }
+        rows.all
+    };
+    cells.iter().flat_map(of_cell).collect()
+}
+
+impl Rows<'_> {
+    fn timed(
+        &mut self,
+        metric: &'static str,
+        unit: &'static str,
+        figures: impl Iterator<Item = f64>,
+    ) {
+        let figures: Vec<f64> = figures.collect();
+        if let Some((median, spread)) = summarise(&figures) {
+            let (subject, workload) = (self.subject.to_owned(), self.workload.clone());
+            let (value, spread, note) = (Some(median), Some(spread), None);
+            self.all.push(Row { subject, workload, metric, value, unit, spread, note });
+        }
+    }
+
+    fn times(&mut self, samples: &[Sample], operation: Operation) {
+        self.timed(metric::RATE, "1/s", samples.iter().map(|sample| 1e9 / sample.ns()));
+        self.timed(metric::TIME, "ns", samples.iter().map(Sample::ns));
+        if operation.writes() && self.subject != FLOOR {
+            self.timed(DURABLE_TIME, "ns", samples.iter().map(Sample::durable_ns));
+        }
+    }
+
+    /// Ratios to another subject's times in the same rounds.
+    fn ratio(
+        &mut self,
+        metric: &'static str,
+        own: &[Sample],
+        base: Option<&Cell>,
+        ratio: fn(f64, f64) -> f64,
+    ) {
+        let base = base.map(Cell::samples).unwrap_or_default();
+        let pairs = own.iter().zip(&base);
+        self.timed(metric, "ratio", pairs.map(|(own, base)| ratio(own.ns(), base.ns())));
+    }
+
+    /// Means over all rounds of what was counted.
+    fn counted(&mut self, samples: &[Sample], operation: Operation) {
+        let operations: u64 = samples.iter().map(|sample| sample.operations).sum();
+        let mut push = |metric, unit, sum: u64| {
+            let (subject, workload) = (self.subject.to_owned(), self.workload.clone());
+            let value = Some(as_f64(sum) / as_f64(operations));
+            self.all.push(Row { subject, workload, metric, value, unit, spread: None, note: None });
+        };
+        push("allocations", "1/request", samples.iter().map(|sample| sample.allocations).sum());
+        let counts: Vec<_> = samples.iter().filter_map(|sample| sample.counts).collect();
+        if operation.writes() && !counts.is_empty() {
+            push("bytes_stored", "B/request", counts.iter().map(|c| c.bytes_stored).sum());
+            push("lines_stored", "1/request", counts.iter().map(|c| c.lines_stored).sum());
+            push("lines_flushed", "1/request", counts.iter().map(|c| c.lines_flushed).sum());
+            push("fences", "1/request", counts.iter().map(|c| c.fences).sum());
+            push("log_bytes", "B/request", counts.iter().map(|c| c.log_bytes).sum());
+        }
+    }
+
+    fn load(&mut self, own: &[&LoadSample], base: Option<Vec<&LoadSample>>) {
+        for (metric, percent) in [("p50", 50.0), ("p99", 99.0)] {
+            self.timed(metric, "us", own.iter().map(|sample| sample.latency_us(percent)));
+        }
+        let base = base.unwrap_or_default();
+        let pairs = own.iter().zip(&base);
+        let ratio = |(own, base): (&&LoadSample, &&LoadSample)| {
+            own.latency_us(99.0) / base.latency_us(99.0)
+        };
+        self.timed(P99_TO_EXT4, "ratio", pairs.map(ratio));
+        let per_second =
+            |count: u64, sample: &LoadSample| as_f64(count) / sample.elapsed.as_secs_f64();
+        let rate = |of: fn(&LoadSample) -> u64| own.iter().map(move |s| per_second(of(s), s));
+        self.timed("appends", "1/s", rate(LoadSample::appends));
+        self.timed("streamed", "MB/s", rate(|sample| sample.streamed_bytes).map(|rate| rate / 1e6));
+        self.timed("files_made", "1/s", rate(|sample| sample.files_made));
+    }
+}
