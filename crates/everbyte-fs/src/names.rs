@@ -8,7 +8,7 @@ use everbyte_pool::{Batch, Corrupt};
 use crate::acls;
 use crate::attr::Attr;
 use crate::blocks::has_long_target;
-use crate::dir::Dir;
+use crate::dir::{Dir, FoundEntry};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
 use crate::format::{Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
@@ -86,10 +86,24 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `Stale`, or a structure cannot be right.
     pub fn lookup(&self, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
+        self.lookup_and(parent, name, |found| self.attr(found.inode))
+    }
+
+    /// Does something with what `name` names in `parent`.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`], or those of `act`.
+    pub(crate) fn lookup_and(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+        act: impl Fn(&FoundEntry) -> Result<Attr, FsError>,
+    ) -> Result<Attr, FsError> {
         let mut before = None;
         loop {
-            let number = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
-            match self.attr(number) {
+            let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
+            let number = found.inode;
+            match act(&found) {
                 // It was removed in between: perhaps there is another one. The same one twice was not.
                 Err(FsError::Stale(_)) if before == Some(number) => {
                     let what = format!("a name leads to {number}, which is no file");
@@ -112,10 +126,18 @@ impl<M: Medium> FileSystem<M> {
         parent: InodeNo,
         name: Name<'_>,
     ) -> Result<Option<InodeNo>, FsError> {
+        Ok(self.find_entry(parent, name)?.map(|found| found.inode))
+    }
+
+    /// The entry of `name` in `parent`, as it is at this moment.
+    pub(crate) fn find_entry(
+        &self,
+        parent: InodeNo,
+        name: Name<'_>,
+    ) -> Result<Option<FoundEntry>, FsError> {
         let _lock = self.locks.read(parent);
         let (at, words) = self.load_inode(parent)?;
-        let found = self.dir(parent, at, &words)?.find(None, name)?;
-        Ok(found.map(|found| found.inode))
+        Ok(self.dir(parent, at, &words)?.find(name)?)
     }
 
     /// The directory that has the directory `inode`; the root has itself.
@@ -153,7 +175,7 @@ impl<M: Medium> FileSystem<M> {
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), parent)?;
-            if self.dir_of(edit)?.find(None, name)?.is_some() {
+            if self.dir_of(edit)?.find(name)?.is_some() {
                 return Err(FsError::Exists);
             }
             let words = self.plan_file(batch, edit, name, (&taken, new))?;
@@ -176,7 +198,7 @@ impl<M: Medium> FileSystem<M> {
         let words = self.plan_inode(batch, parent, (taken, new), Names::One)?;
         let before = batch.savepoint();
         self.dir_of(parent)?.plan_insert(batch, name, taken.number, new.kind)?;
-        note_entries(parent, 1, batch.taken_since(before));
+        note_entries(parent, 1, batch.taken_since(before), words.get(Field::Created));
         if new.kind == FileType::Directory {
             parent.words.set_links(one_more(parent.words.links())?);
         }
@@ -293,16 +315,17 @@ impl<M: Medium> FileSystem<M> {
             if words.links() == 1 && !planted(Bug::NamedStillListed) {
                 self.tables.plan_orphan(batch, inode, false)?;
             }
-            words.set(Field::Changed, now());
+            let now = now();
+            words.set(Field::Changed, now);
             attr = Some(Attr::of(words));
             let edit = edits.get(self.reader(), parent)?;
             let dir = self.dir_of(edit)?;
-            if dir.find(None, name)?.is_some() {
+            if dir.find(name)?.is_some() {
                 return Err(FsError::Exists);
             }
             let before = batch.savepoint();
             dir.plan_insert(batch, name, inode, kind)?;
-            note_entries(edit, 1, batch.taken_since(before));
+            note_entries(edit, 1, batch.taken_since(before), now);
             edits.plan(batch);
             Ok(())
         })?;
@@ -355,7 +378,7 @@ impl<M: Medium> FileSystem<M> {
         let mut edits = Edits::new(&self.tables);
         let edit = edits.get(self.reader(), parent)?;
         let dir = self.dir_of(edit)?;
-        let found = dir.find(None, name)?;
+        let found = dir.find(name)?;
         let Some(found) = found.filter(|found| found.inode == target) else { return Ok(None) };
         let is_directory = found.kind == FileType::Directory;
         match what {
@@ -364,7 +387,7 @@ impl<M: Medium> FileSystem<M> {
             _ => {}
         }
         dir.plan_remove(batch, &found);
-        note_entries(edit, -1, 0);
+        note_entries(edit, -1, 0, now);
         if is_directory {
             edit.words.set_links(edit.words.links().saturating_sub(1));
         }
@@ -417,9 +440,9 @@ pub(crate) fn one_more(links: u32) -> Result<u32, FsError> {
 }
 
 /// Notes in a directory's inode that it has so many entries and blocks more, or less.
-pub(crate) fn note_entries(edit: &mut Edit, entries: i64, blocks: i64) {
+pub(crate) fn note_entries(edit: &mut Edit, entries: i64, blocks: i64, now: u64) {
     let words = &mut edit.words;
     words.set(Field::Size, words.get(Field::Size).saturating_add_signed(entries));
     words.set(Field::Blocks, words.get(Field::Blocks).saturating_add_signed(blocks));
-    words.stamp(now(), &[Field::Modified, Field::Changed]);
+    words.stamp(now, &[Field::Modified, Field::Changed]);
 }

@@ -3,6 +3,7 @@
 use everbyte_media::Medium;
 
 use crate::attr::Attr;
+use crate::dir::FoundEntry;
 use crate::error::FsError;
 use crate::fs::FileSystem;
 use crate::name::Name;
@@ -28,7 +29,87 @@ fn reversed_parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     end.into_iter().chain(parts.rev())
 }
 
+/// Splits a path before its last name. `None` if it ends in no name.
+fn split_last(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let (parents, last) = path.split_at(start);
+    (!matches!(last, b"" | b"." | b"..")).then_some((parents, last))
+}
+
 impl<M: Medium> FileSystem<M> {
+    /// The file that `path` leads to, as [`FileSystem::locate`] finds it. Of a path of names alone no
+    /// memory is allocated.
+    ///
+    /// # Errors
+    /// As [`FileSystem::locate`]; `NotFound` if there is none.
+    pub fn attr_at(&self, from: InodeNo, path: &[u8], follow: bool) -> Result<Attr, FsError> {
+        if let Some((parent, name)) = self.plain_place(from, path)? {
+            let found = self.lookup(parent, name)?;
+            if !follow || found.kind != FileType::Symlink {
+                return Ok(found);
+            }
+        }
+        self.locate(from, path, follow)?.file.ok_or(FsError::NotFound)
+    }
+
+    /// Opens the file that `path` leads to, as [`FileSystem::open_inode`] does. Follows symbolic links.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attr_at`].
+    pub fn open_at(&self, from: InodeNo, path: &[u8]) -> Result<Attr, FsError> {
+        if let Some((parent, name)) = self.plain_place(from, path)? {
+            let open = |found: &FoundEntry| match found.kind {
+                FileType::Symlink => self.attr(found.inode),
+                _ => self.open_inode(found.inode),
+            };
+            let opened = self.lookup_and(parent, name, open)?;
+            if opened.kind != FileType::Symlink {
+                return Ok(opened);
+            }
+        }
+        self.open_inode(self.attr_at(from, path, true)?.inode)
+    }
+
+    /// The directory that `path` leads to, and the name there that it ends in, of a file that may exist
+    /// or not. Of a path of names alone no memory is allocated.
+    ///
+    /// # Errors
+    /// As [`FileSystem::locate`]; `InvalidName` if the path ends in no name.
+    pub fn place_at<'p>(
+        &self,
+        from: InodeNo,
+        path: &'p [u8],
+    ) -> Result<(InodeNo, Name<'p>), FsError> {
+        if let Some(place) = self.plain_place(from, path)? {
+            return Ok(place);
+        }
+        let (parents, last) = split_last(path).ok_or(FsError::InvalidName)?;
+        Ok((self.attr_at(from, parents, true)?.inode, Name::new(last)?))
+    }
+
+    /// The place that a path of names leads to; `None` if `.`, `..` or a symbolic link is on the way, or
+    /// the path ends in no name.
+    fn plain_place<'p>(
+        &self,
+        from: InodeNo,
+        path: &'p [u8],
+    ) -> Result<Option<(InodeNo, Name<'p>)>, FsError> {
+        let Some((parents, last)) = split_last(path) else { return Ok(None) };
+        let mut at = if path.starts_with(b"/") { self.root() } else { from };
+        for part in parents.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+            if matches!(part, b"." | b"..") {
+                return Ok(None);
+            }
+            let found = self.find_entry(at, Name::new(part)?)?.ok_or(FsError::NotFound)?;
+            match found.kind {
+                FileType::Directory => at = found.inode,
+                FileType::Symlink => return Ok(None),
+                _ => return Err(FsError::NotDirectory),
+            }
+        }
+        Ok(Some((at, Name::new(last)?)))
+    }
+
     /// The place that `path` leads to from the directory `from`, or from the root if it begins with `/`.
     /// Follows symbolic links, up to 40, and one at the end if `follow` says so: then the place is
     /// where that leads. Of a name that does not exist only the directory must.
@@ -73,5 +154,20 @@ impl<M: Medium> FileSystem<M> {
             }
         }
         Ok(Located { place, file: Some(at) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_name_of_a_path_is_split_off_if_it_ends_in_one() {
+        let split = |path: &'static str| split_last(path.as_bytes());
+        assert_eq!(split("a"), Some((&b""[..], &b"a"[..])));
+        assert_eq!(split("/a//b"), Some((&b"/a//"[..], &b"b"[..])));
+        for none in ["", "/", "a/", "a/.", ".."] {
+            assert_eq!(split(none), None, "{none}");
+        }
     }
 }

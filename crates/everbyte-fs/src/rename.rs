@@ -140,8 +140,8 @@ impl<M: Medium> FileSystem<M> {
         let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
         let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
         let is_same = |inode| inode == source || planted(Bug::RenameOfOldName);
-        let found = from_dir.find(None, from.name)?.filter(|found| is_same(found.inode));
-        let replaced = to_dir.find(None, to.name)?;
+        let found = from_dir.find(from.name)?.filter(|found| is_same(found.inode));
+        let replaced = to_dir.find(to.name)?;
         let Some(found) = found else { return Ok(None) };
         if replaced.as_ref().map(|found| found.inode) != target {
             return Ok(None);
@@ -166,9 +166,10 @@ impl<M: Medium> FileSystem<M> {
         }
         to_dir.plan_insert(batch, to.name, source, found.kind)?;
         let blocks = batch.taken_since(before);
-        note_entries(edits.get(reader, to.parent)?, 1, blocks);
-        note_entries(edits.get(reader, from.parent)?, -1, 0);
-        self.note_moved(edits, &found, (from.parent, to.parent))?;
+        let now = now();
+        note_entries(edits.get(reader, to.parent)?, 1, blocks, now);
+        note_entries(edits.get(reader, from.parent)?, -1, 0, now);
+        self.note_moved(edits, &found, (from.parent, to.parent), now)?;
         let mut unnamed = Unnamed::Linked;
         match (replaced, mode) {
             (Some(replaced), RenameMode::Exchange) => {
@@ -176,12 +177,12 @@ impl<M: Medium> FileSystem<M> {
                 let before = batch.savepoint();
                 from_dir.plan_insert(batch, from.name, replaced.inode, replaced.kind)?;
                 let blocks = batch.taken_since(before);
-                note_entries(edits.get(reader, from.parent)?, 1, blocks);
-                note_entries(edits.get(reader, to.parent)?, -1, 0);
-                self.note_moved(edits, &replaced, (to.parent, from.parent))?;
+                note_entries(edits.get(reader, from.parent)?, 1, blocks, now);
+                note_entries(edits.get(reader, to.parent)?, -1, 0, now);
+                self.note_moved(edits, &replaced, (to.parent, from.parent), now)?;
             }
             (Some(replaced), _) => {
-                unnamed = self.plan_replaced(batch, edits, &replaced, to.parent)?;
+                unnamed = self.plan_replaced(batch, edits, &replaced, (to.parent, now))?;
             }
             (None, _) => {}
         }
@@ -194,17 +195,17 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'t, '_, M>,
         edits: &mut Edits<'_, M>,
         replaced: &FoundEntry,
-        parent: InodeNo,
+        (parent, now): (InodeNo, u64),
     ) -> Result<Unnamed, FsError> {
         let reader = self.reader();
         let is_directory = replaced.kind == FileType::Directory;
-        note_entries(edits.get(reader, parent)?, -1, 0);
+        note_entries(edits.get(reader, parent)?, -1, 0, now);
         if is_directory {
             let words = &mut edits.get(reader, parent)?.words;
             words.set_links(words.links().saturating_sub(1));
         }
         let edit = edits.get(reader, replaced.inode)?;
-        self.plan_unname(batch, edit, now())
+        self.plan_unname(batch, edit, now)
     }
 
     /// Checks that what has the new name can lose it to `source`. Before anything is planned: the
@@ -231,10 +232,11 @@ impl<M: Medium> FileSystem<M> {
         edits: &mut Edits<'_, M>,
         moved: &FoundEntry,
         (from, to): (InodeNo, InodeNo),
+        now: u64,
     ) -> Result<(), FsError> {
         let reader = self.reader();
         let words = &mut edits.get(reader, moved.inode)?.words;
-        words.set(Field::Changed, now());
+        words.set(Field::Changed, now);
         if moved.kind != FileType::Directory || from == to {
             return Ok(());
         }

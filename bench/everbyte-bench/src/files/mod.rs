@@ -8,6 +8,7 @@
 mod allocations;
 pub(crate) mod command;
 mod load;
+mod names;
 mod operation;
 mod places;
 mod report;

@@ -266,12 +266,12 @@ impl<T: Target> Place for Files<T> {
     }
 
     fn is_reference(&self) -> bool {
-        matches!(self.name, super::rows::TMPFS | super::rows::EXT4)
+        matches!(self.name, super::names::TMPFS | super::names::EXT4)
     }
 
     fn does(&self, operation: Operation) -> bool {
         // Nothing on tmpfs is durable, so there is nothing to wait for.
-        operation != Operation::FsyncBesideLoad || self.name != super::rows::TMPFS
+        operation != Operation::FsyncBesideLoad || self.name != super::names::TMPFS
     }
 
     fn run(&self, operation: Operation, slice: Duration, round: usize) -> Result<Sample> {
@@ -314,7 +314,7 @@ fn time_offsets(
 
 impl Place for Floor {
     fn name(&self) -> &str {
-        super::rows::FLOOR
+        super::names::FLOOR
     }
 
     fn is_reference(&self) -> bool {
@@ -366,7 +366,7 @@ impl<D: BlockDevice> Volume<D> {
 
 impl<D: BlockDevice> Place for Volume<D> {
     fn name(&self) -> &str {
-        super::rows::VOLUME
+        super::names::VOLUME
     }
 
     fn is_reference(&self) -> bool {

@@ -1,7 +1,8 @@
 //! The figures of the suite.
 
+use super::names::{EXT4, FLOOR, LIBRARY, TMPFS, VOLUME};
 use super::operation::Operation;
-use super::rows::{EXT4, FLOOR, LIBRARY, P99_TO_EXT4, TMPFS, TO_TMPFS, TO_VOLUME, VOLUME};
+use super::rows::{P99_TO_EXT4, TO_TMPFS, TO_VOLUME};
 use crate::report::figure::{Figure, Shape};
 use crate::rows::metric;
 

@@ -2,17 +2,11 @@
 
 use super::Outcome;
 use super::load::LoadSample;
+use super::names::{EXT4, FLOOR, LIBRARY, TMPFS, VOLUME};
 use super::operation::Operation;
 use super::places::Sample;
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
-
-/// Names of subjects.
-pub(super) const FLOOR: &str = "floor";
-pub(super) const LIBRARY: &str = "everbyte";
-pub(super) const TMPFS: &str = "tmpfs";
-pub(super) const EXT4: &str = "ext4";
-pub(super) const VOLUME: &str = "volume";
 
 /// Names of metrics.
 pub(super) const DURABLE_TIME: &str = "durable_time";

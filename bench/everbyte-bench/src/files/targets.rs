@@ -12,10 +12,11 @@ use everbyte_fs::{FileSystem, FsOptions};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_pool::{CheckpointTimer, Pool};
 
+use super::names::{EXT4, LIBRARY, TMPFS, VOLUME};
 use super::operation::Operation;
 use super::places::{Files, Floor, Place, Volume};
-use super::rows::{EXT4, LIBRARY, TMPFS};
-use super::{Settings, rows};
+
+use super::Settings;
 use crate::index::directory::{self, Access, Directory};
 use crate::index::library::{Bytes, Library};
 use crate::index::place::open_pool;
@@ -54,7 +55,7 @@ pub(super) fn all(settings: &Settings<'_>) -> Result<All> {
     let memory = memory.context("cannot map the floor's memory")?;
     let (library, timer, medium) = library(settings)?;
     let pool = BenchPool::new(settings.folder, settings.file_bytes, 1)?;
-    let volume = pool.volume(rows::VOLUME, settings.file_bytes, Delta::Auto, MapKind::Radix)?;
+    let volume = pool.volume(VOLUME, settings.file_bytes, Delta::Auto, MapKind::Radix)?;
     let mut places: Vec<Box<dyn Place>> = vec![
         Box::new(Floor::new(memory, settings.file_bytes)),
         Box::new(Files::new(LIBRARY, library, library_counts, shape)?),

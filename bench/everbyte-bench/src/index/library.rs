@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
-use everbyte_fs::{Allocation, FileSystem, FileType, InodeNo, Name, NewInode, RenameMode, SetAttr};
+use everbyte_fs::{
+    Allocation, Attr, FileSystem, FileType, InodeNo, Name, NewInode, RenameMode, SetAttr,
+};
 use everbyte_media::Mapped;
 use parking_lot::Mutex;
 
@@ -61,22 +63,29 @@ impl Library {
         }
     }
 
-    /// The inode at `path`.
-    fn find(&self, path: &str) -> Result<InodeNo> {
+    /// Notes the inodes that `path` leads over, if that is recorded.
+    fn note_walk(&self, path: &str) -> Result<()> {
+        if !self.is_recording.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.note(self.fs.root());
-        path.split('/').try_fold(self.fs.root(), |at, name| {
+        path.split('/').filter(|name| !name.is_empty()).try_fold(self.fs.root(), |at, name| {
             let inode = self.fs.lookup(at, Name::new(name.as_bytes())?)?.inode;
             self.note(inode);
-            Ok(inode)
-        })
+            anyhow::Ok(inode)
+        })?;
+        Ok(())
+    }
+
+    /// The attributes of what is at `path`.
+    fn find(&self, path: &str) -> Result<Attr> {
+        self.note_walk(path)?;
+        Ok(self.fs.attr_at(self.fs.root(), path.as_bytes(), true)?)
     }
 
     fn parent<'p>(&self, path: &'p str) -> Result<(InodeNo, Name<'p>)> {
-        let (parent, name) = match path.rsplit_once('/') {
-            Some((parent, name)) => (self.find(parent)?, name),
-            None => (self.fs.root(), path),
-        };
-        Ok((parent, Name::new(name.as_bytes())?))
+        self.note_walk(path.rsplit_once('/').map_or("", |(parent, _)| parent))?;
+        Ok(self.fs.place_at(self.fs.root(), path.as_bytes())?)
     }
 
     fn make(&self, path: &str, kind: FileType) -> Result<InodeNo> {
@@ -117,18 +126,17 @@ impl Target for Library {
 
     fn set_permissions(&self, path: &str, permissions: u32) -> Result<()> {
         let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-        self.fs.set_attr(self.find(path)?, &set)?;
+        self.fs.set_attr(self.find(path)?.inode, &set)?;
         Ok(())
     }
 
     fn open(&self, path: &str) -> Result<InodeNo> {
-        let inode = self.find(path)?;
-        self.fs.open_inode(inode)?;
-        Ok(inode)
+        self.note_walk(path)?;
+        Ok(self.fs.open_at(self.fs.root(), path.as_bytes())?.inode)
     }
 
     fn stat(&self, path: &str) -> Result<u64> {
-        Ok(self.fs.attr(self.find(path)?)?.size)
+        Ok(self.find(path)?.size)
     }
 
     fn delete(&self, path: &str) -> Result<()> {

@@ -2,12 +2,15 @@
 
 use everbyte_media::{BLOCK, BlockNo, Medium};
 use everbyte_plant::planted;
-use everbyte_pool::Batch;
+use everbyte_pool::{Batch, Corrupt};
 
 use super::walk::{Way, bucket_word, node_word};
 use super::{Dir, NODE_BITS, NODE_WORDS, SAME_HASH_BITS, SAME_HASH_MAX, hash_of};
 use crate::error::FsError;
-use crate::format::{Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, RawEntry, SLOTS, Slot, UNIT};
+use crate::format::{
+    Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS, Slot, UNIT,
+    first_line,
+};
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
@@ -20,6 +23,16 @@ const UNITS_KEPT: usize = (HEAP_UNITS.end - HEAP_UNITS.start) * 3 / 4;
 const SLOTS_KEPT: usize = SLOTS * 3 / 4;
 /// Longest run of units that an entry takes.
 const UNITS_OF_ENTRY_MAX: usize = 35;
+
+/// Room for an entry in a bucket.
+struct Room {
+    /// A free slot: in the entry's first line, or else the next one.
+    slot: Option<usize>,
+    /// The first of enough free units of the heap.
+    start: Option<usize>,
+    /// Which of the hashes that differ in their lowest bits alone are there.
+    same_hashes: [bool; 1 << SAME_HASH_BITS],
+}
 
 impl<M: Medium> Dir<'_, M> {
     /// Plans an entry of a name that the directory does not have.
@@ -34,16 +47,24 @@ impl<M: Medium> Dir<'_, M> {
         kind: FileType,
     ) -> Result<(), FsError> {
         let hash = hash_of(self.hash_key, name);
-        let entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
+        let mut entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
         // Each round halves what is in the way, down to a bucket for one hash.
         for _ in 0..=HASH_BITS {
             let Some((way, bucket)) = self.bucket_of(Some(batch), hash)? else {
                 return self.plan_first(batch, &entry);
             };
-            let entry = RawEntry { hash: self.free_hash(&bucket, hash)?, ..entry.clone() };
-            if self.plan_into(batch, &bucket, &entry)? {
+            let room = self.room_in(batch, &bucket, &entry)?;
+            entry.hash = hash
+                + room.same_hashes.iter().position(|is_taken| !is_taken).ok_or(FsError::NoSpace)?
+                    as u64;
+            if let (Some(index), Some(start)) = (room.slot, room.start) {
+                let place = Place { start, units: entry.units() };
+                batch.stream(bucket.head.heap_at(place), &entry.encode());
+                let slot = Slot::entry(place, entry.hash);
+                batch.change_word(bucket.head.slot_at(index), slot.encode());
                 return Ok(());
             }
+            entry.hash = hash;
             self.plan_room(batch, &way, &bucket)?;
         }
         Err(FsError::NoSpace)
@@ -58,51 +79,38 @@ impl<M: Medium> Dir<'_, M> {
         Ok(())
     }
 
-    /// The first hash from `hash` on that no entry of `bucket` has.
-    fn free_hash(&self, bucket: &Bucket, hash: u64) -> Result<u64, FsError> {
-        let mut taken = [false; 1 << SAME_HASH_BITS];
-        for slot in bucket.slots() {
-            let (_, slot) = slot?;
-            if let Slot::Entry { place, .. } = slot
-                && slot.may_have(hash)
-            {
-                let other = bucket.entry(self.reader.medium, place)?.hash;
-                if other & !(SAME_HASH_MAX - 1) == hash {
-                    taken[usize::try_from(other % SAME_HASH_MAX).expect("two bits")] = true;
-                }
-            }
-        }
-        let free = taken.iter().position(|taken| !taken).ok_or(FsError::NoSpace)?;
-        Ok(hash + free as u64)
-    }
-
-    /// Plans `entry` in a place of `bucket`. False if there is none.
-    fn plan_into(
+    /// The room for `entry` in `bucket`, in one pass over its slots.
+    fn room_in(
         &self,
-        batch: &mut Batch<'_, '_, M>,
+        batch: &Batch<'_, '_, M>,
         bucket: &Bucket,
         entry: &RawEntry,
-    ) -> Result<bool, FsError> {
+    ) -> Result<Room, FsError> {
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
-        let mut is_taken = [false; BLOCK / UNIT];
-        let mut free_slot = None;
+        let first = first_line(entry.hash) * LINE_SLOTS;
+        let (mut before, mut from, mut end) = (None, None, HEAP_UNITS.start);
+        let mut same_hashes = [false; 1 << SAME_HASH_BITS];
         for slot in bucket.slots() {
             let (index, slot) = slot?;
             if slot.is_free(current, completed) {
-                free_slot = free_slot.or(Some(index));
-            } else if let Slot::Entry { place, .. } | Slot::Removed { place, .. } = slot {
-                is_taken[place.start..place.start + place.units].fill(true);
+                let free = if index < first { &mut before } else { &mut from };
+                *free = free.or(Some(index));
+            } else if let Some(place) = slot.place() {
+                end = end.max(place.start + place.units);
+                if slot.may_have(entry.hash) {
+                    let other = bucket.head.entry(self.reader.medium, place)?.hash;
+                    let is_same = other & !(SAME_HASH_MAX - 1) == entry.hash;
+                    let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
+                    same_hashes[low] |= is_same;
+                }
             }
         }
         let units = entry.units();
-        let start = HEAP_UNITS
-            .filter(|start| start + units <= HEAP_UNITS.end)
-            .find(|&start| !is_taken[start..start + units].contains(&true));
-        let (Some(index), Some(start)) = (free_slot, start) else { return Ok(false) };
-        let place = crate::format::Place { start, units };
-        batch.stream(bucket.heap_at(place), &entry.encode());
-        batch.change_word(bucket.slot_at(index), Slot::entry(place, entry.hash).encode());
-        Ok(true)
+        let start = match end + units <= HEAP_UNITS.end {
+            true => Some(end),
+            false => hole(bucket, units, |slot| slot.is_free(current, completed))?,
+        };
+        Ok(Room { slot: from.or(before), start, same_hashes })
     }
 
     /// Plans room in the bucket at the end of `way`: a new one without what was removed, or two.
@@ -115,7 +123,7 @@ impl<M: Medium> Dir<'_, M> {
         let entries = self.entries_of(bucket)?;
         let units: usize = entries.iter().map(RawEntry::units).sum();
         let fits = units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT;
-        let header = bucket.header;
+        let header = bucket.head.header;
         let (new, last) = if fits {
             let block = self.plan_bucket(batch, header, &entries)?;
             (block, block)
@@ -196,6 +204,23 @@ impl<M: Medium> Dir<'_, M> {
         batch.give(node);
         Ok(())
     }
+}
+
+/// The first of `units` free units between those in use of a bucket's heap.
+fn hole(
+    bucket: &Bucket,
+    units: usize,
+    is_free: impl Fn(&Slot) -> bool,
+) -> Result<Option<usize>, Corrupt> {
+    let mut is_taken = [false; BLOCK / UNIT];
+    for slot in bucket.slots() {
+        let (_, slot) = slot?;
+        if let Some(place) = slot.place().filter(|_| !is_free(&slot)) {
+            is_taken[place.start..place.start + place.units].fill(true);
+        }
+    }
+    let mut starts = HEAP_UNITS.filter(|start| start + units <= HEAP_UNITS.end);
+    Ok(starts.find(|&start| !is_taken[start..start + units].contains(&true)))
 }
 
 fn node_image(buckets: impl Iterator<Item = BlockNo>) -> Box<[u8; BLOCK]> {

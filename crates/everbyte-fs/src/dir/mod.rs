@@ -19,7 +19,9 @@ use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
-use crate::format::{Bucket, HASH_BITS, RawEntry, Slot};
+use crate::format::{
+    Bucket, BucketHead, HASH_BITS, LINE_SLOTS, RawEntry, SLOT_LINES, Slot, SlotFilter, first_line,
+};
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 use crate::reader::Reader;
@@ -70,35 +72,48 @@ impl<'m, M: Medium> Dir<'m, M> {
         Self { reader, owner, root_at, hash_key }
     }
 
-    /// The entry of this name. With a batch, as it will be once that is carried out.
+    /// The entry of this name.
     ///
     /// # Errors
     /// The directory cannot be right.
-    pub(crate) fn find(
-        &self,
-        batch: Option<&Batch<'_, '_, M>>,
-        name: Name<'_>,
-    ) -> Result<Option<FoundEntry>, Corrupt> {
+    pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<FoundEntry>, Corrupt> {
         let hash = hash_of(self.hash_key, name);
-        let Some((_, bucket)) = self.bucket_of(batch, hash)? else { return Ok(None) };
-        for slot in bucket.slots() {
-            let (place, slot) = slot?;
-            let Slot::Entry { place: heap, .. } = slot else { continue };
-            if !slot.may_have(hash) {
-                continue;
-            }
-            let entry = bucket.entry(self.reader.medium, heap)?;
-            if entry.name[..] == *name.bytes() {
-                let slot_at = bucket.slot_at(place);
-                return Ok(Some(FoundEntry {
-                    inode: entry.inode,
-                    kind: entry.kind,
-                    slot_at,
-                    slot,
-                }));
+        let Some((_, head)) = self.head_of(None, hash)? else { return Ok(None) };
+        let (first, filter) = (first_line(hash), SlotFilter::new(hash));
+        let mut damaged = None;
+        for line in (first..SLOT_LINES).chain(0..first) {
+            let words = head.line(self.reader.medium, line)?;
+            for (place, word) in (line * LINE_SLOTS..).zip(words) {
+                if filter.may_be(word) {
+                    let found = self.entry_in(&head, (place, word), name)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                } else if Slot::decode(word).is_none() {
+                    damaged = damaged.or(Some((place, word)));
+                }
             }
         }
-        Ok(None)
+        // What cannot be a slot may have been that of the entry.
+        match damaged {
+            Some((place, word)) => head.decode(place, word).map(|_| None),
+            None => Ok(None),
+        }
+    }
+
+    /// The entry of the slot that is `word` at `place`, if it has this name.
+    fn entry_in(
+        &self,
+        head: &BucketHead,
+        (place, word): (usize, u64),
+        name: Name<'_>,
+    ) -> Result<Option<FoundEntry>, Corrupt> {
+        let slot = head.decode(place, word)?;
+        let Slot::Entry { place: heap, .. } = slot else { return Ok(None) };
+        let entry = head.entry(self.reader.medium, heap)?;
+        let (inode, kind, slot_at) = (entry.inode, entry.kind, head.slot_at(place));
+        let has_name = entry.name[..] == *name.bytes();
+        Ok(has_name.then_some(FoundEntry { inode, kind, slot_at, slot }))
     }
 
     /// Plans that an entry that was found in the same plan is not there any more.
@@ -134,7 +149,7 @@ impl<'m, M: Medium> Dir<'m, M> {
         let mut entries = Vec::new();
         for slot in bucket.slots() {
             if let (_, Slot::Entry { place, .. }) = slot? {
-                entries.push(bucket.entry(self.reader.medium, place)?);
+                entries.push(bucket.head.entry(self.reader.medium, place)?);
             }
         }
         Ok(entries)
@@ -143,7 +158,7 @@ impl<'m, M: Medium> Dir<'m, M> {
 
 /// The first hash beyond those of `bucket`, if there are such.
 fn beyond(bucket: &Bucket) -> Option<u64> {
-    let header = bucket.header;
+    let header = bucket.head.header;
     let next = header.prefix + 1;
     (next >> header.depth == 0).then(|| next << (HASH_BITS - header.depth))
 }

@@ -5,7 +5,7 @@ use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Batch, Corrupt};
 
 use super::{Dir, NODE_BITS, NODE_WORDS};
-use crate::format::{Bucket, HASH_BITS};
+use crate::format::{Bucket, BucketHead, HASH_BITS};
 
 /// The way to a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +55,28 @@ impl<M: Medium> Dir<'_, M> {
         }
     }
 
-    /// The bucket for `hash`, and the way to it; `None` if the directory has no bucket yet.
+    /// The bucket for `hash` with all its slots, and the way to it; `None` if the directory has no bucket
+    /// yet. With a batch, as they will be once that is carried out.
     pub(super) fn bucket_of(
         &self,
         batch: Option<&Batch<'_, '_, M>>,
         hash: u64,
     ) -> Result<Option<(Way, Bucket)>, Corrupt> {
+        let Some((way, head)) = self.head_of(batch, hash)? else { return Ok(None) };
+        let mut bucket = Bucket::load(self.reader.medium, head)?;
+        if let Some(batch) = batch {
+            let (at, words) = bucket.words_mut();
+            batch.put_seen_words(at, words);
+        }
+        Ok(Some((way, bucket)))
+    }
+
+    /// The same of the bucket's head alone, which never changes.
+    pub(super) fn head_of(
+        &self,
+        batch: Option<&Batch<'_, '_, M>>,
+        hash: u64,
+    ) -> Result<Option<(Way, BucketHead)>, Corrupt> {
         let (mut at, mut node, mut bits) = (self.root_at, None, 0);
         loop {
             match self.named(batch, at)? {
@@ -71,7 +87,7 @@ impl<M: Medium> Dir<'_, M> {
                 }
                 Some((TrieBlock::Bucket, block)) => {
                     let way = Way { bucket: block, named_at: at, node, bits };
-                    return self.bucket_at(batch, &way, hash).map(|bucket| Some((way, bucket)));
+                    return self.head_at(&way, hash).map(|head| Some((way, head)));
                 }
                 Some((TrieBlock::Node, _)) if bits + NODE_BITS >= HASH_BITS => {
                     let what = "the directory has more levels than a hash has bits for";
@@ -87,23 +103,15 @@ impl<M: Medium> Dir<'_, M> {
         }
     }
 
-    /// The bucket that `way` led to for `hash`.
-    fn bucket_at(
-        &self,
-        batch: Option<&Batch<'_, '_, M>>,
-        way: &Way,
-        hash: u64,
-    ) -> Result<Bucket, Corrupt> {
-        let mut bucket = Bucket::load(self.reader.medium, way.bucket.offset(), self.owner)?;
-        if let Some(batch) = batch.filter(|batch| batch.changes_seen_words()) {
-            bucket.overlay(|at| batch.word(at));
-        }
-        let depth = bucket.header.depth;
-        if !bucket.header.covers(hash) || depth > way.bits || depth + NODE_BITS < way.bits {
+    /// The head of the bucket that `way` led to for `hash`.
+    fn head_at(&self, way: &Way, hash: u64) -> Result<BucketHead, Corrupt> {
+        let head = BucketHead::load(self.reader.medium, way.bucket.offset(), self.owner)?;
+        let depth = head.header.depth;
+        if !head.header.covers(hash) || depth > way.bits || depth + NODE_BITS < way.bits {
             let what = "the bucket is one for other hashes";
             return Err(Corrupt::new("directory bucket", way.bucket.offset(), what));
         }
-        Ok(bucket)
+        Ok(head)
     }
 
     /// Shows every block of the trie once, and the address of a word that names it, nodes before what

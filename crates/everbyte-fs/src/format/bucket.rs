@@ -1,7 +1,8 @@
 //! A bucket of a directory: a block with the entries whose hashes begin with the same bits.
 //!
-//! A head, 120 slots of a word each, and a heap of entries. An entry is there if a slot says so; its
-//! bytes never change. A slot of an entry that was removed keeps its place in the heap, and the epoch:
+//! A head, 120 slots of a word each in 15 lines, and a heap of entries. An entry is there if a slot says
+//! so, and any slot may: but it goes to the line that its hash chooses, or the next one with room, so who
+//! looks for it there meets it at once. Its bytes never change. A slot of an entry that was removed keeps its place in the heap, and the epoch:
 //! until that is durable a crash may bring the entry back, so nothing else is put there.
 
 use everbyte_media::{BLOCK, Medium, PoolOffset};
@@ -17,6 +18,10 @@ use crate::plant::Bug;
 pub(crate) const HASH_BITS: u32 = 62;
 /// Slots of a bucket.
 pub(crate) const SLOTS: usize = 120;
+/// Slots of a line of the medium.
+pub(crate) const LINE_SLOTS: usize = 8;
+/// Lines of slots.
+pub(crate) const SLOT_LINES: usize = SLOTS / LINE_SLOTS;
 /// Offset of the slots.
 pub(crate) const SLOTS_AT: u64 = 64;
 /// Bytes of a unit of the heap.
@@ -25,11 +30,19 @@ pub(crate) const UNIT: usize = 8;
 pub(crate) const HEAP_UNITS: std::ops::Range<usize> = 128..BLOCK / UNIT;
 
 const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 == (HEAP_UNITS.start * UNIT) as u64);
+const _: () = assert!(SLOT_LINES * LINE_SLOTS == SLOTS);
 
+const STRUCTURE: &str = "directory bucket";
 const MAGIC: u64 = 0x4255_434b_4554;
 const ENTRY_HEAD: usize = 24;
 const TAG_BITS: u32 = 27;
 const EPOCH_BITS: u32 = 31;
+const STATE_MASK: u64 = 3;
+const ENTRY_STATE: u64 = 1;
+const REMOVED_STATE: u64 = 2;
+const REST_SHIFT: u32 = 17;
+/// The bits of a slot's word that say that it is an entry's, and with which tag.
+const TAG_MASK: u64 = STATE_MASK | ((1 << TAG_BITS) - 1) << REST_SHIFT;
 
 /// The place of an entry in a heap, in units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +67,27 @@ fn tag_of(hash: u64) -> u64 {
     hash >> 2 & ((1 << TAG_BITS) - 1)
 }
 
+/// The line of slots in which an entry with `hash` is looked for first.
+pub(crate) fn first_line(hash: u64) -> usize {
+    usize::try_from(tag_of(hash) % SLOT_LINES as u64).expect("less than there are lines")
+}
+
+/// Finds the words that may be slots of entries with one hash, by those of their bits that it decides.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotFilter(u64);
+
+impl SlotFilter {
+    pub(crate) fn new(hash: u64) -> Self {
+        Self(ENTRY_STATE | tag_of(hash) << REST_SHIFT)
+    }
+
+    /// Returns false if `word` is not the slot of an entry with the hash.
+    #[inline]
+    pub(crate) fn may_be(self, word: u64) -> bool {
+        word & TAG_MASK == self.0
+    }
+}
+
 impl Slot {
     /// The slot of an entry.
     pub(crate) fn entry(place: Place, hash: u64) -> Self {
@@ -67,26 +101,38 @@ impl Slot {
 
     pub(crate) fn encode(self) -> u64 {
         let packed = |state: u64, place: Place, rest: u64| {
-            encode_word(state | (place.start as u64) << 2 | (place.units as u64) << 11 | rest << 17)
+            let place = (place.start as u64) << 2 | (place.units as u64) << 11;
+            encode_word(state | place | rest << REST_SHIFT)
         };
         match self {
             Self::Empty => 0,
-            Self::Entry { place, tag } => packed(1, place, tag),
-            Self::Removed { place, epoch } => packed(2, place, epoch),
+            Self::Entry { place, tag } => packed(ENTRY_STATE, place, tag),
+            Self::Removed { place, epoch } => packed(REMOVED_STATE, place, epoch),
         }
     }
 
     /// The slot in `word`; `None` if it cannot be one.
+    #[inline]
     pub(crate) fn decode(word: u64) -> Option<Self> {
+        if word == 0 {
+            return Some(Self::Empty);
+        }
         let value = decode_word(word)?;
         let place =
             Place { start: (value >> 2 & 511) as usize, units: (value >> 11 & 63) as usize };
         let fits = HEAP_UNITS.contains(&place.start) && place.start + place.units <= HEAP_UNITS.end;
-        match value & 3 {
-            0 => (value == 0).then_some(Self::Empty),
-            1 => fits.then_some(Self::Entry { place, tag: value >> 17 }),
-            2 => fits.then_some(Self::Removed { place, epoch: value >> 17 }),
+        match value & STATE_MASK {
+            ENTRY_STATE => fits.then_some(Self::Entry { place, tag: value >> REST_SHIFT }),
+            REMOVED_STATE => fits.then_some(Self::Removed { place, epoch: value >> REST_SHIFT }),
             _ => None,
+        }
+    }
+
+    /// The place in the heap that it keeps.
+    pub(crate) fn place(self) -> Option<Place> {
+        match self {
+            Self::Empty => None,
+            Self::Entry { place, .. } | Self::Removed { place, .. } => Some(place),
         }
     }
 
@@ -210,15 +256,21 @@ pub(crate) fn reseal_bucket(bytes: &mut [u8; BLOCK]) {
     }
 }
 
-/// A bucket as it is read.
-pub(crate) struct Bucket {
+/// The head of a bucket as it is read.
+#[derive(Clone, Copy)]
+pub(crate) struct BucketHead {
     at: PoolOffset,
     pub(crate) header: BucketHeader,
+}
+
+/// A bucket as it is read: its head, and all slots.
+pub(crate) struct Bucket {
+    pub(crate) head: BucketHead,
     slots: [u64; SLOTS],
 }
 
-impl Bucket {
-    /// Reads the head and the slots of the bucket at `at`, each slot as `word` says.
+impl BucketHead {
+    /// Reads the head of the bucket at `at`.
     ///
     /// # Errors
     /// It cannot be read, or is no bucket of `owner`.
@@ -227,30 +279,52 @@ impl Bucket {
         at: PoolOffset,
         owner: InodeNo,
     ) -> Result<Self, Corrupt> {
-        let mut head = [0_u64; 8];
-        let mut slots = [0_u64; SLOTS];
+        let mut head = [0_u64; 4];
         medium.read(at, head.as_mut_bytes());
-        medium.read(at.plus(SLOTS_AT), slots.as_mut_bytes());
-        check_readable(medium, "directory bucket", at, SLOTS_AT + 8 * SLOTS as u64)?;
+        check_readable(medium, STRUCTURE, at, SLOTS_AT)?;
         let head = head.map(u64::from_le);
         let depth = u32::try_from(head[3] & 0xff).expect("a byte");
         let header = BucketHeader { owner: InodeNo(head[1]), depth, prefix: head[2] };
-        if head[..4] != header.words() || header.owner != owner || depth >= HASH_BITS {
+        if head != header.words() || header.owner != owner || depth >= HASH_BITS {
             let what = format!("it is no bucket of the directory of {owner}");
-            return Err(Corrupt::new("directory bucket", at, what));
+            return Err(Corrupt::new(STRUCTURE, at, what));
         }
         if header.prefix >> depth != 0 {
             let what = format!("its {depth} bits of hashes cannot be {:#x}", header.prefix);
-            return Err(Corrupt::new("directory bucket", at, what));
+            return Err(Corrupt::new(STRUCTURE, at, what));
         }
-        Ok(Self { at, header, slots: slots.map(u64::from_le) })
+        Ok(Self { at, header })
     }
 
-    /// Puts words of slots in the place of those that were read.
-    pub(crate) fn overlay(&mut self, word: impl Fn(PoolOffset) -> u64) {
-        for place in 0..SLOTS {
-            self.slots[place] = word(self.slot_at(place));
-        }
+    /// Reads one line of slots.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    #[inline]
+    pub(crate) fn line<M: Medium>(
+        &self,
+        medium: &M,
+        line: usize,
+    ) -> Result<[u64; LINE_SLOTS], Corrupt> {
+        let mut words = [0_u64; LINE_SLOTS];
+        let at = self.slot_at(line * LINE_SLOTS);
+        medium.read(at, words.as_mut_bytes());
+        check_readable(medium, STRUCTURE, at, 8 * LINE_SLOTS as u64)?;
+        Ok(words.map(u64::from_le))
+    }
+
+    /// The slot in `word`, which was read at place `place`.
+    ///
+    /// # Errors
+    /// It cannot be one.
+    #[inline]
+    pub(crate) fn decode(&self, place: usize, word: u64) -> Result<Slot, Corrupt> {
+        Slot::decode(word).ok_or_else(|| self.wrong_slot(place))
+    }
+
+    #[cold]
+    fn wrong_slot(&self, place: usize) -> Corrupt {
+        Corrupt::new("slot of a directory bucket", self.slot_at(place), "no slot can be so")
     }
 
     /// The address of a slot.
@@ -261,20 +335,6 @@ impl Bucket {
     /// The address of a place in the heap.
     pub(crate) fn heap_at(&self, place: Place) -> PoolOffset {
         self.at.plus((place.start * UNIT) as u64)
-    }
-
-    /// All slots in order.
-    ///
-    /// # Errors
-    /// The first word that cannot be one.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = Result<(usize, Slot), Corrupt>> + '_ {
-        self.slots.iter().enumerate().map(|(place, &word)| match Slot::decode(word) {
-            Some(slot) => Ok((place, slot)),
-            None => {
-                let at = self.slot_at(place);
-                Err(Corrupt::new("slot of a directory bucket", at, "no slot can be so"))
-            }
-        })
     }
 
     /// The entry at `place` of the heap.
@@ -292,16 +352,50 @@ impl Bucket {
             Corrupt::new("directory entry", at, what)
         })
     }
+}
+
+impl Bucket {
+    /// Reads the slots of the bucket with this head.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn load<M: Medium>(medium: &M, head: BucketHead) -> Result<Self, Corrupt> {
+        let mut slots = [0_u64; SLOTS];
+        let at = head.slot_at(0);
+        medium.read(at, slots.as_mut_bytes());
+        check_readable(medium, STRUCTURE, at, 8 * SLOTS as u64)?;
+        Ok(Self { head, slots: slots.map(u64::from_le) })
+    }
+
+    /// The words of the slots, and the address of the first.
+    pub(crate) fn words_mut(&mut self) -> (PoolOffset, &mut [u64]) {
+        (self.head.slot_at(0), &mut self.slots)
+    }
+
+    /// All slots in order.
+    ///
+    /// # Errors
+    /// The first word that cannot be one.
+    #[inline]
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Result<(usize, Slot), Corrupt>> + '_ {
+        let slots = self.slots.iter().enumerate();
+        slots.map(|(place, &word)| Ok((place, self.head.decode(place, word)?)))
+    }
 
     /// The block of a new bucket with `entries`, which fit.
     pub(crate) fn image(header: BucketHeader, entries: &[RawEntry]) -> Box<[u8; BLOCK]> {
         let mut image = Box::new([0; BLOCK]);
         image[..32].copy_from_slice(header.words().map(u64::to_le).as_bytes());
         let mut start = HEAP_UNITS.start;
-        for (index, entry) in entries.iter().enumerate() {
+        let mut is_taken = [false; SLOTS];
+        for entry in entries {
             let place = Place { start, units: entry.units() };
             start += place.units;
             image[place.start * UNIT..start * UNIT].copy_from_slice(&entry.encode());
+            let first = first_line(entry.hash) * LINE_SLOTS;
+            let index = (first..SLOTS).chain(0..first).find(|&index| !is_taken[index]);
+            let index = index.expect("the entries fit");
+            is_taken[index] = true;
             let slot_at = 64 + 8 * index;
             let word = Slot::entry(place, entry.hash).encode();
             image[slot_at..slot_at + 8].copy_from_slice(&word.to_le_bytes());
@@ -324,6 +418,29 @@ mod tests {
         let beyond = Slot::entry(Place { start: 511, units: 2 }, 0);
         assert_eq!(Slot::decode(beyond.encode()), None);
         assert_eq!(Slot::decode(removed.encode() ^ 1 << 5), None);
+    }
+
+    #[test]
+    fn entries_of_a_new_bucket_lie_in_their_lines_while_there_is_room() {
+        let entry = |hash: u64| {
+            let (inode, kind, name) = (InodeNo(hash), FileType::Regular, b"n"[..].into());
+            RawEntry { hash, inode, kind, name }
+        };
+        // One for each line, and so many of one line that the last go over its end and the bucket's.
+        let last_line = (0..).map(|n| n << 2).filter(|&hash| first_line(hash) == SLOT_LINES - 1);
+        let entries: Vec<RawEntry> =
+            (0..15).map(|n| n << 2).chain(last_line.skip(1).take(9)).map(entry).collect();
+        let header = BucketHeader { owner: InodeNo(1), depth: 0, prefix: 0 };
+        let image = Bucket::image(header, &entries);
+        let word = |slot: usize| u64::from_le_bytes(*image[64 + 8 * slot..].first_chunk().unwrap());
+        for (number, entry) in entries.iter().enumerate() {
+            let filter = SlotFilter::new(entry.hash);
+            let slot = (0..SLOTS).find(|&slot| filter.may_be(word(slot))).unwrap();
+            let is_full = number >= 15 + LINE_SLOTS - 1;
+            let expected = if is_full { 0 } else { first_line(entry.hash) };
+            assert_eq!(slot / LINE_SLOTS, expected, "entry {number}");
+        }
+        assert_eq!((0..SLOTS).filter(|&slot| word(slot) != 0).count(), entries.len());
     }
 
     #[test]

@@ -20,6 +20,12 @@ const BITS_AT: u64 = 64;
 pub(crate) struct TableGeometry {
     /// Blocks of a table: 1, or 512 for 2 MiB.
     blocks: u64,
+    /// Slots of a table, a power of two, as a number of bits.
+    slot_bits: u32,
+    /// Slots of its head.
+    head_slots: u64,
+    /// Bytes of one bit for each slot, in whole lines.
+    bytes_of_bits: u64,
 }
 
 /// The place of a slot's bit.
@@ -34,7 +40,11 @@ pub(crate) struct Bit {
 impl TableGeometry {
     /// Tables of so many blocks, if there are such.
     pub(crate) fn new(blocks: u64) -> Option<Self> {
-        matches!(blocks, 1 | 512).then_some(Self { blocks })
+        let slots = blocks * BLOCK_U64 / INODE_BYTES;
+        let bytes_of_bits = (slots / 8).next_multiple_of(64);
+        let head_slots = (BITS_AT + 2 * bytes_of_bits).div_ceil(INODE_BYTES);
+        let shape = Self { blocks, slot_bits: slots.ilog2(), head_slots, bytes_of_bits };
+        matches!(blocks, 1 | 512).then_some(shape)
     }
 
     pub(crate) fn blocks(self) -> u64 {
@@ -43,12 +53,12 @@ impl TableGeometry {
 
     /// Slots of a table, those of its head included.
     pub(crate) fn slots(self) -> u64 {
-        self.blocks * BLOCK_U64 / INODE_BYTES
+        1 << self.slot_bits
     }
 
     /// Slots of its head.
     pub(crate) fn head_slots(self) -> u64 {
-        (BITS_AT + 2 * self.bytes_of_bits()).div_ceil(INODE_BYTES)
+        self.head_slots
     }
 
     /// Returns true if `word` can be a table's first.
@@ -59,17 +69,12 @@ impl TableGeometry {
 
     /// Bytes of its head in which the first bits of both sorts stand, as far as they are in one block.
     pub(crate) fn head_bytes_first(self) -> usize {
-        usize::try_from((BITS_AT + self.bytes_of_bits() + 8).min(INODE_BYTES)).expect("a head")
+        usize::try_from((BITS_AT + self.bytes_of_bits + 8).min(INODE_BYTES)).expect("a head")
     }
 
     /// Slots that can be inodes.
     pub(crate) fn usable(self) -> u64 {
         self.slots() - self.head_slots()
-    }
-
-    /// Bytes of one bit for each slot, in whole lines.
-    fn bytes_of_bits(self) -> u64 {
-        (self.slots() / 8).next_multiple_of(64)
     }
 
     /// The inode of the root directory.
@@ -78,7 +83,11 @@ impl TableGeometry {
     }
 
     pub(crate) fn table_of(self, inode: InodeNo) -> u64 {
-        inode.0 / self.slots()
+        inode.0 >> self.slot_bits
+    }
+
+    fn slot_of(self, inode: InodeNo) -> u64 {
+        inode.0 & (self.slots() - 1)
     }
 
     /// The inode in `slot` of `table`.
@@ -88,12 +97,12 @@ impl TableGeometry {
 
     /// Returns true if the slot that `inode` names can be an inode.
     pub(crate) fn is_inode(self, inode: InodeNo) -> bool {
-        inode.0 % self.slots() >= self.head_slots()
+        self.slot_of(inode) >= self.head_slots()
     }
 
     /// The address of `inode` in its table, which begins at `table_at`.
     pub(crate) fn inode_at(self, table_at: PoolOffset, inode: InodeNo) -> PoolOffset {
-        table_at.plus(inode.0 % self.slots() * INODE_BYTES)
+        table_at.plus(self.slot_of(inode) * INODE_BYTES)
     }
 
     /// The bit that says whether `inode` is used.
@@ -103,11 +112,11 @@ impl TableGeometry {
 
     /// The bit that says whether it is in use without a name.
     pub(crate) fn orphan(self, table_at: PoolOffset, inode: InodeNo) -> Bit {
-        self.bit(table_at.plus(BITS_AT + self.bytes_of_bits()), inode)
+        self.bit(table_at.plus(BITS_AT + self.bytes_of_bits), inode)
     }
 
     fn bit(self, bits_at: PoolOffset, inode: InodeNo) -> Bit {
-        let slot = inode.0 % self.slots();
+        let slot = self.slot_of(inode);
         Bit { at: bits_at.plus(slot / 64 * 8), mask: 1 << (slot % 64) }
     }
 

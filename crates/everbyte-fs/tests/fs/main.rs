@@ -13,6 +13,7 @@ mod golden;
 mod limits;
 mod lives;
 mod open_time;
+mod paths;
 mod posix;
 mod random;
 mod sequences;

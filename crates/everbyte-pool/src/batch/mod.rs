@@ -282,6 +282,20 @@ impl<'v, 'd, M: Medium> Batch<'v, 'd, M> {
         self.own_word(at).unwrap_or_else(|| self.volume().medium().load_word(at))
     }
 
+    /// Puts what [`Batch::change_word`] changed in the place of `words`, which were read at `at`.
+    pub fn put_seen_words(&self, at: PoolOffset, words: &mut [u64]) {
+        if planted(Bug::OwnChangeUnseen) {
+            return;
+        }
+        for &place in &self.visible {
+            let Step::Word { at: word, new, .. } = self.steps[place as usize] else { continue };
+            let index = word.0.checked_sub(at.0).and_then(|bytes| usize::try_from(bytes / 8).ok());
+            if let Some(seen) = index.and_then(|index| words.get_mut(index)) {
+                *seen = new;
+            }
+        }
+    }
+
     /// Returns true if [`Batch::change_word`] has changed anything yet.
     #[must_use]
     pub fn changes_seen_words(&self) -> bool {
