@@ -18,6 +18,7 @@ pub(crate) mod memory;
 mod place;
 pub(crate) mod stats;
 mod stream;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -89,6 +90,8 @@ pub(crate) struct Pager<M> {
     store_streams: Streams,
     pub(crate) counters: Counters,
     trouble: AtomicU8,
+    /// Nothing may be evicted, and everything may become resident.
+    is_held: AtomicBool,
     full: AtomicBool,
     /// 1 while the background evictor should work, for it to sleep on.
     pub(crate) wanted: AtomicU32,
@@ -117,6 +120,7 @@ impl<M: Memory> Pager<M> {
             store_streams: Streams::new(options.read_ahead.min(WINDOW)),
             counters: Counters::default(),
             trouble: AtomicU8::new(0),
+            is_held: AtomicBool::new(false),
             full: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
         }
@@ -181,13 +185,13 @@ impl<M: Memory> Pager<M> {
     /// True if the background evictor should work.
     pub(crate) fn wants_eviction(&self) -> bool {
         let limit = self.limit.load(SeqCst);
-        self.resident.load(SeqCst) > limit - reserve(limit)
+        !self.is_held.load(SeqCst) && self.resident.load(SeqCst) > limit - reserve(limit)
     }
 
     /// True once the background evictor has made room enough.
     pub(crate) fn has_room(&self) -> bool {
         let limit = self.limit.load(SeqCst);
-        self.resident.load(SeqCst) <= limit - 2 * reserve(limit)
+        self.is_held.load(SeqCst) || self.resident.load(SeqCst) <= limit - 2 * reserve(limit)
     }
 
     /// Frees every slot that the region holds. Only when nobody uses it any more.

@@ -84,6 +84,14 @@ impl Pages {
         self.base
     }
 
+    /// Lets children of a fork have the pages that are there, or nothing of the region.
+    pub(crate) fn share_with_children(&self, share: bool) -> io::Result<()> {
+        let advice = if share { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
+        // SAFETY: the range is ours, and the advice changes nothing in this process.
+        unsafe { madvise(self.raw, self.raw_len, advice) }?;
+        Ok(())
+    }
+
     fn place(&self, at: UnitNo) -> *mut u8 {
         self.base.wrapping_add(index(at.0) * UNIT)
     }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "lending the region's bytes, and registering for their faults")]
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use everbyte_media::FaultRange;
 
@@ -50,11 +50,19 @@ pub struct RegionOptions {
     fault_mode: FaultMode,
     read_ahead: u64,
     tracks_stores: bool,
+    reserves: bool,
+    thread_start: fn(),
 }
 
 impl Default for RegionOptions {
     fn default() -> Self {
-        Self { fault_mode: FaultMode::Sigbus, read_ahead: WINDOW, tracks_stores: true }
+        Self {
+            fault_mode: FaultMode::Sigbus,
+            read_ahead: WINDOW,
+            tracks_stores: true,
+            reserves: true,
+            thread_start: || {},
+        }
     }
 }
 
@@ -84,13 +92,27 @@ impl RegionOptions {
         self.tracks_stores = tracks;
         self
     }
+
+    /// Has each of the region's own threads call this before anything else: for allocators whose memory
+    /// lies in the region, which these threads must not use.
+    pub fn thread_start(mut self, call: fn()) -> Self {
+        self.thread_start = call;
+        self
+    }
+
+    /// True if slots for all of the region are reserved when it is mapped. False leaves that to
+    /// [`Region::reserve`]: for a region of which only as much is used as there are slots for.
+    pub fn reserves(mut self, reserves: bool) -> Self {
+        self.reserves = reserves;
+        self
+    }
 }
 
 /// Memory that pages to the slots of a [`SwapSpace`]: at most its DRAM limit is in DRAM at a time.
 ///
 /// It reads as zeroes at first, and afterwards as any memory does. After a fork the child has no
 /// such memory: touching it there ends in SIGSEGV, never in zeroes, and dropping the region there
-/// does nothing. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it.
+/// does nothing; [`fork_begins`](Self::fork_begins) gives it to a child. The program must not use `madvise`, `mremap`, `munmap` or `mprotect` on it.
 ///
 /// If the store is full or has failed, nothing is lost: DRAM beyond the limit is used, and
 /// [`check`](Self::check) says so. A page whose slot cannot be read, and any page once somebody has
@@ -102,7 +124,7 @@ pub struct Region {
     shared: Arc<Shared>,
     space: Arc<SwapSpace>,
     bytes: u64,
-    reserved: u64,
+    reserved: Mutex<u64>,
     process: u32,
 }
 
@@ -142,7 +164,7 @@ impl Region {
         })?;
         let pages = Pages::map(index(bytes), uffd, Arc::clone(space));
         let pages = pages.map_err(RegionError::io("map the region"))?;
-        let needed = slots_needed(units, limit);
+        let needed = if options.reserves { slots_needed(units, limit) } else { 0 };
         let before = space.reserve(needed);
         let before = before.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
         let pager_options = PagerOptions {
@@ -159,10 +181,10 @@ impl Region {
             shared: Arc::new(Shared::new(pager)),
             space: Arc::clone(space),
             bytes,
-            reserved: needed,
+            reserved: Mutex::new(needed),
             process: std::process::id(),
         };
-        region.threads = Some(Threads::start(&region.shared, handlers)?);
+        region.threads = Some(Threads::start(&region.shared, handlers, options.thread_start)?);
         if handlers == 0 {
             region.faults = Some(region.register()?);
         }
@@ -278,11 +300,9 @@ impl Region {
     pub fn set_dram_limit(&mut self, bytes: u64) -> Result<(), RegionError> {
         let limit = bytes / UNIT_BYTES;
         let needed = slots_needed(self.bytes / UNIT_BYTES, limit.max(LIMIT_MIN));
-        let more = needed.saturating_sub(self.reserved);
-        let reserved = self.space.reserve(more);
-        reserved.map_err(|free| RegionError::SpaceTooSmall { needed: more, free })?;
+        let more = self.reserve_slots(needed)?;
         if let Err(error) = self.shared.pager.set_limit(limit) {
-            self.space.release(more);
+            self.release_slots(more);
             return Err(match place_error(error) {
                 RegionError::LimitTooLow { least, .. } => {
                     RegionError::LimitTooLow { limit: bytes, least }
@@ -290,8 +310,77 @@ impl Region {
                 error => error,
             });
         }
-        self.reserved += more;
         Ok(())
+    }
+
+    /// Reserves the slots with which `bytes` bytes of the region can be used, wherever they lie, in
+    /// addition to those that are reserved. The space may have to [grow](SwapSpace::grow) first.
+    ///
+    /// # Errors
+    /// `SpaceTooSmall`: what was reserved before still is.
+    pub fn reserve(&self, bytes: u64) -> Result<(), RegionError> {
+        let limit = self.shared.pager.statistics().units_limit;
+        self.reserve_slots(slots_needed(bytes.div_ceil(UNIT_BYTES), limit)).map(|_| ())
+    }
+
+    /// Reserves slots until there are `needed`, and returns how many came to it.
+    fn reserve_slots(&self, needed: u64) -> Result<u64, RegionError> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = needed.saturating_sub(*reserved);
+        let added = self.space.reserve(more);
+        added.map_err(|free| RegionError::SpaceTooSmall { needed: more, free })?;
+        *reserved += more;
+        Ok(more)
+    }
+
+    fn release_slots(&self, slots: u64) {
+        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) -= slots;
+        self.space.release(slots);
+    }
+
+    /// Brings all of `range` in and keeps it in DRAM, beyond the limit if need be, and lets a child of
+    /// a fork that follows have the whole region: as ordinary memory, which does not page. What lies in
+    /// slots outside `range` would be zeroes to the child.
+    ///
+    /// To be followed by [`fork_ended`](Self::fork_ended) in this process; the child must leave the
+    /// region alone, also not drop it, and use its bytes only.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`: a child would not have the region,
+    /// and everything is as it was.
+    pub fn fork_begins(&self, range: Range<u64>) -> Result<(), RegionError> {
+        let run = self.covering(&range)?;
+        let pager = &self.shared.pager;
+        let whole = pager.hold_whole(run).map_err(|error| {
+            let at = run.first;
+            place_error(PlaceError::Fault { at, error })
+        });
+        let shared = whole.and_then(|()| {
+            pager.memory.share_with_children(true).map_err(RegionError::io("share the region"))
+        });
+        if shared.is_err() {
+            pager.let_go();
+        }
+        shared
+    }
+
+    /// Ends what [`fork_begins`](Self::fork_begins) began, in the process that has the region.
+    ///
+    /// # Errors
+    /// `Io`: children that are forked later would have the region, without what is in slots.
+    pub fn fork_ended(&self) -> Result<(), RegionError> {
+        let pager = &self.shared.pager;
+        let unshared = pager.memory.share_with_children(false);
+        pager.let_go();
+        unshared.map_err(RegionError::io("keep the region from children"))
+    }
+
+    /// Bytes of `range` that are in slots alone, rounded out to units.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    pub fn bytes_stored(&self, range: Range<u64>) -> Result<u64, RegionError> {
+        Ok(self.shared.pager.units_stored(self.covering(&range)?) * UNIT_BYTES)
     }
 
     /// Counters since the region was mapped, and what it holds now.
@@ -342,7 +431,8 @@ impl Drop for Region {
         self.threads = None;
         self.faults = None;
         self.shared.pager.free_slots();
-        self.space.release(self.reserved);
+        let reserved = *self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        self.space.release(reserved);
     }
 }
 

@@ -38,11 +38,17 @@ pub(crate) struct Threads {
     stop: Arc<AtomicBool>,
     stop_event: OwnedFd,
     handles: Vec<JoinHandle<()>>,
+    thread_start: fn(),
 }
 
 impl Threads {
     /// Starts the evictor and `handlers` threads that resolve faults by messages.
-    pub(crate) fn start(shared: &Arc<Shared>, handlers: usize) -> Result<Self, RegionError> {
+    /// Each thread calls `thread_start` first.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        handlers: usize,
+        thread_start: fn(),
+    ) -> Result<Self, RegionError> {
         let event = eventfd(0, EventfdFlags::CLOEXEC);
         let stop_event = event.map_err(|error| RegionError::io("make an eventfd")(error.into()))?;
         let mut threads = Self {
@@ -50,6 +56,7 @@ impl Threads {
             stop: Arc::new(AtomicBool::new(false)),
             stop_event,
             handles: Vec::new(),
+            thread_start,
         };
         let uffd = shared.pager.memory.uffd.as_raw_fd();
         let (pager, stop) = (Arc::clone(shared), Arc::clone(&threads.stop));
@@ -73,7 +80,9 @@ impl Threads {
     ) -> Result<(), RegionError> {
         let named = std::thread::Builder::new().name(format!("everbyte {name}"));
         let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread_start = self.thread_start;
         let handle = named.spawn(move || {
+            thread_start();
             block_signals();
             keep_only(kept);
             // Whoever started this thread waits for that.

@@ -130,6 +130,9 @@ impl<M: Memory> Pager<M> {
     }
 
     fn evict(&self, batch: &mut Batch) -> u64 {
+        if self.is_held.load(SeqCst) {
+            return 0;
+        }
         self.choose(batch);
         self.protect(batch);
         self.copy_out(batch);

@@ -352,7 +352,8 @@ impl<M: Memory> Pager<M> {
 
     /// Counts a unit as resident if there is room.
     fn try_admit(&self) -> bool {
-        if self.resident.fetch_add(1, SeqCst) < self.limit.load(SeqCst) {
+        let is_below = self.resident.fetch_add(1, SeqCst) < self.limit.load(SeqCst);
+        if is_below || self.is_held.load(SeqCst) {
             return true;
         }
         self.resident.fetch_sub(1, SeqCst);

@@ -106,6 +106,54 @@ fn dropping_a_region_in_a_forked_child_does_no_harm() {
 }
 
 #[test]
+fn a_fork_that_is_announced_takes_the_whole_region_along() {
+    for options in [RegionOptions::new(), transparent()] {
+        let mut region = region(&options);
+        fill(&mut region);
+        assert!(region.bytes_stored(0..LEN).unwrap() > 0);
+        region.fork_begins(0..LEN).unwrap();
+        assert_eq!(region.bytes_stored(0..LEN).unwrap(), 0);
+        let status = fork(|| {
+            let is_whole =
+                (0..LEN / UNIT).all(|number| u64::from(byte(&region, number)) == number % 251 + 1);
+            // SAFETY: the child's own memory, which nobody else uses there.
+            unsafe { region.as_mut_ptr().write(99) };
+            i32::from(!is_whole || byte(&region, 0) != 99)
+        });
+        region.fork_ended().unwrap();
+        assert_eq!(status.code(), Some(0), "{status:?}");
+        region.as_mut_slice()[unit(7)] = 77;
+        for number in 0..LEN / UNIT {
+            let expected = if number == 7 { 77 } else { number % 251 + 1 };
+            assert_eq!(u64::from(byte(&region, number)), expected, "unit {number}");
+        }
+        let later = fork(|| {
+            // SAFETY: restores the default action.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            i32::from(byte(&region, 0))
+        });
+        assert_eq!(later.signal(), Some(libc::SIGSEGV), "{later:?}");
+    }
+}
+
+#[test]
+fn slots_can_be_reserved_as_a_region_is_used() {
+    let store = FileStore::anonymous(1 << 20).unwrap();
+    let space = SwapSpace::new(store, SlotOrder::Order64);
+    let options = RegionOptions::new().reserves(false);
+    let region = Region::map(1 << 30, 1 << 20, &space, &options).unwrap();
+    assert_eq!(space.slots_unreserved(), 256);
+    region.reserve(1 << 20).unwrap();
+    let reserved = 256 - space.slots_unreserved();
+    region.reserve(1 << 20).unwrap();
+    assert_eq!(256 - space.slots_unreserved(), reserved, "it is enough already");
+    let refused = region.reserve(1 << 30).unwrap_err();
+    assert!(matches!(refused, RegionError::SpaceTooSmall { .. }), "{refused}");
+    drop(region);
+    assert_eq!(space.slots_unreserved(), 256);
+}
+
+#[test]
 fn a_system_call_on_absent_bytes_fails_or_falls_short_and_on_pinned_ones_does_not() {
     let mut region = region(&RegionOptions::new());
     let mut file = sevens(2 * UNIT_LEN);
