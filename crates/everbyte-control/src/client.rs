@@ -196,11 +196,11 @@ impl ControlClient {
         }
     }
 
-    fn nonsense(&self, what: String) -> ControlError {
+    pub(crate) fn nonsense(&self, what: String) -> ControlError {
         ControlError::Nonsense { path: self.path.clone(), what }
     }
 
-    fn broken(&self, source: io::Error) -> ControlError {
+    pub(crate) fn broken(&self, source: io::Error) -> ControlError {
         let path = self.path.clone();
         match source.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 /// The process at the other end of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Peer {
-    pid: i32,
+    pub(crate) pid: i32,
     uid: u32,
 }
 

@@ -19,6 +19,7 @@
 mod client;
 mod credentials;
 mod files;
+mod lend;
 mod message;
 mod server;
 
@@ -27,11 +28,12 @@ pub use files::{
     FileEntry, FileId, FileKind, FilePlace, FileRequest, FileStatus, NewFile, PIECE_BYTES_MAX,
     PathBytes, SetFile,
 };
+pub use lend::{Borrowed, maker_of, send_descriptor};
 pub use message::{
     CacheStatus, Cause, CheckStatus, CheckpointStats, ClientStatus, ExportStatus, KindStatus,
     MediumStats, MediumStatus, MountServed, NewCache, NewFs, NewVolume, PROTOCOL_VERSION,
     PoolStats, PoolStatus, Request, Response, ScrubPart, ScrubProblem, ServerStats, ServingStatus,
-    VolumeStatus,
+    SwapStatus, VolumeStatus,
 };
 pub use server::{Attached, ControlServer, Handler, Refused, serve_stream};
 

@@ -123,6 +123,16 @@ pub enum Request {
         /// Number of the mount.
         id: u64,
     },
+    /// Runs of a swap volume for the program that asks. One end of a pair of sockets of its own comes
+    /// with the request; the descriptor of the pool that has the locks of the runs goes back through it.
+    /// Answered with `Lent`.
+    Lend {
+        /// The swap volume.
+        volume: String,
+        /// Bytes wanted, which are rounded up to whole runs of 2 MiB; at least one is lent, and fewer
+        /// than wanted if no more are free.
+        bytes: u64,
+    },
 }
 
 impl Request {
@@ -348,6 +358,11 @@ pub enum Response {
         /// True if the server ends and waits for the mount's end.
         is_to_end: bool,
     },
+    /// Runs of a swap volume were lent, and the descriptor was sent.
+    Lent {
+        /// Bytes of the pool's file that may be used: start and end, ascending, multiples of 2 MiB.
+        ranges: Vec<(u64, u64)>,
+    },
 }
 
 impl Response {
@@ -458,7 +473,16 @@ impl VolumeStatus {
     pub fn cache(&self) -> Option<&CacheStatus> {
         match &self.of_kind {
             Some(KindStatus::Cache(cache)) => Some(cache),
-            None => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the figures of a swap volume; `None` for other kinds.
+    #[must_use]
+    pub fn swap(&self) -> Option<&SwapStatus> {
+        match &self.of_kind {
+            Some(KindStatus::Swap(swap)) => Some(swap),
+            _ => None,
         }
     }
 }
@@ -470,6 +494,18 @@ impl VolumeStatus {
 pub enum KindStatus {
     /// Of a cache.
     Cache(Box<CacheStatus>),
+    /// Of a swap volume.
+    Swap(SwapStatus),
+}
+
+/// How much of a swap volume programs have.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SwapStatus {
+    /// Bytes that programs have.
+    pub lent_bytes: u64,
+    /// The processes that this server lent them to; of leases of earlier servers nobody knows whose
+    /// they are.
+    pub pids: Vec<u32>,
 }
 
 /// A cache in figures.

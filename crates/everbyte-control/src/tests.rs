@@ -250,3 +250,36 @@ fn a_refusal_says_what_it_is_about_to_those_who_know_it() {
     assert_eq!((unknown.error.as_deref(), unknown.cause), (Some("no"), Some(Cause::Other)));
     assert_eq!(line(r#"{"version":1,"error":"no"}"#).cause, None);
 }
+
+/// Answers as a server does that does not know requests for leases, or one that lies about them.
+struct Lender(&'static str);
+
+impl Handler for Lender {
+    fn handle(&self, request: Request) -> Result<Response, Refused> {
+        let ranges = match self.0 {
+            "nothing" => vec![],
+            "backwards" => vec![(1 << 21, 0)],
+            "unsent" => vec![(0, 1 << 21)],
+            words => return Err(Refused::new(format!("{words}: {request:?}"))),
+        };
+        Ok(Response::Lent { ranges })
+    }
+}
+
+#[test]
+fn a_lease_of_an_older_or_lying_server_is_an_error_in_words() {
+    for (server, words) in [
+        ("this is no request", "older version"),
+        ("all runs are lent", "all runs are lent"),
+        ("nothing", "cannot have been lent"),
+        ("backwards", "cannot have been lent"),
+        ("unsent", "ended before it answered"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = folder.path().join("pool");
+        let _server = ControlServer::start(&pool, Arc::new(Lender(server))).unwrap();
+        let mut client = ControlClient::connect(&pool).unwrap();
+        let error = client.borrow_runs("s", 1).unwrap_err().to_string();
+        assert!(error.contains(words), "{server}: {error}");
+    }
+}

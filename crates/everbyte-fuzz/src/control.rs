@@ -50,6 +50,8 @@ fn said_by(input: &[u8], message: impl Fn(u8) -> Vec<u8>) -> Vec<u8> {
 
 /// The number of a request that bytes follow, and the bytes.
 const WITH_BYTES: u8 = 119;
+/// The number of a request for a lease, which no descriptor comes with here.
+const LEND: u8 = 118;
 const ATTACHED: &[u8] = b"a\nb";
 
 fn requests(number: u8) -> Request {
@@ -79,6 +81,7 @@ fn requests(number: u8) -> Request {
         7 => Request::Stats,
         8 => Request::Exports,
         9 => Request::ClientList,
+        10 if number == LEND => Request::Lend { volume: name, bytes: u64::MAX },
         10 => Request::ClientDisconnect { id: u64::MAX },
         11 if number == WITH_BYTES => {
             let file = FileId { inode: 1, generation: 1 };
@@ -117,6 +120,10 @@ fn responses(number: u8) -> Response {
 fn sound_answer(number: u8) -> Vec<u8> {
     let answer = match number % 8 {
         7 => json!({ "version": PROTOCOL_VERSION, "error": "no" }),
+        _ if number == LEND => {
+            let response = Response::Lent { ranges: vec![(0, 1 << 21), (1 << 22, u64::MAX)] };
+            json!({ "version": PROTOCOL_VERSION, "response": response })
+        }
         _ => json!({ "version": PROTOCOL_VERSION, "response": responses(number) }),
     };
     let mut line = serde_json::to_vec(&answer).unwrap();

@@ -15,6 +15,7 @@ use everbyte_device::BlockDevice;
 use everbyte_fs::AccessTimes;
 use everbyte_media::Mapped;
 use everbyte_pool::{ScrubReport, Volume};
+use everbyte_swap_volume::Lease;
 
 use crate::context::Unshared;
 use crate::quiesce::Alone;
@@ -129,6 +130,14 @@ pub(crate) trait Handle: Send + Sync {
     /// It is no file system, or that refuses.
     fn files(&self, _: &FileRequest, _: &[u8]) -> Result<(Response, Vec<u8>), Refused> {
         Err(Refused::new("the volume is no file system, so it has no files"))
+    }
+
+    /// Lends up to `bytes` bytes of it to process `pid`.
+    ///
+    /// # Errors
+    /// It is no swap volume, or nothing of it is free.
+    fn lend(&self, _bytes: u64, _pid: u32) -> Result<Lease, Refused> {
+        Err(Refused::new("the volume is no swap volume, so nothing of it is lent"))
     }
 
     /// Returns false as long as opening it is under way, so that `is_ready` may still change.

@@ -21,6 +21,7 @@ mod fs;
 mod handle;
 mod kinds;
 mod leased;
+mod leases;
 mod mounts;
 mod open_pool;
 mod quiesce;

@@ -152,6 +152,9 @@ impl Handler for OpenPool {
         match &request {
             Request::Files { volume, request } => self.files(volume, request, &attached),
             Request::Mount(mount) => Ok((self.serve_mount(mount, attached)?, Vec::new())),
+            Request::Lend { volume, bytes } => {
+                Ok((self.lend(volume, *bytes, attached)?, Vec::new()))
+            }
             _ => Ok((self.handle(request)?, Vec::new())),
         }
     }

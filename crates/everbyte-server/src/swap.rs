@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
-use everbyte_control::{NewVolume, Refused};
+use everbyte_control::{KindStatus, NewVolume, Refused, SwapStatus, VolumeStatus};
 use everbyte_device::BlockDevice;
 use everbyte_pool::ScrubReport;
-use everbyte_swap_volume::{Lender, ScratchDevice, SwapError, SwapOptions, SwapVolume};
+use everbyte_swap_volume::{
+    Lease, Lender, LenderStatus, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume,
+};
 use parking_lot::Mutex;
 
 use crate::context::{Context, Unshared};
@@ -64,6 +66,18 @@ impl Handle for SwapHandle {
 
     fn is_durable(&self) -> bool {
         false
+    }
+
+    fn lend(&self, bytes: u64, pid: u32) -> Result<Lease, Refused> {
+        self.lender.lend(bytes.div_ceil(RUN_BYTES), pid).map_err(refused)
+    }
+
+    fn complete(&self, status: &mut VolumeStatus) {
+        // What the kernel does not say is left out.
+        if let Ok(LenderStatus { lent, pids, .. }) = self.lender.status() {
+            let swap = SwapStatus { lent_bytes: lent * RUN_BYTES, pids };
+            status.of_kind = Some(KindStatus::Swap(swap));
+        }
     }
 
     /// Finds nothing: what programs keep here is theirs, and means nothing to others.

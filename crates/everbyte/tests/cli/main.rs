@@ -10,6 +10,7 @@ mod create;
 mod demo;
 mod faults;
 mod files;
+mod leases;
 mod local;
 mod media;
 mod mount;

@@ -1,0 +1,38 @@
+//! Leases of an open pool's swap volumes, for programs that ask by the control socket.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use everbyte_control::{Attached, Refused, Response, maker_of, send_descriptor};
+
+use crate::open_pool::OpenPool;
+
+impl OpenPool {
+    /// Lends runs of `volume`, and sends their descriptor through the socket that came with the request.
+    /// What cannot be sent is free again.
+    pub(crate) fn lend(
+        &self,
+        volume: &str,
+        bytes: u64,
+        attached: Attached,
+    ) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let Some(socket) = attached.descriptor else {
+            return Err(Refused::new("no socket for the lease came with the request"));
+        };
+        let socket = UnixStream::from(socket);
+        let pid = maker_of(&socket)
+            .map_err(|error| Refused::new(format!("no socket came with the request: {error}")))?;
+        let volume = self.volumes.get(volume)?;
+        // No client of the volume's: the locks of the lease tell who has its runs.
+        let op = volume.quiesce.begin_op();
+        let _op = op.map_err(|occupied| volume.refuse(occupied, None))?;
+        let lease = volume.handle.lend(bytes, pid)?;
+        send_descriptor(&socket, lease.file.as_fd())
+            .map_err(|error| Refused::new(format!("the lease cannot be sent: {error}")))?;
+        let runs = lease.ranges.iter().map(|range| (range.end - range.start) >> 21).sum::<u64>();
+        tracing::info!(volume = volume.name, pid, runs, "lent");
+        let ranges = lease.ranges.iter().map(|range| (range.start, range.end)).collect();
+        Ok(Response::Lent { ranges })
+    }
+}
