@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 use advice::advice;
 use arguments::UsageError;
-use commands::{client, completions, fs, man, mount, pool, serve, sim, volume};
+use commands::{client, completions, fs, man, mount, pool, run, serve, sim, volume};
 
 /// Exit status for a wrong command line, as clap's.
 const BAD_USAGE_STATUS: u8 = 2;
@@ -64,6 +64,7 @@ enum Command {
     Volume(volume::VolumeCommand),
     Serve(serve::Args),
     Mount(mount::Args),
+    Run(run::Args),
     #[command(subcommand)]
     Fs(fs::FsCommand),
     #[command(subcommand)]
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         Command::Volume(command) => volume::run(command),
         Command::Serve(args) => serve::run(args),
         Command::Mount(args) => mount::run(args),
+        Command::Run(args) => run::run(args),
         Command::Fs(command) => fs::run(command),
         Command::Client(command) => client::run(command),
         Command::Sim(args) => sim::run(args),

@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 25] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -162,6 +162,14 @@ const ROWS: [Row; 24] = [
         uses: &["everbyte-media", "everbyte-plant", "everbyte-slots"],
         optional: &[],
         tests_use: &["everbyte-crash"],
+        may_be_unsafe: true,
+    },
+    // Functions of the C library, in its place.
+    Row {
+        name: "everbyte-preload",
+        uses: &["everbyte-control", "everbyte-swap"],
+        optional: &[],
+        tests_use: &[],
         may_be_unsafe: true,
     },
     row("everbyte-fuse", &["everbyte-fs", "everbyte-media"], &["everbyte-pool"]),

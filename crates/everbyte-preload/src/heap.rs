@@ -1,0 +1,289 @@
+//! The program's heap: one region, of which parts are given to the allocator and to mappings.
+//!
+//! Invariants: no more of the region is in use than there are slots for beside the DRAM limit, so nothing
+//! that was given out can fail to page; what is free holds zeroes. In a forked child the same addresses
+//! are ordinary memory: there is no region any more, and nothing is asked of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use everbyte_swap::{
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, Statistics, SwapSpace,
+};
+use libmimalloc_sys as mi;
+
+use crate::kernel;
+use crate::lock::Lock;
+use crate::ranges::FreeRanges;
+use crate::say::say;
+use crate::settings::Settings;
+use crate::source::Source;
+
+/// Bytes of a page, and of a unit.
+pub(crate) const PAGE: usize = 4096;
+/// Alignment of mimalloc's arenas, and of their lengths, in bytes.
+const ARENA: usize = 32 << 20;
+/// The smallest arena. Each is an eighth of what is in use at least, for there may be only so many.
+const ARENA_MIN: usize = 64 << 20;
+/// Threads that resolve faults.
+const HANDLERS: usize = 2;
+
+pub(crate) struct Heap {
+    region: Region,
+    space: Arc<SwapSpace>,
+    base: usize,
+    len: usize,
+    state: Lock<State>,
+    /// Arenas that the allocator has.
+    arenas: AtomicU32,
+    /// This process is a forked child.
+    is_child: AtomicBool,
+}
+
+struct State {
+    free: FreeRanges,
+    used_bytes: usize,
+    /// End of what was ever used.
+    end: usize,
+    store: FileStore,
+    source: Source,
+    has_complained: bool,
+}
+
+impl Heap {
+    /// # Errors
+    /// The reason, in words.
+    pub(crate) fn new(settings: Settings) -> Result<Self, String> {
+        let mut source = Source::new(settings.volume)?;
+        let (file, ranges) = source.more(1)?;
+        let store = FileStore::of_ranges(&file, &ranges, settings.space_bytes)
+            .map_err(|error| format!("cannot map what was lent: {error}"))?;
+        drop(file);
+        let space = SwapSpace::new(store.clone(), SlotOrder::Order64);
+        let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
+        let bytes = bytes.next_multiple_of(ARENA as u64) + 2 * ARENA as u64;
+        let mode = FaultMode::Transparent { handlers: HANDLERS };
+        let options =
+            RegionOptions::new().fault_mode(mode).reserves(false).thread_start(crate::stay_at_work);
+        let region = Region::map(bytes, settings.dram_bytes, &space, &options);
+        let region = region.map_err(|error| error.to_string())?;
+        let base = region.as_mut_ptr().expose_provenance();
+        let len = usize::try_from(bytes).map_err(|error| error.to_string())?;
+        let free = FreeRanges::new(base..base + len);
+        let has_complained = false;
+        let state = State { free, used_bytes: 0, end: base, store, source, has_complained };
+        Ok(Self {
+            region,
+            space,
+            base,
+            len,
+            state: Lock::new(state),
+            arenas: AtomicU32::new(0),
+            is_child: AtomicBool::new(false),
+        })
+    }
+
+    /// True if an address lies in the region.
+    #[inline]
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.len
+    }
+
+    /// The bytes of a range of addresses that lie in the region.
+    pub(crate) fn overlap(&self, range: &Range<usize>) -> Range<usize> {
+        range.start.max(self.base)..range.end.min(self.base + self.len)
+    }
+
+    pub(crate) fn is_child(&self) -> bool {
+        self.is_child.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.region.statistics()
+    }
+
+    /// Bytes of slots, free and used.
+    pub(crate) fn space_bytes(&self) -> u64 {
+        self.space.slots() * PAGE as u64
+    }
+
+    pub(crate) fn check(&self) -> Result<(), RegionError> {
+        self.region.check()
+    }
+
+    /// Takes `len` bytes of zeroes, whole pages, that begin at a multiple of `align`.
+    pub(crate) fn take(&self, len: usize, align: usize) -> Option<usize> {
+        let state = &mut *self.state.lock();
+        if !self.has_slots(state, len) {
+            return None;
+        }
+        let at = state.free.take(len, align)?;
+        state.used_bytes += len;
+        state.end = state.end.max(at + len);
+        Some(at)
+    }
+
+    /// Takes exactly `range`, if it is free.
+    pub(crate) fn take_at(&self, range: Range<usize>) -> bool {
+        let state = &mut *self.state.lock();
+        let len = range.end - range.start;
+        let end = range.end;
+        if !self.has_slots(state, len) || !state.free.take_at(range) {
+            return false;
+        }
+        state.used_bytes += len;
+        state.end = state.end.max(end);
+        true
+    }
+
+    /// Sees to it that `more` bytes can be used in addition.
+    fn has_slots(&self, state: &mut State, more: usize) -> bool {
+        if self.is_child() {
+            return true;
+        }
+        let wanted = (state.used_bytes.saturating_add(more)) as u64;
+        loop {
+            let missing = match self.region.reserve(wanted) {
+                Ok(()) => return true,
+                Err(RegionError::SpaceTooSmall { needed, free }) => needed.saturating_sub(free),
+                Err(_) => return false,
+            };
+            let added = state.source.more(missing * PAGE as u64).and_then(|(file, ranges)| {
+                let added = state.store.append(&file, &ranges);
+                added.map_err(|error| format!("cannot map what was lent: {error}"))
+            });
+            if let Err(reason) = added {
+                if !state.has_complained {
+                    state.has_complained = true;
+                    say(&format!("no more memory for this program: {reason}"));
+                }
+                return false;
+            }
+            self.space.grow();
+        }
+    }
+
+    /// Makes `range`, whole pages, hold zeroes, without DRAM or slots.
+    pub(crate) fn discard(&self, range: &Range<usize>) {
+        let (start, len) = (range.start, range.end - range.start);
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(start);
+        let discarded = if self.is_child() {
+            // SAFETY: the program gives up what these pages hold.
+            unsafe { kernel::madvise(at.cast(), len, libc::MADV_DONTNEED) == 0 }
+        } else {
+            let offset = (start - self.base) as u64;
+            // SAFETY: as above.
+            unsafe { self.region.discard_shared(offset..offset + len as u64) }.is_ok()
+        };
+        if !discarded {
+            // Pinned, or the descriptor is gone: at least they are zeroes.
+            // SAFETY: as above; the range is mapped and writable.
+            unsafe { at.write_bytes(0, len) };
+        }
+    }
+
+    /// Takes `range`, whole pages, back. What of it is free already stays so.
+    pub(crate) fn give(&self, range: Range<usize>) {
+        self.discard(&range);
+        let state = &mut *self.state.lock();
+        state.used_bytes -= state.free.give(range);
+    }
+
+    /// Keeps whole pages in DRAM.
+    ///
+    /// # Errors
+    /// The region's: too much would be pinned.
+    pub(crate) fn pin(&self, range: &Range<usize>) -> Result<(), RegionError> {
+        self.region.pin(self.offsets(range))
+    }
+
+    /// Ends [`pin`](Self::pin).
+    ///
+    /// # Errors
+    /// The region's: some of it is not pinned.
+    pub(crate) fn unpin(&self, range: &Range<usize>) -> Result<(), RegionError> {
+        self.region.unpin(self.offsets(range))
+    }
+
+    fn offsets(&self, range: &Range<usize>) -> Range<u64> {
+        (range.start - self.base) as u64..(range.end - self.base) as u64
+    }
+
+    /// The number of arenas, for [`add_arena`](Self::add_arena).
+    pub(crate) fn arenas(&self) -> u32 {
+        self.arenas.load(Ordering::Acquire)
+    }
+
+    /// Gives the allocator another arena, with room for an object of `bytes` bytes, unless another thread
+    /// has done so since there were `seen`. False if there is no memory.
+    pub(crate) fn add_arena(&self, seen: u32, bytes: usize) -> bool {
+        static ADDING: Lock<()> = Lock::new(());
+        let _one_at_a_time = ADDING.lock();
+        if self.arenas() != seen {
+            return true;
+        }
+        let used = self.state.lock().used_bytes;
+        // An arena's first pages, and alignment within it.
+        let needed = bytes.saturating_add(ARENA).max(ARENA_MIN);
+        let Some(needed) = needed.checked_next_multiple_of(ARENA) else { return false };
+        let generous = needed.max((used / 8).next_multiple_of(ARENA));
+        let sizes = if generous > needed { vec![generous, needed] } else { vec![needed] };
+        let found = sizes.into_iter().find_map(|len| Some((self.take(len, ARENA)?, len)));
+        let Some((at, len)) = found else { return false };
+        let start = std::ptr::with_exposed_provenance(at);
+        // SAFETY: the range is the heap's, mapped, zeroed and nobody else's, for good.
+        let added = unsafe {
+            mi::mi_manage_os_memory_ex(
+                start,
+                len,
+                true,
+                false,
+                true,
+                -1,
+                false,
+                std::ptr::null_mut(),
+            )
+        };
+        if added {
+            self.arenas.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.give(at..at + len);
+        }
+        added
+    }
+
+    /// Everything that was ever used, as offsets.
+    fn used(&self, state: &State) -> Range<u64> {
+        0..(state.end - self.base) as u64
+    }
+
+    /// Bytes that a fork would bring in.
+    pub(crate) fn bytes_stored(&self) -> u64 {
+        let state = self.state.lock();
+        self.region.bytes_stored(self.used(&state)).unwrap_or(u64::MAX)
+    }
+
+    /// Prepares a fork: a child has everything. Keeps others from taking and giving until
+    /// [`fork_ended`](Self::fork_ended).
+    ///
+    /// # Errors
+    /// The region's. Nothing has changed then.
+    pub(crate) fn fork_begins(&self) -> Result<(), RegionError> {
+        let state = self.state.lock();
+        self.region.fork_begins(self.used(&state))?;
+        std::mem::forget(state);
+        Ok(())
+    }
+
+    /// Goes on after a fork, in the parent or in the child.
+    pub(crate) fn fork_ended(&self, in_child: bool) {
+        if in_child {
+            self.is_child.store(true, Ordering::Relaxed);
+        } else if let Err(error) = self.region.fork_ended() {
+            say(&format!("the next child would lack memory, so this ends here: {error}"));
+            std::process::abort();
+        }
+        self.state.release();
+    }
+}

@@ -1,0 +1,127 @@
+//! A library to preload (`LD_PRELOAD`): the heap of an unmodified program becomes a region that pages to
+//! storage-class memory. `everbyte run` starts programs with it.
+//!
+//! Takes the place of the C library's `malloc` and friends and of its calls about mappings; large private
+//! anonymous mappings become part of the heap. Owns one region, and threads that resolve its faults.
+//!
+//! Invariants: what runs to resolve a fault, or to give the heap more room, never uses the heap. So all
+//! Rust here allocates elsewhere (`own`), and so does every thread while it works for this library
+//! ([`at_work`]). What the program allocated before its heap was there stays elsewhere, too.
+
+#![allow(unsafe_code, reason = "functions of the C library, and memory by its address")]
+
+mod fork;
+mod heap;
+mod kernel;
+mod lock;
+mod malloc;
+mod mappings;
+mod own;
+mod ranges;
+mod report;
+mod say;
+mod settings;
+mod source;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libmimalloc_sys as mi;
+
+use heap::Heap;
+use say::say;
+use settings::Settings;
+
+/// Exit status of a program that cannot be started.
+const FAILED_STATUS: i32 = 1;
+/// Options of mimalloc that its bindings do not name: their numbers in its header.
+const MI_OPTION_PURGE_DELAY: mi::mi_option_t = 15;
+const MI_OPTION_ARENA_RESERVE: mi::mi_option_t = 23;
+/// Milliseconds after which what the program has freed is given up.
+const PURGE_DELAY_MS: i64 = 200;
+
+static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The heap, unless this thread works for this library, or there is none yet.
+#[inline]
+fn heap() -> Option<&'static Heap> {
+    if IS_AT_WORK.get() { None } else { any_heap() }
+}
+
+/// The heap, to look whose an address is.
+#[inline]
+fn any_heap() -> Option<&'static Heap> {
+    // SAFETY: null, or a heap that is never dropped.
+    unsafe { HEAP.load(Ordering::Acquire).as_ref() }
+}
+
+/// Does `work`, whose allocations are not the heap's, and leaves `errno` as it was.
+fn at_work<T>(work: impl FnOnce() -> T) -> T {
+    let (before, errno) = (IS_AT_WORK.replace(true), kernel::errno());
+    let done = work();
+    IS_AT_WORK.set(before);
+    kernel::set_errno(errno);
+    done
+}
+
+/// Makes this thread one that never allocates from the heap.
+fn stay_at_work() {
+    IS_AT_WORK.set(true);
+}
+
+extern "C" fn start() {
+    at_work(|| {
+        let settings = match Settings::read() {
+            Ok(settings) => settings,
+            Err(missing) => {
+                say(&format!("{missing} is not set, so nothing of this program pages"));
+                return;
+            }
+        };
+        let statistics = settings.statistics;
+        match Heap::new(settings) {
+            Ok(heap) => {
+                configure_allocator();
+                fork::register();
+                let heap: &'static Heap = Box::leak(Box::new(heap));
+                if let Some(interval) = statistics {
+                    report::start(heap, interval);
+                }
+                HEAP.store(std::ptr::from_ref(heap).cast_mut(), Ordering::Release);
+            }
+            Err(reason) => {
+                say(&format!("cannot give this program memory: {reason}"));
+                // SAFETY: ends the process, in which nothing has begun yet.
+                unsafe { libc::_exit(FAILED_STATUS) };
+            }
+        }
+    });
+}
+
+/// Everything comes from arenas that it is given.
+fn configure_allocator() {
+    for (option, value) in [
+        (mi::mi_option_limit_os_alloc, 1),
+        (MI_OPTION_ARENA_RESERVE, 0),
+        (MI_OPTION_PURGE_DELAY, PURGE_DELAY_MS),
+    ] {
+        // SAFETY: numbers of options, before the first allocation.
+        unsafe { mi::mi_option_set(option, value) };
+    }
+}
+
+extern "C" fn end() {
+    at_work(report::summarise);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

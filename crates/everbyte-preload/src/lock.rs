@@ -1,0 +1,72 @@
+//! A lock that allocates nothing, and that a fork can take along.
+//!
+//! Unlike the standard library's, it can be released in a child by hand: the thread that forks holds it
+//! across the fork, so that no other thread's hold of it is copied into the child for ever.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Tries after which a waiter sleeps instead of yielding.
+const YIELDS: u32 = 64;
+const REST: Duration = Duration::from_micros(50);
+
+pub(crate) struct Lock<T> {
+    is_held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by the holder alone, so it only moves between threads.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { is_held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the lock. Who holds it must not ask again.
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        let mut tries = 0;
+        while self.is_held.swap(true, Ordering::Acquire) {
+            if tries < YIELDS {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(REST);
+            }
+            tries += 1;
+        }
+        Held(self)
+    }
+
+    /// Releases a lock whose [`Held`] was forgotten by this thread, or by the one that forked this
+    /// process.
+    pub(crate) fn release(&self) {
+        self.is_held.store(false, Ordering::Release);
+    }
+}
+
+/// The right to the value of a [`Lock`].
+pub(crate) struct Held<'l, T>(&'l Lock<T>);
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: one `Held` exists at a time, and it lends its value only as itself is borrowed.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}

@@ -1,0 +1,215 @@
+//! The C library's functions that allocate.
+//!
+//! Each address tells where it belongs: to the allocator if it lies in the region, else to `own`.
+
+use std::ptr;
+
+use libc::{c_int, c_void, size_t};
+use libmimalloc_sys as mi;
+
+use crate::heap::{Heap, PAGE};
+use crate::{any_heap, at_work, heap, kernel, own};
+
+/// The alignment of everything.
+const ALIGN: usize = 16;
+
+fn out_of_memory() -> *mut c_void {
+    kernel::set_errno(libc::ENOMEM);
+    ptr::null_mut()
+}
+
+/// Tries to allocate, and gives the allocator more to allocate from as long as it fails.
+fn with_room(heap: &Heap, bytes: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+    loop {
+        let seen = heap.arenas();
+        let at = allocate();
+        if !at.is_null() {
+            return at;
+        }
+        if bytes > isize::MAX as usize || !at_work(|| heap.add_arena(seen, bytes)) {
+            return out_of_memory();
+        }
+    }
+}
+
+fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
+    let Some(heap) = heap() else {
+        let at = own::allocate(bytes, align);
+        return if at.is_null() { out_of_memory() } else { at.cast() };
+    };
+    let room = bytes.saturating_add(align);
+    with_room(heap, room, || match (align <= ALIGN, zeroed) {
+        // SAFETY: any size may be asked for.
+        (true, false) => unsafe { mi::mi_malloc(bytes) },
+        // SAFETY: as above.
+        (true, true) => unsafe { mi::mi_zalloc(bytes) },
+        // SAFETY: as above; callers give powers of two.
+        (false, _) => unsafe { mi::mi_malloc_aligned(bytes, align) },
+    })
+}
+
+fn is_the_heaps(at: *mut c_void) -> bool {
+    any_heap().is_some_and(|heap| heap.contains(at.addr()))
+}
+
+/// As `malloc(3)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn malloc(bytes: size_t) -> *mut c_void {
+    allocate(bytes, ALIGN, false)
+}
+
+/// As `calloc(3)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn calloc(count: size_t, each: size_t) -> *mut c_void {
+    match count.checked_mul(each) {
+        Some(bytes) => allocate(bytes, ALIGN, true),
+        None => out_of_memory(),
+    }
+}
+
+/// As `free(3)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
+    if at.is_null() {
+        return;
+    }
+    if is_the_heaps(at) {
+        // SAFETY: the caller's promise; it lies in the allocator's arenas.
+        unsafe { mi::mi_free(at) };
+    } else {
+        // SAFETY: the caller's promise; what is not the heap's is our own.
+        unsafe { own::free(at.cast()) };
+    }
+}
+
+/// As `realloc(3)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn realloc(at: *mut c_void, bytes: size_t) -> *mut c_void {
+    if at.is_null() {
+        return malloc(bytes);
+    }
+    if let Some(heap) = heap().filter(|heap| heap.contains(at.addr())) {
+        if bytes == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { free(at) };
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller's promise.
+        return with_room(heap, bytes, || unsafe { mi::mi_realloc(at, bytes) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { move_to_new(at, bytes) }
+}
+
+/// # Safety
+/// As `realloc(3)`, of something that is there.
+unsafe fn move_to_new(at: *mut c_void, bytes: usize) -> *mut c_void {
+    let new = malloc(bytes);
+    if !new.is_null() {
+        // SAFETY: the caller's promise.
+        let len = unsafe { malloc_usable_size(at) }.min(bytes);
+        // SAFETY: both have that many bytes, and the new one is nobody else's.
+        unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), new.cast(), len) };
+        // SAFETY: the caller's promise.
+        unsafe { free(at) };
+    }
+    new
+}
+
+/// As `reallocarray(3)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn reallocarray(
+    at: *mut c_void,
+    count: size_t,
+    each: size_t,
+) -> *mut c_void {
+    match count.checked_mul(each) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { realloc(at, bytes) },
+        None => out_of_memory(),
+    }
+}
+
+/// As `malloc_usable_size(3)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> size_t {
+    if at.is_null() {
+        0
+    } else if is_the_heaps(at) {
+        // SAFETY: the caller's promise.
+        unsafe { mi::mi_usable_size(at) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { own::size(at.cast()) }
+    }
+}
+
+/// As `posix_memalign(3)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn posix_memalign(
+    to: *mut *mut c_void,
+    align: size_t,
+    bytes: size_t,
+) -> c_int {
+    if !align.is_power_of_two() || align < size_of::<usize>() {
+        return libc::EINVAL;
+    }
+    let errno = kernel::errno();
+    let at = allocate(bytes, align, false);
+    kernel::set_errno(errno);
+    if at.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.write(at) };
+    0
+}
+
+/// As `aligned_alloc(3)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn aligned_alloc(align: size_t, bytes: size_t) -> *mut c_void {
+    if !align.is_power_of_two() {
+        kernel::set_errno(libc::EINVAL);
+        return ptr::null_mut();
+    }
+    allocate(bytes, align, false)
+}
+
+/// As `memalign(3)`, which takes any alignment.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn memalign(align: size_t, bytes: size_t) -> *mut c_void {
+    match align.max(1).checked_next_power_of_two() {
+        Some(align) => allocate(bytes, align, false),
+        None => out_of_memory(),
+    }
+}
+
+/// As `valloc(3)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn valloc(bytes: size_t) -> *mut c_void {
+    allocate(bytes, PAGE, false)
+}
+
+/// As `pvalloc(3)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pvalloc(bytes: size_t) -> *mut c_void {
+    match bytes.checked_next_multiple_of(PAGE) {
+        Some(bytes) => allocate(bytes, PAGE, false),
+        None => out_of_memory(),
+    }
+}

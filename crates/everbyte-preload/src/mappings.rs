@@ -1,0 +1,252 @@
+//! The C library's functions about mappings.
+//!
+//! Private anonymous mappings of a size that matters become part of the heap; everything else goes to the
+//! kernel. In the heap, `madvise` and `mremap` mean what they mean elsewhere. Taking away all access
+//! does not: a page that cannot be read cannot be paged, so it stays accessible.
+
+use std::ops::Range;
+use std::ptr;
+
+use libc::{c_int, c_void, off_t, size_t};
+
+use crate::heap::{Heap, PAGE};
+use crate::{any_heap, at_work, heap, kernel};
+
+/// Mappings from this size on are paged.
+const PAGED_MIN: usize = 1 << 20;
+/// Flags with which a mapping is left to the kernel.
+const NOT_PAGED: c_int = libc::MAP_SHARED
+    | libc::MAP_FIXED
+    | libc::MAP_FIXED_NOREPLACE
+    | libc::MAP_GROWSDOWN
+    | libc::MAP_STACK
+    | libc::MAP_HUGETLB
+    | libc::MAP_LOCKED
+    | libc::MAP_32BIT;
+const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+fn failed(error: c_int) -> *mut c_void {
+    kernel::set_errno(error);
+    kernel::FAILED
+}
+
+fn refused(error: c_int) -> c_int {
+    kernel::set_errno(error);
+    -1
+}
+
+fn pages(at: *mut c_void, len: usize) -> Option<Range<usize>> {
+    let end = at.addr().checked_add(len.checked_next_multiple_of(PAGE)?)?;
+    Some(at.addr()..end)
+}
+
+/// The heap, and the part of a range that lies in it.
+fn in_heap(at: *mut c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> {
+    let heap = any_heap()?;
+    let part = heap.overlap(&pages(at, len)?);
+    (!part.is_empty()).then_some((heap, part))
+}
+
+/// As `mmap(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    let is_anonymous = flags & libc::MAP_ANONYMOUS != 0;
+    if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0
+        && let Some((heap, part)) = in_heap(at, len)
+    {
+        let is_inside = pages(at, len).is_some_and(|all| all == part);
+        if !is_anonymous || !is_inside || flags & libc::MAP_FIXED_NOREPLACE != 0 {
+            return failed(libc::EINVAL);
+        }
+        at_work(|| heap.discard(&part));
+        return at;
+    }
+    let is_paged = is_anonymous && flags & NOT_PAGED == 0 && prot == READ_WRITE;
+    if is_paged
+        && len >= PAGED_MIN
+        && let Some(heap) = heap()
+        && let Some(whole) = len.checked_next_multiple_of(PAGE)
+    {
+        if let Some(found) = at_work(|| heap.take(whole, PAGE)) {
+            return ptr::with_exposed_provenance_mut(found);
+        }
+        // Address space alone, of which little is used as a rule, may be left to the kernel.
+        if flags & libc::MAP_NORESERVE == 0 {
+            return failed(libc::ENOMEM);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { kernel::mmap(at, len, prot, flags, fd, offset) }
+}
+
+/// As `mmap64(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mmap64(
+    at: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(at, len, prot, flags, fd, offset) }
+}
+
+/// As `munmap(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    let Some((heap, part)) = in_heap(at, len) else {
+        // SAFETY: the caller's promise.
+        return unsafe { kernel::munmap(at, len) };
+    };
+    if !at.addr().is_multiple_of(PAGE) || pages(at, len) != Some(part.clone()) {
+        return refused(libc::EINVAL);
+    }
+    at_work(|| heap.give(part));
+    0
+}
+
+/// As `mremap(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old_len: size_t,
+    new_len: size_t,
+    flags: c_int,
+    new_at: *mut c_void,
+) -> *mut c_void {
+    let target = in_heap(new_at, new_len).filter(|_| flags & libc::MREMAP_FIXED != 0);
+    let Some((heap, _)) = in_heap(at, old_len.max(1)) else {
+        if target.is_some() {
+            return failed(libc::EINVAL);
+        }
+        // SAFETY: the caller's promise.
+        return unsafe { kernel::mremap(at, old_len, new_len, flags, new_at) };
+    };
+    let (Some(old), Some(new)) = (pages(at, old_len), pages(at, new_len)) else {
+        return failed(libc::EINVAL);
+    };
+    let is_plain = flags & !libc::MREMAP_MAYMOVE == 0;
+    if !is_plain || old_len == 0 || new_len == 0 || !old.start.is_multiple_of(PAGE) {
+        return failed(libc::EINVAL);
+    }
+    if new.end < old.end {
+        at_work(|| heap.give(new.end..old.end));
+    }
+    if new.end <= old.end || at_work(|| heap.take_at(old.end..new.end)) {
+        return at;
+    }
+    if flags & libc::MREMAP_MAYMOVE == 0 {
+        return failed(libc::ENOMEM);
+    }
+    let Some(found) = at_work(|| heap.take(new.end - new.start, PAGE)) else {
+        return failed(libc::ENOMEM);
+    };
+    let to: *mut c_void = ptr::with_exposed_provenance_mut(found);
+    // SAFETY: the old range is the caller's, the new one is larger and nobody's yet.
+    unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), to.cast(), old.end - old.start) };
+    at_work(|| heap.give(old));
+    to
+}
+
+/// As `madvise(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    let Some((heap, part)) = in_heap(at, len) else {
+        // SAFETY: the caller's promise.
+        return unsafe { kernel::madvise(at, len, advice) };
+    };
+    if !part.start.is_multiple_of(PAGE) {
+        return refused(libc::EINVAL);
+    }
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE => at_work(|| heap.discard(&part)),
+        // What these change is not the heap's to change, and a fork goes by its own rules.
+        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE => {
+            return refused(libc::EINVAL);
+        }
+        // The rest are hints.
+        _ => {}
+    }
+    0
+}
+
+/// As `mprotect(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
+    let is_heaps = in_heap(at, len).is_some_and(|(heap, _)| !heap.is_child());
+    if is_heaps && prot & libc::PROT_READ == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { kernel::mprotect(at, len, prot) }
+}
+
+/// As `mlock(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
+    let first = at.cast_mut().map_addr(|at| at - at % PAGE);
+    let len = len.saturating_add(at.addr() % PAGE);
+    match in_heap(first, len).filter(|(heap, _)| !heap.is_child()) {
+        Some((heap, part)) => match at_work(|| heap.pin(&part)) {
+            Ok(()) => 0,
+            Err(_) => refused(libc::ENOMEM),
+        },
+        // SAFETY: the caller's promise.
+        None => match unsafe { libc::syscall(libc::SYS_mlock, at, len) } {
+            0 => 0,
+            _ => -1,
+        },
+    }
+}
+
+/// As `munlock(2)`.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int {
+    let first = at.cast_mut().map_addr(|at| at - at % PAGE);
+    let len = len.saturating_add(at.addr() % PAGE);
+    match in_heap(first, len).filter(|(heap, _)| !heap.is_child()) {
+        // That some of it is not locked is no error.
+        Some((heap, part)) => {
+            let _unpinned = at_work(|| heap.unpin(&part));
+            0
+        }
+        // SAFETY: the caller's promise.
+        None => match unsafe { libc::syscall(libc::SYS_munlock, at, len) } {
+            0 => 0,
+            _ => -1,
+        },
+    }
+}

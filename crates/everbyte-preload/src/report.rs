@@ -1,0 +1,101 @@
+//! Statistics, on standard error.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use everbyte_swap::{Statistics, UNIT};
+
+use crate::at_work;
+use crate::heap::Heap;
+use crate::say::say;
+
+/// Times that a cell of phase-change memory can be written, for the estimate of its life.
+const CELL_WRITES: f64 = 1e8;
+const SECONDS_A_YEAR: f64 = 365.25 * 86_400.0;
+
+static REPORTED: OnceLock<(&'static Heap, Instant)> = OnceLock::new();
+
+/// Writes statistics at intervals, and at the end; an interval of 0 is only the end.
+pub(crate) fn start(heap: &'static Heap, interval: Duration) {
+    let since = Instant::now();
+    let _first = REPORTED.set((heap, since));
+    if interval.is_zero() {
+        return;
+    }
+    let report = move || {
+        at_work(|| {
+            loop {
+                std::thread::sleep(interval);
+                say(&line(heap, since));
+            }
+        });
+    };
+    let named = std::thread::Builder::new().name("everbyte report".into());
+    if let Err(error) = named.spawn(report) {
+        say(&format!("no thread for statistics: {error}"));
+    }
+}
+
+/// Writes the last line, in the process that has the region.
+pub(crate) fn summarise() {
+    let Some(&(heap, since)) = REPORTED.get() else { return };
+    if heap.is_child() {
+        return;
+    }
+    say(&line(heap, since));
+    say(&life(heap, since));
+    if let Err(trouble) = heap.check() {
+        say(&trouble.to_string());
+    }
+}
+
+fn mib(units: u64) -> u64 {
+    (units * UNIT as u64) >> 20
+}
+
+fn line(heap: &Heap, since: Instant) -> String {
+    let Statistics {
+        faults_load,
+        faults_store,
+        faults_protected,
+        fault_ns,
+        units_in,
+        units_out,
+        units_resident,
+        units_limit,
+        slots_free,
+        ..
+    } = heap.statistics();
+    let slots = heap.space_bytes() / UNIT as u64;
+    format!(
+        "{} s: DRAM {} of {} MiB, slots {} of {} MiB, in {} MiB, out {} MiB, faults {} load {} store \
+         {} protected, {} ms in faults",
+        since.elapsed().as_secs(),
+        mib(units_resident),
+        mib(units_limit),
+        mib(slots.saturating_sub(slots_free)),
+        mib(slots),
+        mib(units_in),
+        mib(units_out),
+        faults_load,
+        faults_store,
+        faults_protected,
+        fault_ns / 1_000_000,
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn life(heap: &Heap, since: Instant) -> String {
+    let written = heap.statistics().units_out * UNIT as u64;
+    let space = heap.space_bytes();
+    let written_text = format!("{} MiB were written to {} MiB", written >> 20, space >> 20);
+    if written == 0 {
+        return written_text;
+    }
+    let seconds = since.elapsed().as_secs_f64().max(0.001);
+    let years = space as f64 * CELL_WRITES / (written as f64 / seconds) / SECONDS_A_YEAR;
+    format!(
+        "{written_text}: at that rate, spread evenly, memory that bears 10^8 writes lasts {years:.1} \
+         years"
+    )
+}

@@ -1,0 +1,32 @@
+//! Settings of a process: variables of the environment, which its children inherit.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a process.
+pub(crate) struct Settings {
+    /// Bytes that may be in DRAM.
+    pub(crate) dram_bytes: u64,
+    /// Bytes that may be outside, at most.
+    pub(crate) space_bytes: u64,
+    /// The pool and its swap volume; without them the rest is in memory, too.
+    pub(crate) volume: Option<(PathBuf, String)>,
+    /// Statistics are written at the end, and so often before.
+    pub(crate) statistics: Option<Duration>,
+}
+
+impl Settings {
+    /// # Errors
+    /// The variable that is missing or wrong.
+    pub(crate) fn read() -> Result<Self, &'static str> {
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let pool = std::env::var_os("EVERBYTE_RUN_POOL").map(PathBuf::from);
+        let volume = std::env::var("EVERBYTE_RUN_VOLUME").ok();
+        Ok(Self {
+            dram_bytes: number("EVERBYTE_RUN_DRAM").ok_or("EVERBYTE_RUN_DRAM")?,
+            space_bytes: number("EVERBYTE_RUN_SPACE").ok_or("EVERBYTE_RUN_SPACE")?,
+            volume: pool.zip(volume),
+            statistics: number("EVERBYTE_RUN_STATS").map(Duration::from_secs),
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! `everbyte run`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use everbyte_control::{ControlClient, Handler, Request, Response, VolumeStatus};
+use everbyte_media::MediaOptions;
+use everbyte_pool::OpenOptions;
+use everbyte_pool::file::{FileError, open_locked};
+use everbyte_server::{OpenPool, Options, SessionError, kinds, wait_for};
+
+use super::run_program::{check_program, find_program};
+use super::run_served::serve;
+use super::server::{report_recovery, split_target};
+use super::unexpected;
+use crate::size::{parse_size, show_size};
+
+/// The library that programs are started with.
+const LIBRARY: &str = "libeverbyte_preload.so";
+/// The kind of volumes that are lent.
+const SWAP: &str = "swap";
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte volume create /dev/shm/p more --kind swap --size 4G
+  everbyte run --dram 1G --pool /dev/shm/p -- python3 analysis.py
+  everbyte run --dram 1G --pool /dev/shm/p/more --stats -- sort -S 3G --parallel=2 words
+  everbyte run --dram 64M -- sqlite3 :memory:
+
+What pages: everything that the program gets from malloc and its relatives, and private anonymous
+mappings of 1 MiB and more. At most --dram of it is in DRAM; the rest is in runs of a swap volume,
+which the pool's server lends when the program needs more. What does not page: stacks, global variables,
+smaller mappings, shared memory, and what a program gets from the kernel by system calls of its own.
+
+Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
+of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for
+which there is not enough DRAM fails. Statically linked programs and such that run as another user
+cannot be preloaded, and are refused; as children they run without paging.
+
+If a server has the pool ('everbyte serve', or another 'everbyte run'), it lends, and the program takes
+this command's place. Otherwise this command is the server until the program has ended, and its exit
+status is the program's, or 128 and the number of the signal that ended it. If a server is killed its
+programs keep what they have, and ask the next server for more. Without --pool the rest of the heap is
+in memory, too, which saves nothing.
+
+Faults are resolved by threads of the program's (userfaultfd), because the program passes such memory to
+system calls. That takes one of: CAP_SYS_PTRACE, access to /dev/userfaultfd, or the sysctl
+vm.unprivileged_userfaultfd=1.
+
+--stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
+in and out, faults and the time in them, and how many years the medium would last.
+
+Environment:
+  EVERBYTE_PRELOAD  the library to preload; else libeverbyte_preload.so beside this program or in
+                    ../lib/everbyte or ../lib";
+
+/// Run a program with little DRAM: its heap pages to storage-class memory.
+///
+/// The program needs no change. Its heap is in a swap volume of a pool, and at most --dram bytes of it are
+/// in DRAM at a time.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Bytes of the heap that may be in DRAM, for each process.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    dram: u64,
+    /// The pool's file or device, followed by /VOLUME if it has more than one swap volume.
+    #[arg(long, value_name = "POOL[/VOLUME]")]
+    pool: Option<PathBuf>,
+    /// Write statistics to standard error, every second and at the end.
+    #[arg(long)]
+    stats: bool,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Some((name, arguments)) = args.program.split_first() else { bail!("there is no program") };
+    let program = find_program(name)?;
+    check_program(&program)?;
+    let library = find_library()?;
+    let mut command = Command::new(&program);
+    command.arg0(name).args(arguments).env("LD_PRELOAD", preloaded(&library));
+    command.env("EVERBYTE_RUN_DRAM", args.dram.to_string());
+    if args.stats {
+        command.env("EVERBYTE_RUN_STATS", "1");
+    } else {
+        command.env_remove("EVERBYTE_RUN_STATS");
+    }
+    let Some(target) = &args.pool else {
+        tracing::warn!("without --pool the rest of the heap is in memory, too: this saves nothing");
+        command.env("EVERBYTE_RUN_SPACE", memory_bytes()?.to_string());
+        command.env_remove("EVERBYTE_RUN_POOL");
+        announce(&program, args.dram, "memory without a name");
+        return Err(replace_by(&mut command, &program));
+    };
+    let (path, wanted) = split_target(target)?;
+    let media = MediaOptions::new();
+    let open = || open_locked(&path, &media, kinds(), &OpenOptions::default());
+    let pool = match wait_for(open) {
+        Err(FileError::InUse(holder)) => match ControlClient::connect(&path) {
+            Ok(mut client) => {
+                let volumes = volumes(client.call(Request::VolumeList)?)?;
+                lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
+                announce(&program, args.dram, &target.display().to_string());
+                return Err(replace_by(&mut command, &program));
+            }
+            Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
+        },
+        opened => opened.map_err(SessionError::from)?,
+    };
+    let started = std::time::Instant::now();
+    let medium = pool.medium().describe();
+    let pool = std::sync::Arc::new(OpenPool::new(pool, &path, medium, Options::default()));
+    report_recovery(&pool, started.elapsed());
+    let status = pool.handle(Request::VolumeList).map_err(anyhow::Error::from).and_then(|answer| {
+        let volumes = volumes(answer)?;
+        lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
+        announce(&program, args.dram, &target.display().to_string());
+        serve(&pool, &mut command).with_context(|| format!("cannot run {}", program.display()))
+    });
+    let closed = pool.close();
+    let status = status?;
+    closed.context("the pool could not be closed cleanly; it will be recovered")?;
+    Ok(ExitCode::from(status))
+}
+
+/// Becomes the program; returns only if that fails.
+fn replace_by(command: &mut Command, program: &Path) -> anyhow::Error {
+    anyhow::Error::from(command.exec()).context(format!("cannot run {}", program.display()))
+}
+
+fn announce(program: &Path, dram: u64, place: &str) {
+    #[expect(clippy::print_stderr, reason = "standard output is the program's")]
+    {
+        eprintln!(
+            "everbyte run: the heap of {} has {} of DRAM, the rest is in {place}; stacks, variables, \
+             raw system calls and children that are static or run as others do not page",
+            program.display(),
+            show_size(dram)
+        );
+    }
+}
+
+fn volumes(answer: Response) -> anyhow::Result<Vec<VolumeStatus>> {
+    match answer {
+        Response::Volumes(volumes) => Ok(volumes),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The swap volume that is meant.
+fn choose<'v>(
+    volumes: &'v [VolumeStatus],
+    wanted: Option<&str>,
+    pool: &Path,
+) -> anyhow::Result<&'v VolumeStatus> {
+    let pool = pool.display();
+    if let Some(wanted) = wanted {
+        let Some(found) = volumes.iter().find(|volume| volume.name == wanted) else {
+            bail!("there is no volume {wanted} in {pool}");
+        };
+        if found.kind != SWAP {
+            bail!("volume {wanted} of {pool} is of the kind {}, not {SWAP}", found.kind);
+        }
+        return Ok(found);
+    }
+    let swap: Vec<_> = volumes.iter().filter(|volume| volume.kind == SWAP).collect();
+    match swap[..] {
+        [one] => Ok(one),
+        [] => bail!("{pool} has no swap volume: make one by everbyte volume create --kind {SWAP}"),
+        _ => {
+            let names: Vec<_> = swap.iter().map(|volume| volume.name.as_str()).collect();
+            bail!(
+                "{pool} has several swap volumes, {}: name one, as in POOL/VOLUME",
+                names.join(", ")
+            )
+        }
+    }
+}
+
+/// Tells the program where to borrow.
+fn lend_from(command: &mut Command, pool: &Path, volume: &VolumeStatus) -> anyhow::Result<()> {
+    if let Some(reason) = &volume.read_only {
+        bail!("volume {} is read-only, so nothing of it is lent: {reason}", volume.name);
+    }
+    let pool = std::fs::canonicalize(pool).with_context(|| pool.display().to_string())?;
+    command.env("EVERBYTE_RUN_POOL", pool);
+    command.env("EVERBYTE_RUN_VOLUME", &volume.name);
+    command.env("EVERBYTE_RUN_SPACE", volume.size_bytes.to_string());
+    Ok(())
+}
+
+/// The value of `LD_PRELOAD`: the library, and what is preloaded anyhow.
+fn preloaded(library: &Path) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let is_there = before.to_string_lossy().split([':', ' ']).any(|word| OsStr::new(word) == value);
+    if is_there {
+        return before;
+    }
+    if !before.is_empty() {
+        value.push(":");
+        value.push(before);
+    }
+    value
+}
+
+fn find_library() -> anyhow::Result<PathBuf> {
+    let (path, must_exist) = match std::env::var_os("EVERBYTE_PRELOAD") {
+        Some(path) => (vec![PathBuf::from(path)], true),
+        None => {
+            let program = std::env::current_exe().context("cannot find this program")?;
+            let folder = program.parent().unwrap_or(Path::new("/")).to_owned();
+            let places = ["", "../lib/everbyte", "../lib"];
+            (places.map(|place| folder.join(place).join(LIBRARY)).to_vec(), false)
+        }
+    };
+    if let Some(found) = path.iter().find(|path| path.is_file()) {
+        let found = std::fs::canonicalize(found)?;
+        if found.to_string_lossy().contains([' ', ':']) {
+            bail!("{} cannot be preloaded: its path has a space or a colon", found.display());
+        }
+        return Ok(found);
+    }
+    let looked: Vec<_> = path.iter().map(|path| path.display().to_string()).collect();
+    if must_exist {
+        bail!("{}, which EVERBYTE_PRELOAD names, is not there", looked.join(""));
+    }
+    bail!(
+        "there is no {}: install it beside this program, or set EVERBYTE_PRELOAD to its path",
+        looked.join(", ")
+    )
+}
+
+/// DRAM of this machine, in bytes.
+fn memory_bytes() -> anyhow::Result<u64> {
+    let info = rustix::system::sysinfo();
+    let bytes = info.totalram as u64 * u64::from(info.mem_unit);
+    if bytes == 0 { bail!("the system does not say how much memory it has") } else { Ok(bytes) }
+}
