@@ -18,7 +18,7 @@ use crate::lock::Lock;
 use crate::ranges::FreeRanges;
 use crate::say::say;
 use crate::settings::Settings;
-use crate::source::Source;
+use crate::source::{Source, memory_file};
 
 /// Bytes of a page, and of a unit.
 pub(crate) const PAGE: usize = 4096;
@@ -26,6 +26,8 @@ pub(crate) const PAGE: usize = 4096;
 const ARENA: usize = 32 << 20;
 /// The smallest arena. Each is an eighth of what is in use at least, for there may be only so many.
 const ARENA_MIN: usize = 64 << 20;
+/// Bytes of slots that are asked for at once, so that a growing program asks seldom.
+const STEP: u64 = 64 << 20;
 /// Threads that resolve faults.
 const HANDLERS: usize = 2;
 
@@ -34,6 +36,8 @@ pub(crate) struct Heap {
     space: Arc<SwapSpace>,
     base: usize,
     len: usize,
+    /// Held by who adds an arena, before `state`.
+    adding: Lock<()>,
     state: Lock<State>,
     /// Arenas that the allocator has.
     arenas: AtomicU32,
@@ -55,11 +59,10 @@ impl Heap {
     /// # Errors
     /// The reason, in words.
     pub(crate) fn new(settings: Settings) -> Result<Self, String> {
-        let mut source = Source::new(settings.volume)?;
-        let (file, ranges) = source.more(1)?;
-        let store = FileStore::of_ranges(&file, &ranges, settings.space_bytes)
-            .map_err(|error| format!("cannot map what was lent: {error}"))?;
-        drop(file);
+        let source = Source::new(settings.volume)?;
+        // A program that stays below its limit needs nothing.
+        let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
+            .map_err(|error| format!("cannot reserve address space: {error}"))?;
         let space = SwapSpace::new(store.clone(), SlotOrder::Order64);
         let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
         let bytes = bytes.next_multiple_of(ARENA as u64) + 2 * ARENA as u64;
@@ -78,6 +81,7 @@ impl Heap {
             space,
             base,
             len,
+            adding: Lock::new(()),
             state: Lock::new(state),
             arenas: AtomicU32::new(0),
             is_child: AtomicBool::new(false),
@@ -149,10 +153,11 @@ impl Heap {
                 Err(RegionError::SpaceTooSmall { needed, free }) => needed.saturating_sub(free),
                 Err(_) => return false,
             };
-            let added = state.source.more(missing * PAGE as u64).and_then(|(file, ranges)| {
-                let added = state.store.append(&file, &ranges);
-                added.map_err(|error| format!("cannot map what was lent: {error}"))
-            });
+            let added =
+                state.source.more((missing * PAGE as u64).max(STEP)).and_then(|(file, ranges)| {
+                    let added = state.store.append(&file, &ranges);
+                    added.map_err(|error| format!("cannot map what was lent: {error}"))
+                });
             if let Err(reason) = added {
                 if !state.has_complained {
                     state.has_complained = true;
@@ -218,8 +223,7 @@ impl Heap {
     /// Gives the allocator another arena, with room for an object of `bytes` bytes, unless another thread
     /// has done so since there were `seen`. False if there is no memory.
     pub(crate) fn add_arena(&self, seen: u32, bytes: usize) -> bool {
-        static ADDING: Lock<()> = Lock::new(());
-        let _one_at_a_time = ADDING.lock();
+        let _one_at_a_time = self.adding.lock();
         if self.arenas() != seen {
             return true;
         }
@@ -270,9 +274,10 @@ impl Heap {
     /// # Errors
     /// The region's. Nothing has changed then.
     pub(crate) fn fork_begins(&self) -> Result<(), RegionError> {
+        let adding = self.adding.lock();
         let state = self.state.lock();
         self.region.fork_begins(self.used(&state))?;
-        std::mem::forget(state);
+        std::mem::forget((adding, state));
         Ok(())
     }
 
@@ -285,5 +290,6 @@ impl Heap {
             std::process::abort();
         }
         self.state.release();
+        self.adding.release();
     }
 }

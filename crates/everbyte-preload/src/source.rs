@@ -8,8 +8,6 @@ use everbyte_control::{Borrowed, ControlClient};
 
 /// Bytes of a run.
 const RUN: u64 = 2 << 20;
-/// Bytes that are asked for at once, so that a growing program asks seldom.
-const STEP: u64 = 64 << 20;
 
 /// A source of slots.
 pub(crate) enum Source {
@@ -26,10 +24,7 @@ impl Source {
         if let Some((pool, name)) = volume {
             return Ok(Self::Volume { pool, name });
         }
-        let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let file = rustix::fs::memfd_create("everbyte-run", flags);
-        let file = file.map_err(|error| format!("cannot make a file in memory: {error}"))?;
-        Ok(Self::Memory { file: File::from(file), bytes: 0 })
+        Ok(Self::Memory { file: memory_file(0)?, bytes: 0 })
     }
 
     /// Gets ranges of a file of at least a run, and of `bytes` bytes or more if there are.
@@ -48,10 +43,23 @@ impl Source {
             }
             Self::Volume { pool, name } => {
                 let client = ControlClient::connect(pool);
-                let lease = client.and_then(|mut client| client.borrow_runs(name, bytes.max(STEP)));
+                let lease = client.and_then(|mut client| client.borrow_runs(name, bytes));
                 let Borrowed { file, ranges } = lease.map_err(|error| error.to_string())?;
                 Ok((file, ranges))
             }
         }
     }
+}
+
+/// A new file in memory that nobody else has.
+///
+/// # Errors
+/// The system's, in words.
+pub(crate) fn memory_file(bytes: u64) -> Result<File, String> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create("everbyte-run", flags);
+    let file = file.map_err(|error| format!("cannot make a file in memory: {error}"))?;
+    let file = File::from(file);
+    file.set_len(bytes).map_err(|error| format!("cannot lengthen a file in memory: {error}"))?;
+    Ok(file)
 }
