@@ -1,7 +1,8 @@
 //! Files in use: the extent of each, and how many have it open.
 //!
 //! Invariants: an inode has at most one entry here, found or made by who holds its lock; it goes with
-//! the inode, or when nobody has the file open and there are too many. Nobody but the holder of its lock
+//! the inode, or when nobody has the file open and there are too many; a shard is looked through only when
+//! it has doubled since it was last, so that files which stay open cost nothing. Nobody but the holder of its lock
 //! for writing changes what the map of its extent is.
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::locks::stripe_of;
 use crate::number::InodeNo;
 
 const SHARDS: usize = 64;
-/// Entries of a shard from which on those that nobody has open are dropped.
+/// Least entries of a shard from which on those that nobody has open are dropped.
 const IDLE_MAX: usize = 1024;
 
 /// A file in use.
@@ -38,13 +39,34 @@ impl<M: Medium> FileState<M> {
 }
 
 /// One part of the files in use.
-type Shard<M> = Mutex<HashMap<InodeNo, Arc<FileState<M>>>>;
+struct Shard<M: Medium> {
+    files: HashMap<InodeNo, Arc<FileState<M>>>,
+    /// So many entries are looked through for those that can be dropped.
+    full_at: usize,
+}
+
+impl<M: Medium> Shard<M> {
+    fn new() -> Self {
+        Self { files: HashMap::new(), full_at: IDLE_MAX }
+    }
+
+    fn make_room(&mut self) {
+        if self.files.len() < self.full_at {
+            return;
+        }
+        // Those that a thread holds in its hand are used under their lock, so they stay the only ones.
+        self.files.retain(|_, file| file.is_open() || Arc::strong_count(file) > 1);
+        self.full_at = IDLE_MAX.max(2 * self.files.len());
+    }
+}
 
 /// The files in use.
 pub(crate) struct Files<M: Medium> {
     volume: Arc<Volume<M>>,
     block_locks: BlockLocks,
-    shards: Box<[Shard<M>]>,
+    shards: Box<[Mutex<Shard<M>>]>,
+    /// Files without a name that somebody has open.
+    nameless: AtomicU64,
 }
 
 impl<M: Medium> Files<M> {
@@ -52,25 +74,23 @@ impl<M: Medium> Files<M> {
         Self {
             volume,
             block_locks: BlockLocks::new(),
-            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
+            nameless: AtomicU64::new(0),
         }
     }
 
-    fn shard(&self, inode: InodeNo) -> &Shard<M> {
+    fn shard(&self, inode: InodeNo) -> &Mutex<Shard<M>> {
         &self.shards[stripe_of(inode) % SHARDS]
     }
 
     /// The regular file `inode` at `at`, which has `size_bytes`. The caller holds its lock.
     pub(crate) fn get(&self, inode: InodeNo, at: PoolOffset, size_bytes: u64) -> Arc<FileState<M>> {
         let shard = &mut *self.shard(inode).lock();
-        if let Some(file) = shard.get(&inode) {
+        if let Some(file) = shard.files.get(&inode) {
             file.extent.set_size_bytes(size_bytes);
             return Arc::clone(file);
         }
-        if shard.len() >= IDLE_MAX {
-            // Those that a thread holds in its hand are used under their lock, so they stay the only ones.
-            shard.retain(|_, file| file.is_open() || Arc::strong_count(file) > 1);
-        }
+        shard.make_room();
         let settings = ExtentSettings {
             root_at: Field::Root.at(at),
             checksum_root_at: None,
@@ -85,7 +105,7 @@ impl<M: Medium> Files<M> {
         let extent = Extent::with_locks(volume, &settings, locks, Some(first));
         let may_be_named = AtomicBool::new(false);
         let file = Arc::new(FileState { extent, opens: AtomicU64::new(0), may_be_named });
-        shard.insert(inode, Arc::clone(&file));
+        shard.files.insert(inode, Arc::clone(&file));
         file
     }
 
@@ -99,26 +119,48 @@ impl<M: Medium> Files<M> {
         let file = self.get(inode, at, 0);
         file.may_be_named.store(true, Ordering::Release);
         file.opens.fetch_add(1, Ordering::AcqRel);
+        self.note_nameless();
+    }
+
+    /// Counts one more without a name that somebody has open.
+    pub(crate) fn note_nameless(&self) {
+        self.nameless.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts one less, which has a name now or is gone.
+    pub(crate) fn note_not_nameless(&self) {
+        self.nameless.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Files without a name that somebody has open.
+    pub(crate) fn nameless(&self) -> u64 {
+        self.nameless.load(Ordering::Acquire)
     }
 
     /// Returns true if `inode` was made without a name and has not got one since. The caller holds its
     /// lock.
     pub(crate) fn may_be_named(&self, inode: InodeNo) -> bool {
         let shard = self.shard(inode).lock();
-        shard.get(&inode).is_some_and(|file| file.may_be_named.load(Ordering::Acquire))
+        shard.files.get(&inode).is_some_and(|file| file.may_be_named.load(Ordering::Acquire))
     }
 
     /// Notes that `inode` has a name. The caller holds its lock for writing.
     pub(crate) fn note_named(&self, inode: InodeNo) {
-        if let Some(file) = self.shard(inode).lock().get(&inode) {
-            file.may_be_named.store(false, Ordering::Release);
+        let had_none = self
+            .shard(inode)
+            .lock()
+            .files
+            .get(&inode)
+            .is_some_and(|file| file.may_be_named.swap(false, Ordering::AcqRel));
+        if had_none {
+            self.note_not_nameless();
         }
     }
 
     /// Counts one less; true if that was the last one. The caller holds the lock for writing.
     pub(crate) fn close(&self, inode: InodeNo) -> bool {
         let shard = &mut *self.shard(inode).lock();
-        let Some(file) = shard.get(&inode) else { return false };
+        let Some(file) = shard.files.get(&inode) else { return false };
         let before = file
             .opens
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |opens| opens.checked_sub(1));
@@ -127,11 +169,11 @@ impl<M: Medium> Files<M> {
 
     /// Returns true if somebody has `inode` open. The caller holds its lock.
     pub(crate) fn is_open(&self, inode: InodeNo) -> bool {
-        self.shard(inode).lock().get(&inode).is_some_and(|file| file.is_open())
+        self.shard(inode).lock().files.get(&inode).is_some_and(|file| file.is_open())
     }
 
     /// Forgets `inode`, which is free. The caller holds its lock for writing.
     pub(crate) fn forget(&self, inode: InodeNo) {
-        self.shard(inode).lock().remove(&inode);
+        self.shard(inode).lock().files.remove(&inode);
     }
 }

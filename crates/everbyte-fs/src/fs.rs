@@ -215,6 +215,12 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
+    /// The number of files without a name that somebody has open. Their space is free once they are closed.
+    #[must_use]
+    pub fn nameless_files(&self) -> u64 {
+        self.files.nameless()
+    }
+
     /// Makes an inode table in advance, which would else be made for the next file that finds no free inode.
     ///
     /// # Errors

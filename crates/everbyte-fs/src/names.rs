@@ -425,7 +425,9 @@ impl<M: Medium> FileSystem<M> {
         if words.links() > 0 {
             return Ok(());
         }
-        self.unnamed(Unnamed::Large(inode), 0)
+        let freed = self.unnamed(Unnamed::Large(inode), 0);
+        self.files.note_not_nameless();
+        freed
     }
 }
 

@@ -69,7 +69,11 @@ impl<M: Medium> FileSystem<M> {
     /// The volume's: the inode is an orphan then, and is freed when the file system is opened.
     pub(crate) fn unnamed(&self, unnamed: Unnamed, epoch: u64) -> Result<(), FsError> {
         match unnamed {
-            Unnamed::Linked | Unnamed::Open => Ok(()),
+            Unnamed::Linked => Ok(()),
+            Unnamed::Open => {
+                self.files.note_nameless();
+                Ok(())
+            }
             Unnamed::Freed(number) => {
                 self.files.forget(number);
                 self.tables.freed(number, epoch);

@@ -1,25 +1,43 @@
-//! The files that programs use without the kernel opening them here: it may ask about them after they
-//! were removed.
+//! The files that the kernel knows: it may ask about them after they were removed, because a program has
+//! them open, works in them, or has a path to them, of which nothing is said here.
 //!
-//! A working directory is not open to us, nor is a FIFO, socket or device that a program has open, or
-//! a link that it has a path to; nothing but the kernel's memory of the number says that somebody uses
-//! it. Invariant: such a file is open in the file system exactly as long as the kernel was told of it
-//! more often than it has forgotten it.
+//! The kernel opens no file of a mount, so its memory of a number is all that says that somebody uses it.
+//! Invariant: a file is open in the file system exactly as long as the kernel was told of it more often
+//! than it has forgotten it.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use everbyte_fs::{FileSystem, FsError, InodeNo};
 use everbyte_media::Medium;
 use parking_lot::Mutex;
 
-/// How often the kernel was told of each file that is not regular, without the root.
-#[derive(Default)]
+const SHARDS: usize = 64;
+/// Longest time to wait for the kernel to forget a removed file. If a program has it open that is in vain.
+const FORGET_TIME_MAX: Duration = Duration::from_millis(200);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// How often the kernel was told of each file of a shard.
+type Shard = Mutex<HashMap<InodeNo, u64>>;
+
+/// The files, without the root.
 pub(crate) struct KnownFiles {
-    lookups: Mutex<HashMap<InodeNo, u64>>,
+    shards: Box<[Shard]>,
+}
+
+impl Default for KnownFiles {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
 }
 
 impl KnownFiles {
-    /// Counts that the kernel is being told of `inode`, which is no regular file.
+    fn shard(&self, inode: InodeNo) -> &Shard {
+        &self.shards[usize::try_from(inode.0 % SHARDS as u64).unwrap_or(0)]
+    }
+
+    /// Counts that the kernel is being told of `inode`.
     ///
     /// # Errors
     /// `Stale`: it was removed meanwhile, so the kernel must not be told of it.
@@ -28,7 +46,7 @@ impl KnownFiles {
         fs: &FileSystem<M>,
         inode: InodeNo,
     ) -> Result<(), FsError> {
-        let mut lookups = self.lookups.lock();
+        let mut lookups = self.shard(inode).lock();
         if let Some(count) = lookups.get_mut(&inode) {
             *count += 1;
             return Ok(());
@@ -38,8 +56,8 @@ impl KnownFiles {
         Ok(())
     }
 
-    /// Counts that the kernel has forgotten `times` of what it was told of `inode`, which may be any
-    /// file. One that was removed is gone with the last.
+    /// Counts that the kernel has forgotten `times` of what it was told of `inode`. One that was removed is
+    /// gone with the last.
     ///
     /// # Errors
     /// The volume's: a removed file is freed when the file system is opened then.
@@ -49,13 +67,14 @@ impl KnownFiles {
         inode: InodeNo,
         times: u64,
     ) -> Result<(), FsError> {
-        let mut lookups = self.lookups.lock();
+        let mut lookups = self.shard(inode).lock();
         let Some(count) = lookups.get_mut(&inode) else { return Ok(()) };
         *count = count.saturating_sub(times);
         if *count > 0 {
             return Ok(());
         }
         lookups.remove(&inode);
+        // Still under the lock: who is told of the file now opens it after it was closed.
         fs.close_inode(inode)
     }
 
@@ -64,11 +83,45 @@ impl KnownFiles {
     /// # Errors
     /// The first of the volume's; see [`KnownFiles::forget`].
     pub(crate) fn forget_all<M: Medium>(&self, fs: &FileSystem<M>) -> Result<(), FsError> {
-        let known: Vec<_> = self.lookups.lock().drain().collect();
         let mut ended = Ok(());
-        for (inode, _) in known {
-            ended = ended.and(fs.close_inode(inode));
+        for shard in &self.shards {
+            let known: Vec<_> = shard.lock().drain().collect();
+            for (inode, _) in known {
+                ended = ended.and(fs.close_inode(inode));
+            }
         }
         ended
     }
+}
+
+/// Makes a change, and if there is no space, again after a file that was removed before is freed: the
+/// kernel lets us know that nobody uses it only after programs were told that it is removed.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) fn with_space<M: Medium, R>(
+    fs: &FileSystem<M>,
+    change: impl Fn() -> Result<R, FsError>,
+) -> Result<R, FsError> {
+    loop {
+        let nameless = fs.nameless_files();
+        match change() {
+            Err(FsError::NoSpace | FsError::NoInodes { .. }) if is_one_freed(fs, nameless) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Waits until there are fewer files without a name than there were, or are now. Returns false if there
+/// are none, or nothing comes of it.
+fn is_one_freed<M: Medium>(fs: &FileSystem<M>, before: u64) -> bool {
+    let before = before.max(fs.nameless_files());
+    let start = Instant::now();
+    while before > 0 && start.elapsed() < FORGET_TIME_MAX {
+        if fs.nameless_files() < before {
+            return true;
+        }
+        std::thread::sleep(LOOK);
+    }
+    false
 }

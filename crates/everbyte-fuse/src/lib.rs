@@ -14,6 +14,7 @@ mod groups;
 mod known;
 mod mount;
 mod operations;
+mod replies;
 
 pub use caches::KernelCaches;
 pub use device::DirMount;

@@ -4,6 +4,7 @@
 //! mounted. It checks permissions and takes set-user-id bits away, by setting attributes, before it
 //! asks for a change.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,7 +29,8 @@ use crate::attribute::{attribute_name, way_to_set};
 use crate::convert::{attributes, errno, inode, kind, no_attributes, number, set_time};
 use crate::directory::KernelCaching;
 use crate::groups::is_in_group;
-use crate::known::KnownFiles;
+use crate::known::{KnownFiles, with_space};
+use crate::replies::{reply_bytes, reply_empty};
 
 /// How long the kernel may believe names and attributes, if it may at all.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -39,6 +41,12 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// Most bytes that one request copies: the answer counts them in 32 bits.
 const COPY_BYTES_MAX: u64 = 1 << 30;
+
+thread_local! {
+    /// Bytes on their way to the kernel: a thread of a mount keeps them, so that no read pays for fresh
+    /// memory. As long as the largest read so far, which the kernel bounds as it does writes.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Takes an entry of a listing: the place after it, the file, its type, its name. Returns true if it had no
 /// room.
@@ -54,6 +62,8 @@ pub(crate) struct Operations<M: Medium> {
     lifetime: Duration,
     /// Flags of files that are opened.
     open_flags: FopenFlags,
+    /// True if the kernel is to open files: it may be one that insists, or is to keep nothing of them.
+    opens_files: bool,
     /// True if the kernel is to open directories: it may be one that insists, or each listing is an access,
     /// so that it must keep none.
     opens_directories: bool,
@@ -72,7 +82,16 @@ impl<M: Medium> Operations<M> {
             KernelCaching::Full => (LIFETIME, FopenFlags::FOPEN_KEEP_CACHE),
             KernelCaching::Off => (Duration::ZERO, FopenFlags::FOPEN_DIRECT_IO),
         };
-        Self { fs, root, access_times, known, lifetime, open_flags, opens_directories: true }
+        Self {
+            fs,
+            root,
+            access_times,
+            known,
+            lifetime,
+            open_flags,
+            opens_files: true,
+            opens_directories: true,
+        }
     }
 
     /// Notes that `inode` was read, before the answer: the kernel asks for the time again after it. What
@@ -90,7 +109,7 @@ impl<M: Medium> Operations<M> {
     /// Answers with the file that was found or made.
     fn reply_entry(&self, found: Result<Attr, FsError>, reply: ReplyEntry) {
         let told = found.and_then(|attr| {
-            self.tell(attr.inode, attr.kind)?;
+            self.tell(attr.inode)?;
             Ok(attr)
         });
         match told {
@@ -103,9 +122,8 @@ impl<M: Medium> Operations<M> {
     }
 
     /// Counts that the kernel is being told of a file.
-    fn tell(&self, inode: InodeNo, kind: FileType) -> Result<(), FsError> {
-        // Regular files are opened.
-        if kind == FileType::Regular || inode == self.root {
+    fn tell(&self, inode: InodeNo) -> Result<(), FsError> {
+        if inode == self.root {
             return Ok(());
         }
         // Its name has gone since it was looked up.
@@ -140,7 +158,8 @@ impl<M: Medium> Operations<M> {
         name: &OsStr,
         new: &NewInode<'_>,
     ) -> Result<Attr, FsError> {
-        self.fs.create_inode(self.inode(parent), Name::new(name.as_bytes())?, new)
+        let (parent, name) = (self.inode(parent), Name::new(name.as_bytes())?);
+        with_space(&self.fs, || self.fs.create_inode(parent, name, new))
     }
 
     /// Sets the size first, and then the other attributes.
@@ -152,6 +171,26 @@ impl<M: Medium> Operations<M> {
                 self.fs.set_attr(inode, set)
             }
             None => self.fs.set_attr(inode, set),
+        }
+    }
+
+    /// Writes as durably as the flags of the open file ask.
+    fn write_as(
+        &self,
+        inode: InodeNo,
+        offset: u64,
+        data: &[u8],
+        flags: OpenFlags,
+    ) -> Result<usize, FsError> {
+        // O_SYNC has the bit of O_DSYNC and one more.
+        if flags.0 & libc::O_SYNC == libc::O_SYNC {
+            let written = self.fs.write(inode, offset, data)?;
+            self.fs.sync_inode(inode)?;
+            Ok(written)
+        } else if flags.0 & libc::O_DSYNC != 0 {
+            self.fs.write_durably(inode, offset, data)
+        } else {
+            self.fs.write(inode, offset, data)
         }
     }
 
@@ -188,27 +227,6 @@ impl<M: Medium> Operations<M> {
     }
 }
 
-/// Answers an operation that has no result.
-fn reply_empty(done: Result<(), FsError>, reply: ReplyEmpty) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-/// Answers with bytes of at most `size`, or with how many there are if `size` is 0.
-fn reply_bytes(bytes: Result<Vec<u8>, FsError>, size: u32, reply: ReplyXattr) {
-    let bytes = match bytes {
-        Ok(bytes) => bytes,
-        Err(error) => return reply.error(errno(&error)),
-    };
-    match u32::try_from(bytes.len()) {
-        Ok(len) if size == 0 => reply.size(len),
-        Ok(len) if len <= size => reply.data(&bytes),
-        _ => reply.error(Errno::ERANGE),
-    }
-}
-
 impl<M: Medium> Filesystem for Operations<M> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Each is used where the kernel has it.
@@ -225,6 +243,9 @@ impl<M: Medium> Filesystem for Operations<M> {
                 let _ = config.add_capabilities(flag);
             }
         }
+        // A kernel that opens files without asking keeps bytes of them.
+        self.opens_files = self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO)
+            || !config.capabilities().contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         let needs_none = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         self.opens_directories = !needs_none || self.access_times == AccessTimes::Strict;
         let _ = config.set_max_write(WRITE_BYTES_MAX);
@@ -399,11 +420,13 @@ impl<M: Medium> Filesystem for Operations<M> {
         self.reply_entry(name.and_then(|name| self.fs.link(inode, parent, name)), reply);
     }
 
-    fn open(&self, _request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.fs.open_inode(self.inode(number)) {
-            Ok(_) => reply.opened(FileHandle(0), self.open_flags),
-            Err(error) => reply.error(errno(&error)),
+    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.opens_files {
+            return reply.opened(FileHandle(0), self.open_flags);
         }
+        // A file that the kernel knows is held, so it need not be opened. The kernel asks no more once it is
+        // told so, neither to open nor to close.
+        reply.error(Errno::ENOSYS);
     }
 
     fn read(
@@ -418,16 +441,21 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyData,
     ) {
         let inode = self.inode(number);
-        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-        match self.fs.read(inode, offset, &mut bytes) {
-            Ok(len) => {
-                if flags.0 & libc::O_NOATIME == 0 {
-                    self.note_access(inode);
-                }
-                reply.data(&bytes[..len]);
+        let size = usize::try_from(size).unwrap_or(0);
+        READ_BUFFER.with_borrow_mut(|bytes| {
+            if bytes.len() < size {
+                bytes.resize(size, 0);
             }
-            Err(error) => reply.error(errno(&error)),
-        }
+            match self.fs.read(inode, offset, &mut bytes[..size]) {
+                Ok(len) => {
+                    if flags.0 & libc::O_NOATIME == 0 {
+                        self.note_access(inode);
+                    }
+                    reply.data(&bytes[..len]);
+                }
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     fn write(
@@ -443,15 +471,7 @@ impl<M: Medium> Filesystem for Operations<M> {
         reply: ReplyWrite,
     ) {
         let inode = self.inode(number);
-        // O_SYNC has the bit of O_DSYNC and one more.
-        let written = if flags.0 & libc::O_SYNC == libc::O_SYNC {
-            let written = self.fs.write(inode, offset, data);
-            written.and_then(|written| self.fs.sync_inode(inode).map(|()| written))
-        } else if flags.0 & libc::O_DSYNC != 0 {
-            self.fs.write_durably(inode, offset, data)
-        } else {
-            self.fs.write(inode, offset, data)
-        };
+        let written = with_space(&self.fs, || self.write_as(inode, offset, data, flags));
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(error) => reply.error(errno(&error)),
@@ -473,14 +493,14 @@ impl<M: Medium> Filesystem for Operations<M> {
     fn release(
         &self,
         _request: &Request,
-        number: INodeNo,
+        _number: INodeNo,
         _handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.close_inode(self.inode(number)), reply);
+        reply.ok();
     }
 
     fn fsync(
@@ -537,7 +557,7 @@ impl<M: Medium> Filesystem for Operations<M> {
             };
             let is_told = ![".", ".."].contains(&name.to_str().unwrap_or_default());
             if is_told {
-                match self.tell(inode, attr.kind) {
+                match self.tell(inode) {
                     Err(FsError::NotFound) => return Ok(false),
                     told => told?,
                 }
@@ -656,7 +676,7 @@ impl<M: Medium> Filesystem for Operations<M> {
     ) {
         let new = new_inode(request, FileType::Regular, (mode, umask));
         let created = self.create_inode(parent, name, &new);
-        match created.and_then(|attr| self.fs.open_inode(attr.inode)) {
+        match created.and_then(|attr| self.tell(attr.inode).map(|()| attr)) {
             Ok(attr) => {
                 let (kernel, generation) =
                     (attributes(self.root, &attr), Generation(attr.generation));
@@ -713,7 +733,8 @@ impl<M: Medium> Filesystem for Operations<M> {
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
         let inode = self.inode(number);
-        reply_empty(self.fs.allocate(inode, (offset, len), what, keep_size), reply);
+        let allocate = || self.fs.allocate(inode, (offset, len), what, keep_size);
+        reply_empty(with_space(&self.fs, allocate), reply);
     }
 
     fn copy_file_range(

@@ -173,6 +173,68 @@ fn an_open_file_outlives_its_name_and_holes_are_holes() {
 }
 
 #[test]
+fn space_of_a_removed_file_is_there_for_the_next_one() {
+    let mounted = Mounted::new();
+    let path = |name: &str| mounted.path().join(name);
+    let data = vec![7; 1 << 20];
+    // Most of the volume, a dozen times over.
+    for round in 0..12 {
+        let mut file = File::create(path("large")).unwrap();
+        for _ in 0..28 {
+            file.write_all(&data).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+        drop(file);
+        fs::remove_file(path("large")).unwrap();
+    }
+    let mut file = File::create(path("all")).unwrap();
+    while file.write_all(&data).is_ok() {}
+    let error = file.write_all(&data).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    fs::remove_file(path("all")).unwrap();
+    let open = fs::write(path("next"), &data).unwrap_err();
+    assert_eq!(open.raw_os_error(), Some(libc::ENOSPC), "the removed file is open");
+    drop(file);
+    fs::write(path("next"), &data).unwrap();
+}
+
+#[test]
+fn a_file_that_is_opened_again_after_others_forgot_it_is_there() {
+    let mounted = Mounted::new();
+    let path = mounted.path().join("f");
+    let known = File::create(&path).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|number| {
+            let dir = mounted.path().to_owned();
+            std::thread::spawn(move || {
+                for round in 0..200 {
+                    let own = dir.join(format!("{number}-{round}"));
+                    fs::write(&own, own.as_os_str().as_encoded_bytes()).unwrap();
+                    let open = File::open(&own).unwrap();
+                    fs::remove_file(&own).unwrap();
+                    let mut text = vec![0; own.as_os_str().len()];
+                    open.read_exact_at(&mut text, 0).unwrap();
+                    assert_eq!(text, own.as_os_str().as_encoded_bytes());
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    known.write_all_at(b"text", 0).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"text");
+    let used = || {
+        let status = rustix::fs::statvfs(mounted.path()).unwrap();
+        status.f_files - status.f_ffree
+    };
+    for _ in 0..1000 {
+        if used() == 2 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{} files are in use, of which two have names", used());
+}
+
+#[test]
 fn extended_attributes_are_kept() {
     let mounted = Mounted::new();
     let path = mounted.path().join("f");

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use clap::ValueEnum;
 use everbyte_fuse::KernelCaching;
 use fuser::{
-    Config, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, KernelConfig,
+    Config, Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, KernelConfig,
     MountOption, ReplyOpen, SessionACL,
 };
 
@@ -80,9 +80,13 @@ impl Terms {
         let _as_ours = config.set_max_write(WRITE_BYTES_MAX);
     }
 
-    /// Answers a request to open.
+    /// Answers a request to open: as ours, that the kernel is to ask no more, unless it is to keep nothing.
     pub(crate) fn open(&self, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), self.open_flags);
+        if self.open_flags.contains(FopenFlags::FOPEN_DIRECT_IO) {
+            reply.opened(FileHandle(0), self.open_flags);
+        } else {
+            reply.error(Errno::ENOSYS);
+        }
     }
 }
 

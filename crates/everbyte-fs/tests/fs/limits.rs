@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use everbyte_fs::{
-    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, SetAttribute,
+    Allocation, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, SetAttribute, kinds,
 };
 use everbyte_media::{Mapped, MediaOptions};
+use everbyte_pool::{OpenOptions, Pool};
 
 use crate::posix::{create, name, new, new_inode};
 use crate::real::Real;
@@ -38,6 +39,34 @@ fn a_file_ends_where_the_largest_one_does() {
     assert_eq!(fs.read(file, u64::MAX, &mut bytes).unwrap(), 0);
     fs.truncate(file, 5).unwrap();
     fs.truncate(file, FILE_BYTES_MAX).unwrap();
+}
+
+#[test]
+fn space_that_one_thread_frees_is_there_for_another() {
+    let medium = Mapped::anonymous(96 << 20, &MediaOptions::default()).unwrap();
+    let options = FsOptions { log_bytes: Some(8 << 20), lanes: 2, ..FsOptions::default() };
+    let medium = Arc::new(medium);
+    Pool::format(&*medium, 2, [1; 16]).unwrap();
+    let open = OpenOptions { capacity_blocks: (96 << 20) / 4096 };
+    let pool = Arc::new(Pool::open(medium, kinds(), &open).unwrap());
+    // The volume is full long before the pool is.
+    let fs = Arc::new(FileSystem::create(&pool, "files", 32 << 20, &options).unwrap());
+    let data = vec![7; 1 << 20];
+    for round in 0..4 {
+        let new = new_inode(FileType::Regular, 0o644);
+        let file = fs.create_inode(fs.root(), name("f"), &new).unwrap().inode;
+        for part in 0..24 {
+            let written = fs.write(file, part << 20, &data);
+            assert_eq!(written.unwrap_or_else(|error| panic!("round {round}: {error}")), 1 << 20);
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                fs.open_inode(file).unwrap();
+                fs.unlink(fs.root(), name("f")).unwrap();
+                fs.close_inode(file).unwrap();
+            });
+        });
+    }
 }
 
 /// A file system with room for many files and names.

@@ -88,7 +88,7 @@ impl<M: Medium> Volume<M> {
     }
 
     /// Makes room for a request that found none: in the log, and by setting blocks free, those that
-    /// the epoch deferred, and where few are left those that lanes preallocated. The caller
+    /// the epoch deferred, and where few are left to the pool or the volume those that lanes have. The caller
     /// holds no lane.
     ///
     /// # Errors
@@ -97,6 +97,9 @@ impl<M: Medium> Volume<M> {
         self.complete(self.current_epoch())?;
         if self.shared.alloc.is_low() {
             self.shared.reclaim_preallocated();
+        } else if self.usage.is_near_limit() {
+            // Blocks that one lane has count, and the others may have no more because of them.
+            self.return_preallocated();
         }
         Ok(())
     }

@@ -68,6 +68,12 @@ impl Usage {
         counted.is_ok()
     }
 
+    /// Returns true if lanes take one block at a time, or none.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        let max = self.max.load(Ordering::Relaxed);
+        self.get().is_some_and(|blocks| max.saturating_sub(blocks) < NEAR_LIMIT)
+    }
+
     pub(crate) fn subtract(&self, blocks: u64) {
         self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }

@@ -1,0 +1,27 @@
+//! Answers to the kernel that more than one request has.
+
+use everbyte_fs::FsError;
+use fuser::{Errno, ReplyEmpty, ReplyXattr};
+
+use crate::convert::errno;
+
+/// Answers an operation that has no result.
+pub(crate) fn reply_empty(done: Result<(), FsError>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// Answers with bytes of at most `size`, or with how many there are if `size` is 0.
+pub(crate) fn reply_bytes(bytes: Result<Vec<u8>, FsError>, size: u32, reply: ReplyXattr) {
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) => return reply.error(errno(&error)),
+    };
+    match u32::try_from(bytes.len()) {
+        Ok(len) if size == 0 => reply.size(len),
+        Ok(len) if len <= size => reply.data(&bytes),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
