@@ -5,7 +5,9 @@
 //! of one request leaves the others alone.
 
 use everbyte_device::{DeviceError, Fua, WriteRequest};
-use everbyte_extent::{BlockRange, DeviceOffset, ExtentError, FuaOutcome, Planner, pieces};
+use everbyte_extent::{
+    BlockRange, DeviceOffset, ExtentError, FuaOutcome, Planner, ShortOutcome, pieces,
+};
 use everbyte_media::Medium;
 use everbyte_plant::planted;
 use everbyte_pool::plant::Bug;
@@ -34,15 +36,40 @@ pub(crate) fn named(request: &WriteRequest<'_>) -> RequestRange {
 
 impl<M: Medium> BlockVolume<M> {
     pub(crate) fn write_requests(&self, requests: &[WriteRequest<'_>]) -> Vec<Outcome> {
+        if let [request] = requests {
+            return vec![self.write_request(*request)];
+        }
         let mut outcomes = vec![Ok(()); requests.len()];
         self.write_all(requests, &mut outcomes);
         outcomes
     }
 
     pub(crate) fn write_request(&self, request: WriteRequest<'_>) -> Outcome {
+        if let Some(outcome) = self.write_short(&request) {
+            return outcome;
+        }
         let mut outcome = Ok(());
         self.write_all(&[request], std::slice::from_mut(&mut outcome));
         outcome
+    }
+
+    /// Writes a request for one block by the short path, if that is for it.
+    fn write_short(&self, request: &WriteRequest<'_>) -> Option<Outcome> {
+        let range = range_of(request);
+        if range.count != 1 || request.fua == Fua::Yes {
+            return None;
+        }
+        self.extent().prefetch_write(range.first);
+        let _op = self.volume().begin_op();
+        let _block = self.extent().locks().write_one(range.first);
+        if let Err(error) = self.check_write(named(request)) {
+            return Some(Err(error));
+        }
+        match self.extent().write_short(DeviceOffset(request.offset), request.data) {
+            Ok(ShortOutcome::Done) => Some(Ok(())),
+            Ok(ShortOutcome::NotForIt) => None,
+            Err(error) => Some(Err(named(request).failed(self.volume(), error))),
+        }
     }
 
     /// Writes requests in order; `outcomes`, as many and all good, become theirs.
@@ -99,6 +126,7 @@ impl<M: Medium> BlockVolume<M> {
         if range_of(request).count > 1 {
             return Ok(FuaOutcome::NotAllowed);
         }
+        self.extent().prefetch_write(range_of(request).first);
         let _op = self.volume().begin_op();
         let _blocks = self.extent().locks().write([range_of(request)]);
         self.check_write(named(request))?;

@@ -69,18 +69,26 @@ impl DeltaState {
     }
 
     /// Returns true if the next write is compared with the stored bytes.
-    pub(crate) fn compares(&self) -> bool {
+    pub(crate) fn will_compare(&self) -> bool {
         match self.setting {
             Delta::On => true,
             Delta::Off => false,
             Delta::Auto => {
-                // Counts that are lost to a race only shift the samples.
-                let count = self.writes.load(Ordering::Relaxed);
-                self.writes.store(count.wrapping_add(1), Ordering::Relaxed);
-                count.is_multiple_of(SAMPLE_EVERY)
+                self.writes.load(Ordering::Relaxed).is_multiple_of(SAMPLE_EVERY)
                     || self.saved_share.load(Ordering::Relaxed) >= self.break_even
             }
         }
+    }
+
+    /// The same, and counts that write.
+    pub(crate) fn compares(&self) -> bool {
+        let compares = self.will_compare();
+        if self.setting == Delta::Auto {
+            // Counts that are lost to a race only shift the samples.
+            let count = self.writes.load(Ordering::Relaxed);
+            self.writes.store(count.wrapping_add(1), Ordering::Relaxed);
+        }
+        compares
     }
 
     /// The lines of `block` in which `data` at `start` differs from what is stored.

@@ -21,6 +21,7 @@ mod plan;
 mod read;
 mod resize;
 mod scrub;
+mod short;
 mod threshold;
 mod unmap;
 mod view;
@@ -38,4 +39,5 @@ pub use map::{
 };
 pub use plan::Planner;
 pub use read::{ByteRange, Stored, chunks};
+pub use short::ShortOutcome;
 pub use view::{View, ViewError};

@@ -75,6 +75,11 @@ impl BlockLocks {
         self.stripes([range]).into_iter().map(|stripe| self.lock(stripe).read()).collect()
     }
 
+    /// Locks one block for writing.
+    pub fn write_one(&self, block: LogicalBlock) -> RwLockWriteGuard<'_, ()> {
+        self.lock(self.stripe_of(block)).write()
+    }
+
     /// Locks blocks for writing.
     pub fn write(&self, ranges: impl IntoIterator<Item = BlockRange>) -> WriteGuards<'_> {
         self.stripes(ranges).into_iter().map(|stripe| self.lock(stripe).write()).collect()

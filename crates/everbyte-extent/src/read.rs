@@ -89,6 +89,10 @@ impl<M: Medium> Extent<M> {
     /// stored. `out` may hold anything then.
     pub fn read(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
         self.check_range(offset.0, out.len() as u64)?;
+        if let Some(entry_at) = self.known_entry(offset.block()) {
+            // Before the lock, which would be waited for as well.
+            self.medium().prefetch(entry_at, 8);
+        }
         for (range, chunk_at) in chunks(offset, out.len()) {
             let mut blocks = self.locks().read(range.blocks());
             if planted(Bug::ReaderUnlocksEarly) {

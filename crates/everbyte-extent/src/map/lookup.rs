@@ -70,7 +70,7 @@ impl<M: Medium> Extent<M> {
 
     /// The entry of `block`, if it is known without a lookup.
     #[inline]
-    fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
+    pub(crate) fn known_entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
         // Beside media errors, a node above that cannot be read any more is found by a lookup from
         // the root.
         if self.medium().has_poison() {

@@ -29,7 +29,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         self.send_whole(to, piece)?;
-        let entry_at = extent.entry_for_write(self.batch, piece.block)?;
+        let entry_at = self.entry_for(piece.block)?;
         let word = extent.medium().load_word(entry_at);
         if let Some(old) = extent.entries().decode(word, entry_at)? {
             extent.volume().prefetch_free(old.block);

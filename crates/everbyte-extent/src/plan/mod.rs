@@ -24,7 +24,9 @@ use crate::address::{BlockPiece, DeviceOffset, LogicalBlock, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
+use prefetch::Found;
 use run::LeafRun;
+use smallvec::SmallVec;
 
 /// A batch under construction, as far as it concerns one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
@@ -34,6 +36,10 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     /// True if the bytes that it loads were prefetched.
     is_prefetched: bool,
     run: Option<LeafRun>,
+    /// Entries that were looked up ahead, in the order in which they will be needed.
+    found: SmallVec<[Found; 16]>,
+    /// Those of them that were needed already.
+    passed: usize,
 }
 
 /// The entry of a block that is written, and what it names.
@@ -63,7 +69,15 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         batch: &'p mut Batch<'v, 'd, M>,
         circumstances: Circumstances,
     ) -> Self {
-        Self { extent, batch, circumstances, is_prefetched: false, run: None }
+        Self {
+            extent,
+            batch,
+            circumstances,
+            is_prefetched: false,
+            run: None,
+            found: SmallVec::new(),
+            passed: 0,
+        }
     }
 
     /// Plans that bytes from `offset` on become `data`, or nothing.
@@ -94,7 +108,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         {
             return self.replace_unseen(piece, to);
         }
-        let entry_at = extent.entry_for_write(self.batch, piece.block)?;
+        let entry_at = self.entry_for(piece.block)?;
         let word = extent.medium().load_word(entry_at);
         let Some(entry) = extent.entries().decode(word, entry_at)? else {
             let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;

@@ -1,10 +1,10 @@
 //! Fetching what a plan of several blocks will look at, before it is looked at.
 
-use everbyte_media::{BLOCK, Medium, PoolOffset};
-use smallvec::SmallVec;
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
 
 use super::Planner;
-use crate::address::{BlockRange, DeviceOffset, pieces};
+use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
+use crate::error::ExtentError;
 use crate::map::Path;
 
 /// Blocks of a plan up to which their entries are fetched ahead.
@@ -12,6 +12,16 @@ const BLOCKS_MAX: u64 = 64;
 
 /// Steps that replace a block: one is taken, its entry changes, the old one is given up.
 const STEPS_EACH: usize = 3;
+
+/// An entry that was looked up ahead.
+pub(super) struct Found {
+    block: LogicalBlock,
+    entry_at: PoolOffset,
+    /// True if all of the block is written.
+    is_whole: bool,
+    /// The block that it names.
+    named: Option<BlockNo>,
+}
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
     /// Fetches what planning `writes` will look at: the entries of the map, whether the blocks that
@@ -30,28 +40,42 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let extent = self.extent;
         let (medium, volume, reader) = (extent.medium(), extent.volume(), extent.entries());
         let end = extent.size_blocks();
-        let mut entries: SmallVec<[(PoolOffset, bool); 16]> = SmallVec::new();
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
         for piece in pieces.filter(|piece| piece.block.0 < end) {
             if let Ok(Path::Entry(at)) = extent.look_up(piece.block) {
                 medium.prefetch(at, 8);
-                entries.push((at, piece.data.len() == BLOCK));
+                let is_whole = piece.data.len() == BLOCK;
+                self.found.push(Found { block: piece.block, entry_at: at, is_whole, named: None });
             }
         }
-        self.batch.reserve(STEPS_EACH * entries.len());
-        let named = |at| reader.load(at).ok().flatten();
-        for &(at, is_whole) in &entries {
-            match named(at) {
-                Some(entry) if is_whole => volume.prefetch_free(entry.block),
-                Some(entry) => volume.prefetch_store(entry.block.offset(), 0),
+        self.batch.reserve(STEPS_EACH * self.found.len());
+        for found in &mut self.found {
+            found.named = reader.load(found.entry_at).ok().flatten().map(|entry| entry.block);
+            match found.named {
+                Some(block) if found.is_whole => volume.prefetch_free(block),
+                Some(block) => volume.prefetch_store(block.offset(), 0),
                 None => {}
             }
         }
         let writer = self.batch.writer();
-        entries.retain(|(at, is_whole)| {
-            !(*is_whole && named(*at).is_some_and(|entry| writer.is_fresh(entry.block)))
-        });
-        entries.iter().for_each(|(at, _)| volume.prefetch_store(*at, 8));
-        entries.iter().for_each(|(at, _)| volume.prefetch_record(*at));
+        let is_recorded = |found: &&Found| {
+            !(found.is_whole && found.named.is_some_and(|block| writer.is_fresh(block)))
+        };
+        let recorded = self.found.iter().filter(is_recorded);
+        recorded.clone().for_each(|found| volume.prefetch_store(found.entry_at, 8));
+        recorded.for_each(|found| volume.prefetch_record(found.entry_at));
+    }
+
+    /// The address of the entry for `block`, which was looked up ahead or is now, with the branch that
+    /// leads to it planned if it is missing.
+    pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<PoolOffset, ExtentError> {
+        // In the order in which they are planned.
+        match self.found.get(self.passed) {
+            Some(found) if found.block == block => {
+                self.passed += 1;
+                Ok(found.entry_at)
+            }
+            _ => self.extent.entry_for_write(self.batch, block),
+        }
     }
 }

@@ -148,6 +148,9 @@ impl<'v, M: Medium> Writer<'v, M> {
             lane.free.reverse();
         }
         let block = lane.free.pop().or_else(|| lane.free_for_nodes.pop())?;
+        if let Some(&next) = lane.free.last() {
+            self.volume.shared.states.get(BlockNo(next)).prefetch_fresh();
+        }
         Some(self.own(BlockNo(block)))
     }
 
