@@ -83,6 +83,14 @@ fn schemes_are_compared_in_every_part() {
         "rollback",
     ];
     for medium in ["dram", "pcm"] {
+        let written = format!("{medium}: random write 4K in 1M, request");
+        assert!(value(&results, "everbyte-fs", &written, "time_to_rollback") > 0.0);
+    }
+    if can_mount() {
+        let written = "dram: random write 4K in 1M, request";
+        assert!(value(&results, "everbyte-mount", written, "time_to_rollback") > 0.0);
+    }
+    for medium in ["dram", "pcm"] {
         for scheme in schemes {
             let written = format!("{medium}: random write 4K in 1M, request");
             assert!(value(&results, scheme, &written, "throughput") > 0.0);

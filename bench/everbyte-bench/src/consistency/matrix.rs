@@ -8,10 +8,11 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use everbyte_media::Technology;
 
+use super::library::{LibraryTarget, MountHere};
 use super::run::{self, Bench, Cells, Durability, Sample, Workload};
 use super::target::{FileTarget, SchemeTarget, Target};
 use super::task::{Access, Task};
-use super::{DEVICE_BYTES, MEDIA, NONE, OURS, Settings, exact, timed};
+use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, Settings, exact, timed};
 use crate::baselines::Kind;
 use crate::rows::{Row, metric};
 use crate::stats::as_f64;
@@ -66,13 +67,15 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             .into_iter()
             .map(|kind| SchemeTarget::new(kind, medium, DEVICE_BYTES, LOG_BYTES))
             .collect::<Result<_>>()?;
-        // ext4 knows no emulated medium.
-        let (files, absent) = match medium {
-            Technology::Dram if !settings.quick => ext4_files(settings.folder),
-            _ => (Vec::new(), Vec::new()),
+        let library = LibraryTarget::new(medium, DEVICE_BYTES, LOG_BYTES)?;
+        // The kernel knows no emulated medium.
+        let (mount, mut files, absent) = match medium {
+            Technology::Dram => kernel_files(settings),
+            _ => (None, Vec::new(), Vec::new()),
         };
         rows.extend(absent);
         let targets: Vec<&dyn Target> = (schemes.iter().map(|scheme| scheme as &dyn Target))
+            .chain([&library as &dyn Target])
             .chain(files.iter().map(|file| file as &dyn Target))
             .collect();
         let benches: Vec<Bench<'_>> = targets.iter().map(|&target| Bench::new(target)).collect();
@@ -82,6 +85,9 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             rows.extend(rows_of(medium, workload, &names, cells));
         }
         rows.extend(summary(medium, &workloads, &names, &cells));
+        // Files are closed before their mount ends.
+        files.clear();
+        drop(mount);
     }
     Ok(rows)
 }
@@ -185,6 +191,26 @@ fn summary(
         }
     }
     rows
+}
+
+/// Our mount and a file there, files of ext4 but in a smoke test, and rows that say why one
+/// is absent.
+fn kernel_files(settings: &Settings<'_>) -> (Option<MountHere>, Vec<FileTarget>, Vec<Row>) {
+    let (mut files, mut absent) = match settings.quick {
+        true => (Vec::new(), Vec::new()),
+        false => ext4_files(settings.folder),
+    };
+    let mounted = MountHere::new(settings, IMAGE_BYTES);
+    match mounted.and_then(|mount| Ok((mount.file()?, mount))) {
+        Ok((file, mount)) => {
+            files.push(file);
+            (Some(mount), files, absent)
+        }
+        Err(error) => {
+            absent.push(Row::skipped(MOUNT, "all of them", format!("{error:#}")));
+            (None, files, absent)
+        }
+    }
 }
 
 /// A file in each of the ext4s, and rows that say why one is absent.

@@ -6,6 +6,7 @@
 //! the threshold of pointer logging, and BPFS's scheme.
 
 pub(crate) mod command;
+mod library;
 mod matrix;
 mod report;
 mod run;
@@ -35,6 +36,10 @@ const DEVICE_BYTES: u64 = 24 << 20;
 /// The reference of the others in speed, and the scheme that has no cost of consistency.
 const OURS: &str = "rollback";
 const NONE: &str = "none";
+
+/// Our file system, in process and under a mount.
+const LIBRARY: &str = "everbyte-fs";
+const MOUNT: &str = "everbyte-mount";
 
 /// The parts of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -14,9 +14,10 @@ use everbyte_media::Technology;
 use everbyte_sqlite::{Durability, volume_bytes};
 use rusqlite::Connection;
 
+use super::library::MountHere;
 use super::matrix::{mount_ext4, unmount};
 use super::target::{SchemeTarget, Sums, Target};
-use super::{MEDIA, NONE, OURS, Settings, exact, timed};
+use super::{MEDIA, MOUNT, NONE, OURS, Settings, exact, timed};
 use crate::baselines::Kind;
 use crate::measure::thread_cpu;
 use crate::rows::Row;
@@ -177,6 +178,16 @@ fn files(
             Err(error) => rows.push(Row::skipped(name, "TPC-C", format!("{error:#}"))),
         }
     }
+    let mount = match MountHere::new(settings, 2 * bytes + (512 << 20)) {
+        Ok(mount) => {
+            folders.push((MOUNT, mount.server.dir.clone()));
+            Some(mount)
+        }
+        Err(error) => {
+            rows.push(Row::skipped(MOUNT, "TPC-C", format!("{error:#}")));
+            None
+        }
+    };
     let measured = (|| {
         let mut beds = Vec::new();
         for (name, folder) in folders {
@@ -191,6 +202,7 @@ fn files(
         }
         Ok(rows)
     })();
+    drop(mount);
     for at in &mounted {
         unmount(at)?;
     }

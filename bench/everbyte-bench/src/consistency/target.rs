@@ -20,7 +20,7 @@ use crate::subjects::floor::medium_counts;
 const CLEARED_BYTES: usize = 1 << 20;
 
 /// `len` bytes of memory, all of it mapped, that cost what `technology` does.
-fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
+pub(super) fn memory(len: u64, technology: Technology) -> Result<Arc<Mapped>> {
     let options = MediaOptions::new().emulate(Some(technology)).populate(true);
     let medium = Mapped::anonymous(len, &options);
     Ok(Arc::new(medium.with_context(|| format!("no memory for {len} bytes"))?))

@@ -18,6 +18,8 @@ use crate::stats::as_f64;
 
 /// Bytes of the file that is read and written.
 const FILE_BYTES: u64 = 16 << 20;
+/// Bytes that small reads are of: few, so that they measure requests and not memory.
+const SMALL_READ_BYTES: u64 = 256 << 10;
 /// Bytes of a small read, and of a large read or write.
 const SMALL_BYTES: usize = 4096;
 const LARGE_BYTES: usize = 128 << 10;
@@ -193,7 +195,7 @@ impl<'a> Hand<'a> {
                 Ok(())
             }
             Call::Pread => {
-                let blocks = FILE_BYTES / SMALL_BYTES as u64;
+                let blocks = SMALL_READ_BYTES / SMALL_BYTES as u64;
                 let at = self.rng.random_range(0..blocks) * SMALL_BYTES as u64;
                 client.read(&mut self.buffer[..SMALL_BYTES], at)
             }

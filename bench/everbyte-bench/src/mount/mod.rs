@@ -12,7 +12,7 @@ mod plain;
 pub(crate) mod room;
 pub(crate) mod served;
 pub(crate) mod server;
-mod terms;
+pub(crate) mod terms;
 mod workloads;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::index::personality::Personality;
 use crate::rows::{Row, metric};
 use crate::stats::summarise;
 use calls::{Call, Client, Sample};
-use room::Room;
+use room::{FOR_MOUNTS, Room};
 use server::{Kind, Server, build_passthrough};
 use terms::Caching;
 
@@ -78,7 +78,7 @@ impl Settings<'_> {
 /// # Errors
 /// Not root, no FUSE; a server of this program does not work; it is to stop.
 fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
-    let room = Room::new()?;
+    let room = Room::new(Path::new(FOR_MOUNTS))?;
     let mut rows = Vec::new();
     let (passthrough, kinds) = match build_passthrough(&room) {
         Ok(program) => (program, Kind::ALL.to_vec()),

@@ -9,21 +9,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, unshare};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+};
 
 /// A directory that every system has, for others to mount on.
-const COVERED: &str = "/mnt";
+pub(crate) const FOR_MOUNTS: &str = "/mnt";
 
 /// The place.
 #[derive(Debug)]
-pub(crate) struct Room(());
+pub(crate) struct Room(PathBuf);
 
 impl Room {
-    /// Moves this thread, and all that it starts from then on, to a namespace of their own.
+    /// Moves this thread, and all that it starts from then on, to a namespace of their own, and covers the
+    /// directory `covered` there.
     ///
     /// # Errors
     /// Not root; there is no FUSE; the system's.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(covered: &Path) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             bail!("needs root, to mount in a namespace of its own");
         }
@@ -33,9 +36,9 @@ impl Room {
         unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", private).context("cannot keep mounts to this process")?;
-        mount("everbyte-bench", COVERED, "tmpfs", MountFlags::NODEV, None)
+        mount("everbyte-bench", covered, "tmpfs", MountFlags::NODEV, None)
             .context("cannot mount a tmpfs")?;
-        Ok(Self(()))
+        Ok(Self(covered.to_owned()))
     }
 
     /// A new directory.
@@ -43,8 +46,15 @@ impl Room {
     /// # Errors
     /// The system's.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
-        let path = Path::new(COVERED).join(name);
+        let path = self.0.join(name);
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(path)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // What cannot be taken away now is gone with the namespace.
+        let _stays = unmount(&self.0, UnmountFlags::DETACH);
     }
 }

@@ -109,6 +109,15 @@ impl Server {
         Ok(server)
     }
 
+    /// Starts a server of ours as it is shipped, with two threads and a pool of `size` bytes.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn ours(room: &Room, size: u64) -> Result<Self> {
+        let subject = (Kind::Own(ServedFs::Everbyte), Caching::Cached);
+        Self::start(subject, room, Path::new(""), (2, size))
+    }
+
     fn wait_until_mounted(&mut self) -> Result<()> {
         let name = self.kind.name();
         if let Kind::Own(_) = self.kind {
