@@ -26,6 +26,7 @@ run explore.sh
 
 run machine/kill.py 20 --plant
 run machine/kill.py 10 --medium eadr
+run machine/kill.py 10 --mount --plant
 run machine/kill.py 20 --medium devdax --plant
 run machine/kill.py 20 --medium file --plant
 run machine/client.py 10 --plant --small 1500 --large-mib 8

@@ -93,26 +93,25 @@ find_medium() {
     esac
 }
 
-serve_pool() {
-    local everbyte=("$EVERBYTE") server status size=()
-    network
-    find_medium
+# make_or_check_pool KIND: a pool with a volume of that kind, or what a kill left of it.
+make_or_check_pool() {
+    local status size=()
     if [[ $FRESH == yes ]]; then
         [[ $MEDIUM == devdax ]] || size=(--size "$POOL_SIZE")
         "$EVERBYTE" pool create "$POOL" "${size[@]}"
-        "$EVERBYTE" volume create "$POOL" vol --size "$VOLUME_SIZE"
+        "$EVERBYTE" volume create "$POOL" vol --kind "$1" --size "$VOLUME_SIZE"
     else
         # Looks at the pool as the kill left it, recovered in a private copy.
         status=0
         "$EVERBYTE" pool check "$POOL" || status=$?
         tell check <<<"$status"
     fi
-    if [[ $DEAF == yes ]]; then
-        everbyte=(/usr/bin/python3 "$TESTS/deaf.py" "$EVERBYTE")
-    fi
-    "${everbyte[@]}" serve "$POOL" --nbd tcp:0.0.0.0:10809 >"$SHARE/server.out" \
-        2>"$SHARE/server.log" &
-    server=$!
+}
+
+# wait_for_server PROCESS: until it serves what it was started for; then tells what the pool says it
+# survives, and how it is mapped.
+wait_for_server() {
+    local server=$1
     until grep -q '^ready: ' "$SHARE/server.out"; do
         kill -0 "$server" 2>/dev/null || fail "the server ended: $(tail -n 5 "$SHARE/server.log")"
         sleep 0.05
@@ -121,8 +120,56 @@ serve_pool() {
     # The kernel's own word on the mapping: "sf" is MAP_SYNC.
     awk -v pool="$POOL" '/^[0-9a-f]+-/ { ours = ($6 == pool) } ours && /^VmFlags:/' \
         "/proc/$server/smaps" | tell mapping
+}
+
+serve_pool() {
+    local everbyte=("$EVERBYTE") server
+    network
+    find_medium
+    make_or_check_pool block
+    if [[ $DEAF == yes ]]; then
+        everbyte=(/usr/bin/python3 "$TESTS/deaf.py" "$EVERBYTE")
+    fi
+    "${everbyte[@]}" serve "$POOL" --nbd tcp:0.0.0.0:10809 >"$SHARE/server.out" \
+        2>"$SHARE/server.log" &
+    server=$!
+    wait_for_server "$server"
     tell ready <"$SHARE/server.out"
     wait "$server"
+}
+
+# Work of which nobody asks what becomes of it.
+change_files_forever() {
+    local round
+    for ((round = 0; ; round++)); do
+        head -c 100000 /dev/urandom >"$1/part"
+        mv "$1/part" "$1/$((round % 9))"
+        ln -f "$1/$((round % 9))" "$1/link"
+        truncate -s $((round % 50 * 1000)) "$1/$(((round + 4) % 9))"
+    done
+}
+
+# Holds a mount of the pool's file system to the ledger of the machine that was killed, then writes
+# until this one is.
+write_to_mount_until_killed() {
+    local files=/run/files server
+    find_medium
+    load fuse
+    make_or_check_pool fs
+    mkdir "$files"
+    # Only an fsync makes anything durable soon.
+    "$EVERBYTE" mount "$POOL/vol" "$files" --checkpoint-interval 600s >"$SHARE/server.out" \
+        2>"$SHARE/server.log" &
+    server=$!
+    wait_for_server "$server"
+    /usr/bin/python3 "$E2E/fsync_writer.py" verify "$files" "$SHARE/ledger" >/run/verified ||
+        fail "the mount lost what fsync had acknowledged"
+    tell verified </run/verified
+    mkdir -p "$files/load"
+    change_files_forever "$files/load" &
+    : | tell ready
+    /usr/bin/python3 "$E2E/fsync_writer.py" write "$files" "$SHARE/ledger"
+    fail "the writer ended"
 }
 
 # --- the kernel's NBD client ------------------------------------------------------------------

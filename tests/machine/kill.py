@@ -10,8 +10,10 @@ eadr     the same on an NVDIMM whose platform counts the processor's cache as pe
 devdax   the whole NVDIMM as a DAX device
 file     ext4 on a disk; the pool lies behind the guest's page cache, and fences are msync
 
-usage: kill.py ROUNDS [--medium dax|eadr|devdax|file] [--seed N] [--plant]
+usage: kill.py ROUNDS [--medium dax|eadr|devdax|file] [--seed N] [--mount] [--plant]
 
+--mount    the pool has a file system, which `everbyte mount` serves in the guest; there a writer notes
+           in a ledger outside of it what fsync acknowledged, beside others who write
 --plant    then prove that losses are seen, by media that lose what was promised: an NVDIMM that
            forgets, and a kernel that ignores msync and MAP_SYNC (deaf.py)
 """
@@ -40,6 +42,9 @@ WRITING_S_MAX = 4.0
 FLUSH_SHARE = 0.05
 KILL_AGAIN = 0.2
 LOST = "lost a durable write"
+MOUNT_WRITING_S = (1.0, 6.0)
+MOUNT_LOST = "the mount lost what fsync had acknowledged"
+ACKNOWLEDGED_MIN = 2
 
 
 class Media:
@@ -67,9 +72,11 @@ class Media:
             "-object", f"{memory},size={MEDIUM_MIB}M", "-device", "nvdimm,memdev=memory",
         ]  # fmt: skip
 
+    task = "serve_pool"
+
     def boot(self, deaf=False, forgets=False):
         self.machine.start(
-            "serve_pool",
+            self.task,
             self.devices(forgets),
             MEDIUM=self.kind,
             FRESH="yes" if self.fresh else "no",
@@ -132,8 +139,7 @@ class Media:
         expected = None if self.fresh else "0\n"
         uri = self.serve()
         self.check_promise()
-        if self.machine.told("check") != expected:
-            raise self.machine.failed("its pool is not clean")
+        self.check_clean(expected)
         observed, ledger = self.read_all(uri), self.ledger
         faults = judge(ledger, observed)
         if faults:
@@ -150,12 +156,81 @@ class Media:
         except nbd.Error as error:
             raise self.machine.failed(f"its volume cannot be read: {error}") from error
 
+    def check_clean(self, expected):
+        if self.machine.told("check") != expected:
+            raise self.machine.failed("its pool is not clean")
+
     def kill_while_it_recovers(self):
         while self.rng.random() < KILL_AGAIN:
             self.boot()
             time.sleep(self.rng.uniform(0.3, 1.0) * self.boot_s)
             self.machine.kill()
             self.machine.end()
+
+
+class MountedMedia(Media):
+    """The same with a file system that is mounted in the guest, where its writer and its judge are."""
+
+    task = "write_to_mount_until_killed"
+
+    def __init__(self, machine, kind, rng):
+        super().__init__(machine, kind, rng)
+        with open(machine.path("share/ledger"), "w", encoding="ascii"):
+            pass
+
+    def recover(self, **faults):
+        """Boots a guest that holds the mount to the ledger and goes on writing. Returns how many
+        acknowledged files it found."""
+        expected = None if self.fresh else "0\n"
+        self.serve(**faults)
+        self.check_promise()
+        self.check_clean(expected)
+        return int(self.machine.told("verified"))
+
+    def write_and_kill(self, seconds):
+        time.sleep(seconds)
+        if self.machine.process.poll() is not None:
+            raise self.machine.failed("it ended before it was killed")
+        self.machine.kill()
+        self.machine.end()
+
+
+def mount_rounds(machine, kind, rounds, rng):
+    media, acknowledged = MountedMedia(machine, kind, rng), 0
+    media.recover()
+    print(f"the pool: {media.check_promise()}; ready after {media.boot_s:.1f} s", flush=True)
+    for at in range(1, rounds + 1):
+        media.write_and_kill(rng.uniform(*MOUNT_WRITING_S))
+        media.kill_while_it_recovers()
+        found = media.recover()
+        acknowledged += found
+        print(f"round {at}: {found} acknowledged files intact, clean", flush=True)
+    machine.end()
+    if acknowledged < ACKNOWLEDGED_MIN * rounds:
+        raise Failed("the writers acknowledged next to nothing")
+    print(
+        f"ok - machine-kill: {rounds} rounds and {machine.kills} kills of a machine with a mount of "
+        f"a pool on {kind}: {acknowledged} times an acknowledged file was intact"
+    )
+
+
+def plant_under_mount(machine, kind, rng, what, **faults):
+    """As `plant`, for a mount."""
+    media = MountedMedia(machine, kind, rng)
+    media.recover()
+    machine.end()
+    media.recover(**faults)
+    media.write_and_kill(MOUNT_WRITING_S[1])
+    try:
+        media.recover()
+    except Failed as failure:
+        if MOUNT_LOST not in str(failure):
+            raise
+    else:
+        raise Failed(f"nobody noticed {what} under a mount on {kind}")
+    finally:
+        machine.end()
+    print(f"ok - machine-kill: {what} under a mount on {kind} is noticed", flush=True)
 
 
 def kill_rounds(machine, kind, rounds, rng):
@@ -204,8 +279,15 @@ def arguments():
     parser.add_argument("rounds", type=int)
     parser.add_argument("--medium", choices=["dax", "eadr", "devdax", "file"], default="dax")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--mount", action="store_true")
     parser.add_argument("--plant", action="store_true")
     return parser.parse_args()
+
+
+def run_mounted(machine, options, rng):
+    mount_rounds(machine, options.medium, options.rounds, rng)
+    if options.plant and options.medium != "file":
+        plant_under_mount(machine, options.medium, rng, "an NVDIMM that forgets", forgets=True)
 
 
 def main():
@@ -216,6 +298,9 @@ def main():
     try:
         need("mkfs.ext4", "e2fsck", "ndctl")
         machine = Machine(folder, find_everbyte())
+        if options.mount:
+            run_mounted(machine, options, rng)
+            return 0
         kill_rounds(machine, options.medium, options.rounds, rng)
         if options.plant and options.medium in ("dax", "file"):
             what = "a kernel that ignores msync and MAP_SYNC"

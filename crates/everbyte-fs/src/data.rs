@@ -182,7 +182,20 @@ impl<M: Medium> FileSystem<M> {
     /// # Errors
     /// The volume's; what was not durable before may be or not.
     pub fn sync_inode(&self, inode: InodeNo) -> Result<(), FsError> {
-        let epoch = self.tables.changed_in(inode);
+        self.complete_if_open(self.tables.changed_in(inode))
+    }
+
+    /// The same but for the time of the last access. Of a file that was only read since the last checkpoint
+    /// this costs nothing.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_inode`].
+    pub fn sync_data(&self, inode: InodeNo) -> Result<(), FsError> {
+        self.complete_if_open(self.tables.changed_beyond_access_in(inode))
+    }
+
+    /// Makes `epoch` durable if it is not.
+    fn complete_if_open(&self, epoch: u64) -> Result<(), FsError> {
         if self.volume().completed_epoch() < epoch {
             return Ok(self.volume().complete(epoch)?);
         }

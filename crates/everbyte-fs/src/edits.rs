@@ -72,8 +72,8 @@ impl<'t, M: Medium> Edits<'t, M> {
             if edit.words == edit.old {
                 continue;
             }
-            let times_only = edit.words.differs_in_times_only(&edit.old);
-            self.tables.note_change(edit.number, batch.writer().epoch(), times_only);
+            let difference = edit.words.difference(&edit.old);
+            self.tables.note_change(edit.number, batch.writer().epoch(), difference);
             edit.words.seal();
             for (place, old, new) in edit.words.changes(&edit.old) {
                 let at = edit.at.plus(8 * place as u64);

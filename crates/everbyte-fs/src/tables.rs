@@ -17,7 +17,9 @@ use everbyte_pool::sync::Mutex;
 use everbyte_pool::{Batch, Claim, Corrupt, Volume};
 
 use crate::error::FsError;
-use crate::format::{Bit, FsSuperblock, INODE_BYTES, InodeWords, TABLES_AT, TableGeometry};
+use crate::format::{
+    Bit, Difference, FsSuperblock, INODE_BYTES, InodeWords, TABLES_AT, TableGeometry,
+};
 use crate::index::{self, TableIndex, Tables};
 use crate::locks;
 use crate::lookups;
@@ -50,6 +52,8 @@ pub(crate) struct InodeTables<M: Medium> {
 #[derive(Default)]
 struct Changes {
     any: AtomicU64,
+    /// The newest in which more than the time of the last access was changed.
+    beyond_access: AtomicU64,
     /// The newest in which more than times was changed.
     beyond_times: AtomicU64,
 }
@@ -129,11 +133,14 @@ impl<M: Medium> InodeTables<M> {
         self.tables_max * self.geometry.usable()
     }
 
-    /// Notes that a batch of `epoch` changes `inode`, perhaps no more than its times.
-    pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64, times_only: bool) {
+    /// Notes that a batch of `epoch` changes that much of `inode`.
+    pub(crate) fn note_change(&self, inode: InodeNo, epoch: u64, difference: Difference) {
         let changes = &self.changed[locks::stripe_of(inode)];
         changes.any.fetch_max(epoch, Ordering::AcqRel);
-        if !times_only {
+        if difference > Difference::Access {
+            changes.beyond_access.fetch_max(epoch, Ordering::AcqRel);
+        }
+        if difference > Difference::Times {
             changes.beyond_times.fetch_max(epoch, Ordering::AcqRel);
         }
     }
@@ -141,6 +148,11 @@ impl<M: Medium> InodeTables<M> {
     /// An epoch since which `inode` has not been changed. 0 if it was not since the opening.
     pub(crate) fn changed_in(&self, inode: InodeNo) -> u64 {
         self.changed[locks::stripe_of(inode)].any.load(Ordering::Acquire)
+    }
+
+    /// The same where changes of the time of the last access alone do not count.
+    pub(crate) fn changed_beyond_access_in(&self, inode: InodeNo) -> u64 {
+        self.changed[locks::stripe_of(inode)].beyond_access.load(Ordering::Acquire)
     }
 
     /// The same where changes of times alone do not count.
@@ -331,7 +343,7 @@ impl<M: Medium> InodeTables<M> {
         inode: InodeNo,
         is_orphan: bool,
     ) -> Result<(), Corrupt> {
-        self.note_change(inode, batch.writer().epoch(), false);
+        self.note_change(inode, batch.writer().epoch(), Difference::More);
         self.plan_bit(batch, inode, TableGeometry::used, true)?;
         if is_orphan { self.plan_orphan(batch, inode, true) } else { Ok(()) }
     }

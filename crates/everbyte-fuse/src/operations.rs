@@ -508,10 +508,12 @@ impl<M: Medium> Filesystem for Operations<M> {
         _request: &Request,
         number: INodeNo,
         _handle: FileHandle,
-        _data_only: bool,
+        data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.fs.sync_inode(self.inode(number)), reply);
+        let inode = self.inode(number);
+        let synced = if data_only { self.fs.sync_data(inode) } else { self.fs.sync_inode(inode) };
+        reply_empty(synced, reply);
     }
 
     fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

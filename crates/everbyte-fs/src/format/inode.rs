@@ -68,6 +68,17 @@ pub(crate) enum Field {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeWords([u64; WORDS]);
 
+/// How much of an inode a batch changes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Difference {
+    /// At most the time of the last access.
+    Access,
+    /// At most times.
+    Times,
+    /// More than times.
+    More,
+}
+
 impl InodeWords {
     /// An inode with a number and generation, and nothing else.
     pub(crate) fn new(number: InodeNo, generation: u64) -> Self {
@@ -208,15 +219,17 @@ impl InodeWords {
             .map(|(place, (&old, &new))| (place, old, new))
     }
 
-    /// Returns true if it has the words of `old` but for times, and the checksum over them.
-    pub(crate) fn differs_in_times_only(&self, old: &Self) -> bool {
-        const TIMES: [usize; 4] = [
-            Field::Checksum as usize,
-            Field::Accessed as usize,
-            Field::Modified as usize,
-            Field::Changed as usize,
-        ];
-        self.changes(old).all(|(place, _, _)| TIMES.contains(&place))
+    /// How much of it differs from `old`, the checksum over it aside.
+    pub(crate) fn difference(&self, old: &Self) -> Difference {
+        let changes = self.changes(old).map(|(place, _, _)| place);
+        let differences = changes.map(|place| match place {
+            place if place == Field::Checksum as usize => Difference::Access,
+            place if place == Field::Accessed as usize => Difference::Access,
+            place if place == Field::Modified as usize => Difference::Times,
+            place if place == Field::Changed as usize => Difference::Times,
+            _ => Difference::More,
+        });
+        differences.max().unwrap_or(Difference::Access)
     }
 
     /// The whole inode with `area` as its second half, at most 128 bytes.

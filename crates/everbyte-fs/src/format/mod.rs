@@ -16,7 +16,8 @@ pub(crate) use bucket::{
 pub(crate) use bucket::{is_bucket, reseal_bucket};
 pub(crate) use index_run::{IndexRunTrailer, PREVIOUS_RUN_AT};
 pub(crate) use inode::{
-    FILE_BYTES_MAX, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, INODE_BYTES, InodeWords,
+    Difference, FILE_BYTES_MAX, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT,
+    INODE_BYTES, InodeWords,
 };
 pub use superblock::FS;
 pub(crate) use superblock::{FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};

@@ -495,7 +495,8 @@ impl Subject for Model {
             Op::Unlink(path) => self.remove(path, false),
             Op::Rmdir(path) => self.remove(path, true),
             Op::Rename(from, to, mode) => self.rename(from, to, *mode),
-            Op::Write { path, offset, len, byte } => {
+            Op::Write { path, offset, len, byte }
+            | Op::WriteDurably { path, offset, len, byte } => {
                 let bytes = self.bytes(path)?;
                 let (start, end) = (at(*offset), at(*offset) + len);
                 if *len > 0 {

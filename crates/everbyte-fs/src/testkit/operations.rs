@@ -36,6 +36,17 @@ pub enum Op {
         /// Tells them from those of other writes.
         byte: u8,
     },
+    /// The same, and makes it durable, without a checkpoint where that can be.
+    WriteDurably {
+        /// The file.
+        path: Path,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+        /// Tells them from those of other writes.
+        byte: u8,
+    },
     /// Makes a file end at a size in bytes.
     Truncate(Path, u64),
     /// Reserves, zeroes or punches.
@@ -120,6 +131,7 @@ impl Op {
             | Self::Unlink(path)
             | Self::Rmdir(path)
             | Self::Write { path, .. }
+            | Self::WriteDurably { path, .. }
             | Self::Truncate(path, _)
             | Self::Allocate { path, .. }
             | Self::Chmod(path, _)

@@ -224,6 +224,12 @@ impl<M: Medium> Real<M> {
                 assert_eq!(done, *len);
                 Ok(())
             }
+            Op::WriteDurably { path, offset, len, byte } => {
+                let data = written(*offset, *len, *byte);
+                let done = self.fs.write_durably(self.find(path)?, *offset, &data)?;
+                assert_eq!(done, *len);
+                Ok(())
+            }
             Op::Truncate(path, size) => self.fs.truncate(self.find(path)?, *size).map(drop),
             Op::Allocate { path, offset, len, what, keep_size } => {
                 let what = match what {

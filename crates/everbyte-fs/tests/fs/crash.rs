@@ -16,7 +16,7 @@ use crate::real::Real;
 /// Blocks of a pool, of one in which there is room for two runs of 2 MiB, and of one with a single run.
 const POOL_BLOCKS: u64 = 160;
 const LARGE_POOL_BLOCKS: u64 = 4 * 512;
-const RUN_POOL_BLOCKS: u64 = 2 * 512 + 200;
+pub(crate) const RUN_POOL_BLOCKS: u64 = 2 * 512 + 200;
 const RUN_BYTES: u64 = 2 << 20;
 
 /// An event of a workload.
@@ -194,7 +194,7 @@ pub(crate) struct Workload {
     pub(crate) index: IndexKind,
     /// True if operations may be refused.
     pub(crate) may_fail: bool,
-    pool_blocks: u64,
+    pub(crate) pool_blocks: u64,
 }
 
 impl Workload {

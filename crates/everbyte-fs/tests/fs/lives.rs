@@ -1,11 +1,17 @@
 //! Files that are cut, opened, removed and made again, and what may not come back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_crash::SimMedium;
 use everbyte_fs::plant::Bug;
-use everbyte_fs::{Allocation, FileType, FsError, FsOptions, Name, NewInode, Seek};
+use everbyte_fs::{
+    AccessTimes, Allocation, FileType, FsError, FsOptions, Name, NewInode, Seek, kinds,
+};
+use everbyte_media::Medium;
 use everbyte_plant::plant;
+use everbyte_pool::format::VolumeKind;
+use everbyte_pool::{Claim, Corrupt, Kind, Kinds, OpenOptions, Pool, VolumeView};
 
 use crate::operations::{Op, Subject};
 use crate::random::options;
@@ -20,8 +26,12 @@ fn name(name: &str) -> Name<'_> {
 }
 
 fn new() -> (Arc<SimMedium>, Real<SimMedium>) {
+    new_with_inodes(300)
+}
+
+fn new_with_inodes(inodes_max: u64) -> (Arc<SimMedium>, Real<SimMedium>) {
     let medium = Arc::new(SimMedium::new(24 << 20));
-    let real = Real::make(&medium, &options());
+    let real = Real::make(&medium, &FsOptions { inodes_max: Some(inodes_max), ..options() });
     (medium, real)
 }
 
@@ -146,6 +156,95 @@ fn syncing_a_file_that_did_not_change_stores_nothing() {
     let before = count();
     real.fs.sync_inode(inode).unwrap();
     assert!(count().since(&before).fences > 0);
+}
+
+/// The time of an access is metadata of which `fsync` must not say that it is durable when it is not.
+#[test]
+fn a_file_that_was_only_read_costs_a_sync_of_its_data_nothing_and_a_full_one_a_checkpoint() {
+    let (medium, mut real) = new();
+    real.make(&Op::Create(vec!["a"], 0o644)).unwrap();
+    let inode = real.fs.lookup(real.fs.root(), name("a")).unwrap().inode;
+    real.fs.write(inode, 0, &[1; 5000]).unwrap();
+    real.fs.sync_inode(inode).unwrap();
+    real.fs.note_access(inode, AccessTimes::Strict).unwrap();
+    let accessed = real.fs.attr(inode).unwrap().accessed_ns;
+    let cost = |sync: &dyn Fn()| {
+        let before = (Medium::counters(&*medium), real.fs.volume().checkpoints());
+        sync();
+        let counters = Medium::counters(&*medium).since(&before.0);
+        (counters.fences, counters.bytes_stored, real.fs.volume().checkpoints() - before.1)
+    };
+    assert_eq!(cost(&|| real.fs.sync_data(inode).unwrap()), (0, 0, 0));
+    let (fences, bytes, checkpoints) = cost(&|| real.fs.sync_inode(inode).unwrap());
+    assert_eq!((fences, bytes, checkpoints), (2, 16, 1), "the flush and both checkpoint records");
+    assert_eq!(cost(&|| real.fs.sync_inode(inode).unwrap()), (0, 0, 0), "and no second one");
+    real.fs.write(inode, 7, b"in place").unwrap();
+    real.fs.note_access(inode, AccessTimes::Strict).unwrap();
+    assert_eq!(cost(&|| real.fs.sync_data(inode).unwrap()).2, 1, "bytes are data");
+    drop(real);
+    let real = Real::open(&medium).unwrap();
+    assert!(real.fs.attr(inode).unwrap().accessed_ns >= accessed, "what was synced is there");
+}
+
+/// Counts how often the blocks of a file system are walked.
+struct CountedKind(Kinds<SimMedium>, AtomicU64);
+
+impl Kind<SimMedium> for CountedKind {
+    fn kind(&self) -> VolumeKind {
+        everbyte_fs::FS
+    }
+
+    fn name(&self) -> &'static str {
+        everbyte_fs::FS_NAME
+    }
+
+    fn ro_compat(&self) -> u64 {
+        self.0.get(everbyte_fs::FS).unwrap().ro_compat()
+    }
+
+    fn visit(
+        &self,
+        medium: &SimMedium,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.get(everbyte_fs::FS).unwrap().visit(medium, view, claim)
+    }
+}
+
+#[test]
+fn a_volume_is_listed_without_a_walk_however_full_it_is_and_whatever_its_last_end_was() {
+    for files in [1, 2000] {
+        let (medium, mut real) = new_with_inodes(4000);
+        real.make(&Op::Files(vec![], files)).unwrap();
+        real.fs.sync().unwrap();
+        let pool = Arc::clone(real.fs.pool());
+        drop(real);
+        for is_clean in [false, true] {
+            let kind = Arc::new(CountedKind(kinds(), AtomicU64::new(0)));
+            let options = OpenOptions { capacity_blocks: 1 << 13 };
+            let counted = Kinds::new([Arc::clone(&kind) as Arc<dyn Kind<SimMedium>>]);
+            if is_clean {
+                pool.close().unwrap();
+            }
+            let again = Pool::open(Arc::clone(&medium), counted, &options).unwrap();
+            assert_eq!(again.recovery().was_clean, is_clean);
+            let opening = u64::from(!is_clean);
+            assert_eq!(
+                kind.1.load(Ordering::Relaxed),
+                opening,
+                "what a crash leaves is walked once"
+            );
+            let info = again.volume_info(&again.volume("files").unwrap());
+            assert!(info.used_bytes.unwrap() > u64::from(files) * 256);
+            assert_eq!(
+                kind.1.load(Ordering::Relaxed),
+                opening,
+                "a list of {files} files walks none"
+            );
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use everbyte_crash::Explorer;
 use everbyte_fs::IndexKind;
 
-use crate::crash::{explored, work};
+use crate::crash::{RUN_POOL_BLOCKS, explored, work};
 use crate::operations::{Mode, Op, Path};
 
 const CASES: u64 = 12;
@@ -44,14 +44,20 @@ impl Dice {
     fn op(&mut self) -> Op {
         let path = self.path();
         let offset = self.of(&[0, 63, 4095, 4096, 61_440, 65_535, 65_536, 69_632]);
-        match self.below(14) {
+        match self.below(18) {
             0 => Op::Create(path, 0o640),
             1 => Op::Mkdir(path, 0o711),
             2 => Op::Link(path, self.path()),
             3 => Op::Unlink(path),
             4 => Op::Rmdir(path),
             5 | 6 => {
-                let mode = self.of(&[Mode::Replace, Mode::NoReplace, Mode::Exchange]);
+                let mode = self.of(&[
+                    Mode::Replace,
+                    Mode::NoReplace,
+                    Mode::Exchange,
+                    Mode::Whiteout,
+                    Mode::NewWhiteout,
+                ]);
                 Op::Rename(path, self.path(), mode)
             }
             7 => Op::Write { path, offset, len: self.of(&[1, 65, 4096, 9000]), byte: 7 },
@@ -63,6 +69,14 @@ impl Dice {
             10 => Op::Attribute(path, self.of(&["user.a", "user.b"]), self.of(&[0, 9, 2000])),
             11 => Op::Chmod(path, 0o705),
             12 => self.of(&[Op::Open(path, 0), Op::Close(0)]),
+            13 => Op::Unnamed(self.of(&[vec!["d"], vec!["empty"]]), 0o604, 1),
+            14 => Op::LinkHand(1, path),
+            15 => {
+                let (offsets, len) =
+                    ([offset, self.of(&[0, 100, 4096])], self.of(&[50, 8192, 70_000]));
+                Op::Copy { paths: [path, self.path()], offsets, len }
+            }
+            16 => self.of(&[Op::View(path, 0), Op::LookAtView(0)]),
             _ => Op::Sync,
         }
     }
@@ -74,14 +88,15 @@ fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
         std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
     };
     let first = number("EVERBYTE_CRASH_SEED", 1);
-    let indexes = IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window);
-    let indexes: Vec<_> = indexes.collect();
     for seed in first..first + number("EVERBYTE_CRASH_CASES", CASES) {
         let mut dice = Dice(seed);
         let ops: Vec<Op> = (0..2 + dice.below(6)).map(|_| dice.op()).collect();
         let what = format!("seed {seed}: {ops:?}");
         let mut work = work("random", ops);
-        work.index = dice.of(&indexes);
+        work.index = dice.of(&IndexKind::ALL);
+        if work.index == IndexKind::Window {
+            work.pool_blocks = RUN_POOL_BLOCKS;
+        }
         work.may_fail = true;
         let explorer = Explorer {
             seed,

@@ -25,6 +25,8 @@ const SEEDED: u64 = 15;
 const SWITCHES_MAX: u64 = 12;
 /// An inode that has gone between the search for its name and its use.
 const ESTALE: i32 = 116;
+/// Times that a name is looked up again; more often than files of one name can go in any workload.
+const LOOKUPS_MAX: u32 = 8;
 
 /// A planted bug of the file system or of what is below it.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Workload {
     index: IndexKind,
     lanes: u32,
     pool_blocks: u64,
+    inodes_max: u64,
     switches_max: u64,
     bug: Option<Mistake>,
     image: OnceLock<Vec<u8>>,
@@ -57,6 +60,7 @@ impl Workload {
             index: IndexKind::Direct,
             lanes: 2,
             pool_blocks: 160,
+            inodes_max: 400,
             switches_max: SWITCHES_MAX,
             bug: None,
             image: OnceLock::new(),
@@ -70,6 +74,11 @@ impl Workload {
 
     pub(crate) fn index(self, index: IndexKind) -> Self {
         Self { index, ..self }
+    }
+
+    /// The same in a pool of so many blocks, for that many inodes.
+    pub(crate) fn in_pool(self, pool_blocks: u64, inodes_max: u64) -> Self {
+        Self { pool_blocks, inodes_max, ..self }
     }
 
     pub(crate) fn lanes(self, lanes: u32) -> Self {
@@ -93,7 +102,7 @@ impl Workload {
     fn make_image(&self) -> Vec<u8> {
         let medium = Arc::new(SimMedium::new(self.pool_blocks * BLOCK_U64));
         let options = FsOptions {
-            inodes_max: Some(400),
+            inodes_max: Some(self.inodes_max),
             lanes: self.lanes,
             log_bytes: Some(u64::from(self.lanes) << 15),
             ..FsOptions::default()
@@ -166,12 +175,15 @@ impl Ordered<'_> {
     }
 }
 
-/// Does what `step` says, as a kernel would: a name that leads to a file which has gone is looked up again.
+/// Does what `step` says, as a kernel would: a name that leads to a file which has gone is looked up again,
+/// but not for ever.
 ///
 /// # Errors
 /// What never may be.
 fn take_step(real: &mut Real<SimMedium>, step: &Step) -> Result<Result<Vec<u8>, i32>, String> {
+    let mut lookups = 0;
     loop {
+        lookups += 1;
         let answer = match step {
             Step::Make(op) => real.make(op).map(|()| Vec::new()),
             Step::Look(path) => real.bytes(path).map_err(|error| error.errno()),
@@ -186,7 +198,7 @@ fn take_step(real: &mut Real<SimMedium>, step: &Step) -> Result<Result<Vec<u8>, 
                 Ok(Vec::new())
             }
         };
-        if answer != Err(ESTALE) {
+        if answer != Err(ESTALE) || lookups == LOOKUPS_MAX {
             return Ok(answer);
         }
     }

@@ -41,6 +41,9 @@ fn passes(workload: &Workload) {
     println!("{}: {tried}", workload.name);
 }
 
+/// Blocks of a pool in which a window has room for two regions.
+const LARGE_POOL_BLOCKS: u64 = 4 * 512;
+
 /// Two threads and a checkpointer.
 fn pair(name: &'static str, first: Vec<Step>, second: Vec<Step>) -> Workload {
     Workload::new(name, vec![first, second, sync()])
@@ -308,14 +311,75 @@ fn a_listing_has_every_name_that_stays_once_while_its_directory_grows() {
 
 #[test]
 fn two_threads_that_need_a_new_inode_table_each_get_an_inode() {
-    // A window has tables for a whole region from its start.
     for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
-        // Tables have 15 inodes, and seven are there before.
-        let before = vec![Op::Files(vec!["d"], 15 * 5 - 9)];
-        let tasks = [vec![create(&["n"]), create(&["o"])], vec![create(&["m"]), create(&["p"])]];
-        let [first, second] = tasks;
-        passes(&pair(index.name(), first, second).after(before).index(index));
+        passes(&new_table(index));
     }
+    passes(&new_table_used());
+}
+
+/// Tables have 15 inodes, and seven are there before.
+fn new_table(index: IndexKind) -> Workload {
+    let tasks = [vec![create(&["n"]), create(&["o"])], vec![create(&["m"]), create(&["p"])]];
+    let [first, second] = tasks;
+    pair(index.name(), first, second).after(new_table_before()).index(index)
+}
+
+/// Leaves one inode free.
+fn new_table_before() -> Vec<Op> {
+    vec![Op::Files(vec!["d"], 15 * 5 - 9)]
+}
+
+/// Inodes of a new table that are used at once.
+fn new_table_used() -> Workload {
+    let created = |dir| vec![create(&[dir, "n"]), create(&[dir, "o"]), write(&[dir, "o"], 0, 9, 3)];
+    let (first, second) = (created("d"), created("empty"));
+    pair("new table", first, second).after(new_table_before())
+}
+
+/// A window has tables for a whole region from its start.
+#[test]
+fn two_threads_that_need_a_new_region_of_a_window_each_get_an_inode() {
+    let free_in_first_table = 8;
+    let before = [Op::Files(vec!["d"], free_in_first_table - 1), Op::Tables(510)];
+    let table = || make(Op::Tables(1));
+    let workload = pair("window", vec![table(), create(&["n"])], vec![table(), create(&["m"])]);
+    passes(
+        &workload.after(before.to_vec()).index(IndexKind::Window).in_pool(LARGE_POOL_BLOCKS, 9000),
+    );
+}
+
+#[test]
+fn whiteouts_unnamed_files_and_copies_are_as_in_some_order() {
+    passes(&pair(
+        "whiteout and create",
+        vec![rename(&["a"], &["n"], Mode::Whiteout), unlink(&["a"])],
+        vec![create(&["a"]), rename(&["second"], &["a"], Mode::NewWhiteout)],
+    ));
+    let unnamed = |hand| make(Op::Unnamed(vec!["d"], 0o644, hand));
+    let named = |hand, path: &[&'static str]| make(Op::LinkHand(hand, path.to_vec()));
+    passes(&pair(
+        "two files without names and one name",
+        vec![unnamed(0), named(0, &["d", "n"]), make(Op::Close(0))],
+        vec![unnamed(0), named(0, &["d", "n"]), make(Op::Close(0))],
+    ));
+    passes(&pair(
+        "a file gets its first name in a directory that goes",
+        vec![unnamed(0), named(0, &["empty", "n"]), unlink(&["empty", "n"])],
+        vec![make(Op::Rmdir(vec!["empty"]))],
+    ));
+    let copy = |[from, to]: [&[&'static str]; 2], offsets, len| {
+        make(Op::Copy { paths: [from.to_vec(), to.to_vec()], offsets, len })
+    };
+    passes(&pair(
+        "copies both ways",
+        vec![copy([&["large"], &["a"]], [61_440, 100], 5000)],
+        vec![copy([&["a"], &["large"]], [0, 65_000], 4000)],
+    ));
+    passes(&pair(
+        "copy, write and cut",
+        vec![copy([&["large"], &["d", "inner"]], [61_440, 10], 6000)],
+        vec![write(&["large"], 62_000, 4096, 4), truncate(&["d", "inner"], 3000)],
+    ));
 }
 
 #[test]
