@@ -16,6 +16,7 @@ export DIFFERENTIAL_SEEDS=${DIFFERENTIAL_SEEDS:-40}
 export CRASH_CACHE_ROUNDS=${CRASH_CACHE_ROUNDS:-50}
 export CACHE_STORAGE_KILLS=${CACHE_STORAGE_KILLS:-30}
 export FAILING_BACKING_ROUNDS=${FAILING_BACKING_ROUNDS:-50}
+export RUN_ROUNDS=${RUN_ROUNDS:-50}
 
 # Random workloads are new ones every night; the number printed brings tonight's back.
 export EVERBYTE_CRASH_SEED=${EVERBYTE_CRASH_SEED:-$((10#$(date -u +%Y%m%d) * 100000))}

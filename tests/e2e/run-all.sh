@@ -3,7 +3,8 @@
 # Runs every end-to-end script; see tally.sh for how it ends. CRASH_LEDGER_ROUNDS,
 # CRASH_TIGHT_ROUNDS, CRASH_FS_ROUNDS, CRASH_MOUNT_ROUNDS, CRASH_CACHE_ROUNDS and CACHE_STORAGE_KILLS
 # set how often servers are killed, FAILING_BACKING_ROUNDS how often a backing device fails, MOUNT_SUITES how
-# long suites run on a mount, DIFFERENTIAL_SEEDS how often a mount is compared with ext4.
+# long suites run on a mount, DIFFERENTIAL_SEEDS how often a mount is compared with ext4, RUN_ROUNDS how often
+# programs with leases are killed.
 
 cd "$(dirname "$0")" || exit 1
 source ./tally.sh
@@ -21,5 +22,6 @@ run crash-cache.sh "${CRASH_CACHE_ROUNDS:-6}"
 run cache-storage.sh "${CACHE_STORAGE_KILLS:-4}"
 run failing-backing.py "${FAILING_BACKING_ROUNDS:-7}"
 run failing-backing.py 21 --plant
+run run.sh "${RUN_ROUNDS:-3}"
 run open-time.sh
 tally

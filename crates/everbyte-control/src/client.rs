@@ -112,7 +112,15 @@ impl ControlClient {
     /// `Unreachable`; `Untrusted`, if the socket or the process behind it belongs to a user who is
     /// neither root nor the pool's owner nor the caller.
     pub fn connect(pool: &Path) -> Result<Self, ControlError> {
-        let path = socket_path(pool);
+        Self::connect_at(pool, socket_path(pool))
+    }
+
+    /// Connects to the server of the pool at `pool`, whose socket is at `path`: for threads that must not
+    /// call the C library's allocator, as looking for the socket does.
+    ///
+    /// # Errors
+    /// As [`ControlClient::connect`].
+    pub fn connect_at(pool: &Path, path: PathBuf) -> Result<Self, ControlError> {
         let unreachable = |source| ControlError::Unreachable { path: path.clone(), source };
         let untrusted = |what| ControlError::Untrusted { path: path.clone(), what };
         let trusted = Trusted::for_pool(pool).map_err(unreachable)?;

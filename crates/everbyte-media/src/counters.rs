@@ -67,6 +67,12 @@ pub(crate) fn shard() -> usize {
     CLAIM.try_with(|claim| claim.0).unwrap_or(SHARED)
 }
 
+/// Does what this thread's first access to a medium does once: the system may allocate for it. For threads
+/// that must not allocate later.
+pub fn prepare_thread() {
+    shard();
+}
+
 /// Lines that bytes `at .. at + len` touch; none if `len` is 0.
 pub(crate) fn lines_touched(at: PoolOffset, len: u64) -> u64 {
     if len == 0 { 0 } else { (at.0 % LINE_U64 + len - 1) / LINE_U64 + 1 }

@@ -35,6 +35,7 @@ mod window;
 mod writeback;
 
 pub use bus::{FaultRange, PageFault, ResolveFaults};
+pub use counters::prepare_thread;
 pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;

@@ -24,8 +24,6 @@ use crate::source::{Source, memory_file};
 pub(crate) const PAGE: usize = 4096;
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
 const ARENA: usize = 32 << 20;
-/// The smallest arena. Each is an eighth of what is in use at least, for there may be only so many.
-const ARENA_MIN: usize = 64 << 20;
 /// Bytes of slots that are asked for at once, so that a growing program asks seldom.
 const STEP: u64 = 64 << 20;
 /// Threads that resolve faults.
@@ -228,9 +226,11 @@ impl Heap {
             return true;
         }
         let used = self.state.lock().used_bytes;
-        // An arena's first pages, and alignment within it.
-        let needed = bytes.saturating_add(ARENA).max(ARENA_MIN);
+        // Large objects have arenas' blocks of their own, with a head.
+        let head = if bytes < ARENA / 4 { 0 } else { ARENA };
+        let needed = bytes.saturating_add(head).max(ARENA);
         let Some(needed) = needed.checked_next_multiple_of(ARENA) else { return false };
+        // There may be only so many arenas, so they get larger with what is in use.
         let generous = needed.max((used / 8).next_multiple_of(ARENA));
         let sizes = if generous > needed { vec![generous, needed] } else { vec![needed] };
         let found = sizes.into_iter().find_map(|len| Some((self.take(len, ARENA)?, len)));

@@ -10,6 +10,7 @@ use std::ptr;
 use libc::{c_int, c_void, off_t, size_t};
 
 use crate::heap::{Heap, PAGE};
+use crate::say::say;
 use crate::{any_heap, at_work, heap, kernel};
 
 /// Mappings from this size on are paged.
@@ -248,5 +249,21 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
             0 => 0,
             _ => -1,
         },
+    }
+}
+
+/// As `mlockall(2)`, which fails: it would keep the whole heap in DRAM.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
+    if any_heap().is_some_and(|heap| !heap.is_child()) {
+        at_work(|| {
+            say("mlockall fails, because it would keep the whole heap in DRAM: mlock works")
+        });
+        return refused(libc::ENOMEM);
+    }
+    // SAFETY: the call takes flags alone.
+    match unsafe { libc::syscall(libc::SYS_mlockall, flags) } {
+        0 => 0,
+        _ => -1,
     }
 }

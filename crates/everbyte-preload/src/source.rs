@@ -1,20 +1,27 @@
 //! The source of slots: leases of a swap volume, or memory without a name.
+//!
+//! Invariant: getting more calls nothing of the C library that allocates. A program with an allocator of
+//! its own may hold that one's locks while it asks for memory.
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use everbyte_control::{Borrowed, ControlClient};
+use everbyte_control::{Borrowed, ControlClient, ControlError, socket_path};
 
 /// Bytes of a run.
 const RUN: u64 = 2 << 20;
+/// Longest time to wait for the next server of a pool.
+const NEXT_SERVER_TIME_MAX: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_millis(50);
 
 /// A source of slots.
 pub(crate) enum Source {
     /// A file in memory, and its length.
     Memory { file: File, bytes: u64 },
     /// A swap volume, by the server of its pool.
-    Volume { pool: PathBuf, name: String },
+    Volume { pool: PathBuf, socket: PathBuf, name: String },
 }
 
 impl Source {
@@ -22,7 +29,8 @@ impl Source {
     /// The reason, in words.
     pub(crate) fn new(volume: Option<(PathBuf, String)>) -> Result<Self, String> {
         if let Some((pool, name)) = volume {
-            return Ok(Self::Volume { pool, name });
+            let socket = socket_path(&pool);
+            return Ok(Self::Volume { pool, socket, name });
         }
         Ok(Self::Memory { file: memory_file(0)?, bytes: 0 })
     }
@@ -41,12 +49,33 @@ impl Source {
                 let range = std::mem::replace(has, end)..end;
                 Ok((file.try_clone().map_err(failed)?, vec![range]))
             }
-            Self::Volume { pool, name } => {
-                let client = ControlClient::connect(pool);
-                let lease = client.and_then(|mut client| client.borrow_runs(name, bytes));
+            Self::Volume { pool, socket, name } => {
+                let lease = borrow_from_any_server(pool, socket, name, bytes);
                 let Borrowed { file, ranges } = lease.map_err(|error| error.to_string())?;
                 Ok((file, ranges))
             }
+        }
+    }
+}
+
+/// Borrows from the pool's server; from the next one, if this one ends.
+fn borrow_from_any_server(
+    pool: &Path,
+    socket: &Path,
+    name: &str,
+    bytes: u64,
+) -> Result<Borrowed, ControlError> {
+    let deadline = Instant::now() + NEXT_SERVER_TIME_MAX;
+    loop {
+        let client = ControlClient::connect_at(pool, socket.to_owned());
+        match client.and_then(|mut client| client.borrow_runs(name, bytes)) {
+            // A lease that a server made as it ended was received by nobody, and is none.
+            Err(ControlError::Unreachable { .. } | ControlError::Broken { .. })
+                if Instant::now() < deadline =>
+            {
+                std::thread::sleep(REST);
+            }
+            lease => return lease,
         }
     }
 }

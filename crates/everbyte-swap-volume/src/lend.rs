@@ -207,8 +207,12 @@ impl Lender {
     fn take_back(&self, lending: &mut Lending) -> Result<(), SwapError> {
         let mut ended = Vec::new();
         for &start in lending.lent.keys() {
+            let mut bytes = bytes_of(start);
+            if planted(Bug::FreedInPart) {
+                bytes.end = bytes.start + BLOCK_U64;
+            }
             let is_locked = match &self.file {
-                Some(file) => is_range_locked(file, &bytes_of(start)),
+                Some(file) => is_range_locked(file, &bytes),
                 None => Ok(false),
             };
             let is_locked = is_locked.map_err(io("look at the locks of the pool's file"))?;

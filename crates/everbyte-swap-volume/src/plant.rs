@@ -9,6 +9,8 @@ pub enum Bug {
     LentWithoutAsking,
     /// A run is lent as an earlier program left it, though the volume wipes.
     LentUnwiped,
+    /// A run counts as free once its first block is, though a program still has the rest.
+    FreedInPart,
     /// The locks of a lease are taken after its description was passed on.
     LockedLate,
 }

@@ -83,6 +83,8 @@ impl Threads {
         let thread_start = self.thread_start;
         let handle = named.spawn(move || {
             thread_start();
+            // The program's allocator may be waiting for a fault by the time of the first one.
+            everbyte_media::prepare_thread();
             block_signals();
             keep_only(kept);
             // Whoever started this thread waits for that.

@@ -9,7 +9,7 @@ use everbyte_device::{BlockDevice, Fua};
 use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_plant::plant;
 use everbyte_pool::file::{self, CreateOptions, FileError};
-use everbyte_pool::{OpenOptions, Pool};
+use everbyte_pool::{OpenOptions, Pool, lock_range};
 use everbyte_swap_volume::plant::Bug;
 use everbyte_swap_volume::{
     Lease, Lender, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume, kinds,
@@ -154,6 +154,25 @@ fn a_run_that_was_not_asked_for_is_still_not_lent_twice() {
     let _bug = plant(Bug::LentWithoutAsking);
     assert!(matches!(lender.lend(1, 2), Err(SwapError::Full { .. })), "its lock is not to be had");
     drop(all);
+}
+
+/// Has a program that kept the second halves of its runs only, and shrinks the volume.
+fn shrinks_under_a_program_with_halves() -> bool {
+    let house = House::new(false);
+    let runs = house.lender().volume().runs();
+    let file = File::options().read(true).write(true).open(house.file.path()).unwrap();
+    for run in runs {
+        let start = run.0 * 4096;
+        assert!(lock_range(&file, &(start + RUN_BYTES / 2..start + RUN_BYTES)).unwrap());
+    }
+    house.lender().resize(RUN_BYTES).is_ok()
+}
+
+#[test]
+fn a_run_is_free_only_as_a_whole() {
+    assert!(!shrinks_under_a_program_with_halves());
+    let _bug = plant(Bug::FreedInPart);
+    assert!(shrinks_under_a_program_with_halves(), "a run that is free in part is caught");
 }
 
 #[test]

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+#
+# `everbyte run`: unmodified programs at half their footprint have the right results, a program that uses
+# its heap in every way finds every byte, and kill -9 of programs and servers in turns leaves a pool that
+# is clean, with nothing lent and nothing lost.
+#
+# usage: run.sh ROUNDS
+
+source "$(dirname "$0")/lib.sh"
+need gcc sort sqlite3 "$PYTHON"
+
+ROUNDS=${1:?usage: run.sh ROUNDS}
+LIBRARY=$(dirname "$EVERBYTE")/libeverbyte_preload.so
+if [[ ! -e ${EVERBYTE_PRELOAD:-$LIBRARY} ]]; then
+    (cd "$TOP" && cargo build --quiet --release -p everbyte-preload) || fail "the build failed"
+fi
+POOL=$FAST/run.pool
+STRESS=$SCRATCH/heap_stress
+gcc -Wall -O1 -pthread "$E2E/heap_stress.c" -o "$STRESS" || fail "heap_stress cannot be built"
+"$EVERBYTE" pool create "$POOL" --size 800M >/dev/null
+"$EVERBYTE" volume create "$POOL" more --kind swap --size 640M >/dev/null
+"$EVERBYTE" volume create "$POOL" disk --size 16M >/dev/null
+
+# paged DRAM COMMAND...: the command by `everbyte run`, quiet about itself.
+paged() {
+    local dram=$1
+    shift
+    "$EVERBYTE" run --dram "$dram" --pool "$POOL/more" -- "$@" 2>"$SCRATCH/run.log" || {
+        cat "$SCRATCH/run.log" >&2
+        return 1
+    }
+}
+
+# same DRAM NAME COMMAND...: the command says the same with and without.
+same() {
+    local dram=$1 name=$2 expected actual
+    shift 2
+    expected=$("$@" <"$SCRATCH/input") || fail "$name fails by itself"
+    actual=$(paged "$dram" "$@" <"$SCRATCH/input") || fail "$name fails with $dram of DRAM"
+    [[ $actual == "$expected" && -n $actual ]] || fail "$name says something else with $dram of DRAM"
+    ok "$name has the right result with $dram of DRAM"
+}
+
+# lent: bytes of the volume that programs have.
+lent() {
+    "$EVERBYTE" volume list "$POOL" --json | "$PYTHON" -c '
+import json, sys
+print(next(v for v in json.load(sys.stdin)["volumes"] if v["name"] == "more")["swap"]["lent_bytes"])'
+}
+
+nothing_is_lent() { [[ $(lent) -eq 0 ]]; }
+something_is_lent() { [[ $(lent) -gt 0 ]]; }
+
+seq 1 300000 | awk '{print ($1*7919)%1000003, $1}' >"$SCRATCH/input"
+cat >"$SCRATCH/sort.py" <<'END'
+import hashlib, random
+random.seed(1)
+numbers = [random.random() for _ in range(400_000)]
+numbers.sort()
+print(hashlib.sha256(repr(numbers).encode()).hexdigest())
+END
+cat >"$SCRATCH/fork.py" <<'END'
+import multiprocessing, os, subprocess
+words = [str(i) * 3 for i in range(200_000)]
+def total(part): return sum(map(len, words[part::4]))
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(total, range(4)))
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if sum(map(total, range(4))) == sum(map(len, words)) else 1)
+print(os.waitpid(pid, 0)[1], subprocess.check_output(["sh", "-c", "echo $((1 + 2))"]))
+END
+{
+    echo 'create table t(a integer, b text);'
+    echo 'with recursive c(x) as (select 1 union all select x+1 from c where x<200000)
+        insert into t select x*7919%300007, "row number "||x||" with some text" from c;'
+    echo 'create index i on t(a); select count(*), sum(a), max(b) from t;
+        select a, b from t order by b desc limit 3;'
+} >"$SCRATCH/queries.sql"
+
+same 24M "GNU sort" sort -S 48M --parallel=2 -n
+same 16M "python3 sorting a list" "$PYTHON" "$SCRATCH/sort.py"
+same 20M "python3 with forks" "$PYTHON" "$SCRATCH/fork.py"
+same 10M "sqlite3 in memory" sqlite3 :memory: ".read $SCRATCH/queries.sql"
+[[ $(paged 24M "$STRESS" 80 2 4) == good ]] || fail "a byte of the heap was wrong"
+ok "a heap holds every byte, through system calls, forks and exec"
+nothing_is_lent || fail "runs are lent although every program has ended"
+
+status=0
+"$EVERBYTE" run --dram 16M --pool "$POOL" -- sh -c 'exit 7' 2>/dev/null || status=$?
+[[ $status -eq 7 ]] || fail "exit status $status instead of 7"
+ok "the exit status is the program's"
+
+# not_run WORDS COMMAND...: it fails and says so.
+not_run() {
+    local words=$1
+    shift
+    if "$EVERBYTE" run "$@" >"$SCRATCH/run.log" 2>&1; then fail "$* was not refused"; fi
+    grep -q "$words" "$SCRATCH/run.log" || fail "$* does not say: $words"
+}
+not_run "of the kind block" --dram 16M --pool "$POOL/disk" -- true
+not_run "there is no volume" --dram 16M --pool "$POOL/none" -- true
+not_run "too low" --dram 16K --pool "$POOL" -- true
+not_run "there is no program" --dram 16M --pool "$POOL" -- no-such-program
+ok "what cannot be run is refused in words"
+
+# A full volume: the program is told, by malloc, and by a line.
+"$EVERBYTE" volume resize "$POOL" more --size 64M >/dev/null
+if paged 16M "$PYTHON" -c 'x = [bytes(1 << 20) for _ in range(300)]' 2>"$SCRATCH/full.log"; then
+    fail "300 MiB fit in 80 MiB"
+fi
+grep -q "no more memory for this program: all 32 runs" "$SCRATCH/full.log" ||
+    fail "nobody says that the volume is full"
+grep -q MemoryError "$SCRATCH/full.log" || fail "python3 was not told"
+"$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null
+ok "a full volume is told to the program and to its user"
+
+# kill -9 in turns: the program, the server, both. A program beside it checks its bytes all the time.
+PROGRAMS=()
+start_program() {
+    EVERBYTE_LOG=$SCRATCH/program.$1.log
+    "$EVERBYTE" run --dram 16M --pool "$POOL/more" -- "$STRESS" 60 2 "$2" \
+        >"$EVERBYTE_LOG" 2>&1 &
+    PROGRAMS+=("$!")
+    on_exit end_process "$!"
+}
+for ((round = 0; round < ROUNDS; round++)); do
+    start_server "$POOL" disk
+    PROGRAMS=()
+    start_program bystander 3
+    start_program victim 30
+    within 10 something_is_lent || fail "nothing was lent"
+    sleep 0.7
+    case $((round % 3)) in
+    0) kill -9 "${PROGRAMS[1]}" ;;
+    1) kill -9 "$SERVER_PID" ;;
+    2) kill -9 "$SERVER_PID" "${PROGRAMS[1]}" ;;
+    esac
+    if ((round % 3 > 0)); then
+        wait "$SERVER_PID" 2>/dev/null || true
+        start_server "$POOL" disk
+    fi
+    wait "${PROGRAMS[0]}" || fail "round $round: the bystander failed: $(cat "$SCRATCH/program.bystander.log")"
+    grep -q good "$SCRATCH/program.bystander.log" || fail "round $round: the bystander says nothing"
+    kill -9 "${PROGRAMS[1]}" 2>/dev/null || true
+    wait "${PROGRAMS[1]}" 2>/dev/null || true
+    within 10 nothing_is_lent || fail "round $round: $(lent) bytes are still lent"
+    stop_server
+    "$EVERBYTE" pool check "$POOL" >/dev/null || fail "round $round: the pool is not clean"
+done
+"$EVERBYTE" volume resize "$POOL" more --size 2M >/dev/null || fail "runs were lost"
+"$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null || fail "runs were lost"
+ok "$ROUNDS rounds of kill -9 of programs and servers leave nothing lent and nothing lost"
