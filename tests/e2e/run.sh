@@ -84,6 +84,9 @@ same 20M "python3 with forks" "$PYTHON" "$SCRATCH/fork.py"
 same 10M "sqlite3 in memory" sqlite3 :memory: ".read $SCRATCH/queries.sql"
 [[ $(paged 24M "$STRESS" 80 2 4) == good ]] || fail "a byte of the heap was wrong"
 ok "a heap holds every byte, through system calls, forks and exec"
+gcc -Wall -O1 -pthread "$E2E/own_allocator.c" -o "$SCRATCH/own" || fail "own_allocator cannot be built"
+[[ $(paged 16M timeout 60 "$SCRATCH/own" 80) == good ]] || fail "an own allocator has wrong bytes"
+ok "a program with an allocator of its own pages by its mappings"
 nothing_is_lent || fail "runs are lent although every program has ended"
 
 status=0

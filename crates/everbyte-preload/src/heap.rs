@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use everbyte_slots::FreeRanges;
 use everbyte_swap::{
     FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, Statistics, SwapSpace,
 };
@@ -15,7 +16,6 @@ use libmimalloc_sys as mi;
 
 use crate::kernel;
 use crate::lock::Lock;
-use crate::ranges::FreeRanges;
 use crate::say::say;
 use crate::settings::Settings;
 use crate::source::{Source, memory_file};

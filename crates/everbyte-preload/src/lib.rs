@@ -17,7 +17,6 @@ mod lock;
 mod malloc;
 mod mappings;
 mod own;
-mod ranges;
 mod report;
 mod say;
 mod settings;

@@ -8,6 +8,8 @@
 //! - [`SlotTree`] is its 64-way form, one word per node, lock-free for many threads;
 //! - [`RunTree`] adds aligned runs to that, found without a search.
 //!
+//! [`FreeRanges`] is for what comes in few pieces of any length: it lists the free ones.
+//!
 //! Invariants of all: a slot is either free or used; a new tree has only used slots, so slots
 //! come into being by being freed; a set bit means *free*. Nothing here is durable, and nothing
 //! here knows files, media or volumes.
@@ -34,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod byte_tree;
+mod ranges;
 mod run;
 mod run_tree;
 mod slot_tree;
@@ -44,6 +47,7 @@ mod loom_tests;
 mod tests;
 
 pub use byte_tree::ByteTree;
+pub use ranges::FreeRanges;
 pub use run_tree::{AlignedTree, RunTree};
 pub use slot_tree::{SlotTree, WordTree};
 

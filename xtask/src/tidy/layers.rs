@@ -167,7 +167,7 @@ const ROWS: [Row; 25] = [
     // Functions of the C library, in its place.
     Row {
         name: "everbyte-preload",
-        uses: &["everbyte-control", "everbyte-swap"],
+        uses: &["everbyte-control", "everbyte-slots", "everbyte-swap"],
         optional: &[],
         tests_use: &[],
         may_be_unsafe: true,
