@@ -75,7 +75,7 @@ impl<M: Medium> Extent<M> {
         Some(entry_at)
     }
 
-    /// What the entry at `entry_at` names, if the path is for such.
+    /// The target that the entry at `entry_at` names, if the path is for such.
     fn short_target(&self, entry_at: PoolOffset) -> Option<Target> {
         let word = self.medium().load_word(entry_at);
         let entry = self.entries().decode(word, entry_at).ok()?;

@@ -7,7 +7,7 @@ use everbyte_media::{Medium, Piece};
 use crate::{new_pool, new_volume, pattern};
 
 #[test]
-fn a_view_keeps_its_bytes_beside_writes_that_are_durable_at_once_and_trims() {
+fn a_view_keeps_its_bytes_beside_writes_that_are_durable_at_once_others_and_trims() {
     let pool = new_pool(2000);
     let volume = new_volume(&pool, "v", 64 << 10, &BlockOptions::default());
     let bytes = pattern(1, 64 << 10);
@@ -17,6 +17,9 @@ fn a_view_keeps_its_bytes_beside_writes_that_are_durable_at_once_and_trims() {
     volume.write(1000, &[1; 9], Fua::Yes).unwrap();
     assert_eq!(volume.volume().completed_epoch(), epoch, "a new block needs no checkpoint");
     volume.write(8192, &[2; 4096], Fua::Yes).unwrap();
+    volume.write(20_000, &[4; 9], Fua::No).unwrap();
+    volume.write(20_480, &[5; 4096], Fua::No).unwrap();
+    volume.write(20_500, &[6; 7], Fua::No).unwrap();
     volume.discard(16_384, 8192, Fua::No).unwrap();
     volume.write_zeroes(12_288, 4096, Hole::Forbidden, false, Fua::Yes).unwrap();
     volume.write(12_300, &[3; 100], Fua::Yes).unwrap();

@@ -4,7 +4,7 @@
 //! that was answered before another began comes first. What was answered is what the model answers in
 //! that order. A crash leaves a beginning of that order: all of the epochs up to the one that recovery
 //! found completed and nothing of later ones, among them all that was answered before a sync began that
-//! was answered, too.
+//! was answered, too. Over that lie writes that are durable by themselves: all that were answered.
 
 use crate::model::Model;
 use crate::operations::{Op, Path, Subject, Tree};
@@ -73,6 +73,29 @@ impl Request<'_> {
         })
     }
 
+    /// Returns true if it may be left by a crash that takes earlier ones back.
+    fn is_durable_itself(&self) -> bool {
+        matches!(self.step, Step::Make(Op::WriteDurably { .. }))
+    }
+
+    /// The trees that a crash may leave of it over `left`, where it is not one of those that come first.
+    fn over(&self, left: &Model) -> Vec<Model> {
+        let Step::Make(Op::WriteDurably { path, offset, len, .. }) = self.step else {
+            return vec![left.clone()];
+        };
+        let mut all = Vec::new();
+        if self.answer.is_none() || self.answer.is_some_and(Result::is_err) {
+            all.push(left.clone());
+        }
+        let mut written = left.clone();
+        let end = usize::try_from(*offset).expect("files are small") + len;
+        // One that makes a file larger waits for a checkpoint.
+        if written.bytes(path).is_ok_and(|bytes| end <= bytes.len()) && self.agrees(&mut written) {
+            all.push(written);
+        }
+        all
+    }
+
     fn changes(&self) -> bool {
         if self.answer.is_some_and(Result::is_err) {
             return false;
@@ -109,6 +132,8 @@ struct Wanted<'t> {
 struct Search<'a> {
     /// By thread, in its order.
     requests: Vec<Vec<Request<'a>>>,
+    /// True if any of them is durable by itself.
+    has_durable: bool,
     wanted: Wanted<'a>,
 }
 
@@ -133,7 +158,8 @@ impl<'a> Search<'a> {
                 Event::Opened | Event::Joined { .. } | Event::Trouble(_) => {}
             }
         }
-        Self { requests, wanted }
+        let has_durable = requests.iter().flatten().any(Request::is_durable_itself);
+        Self { requests, has_durable, wanted }
     }
 
     /// True if it may be, and false if it must not be, that the request is not part of what is left.
@@ -148,10 +174,11 @@ impl<'a> Search<'a> {
             || self.wanted.completed.is_none_or(|completed| request.epoch_min <= completed)
     }
 
-    /// Looks for an order. `next` says how many requests of each thread are made, on `model`; `is_cut`
-    /// that what is left was found before.
-    fn finds(&self, next: &mut [usize], model: &Model, is_cut: bool) -> bool {
-        if !is_cut && model.tree() == *self.wanted.tree && self.finds(next, model, true) {
+    /// Looks for an order. `next` says how many requests of each thread are made, on `model`; `left` is what
+    /// a crash left, once all that comes first was found.
+    fn finds(&self, next: &mut [usize], model: &Model, left: Option<&Model>) -> bool {
+        let may_be_cut = || self.has_durable || model.tree() == *self.wanted.tree;
+        if left.is_none() && may_be_cut() && self.finds(next, model, Some(model)) {
             return true;
         }
         let rest = |next: &[usize]| -> Vec<&Request<'_>> {
@@ -159,19 +186,30 @@ impl<'a> Search<'a> {
             rest.filter_map(|(requests, &at)| requests.get(at)).collect()
         };
         let first = rest(next);
-        if first.iter().all(|request| request.answer.is_none()) && is_cut {
+        if let Some(left) = left
+            && first.iter().all(|request| request.answer.is_none())
+            && left.tree() == *self.wanted.tree
+        {
             return true;
         }
         for task in 0..next.len() {
             let Some(request) = self.requests[task].get(next[task]) else { continue };
             let is_late = first.iter().any(|other| other.ended < request.begun);
-            let fits = if is_cut { self.may_be_lost(request) } else { self.may_be_kept(request) };
+            let fits = match left {
+                Some(_) => self.may_be_lost(request),
+                None => self.may_be_kept(request),
+            };
             let mut after = model.clone();
             if is_late || !fits || !request.agrees(&mut after) {
                 continue;
             }
             next[task] += 1;
-            let found = self.finds(next, &after, is_cut);
+            let found = match left {
+                None => self.finds(next, &after, None),
+                Some(left) => {
+                    request.over(left).iter().any(|left| self.finds(next, &after, Some(left)))
+                }
+            };
             next[task] -= 1;
             if found {
                 return true;
@@ -181,7 +219,7 @@ impl<'a> Search<'a> {
     }
 
     fn succeeds(&self, model: &Model) -> bool {
-        self.finds(&mut vec![0; self.requests.len()], model, false)
+        self.finds(&mut vec![0; self.requests.len()], model, None)
     }
 }
 

@@ -195,6 +195,39 @@ fn made_anew() -> Workload {
     )
 }
 
+fn write_durably(path: &[&'static str], offset: u64, len: usize, byte: u8) -> Step {
+    make(Op::WriteDurably { path: path.to_vec(), offset, len, byte })
+}
+
+/// Small writes to one block, some of which are durable by themselves.
+fn written_durably() -> Workload {
+    pair(
+        "durable writes and others",
+        vec![write_durably(&["a"], 100, 50, 3), write_durably(&["a"], 4000, 90, 4)],
+        vec![write(&["a"], 120, 100, 5), write_durably(&["a"], 110, 30, 6)],
+    )
+}
+
+#[test]
+fn writes_that_are_durable_by_themselves_lie_over_what_a_crash_leaves_of_others() {
+    passes(&written_durably());
+    passes(&pair(
+        "durable writes and cuts",
+        vec![write_durably(&["large"], 62_000, 64, 3), write_durably(&["large"], 65_536, 4096, 4)],
+        vec![truncate(&["large"], 80_000), write(&["large"], 79_000, 9, 5)],
+    ));
+    passes(&pair(
+        "durable writes under a view",
+        vec![Step::View(vec!["a"]), Step::LookAtView, Step::LookAtView],
+        vec![write_durably(&["a"], 100, 64, 3), write_durably(&["a"], 0, 4096, 4)],
+    ));
+    passes(&pair(
+        "durable writes and names",
+        vec![write_durably(&["a"], 9, 9, 3), write_durably(&["second"], 12, 9, 4)],
+        vec![create(&["n"]), make(Op::Link(vec!["a"], vec!["m"])), write(&["large"], 61_440, 9, 5)],
+    ));
+}
+
 /// A view of a file that another thread writes to, in place if it could.
 fn viewed_and_written() -> Workload {
     pair(
@@ -249,6 +282,7 @@ fn planted_bugs_of_locks_and_pins_are_caught() {
     let cases = [
         (leaves_and_goes(), Mistake::Fs(Bug::LocksInOrderOfCall), "deadlock"),
         (made_anew(), Mistake::Fs(Bug::RenameOfOldName), "no order"),
+        (written_durably(), Mistake::Pool(PoolBug::FuaFastPathIgnoresRecords), "no order"),
         (viewed_and_written(), Mistake::Pool(PoolBug::PinIgnoredByPlanner), "a view of"),
         (viewed_and_cut(), Mistake::Pool(PoolBug::PinIgnoredByRelease), "no order"),
     ];
