@@ -1,8 +1,8 @@
 //! Benchmarks: the block volume beside the memory below it and its rivals.
 //!
 //! Owns the command line. A program of its own, so that rivals stay out of the everyday build.
-//! `unsafe` is confined to three modules, which opt in: raw memory, the C library, and the allocator that
-//! counts.
+//! `unsafe` is confined to five modules, which opt in: raw memory, the C library, the allocator that
+//! counts, memory that is paged, and a slow store.
 
 mod baselines;
 mod cache;
@@ -46,6 +46,7 @@ use crate::rows::Results;
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
 use crate::suite::Settings;
+use crate::swap::child::{self, SwapChildArgs};
 use crate::swap::command::{SwapArgs, swap};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
@@ -85,6 +86,8 @@ enum Suite {
     ServeDevice(ServeArgs),
     #[command(hide = true)]
     ServeMount(ServeMountArgs),
+    #[command(hide = true)]
+    SwapChild(SwapChildArgs),
 }
 
 /// Options of the block suite.
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
         Suite::IndexMisses(args) => misses::child(&args),
         Suite::ServeDevice(args) => served::serve(&args),
         Suite::ServeMount(args) => served_mount::serve(&args),
+        Suite::SwapChild(args) => child::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,27 +1,32 @@
 //! `everbyte-bench swap`: the command line of the suite.
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
 
-use super::allocators::Way;
-use super::{Settings, fill};
+use super::ft::Class;
+use super::paging::Sizes;
+use super::{Settings, fill, paging, report, solving};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
-use crate::report::figure::{Figure, Shape};
-use crate::rows::{Results, metric};
+use crate::rows::Results;
 
 /// Settings of a smoke test.
 const QUICK_SLOTS: u64 = 1 << 14;
 const QUICK_PAIRS: u64 = 1 << 10;
+const QUICK_MIB: u64 = 8;
+/// Accesses for each page of the footprint.
+const ACCESSES_PER_PAGE: u64 = 3;
 
-/// Compares ways to find a free slot of a swap space: the linear search of Linux 3.14, the tree of
-/// order 8 of "Memory extension with a next-generation storage device", ours of order 64, and a stack.
+/// Measures the memory extension: paging by access pattern, FT of the NAS Parallel Benchmarks in less
+/// memory than it needs, and ways to find a free slot of a swap space.
 ///
-/// Slots are freed in random order, at several fills, by one thread and by two.
+/// Everything that is paged is verified: contents by what was stored, FT by the published checksums.
 #[derive(clap::Args)]
 pub(crate) struct SwapArgs {
-    /// A smoke test of a second. Its figures mean nothing.
+    /// A smoke test of a few seconds, FT of class S only. Its figures mean nothing.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -37,6 +42,35 @@ pub(crate) struct SwapArgs {
     #[arg(long, default_value_t = 1 << 14, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(64..=1 << 32))]
     pairs: u64,
+    /// Memory that access patterns go over, in MiB, half of which may be in DRAM.
+    #[arg(long, default_value_t = 512, value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(2..=65536))]
+    footprint: u64,
+    /// Classes of FT; B needs 2.6 GiB for memory and store.
+    #[arg(long, value_enum, value_name = "CLASS", value_delimiter = ',',
+          default_values = ["s", "w", "a", "b"])]
+    classes: Vec<Class>,
+    /// Seconds that FT may take each time; it is killed then, and reported as such.
+    #[arg(long, default_value_t = 900, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=86400))]
+    limit: u64,
+    /// Folder for stores; on tmpfs, or on SCM.
+    #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Parts to leave out.
+    #[arg(long, value_enum, value_name = "PART")]
+    skip: Vec<Part>,
+}
+
+/// The parts of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    /// Ways to find a free slot.
+    Slots,
+    /// Access patterns.
+    Paging,
+    /// FT of the NAS Parallel Benchmarks.
+    Ft,
 }
 
 /// Runs the suite.
@@ -46,28 +80,32 @@ pub(crate) struct SwapArgs {
 pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
     let stop = publish::stop_flag()?;
     let progress = publish::progress_bar()?;
-    let (slots, pairs, rounds) = match args.quick {
-        true => (QUICK_SLOTS, QUICK_PAIRS, 1),
-        false => (args.slots, args.pairs, usize::from(args.repeats)),
+    let folder = tempfile::Builder::new().prefix("everbyte-bench.").tempdir_in(&args.folder);
+    let folder = folder.with_context(|| format!("cannot use {}", args.folder.display()))?;
+    let (slots, pairs, rounds, mib, classes) = match args.quick {
+        true => (QUICK_SLOTS, QUICK_PAIRS, 1, QUICK_MIB, &[Class::S][..]),
+        false => {
+            (args.slots, args.pairs, usize::from(args.repeats), args.footprint, &args.classes[..])
+        }
     };
-    let settings = Settings { slots, pairs, rounds, stop: &stop, progress: &progress };
-    let mut environment = Environment::new(Path::new("/dev/shm"), 0, rounds, 0.0);
-    environment.medium = format!("DRAM of this process; {slots} slots");
-    let rows = fill::run(&settings)?;
+    let folder = folder.path();
+    let settings = Settings { slots, pairs, rounds, folder, stop: &stop, progress: &progress };
+    let bytes = mib << 20;
+    let mut environment = Environment::new(&args.folder, bytes, rounds, 0.0);
+    environment.medium = format!("DRAM, as tmpfs; {slots} slots");
+    let wants = |part| !args.skip.contains(&part);
+    let mut rows = Vec::new();
+    if wants(Part::Slots) {
+        rows.extend(fill::run(&settings)?);
+    }
+    if wants(Part::Paging) {
+        let accesses = bytes / super::place::PAGE * ACCESSES_PER_PAGE;
+        rows.extend(paging::run(&settings, Sizes { bytes, dram_bytes: bytes / 2, accesses })?);
+    }
+    if wants(Part::Ft) {
+        rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
+    }
     let results = Results { suite: "swap", environment, rows };
     progress.finish_and_clear();
-    args.output.publish("Everbyte: slots of a swap space", &results, &[figure(1), figure(2)])
-}
-
-fn figure(threads: usize) -> Figure {
-    let label = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
-    Figure {
-        title: format!("Time to take a slot, {threads} threads"),
-        explanation: "Nanoseconds by how full the space is. Random slots are freed before.".into(),
-        subjects: Way::ALL.map(|way| way.name().to_owned()).to_vec(),
-        workloads: fill::FILLS.map(|fill| (fill::title(fill, threads), label(fill))).to_vec(),
-        metric: metric::TIME,
-        shape: Shape::Lines,
-        logarithmic: true,
-    }
+    args.output.publish("Everbyte: the memory extension", &results, &report::figures(classes))
 }

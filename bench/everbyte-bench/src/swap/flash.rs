@@ -1,0 +1,75 @@
+//! A store as slow as a good flash drive, for the question why the medium is not one.
+//!
+//! The figures are those of a PCIe drive of the paper's time (Samsung XS1715): 4 KiB are read in
+//! about 90 us and written in about 25 us, many at a time. A read waits; writes are taken at the
+//! drive's rate and wait only where they come faster.
+
+#![allow(unsafe_code, reason = "the contract of a store, which is the store's below")]
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use everbyte_media::MediaError;
+use everbyte_swap::{FileStore, SlotNo, SlotStore, UNIT};
+
+/// Time from a read's begin to its end.
+const READ: Duration = Duration::from_micros(90);
+/// Time of each further page of the same read.
+const READ_NEXT_NS: u64 = 1_300;
+/// Time that the drive is busy with a page that is written.
+const WRITE_NS: u64 = 5_000;
+/// Writes that the drive has room for, as the time that they take.
+const WRITES_AHEAD_NS: u64 = 1_000_000;
+/// Bytes that the drive can be written with before it is worn out: 1.6 TB, 12,780 times (7
+/// full drives a day for 5 years).
+pub(super) const ENDURANCE_BYTES: f64 = 1.6e12 * 7.0 * 365.0 * 5.0;
+
+/// The slow store.
+pub(super) struct Flash {
+    store: FileStore,
+    start: Instant,
+    /// When the drive will have done all writes.
+    busy_until_ns: AtomicU64,
+}
+
+impl Flash {
+    pub(super) fn new(store: FileStore) -> Self {
+        Self { store, start: Instant::now(), busy_until_ns: AtomicU64::new(0) }
+    }
+}
+
+// SAFETY: every slot is the store's below, by the same calls; sleeping neither allocates nor locks.
+unsafe impl SlotStore for Flash {
+    fn slots(&self) -> u64 {
+        self.store.slots()
+    }
+
+    fn slots_max(&self) -> u64 {
+        self.store.slots_max()
+    }
+
+    fn address(&self, slot: SlotNo) -> *const u8 {
+        self.store.address(slot)
+    }
+
+    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT]) {
+        self.store.write(slot, bytes);
+        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let next = |busy: u64| Some(busy.max(now) + WRITE_NS);
+        let before = self.busy_until_ns.fetch_update(Relaxed, Relaxed, next).unwrap_or(now);
+        let behind = before.saturating_sub(now);
+        if behind > WRITES_AHEAD_NS {
+            std::thread::sleep(Duration::from_nanos(behind - WRITES_AHEAD_NS));
+        }
+    }
+
+    fn check(&self) -> Result<(), MediaError> {
+        self.store.check()
+    }
+
+    fn is_readable(&self, slot: SlotNo, slots: u64) -> bool {
+        std::thread::sleep(READ + Duration::from_nanos(READ_NEXT_NS * slots.saturating_sub(1)));
+        self.store.is_readable(slot, slots)
+    }
+}

@@ -1,0 +1,139 @@
+//! The costs of paging: processor time of the process and of the kernel's threads, faults, and pages
+//! in and out.
+//!
+//! All are exact counters of the system or of the region. The time of the kernel's threads is of the
+//! whole machine, so whoever else keeps them busy is counted as well.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::Result;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::place::Place;
+
+/// Threads of the kernel that page or work for block devices.
+const KERNEL_THREADS: [&str; 4] = ["kworker", "kswapd", "loop", "ksoftirqd"];
+
+/// Costs so far, or of a part of a run.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Costs {
+    pub(super) wall_ns: u64,
+    /// Processor time of the process, in user and system mode.
+    pub(super) process_ns: u64,
+    /// Processor time of the kernel's threads.
+    pub(super) kernel_ns: u64,
+    /// Page faults as the system counts them, of both kinds.
+    pub(super) faults: u64,
+    pub(super) pages_in: u64,
+    pub(super) pages_out: u64,
+    /// Faults that a region resolved.
+    pub(super) region_faults: u64,
+    /// Nodes looked at for free slots.
+    pub(super) slot_visits: u64,
+}
+
+impl Costs {
+    /// Processor time in all.
+    pub(super) fn cpu_ns(self) -> u64 {
+        self.process_ns + self.kernel_ns
+    }
+
+    /// The costs since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        self.with(before, u64::saturating_sub)
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.with(other, |a, b| a + b)
+    }
+
+    fn with(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            wall_ns: op(self.wall_ns, other.wall_ns),
+            process_ns: op(self.process_ns, other.process_ns),
+            kernel_ns: op(self.kernel_ns, other.kernel_ns),
+            faults: op(self.faults, other.faults),
+            pages_in: op(self.pages_in, other.pages_in),
+            pages_out: op(self.pages_out, other.pages_out),
+            region_faults: op(self.region_faults, other.region_faults),
+            slot_visits: op(self.slot_visits, other.slot_visits),
+        }
+    }
+}
+
+/// A reader of the counters.
+pub(super) struct Meter<'a> {
+    place: &'a Place,
+    start: Instant,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(place: &'a Place) -> Self {
+        Self { place, start: Instant::now() }
+    }
+
+    /// The counters now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn read(&self) -> Result<Costs> {
+        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)?;
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let (major, minor) = (count(usage.major_page_faults()), count(usage.minor_page_faults()));
+        let mut costs = Costs {
+            wall_ns: u64::try_from(self.start.elapsed().as_nanos())?,
+            process_ns: process_ns()?,
+            kernel_ns: kernel_ns()?,
+            faults: major + minor,
+            slot_visits: self.place.slot_visits(),
+            ..Costs::default()
+        };
+        if let Some(statistics) = self.place.statistics() {
+            costs.pages_in = statistics.units_in;
+            costs.pages_out = statistics.units_out;
+            costs.region_faults =
+                statistics.faults_load + statistics.faults_store + statistics.faults_protected;
+        }
+        Ok(costs)
+    }
+}
+
+fn process_ns() -> Result<u64> {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Ok(u64::try_from(time.tv_sec)? * 1_000_000_000 + u64::try_from(time.tv_nsec)?)
+}
+
+/// Processor time of the kernel's threads that page, since the system began.
+fn kernel_ns() -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir("/proc")? {
+        let folder = entry?.path();
+        // Threads come and go.
+        let Ok(name) = fs::read_to_string(folder.join("comm")) else { continue };
+        if !KERNEL_THREADS.iter().any(|prefix| name.starts_with(prefix)) {
+            continue;
+        }
+        let Ok(schedule) = fs::read_to_string(folder.join("schedstat")) else { continue };
+        sum += schedule.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::Backing;
+    use super::*;
+
+    #[test]
+    fn a_fill_of_memory_shows_up_in_the_counters() {
+        let place = Place::map(&Backing::Anonymous, 1 << 20).unwrap();
+        let meter = Meter::new(&place);
+        let before = meter.read().unwrap();
+        (0..place.words().pages()).for_each(|page| place.words().store(page * 512, 1));
+        let costs = meter.read().unwrap().since(before);
+        assert!(costs.faults >= 256 && costs.process_ns > 0 && costs.wall_ns > 0, "{costs:?}");
+        assert!(costs.cpu_ns() >= costs.process_ns && costs.plus(costs).faults == 2 * costs.faults);
+    }
+}

@@ -1,0 +1,123 @@
+//! The cost of a page that goes in and out, by access pattern.
+//!
+//! Subjects take turns, round by round, so that what else the machine does hits all of them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Settings;
+use super::access::Pattern;
+use super::child::{self, Load, Task};
+use super::meter::Costs;
+use super::subjects::Subject;
+use crate::rows::{Row, metric};
+use crate::stats::{as_f64, summarise};
+
+const THREADS: [usize; 2] = [1, 2];
+/// The most that a measurement may take.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// Names of metrics.
+pub(super) const CPU_PER_PAGE: &str = "cpu_per_page_in";
+const PAGES_IN: &str = "pages_in_per_access";
+const PAGES_OUT: &str = "pages_out_per_access";
+const FAULTS: &str = "faults_per_access";
+
+/// Sizes of the measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) bytes: u64,
+    pub(super) dram_bytes: u64,
+    pub(super) accesses: u64,
+}
+
+pub(super) fn title(pattern: Pattern, stores: bool, threads: usize) -> String {
+    let access = if stores { "stores" } else { "loads" };
+    format!("paging: {} {access}, t{threads}", pattern.name())
+}
+
+/// Measures every subject with every pattern.
+///
+/// # Errors
+/// Contents are wrong, a child fails, or it is to stop.
+pub(super) fn run(settings: &Settings<'_>, sizes: Sizes) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for pattern in Pattern::ALL {
+        for (stores, threads) in [true, false].into_iter().flat_map(|s| THREADS.map(|t| (s, t))) {
+            rows.extend(run_one(settings, sizes, pattern, stores, threads)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn run_one(
+    settings: &Settings<'_>,
+    sizes: Sizes,
+    pattern: Pattern,
+    stores: bool,
+    threads: usize,
+) -> Result<Vec<Row>> {
+    let workload = title(pattern, stores, threads);
+    let Sizes { bytes, dram_bytes, accesses } = sizes;
+    let load = Load::Touch { pattern, stores, bytes, warm: accesses / 4, count: accesses };
+    let mut samples = Subject::PAGING.map(|subject| (subject, Vec::new()));
+    for _ in 0..settings.rounds {
+        for (subject, samples) in &mut samples {
+            settings.progress.set_message(format!("{}, {workload}", subject.name()));
+            let backing = subject.backing(settings.folder, dram_bytes);
+            let task = Task { backing, load, threads };
+            let outcome = child::measure(&task, LIMIT, || settings.should_stop())?;
+            samples.extend(outcome.map(|outcome| outcome.total()));
+        }
+    }
+    let rows = samples.iter().flat_map(|(subject, samples)| {
+        let own = Own { subject: *subject, workload: &workload };
+        own.rows(samples, as_f64(accesses))
+    });
+    Ok(rows.collect())
+}
+
+/// The rows of one subject at one workload.
+struct Own<'a> {
+    subject: Subject,
+    workload: &'a str,
+}
+
+impl Own<'_> {
+    fn rows(&self, samples: &[Costs], accesses: f64) -> Vec<Row> {
+        if samples.is_empty() {
+            let why = format!("no round ended within {} s", LIMIT.as_secs());
+            return vec![Row::skipped(self.subject.name(), self.workload, why)];
+        }
+        let per_access = |count: fn(&Costs) -> u64| {
+            samples.iter().map(|costs| as_f64(count(costs)) / accesses).collect::<Vec<f64>>()
+        };
+        let mut rows = vec![
+            self.row(metric::TIME, "ns", &per_access(|costs| costs.wall_ns)),
+            self.row(metric::CPU, "ns", &per_access(|costs| costs.cpu_ns())),
+            self.row(FAULTS, "", &per_access(|costs| costs.faults)),
+        ];
+        if self.subject.is_region() {
+            rows.push(self.row(PAGES_IN, "", &per_access(|costs| costs.pages_in)));
+            rows.push(self.row(PAGES_OUT, "", &per_access(|costs| costs.pages_out)));
+            let per_page = samples.iter().filter(|costs| costs.pages_in > 0);
+            let per_page = per_page.map(|costs| as_f64(costs.cpu_ns()) / as_f64(costs.pages_in));
+            rows.push(self.row(CPU_PER_PAGE, "ns", &per_page.collect::<Vec<f64>>()));
+        }
+        rows
+    }
+
+    fn row(&self, metric: &'static str, unit: &'static str, figures: &[f64]) -> Row {
+        let found = summarise(figures);
+        Row {
+            subject: self.subject.name().to_owned(),
+            workload: self.workload.to_owned(),
+            metric,
+            value: found.map(|(median, _)| median),
+            unit,
+            spread: found.map(|(_, spread)| spread),
+            note: found.is_none().then(|| "no page was brought in".to_owned()),
+        }
+    }
+}

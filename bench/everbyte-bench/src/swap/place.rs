@@ -1,0 +1,165 @@
+//! Memory that is larger than DRAM, in the ways that are compared.
+//!
+//! Owns the mapping and lends its words. They are atomics, so that threads may share them by rules of
+//! their own; on x86-64 a relaxed access is an ordinary one.
+
+#![allow(unsafe_code, reason = "words of mapped memory")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context, Result};
+use everbyte_swap::{
+    FaultMode, FileStore, Region, RegionOptions, SlotOrder, Statistics, SwapSpace,
+};
+use memmap2::{MmapMut, MmapOptions};
+use serde::{Deserialize, Serialize};
+
+use super::flash::Flash;
+
+/// Bytes of a page.
+pub(super) const PAGE: u64 = 4096;
+/// Words of a page.
+pub(super) const PAGE_WORDS: usize = 512;
+/// Bytes that a store has beyond those that a region can need.
+const STORE_SLACK: u64 = 8 << 20;
+
+/// Kinds of memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Backing {
+    /// Of this process alone, and without a limit.
+    Anonymous,
+    /// A file, made anew and mapped.
+    File(PathBuf),
+    /// A region of ours.
+    Region(RegionBacking),
+}
+
+/// Settings of a region.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct RegionBacking {
+    /// The file of its store, made anew.
+    pub(super) store: PathBuf,
+    pub(super) dram_bytes: u64,
+    /// Threads that resolve faults; 0 for the faulting threads themselves.
+    pub(super) handlers: usize,
+    pub(super) tracks_stores: bool,
+    /// Units to read ahead on streams, 1 for none.
+    pub(super) read_ahead: u64,
+    pub(super) uses_order8: bool,
+    /// The store is as slow as a flash drive.
+    pub(super) is_flash: bool,
+}
+
+/// Mapped memory.
+pub(super) enum Place {
+    Map(MmapMut),
+    Region(Region, Arc<SwapSpace>),
+}
+
+impl Place {
+    /// Maps `bytes` bytes.
+    ///
+    /// # Errors
+    /// The system's, or the region's.
+    pub(super) fn map(backing: &Backing, bytes: u64) -> Result<Self> {
+        let len = usize::try_from(bytes)?;
+        match backing {
+            Backing::Anonymous => {
+                Ok(Self::Map(MmapMut::map_anon(len).context("cannot map memory")?))
+            }
+            Backing::File(path) => map_file(path, len),
+            Backing::Region(region) => map_region(region, bytes),
+        }
+    }
+
+    /// Returns the words of the memory.
+    pub(super) fn words(&self) -> Words<'_> {
+        let (first, bytes) = match self {
+            Self::Map(map) => (map.as_ptr().cast_mut(), map.len()),
+            Self::Region(region, _) => (region.as_mut_ptr(), region.as_slice().len()),
+        };
+        // SAFETY: the memory is mapped writable as long as `self` is borrowed, at least 8 bytes
+        // aligned; any bytes are a word; nothing else refers to it but such words.
+        Words(unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), bytes / 8) })
+    }
+
+    /// Counters of a region.
+    pub(super) fn statistics(&self) -> Option<Statistics> {
+        match self {
+            Self::Map(_) => None,
+            Self::Region(region, _) => Some(region.statistics()),
+        }
+    }
+
+    /// Nodes or slots that were looked at for free slots.
+    pub(super) fn slot_visits(&self) -> u64 {
+        match self {
+            Self::Map(_) => 0,
+            Self::Region(_, space) => space.slot_searches().visits,
+        }
+    }
+}
+
+fn map_file(path: &Path, len: usize) -> Result<Place> {
+    let file = everbyte_media::create_file(path, len as u64)?;
+    // The mapping keeps the file, which is gone with this process, however it ends.
+    std::fs::remove_file(path)?;
+    // SAFETY: nobody but this process changes the file, and words of it are atomics.
+    let map = unsafe { MmapOptions::new().len(len).map_mut(&file) };
+    Ok(Place::Map(map.with_context(|| format!("cannot map {}", path.display()))?))
+}
+
+fn map_region(backing: &RegionBacking, bytes: u64) -> Result<Place> {
+    let store = FileStore::create(&backing.store, bytes + STORE_SLACK)?;
+    // The mapping keeps the file, which is gone with this process, however it ends.
+    std::fs::remove_file(&backing.store)?;
+    let order = if backing.uses_order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
+    let space = if backing.is_flash {
+        SwapSpace::new(Flash::new(store), order)
+    } else {
+        SwapSpace::new(store, order)
+    };
+    let mode = match backing.handlers {
+        0 => FaultMode::Sigbus,
+        handlers => FaultMode::Transparent { handlers },
+    };
+    let options = RegionOptions::new()
+        .fault_mode(mode)
+        .tracks_stores(backing.tracks_stores)
+        .read_ahead(backing.read_ahead);
+    let region = Region::map(bytes, backing.dram_bytes, &space, &options)?;
+    Ok(Place::Region(region, space))
+}
+
+/// Words that several threads may use.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a>(&'a [AtomicU64]);
+
+impl<'a> Words<'a> {
+    #[cfg(test)]
+    pub(super) fn of(words: &'a [AtomicU64]) -> Self {
+        Self(words)
+    }
+
+    pub(super) fn split_at(self, words: usize) -> (Self, Self) {
+        let (first, rest) = self.0.split_at(words);
+        (Self(first), Self(rest))
+    }
+
+    #[inline]
+    pub(super) fn load(self, at: usize) -> u64 {
+        self.0[at].load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn store(self, at: usize, value: u64) {
+        self.0[at].store(value, Relaxed);
+    }
+
+    pub(super) fn pages(self) -> usize {
+        self.0.len() / PAGE_WORDS
+    }
+}

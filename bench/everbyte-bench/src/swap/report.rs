@@ -1,0 +1,75 @@
+//! The figures of the swap suite, with the paper's figures beside ours.
+
+use super::access::Pattern;
+use super::allocators::Way;
+use super::ft::Class;
+use super::subjects::Subject;
+use super::{fill, paging, solving};
+use crate::report::figure::{Figure, Shape};
+use crate::rows::metric;
+
+const PATTERNS: &str = "Memory of which half may be in DRAM. Processor time is that of the \
+                        process and of the kernel's threads; dram and mmap-tmpfs page nothing and \
+                        are the floor. Each page is stored to, or loaded and compared, at one word.";
+const SOLVING: &str = "Seconds for FT of the NAS Parallel Benchmarks, every checksum verified. The \
+                       paper's Figure 2 is FT with about 1.4 GB in 1 GB of memory (here FT.B, 1000 \
+                       MiB): 1029 s with stock swap and 813 s with its own, 21% less, on another \
+                       machine. region-order8 has the paper's slot tree, region-on-flash a store as \
+                       slow as a flash drive.";
+
+/// Returns all figures; FT's are those of `classes`.
+pub(super) fn figures(classes: &[Class]) -> Vec<Figure> {
+    let mut figures = vec![slots(1), slots(2)];
+    figures.extend([
+        patterns("Paging: processor time of a page in and out", paging::CPU_PER_PAGE),
+        patterns("Paging: processor time of an access", metric::CPU),
+        patterns("Paging: time of an access", metric::TIME),
+    ]);
+    figures.extend(classes.iter().map(|class| solved(*class)));
+    figures
+}
+
+fn slots(threads: usize) -> Figure {
+    let label = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
+    Figure {
+        title: format!("Time to take a slot, {threads} threads"),
+        explanation: "Nanoseconds by how full the space is. Random slots are freed before.".into(),
+        subjects: Way::ALL.map(|way| way.name().to_owned()).to_vec(),
+        workloads: fill::FILLS.map(|fill| (fill::title(fill, threads), label(fill))).to_vec(),
+        metric: metric::TIME,
+        shape: Shape::Lines,
+        logarithmic: true,
+    }
+}
+
+fn patterns(title: &str, metric: &'static str) -> Figure {
+    let group = |pattern: Pattern, threads| {
+        let label = format!("{}, t{threads}", pattern.name());
+        (paging::title(pattern, true, threads), label)
+    };
+    let groups = Pattern::ALL.into_iter().flat_map(|p| [1, 2].map(|threads| group(p, threads)));
+    Figure {
+        title: title.to_owned(),
+        explanation: PATTERNS.to_owned(),
+        subjects: Subject::PAGING.map(|subject| subject.name().to_owned()).to_vec(),
+        workloads: groups.collect(),
+        metric,
+        shape: Shape::Bars,
+        logarithmic: true,
+    }
+}
+
+fn solved(class: Class) -> Figure {
+    let subjects = [Subject::Dram].into_iter().chain(Subject::LIMITED);
+    let titles = solving::titles(class).into_iter();
+    let label = |title: &str| title.trim_start_matches(&format!("FT.{class}, ")).to_owned();
+    Figure {
+        title: format!("FT.{class}"),
+        explanation: SOLVING.to_owned(),
+        subjects: subjects.map(|subject| subject.name().to_owned()).collect(),
+        workloads: titles.map(|title| (title.clone(), label(&title))).collect(),
+        metric: solving::SECONDS,
+        shape: Shape::Bars,
+        logarithmic: true,
+    }
+}

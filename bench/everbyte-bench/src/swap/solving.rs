@@ -1,0 +1,180 @@
+//! FT in less memory than it needs: time, faults and pages, in all and by the part of the work.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Settings;
+use super::child::{self, Load, Outcome, Task};
+use super::flash::ENDURANCE_BYTES;
+use super::ft::Class;
+use super::meter::Costs;
+use super::place::PAGE;
+use super::subjects::Subject;
+use crate::rows::{Row, metric};
+use crate::stats::{as_f64, summarise};
+
+const THREADS: [usize; 2] = [1, 2];
+/// Seconds of a year.
+const YEAR_S: f64 = 31_557_600.0;
+/// DRAM of FT.B in the paper.
+const PAPER_BYTES: u64 = 1000 << 20;
+
+/// Names of metrics.
+pub(super) const SECONDS: &str = "seconds";
+const PAGES_IN: &str = "pages_in";
+const PAGES_OUT: &str = "pages_out";
+const FAULTS: &str = "faults";
+const SLOT_VISITS: &str = "slot_visits_per_page_out";
+const LIFETIME: &str = "flash_lifetime";
+
+/// The DRAM that a class may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Dram {
+    All,
+    Percent(u64),
+    Bytes(u64),
+}
+
+impl Dram {
+    fn bytes(self, footprint: u64) -> u64 {
+        match self {
+            Self::All => footprint,
+            Self::Percent(percent) => (footprint * percent / 100).next_multiple_of(PAGE),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn limits(class: Class) -> Vec<Self> {
+        let mut limits = vec![Self::Percent(70), Self::Percent(50)];
+        if class == Class::B {
+            limits.push(Self::Bytes(PAPER_BYTES));
+        }
+        limits
+    }
+}
+
+impl std::fmt::Display for Dram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => write!(f, "all in DRAM"),
+            Self::Percent(percent) => write!(f, "{percent}% in DRAM"),
+            Self::Bytes(bytes) => write!(f, "{} MiB in DRAM", bytes >> 20),
+        }
+    }
+}
+
+/// The name of a workload.
+pub(super) fn title(class: Class, dram: Dram, threads: usize) -> String {
+    format!("FT.{class}, {dram}, t{threads}")
+}
+
+/// The workloads of a class.
+pub(super) fn titles(class: Class) -> Vec<String> {
+    let limits = [Dram::All].into_iter().chain(Dram::limits(class));
+    limits.flat_map(|dram| THREADS.map(|threads| title(class, dram, threads))).collect()
+}
+
+/// Solves every class in every way; each measurement takes `limit` at most.
+///
+/// # Errors
+/// A checksum is wrong, a child fails, or it is to stop.
+pub(super) fn run(settings: &Settings<'_>, classes: &[Class], limit: Duration) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &class in classes {
+        for threads in THREADS {
+            rows.extend(run_one(settings, class, Dram::All, threads, &[Subject::Dram], limit)?);
+            for dram in Dram::limits(class) {
+                rows.extend(run_one(settings, class, dram, threads, &Subject::LIMITED, limit)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn run_one(
+    settings: &Settings<'_>,
+    class: Class,
+    dram: Dram,
+    threads: usize,
+    subjects: &[Subject],
+    limit: Duration,
+) -> Result<Vec<Row>> {
+    let workload = title(class, dram, threads);
+    let load = Load::Ft(class);
+    let mut samples: Vec<(Subject, Vec<Outcome>)> =
+        subjects.iter().map(|subject| (*subject, Vec::new())).collect();
+    for _ in 0..settings.rounds {
+        for (subject, samples) in &mut samples {
+            settings.progress.set_message(format!("{}, {workload}", subject.name()));
+            let backing = subject.backing(settings.folder, dram.bytes(load.bytes()));
+            let task = Task { backing, load, threads };
+            samples.extend(child::measure(&task, limit, || settings.should_stop())?);
+        }
+    }
+    let rows = samples.iter().flat_map(|(subject, outcomes)| {
+        if outcomes.is_empty() {
+            let why = format!("no round ended within {} s", limit.as_secs());
+            return vec![Row::skipped(subject.name(), &workload, why)];
+        }
+        rows_of(*subject, &workload, outcomes)
+    });
+    Ok(rows.collect())
+}
+
+/// The rows of one subject: in all, and by part.
+fn rows_of(subject: Subject, workload: &str, outcomes: &[Outcome]) -> Vec<Row> {
+    let totals: Vec<Costs> = outcomes.iter().map(Outcome::total).collect();
+    let mut rows = costs_rows(subject, workload, &totals);
+    if subject == Subject::Flash {
+        let years = totals.iter().filter(|costs| costs.pages_out > 0).map(|costs| {
+            let bytes_per_s = as_f64(costs.pages_out * PAGE) / (as_f64(costs.wall_ns) / 1e9);
+            ENDURANCE_BYTES / bytes_per_s / YEAR_S
+        });
+        rows.extend(row(subject, workload, LIFETIME, "years", &years.collect::<Vec<f64>>()));
+    }
+    let parts = outcomes.first().map_or(&[][..], |outcome| &outcome.parts);
+    for (nth, (part, _)) in parts.iter().enumerate() {
+        let of_part: Vec<Costs> = outcomes.iter().map(|outcome| outcome.parts[nth].1).collect();
+        rows.extend(costs_rows(subject, &format!("{workload}: {part}"), &of_part));
+    }
+    rows
+}
+
+fn costs_rows(subject: Subject, workload: &str, costs: &[Costs]) -> Vec<Row> {
+    let each = |figure: fn(&Costs) -> f64| costs.iter().map(figure).collect::<Vec<f64>>();
+    let mut rows = Vec::new();
+    let mut add = |metric, unit, figures: Vec<f64>| {
+        rows.extend(row(subject, workload, metric, unit, &figures));
+    };
+    add(SECONDS, "s", each(|costs| as_f64(costs.wall_ns) / 1e9));
+    add(metric::CPU, "s", each(|costs| as_f64(costs.cpu_ns()) / 1e9));
+    add(FAULTS, "", each(|costs| as_f64(costs.faults + costs.region_faults)));
+    if subject.is_region() {
+        add(PAGES_IN, "", each(|costs| as_f64(costs.pages_in)));
+        add(PAGES_OUT, "", each(|costs| as_f64(costs.pages_out)));
+        let out = costs.iter().filter(|costs| costs.pages_out > 0);
+        let visits = out.map(|costs| as_f64(costs.slot_visits) / as_f64(costs.pages_out));
+        add(SLOT_VISITS, "", visits.collect());
+    }
+    rows
+}
+
+fn row(
+    subject: Subject,
+    workload: &str,
+    metric: &'static str,
+    unit: &'static str,
+    figures: &[f64],
+) -> Option<Row> {
+    let (median, spread) = summarise(figures)?;
+    Some(Row {
+        subject: subject.name().to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        value: Some(median),
+        unit,
+        spread: Some(spread),
+        note: None,
+    })
+}

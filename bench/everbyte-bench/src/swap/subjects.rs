@@ -1,0 +1,74 @@
+//! The ways to have more memory than DRAM that are compared, by name.
+
+use std::path::Path;
+
+use super::place::{Backing, RegionBacking};
+
+/// A subject of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Subject {
+    /// All of it in DRAM: the floor.
+    Dram,
+    /// A file on tmpfs, mapped: the medium itself, where it is byte-addressable.
+    MappedFile,
+    /// A region whose faults are resolved in the thread that faulted.
+    Sigbus,
+    /// The same, with the paper's slot tree.
+    Order8,
+    /// The same, which copies every page out.
+    Untracked,
+    /// The same, without reading ahead, as in the paper.
+    NoReadAhead,
+    /// A region with a thread that resolves faults.
+    Transparent,
+    /// A region on a store as slow as a flash drive.
+    Flash,
+}
+
+impl Subject {
+    pub(super) const PAGING: [Self; 6] = [
+        Self::Dram,
+        Self::MappedFile,
+        Self::Sigbus,
+        Self::Untracked,
+        Self::NoReadAhead,
+        Self::Transparent,
+    ];
+    /// Regions, which have a DRAM limit.
+    pub(super) const LIMITED: [Self; 4] =
+        [Self::Order8, Self::Sigbus, Self::Transparent, Self::Flash];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Dram => "dram",
+            Self::MappedFile => "mmap-tmpfs",
+            Self::Sigbus => "region",
+            Self::Order8 => "region-order8",
+            Self::Untracked => "region-untracked",
+            Self::NoReadAhead => "region-no-read-ahead",
+            Self::Transparent => "region-transparent",
+            Self::Flash => "region-on-flash",
+        }
+    }
+
+    pub(super) fn is_region(self) -> bool {
+        !matches!(self, Self::Dram | Self::MappedFile)
+    }
+
+    /// Returns the memory to map, whose files are new ones in `folder`.
+    pub(super) fn backing(self, folder: &Path, dram_bytes: u64) -> Backing {
+        match self {
+            Self::Dram => Backing::Anonymous,
+            Self::MappedFile => Backing::File(folder.join("mapped")),
+            _ => Backing::Region(RegionBacking {
+                store: folder.join("store"),
+                dram_bytes,
+                handlers: usize::from(self == Self::Transparent),
+                tracks_stores: self != Self::Untracked,
+                read_ahead: if self == Self::NoReadAhead { 1 } else { 16 },
+                uses_order8: self == Self::Order8,
+                is_flash: self == Self::Flash,
+            }),
+        }
+    }
+}
