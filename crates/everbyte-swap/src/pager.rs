@@ -17,6 +17,7 @@ mod fault;
 pub(crate) mod memory;
 mod place;
 pub(crate) mod stats;
+mod stores;
 mod stream;
 mod whole;
 
@@ -36,6 +37,7 @@ use crate::unit::{Unit, UnitNo, UnitTable, index};
 use evict::Batch;
 use memory::{Memory, MemoryError};
 use stats::{Counters, Statistics};
+use stores::Stores;
 use stream::Streams;
 
 pub(crate) use evict::Progress;
@@ -66,8 +68,8 @@ pub(crate) struct PagerOptions {
     pub(crate) slot_hint: SlotNo,
     /// Units to fill at once for a stream, 1 to [`WINDOW`].
     pub(crate) read_ahead: u64,
-    /// True if pages are filled write-protected for loads, so that those which are never stored to
-    /// are evicted without being copied.
+    /// True if pages are filled write-protected for loads, as long as enough of them are never
+    /// stored to: those are evicted without being copied.
     pub(crate) tracks_stores: bool,
 }
 
@@ -81,6 +83,7 @@ pub(crate) struct Pager<M> {
     pinned: AtomicU64,
     limit: AtomicU64,
     tracks_stores: bool,
+    stores: Stores,
     /// Turns that the evictor's hand has made.
     turn: AtomicU64,
     evictor: Mutex<Batch>,
@@ -114,6 +117,7 @@ impl<M: Memory> Pager<M> {
             pinned: AtomicU64::new(0),
             limit: AtomicU64::new(options.limit),
             tracks_stores: options.tracks_stores,
+            stores: Stores::default(),
             turn: AtomicU64::new(0),
             evictor: Mutex::new(Batch::new(options.slot_hint)),
             streams: Streams::new(options.read_ahead.min(WINDOW)),

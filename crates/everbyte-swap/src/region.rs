@@ -85,9 +85,10 @@ impl RegionOptions {
         self
     }
 
-    /// True if pages that were filled for a load are write-protected, so that those which are never
-    /// stored to need not be copied out again. False spares the fault of the first store, and
-    /// copies every page out: for stores that are nearly as fast as DRAM.
+    /// True if pages that were filled for a load are write-protected, as long as more than two thirds
+    /// of them are never stored to: those need not be copied out again. False never protects, which
+    /// spares the fault of the first store, and copies every page out: for stores that are nearly as
+    /// fast as DRAM.
     pub fn tracks_stores(mut self, tracks: bool) -> Self {
         self.tracks_stores = tracks;
         self

@@ -413,6 +413,7 @@ impl<M: Memory> Pager<M> {
             self.settle(leaving.at, unit.evicted_in(turn));
         }
         self.resident.fetch_sub(gone, SeqCst);
+        self.stores.note_clean(clean);
         add(&self.counters.units_evicted, gone);
         add(&self.counters.units_evicted_clean, clean);
         add(&self.counters.units_evicted_zero, zero);

@@ -126,7 +126,7 @@ impl<M: Memory> Pager<M> {
         self.fill_claimed(&claimed, access)?;
         if ahead.stride > 1 {
             for step in 1..=ahead.units {
-                self.read_ahead(UnitNo(at.0 + step * ahead.stride));
+                self.read_ahead(UnitNo(at.0 + step * ahead.stride), access);
             }
         }
         Ok(true)
@@ -155,8 +155,8 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Fills one stored unit that a stream will want, if there is room for it.
-    fn read_ahead(&self, at: UnitNo) {
+    /// Fills one stored unit that a stream of such accesses will want, if there is room for it.
+    fn read_ahead(&self, at: UnitNo, access: Access) {
         if at.0 >= self.units.len() {
             return;
         }
@@ -169,7 +169,7 @@ impl<M: Memory> Pager<M> {
             return;
         }
         let claimed = Claimed { first: at, seen: [seen; index(WINDOW)], units: 1 };
-        if self.fill_claimed(&claimed, Access::LOAD).is_ok() {
+        if self.fill_claimed(&claimed, access).is_ok() {
             count(&self.counters.units_read_ahead);
         }
     }
@@ -178,7 +178,8 @@ impl<M: Memory> Pager<M> {
     fn fill_claimed(&self, claimed: &Claimed, access: Access) -> Result<(), MemoryError> {
         let (first, units) = (claimed.first, claimed.units);
         let slot = claimed.seen[0].slot();
-        let writable = slot.is_none() || access.is_store || !self.tracks_stores;
+        let writable =
+            slot.is_none() || access.is_store || !self.tracks_stores || self.stores.are_likely();
         let early = planted(Bug::SlotFreedBeforeFill) && writable;
         if let Some(slot) = slot
             && early
@@ -237,6 +238,9 @@ impl<M: Memory> Pager<M> {
         is_fault: bool,
     ) -> Result<bool, MemoryError> {
         let is_clean = seen.phase() == Phase::Clean;
+        if is_clean {
+            self.stores.note_store();
+        }
         let ahead = if is_fault && is_clean { self.store_streams.note(at) } else { Ahead::NONE };
         self.make_dirty(at, seen, if ahead.stride == 1 { ahead.units } else { 0 })
     }

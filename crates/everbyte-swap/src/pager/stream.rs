@@ -11,13 +11,14 @@ use crate::unit::UnitNo;
 /// Streams that are followed at once.
 const STREAMS: usize = 16;
 /// Units between two faults of a stream, at most.
-const STRIDE_MAX: u64 = 64;
+const STRIDE_MAX: u64 = 1024;
 /// Equal steps in a row before anything is read ahead.
 const STEPS_MIN: u64 = 2;
 
-const UNIT_SHIFT: u32 = 16;
+const UNIT_SHIFT: u32 = 24;
 const STRIDE_SHIFT: u32 = 8;
-const FIELD: u64 = 0xff;
+const STRIDE: u64 = 0xffff;
+const STEPS: u64 = 0xff;
 
 /// A prediction: the units that a stream wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,13 +54,13 @@ impl Streams {
         }
         for word in &self.words {
             let seen = word.load(Relaxed);
-            let (unit, stride) = (seen >> UNIT_SHIFT, seen >> STRIDE_SHIFT & FIELD);
+            let (unit, stride) = (seen >> UNIT_SHIFT, seen >> STRIDE_SHIFT & STRIDE);
             if unit == 0 {
                 continue;
             }
             let unit = unit - 1;
             if stride != 0 && unit == at.0 {
-                return self.follow(word, at, stride, seen & FIELD);
+                return self.follow(word, at, stride, seen & STEPS);
             }
             let gap = at.0.wrapping_sub(unit);
             if stride == 0 && (1..=STRIDE_MAX).contains(&gap) {
@@ -74,7 +75,7 @@ impl Streams {
 
     /// The stream came to where it was expected: reads ahead twice as far as the last time.
     fn follow(&self, word: &AtomicU64, at: UnitNo, stride: u64, steps: u64) -> Ahead {
-        let steps = (steps + 1).min(FIELD);
+        let steps = (steps + 1).min(STEPS);
         let units = if steps < STEPS_MIN {
             0
         } else {
@@ -109,10 +110,10 @@ mod tests {
 
     #[test]
     fn sequential_and_strided_streams_are_read_ahead_further_and_further() {
-        for stride in [1, 7, 64] {
+        for stride in [1, 7, 1024] {
             assert_eq!(follow(&Streams::new(16), stride, 8), [0, 0, 1, 3, 7, 15, 15, 15]);
         }
-        assert_eq!(follow(&Streams::new(16), 65, 5), [0; 5], "too far apart");
+        assert_eq!(follow(&Streams::new(16), 1025, 5), [0; 5], "too far apart");
         assert_eq!(follow(&Streams::new(1), 1, 5), [0; 5], "reading ahead is off");
     }
 

@@ -11,6 +11,7 @@ use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
 mod hazards;
 mod model;
 mod stack;
+mod streams;
 mod stress;
 
 const MIB: u64 = 1 << 20;
