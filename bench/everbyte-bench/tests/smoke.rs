@@ -316,6 +316,24 @@ fn slots_are_found_at_every_fill() {
 }
 
 #[test]
+fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
+    let results = results_of("swap", &["--skip", "slots"]);
+    for subject in ["dram", "mmap-tmpfs", "region", "region-transparent"] {
+        assert!(value(&results, subject, "paging: random stores, t2", "time") > 0.0);
+    }
+    let stores = "paging: random stores, t1";
+    let pages_in = value(&results, "region", stores, "pages_in_per_access");
+    assert!((0.3..0.7).contains(&pages_in), "half of the pages are in DRAM: {pages_in}");
+    assert!(value(&results, "region", stores, "cpu_per_page_in") > 0.0);
+    for subject in ["region", "region-order8", "region-transparent", "region-on-flash"] {
+        let half = "FT.S, 50% in DRAM, t2";
+        assert!(value(&results, subject, half, "pages_in") > 0.0);
+        assert!(value(&results, subject, &format!("{half}: along z"), "seconds") > 0.0);
+    }
+    assert!(value(&results, "region-on-flash", "FT.S, 50% in DRAM, t1", "flash_lifetime") > 0.0);
+}
+
+#[test]
 fn a_directory_that_is_not_empty_is_refused_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("precious"), "data").unwrap();

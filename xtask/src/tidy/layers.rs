@@ -42,6 +42,7 @@ const ROWS: [Row; 25] = [
             "everbyte-pool",
             "everbyte-media",
             "everbyte-slots",
+            "everbyte-swap",
         ],
         optional: &[],
         tests_use: &["everbyte-crash"],

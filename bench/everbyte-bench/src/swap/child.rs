@@ -51,7 +51,7 @@ impl Load {
     }
 }
 
-/// What a measurement found out.
+/// Findings of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
     /// Costs by part, without the filling of what is touched.

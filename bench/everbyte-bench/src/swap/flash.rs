@@ -21,7 +21,7 @@ const READ_NEXT_NS: u64 = 1_300;
 const WRITE_NS: u64 = 5_000;
 /// Writes that the drive has room for, as the time that they take.
 const WRITES_AHEAD_NS: u64 = 1_000_000;
-/// Bytes that the drive can be written with before it is worn out: 1.6 TB, 12,780 times (7
+/// Bytes that the drive can be written with before it is worn out: 1.6 TB, 12,775 times (7
 /// full drives a day for 5 years).
 pub(super) const ENDURANCE_BYTES: f64 = 1.6e12 * 7.0 * 365.0 * 5.0;
 

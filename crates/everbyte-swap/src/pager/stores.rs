@@ -44,7 +44,8 @@ impl Stores {
 
     /// True if a page that is filled for a load now is better not protected.
     pub(super) fn are_likely(&self) -> bool {
-        self.share.load(Relaxed) > LIKELY && self.fills.fetch_add(1, Relaxed) % SAMPLE != 0
+        self.share.load(Relaxed) > LIKELY
+            && !self.fills.fetch_add(1, Relaxed).is_multiple_of(SAMPLE)
     }
 }
 
