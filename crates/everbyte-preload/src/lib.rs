@@ -6,7 +6,7 @@
 //!
 //! Invariants: what runs to resolve a fault, or to give the heap more room, never uses the heap. So all
 //! Rust here allocates elsewhere (`own`), and so does every thread while it works for this library
-//! ([`at_work`]). What the program allocated before its heap was there stays elsewhere, too.
+//! (`at_work`). What the program allocated before its heap was there stays elsewhere, too.
 
 #![allow(unsafe_code, reason = "functions of the C library, and memory by its address")]
 
