@@ -95,7 +95,8 @@ impl<M: Medium> FileSystem<M> {
 
     fn reclaim_locked(&self, number: InodeNo) -> Result<(), FsError> {
         let (at, words) = self.load_inode(number)?;
-        if words.file_type() == FileType::Regular {
+        let is_large = words.get(Field::Blocks) > BLOCKS_AT_ONCE;
+        if is_large && words.file_type() == FileType::Regular {
             let size = words.get(Field::Size);
             let file = self.files.get(number, at, size);
             self.unmap_leaves(number, &file, (0, size))?;

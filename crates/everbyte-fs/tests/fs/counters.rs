@@ -6,6 +6,7 @@ use everbyte_crash::SimMedium;
 use everbyte_media::Medium;
 
 use crate::operations::{ACLS, AclName, Mode, Op, Subject};
+use crate::posix::{create, name};
 use crate::random::options;
 use crate::real::Real;
 
@@ -59,4 +60,25 @@ fn an_operation_is_one_fence_and_little_log() {
         assert_eq!(fences, 1, "{name}");
         assert!(log <= log_max, "{name} takes {log} bytes of log");
     }
+}
+
+#[test]
+fn a_removed_file_is_freed_in_one_batch_when_nobody_has_it_open() {
+    let medium = Arc::new(SimMedium::new(24 << 20));
+    let real = Real::make(&medium, &options());
+    let fs = &real.fs;
+    for parts in [0, 1, 3] {
+        let file = create(fs, fs.root(), "f");
+        (0..parts).for_each(|part| {
+            assert_eq!(fs.write(file, part << 21, &[7; 9000]).unwrap(), 9000);
+        });
+        fs.sync().unwrap();
+        fs.open_inode(file).unwrap();
+        fs.unlink(fs.root(), name("f")).unwrap();
+        let before = fs.volume().medium().counters();
+        fs.close_inode(file).unwrap();
+        let fences = fs.volume().medium().counters().since(&before).fences;
+        assert_eq!(fences, 1, "with bytes in {parts} places");
+    }
+    assert_eq!(fs.nameless_files(), 0);
 }
