@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::rows::{Results, Row, metric};
 
 /// Metrics that a line shows, and the words after their values.
-const SHOWN: [(&str, &str); 34] = [
+const SHOWN: [(&str, &str); 36] = [
     (metric::COUNTED_RATE, "/s counted"),
     (metric::COUNTED_TO_BACKING, "x backing counted"),
     (metric::BOUND, "x at most"),
@@ -18,7 +18,9 @@ const SHOWN: [(&str, &str); 34] = [
     (metric::TO_FLOOR, "x floor"),
     (metric::CPU_TO_FLOOR, "x floor's cpu"),
     ("rate_to_tmpfs", "x tmpfs"),
+    ("cpu_rate_to_tmpfs", "x tmpfs by cpu"),
     ("time_to_volume", "x volume"),
+    ("cpu_to_volume", "x volume's cpu"),
     ("p50", "us p50"),
     ("p99", "us p99"),
     ("p99_to_ext4", "of ext4's p99"),

@@ -67,8 +67,8 @@ impl<'t, M: Medium> Edits<'t, M> {
     }
 
     /// Plans every change.
-    pub(crate) fn plan(self, batch: &mut Batch<'_, '_, M>) {
-        for mut edit in self.edits {
+    pub(crate) fn plan(mut self, batch: &mut Batch<'_, '_, M>) {
+        for edit in &mut self.edits {
             if edit.words == edit.old {
                 continue;
             }

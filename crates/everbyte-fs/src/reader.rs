@@ -29,6 +29,7 @@ impl<'m, M: Medium> Reader<'m, M> {
     ///
     /// # Errors
     /// It cannot be read or be an entry, or names a block that no volume can have.
+    #[inline]
     pub(crate) fn entry(&self, structure: &str, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
         self.decode(structure, self.medium.load_word(at), at)
     }
@@ -37,6 +38,7 @@ impl<'m, M: Medium> Reader<'m, M> {
     ///
     /// # Errors
     /// As [`Reader::entry`].
+    #[inline]
     pub(crate) fn decode(
         &self,
         structure: &str,

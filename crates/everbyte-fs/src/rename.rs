@@ -96,8 +96,7 @@ impl<M: Medium> FileSystem<M> {
         }
         let _renames = (parent != new_parent).then(|| self.renames.lock());
         loop {
-            let source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
-            let target = self.find_name(new_parent, new_name)?;
+            let (source, target) = self.find_both(from, to)?;
             let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
             let whiteout = match mode.whiteout() {
@@ -125,6 +124,23 @@ impl<M: Medium> FileSystem<M> {
                 }
             }
         }
+    }
+
+    /// The files that the old and the new name name at this moment.
+    fn find_both(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+    ) -> Result<(InodeNo, Option<InodeNo>), FsError> {
+        if from.parent != to.parent {
+            let source = self.find_name(from.parent, from.name)?.ok_or(FsError::NotFound)?;
+            return Ok((source, self.find_name(to.parent, to.name)?));
+        }
+        let _lock = self.locks.read(from.parent);
+        let (at, words) = self.load_inode(from.parent)?;
+        let dir = self.dir(from.parent, at, &words)?;
+        let source = dir.find(from.name)?.ok_or(FsError::NotFound)?;
+        Ok((source.inode, dir.find(to.name)?.map(|found| found.inode)))
     }
 
     /// Plans a renaming, if the names still name what they did.

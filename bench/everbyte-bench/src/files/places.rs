@@ -16,6 +16,7 @@ use super::allocations::allocations_of_this_thread;
 use super::load::{self, LoadSample};
 use super::operation::{Operation, Paths, READ_BYTES, WHOLE_BYTES};
 use crate::index::target::Target;
+use crate::measure::thread_cpu;
 use crate::subject::Counts;
 use crate::subjects::raw_memory::RawMemory;
 use crate::workload::Payload;
@@ -34,6 +35,8 @@ pub(super) const READ_FILE: &str = "read";
 pub(super) struct Sample {
     pub(super) operations: u64,
     pub(super) elapsed: Duration,
+    /// Processor time of the thread, which others on the machine lengthen less.
+    pub(super) cpu: Duration,
     /// The time that it took to make all of them durable afterwards.
     pub(super) sync: Duration,
     pub(super) allocations: u64,
@@ -47,7 +50,12 @@ impl Sample {
         self.elapsed.as_secs_f64() * 1e9 / crate::stats::as_f64(self.operations)
     }
 
-    /// The same with an equal share of making all of them durable.
+    /// Nanoseconds of processor time of an operation.
+    pub(super) fn cpu_ns(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e9 / crate::stats::as_f64(self.operations)
+    }
+
+    /// Nanoseconds of an operation with an equal share of making all of them durable.
     pub(super) fn durable_ns(&self) -> f64 {
         (self.elapsed + self.sync).as_secs_f64() * 1e9 / crate::stats::as_f64(self.operations)
     }
@@ -164,11 +172,12 @@ impl<T: Target> Batches<'_, T> {
         let count = all.len() as u64;
         let before = (self.files.counts)(&self.files.target);
         let allocated = allocations_of_this_thread();
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), thread_cpu());
         for one in all {
             act(one)?;
         }
         self.sample.elapsed += start.elapsed();
+        self.sample.cpu += thread_cpu().saturating_sub(cpu_start);
         self.sample.allocations += allocations_of_this_thread() - allocated;
         self.sample.operations += count;
         let after = (self.files.counts)(&self.files.target);
@@ -304,9 +313,10 @@ fn time_offsets(
     while sample.elapsed < slice {
         turn += 1;
         let offsets = offsets(bytes, turn);
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), thread_cpu());
         offsets.iter().try_for_each(|&offset| act(offset))?;
         sample.elapsed += start.elapsed();
+        sample.cpu += thread_cpu().saturating_sub(cpu_start);
         sample.operations += offsets.len() as u64;
     }
     Ok(sample)
@@ -386,5 +396,35 @@ impl<D: BlockDevice> Place for Volume<D> {
 
     fn load(&self, _slice: Duration) -> Result<LoadSample> {
         bail!("a block volume has no files")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_fs::IndexKind;
+
+    use super::*;
+    use crate::index::library::{Bytes, Library};
+    use crate::index::place::Setting;
+
+    #[test]
+    fn a_file_that_is_looked_at_or_opened_and_a_change_of_metadata_allocate_nothing() {
+        use Operation::{Chmod, Create, Open, Read, Rename, Stat, Unlink};
+        let fs = Setting::of(IndexKind::Direct).file_system(2000, 256 << 20).unwrap();
+        let library = Library::new(fs, Bytes::Stored);
+        let files = Files::new("everbyte", library, |_| None, (100, 1 << 20)).unwrap();
+        for operation in [Stat, Open, Read, Create, Unlink, Rename, Chmod] {
+            // Lists of what an epoch did grow until they have held as much as they ever do.
+            let slice = Duration::from_millis(5);
+            files.batches(operation, slice, 0).unwrap();
+            let sample = files.batches(operation, slice, 1).unwrap();
+            assert!(sample.operations > 0);
+            assert!(
+                sample.allocations * 100 <= sample.operations,
+                "{operation:?}: {} allocations in {} operations",
+                sample.allocations,
+                sample.operations
+            );
+        }
     }
 }

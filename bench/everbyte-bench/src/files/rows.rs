@@ -12,6 +12,8 @@ use crate::stats::{as_f64, summarise};
 pub(super) const DURABLE_TIME: &str = "durable_time";
 pub(super) const TO_TMPFS: &str = "rate_to_tmpfs";
 pub(super) const TO_VOLUME: &str = "time_to_volume";
+const CPU_TO_TMPFS: &str = "cpu_rate_to_tmpfs";
+const CPU_TO_VOLUME: &str = "cpu_to_volume";
 pub(super) const P99_TO_EXT4: &str = "p99_to_ext4";
 
 /// One subject at one operation.
@@ -70,9 +72,10 @@ pub(super) fn rows(cells: &[Cell], subjects: &[&str], names: usize) -> Vec<Row> 
             operation => {
                 let samples = cell.samples();
                 rows.times(&samples, operation);
-                rows.ratio(metric::TO_FLOOR, &samples, other(FLOOR), |own, base| own / base);
-                rows.ratio(TO_TMPFS, &samples, other(TMPFS), |own, base| base / own);
-                rows.ratio(TO_VOLUME, &samples, other(VOLUME), |own, base| own / base);
+                let (floor, tmpfs, volume) = (other(FLOOR), other(TMPFS), other(VOLUME));
+                rows.ratio([metric::TO_FLOOR, metric::CPU_TO_FLOOR], &samples, floor, false);
+                rows.ratio([TO_TMPFS, CPU_TO_TMPFS], &samples, tmpfs, true);
+                rows.ratio([TO_VOLUME, CPU_TO_VOLUME], &samples, volume, false);
                 if subject == LIBRARY {
                     rows.counted(&samples, operation);
                 }
@@ -101,22 +104,29 @@ impl Rows<'_> {
     fn times(&mut self, samples: &[Sample], operation: Operation) {
         self.timed(metric::RATE, "1/s", samples.iter().map(|sample| 1e9 / sample.ns()));
         self.timed(metric::TIME, "ns", samples.iter().map(Sample::ns));
+        self.timed(metric::CPU, "ns", samples.iter().map(Sample::cpu_ns));
         if operation.writes() && self.subject != FLOOR {
             self.timed(DURABLE_TIME, "ns", samples.iter().map(Sample::durable_ns));
         }
     }
 
-    /// Ratios to another subject's times in the same rounds.
+    /// Ratios to another subject in the same rounds, of time and of processor time; of their rates if
+    /// `by_rate` says so.
     fn ratio(
         &mut self,
-        metric: &'static str,
+        metrics: [&'static str; 2],
         own: &[Sample],
         base: Option<&Cell>,
-        ratio: fn(f64, f64) -> f64,
+        by_rate: bool,
     ) {
         let base = base.map(Cell::samples).unwrap_or_default();
-        let pairs = own.iter().zip(&base);
-        self.timed(metric, "ratio", pairs.map(|(own, base)| ratio(own.ns(), base.ns())));
+        for (metric, ns) in metrics.into_iter().zip([Sample::ns, Sample::cpu_ns]) {
+            let ratio = |(own, base): (&Sample, &Sample)| match by_rate {
+                true => ns(base) / ns(own),
+                false => ns(own) / ns(base),
+            };
+            self.timed(metric, "ratio", own.iter().zip(&base).map(ratio));
+        }
     }
 
     /// Means over all rounds of what was counted.

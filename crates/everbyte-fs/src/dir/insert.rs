@@ -8,8 +8,8 @@ use super::walk::{Way, bucket_word, node_word};
 use super::{Dir, NODE_BITS, NODE_WORDS, SAME_HASH_BITS, SAME_HASH_MAX, hash_of};
 use crate::error::FsError;
 use crate::format::{
-    Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS, Slot, UNIT,
-    first_line,
+    Bucket, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS, Slot,
+    SlotFilter, UNIT, first_line,
 };
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
@@ -87,18 +87,19 @@ impl<M: Medium> Dir<'_, M> {
         entry: &RawEntry,
     ) -> Result<Room, FsError> {
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
-        let first = first_line(entry.hash) * LINE_SLOTS;
+        let (first, filter) = (first_line(entry.hash) * LINE_SLOTS, SlotFilter::new(entry.hash));
         let (mut before, mut from, mut end) = (None, None, HEAP_UNITS.start);
         let mut same_hashes = [false; 1 << SAME_HASH_BITS];
-        for slot in bucket.slots() {
-            let (index, slot) = slot?;
+        for (index, &word) in bucket.words().iter().enumerate() {
+            let slot = bucket.head.decode(index, word)?;
             if slot.is_free(current, completed) {
                 let free = if index < first { &mut before } else { &mut from };
                 *free = free.or(Some(index));
             } else if let Some(place) = slot.place() {
                 end = end.max(place.start + place.units);
-                if slot.may_have(entry.hash) {
-                    let other = bucket.head.entry(self.reader.medium, place)?.hash;
+                if filter.may_be(word) {
+                    let medium = self.reader.medium;
+                    let other = bucket.head.with_entry(medium, place, |other| other.hash)?;
                     let is_same = other & !(SAME_HASH_MAX - 1) == entry.hash;
                     let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
                     same_hashes[low] |= is_same;
@@ -219,8 +220,14 @@ fn hole(
             is_taken[place.start..place.start + place.units].fill(true);
         }
     }
-    let mut starts = HEAP_UNITS.filter(|start| start + units <= HEAP_UNITS.end);
-    Ok(starts.find(|&start| !is_taken[start..start + units].contains(&true)))
+    let mut start = HEAP_UNITS.start;
+    while start + units <= HEAP_UNITS.end {
+        match is_taken[start..start + units].iter().rposition(|&is_taken| is_taken) {
+            Some(last) => start += last + 1,
+            None => return Ok(Some(start)),
+        }
+    }
+    Ok(None)
 }
 
 fn node_image(buckets: impl Iterator<Item = BlockNo>) -> Box<[u8; BLOCK]> {

@@ -20,7 +20,7 @@ use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
 use crate::format::{
-    Bucket, BucketHead, HASH_BITS, LINE_SLOTS, RawEntry, SLOT_LINES, Slot, SlotFilter, first_line,
+    Bucket, BucketHead, HASH_BITS, LINE_SLOTS, RawEntry, Slot, SlotFilter, first_line,
 };
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
@@ -79,26 +79,37 @@ impl<'m, M: Medium> Dir<'m, M> {
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<FoundEntry>, Corrupt> {
         let hash = hash_of(self.hash_key, name);
         let Some((_, head)) = self.head_of(None, hash)? else { return Ok(None) };
-        let (first, filter) = (first_line(hash), SlotFilter::new(hash));
-        let mut damaged = None;
-        for line in (first..SLOT_LINES).chain(0..first) {
-            let words = head.line(self.reader.medium, line)?;
-            for (place, word) in (line * LINE_SLOTS..).zip(words) {
-                if filter.may_be(word) {
-                    let found = self.entry_in(&head, (place, word), name)?;
-                    if found.is_some() {
-                        return Ok(found);
-                    }
-                } else if Slot::decode(word).is_none() {
-                    damaged = damaged.or(Some((place, word)));
+        let (line, filter) = (first_line(hash), SlotFilter::new(hash));
+        let words = head.line(self.reader.medium, line)?;
+        if let Some(found) = self.entry_among(&head, (line * LINE_SLOTS, &words), filter, name)? {
+            return Ok(Some(found));
+        }
+        let bucket = Bucket::load(self.reader.medium, head)?;
+        let found = self.entry_among(&head, (0, bucket.words()), filter, name)?;
+        if found.is_none() {
+            // A slot that is damaged may have been that of the entry.
+            bucket.check()?;
+        }
+        Ok(found)
+    }
+
+    /// The entry with this name in the slots that are `words` from place `first` on.
+    fn entry_among(
+        &self,
+        head: &BucketHead,
+        (first, words): (usize, &[u64]),
+        filter: SlotFilter,
+        name: Name<'_>,
+    ) -> Result<Option<FoundEntry>, Corrupt> {
+        for (place, &word) in words.iter().enumerate() {
+            if filter.may_be(word) {
+                let found = self.entry_in(head, (first + place, word), name)?;
+                if found.is_some() {
+                    return Ok(found);
                 }
             }
         }
-        // What cannot be a slot may have been that of the entry.
-        match damaged {
-            Some((place, word)) => head.decode(place, word).map(|_| None),
-            None => Ok(None),
-        }
+        Ok(None)
     }
 
     /// The entry of the slot that is `word` at `place`, if it has this name.
@@ -110,10 +121,10 @@ impl<'m, M: Medium> Dir<'m, M> {
     ) -> Result<Option<FoundEntry>, Corrupt> {
         let slot = head.decode(place, word)?;
         let Slot::Entry { place: heap, .. } = slot else { return Ok(None) };
-        let entry = head.entry(self.reader.medium, heap)?;
-        let (inode, kind, slot_at) = (entry.inode, entry.kind, head.slot_at(place));
-        let has_name = entry.name[..] == *name.bytes();
-        Ok(has_name.then_some(FoundEntry { inode, kind, slot_at, slot }))
+        head.with_entry(self.reader.medium, heap, |entry| {
+            let (inode, kind, slot_at) = (entry.inode, entry.kind, head.slot_at(place));
+            (entry.name == name.bytes()).then_some(FoundEntry { inode, kind, slot_at, slot })
+        })
     }
 
     /// Plans that an entry that was found in the same plan is not there any more.

@@ -5,7 +5,7 @@
 //! looks for it there meets it at once. Its bytes never change. A slot of an entry that was removed keeps its place in the heap, and the epoch:
 //! until that is durable a crash may bring the entry back, so nothing else is put there.
 
-use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_media::{BLOCK, Medium, PoolOffset, crc32c, crc32c_append};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, check_readable};
@@ -21,7 +21,7 @@ pub(crate) const SLOTS: usize = 120;
 /// Slots of a line of the medium.
 pub(crate) const LINE_SLOTS: usize = 8;
 /// Lines of slots.
-pub(crate) const SLOT_LINES: usize = SLOTS / LINE_SLOTS;
+const SLOT_LINES: usize = SLOTS / LINE_SLOTS;
 /// Offset of the slots.
 pub(crate) const SLOTS_AT: u64 = 64;
 /// Bytes of a unit of the heap.
@@ -37,6 +37,10 @@ const MAGIC: u64 = 0x4255_434b_4554;
 const ENTRY_HEAD: usize = 24;
 const TAG_BITS: u32 = 27;
 const EPOCH_BITS: u32 = 31;
+/// Bytes that a place can have.
+const PLACE_BYTES: usize = 64 * UNIT;
+/// Bytes of an entry up to which it is short.
+const SHORT_ENTRY: usize = 8 * UNIT;
 const STATE_MASK: u64 = 3;
 const ENTRY_STATE: u64 = 1;
 const REMOVED_STATE: u64 = 2;
@@ -150,11 +154,6 @@ impl Slot {
             }
         }
     }
-
-    /// Returns false if it is not the slot of an entry with `hash`.
-    pub(crate) fn may_have(self, hash: u64) -> bool {
-        matches!(self, Self::Entry { tag, .. } if tag == tag_of(hash))
-    }
 }
 
 /// Units of the heap that an entry takes.
@@ -169,6 +168,15 @@ pub(crate) struct RawEntry {
     pub(crate) inode: InodeNo,
     pub(crate) kind: FileType,
     pub(crate) name: smallvec::SmallVec<[u8; 32]>,
+}
+
+/// An entry of a directory in bytes that were read.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryView<'b> {
+    pub(crate) hash: u64,
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: FileType,
+    pub(crate) name: &'b [u8],
 }
 
 impl RawEntry {
@@ -188,22 +196,29 @@ impl RawEntry {
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
+}
 
+impl<'b> EntryView<'b> {
     /// The entry in `bytes`; `None` if it cannot be one.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &'b [u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let crc = u32::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
         let name_bytes = usize::from(*bytes.get(20)?);
         let name = bytes.get(ENTRY_HEAD..ENTRY_HEAD + name_bytes)?;
         let kind = FileType::from_mode(u32::from(bytes[21]) << 12)?;
-        let entry = Self { hash: word(0)?, inode: InodeNo(word(8)?), kind, name: name.into() };
+        let entry = Self { hash: word(0)?, inode: InodeNo(word(8)?), kind, name };
         let is_right = crc == crc_of(bytes) && entry.hash >> HASH_BITS == 0;
-        (is_right && entry.units() * UNIT == bytes.len()).then_some(entry)
+        (is_right && entry_units(name_bytes) * UNIT == bytes.len()).then_some(entry)
+    }
+
+    /// The entry with a name of its own.
+    pub(crate) fn to_raw(self) -> RawEntry {
+        RawEntry { hash: self.hash, inode: self.inode, kind: self.kind, name: self.name.into() }
     }
 }
 
 fn crc_of(entry: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&entry[..16]), &entry[20..])
+    crc32c_append(crc32c(&entry[..16]), &entry[20..])
 }
 
 /// The head of a bucket, which never changes.
@@ -220,7 +235,7 @@ pub(crate) struct BucketHeader {
 impl BucketHeader {
     fn words(self) -> [u64; 4] {
         let words = [MAGIC, self.owner.0, self.prefix, u64::from(self.depth)];
-        let crc = crc32c::crc32c(words.map(u64::to_le).as_bytes());
+        let crc = crc32c(words.map(u64::to_le).as_bytes());
         [words[0], words[1], words[2], words[3] | u64::from(crc) << 32]
     }
 
@@ -342,15 +357,39 @@ impl BucketHead {
     /// # Errors
     /// It cannot be read, or be one.
     pub(crate) fn entry<M: Medium>(&self, medium: &M, place: Place) -> Result<RawEntry, Corrupt> {
-        let at = self.heap_at(place);
-        let mut bytes: smallvec::SmallVec<[u8; 64]> = smallvec::smallvec![0; place.units * UNIT];
-        medium.read(at, &mut bytes);
-        check_readable(medium, "directory entry", at, bytes.len() as u64)?;
-        let entry = RawEntry::decode(&bytes).filter(|entry| self.header.covers(entry.hash));
-        entry.ok_or_else(|| {
-            let what = format!("no entry of the directory of {} can be so", self.header.owner);
-            Corrupt::new("directory entry", at, what)
-        })
+        self.with_entry(medium, place, |entry| entry.to_raw())
+    }
+
+    /// The result of `look` at the entry at `place` of the heap.
+    ///
+    /// # Errors
+    /// It cannot be read, or be one.
+    pub(crate) fn with_entry<M: Medium, R>(
+        &self,
+        medium: &M,
+        place: Place,
+        look: impl FnOnce(EntryView<'_>) -> R,
+    ) -> Result<R, Corrupt> {
+        let (at, len) = (self.heap_at(place), place.units * UNIT);
+        // Most names are short, and clearing room for the longest would cost more than the look.
+        let (mut short, mut long);
+        let bytes = if len <= SHORT_ENTRY {
+            short = [0; SHORT_ENTRY];
+            &mut short[..len]
+        } else {
+            long = [0; PLACE_BYTES];
+            &mut long[..len]
+        };
+        medium.read(at, bytes);
+        check_readable(medium, "directory entry", at, len as u64)?;
+        let entry = EntryView::decode(bytes).filter(|entry| self.header.covers(entry.hash));
+        entry.map(look).ok_or_else(|| self.wrong_entry(at))
+    }
+
+    #[cold]
+    fn wrong_entry(&self, at: PoolOffset) -> Corrupt {
+        let what = format!("no entry of the directory of {} can be so", self.header.owner);
+        Corrupt::new("directory entry", at, what)
     }
 }
 
@@ -367,9 +406,30 @@ impl Bucket {
         Ok(Self { head, slots: slots.map(u64::from_le) })
     }
 
-    /// The words of the slots, and the address of the first.
+    /// The words of the slots to be replaced, and the address of the first.
     pub(crate) fn words_mut(&mut self) -> (PoolOffset, &mut [u64]) {
         (self.head.slot_at(0), &mut self.slots)
+    }
+
+    /// Checks the check bits of every slot. What else can be wrong with one, who decodes it finds.
+    ///
+    /// # Errors
+    /// The first word in which they are wrong.
+    pub(crate) fn check(&self) -> Result<(), Corrupt> {
+        // Without a branch for each: they are right in every bucket but a damaged one.
+        let is_damaged = self
+            .slots
+            .iter()
+            .fold(false, |is_damaged, &word| is_damaged | decode_word(word).is_none());
+        if is_damaged {
+            self.slots().try_for_each(|slot| slot.map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// The words of the slots.
+    pub(crate) fn words(&self) -> &[u64; SLOTS] {
+        &self.slots
     }
 
     /// All slots in order.
@@ -466,11 +526,11 @@ mod tests {
             name: b"a name"[..].into(),
         };
         let bytes = entry.encode();
-        assert_eq!(RawEntry::decode(&bytes), Some(entry));
+        assert_eq!(EntryView::decode(&bytes).map(EntryView::to_raw), Some(entry));
         for at in 0..bytes.len() {
             let mut wrong = bytes.clone();
             wrong[at] ^= 16;
-            assert_eq!(RawEntry::decode(&wrong), None, "byte {at}");
+            assert!(EntryView::decode(&wrong).is_none(), "byte {at}");
         }
     }
 }

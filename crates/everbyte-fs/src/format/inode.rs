@@ -5,7 +5,7 @@
 //! first one covers the others but for the root word, which checks itself. An inode that is free says
 //! nothing.
 
-use everbyte_media::{Medium, PoolOffset};
+use everbyte_media::{Medium, PoolOffset, crc32c};
 use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
@@ -197,9 +197,10 @@ impl InodeWords {
 
     /// The checksum that its first word should be.
     pub(crate) fn checksum(&self) -> u64 {
-        let words = self.0.map(u64::to_le);
-        let start = crc32c::crc32c(words[Field::Number as usize..Field::Root as usize].as_bytes());
-        u64::from(crc32c::crc32c_append(start, words[Field::Reserved as usize..].as_bytes()))
+        let mut words = self.0.map(u64::to_le);
+        // The one behind the root word takes its place, so that all are summed at once.
+        words[Field::Root as usize] = words[Field::Reserved as usize];
+        u64::from(crc32c(words[Field::Number as usize..Field::Reserved as usize].as_bytes()))
     }
 
     /// Puts the checksum right.

@@ -9,8 +9,8 @@ mod table;
 #[cfg(test)]
 pub(crate) use bucket::entry_units;
 pub(crate) use bucket::{
-    Bucket, BucketHead, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry,
-    SLOT_LINES, SLOTS, Slot, SlotFilter, UNIT, first_line,
+    Bucket, BucketHead, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS,
+    Slot, SlotFilter, UNIT, first_line,
 };
 #[cfg(feature = "testkit")]
 pub(crate) use bucket::{is_bucket, reseal_bucket};

@@ -24,6 +24,8 @@ pub(super) struct EntryRuns {
     /// The runs, in order, and the words that name them.
     runs: Vec<(PoolOffset, PoolOffset)>,
     run_blocks: u64,
+    /// Words of a run, a power of two, as a number of bits.
+    run_bits: u32,
     pub(super) entries_max: u64,
 }
 
@@ -49,7 +51,8 @@ impl EntryRuns {
         reader: Reader<'_, M>,
     ) -> Result<Self, Corrupt> {
         let run_blocks = run_blocks(entries_max);
-        let mut open = Self { structure, runs: Vec::new(), run_blocks, entries_max };
+        let run_bits = (run_blocks * WORDS).ilog2();
+        let mut open = Self { structure, runs: Vec::new(), run_blocks, run_bits, entries_max };
         for run in 0..runs(entries_max) {
             let named_at = at.plus(INDEX_WORDS_AT + 8 * run);
             let named = reader.entry(structure, named_at)?.map(|entry| entry.block);
@@ -91,9 +94,9 @@ impl EntryRuns {
     /// The address of word number `entry`, if there is such a one.
     #[inline]
     pub(super) fn word_at(&self, entry: u64) -> Option<PoolOffset> {
-        let words = self.run_blocks * WORDS;
-        let run = usize::try_from(entry / words).ok()?;
-        (entry < self.entries_max).then(|| self.runs[run].0.plus(8 * (entry % words)))
+        let run = usize::try_from(entry >> self.run_bits).ok()?;
+        let place = entry & ((1 << self.run_bits) - 1);
+        (entry < self.entries_max).then(|| self.runs[run].0.plus(8 * place))
     }
 
     /// The block that word number `entry` names, if it names one.

@@ -7,9 +7,10 @@ use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use everbyte_fs::{FileSystem, FsOptions, IndexKind};
+use everbyte_fs::{FileSystem, FileType, FsError, FsOptions, IndexKind};
 
 use crate::operations::{Op, Subject};
+use crate::posix::{name, new_inode};
 use crate::random::options;
 use crate::real::{Real, open_pool};
 
@@ -115,6 +116,39 @@ fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
         let real = Real::open(&medium).unwrap();
         let error = real.try_tree().expect_err("such a bucket was believed");
         assert!(error.to_string().contains("bucket"), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_slot_of_a_bucket_hides_no_name_and_lets_none_be_added() {
+    let image = image();
+    let names = ["a", "d", "link"];
+    let medium = SimMedium::from_image(image.clone());
+    let is_root = |at: &PoolOffset| {
+        medium.load_word(*at) == 0x4255_434b_4554 && medium.load_word(at.plus(8)) == 1
+    };
+    let mut blocks = (0..POOL_BYTES / BLOCK_U64).map(|block| PoolOffset(block * BLOCK_U64));
+    let bucket = blocks.find(is_root).expect("the root directory has a bucket");
+    let slots = (0..120).map(|slot| bucket.plus(64 + 8 * slot));
+    let used: Vec<PoolOffset> = slots.filter(|at| medium.load_word(*at) != 0).collect();
+    assert_eq!(used.len(), names.len());
+    for at in used {
+        for bit in [0, 5, 20, 60] {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            medium.store_word(at, medium.load_word(at) ^ 1 << bit);
+            let fs = Real::open(&medium).unwrap().fs;
+            let root = fs.root();
+            let found = names.map(|text| match fs.lookup(root, name(text)) {
+                Ok(_) => 1,
+                Err(FsError::Corrupt(_)) => 0,
+                Err(error) => panic!("{text}: {error}"),
+            });
+            assert_eq!(found.iter().sum::<usize>(), names.len() - 1, "the others are found");
+            let missing = fs.lookup(root, name("none"));
+            assert!(matches!(missing, Err(FsError::Corrupt(_))), "{missing:?}");
+            let added = fs.create_inode(root, name("new"), &new_inode(FileType::Regular, 0o600));
+            assert!(matches!(added, Err(FsError::Corrupt(_))), "{added:?}");
+        }
     }
 }
 
