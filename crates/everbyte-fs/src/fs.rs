@@ -1,7 +1,7 @@
 //! The file system: its creation and opening, and what its parts share.
 //!
-//! Locks are taken in this order: the lock of renames, the volume's gate, inode locks, a lane, the lock
-//! of an extent's structure, those of inode tables.
+//! Locks are taken in this order: the lock of renames, the volume's gate, inode locks, that of whoever
+//! makes an inode table, a lane, the lock of an extent's structure, those of inode tables.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -28,6 +28,8 @@ pub enum Bug {
     SplitUnlogged,
     /// The number of inode tables changes without a record.
     TableUnlogged,
+    /// Inodes of a new table are free for others before the table counts as one.
+    TableCountedLate,
     /// The word that makes new nodes of an index reachable changes without a record, unlike what goes with
     /// it.
     IndexSplitUnlogged,

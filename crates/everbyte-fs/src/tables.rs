@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use everbyte_media::{Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
-use everbyte_pool::sync::Mutex;
+use everbyte_pool::sync::{Mutex, MutexGuard};
 use everbyte_pool::{Batch, Claim, Corrupt, Volume};
 
 use crate::error::FsError;
@@ -270,7 +270,7 @@ impl<M: Medium> InodeTables<M> {
                 let at = self.geometry.inode_at(table_at, number);
                 return Ok(TakenInode { tables: self, number, at, is_used: false });
             }
-            match self.grow(volume) {
+            match self.grow_if_none(volume) {
                 Err(FsError::NoInodes { .. }) if self.any_wait() => volume.flush()?,
                 grown => grown?,
             }
@@ -293,29 +293,38 @@ impl<M: Medium> InodeTables<M> {
         })
     }
 
-    /// Makes a table, in a batch of its own, unless somebody else did a moment ago.
+    /// Makes a table, in a batch of its own.
     ///
     /// # Errors
     /// `NoInodes`, `NoSpace`, or the volume's.
     pub(crate) fn grow(&self, volume: &Volume<M>) -> Result<(), FsError> {
-        let before = self.tables.load(Ordering::Acquire);
-        let mut made = None;
-        volume.change(|batch, _| {
-            batch.hold(&self.growing);
-            made = None;
-            // The count in DRAM follows once the batch has ended, and the lock with it.
-            if batch.word(self.tables_at) == encode_word(before) {
-                self.plan_table(batch, before)?;
-                made = Some(before);
-            }
-            Ok::<(), FsError>(())
-        })?;
-        if let Some(table) = made {
-            let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
-            let free = free.map(|slot| self.geometry.inode(table, slot));
-            // Whoever takes one of them must find its table.
-            self.tables.fetch_max(table + 1, Ordering::AcqRel);
-            self.shards[place(table, SHARDS)].lock().free.extend(free);
+        self.make_table(volume, &self.growing.lock())
+    }
+
+    /// The same unless an inode is free by now, of a table that somebody else made meanwhile.
+    fn grow_if_none(&self, volume: &Volume<M>) -> Result<(), FsError> {
+        let growing = self.growing.lock();
+        if self.shards.iter().any(|shard| !shard.lock().free.is_empty()) {
+            return Ok(());
+        }
+        self.make_table(volume, &growing)
+    }
+
+    /// Makes a table. The lock is held until its inodes are free for others, who wait for it instead of
+    /// looking for them again and again.
+    fn make_table(&self, volume: &Volume<M>, _growing: &MutexGuard<'_, ()>) -> Result<(), FsError> {
+        let table = self.tables();
+        volume.change(|batch, _| self.plan_table(batch, table))?;
+        let free = (self.geometry.head_slots()..self.geometry.slots()).rev();
+        let free = free.map(|slot| self.geometry.inode(table, slot));
+        let count = || self.tables.fetch_max(table + 1, Ordering::AcqRel);
+        // Whoever takes one of them must find its table.
+        if !planted(Bug::TableCountedLate) {
+            count();
+        }
+        self.shards[place(table, SHARDS)].lock().free.extend(free);
+        if planted(Bug::TableCountedLate) {
+            count();
         }
         Ok(())
     }

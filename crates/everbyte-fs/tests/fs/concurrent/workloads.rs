@@ -282,6 +282,7 @@ fn planted_bugs_of_locks_and_pins_are_caught() {
     let cases = [
         (leaves_and_goes(), Mistake::Fs(Bug::LocksInOrderOfCall), "deadlock"),
         (made_anew(), Mistake::Fs(Bug::RenameOfOldName), "no order"),
+        (new_table_used(), Mistake::Fs(Bug::TableCountedLate), "which is no file"),
         (written_durably(), Mistake::Pool(PoolBug::FuaFastPathIgnoresRecords), "no order"),
         (viewed_and_written(), Mistake::Pool(PoolBug::PinIgnoredByPlanner), "a view of"),
         (viewed_and_cut(), Mistake::Pool(PoolBug::PinIgnoredByRelease), "no order"),
@@ -348,7 +349,7 @@ fn two_threads_that_need_a_new_inode_table_each_get_an_inode() {
     for index in IndexKind::ALL.into_iter().filter(|&index| index != IndexKind::Window) {
         passes(&new_table(index));
     }
-    passes(&new_table_used());
+    passes(&new_table_used().at_every_place());
 }
 
 /// Tables have 15 inodes, and seven are there before.
@@ -365,7 +366,10 @@ fn new_table_before() -> Vec<Op> {
 
 /// Inodes of a new table that are used at once.
 fn new_table_used() -> Workload {
-    let created = |dir| vec![create(&[dir, "n"]), create(&[dir, "o"]), write(&[dir, "o"], 0, 9, 3)];
+    let created = |dir| {
+        let made = ["n", "o", "p"].map(|name| create(&[dir, name]));
+        made.into_iter().chain([write(&[dir, "p"], 0, 9, 3)]).collect()
+    };
     let (first, second) = (created("d"), created("empty"));
     pair("new table", first, second).after(new_table_before())
 }
