@@ -1,6 +1,6 @@
 //! Fetching what a plan of several blocks will look at, before it is looked at.
 
-use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK, Medium, PoolOffset};
 
 use super::Planner;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
@@ -19,16 +19,13 @@ pub(super) struct Found {
     entry_at: PoolOffset,
     /// True if all of the block is written.
     is_whole: bool,
-    /// The block that it names.
-    named: Option<BlockNo>,
 }
 
 impl<M: Medium> Planner<'_, '_, '_, M> {
-    /// Fetches what planning `writes` will look at: the entries of the map, whether the blocks that
-    /// they name are fresh, and for those that are not what is logged of the entries. One after the
-    /// other, these misses of the cache would take longer than the rest of a plan; here each step
-    /// asks for what the next one needs, for all blocks. Of many blocks at once the first ones
-    /// would be gone again when they are planned.
+    /// Fetches what planning `writes` will look at: the entries of the map, what is logged of them, and
+    /// whether the blocks that they name are fresh. One after the other, these misses of the cache
+    /// would take longer than the rest of a plan; here each step asks for what the next one needs, for
+    /// all blocks. Of many blocks at once the first ones would be gone again when they are planned.
     pub fn prefetch<'w>(&mut self, writes: impl Iterator<Item = (DeviceOffset, &'w [u8])> + Clone) {
         let count =
             |(at, data): (DeviceOffset, &[u8])| BlockRange::of_bytes(at, data.len() as u64).count;
@@ -37,33 +34,25 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         if !self.is_prefetched {
             return;
         }
-        let extent = self.extent;
-        let (medium, volume, reader) = (extent.medium(), extent.volume(), extent.entries());
+        let (extent, volume) = (self.extent, self.extent.volume());
         let end = extent.size_blocks();
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
         for piece in pieces.filter(|piece| piece.block.0 < end) {
             if let Ok(Path::Entry(at)) = extent.look_up(piece.block) {
-                medium.prefetch(at, 8);
+                volume.prefetch_store(at, 8);
                 let is_whole = piece.data.len() == BLOCK;
-                self.found.push(Found { block: piece.block, entry_at: at, is_whole, named: None });
+                self.found.push(Found { block: piece.block, entry_at: at, is_whole });
             }
         }
         self.batch.reserve(STEPS_EACH * self.found.len());
-        for found in &mut self.found {
-            found.named = reader.load(found.entry_at).ok().flatten().map(|entry| entry.block);
-            match found.named {
-                Some(block) if found.is_whole => volume.prefetch_free(block),
-                Some(block) => volume.prefetch_store(block.offset(), 0),
-                None => {}
+        for found in &self.found {
+            match extent.entries().load(found.entry_at) {
+                Ok(Some(entry)) if found.is_whole => volume.prefetch_free(entry.block),
+                Ok(Some(entry)) => volume.prefetch_store(entry.block.offset(), 0),
+                _ => {}
             }
+            volume.prefetch_record(found.entry_at);
         }
-        let writer = self.batch.writer();
-        let is_recorded = |found: &&Found| {
-            !(found.is_whole && found.named.is_some_and(|block| writer.is_fresh(block)))
-        };
-        let recorded = self.found.iter().filter(is_recorded);
-        recorded.clone().for_each(|found| volume.prefetch_store(found.entry_at, 8));
-        recorded.for_each(|found| volume.prefetch_record(found.entry_at));
     }
 
     /// The address of the entry for `block`, which was looked up ahead or is now, with the branch that
