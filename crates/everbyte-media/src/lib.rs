@@ -8,10 +8,7 @@
 //! other threads and other processes may write it at any time. Bytes cross the border only
 //! through raw copies, SIMD loads, atomics of one word, or the kernel.
 
-#![allow(
-    unsafe_code,
-    reason = "mapping memory, flushing and summing its lines, and catching its faults"
-)]
+#![allow(unsafe_code, reason = "mapping memory, flushing its lines and catching its faults")]
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
@@ -21,7 +18,6 @@ compile_error!(
 );
 
 mod bus;
-mod checksum;
 mod counters;
 mod cpu;
 mod emulate;
@@ -39,7 +35,6 @@ mod window;
 mod writeback;
 
 pub use bus::{FaultRange, PageFault, ResolveFaults};
-pub use checksum::{crc32c, crc32c_append};
 pub use counters::prepare_thread;
 pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};

@@ -5,7 +5,8 @@
 //! looks for it there meets it at once. Its bytes never change. A slot of an entry that was removed keeps its place in the heap, and the epoch:
 //! until that is durable a crash may bring the entry back, so nothing else is put there.
 
-use everbyte_media::{BLOCK, Medium, PoolOffset, crc32c, crc32c_append};
+use crc32c::{crc32c, crc32c_append};
+use everbyte_media::{BLOCK, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, check_readable};

@@ -5,7 +5,8 @@
 //! first one covers the others but for the root word, which checks itself. An inode that is free says
 //! nothing.
 
-use everbyte_media::{Medium, PoolOffset, crc32c};
+use crc32c::crc32c;
+use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 

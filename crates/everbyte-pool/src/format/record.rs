@@ -78,7 +78,7 @@ impl RecordHeader {
     /// The checksum that the header should carry.
     #[must_use]
     pub fn expected_crc(&self) -> u32 {
-        everbyte_media::crc32c(&self.as_bytes()[4..])
+        crc32c::crc32c(&self.as_bytes()[4..])
     }
 
     /// Returns the kind of the record, if it is known and `count` is possible for it.

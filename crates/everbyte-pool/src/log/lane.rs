@@ -188,7 +188,7 @@ impl LaneLog {
         let Record { kind, order, target, old } = record;
         let header = RecordHeader {
             crc: 0,
-            payload_crc: everbyte_media::crc32c(&self.scratch[LINE..]),
+            payload_crc: crc32c::crc32c(&self.scratch[LINE..]),
             log_key: self.geometry.log_key,
             epoch: self.epoch,
             seq: self.seq,
