@@ -56,7 +56,8 @@ impl<M: Medium> BlockVolume<M> {
     /// Writes a request for one block by the short path, if that is for it.
     fn write_short(&self, request: &WriteRequest<'_>) -> Option<Outcome> {
         let range = range_of(request);
-        if range.count != 1 || request.fua == Fua::Yes {
+        let is_short = range.count == 1 && request.fua == Fua::No;
+        if !is_short || !self.extent().has_short_path(request.data.len()) {
             return None;
         }
         self.extent().prefetch_write(range.first);
@@ -128,7 +129,7 @@ impl<M: Medium> BlockVolume<M> {
         }
         self.extent().prefetch_write(range_of(request).first);
         let _op = self.volume().begin_op();
-        let _blocks = self.extent().locks().write([range_of(request)]);
+        let _block = self.extent().locks().write_one(range_of(request).first);
         self.check_write(named(request))?;
         let written = self.extent().write_durably(DeviceOffset(request.offset), request.data);
         written.map_err(|error| named(request).failed(self.volume(), error))
@@ -138,8 +139,11 @@ impl<M: Medium> BlockVolume<M> {
     /// the last one.
     fn write_in_epoch(&self, batch: &mut [PendingWrite<'_, '_>]) -> u64 {
         let _op = self.volume().begin_op();
-        let ranges = batch.iter().map(|pending| range_of(&pending.request));
-        let mut blocks = self.extent().locks().write(ranges);
+        let locks = self.extent().locks();
+        let mut blocks = match &*batch {
+            [one] => locks.write_range(range_of(&one.request)),
+            many => locks.write(many.iter().map(|pending| range_of(&pending.request))),
+        };
         if planted(Bug::BlocksUnlockedEarly) {
             blocks.clear();
         }

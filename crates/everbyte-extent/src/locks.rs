@@ -80,6 +80,16 @@ impl BlockLocks {
         self.lock(self.stripe_of(block)).write()
     }
 
+    /// Locks blocks that follow each other for writing.
+    pub fn write_range(&self, range: BlockRange) -> WriteGuards<'_> {
+        if range.count == 1 {
+            let mut one = WriteGuards::new();
+            one.push(self.write_one(range.first));
+            return one;
+        }
+        self.write([range])
+    }
+
     /// Locks blocks for writing.
     pub fn write(&self, ranges: impl IntoIterator<Item = BlockRange>) -> WriteGuards<'_> {
         self.stripes(ranges).into_iter().map(|stripe| self.lock(stripe).write()).collect()

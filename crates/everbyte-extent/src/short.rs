@@ -64,13 +64,20 @@ impl<M: Medium> Extent<M> {
         Ok(ShortOutcome::Done)
     }
 
+    /// Returns true if the short path may be for the next write, if that has `len` bytes of one
+    /// block.
+    #[must_use]
+    pub fn has_short_path(&self, len: usize) -> bool {
+        !self.has_checksums()
+            && (len < BLOCK || self.threshold().replaces_whole())
+            && !self.delta().will_compare()
+    }
+
     /// The address of the entry for `piece`, if the path may be for it.
     fn short_entry(&self, piece: BlockPiece<'_>) -> Option<PoolOffset> {
-        let is_plain = !self.has_checksums()
-            && (piece.data.len() < BLOCK || self.threshold().replaces_whole())
-            && !self.delta().will_compare();
         // Unknown beside media errors.
-        let entry_at = self.known_entry(piece.block).filter(|_| is_plain)?;
+        let known = self.known_entry(piece.block);
+        let entry_at = known.filter(|_| self.has_short_path(piece.data.len()))?;
         self.delta().compares();
         Some(entry_at)
     }

@@ -180,7 +180,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         self.extent.check_replaceable(target.block, piece)?;
         let around = if is_poisoned { None } else { Some(target.block) };
-        self.fill(to, around, piece)?;
+        self.fill_new(to, around, piece)?;
         self.name_instead(target, to);
         Ok(())
     }

@@ -26,7 +26,6 @@ use crate::error::ExtentError;
 use crate::extent::Extent;
 use prefetch::Found;
 use run::LeafRun;
-use smallvec::SmallVec;
 
 /// A batch under construction, as far as it concerns one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
@@ -37,7 +36,7 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     is_prefetched: bool,
     run: Option<LeafRun>,
     /// Entries that were looked up ahead, in the order in which they will be needed.
-    found: SmallVec<[Found; 16]>,
+    found: Vec<Found>,
     /// Those of them that were needed already.
     passed: usize,
 }
@@ -75,7 +74,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             circumstances,
             is_prefetched: false,
             run: None,
-            found: SmallVec::new(),
+            found: Vec::new(),
             passed: 0,
         }
     }
@@ -112,10 +111,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let word = extent.medium().load_word(entry_at);
         let Some(entry) = extent.entries().decode(word, entry_at)? else {
             let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
-            match is_sent {
-                true => self.send_whole(to, piece)?,
-                false => self.fill(to, None, piece)?,
-            }
+            self.fill_new(to, None, piece)?;
             self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
             return Ok(());
         };
@@ -157,6 +153,19 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     ) -> Result<(), ExtentError> {
         self.batch.fill(Fill { to, around, start: piece.start, data: piece.data });
         self.sum(to, around, piece, SlotUse::Meaningless)
+    }
+
+    /// Fills a block that nobody has seen yet with `piece`, and what `around` holds.
+    fn fill_new(
+        &mut self,
+        to: BlockNo,
+        around: Option<BlockNo>,
+        piece: BlockPiece<'d>,
+    ) -> Result<(), ExtentError> {
+        match piece.data.len() {
+            BLOCK => self.send_whole(to, piece),
+            _ => self.fill(to, around, piece),
+        }
     }
 
     /// Sends a whole block to `to`, which is new, while the rest is planned.

@@ -36,6 +36,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
         let (extent, volume) = (self.extent, self.extent.volume());
         let end = extent.size_blocks();
+        self.found = Vec::with_capacity(usize::try_from(blocks).expect("at most 64"));
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
         for piece in pieces.filter(|piece| piece.block.0 < end) {
             if let Ok(Path::Entry(at)) = extent.look_up(piece.block) {
