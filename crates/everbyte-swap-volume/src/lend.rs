@@ -183,7 +183,7 @@ impl Lender {
     pub fn close(&self) -> Result<(), SwapError> {
         let lending = &mut *self.lending.lock();
         self.take_back(lending)?;
-        if !lending.lent.is_empty() {
+        if !lending.lent.is_empty() && !planted(Bug::ClosedWithoutAsking) {
             return Err(self.lent(lending));
         }
         self.wipe_first(lending, lending.free.len())?;
@@ -222,7 +222,9 @@ impl Lender {
         }
         for start in ended {
             lending.lent.remove(&start);
-            lending.free.push_back(FreeRun { start, is_wiped: false });
+            if !planted(Bug::RunForgotten) {
+                lending.free.push_back(FreeRun { start, is_wiped: false });
+            }
         }
         Ok(())
     }

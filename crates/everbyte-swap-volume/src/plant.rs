@@ -13,4 +13,8 @@ pub enum Bug {
     FreedInPart,
     /// The locks of a lease are taken after its description was passed on.
     LockedLate,
+    /// A run that nobody has any more is forgotten.
+    RunForgotten,
+    /// A volume that is to be deleted does not ask for the locks of its runs.
+    ClosedWithoutAsking,
 }

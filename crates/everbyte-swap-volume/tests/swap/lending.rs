@@ -15,40 +15,7 @@ use everbyte_swap_volume::{
     Lease, Lender, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume, kinds,
 };
 
-const POOL_BYTES: u64 = 8 * RUN_BYTES;
-const RUNS: u64 = 4;
-
-/// A pool in a file, with a swap volume.
-struct House {
-    file: tempfile::NamedTempFile,
-}
-
-impl House {
-    fn new(wipes: bool) -> Self {
-        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
-        file.as_file().set_len(POOL_BYTES).unwrap();
-        let house = Self { file };
-        Pool::format(&house.medium(), 2, [1; 16]).unwrap();
-        let pool = house.pool();
-        SwapVolume::create(&pool, "s", RUNS * RUN_BYTES, SwapOptions { wipes }).unwrap();
-        pool.close().unwrap();
-        house
-    }
-
-    fn medium(&self) -> Mapped {
-        Mapped::open(self.file.path(), &MediaOptions::new()).unwrap()
-    }
-
-    fn pool(&self) -> Arc<Pool<Mapped>> {
-        let pool = Pool::open(Arc::new(self.medium()), kinds(), &OpenOptions::default());
-        Arc::new(pool.unwrap())
-    }
-
-    /// Starts a server, as far as lending goes.
-    fn lender(&self) -> Lender {
-        Lender::new(SwapVolume::open(&self.pool(), "s").unwrap()).unwrap()
-    }
-}
+use crate::house::{House, POOL_BYTES, RUNS, nobody_forks, runs_of};
 
 /// A process that has a lease, and nothing else to do.
 struct Program {
@@ -59,6 +26,7 @@ struct Program {
 impl Program {
     fn with(lease: Lease) -> Self {
         let Lease { file, ranges } = lease;
+        let _only_this = nobody_forks();
         let child = Command::new("sleep").arg("600").stdin(Stdio::from(file)).spawn().unwrap();
         Self { child, bytes: ranges }
     }
@@ -75,10 +43,6 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn runs_of(ranges: &[std::ops::Range<u64>]) -> BTreeSet<u64> {
-    ranges.iter().flat_map(|bytes| (bytes.start..bytes.end).step_by(2 << 20)).collect()
 }
 
 #[test]

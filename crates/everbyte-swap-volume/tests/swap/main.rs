@@ -4,4 +4,6 @@
 
 mod changes;
 mod damage;
+mod explored;
+mod house;
 mod lending;
