@@ -46,8 +46,10 @@ const SHIFT: u32 = 3;
 /// The running share is kept in 1/65536.
 const ONE: u32 = 1 << 16;
 
-/// The setting with what `Auto` has learned.
-pub(crate) struct DeltaState {
+/// Change detection of a device: the setting with what `Auto` has learned.
+///
+/// Public because schemes that are compared with ours must detect changes as ours does.
+pub struct DeltaState {
     setting: Delta,
     writes: AtomicU32,
     saved_share: AtomicU32,
@@ -58,7 +60,8 @@ pub(crate) struct DeltaState {
 impl DeltaState {
     /// For a medium on which reading a line costs `read_ns` and storing and flushing one
     /// `write_ns`.
-    pub(crate) fn new(setting: Delta, read_ns: u32, write_ns: u32) -> Self {
+    #[must_use]
+    pub fn new(setting: Delta, read_ns: u32, write_ns: u32) -> Self {
         let break_even = u64::from(read_ns) * u64::from(ONE) / u64::from(write_ns.max(1));
         Self {
             setting,
@@ -81,7 +84,7 @@ impl DeltaState {
     }
 
     /// The same, and counts that write.
-    pub(crate) fn compares(&self) -> bool {
+    pub fn compares(&self) -> bool {
         let compares = self.will_compare();
         if self.setting == Delta::Auto {
             // Counts that are lost to a race only shift the samples.
@@ -91,8 +94,9 @@ impl DeltaState {
         compares
     }
 
-    /// The lines of `block` in which `data` at `start` differs from what is stored.
-    pub(crate) fn changed<M: Medium>(
+    /// The lines of `block` in which `data` at `start` differs from what is stored. Media errors
+    /// are not checked.
+    pub fn changed<M: Medium>(
         &self,
         medium: &M,
         block: BlockNo,

@@ -28,7 +28,7 @@ mod view;
 
 pub use address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
 pub use checksum::Checksum;
-pub use delta::Delta;
+pub use delta::{Delta, DeltaState};
 pub use error::{BlockReadError, Expected, ExtentError};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;

@@ -3,8 +3,10 @@
 //! Invariants: a cost is summed exactly by the caller before it is spent here; what is spent is
 //! real time of the calling thread. Amounts below what a clock can measure are saved up per
 //! thread and spent together, so the sum of time spent follows the sum of costs.
-//! The model knows no caches, banks, queues or bandwidth: it charges every line that software
-//! flushes, streams or reads, which is an upper bound for reads that hit a cache.
+//! The model knows no caches, queues or bandwidth: it charges every line that software flushes,
+//! streams or reads, which is an upper bound for reads that hit a cache. One technology has banks,
+//! so that the writes between two fences overlap; the others write one line after the other, which
+//! is an upper bound, too.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -17,6 +19,8 @@ const CREDIT_MAX_NS: i64 = 200;
 thread_local! {
     /// Cost charged and not yet spent, in nanoseconds; negative after a spin that overran.
     static DEBT_NS: Cell<i64> = const { Cell::new(0) };
+    /// Lines that this thread wrote since its last fence, on any medium.
+    static UNFENCED_LINES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Nanoseconds that a 64-byte line costs beyond DRAM.
@@ -46,6 +50,9 @@ pub enum Technology {
     /// Phase-change memory: array read 55 ns, write 150 ns. After B. Lee et al., "Architecting
     /// Phase Change Memory as a Scalable DRAM Alternative" (ISCA 2009).
     Pcm,
+    /// The same in eight banks that write at once: of the lines between two fences of a thread, each
+    /// eight cost what one does. It stands for the other end: that no two of them meet in one bank.
+    PcmBanks,
     /// Resistive RAM: reads somewhat slower than DRAM, a switching pulse of about 50 ns. Crossbars
     /// without access transistors are slower; see C. Xu et al., "Overcoming the Challenges of
     /// Crossbar Resistive Memory Architectures" (HPCA 2015).
@@ -53,17 +60,26 @@ pub enum Technology {
 }
 
 impl Technology {
-    /// Every technology, in order of write cost.
-    pub const ALL: [Self; 4] = [Self::Dram, Self::SttMram, Self::Reram, Self::Pcm];
+    /// Every technology, in order of the cost of many writes.
+    pub const ALL: [Self; 5] = [Self::Dram, Self::SttMram, Self::PcmBanks, Self::Reram, Self::Pcm];
 
-    /// Cost per line beyond DRAM.
+    /// Lines that are written at once.
+    #[must_use]
+    pub const fn banks(self) -> u64 {
+        match self {
+            Self::PcmBanks => 8,
+            Self::Dram | Self::SttMram | Self::Reram | Self::Pcm => 1,
+        }
+    }
+
+    /// Cost per line beyond DRAM, of one that nothing overlaps.
     #[must_use]
     pub const fn cost(self) -> LineCost {
         match self {
             Self::Dram => LineCost { read_ns: 0, write_ns: 0 },
             Self::SttMram => LineCost { read_ns: 0, write_ns: 10 },
             Self::Reram => LineCost { read_ns: 10, write_ns: 50 },
-            Self::Pcm => LineCost { read_ns: 40, write_ns: 135 },
+            Self::Pcm | Self::PcmBanks => LineCost { read_ns: 40, write_ns: 135 },
         }
     }
 
@@ -75,6 +91,7 @@ impl Technology {
             Self::SttMram => "stt-mram",
             Self::Reram => "reram",
             Self::Pcm => "pcm",
+            Self::PcmBanks => "pcm-banks",
         }
     }
 }
@@ -90,9 +107,24 @@ impl std::str::FromStr for Technology {
 
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|technology| technology.name() == name).ok_or_else(|| {
-            format!("unknown technology {name:?}: expected dram, stt-mram, reram or pcm")
+            format!("unknown technology {name:?}: expected dram, stt-mram, reram, pcm or pcm-banks")
         })
     }
+}
+
+/// Cost in nanoseconds of `lines` more lines that this thread writes.
+pub(crate) fn write_ns(technology: Technology, lines: u64) -> u64 {
+    let (banks, before) = (technology.banks(), UNFENCED_LINES.get());
+    let after = before.saturating_add(lines);
+    if banks > 1 {
+        UNFENCED_LINES.set(after);
+    }
+    technology.cost().write_ns * (after.div_ceil(banks) - before.div_ceil(banks))
+}
+
+/// Begins a new row of lines: what was written is fenced.
+pub(crate) fn fenced() {
+    UNFENCED_LINES.set(0);
 }
 
 /// Charges `ns` to this thread and spends what it owes once that can be measured.
@@ -131,6 +163,20 @@ mod tests {
             assert_eq!(technology.name().parse(), Ok(technology));
         }
         assert!("flash".parse::<Technology>().is_err());
+    }
+
+    #[test]
+    fn lines_between_two_fences_share_the_time_of_a_bank() {
+        let cost = Technology::PcmBanks.cost().write_ns;
+        fenced();
+        assert_eq!(write_ns(Technology::PcmBanks, 1), cost);
+        assert_eq!(write_ns(Technology::PcmBanks, 7), 0);
+        assert_eq!(write_ns(Technology::PcmBanks, 9), 2 * cost);
+        fenced();
+        assert_eq!(write_ns(Technology::PcmBanks, 64), 8 * cost);
+        fenced();
+        assert_eq!(write_ns(Technology::Pcm, 9), 9 * cost);
+        assert_eq!(write_ns(Technology::Pcm, 1), cost);
     }
 
     #[test]

@@ -391,7 +391,7 @@ impl Mapped {
     #[inline]
     fn charge_writes(&self, lines: u64) {
         if let Some(technology) = self.emulated {
-            self.charge(technology.cost().write_ns * lines);
+            self.charge(emulate::write_ns(technology, lines));
         }
     }
 
@@ -576,6 +576,7 @@ impl Medium for Mapped {
         store_fence();
         if self.emulated.is_some() {
             emulate::settle();
+            emulate::fenced();
         }
         // Before the sync as well: after it has lost a store a medium syncs no more.
         self.check()?;
@@ -648,12 +649,14 @@ impl Medium for Mapped {
     fn line_cost_ns(&self) -> (u32, u32) {
         let (read_ns, write_ns) = DRAM_LINE_COST_NS;
         let extra = self.emulated.map(Technology::cost);
+        // Whoever weighs costs asks for those of many lines.
+        let banks = self.emulated.map_or(1, Technology::banks);
         let total = |base: u32, extra: Option<u64>| {
             base.saturating_add(u32::try_from(extra.unwrap_or(0)).unwrap_or(u32::MAX))
         };
         (
             total(read_ns, extra.as_ref().map(|cost| cost.read_ns)),
-            total(write_ns, extra.as_ref().map(|cost| cost.write_ns)),
+            total(write_ns, extra.as_ref().map(|cost| cost.write_ns / banks)),
         )
     }
 }

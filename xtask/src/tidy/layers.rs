@@ -35,6 +35,7 @@ const ROWS: [Row; 25] = [
             "everbyte-fuse",
             "everbyte-cache",
             "everbyte-block",
+            "everbyte-extent",
             "everbyte-fs",
             "everbyte-device",
             "everbyte-plant",

@@ -4,7 +4,11 @@
 //! Owns their common trait, [`Scheme`], and their making and opening. Each scheme is a file, which
 //! says at its head what it promises after a crash and cites its source. All work on
 //! any [`Medium`], with the pool's allocator, in blocks of 4 KiB and behind one table of a word for
-//! each block (`shadow` has a tree, `rollback` its volume's map).
+//! each block (`shadow` has a tree, `rollback` its volume's map). All detect changes as the engine
+//! of block volumes does, by the same code and setting ([`Delta`]).
+//!
+//! Two schemes stand twice: as published, and improved. Published is to be compared with
+//! published, best with best.
 //!
 //! Two modes of durability, by the device contract: a request with `Fua::Yes` is durable when it is
 //! answered, any other at the next `flush`. A flush makes durable in whatever way is cheapest for
@@ -20,6 +24,7 @@ mod overlay;
 mod plant;
 mod redo;
 mod rollback;
+mod rollback_published;
 mod shadow;
 mod space;
 #[cfg(test)]
@@ -29,6 +34,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use everbyte_device::{AtomicWrites, DeviceError};
+use everbyte_extent::Delta;
 use everbyte_media::Medium;
 
 use self::block_journal::{BlockJournal, Mode};
@@ -36,6 +42,7 @@ use self::front::Front;
 use self::none::NoConsistency;
 use self::redo::{Improved, Published};
 use self::rollback::Rollback;
+use self::rollback_published::RollbackPublished;
 use self::shadow::Shadow;
 use self::space::{Layout, Space, check_room};
 use crate::subject::Counts;
@@ -61,7 +68,9 @@ pub(crate) trait Scheme: AtomicWrites {
 /// A scheme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// No consistency.
+    /// Neither consistency nor durability: plain copies.
+    Ramfs,
+    /// No consistency, but durability when it is asked for.
     None,
     /// Redo logging of differences as published.
     RedoPublished,
@@ -73,31 +82,37 @@ pub(crate) enum Kind {
     JournalData,
     /// Short-circuit shadow paging.
     Shadow,
-    /// Rollback, the scheme of the block volume.
+    /// Rollback as published.
+    RollbackPublished,
+    /// Rollback as the block volume has it.
     Rollback,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Ramfs,
         Self::None,
         Self::RedoPublished,
         Self::RedoImproved,
         Self::JournalOrdered,
         Self::JournalData,
         Self::Shadow,
+        Self::RollbackPublished,
         Self::Rollback,
     ];
 
     /// Its name in results.
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Ramfs => "ramfs",
             Self::None => "none",
             Self::RedoPublished => "redo-published",
             Self::RedoImproved => "redo-improved",
             Self::JournalOrdered => "block-journal-ordered",
             Self::JournalData => "block-journal-data",
             Self::Shadow => "shadow",
+            Self::RollbackPublished => "rollback-published",
             Self::Rollback => "rollback",
         }
     }
@@ -105,12 +120,14 @@ impl Kind {
     /// Code in the superblock; of rollback, which has a pool's, it is not used.
     fn code(self) -> u64 {
         match self {
+            Self::Ramfs => none::RAMFS_CODE,
             Self::None => none::CODE,
             Self::RedoPublished => redo::PUBLISHED_CODE,
             Self::RedoImproved => redo::IMPROVED_CODE,
             Self::JournalOrdered => Mode::Ordered.code(),
             Self::JournalData => Mode::Data.code(),
             Self::Shadow => shadow::CODE,
+            Self::RollbackPublished => rollback_published::CODE,
             Self::Rollback => 0,
         }
     }
@@ -125,7 +142,8 @@ impl Kind {
     }
 }
 
-/// Makes an empty device of `device_bytes` with a log of `log_bytes` on `medium`, and opens it.
+/// Makes an empty device of `device_bytes` with a log of `log_bytes` on `medium`, and opens it;
+/// changes are detected as `delta` says.
 ///
 /// # Errors
 /// The medium is too small or fails.
@@ -134,29 +152,35 @@ pub(crate) fn build<M: Medium>(
     medium: Arc<M>,
     device_bytes: u64,
     log_bytes: u64,
+    delta: Delta,
 ) -> Result<Arc<dyn Scheme>> {
     let layout = Layout::new(kind.code(), device_bytes, log_bytes)?;
     let needed_bytes = kind.medium_bytes(device_bytes, log_bytes)?;
     check_room(&*medium, needed_bytes)?;
     match kind {
-        Kind::Rollback => Rollback::format(&medium, device_bytes, log_bytes)?,
+        Kind::Rollback => Rollback::format(&medium, device_bytes, log_bytes, delta)?,
         _ => Space::format(&*medium, layout)?,
     }
-    open(kind, medium)
+    open(kind, medium, delta)
 }
 
-/// Opens the device that `build` has made on `medium`, and recovers it.
+/// Opens the device that `build` has made on `medium`, and recovers it. `rollback` detects changes
+/// as it was made to, the others as `delta` says.
 ///
 /// # Errors
 /// There is none, or something of it cannot be right.
-pub(crate) fn open<M: Medium>(kind: Kind, medium: Arc<M>) -> Result<Arc<dyn Scheme>> {
+pub(crate) fn open<M: Medium>(kind: Kind, medium: Arc<M>, delta: Delta) -> Result<Arc<dyn Scheme>> {
     Ok(match kind {
-        Kind::None => Arc::new(Front::new(NoConsistency::open(medium)?)),
-        Kind::RedoPublished => Arc::new(Front::new(Published::open(medium)?)),
-        Kind::RedoImproved => Arc::new(Front::new(Improved::open(medium)?)),
-        Kind::JournalOrdered => Arc::new(Front::new(BlockJournal::open(medium, Mode::Ordered)?)),
-        Kind::JournalData => Arc::new(Front::new(BlockJournal::open(medium, Mode::Data)?)),
-        Kind::Shadow => Arc::new(Front::new(Shadow::open(medium)?)),
+        Kind::Ramfs => Arc::new(Front::new(NoConsistency::open(medium, false, delta)?)),
+        Kind::None => Arc::new(Front::new(NoConsistency::open(medium, true, delta)?)),
+        Kind::RedoPublished => Arc::new(Front::new(Published::open(medium, delta)?)),
+        Kind::RedoImproved => Arc::new(Front::new(Improved::open(medium, delta)?)),
+        Kind::JournalOrdered => {
+            Arc::new(Front::new(BlockJournal::open(medium, Mode::Ordered, delta)?))
+        }
+        Kind::JournalData => Arc::new(Front::new(BlockJournal::open(medium, Mode::Data, delta)?)),
+        Kind::Shadow => Arc::new(Front::new(Shadow::open(medium, delta)?)),
+        Kind::RollbackPublished => Arc::new(Front::new(RollbackPublished::open(medium, delta)?)),
         Kind::Rollback => Arc::new(Rollback::open(&medium)?),
     })
 }

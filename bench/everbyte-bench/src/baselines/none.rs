@@ -1,23 +1,27 @@
-//! No consistency: what a file system in memory (ramfs) does, and all that it does.
+//! No consistency: every write in place, without a log, at two levels of durability.
 //!
-//! New bytes go in place with ordinary stores, whole blocks past the cache. A commit writes back
-//! the lines that are dirty. There is no log.
-//!
-//! After a crash: in both modes, what was written before the last commit is there. Of what was
-//! written since, each aligned 8-byte word is old or new, or each byte of one that a request wrote
-//! in part; in a block that was a hole then, there may be anything. Several writes as one are
-//! several writes.
+//! - `none` keeps what was written, and nothing more: it is the cost of durability itself, which
+//!   every scheme has. New bytes go in place with ordinary stores, whole blocks past the cache; a
+//!   commit writes back the lines that are dirty, and fences. After a crash, in both modes, what
+//!   was written before the last commit is there. Of what was written since, each aligned 8-byte
+//!   word is old or new, or each byte of one that a request wrote in part; in a block that was a
+//!   hole then, there may be anything. Several writes as one are several writes.
+//! - `ramfs` is what a file system in memory does, and all that it does: ordinary stores, without
+//!   flush or fence. A commit does nothing, and after a crash nothing is promised, not even a
+//!   device that opens. It is what the papers call no consistency.
 
 use std::sync::Arc;
 
-use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium};
+use everbyte_extent::Delta;
+use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 
 use super::Kind;
 use super::front::{Edit, Engine, Refused};
 use super::space::{HOLE, Layout, Space, SpaceError};
 
-/// Code in the superblock.
+/// Codes in the superblock.
 pub(crate) const CODE: u64 = 1;
+pub(crate) const RAMFS_CODE: u64 = 7;
 /// Edits in one go; there is no limit but that of space.
 const EDITS_MAX: usize = 1024;
 /// Entries of the table in a line.
@@ -26,6 +30,8 @@ const ENTRIES_PER_LINE: usize = LINE / 8;
 /// Writes in place without a log.
 pub(crate) struct NoConsistency<M> {
     space: Space<M>,
+    /// False for `ramfs`.
+    durable: bool,
     places: Vec<u64>,
     /// Dirty lines of each block of the device, and which blocks have some.
     dirty: Vec<LineMask>,
@@ -37,17 +43,18 @@ pub(crate) struct NoConsistency<M> {
 }
 
 impl<M: Medium> NoConsistency<M> {
-    /// Opens a device.
+    /// Opens a device, which is `durable`, or `ramfs`.
     ///
     /// # Errors
     /// There is none, or the table cannot be right: nothing protects it.
-    pub(crate) fn open(medium: Arc<M>) -> Result<Self, SpaceError> {
-        let space = Space::open(medium, CODE)?;
+    pub(crate) fn open(medium: Arc<M>, durable: bool, delta: Delta) -> Result<Self, SpaceError> {
+        let space = Space::open(medium, if durable { CODE } else { RAMFS_CODE }, delta)?;
         let places = space.load_table()?;
         space.claim(places.iter().copied())?;
         let blocks = places.len();
         Ok(Self {
             space,
+            durable,
             places,
             dirty: vec![LineMask::EMPTY; blocks],
             dirty_blocks: Vec::new(),
@@ -65,36 +72,53 @@ impl<M: Medium> NoConsistency<M> {
         self.places[block] = place;
         self.space.medium().store_word(self.layout().entry_at(block), place);
         let line = block / ENTRIES_PER_LINE;
-        if !std::mem::replace(&mut self.dirty_entries[line], true) {
+        if self.durable && !std::mem::replace(&mut self.dirty_entries[line], true) {
             self.dirty_entry_lines.push(line);
         }
     }
 
     fn mark(&mut self, block: usize, lines: LineMask) {
+        if !self.durable {
+            return;
+        }
         if self.dirty[block].is_empty() {
             self.dirty_blocks.push(block);
         }
         self.dirty[block] = self.dirty[block].or(lines);
     }
 
+    /// Writes a whole block, past the cache if it is to be durable.
+    fn put(space: &Space<M>, durable: bool, at: PoolOffset, block: &[u8]) {
+        match durable {
+            true => space.medium().stream(at, block),
+            false => space.medium().store(at, block),
+        }
+    }
+
     /// Returns whether bytes were streamed.
     fn write(&mut self, block: usize, start: usize, data: &[u8]) -> Result<bool, MediaError> {
         let place = self.places[block];
-        if place != HOLE && data.len() < BLOCK {
-            let at = BlockNo(place).offset().plus(start as u64);
-            self.space.medium().store(at, data);
-            self.mark(block, LineMask::covering(start, data.len()));
-            return Ok(false);
-        }
-        let new = if place == HOLE { self.space.take() } else { BlockNo(place) };
-        let whole = self.space.merged(place, start, data, &mut self.scratch)?;
-        self.space.medium().stream(new.offset(), whole);
-        // The block stays in the list, with nothing to be done.
-        self.dirty[block] = LineMask::EMPTY;
         if place == HOLE {
+            let new = self.space.take();
+            let whole = self.space.merged(HOLE, start, data, &mut self.scratch)?;
+            Self::put(&self.space, self.durable, new.offset(), whole);
             self.set_place(block, new.0);
+            return Ok(self.durable);
         }
-        Ok(true)
+        let at = BlockNo(place).offset();
+        let changed = self.space.to_store(place, start, data)?;
+        if data.len() == BLOCK && changed == LineMask::FULL {
+            Self::put(&self.space, self.durable, at, data);
+            // The block stays in the list, with nothing to be done.
+            self.dirty[block] = LineMask::EMPTY;
+            return Ok(self.durable);
+        }
+        for (run, len) in changed.runs() {
+            let (from, to) = (run.max(start), (run + len).min(start + data.len()));
+            self.space.medium().store(at.plus(from as u64), &data[from - start..to - start]);
+        }
+        self.mark(block, changed);
+        Ok(false)
     }
 }
 
@@ -102,7 +126,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
     type Medium = M;
 
     fn name(&self) -> &'static str {
-        Kind::None.name()
+        if self.durable { Kind::None.name() } else { Kind::Ramfs.name() }
     }
 
     fn medium(&self) -> &M {

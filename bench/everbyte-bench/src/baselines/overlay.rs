@@ -10,7 +10,7 @@
 //! nothing. `running` is the part of `lines` that no commit has made durable yet. Pages are
 //! visited in the order in which they were made, so that runs repeat exactly.
 
-use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium};
+use everbyte_media::{BLOCK, LINE, LineMask, MediaError, Medium};
 
 use super::space::Space;
 
@@ -21,6 +21,9 @@ pub(crate) const PAGES_MAX: usize = 16384;
 pub(crate) struct Page {
     pub(crate) lines: LineMask,
     pub(crate) running: LineMask,
+    /// Its bytes are in the log, and not yet in place. Used by the journals of whole blocks, which
+    /// keep pages that are clean.
+    pub(crate) logged: bool,
     pub(crate) bytes: Box<[u8; BLOCK]>,
 }
 
@@ -61,6 +64,34 @@ pub(crate) fn lines_of(mask: LineMask) -> impl Iterator<Item = usize> {
 /// The bytes `from .. to` that the line at `line` and `len` bytes from `start` have in common.
 pub(crate) fn part_of(line: usize, start: usize, len: usize) -> (usize, usize) {
     (line.max(start), (line + LINE).min(start + len))
+}
+
+/// The bytes of `data`, which goes to `start` of a block, from the first that differs from the
+/// stored ones to the last, by position and number. `changed` are the lines that differ; `read`
+/// fills its second argument from a byte of the block.
+///
+/// # Errors
+/// Those of `read`.
+pub(crate) fn span_of(
+    changed: LineMask,
+    start: usize,
+    data: &[u8],
+    read: impl Fn(usize, &mut [u8]) -> Result<(), MediaError>,
+) -> Result<Option<(usize, usize)>, MediaError> {
+    let mut lines = lines_of(changed);
+    let Some(first_line) = lines.next() else { return Ok(None) };
+    let last_line = lines.last().unwrap_or(first_line);
+    let edge = |line: usize, find: fn(&[u8], &[u8]) -> Option<usize>| {
+        let (from, to) = part_of(line, start, data.len());
+        let mut old = [0; LINE];
+        let old = &mut old[..to - from];
+        read(from, old)?;
+        let found = find(old, &data[from - start..to - start]).unwrap_or(0);
+        Ok::<usize, MediaError>(from - start + found)
+    };
+    let first = edge(first_line, |old, new| old.iter().zip(new).position(|(a, b)| a != b))?;
+    let last = edge(last_line, |old, new| old.iter().zip(new).rposition(|(a, b)| a != b))?;
+    Ok(Some((first, last - first + 1)))
 }
 
 /// The pages of a device.
@@ -128,12 +159,12 @@ impl Overlay {
         start: usize,
         new: &[u8],
     ) -> Result<LineMask, MediaError> {
-        let changed = space.medium().changed_lines(BlockNo(place), start, new);
-        let at = BlockNo(place).offset().plus(start as u64);
-        space.medium().check_range(at, new.len() as u64)?;
+        let all = LineMask::covering(start, new.len());
         Ok(match self.get(block) {
-            Some(page) => page.changed(changed, start, new),
-            None => changed,
+            // Nothing on the medium has to be read.
+            Some(page) if page.lines.and(all) == all => page.changed(all, start, new),
+            Some(page) => page.changed(space.changed(place, start, new)?, start, new),
+            None => space.changed(place, start, new)?,
         })
     }
 
@@ -142,7 +173,12 @@ impl Overlay {
         if self.slots[block] == 0 {
             let slot = self.free.pop().unwrap_or_else(|| {
                 let bytes = Box::new([0; BLOCK]);
-                self.pages.push(Page { lines: LineMask::EMPTY, running: LineMask::EMPTY, bytes });
+                self.pages.push(Page {
+                    lines: LineMask::EMPTY,
+                    running: LineMask::EMPTY,
+                    logged: false,
+                    bytes,
+                });
                 u32::try_from(self.pages.len() - 1).unwrap_or(u32::MAX)
             });
             self.slots[block] = slot + 1;
@@ -155,7 +191,7 @@ impl Overlay {
     pub(crate) fn remove(&mut self, block: usize) {
         if let Some(slot) = self.slots[block].checked_sub(1) {
             let page = &mut self.pages[slot as usize];
-            (page.lines, page.running) = (LineMask::EMPTY, LineMask::EMPTY);
+            (page.lines, page.running, page.logged) = (LineMask::EMPTY, LineMask::EMPTY, false);
             self.slots[block] = 0;
             self.free.push(slot);
         }
@@ -164,6 +200,17 @@ impl Overlay {
     /// Returns true if `more` pages would exceed the maximum.
     pub(crate) fn is_full(&self, more: usize) -> bool {
         self.order.len() + more > PAGES_MAX
+    }
+
+    /// Passes every page that is logged to `each`, and keeps it.
+    pub(crate) fn clean(&mut self, mut each: impl FnMut(usize, &Page)) {
+        for &block in &self.order {
+            let Some(slot) = self.slots[block].checked_sub(1) else { continue };
+            let page = &mut self.pages[slot as usize];
+            if std::mem::replace(&mut page.logged, false) {
+                each(block, page);
+            }
+        }
     }
 
     /// Passes every page to `each`, and forgets it.

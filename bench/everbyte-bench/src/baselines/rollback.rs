@@ -14,6 +14,7 @@ use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{
     AtomicWriteError, AtomicWrites, BlockDevice, Compound, DeviceError, WriteRequest,
 };
+use everbyte_extent::Delta;
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
@@ -39,7 +40,7 @@ pub(crate) struct Rollback<M: Medium> {
 }
 
 impl<M: Medium> Rollback<M> {
-    /// Makes an empty device.
+    /// Makes an empty device, which detects changes as `delta` says.
     ///
     /// # Errors
     /// The pool's.
@@ -47,12 +48,13 @@ impl<M: Medium> Rollback<M> {
         medium: &Arc<M>,
         device_bytes: u64,
         log_bytes: u64,
+        delta: Delta,
     ) -> Result<(), PoolError> {
         Pool::format(&**medium, VOLUMES, POOL_UID)?;
         let pool = Self::pool(medium)?;
         // One lane: one thread writes at a time, as with the others.
         let options =
-            BlockOptions { log_bytes: Some(log_bytes), lanes: 1, ..BlockOptions::default() };
+            BlockOptions { log_bytes: Some(log_bytes), lanes: 1, delta, ..BlockOptions::default() };
         BlockVolume::create(&pool, NAME, device_bytes, &options)?;
         pool.close()
     }

@@ -3,7 +3,9 @@
 //! Source: Condit et al., "Better I/O through byte-addressable, persistent memory", SOSP 2009.
 //! Blocks hang in a tree of pages of 512 pointers. A write within one aligned 8-byte word is made
 //! in place. Any other copies what it changes, and then the pages above, but only up to the lowest
-//! page above all changes, whose one pointer is stored in place: that commits the request.
+//! page above all changes, whose one pointer is stored in place: that commits the request. A
+//! write that begins at or beyond the end of all that was written is an append: bytes and pointers
+//! there are stored in place, where nobody sees them, and an 8-byte size commits them.
 //!
 //! BPFS orders its commits by epoch barriers in the hardware. There is none here, so a commit waits
 //! for a fence that makes its copies durable, and the pointer before it: one fence and one
@@ -13,25 +15,33 @@
 //! were answered if each is committed, and else at least those before the last flush. There is no
 //! log: the cost is in copies, which count as bytes stored.
 //!
+//! What the size hides is empty: beyond it, data bytes are 0 and pointers name nothing. Appends that
+//! a crash cut short are cleared when the device is opened, before anything else is written. The
+//! size only grows ahead of other changes, to bytes that read as zeroes before and after; it
+//! shrinks, once they are discarded, to where the last blocks begin.
+//!
 //! Invariants: `pending` is the one pointer that may not be durable yet; every store of a pointer
 //! or word comes after a fence that covers the one before, unless both lie in one line, where
 //! stores keep their order. What a pointer replaced is free once the pointer is durable.
 
 use std::sync::Arc;
 
-use everbyte_media::{BLOCK, BlockNo, LINE_U64, MediaError, Medium, PoolOffset};
+use everbyte_extent::Delta;
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE_U64, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use super::Kind;
 use super::front::{Edit, Engine, Refused};
 use super::plant::Bug;
-use super::space::{HEAD, HOLE, Space, SpaceError, WORDS};
+use super::space::{HEAD, HOLE, Space, SpaceError, WORDS, index};
 
 /// Code in the superblock.
 pub(crate) const CODE: u64 = 6;
 /// Edits in one go: 4 MiB.
 const EDITS_MAX: usize = 1024;
 const WORD: usize = 8;
+/// Offset of the size in the head; the pointer to the root is at its start.
+const SIZE_AT: PoolOffset = PoolOffset(HEAD.0 + 64);
 
 /// Short-circuit shadow paging.
 pub(crate) struct Shadow<M> {
@@ -39,6 +49,8 @@ pub(crate) struct Shadow<M> {
     /// Places by level, as in the tree on the medium: data blocks first, then the pages of each
     /// level, at last the root alone.
     levels: Vec<Vec<u64>>,
+    /// The size: from this byte on, nothing was written.
+    size_bytes: u64,
     pending: Option<PoolOffset>,
     /// New places of the request at hand: index in its level, place.
     changes: Vec<(usize, u64)>,
@@ -64,38 +76,108 @@ fn level_lens(blocks: usize) -> Vec<usize> {
 }
 
 impl<M: Medium> Shadow<M> {
-    /// Opens a device: walks the tree, which is whole at any moment.
+    /// Opens a device: walks the tree, which is whole at any moment, and clears what an append left
+    /// beyond the size.
     ///
     /// # Errors
     /// There is no device, or the tree cannot be right.
-    pub(crate) fn open(medium: Arc<M>) -> Result<Self, SpaceError> {
-        let space = Space::open(medium, CODE)?;
+    pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
+        let space = Space::open(medium, CODE, delta)?;
         let lens = level_lens(space.layout.device_blocks());
-        let mut levels: Vec<Vec<u64>> = lens.into_iter().map(|len| vec![HOLE; len]).collect();
-        let root = space.medium().load_word(HEAD);
-        space.medium().check_range(HEAD, 8)?;
-        space.check_place(root, "root", HEAD)?;
-        let top = levels.len() - 1;
-        levels[top][0] = root;
-        for level in (0..top).rev() {
-            let (below, above) = levels.split_at_mut(level + 1);
-            for (page, pointers) in above[0].iter().zip(below[level].chunks_mut(WORDS)) {
-                if *page != HOLE {
-                    load_page(&space, *page, pointers)?;
-                }
-            }
+        let size_bytes = space.medium().load_word(SIZE_AT);
+        space.medium().check_range(HEAD, SIZE_AT.0 - HEAD.0 + 8)?;
+        if size_bytes > lens[0] as u64 * BLOCK_U64 {
+            return Err(SpaceError::corrupt("size", SIZE_AT, "it is beyond the device's end"));
         }
-        space.claim(levels.iter().flatten().copied())?;
-        Ok(Self {
-            change_of: vec![0; levels[0].len()],
+        let mut scheme = Self {
+            change_of: vec![0; lens[0]],
             replaced: Vec::new(),
+            levels: lens.into_iter().map(|len| vec![HOLE; len]).collect(),
+            size_bytes,
             space,
-            levels,
             pending: None,
             changes: Vec::new(),
             parents: Vec::new(),
             scratch: Box::new([0; BLOCK]),
-        })
+        };
+        scheme.load_tree()?;
+        scheme.clear_tail()?;
+        scheme.space.medium().fence()?;
+        scheme.space.claim(scheme.levels.iter().flatten().copied())?;
+        Ok(scheme)
+    }
+
+    /// Pages of a level, or blocks, that hold bytes below the size.
+    fn used(&self, level: usize) -> usize {
+        let mut used = index(self.size_bytes.div_ceil(BLOCK_U64));
+        for _ in 0..level {
+            used = used.div_ceil(WORDS);
+        }
+        used
+    }
+
+    /// Loads the pointers to what lies below the size, and clears the others.
+    fn load_tree(&mut self) -> Result<(), SpaceError> {
+        let top = self.levels.len() - 1;
+        let root = [self.space.medium().load_word(HEAD)];
+        self.take_pointers(top, 0, HEAD, &root)?;
+        for level in (0..top).rev() {
+            for page in 0..self.levels[level + 1].len() {
+                let place = self.levels[level + 1][page];
+                if place == HOLE {
+                    continue;
+                }
+                let at = BlockNo(place).offset();
+                let count = (self.levels[level].len() - page * WORDS).min(WORDS);
+                let medium = self.space.medium();
+                let load = |slot: usize| medium.load_word(at.plus((slot * WORD) as u64));
+                let pointers: Vec<u64> = (0..count).map(load).collect();
+                medium.check_range(at, (count * WORD) as u64)?;
+                self.take_pointers(level, page * WORDS, at, &pointers)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over pointers `first ..` of a level, which are stored from `at` on.
+    fn take_pointers(
+        &mut self,
+        level: usize,
+        first: usize,
+        at: PoolOffset,
+        pointers: &[u64],
+    ) -> Result<(), SpaceError> {
+        let used = self.used(level);
+        for (slot, &pointer) in pointers.iter().enumerate() {
+            let at = at.plus((slot * WORD) as u64);
+            if first + slot < used {
+                self.space.check_place(pointer, "page of pointers", at)?;
+                self.levels[level][first + slot] = pointer;
+            } else if pointer != HOLE {
+                self.space.medium().store_word(at, HOLE);
+                self.space.medium().flush(at, WORD as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears the bytes beyond the size in its block.
+    fn clear_tail(&mut self) -> Result<(), SpaceError> {
+        let start = index(self.size_bytes % BLOCK_U64);
+        let block = index(self.size_bytes / BLOCK_U64);
+        if start == 0 || self.levels[0][block] == HOLE || planted(Bug::ShadowTailKept) {
+            return Ok(());
+        }
+        let at = BlockNo(self.levels[0][block]).offset().plus(start as u64);
+        let tail = &mut self.scratch[start..];
+        self.space.medium().read(at, tail);
+        self.space.medium().check_range(at, tail.len() as u64)?;
+        if tail.iter().any(|&byte| byte != 0) {
+            tail.fill(0);
+            self.space.medium().store(at, tail);
+            self.space.medium().flush(at, tail.len() as u64);
+        }
+        Ok(())
     }
 
     /// Makes the last commit durable, and what was streamed.
@@ -151,6 +233,14 @@ impl<M: Medium> Shadow<M> {
         let again = self.change_of[block].checked_sub(1).map(|at| at as usize);
         let old = again.map_or(self.levels[0][block], |at| self.changes[at].1);
         let new = match edit {
+            Edit::Write { start, data, .. }
+                if old != HOLE
+                    && again.is_none()
+                    && self.space.compares()
+                    && self.space.changed(old, start, data)?.is_empty() =>
+            {
+                return Ok(());
+            }
             Edit::Write { start, data, .. } => {
                 let fresh = again.is_some() && old != HOLE;
                 let new = if fresh { BlockNo(old) } else { self.space.take() };
@@ -169,6 +259,91 @@ impl<M: Medium> Shadow<M> {
         } else {
             self.changes.push((block, new));
             self.change_of[block] = u32::try_from(self.changes.len()).unwrap_or(u32::MAX);
+        }
+        Ok(())
+    }
+
+    /// The byte after the last one that the edits write, if they write anything.
+    fn end_of(edits: &[Edit<'_>]) -> u64 {
+        let end = |edit: &Edit<'_>| match *edit {
+            Edit::Write { block, start, data } => {
+                block as u64 * BLOCK_U64 + (start + data.len()) as u64
+            }
+            Edit::Unmap { .. } => 0,
+        };
+        edits.iter().map(end).max().unwrap_or(0)
+    }
+
+    /// Returns true if all edits are writes that begin at or beyond the size, each behind the one
+    /// before.
+    fn is_append(&self, edits: &[Edit<'_>]) -> bool {
+        let mut from = self.size_bytes;
+        edits.iter().all(|edit| match *edit {
+            Edit::Write { block, start, data } => {
+                let at = block as u64 * BLOCK_U64 + start as u64;
+                let behind = at >= from;
+                from = at + data.len() as u64;
+                behind
+            }
+            Edit::Unmap { .. } => false,
+        })
+    }
+
+    /// Stores in place what lies beyond the size, and then the size.
+    fn append(&mut self, edits: &[Edit<'_>]) -> Result<(), MediaError> {
+        for &edit in edits {
+            let Edit::Write { block, start, data } = edit else { continue };
+            let place = self.levels[0][block];
+            if place == HOLE {
+                let new = self.space.take();
+                let whole = self.space.merged(HOLE, start, data, &mut self.scratch)?;
+                self.space.medium().stream(new.offset(), whole);
+                self.attach(0, block, new.0);
+            } else {
+                let at = BlockNo(place).offset().plus(start as u64);
+                self.space.medium().store(at, data);
+                self.space.medium().flush(at, data.len() as u64);
+            }
+        }
+        self.grow(Self::end_of(edits))
+    }
+
+    /// Stores a pointer beyond the size in place, with new pages above it where there are none.
+    fn attach(&mut self, level: usize, number: usize, place: u64) {
+        self.levels[level][number] = place;
+        if let Some(at) = self.pointer_at(level, number) {
+            self.space.medium().store_word(at, place);
+            self.space.medium().flush(at, WORD as u64);
+            return;
+        }
+        let page = self.space.take();
+        self.scratch.fill(0);
+        let slot = number % WORDS * WORD;
+        self.scratch[slot..slot + WORD].copy_from_slice(&place.to_le_bytes());
+        self.space.medium().stream(page.offset(), &self.scratch[..]);
+        self.attach(level + 1, number / WORDS, page.0);
+    }
+
+    /// Commits a larger size.
+    fn grow(&mut self, size_bytes: u64) -> Result<(), MediaError> {
+        if !planted(Bug::ShadowSizeEarly) {
+            self.settle()?;
+        }
+        self.size_bytes = size_bytes;
+        self.commit_word(SIZE_AT, size_bytes);
+        Ok(())
+    }
+
+    /// Commits a smaller size if the last blocks were discarded.
+    fn shrink(&mut self) -> Result<(), MediaError> {
+        let mapped = self.levels[0][..self.used(0)].iter().rposition(|&place| place != HOLE);
+        let end = mapped.map_or(0, |block| (block as u64 + 1) * BLOCK_U64);
+        if end < self.size_bytes {
+            self.settle()?;
+            self.size_bytes = end;
+            self.commit_word(SIZE_AT, end);
+            // Before an append stores in place what the old size would show.
+            self.settle()?;
         }
         Ok(())
     }
@@ -272,7 +447,8 @@ impl<M: Medium> Shadow<M> {
                 let last = start + data.len() - 1;
                 let words = last / WORD - start / WORD;
                 let words_max = usize::from(planted(Bug::ShadowTwoWords));
-                self.levels[0][block] != HOLE && words <= words_max
+                let end = block as u64 * BLOCK_U64 + (start + data.len()) as u64;
+                self.levels[0][block] != HOLE && words <= words_max && end <= self.size_bytes
             }
             Edit::Unmap { .. } => false,
         }
@@ -320,15 +496,24 @@ impl<M: Medium> Engine for Shadow<M> {
                 return Err(Refused::NoSpace);
             }
         }
+        if self.is_append(edits) {
+            return Ok(self.append(edits)?);
+        }
+        let end = Self::end_of(edits);
+        if end > self.size_bytes {
+            self.grow(end)?;
+        }
         self.changes.clear();
         if let Err(error) = edits.iter().try_for_each(|&edit| self.copy(edit)) {
             self.abandon();
             return Err(error.into());
         }
-        match self.changes.is_empty() {
-            true => Ok(()),
-            false => Ok(self.commit_changes()?),
+        if self.changes.is_empty() {
+            return Ok(());
         }
+        self.commit_changes()?;
+        let discards = edits.iter().any(|edit| matches!(edit, Edit::Unmap { .. }));
+        if discards { Ok(self.shrink()?) } else { Ok(()) }
     }
 
     fn commit(&mut self) -> Result<(), SpaceError> {
@@ -345,20 +530,4 @@ impl<M: Medium> Engine for Shadow<M> {
     fn log_bytes(&self) -> u64 {
         0
     }
-}
-
-/// Fills `pointers` from a page.
-fn load_page<M: Medium>(
-    space: &Space<M>,
-    page: u64,
-    pointers: &mut [u64],
-) -> Result<(), SpaceError> {
-    let at = BlockNo(page).offset();
-    for (slot, pointer) in pointers.iter_mut().enumerate() {
-        let at = at.plus((slot * WORD) as u64);
-        *pointer = space.medium().load_word(at);
-        space.medium().check_range(at, WORD as u64)?;
-        space.check_place(*pointer, "page of pointers", at)?;
-    }
-    Ok(())
 }

@@ -15,7 +15,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
+use everbyte_extent::{Delta, DeltaState};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_pool::BlockRun;
 use everbyte_pool::alloc::Allocator;
 
@@ -178,6 +179,7 @@ impl Layout {
 pub(crate) struct Space<M> {
     medium: Arc<M>,
     pub(crate) layout: Layout,
+    delta: DeltaState,
     allocator: Allocator,
     preallocated: Vec<u64>,
     deferred: Vec<u64>,
@@ -204,11 +206,12 @@ impl<M: Medium> Space<M> {
         Ok(medium.fence()?)
     }
 
-    /// Opens what the scheme of a code has made. No block is free yet.
+    /// Opens what the scheme of a code has made; changes are detected as `delta` says. No block is
+    /// free yet.
     ///
     /// # Errors
     /// There is no such device, or the medium fails.
-    pub(crate) fn open(medium: Arc<M>, code: u64) -> Result<Self, SpaceError> {
+    pub(crate) fn open(medium: Arc<M>, code: u64, delta: Delta) -> Result<Self, SpaceError> {
         let wrong = |what| SpaceError::corrupt("superblock", PoolOffset(0), what);
         let mut superblock = [0; SUPERBLOCK_BYTES];
         medium.read(PoolOffset(0), &mut superblock);
@@ -227,13 +230,54 @@ impl<M: Medium> Space<M> {
         let layout = Layout::new(code, bytes(word(16)), bytes(word(24)))?;
         check_room(&*medium, layout.medium_bytes())?;
         let allocator = Allocator::new(medium.len() / BLOCK_U64);
-        Ok(Self { medium, layout, allocator, preallocated: Vec::new(), deferred: Vec::new() })
+        let (read_ns, write_ns) = medium.line_cost_ns();
+        let delta = DeltaState::new(delta, read_ns, write_ns);
+        let (preallocated, deferred) = (Vec::new(), Vec::new());
+        Ok(Self { medium, layout, delta, allocator, preallocated, deferred })
     }
 
     /// The medium.
     #[inline]
     pub(crate) fn medium(&self) -> &M {
         &self.medium
+    }
+
+    /// Returns true if the next write is compared with what is stored, and counts that write.
+    pub(crate) fn compares(&self) -> bool {
+        self.delta.compares()
+    }
+
+    /// The lines in which bytes `start ..` of the block at `place`, which is no hole, differ from
+    /// `new`.
+    ///
+    /// # Errors
+    /// A media error.
+    pub(crate) fn changed(
+        &self,
+        place: u64,
+        start: usize,
+        new: &[u8],
+    ) -> Result<LineMask, MediaError> {
+        let changed = self.delta.changed(self.medium(), BlockNo(place), start, new);
+        let at = BlockNo(place).offset().plus(start as u64);
+        self.medium.check_range(at, new.len() as u64)?;
+        Ok(changed)
+    }
+
+    /// The same if this write is compared; else all lines that it touches.
+    ///
+    /// # Errors
+    /// A media error.
+    pub(crate) fn to_store(
+        &self,
+        place: u64,
+        start: usize,
+        new: &[u8],
+    ) -> Result<LineMask, MediaError> {
+        match self.compares() {
+            true => self.changed(place, start, new),
+            false => Ok(LineMask::covering(start, new.len())),
+        }
     }
 
     /// The table as it is on the medium.

@@ -21,20 +21,24 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use everbyte_extent::Delta;
 use everbyte_media::Technology;
 use indicatif::ProgressBar;
 
 use crate::rows::Row;
 use crate::stats::summarise;
 
-/// Emulated media: DRAM with its flushes made, and phase-change memory, whose writes cost most.
-const MEDIA: [Technology; 2] = [Technology::Dram, Technology::Pcm];
+/// Emulated media: DRAM with its flushes made, and phase-change memory, whose writes cost most: one
+/// after the other, and in banks.
+const MEDIA: [Technology; 3] = [Technology::Dram, Technology::Pcm, Technology::PcmBanks];
 
 /// Bytes of every scheme's device but for SQLite: the largest file, and some room.
 const DEVICE_BYTES: u64 = 24 << 20;
 
 /// The reference of the others in speed, and the scheme that has no cost of consistency.
 const OURS: &str = "rollback";
+/// The same as its paper has it: the reference of what was published beside it.
+const OURS_PUBLISHED: &str = "rollback-published";
 const NONE: &str = "none";
 
 /// Our file system, in process and under a mount.
@@ -61,6 +65,8 @@ pub(crate) struct Settings<'a> {
     /// Measured time of TPC-C for each scheme in each round.
     pub(crate) tpcc_slice: Duration,
     pub(crate) warehouses: u32,
+    /// How every scheme detects changes.
+    pub(crate) delta: Delta,
     /// Words that the names of the matrix's workloads must contain.
     pub(crate) filter: Vec<String>,
     pub(crate) quick: bool,

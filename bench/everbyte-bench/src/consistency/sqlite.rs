@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use everbyte_device::AtomicWrites;
+use everbyte_extent::Delta;
 use everbyte_media::Technology;
 use everbyte_sqlite::{Durability, volume_bytes};
 use rusqlite::Connection;
@@ -17,7 +18,7 @@ use rusqlite::Connection;
 use super::library::MountHere;
 use super::matrix::{mount_ext4, unmount};
 use super::target::{SchemeTarget, Sums, Target};
-use super::{MEDIA, MOUNT, NONE, OURS, Settings, exact, timed};
+use super::{MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, exact, timed};
 use crate::baselines::Kind;
 use crate::measure::thread_cpu;
 use crate::rows::Row;
@@ -31,6 +32,12 @@ const LOG_BYTES: u64 = 64 << 20;
 const GROWTH_BYTES: u64 = 128 << 20;
 /// SQLite's page cache.
 const CACHE_MIB: u32 = 64;
+/// The references of the others, and the names of the ratios of time and of processor time.
+const BASES: [(&str, &str, &str); 3] = [
+    (NONE, "tpmc_to_none", "tpmc_of_cpu_to_none"),
+    (OURS, "tpmc_to_rollback", ""),
+    (OURS_PUBLISHED, "tpmc_to_rollback_published", ""),
+];
 /// Divisor of the database's size in a smoke test.
 const QUICK_SHRINK: u32 = 100;
 
@@ -52,10 +59,12 @@ const MODES: [Mode; 6] = [
 ];
 
 /// Schemes whose databases are in memory at the same time: not all, for it would take too much. The
-/// ratios to having no consistency are of the same round in each group.
-const GROUPS: [&[Kind]; 2] = [
-    &[Kind::None, Kind::Rollback, Kind::RedoPublished, Kind::JournalData],
-    &[Kind::None, Kind::RedoImproved, Kind::JournalOrdered, Kind::Shadow],
+/// ratios to having no consistency are of the same round in each group, and so are
+/// those of what was published to what was published, and of the best to the best.
+const GROUPS: [&[Kind]; 3] = [
+    &[Kind::None, Kind::Rollback, Kind::RedoImproved, Kind::JournalOrdered],
+    &[Kind::None, Kind::RollbackPublished, Kind::RedoPublished, Kind::JournalData],
+    &[Kind::None, Kind::Ramfs, Kind::Shadow],
 ];
 
 /// A place, and its medium if it has one of its own.
@@ -131,7 +140,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
             settings.progress.set_message(format!("copying the database to schemes on {medium}"));
             let beds: Vec<Bed> = group
                 .iter()
-                .map(|&kind| scheme_bed(kind, medium, bytes, &source))
+                .map(|&kind| scheme_bed(kind, medium, bytes, &source, settings.delta))
                 .collect::<Result<_>>()?;
             for mode in MODES.iter().filter(|mode| number == 0 || !mode.few) {
                 let is_meant = |bed: &&Bed| !mode.few || [NONE, OURS].contains(&bed.name.as_str());
@@ -149,8 +158,14 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn scheme_bed(kind: Kind, medium: Technology, bytes: u64, source: &Connection) -> Result<Bed> {
-    let target = SchemeTarget::new(kind, medium, volume_bytes(bytes), LOG_BYTES)?;
+fn scheme_bed(
+    kind: Kind,
+    medium: Technology,
+    bytes: u64,
+    source: &Connection,
+    delta: Delta,
+) -> Result<Bed> {
+    let target = SchemeTarget::new(kind, medium, volume_bytes(bytes), LOG_BYTES, delta)?;
     let device: Arc<dyn AtomicWrites> = Arc::clone(target.scheme()) as _;
     let place = Place::Device(device);
     place.fill(source)?;
@@ -237,8 +252,7 @@ fn measure(
         let (name, elapsed, cpu) = (&bed.name, own.tpmc(), own.tpmc_of_cpu());
         rows.extend(timed(name, &title, "tpmc", "1/min", &elapsed));
         rows.extend(timed(name, &title, "tpmc_of_cpu", "1/min of CPU", &cpu));
-        let bases = [(NONE, "tpmc_to_none", "tpmc_of_cpu_to_none"), (OURS, "tpmc_to_rollback", "")];
-        for (base, of_elapsed, of_cpu) in bases {
+        for (base, of_elapsed, of_cpu) in BASES {
             let Some(at) = beds.iter().position(|other| other.name == base && *name != base) else {
                 continue;
             };

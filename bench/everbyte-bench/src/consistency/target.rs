@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
 use everbyte_device::{BlockDevice, Fua};
+use everbyte_extent::Delta;
 use everbyte_media::{Mapped, MediaOptions, Medium, Technology};
 use everbyte_pool::{OpenOptions, Pool};
 
@@ -100,7 +101,8 @@ pub(crate) struct SchemeTarget {
 }
 
 impl SchemeTarget {
-    /// A device of `device_bytes` with a log of `log_bytes` on `technology`.
+    /// A device of `device_bytes` with a log of `log_bytes` on `technology`, which detects changes
+    /// as `delta` says.
     ///
     /// # Errors
     /// No memory; the scheme's.
@@ -109,10 +111,11 @@ impl SchemeTarget {
         technology: Technology,
         device_bytes: u64,
         log_bytes: u64,
+        delta: Delta,
     ) -> Result<Self> {
         let len = kind.medium_bytes(device_bytes, log_bytes)?;
         let medium = memory(len, technology)?;
-        let scheme = baselines::build(kind, Arc::clone(&medium), device_bytes, log_bytes)?;
+        let scheme = baselines::build(kind, Arc::clone(&medium), device_bytes, log_bytes, delta)?;
         Ok(Self { scheme, medium })
     }
 

@@ -130,6 +130,8 @@ enum Emulate {
     SttMram,
     /// Phase-change memory.
     Pcm,
+    /// The same in eight banks that write at once.
+    PcmBanks,
     /// Resistive RAM.
     Reram,
 }
@@ -149,6 +151,7 @@ impl Args {
             Emulate::Dram => Technology::Dram,
             Emulate::SttMram => Technology::SttMram,
             Emulate::Pcm => Technology::Pcm,
+            Emulate::PcmBanks => Technology::PcmBanks,
             Emulate::Reram => Technology::Reram,
         });
         MediaOptions::new()

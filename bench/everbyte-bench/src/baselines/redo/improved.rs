@@ -1,7 +1,8 @@
 //! Redo logging of differences, improved.
 //!
 //! Differences from `published`:
-//! - Differences are sets of lines, found as the block volume finds them. They stay in DRAM until a
+//! - Differences are sets of lines, found as the block volume finds
+//!   them. They stay in DRAM until a
 //!   commit, so a line that changes twice is logged once.
 //! - A commit streams all of them as one group with one CRC-32C, behind one fence; there is no
 //!   commit word.
@@ -23,6 +24,7 @@
 
 use std::sync::Arc;
 
+use everbyte_extent::Delta;
 use everbyte_media::{
     BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset,
 };
@@ -83,8 +85,8 @@ impl<M: Medium> Improved<M> {
     ///
     /// # Errors
     /// There is no device, or its log or table cannot be right.
-    pub(crate) fn open(medium: Arc<M>) -> Result<Self, SpaceError> {
-        let space = Space::open(medium, CODE)?;
+    pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
+        let space = Space::open(medium, CODE, delta)?;
         let places = space.load_table()?;
         let generation = space.medium().load_word(HEAD);
         space.medium().check_range(HEAD, 8)?;
@@ -221,7 +223,10 @@ impl<M: Medium> Improved<M> {
                 self.space.medium().stream(at, data);
                 return Ok(true);
             }
-            let changed = self.overlay.changed(&self.space, place, block, start, data)?;
+            let changed = match self.space.compares() {
+                true => self.overlay.changed(&self.space, place, block, start, data)?,
+                false => LineMask::covering(start, data.len()),
+            };
             if changed.is_empty() {
                 return Ok(false);
             }

@@ -1,6 +1,7 @@
 //! Redo logging of differences as published.
 //!
-//! Each request writes the bytes that change, from the first of a block to the last, to the log and
+//! Each request writes its bytes, or from the first of a block that changes to the last where
+//! changes are detected, to the log and
 //! flushes them: new data once. A checkpoint reads the log, copies every record in place and
 //! flushes it: new data twice. A commit stores how much of the log counts, once all of that is
 //! durable.
@@ -19,12 +20,13 @@
 
 use std::sync::Arc;
 
+use everbyte_extent::Delta;
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use crate::baselines::Kind;
 use crate::baselines::front::{Edit, Engine, Refused};
-use crate::baselines::overlay::{Overlay, lines_of, part_of};
+use crate::baselines::overlay::{Overlay, lines_of, part_of, span_of};
 use crate::baselines::plant::Bug;
 use crate::baselines::space::{HEAD, HOLE, Space, SpaceError, index};
 
@@ -90,8 +92,8 @@ impl<M: Medium> Published<M> {
     ///
     /// # Errors
     /// There is no device, or its log or table cannot be right.
-    pub(crate) fn open(medium: Arc<M>) -> Result<Self, SpaceError> {
-        let space = Space::open(medium, CODE)?;
+    pub(crate) fn open(medium: Arc<M>, delta: Delta) -> Result<Self, SpaceError> {
+        let space = Space::open(medium, CODE, delta)?;
         let places = space.load_table()?;
         let committed = space.medium().load_word(HEAD);
         space.medium().check_range(HEAD, WORD)?;
@@ -272,40 +274,29 @@ impl<M: Medium> Published<M> {
         Ok(())
     }
 
-    /// The first byte of `data` that is new at `start` of a block that is no hole, and the number
-    /// of bytes up to the last.
+    /// The bytes of `data`, for `start` of a block that is no hole, from the first that is new to
+    /// the last, by position and number; all of it if this write is not compared.
     fn span_of_change(
         &self,
         block: usize,
         start: usize,
         data: &[u8],
     ) -> Result<Option<(usize, usize)>, MediaError> {
+        if !self.space.compares() {
+            return Ok(Some((0, data.len())));
+        }
         let changed = self.overlay.changed(&self.space, self.places[block], block, start, data)?;
-        let mut lines = lines_of(changed);
-        let Some(first_line) = lines.next() else { return Ok(None) };
-        let last_line = lines.last().unwrap_or(first_line);
-        let edge = |line: usize, find: fn(&[u8], &[u8]) -> Option<usize>| {
-            let (from, to) = part_of(line, start, data.len());
-            let mut old = [0; LINE];
-            let old = &mut old[..to - from];
-            self.read(block, from, old)?;
-            let found = find(old, &data[from - start..to - start]).unwrap_or(0);
-            Ok::<usize, MediaError>(from - start + found)
-        };
-        let first = edge(first_line, |old, new| old.iter().zip(new).position(|(a, b)| a != b))?;
-        let last = edge(last_line, |old, new| old.iter().zip(new).rposition(|(a, b)| a != b))?;
-        Ok(Some((first, last - first + 1)))
+        span_of(changed, start, data, |from, old| self.read(block, from, old))
     }
 
     fn write_bytes(&mut self, block: usize, start: usize, data: &[u8]) -> Result<(), MediaError> {
         let lines = LineMask::covering(start, data.len());
-        let missing = match self.overlay.get(block) {
-            Some(page) => lines.without(page.lines),
-            None => lines,
-        };
         let page = self.overlay.page(block);
-        for (from, len) in missing.runs() {
-            self.space.load(self.places[block], from, &mut page.bytes[from..from + len])?;
+        for line in lines_of(lines.without(page.lines)) {
+            let (from, to) = part_of(line, start, data.len());
+            if to - from < LINE {
+                self.space.load(self.places[block], line, &mut page.bytes[line..line + LINE])?;
+            }
         }
         page.put(start, data, lines);
         self.log(&Record::Bytes { block, start, len: data.len() }, data);

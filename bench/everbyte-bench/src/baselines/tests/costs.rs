@@ -85,6 +85,14 @@ fn expect(kind: Kind, request: Request, durable: Cost, checkpointed: Cost) {
     assert_eq!(idle, (0, 0, 0), "{kind:?}: nothing to make durable");
 }
 
+/// Plain copies.
+#[test]
+fn ramfs() {
+    for request in [Request::Line, Request::Block, Request::Most, Request::First] {
+        expect(Kind::Ramfs, request, (0, 0, 0), (0, 0, 0));
+    }
+}
+
 /// Lines of stores in place are flushed once, behind one fence. A whole block is streamed, with a
 /// fence of its own. A first write flushes its entry besides; here the four share a line.
 #[test]
@@ -124,39 +132,58 @@ fn redo_improved() {
     }
 }
 
-/// Data is streamed in place by the block, with a fence for all of it. Only first writes journal:
-/// a descriptor, the block of the table, a commit block, and one more fence. Then the checkpoint
-/// has the table to write, with a fence, and the head.
+/// Parts of blocks are streamed in place by the block, with a fence for all of them; whole blocks
+/// at once, with a fence for each. Only first writes journal: a descriptor, the block of the table,
+/// a fence, a commit block, a fence. Then the checkpoint has the table to write, with a fence, and
+/// the head.
 #[test]
 fn journal_ordered() {
     let kind = Kind::JournalOrdered;
-    for request in [Request::Line, Request::Block, Request::Most] {
+    for request in [Request::Line, Request::Most] {
         expect(kind, request, (0, 0, 1), (0, 0, 1));
     }
-    expect(kind, Request::First, (3 * 4096, 0, 2), (3 * 4096, 1, 2 + 2));
+    expect(kind, Request::Block, (0, 0, 1), (0, 0, 4));
+    expect(kind, Request::First, (3 * 4096, 0, 1 + 2), (3 * 4096, 1, 4 + 2 + 2));
 }
 
-/// A descriptor, the blocks and a commit block, whatever part of the blocks changes, behind one
-/// fence; of first writes the block of the table, too. The checkpoint has a fence for the copies,
-/// and one for the head.
+/// A descriptor and the blocks, whatever part of them changes, of first writes the block of the
+/// table, too; a fence; a commit block; a fence. The checkpoint has a fence for the copies, and one
+/// for the head.
 #[test]
 fn journal_data() {
     let kind = Kind::JournalData;
     for request in [Request::Line, Request::Block, Request::Most] {
-        expect(kind, request, (3 * 4096, 0, 1), (6 * 4096, 1, 1 + 2));
+        expect(kind, request, (3 * 4096, 0, 2), (6 * 4096, 1, 2 + 2));
     }
-    expect(kind, Request::First, (4 * 4096, 0, 1), (7 * 4096, 1, 1 + 2));
+    expect(kind, Request::First, (4 * 4096, 0, 2), (7 * 4096, 1, 2 + 2));
 }
 
 /// A fence for each copy, which takes the pointer before along; the last pointer has its own. A
-/// word is its own commit, and the first has none before it.
+/// word is its own commit, and the first has none before it. A first write is an append: its pointer
+/// is flushed in place, with the copy, before the size.
 #[test]
 fn shadow() {
     let kind = Kind::Shadow;
-    for request in [Request::Line, Request::Block, Request::Most, Request::First] {
+    for request in [Request::Line, Request::Block, Request::Most] {
         expect(kind, request, (0, 1, 2), (0, 4, 4 + 1));
     }
+    expect(kind, Request::First, (0, 1 + 1, 2), (0, 4 * 2, 4 + 1));
     expect(kind, Request::Word, (0, 1, 1), (0, 4, 4));
+}
+
+/// A record has 24 bytes, and the old ones: of a line 88, in two lines, of which one of the four
+/// records here touches three; of a block none, of which one of the four lies in two lines. Each
+/// request fences them, flushes the head and fences. The checkout flushes what is new, lines in
+/// place or whole blocks and the line of their entries, and fences; then the head, and fences.
+#[test]
+fn rollback_published() {
+    let kind = Kind::RollbackPublished;
+    let line = (4 * 88, 2 + 2 + 3 + 2 + 4 + 4 + 1, 4 * 2 + 2);
+    expect(kind, Request::Line, (88, 2 + 1 + 1 + 1, 2 + 2), line);
+    for request in [Request::Block, Request::Most, Request::First] {
+        let blocks = (4 * 24, 1 + 1 + 2 + 1 + 4 + 4 * 64 + 1 + 1, 4 * 2 + 2);
+        expect(kind, request, (24, 1 + 1 + 64 + 1 + 1, 2 + 2), blocks);
+    }
 }
 
 /// Several pointers of one page: a fence for the copies, the page among them; the pointer to the

@@ -2,9 +2,15 @@
 
 use everbyte_crash::Explorer;
 use everbyte_device::Fua;
+use everbyte_extent::Delta;
 
 use super::scenario::{BLOCK, Case, Step, W};
 use crate::baselines::Kind;
+
+/// The schemes that promise something after a crash.
+fn durable() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|&kind| kind != Kind::Ramfs)
+}
 
 /// Every crash point, some images of each, some crashes of recoveries.
 pub(super) fn broad() -> Explorer {
@@ -61,14 +67,14 @@ fn explore(kind: Kind, explorer: &Explorer, steps: Vec<Step>) {
 
 #[test]
 fn checkpoint_mode() {
-    for kind in Kind::ALL {
+    for kind in durable() {
         explore(kind, &broad(), sizes(Fua::No));
     }
 }
 
 #[test]
 fn each_request_durable() {
-    for kind in Kind::ALL {
+    for kind in durable() {
         explore(kind, &broad(), sizes(Fua::Yes));
     }
 }
@@ -77,7 +83,7 @@ fn each_request_durable() {
 /// its states are not of one order. `everbyte-block` has its crash tests.
 #[test]
 fn both_modes_and_checkpoints() {
-    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::Rollback) {
+    for kind in durable().filter(|&kind| kind != Kind::Rollback) {
         let steps = vec![
             write(b(0) + 1, 130, Fua::No),
             write(b(6), BLOCK, Fua::No),
@@ -95,7 +101,7 @@ fn both_modes_and_checkpoints() {
 
 #[test]
 fn several_writes_as_one() {
-    for kind in Kind::ALL {
+    for kind in durable() {
         for fua in [Fua::No, Fua::Yes] {
             let steps = vec![
                 Step::Atomic(vec![W(b(0) + 8, 8, 5), W(b(2) + 100, 60, 6), W(b(3), BLOCK, 7)], fua),
@@ -113,7 +119,7 @@ fn several_writes_as_one() {
 #[test]
 fn discarded_blocks() {
     // With no consistency, the table itself may name a block twice.
-    for kind in Kind::ALL.into_iter().filter(|&kind| kind != Kind::None) {
+    for kind in durable().filter(|&kind| kind != Kind::None) {
         for fua in [Fua::No, Fua::Yes] {
             let steps = vec![
                 Step::Discard { at: b(1), len: b(2), fua },
@@ -131,6 +137,45 @@ fn discarded_blocks() {
     }
 }
 
+/// Writes at the end of what was written, beyond it, across it, and after the end was discarded.
+#[test]
+fn appends() {
+    for kind in durable().filter(|&kind| kind != Kind::None) {
+        for fua in [Fua::No, Fua::Yes] {
+            let steps = vec![
+                write(b(4), 100, fua),
+                write(b(4) + 100, 5000, fua),
+                write(b(8) + 10, 20, fua),
+                write(b(8) + 20, 3000, fua),
+                Step::Discard { at: b(4), len: b(5), fua },
+                write(b(5) + 7, 600, fua),
+                Step::Flush,
+            ];
+            explore(kind, &broad(), steps);
+        }
+    }
+}
+
+/// Requests that change nothing, or little of what they write, where every one is compared.
+#[test]
+fn changes_detected() {
+    for kind in durable() {
+        let again = |at: usize, len: usize| write(at, len, Fua::No);
+        let edited = Step::Write(W(b(1), BLOCK, 7), Fua::No);
+        let steps = vec![
+            again(b(1), BLOCK),
+            again(b(1), BLOCK),
+            rewrite(b(1) + 128, 64, Fua::No),
+            again(b(1), BLOCK),
+            edited,
+            Step::Flush,
+        ];
+        let case = Case { delta: Delta::On, ..Case::new(kind, steps) };
+        let summary = broad().explore_steps(&case).unwrap_or_else(|f| panic!("{kind:?}: {f}"));
+        println!("{kind:?}: {summary}");
+    }
+}
+
 /// Enough of everything that each log fills, checkpoints by itself and starts again.
 #[test]
 fn full_logs() {
@@ -143,7 +188,7 @@ fn full_logs() {
         nested_runs_max: 2,
         ..Explorer::default()
     };
-    for kind in Kind::ALL {
+    for kind in durable() {
         let step = |n: usize| Step::Write(W(b(n % 3) + 1000, 2000, n as u64 + 10), Fua::Yes);
         explore(kind, &explorer, (0..40).map(step).collect());
     }

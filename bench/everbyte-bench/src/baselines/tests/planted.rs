@@ -12,6 +12,7 @@ use crate::baselines::plant::Bug;
 
 /// Messages of the oracle about a scheme that keeps requests whole, and one that keeps words whole.
 const NO_STATE: &str = "none of the states: first differences in blocks [Some(0)";
+const NO_STATE_OF_LAST: &str = "none of the states: first differences in blocks [Some(4)";
 const MIXED: &str = "is neither old nor new";
 
 /// A bug in a scheme's text, or a flush or a fence left out of it.
@@ -108,23 +109,38 @@ fn redo_improved() {
 #[test]
 fn block_journal() {
     let (data, ordered) = (Kind::JournalData, Kind::JournalOrdered);
-    caught(data, Bug::JournalUnchecked, vec![small()], "it names no block");
+    caught(data, Bug::JournalUncommitted, vec![small()], "it names no block");
+    // The commit block does not wait for what it commits.
+    caught(data, Omission::fence_after_stream("log"), vec![small()], NO_STATE);
     // A checkpoint empties the journal before what it copied, blocks or their table, is durable.
     let copied = Omission::fence_after_stream("data");
     caught(data, copied.clone(), vec![small(), Step::Checkpoint], NO_STATE);
     let new_block = vec![write(b(6), 9, Fua::Yes)];
     caught(ordered, Omission::fence_after_stream("table"), new_block, MIXED);
-    // The commit record does not wait for the data. Only a block that held something before shows
+    // The commit block does not wait for the data. Only a block that held something before shows
     // that it was named too early.
     let reused = [Step::Discard { at: b(0), len: b(4), fua: Fua::Yes }];
     let reused = reused.into_iter().chain((5..15).map(|n| write(b(n), BLOCK, Fua::Yes)));
-    caught(ordered, copied, reused.collect(), MIXED);
+    caught(ordered, Omission::fence_after_stream("log"), reused.collect(), MIXED);
     let freed = vec![
         Step::Discard { at: b(0), len: b(1), fua: Fua::No },
         write(b(6), BLOCK, Fua::No),
         Step::Flush,
     ];
     caught(ordered, Bug::JournalFreedEarly, freed, MIXED);
+}
+
+#[test]
+fn rollback_published() {
+    let kind = Kind::RollbackPublished;
+    let over = || vec![write(b(0), 300, Fua::No), rewrite(b(0) + 100, 300, Fua::No)];
+    caught(kind, Bug::PublishedStoredEarly, vec![small()], NO_STATE);
+    caught(kind, Bug::PublishedUndoneForward, over(), NO_STATE);
+    // The commit word does not wait for the records.
+    caught(kind, Omission::fence_after_flush("log"), over(), NO_STATE);
+    // A checkout empties the log before what is new is durable.
+    caught(kind, Omission::fence_after_flush("data"), vec![small(), Step::Flush], NO_STATE);
+    caught(kind, Omission::flush("data").in_recovery(), over(), NO_STATE);
 }
 
 /// `everbyte-block` has the others.
@@ -144,4 +160,7 @@ fn shadow() {
     caught(kind, Bug::ShadowTwoWords, vec![write(b(0) + 4, 8, Fua::Yes)], NO_STATE);
     let reused = vec![whole(Fua::No), write(b(1), BLOCK, Fua::No)];
     caught(kind, Bug::ShadowFreedEarly, reused, NO_STATE);
+    let appended = || vec![write(b(4), 100, Fua::Yes), write(b(4) + 100, 50, Fua::Yes)];
+    caught(kind, Bug::ShadowSizeEarly, appended(), NO_STATE_OF_LAST);
+    caught(kind, Bug::ShadowTailKept, appended(), NO_STATE_OF_LAST);
 }

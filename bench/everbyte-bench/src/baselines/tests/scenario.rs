@@ -9,6 +9,7 @@ use std::sync::Arc;
 use everbyte_crash::{Crash, Labels, Log, Omission, Scenario, SimMedium, Steps};
 use everbyte_device::{Fua, WriteRequest};
 
+use everbyte_extent::Delta;
 use everbyte_media::PoolOffset;
 use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, Superblock};
 
@@ -68,6 +69,7 @@ pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) steps: Vec<Step>,
     pub(super) blocks: usize,
+    pub(super) delta: Delta,
     /// Operations that are left out of the scheme.
     pub(super) omission: Option<Omission>,
 }
@@ -85,9 +87,10 @@ enum Promise {
 
 fn promise(kind: Kind) -> Promise {
     match kind {
-        Kind::None => Promise::WordsInOldBlocks,
+        Kind::Ramfs | Kind::None => Promise::WordsInOldBlocks,
         Kind::JournalOrdered => Promise::Words,
-        Kind::RedoPublished
+        Kind::RollbackPublished
+        | Kind::RedoPublished
         | Kind::RedoImproved
         | Kind::JournalData
         | Kind::Shadow
@@ -139,7 +142,7 @@ impl State {
 
 impl Case {
     pub(super) fn new(kind: Kind, steps: Vec<Step>) -> Self {
-        Self { kind, steps, blocks: 16, omission: None }
+        Self { kind, steps, blocks: 16, delta: Delta::Auto, omission: None }
     }
 
     fn device_bytes(&self) -> u64 {
@@ -265,13 +268,15 @@ impl Scenario for Case {
     }
 
     fn prepare(&self, medium: &Arc<SimMedium>) {
-        let scheme = build(self.kind, Arc::clone(medium), self.device_bytes(), LOG_BYTES).unwrap();
+        let scheme =
+            build(self.kind, Arc::clone(medium), self.device_bytes(), LOG_BYTES, self.delta)
+                .unwrap();
         scheme.write(0, &pattern(W(0, MAPPED * BLOCK, PREPARED)), Fua::No).unwrap();
         scheme.checkpoint().unwrap();
     }
 
     fn run(&self, medium: &Arc<SimMedium>, log: &Log<Event>) {
-        let scheme = open(self.kind, Arc::clone(medium)).unwrap();
+        let scheme = open(self.kind, Arc::clone(medium), self.delta).unwrap();
         for (number, step) in self.steps.iter().enumerate() {
             log.note(Event::Begins(number));
             make(step, &*scheme).unwrap();
@@ -280,7 +285,8 @@ impl Scenario for Case {
     }
 
     fn recover(&self, medium: Arc<SimMedium>) -> Result<Self::Recovered, String> {
-        let scheme = open(self.kind, Arc::clone(&medium)).map_err(|error| format!("{error:#}"))?;
+        let scheme = open(self.kind, Arc::clone(&medium), self.delta)
+            .map_err(|error| format!("{error:#}"))?;
         Ok((medium, scheme))
     }
 
@@ -319,7 +325,8 @@ impl Scenario for Case {
         let found = contents(&*scheme, &watched, self.blocks)?;
         self.check_contents(&found, &self.states()[first..=last])?;
         drop(scheme);
-        let again = open(self.kind, Arc::clone(&medium)).map_err(|error| format!("{error:#}"))?;
+        let again = open(self.kind, Arc::clone(&medium), self.delta)
+            .map_err(|error| format!("{error:#}"))?;
         if contents(&*again, &watched, self.blocks)? != found {
             return Err("opened again, it is not the same".to_owned());
         }
@@ -342,7 +349,8 @@ impl Case {
             make(step, scheme)?;
             expected.apply(step);
         }
-        let again = open(self.kind, Arc::clone(medium)).map_err(|error| format!("{error:#}"))?;
+        let again = open(self.kind, Arc::clone(medium), self.delta)
+            .map_err(|error| format!("{error:#}"))?;
         match contents(&*again, &watched, self.blocks)? == expected {
             true => Ok(()),
             false => Err("what was written after recovery is not there".to_owned()),
