@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
 use crate::poison::PoisonedPages;
+use crate::shards::in_handler;
 use crate::units::PoolOffset;
 
 /// Mappings a process can have at a time.
@@ -257,7 +258,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     let is_store = code & WRITE_FAULT != 0;
     let fault = PageFault { address, is_store, is_present: code & PROTECTION_FAULT != 0 };
     // Of a SIGBUS that a process sent, the address means nothing.
-    if !(from_kernel && repair(fault)) {
+    if !(from_kernel && in_handler(|| repair(fault))) {
         pass_on(signal, info, context, from_kernel);
     }
     // SAFETY: as above.
@@ -343,7 +344,10 @@ fn die(signal: c_int, from_kernel: bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
+    use crate::shards::{SHARED, shard};
 
     #[test]
     fn only_registered_addresses_are_repaired() {
@@ -383,5 +387,38 @@ mod tests {
         assert_eq!(noted.0.load(Ordering::SeqCst), base + 6);
         drop(range);
         assert!(!repair(fault(base + 5, true)));
+    }
+
+    /// Notes the shard of the thread in the handler, and puts a page there.
+    struct Shard(AtomicUsize);
+
+    // SAFETY: a store to an atomic, a thread's own word, and a system call.
+    unsafe impl ResolveFaults for Shard {
+        fn resolve(&self, fault: PageFault) -> bool {
+            self.0.store(shard(), Ordering::SeqCst);
+            map_zeroes(fault.address / 4096 * 4096, 4096)
+        }
+    }
+
+    #[test]
+    fn a_thread_that_first_meets_a_medium_in_the_handler_claims_its_shard_later() {
+        let file = tempfile::tempfile().unwrap();
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a mapping of its own; of an empty file, so each access is a SIGBUS.
+        let page =
+            unsafe { libc::mmap(ptr::null_mut(), 4096, protection, flags, file.as_raw_fd(), 0) };
+        let (seen, at) = (Shard(AtomicUsize::new(0)), page.expose_provenance());
+        // SAFETY: `seen` outlives the range, which is touched below alone.
+        let range = unsafe { FaultRange::register(at, 4096, &raw const seen) }.unwrap().unwrap();
+        let later = std::thread::spawn(move || {
+            let page = ptr::with_exposed_provenance::<u8>(at);
+            // SAFETY: the page is mapped, and the handler makes it readable.
+            let byte = unsafe { page.read_volatile() };
+            (byte, shard())
+        });
+        let (byte, later) = later.join().unwrap();
+        assert_eq!((byte, seen.0.load(Ordering::SeqCst)), (0, SHARED));
+        assert_ne!(later, SHARED, "this process has fewer threads than shards");
+        drop(range);
     }
 }

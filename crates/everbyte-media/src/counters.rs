@@ -1,77 +1,16 @@
-//! Exact counters that are cheap enough to stay on, and the shard numbers of threads.
+//! Exact counters that are cheap enough to stay on.
 //!
 //! Invariants: every event is added once, to one shard; a sum taken while no other thread works
-//! is exact. A thread owns its shard for as long as it lives, so that it can add with plain
-//! loads and stores: a locked addition would wait for every store before it, streamed ones
-//! included. Threads beyond the number of shards share the last one, and lock. Each shard has a
-//! pair of cache lines to itself (the adjacent-line prefetcher pairs lines).
+//! is exact. A thread that owns its shard adds with plain loads and stores: a locked addition would
+//! wait for every store before it, streamed ones included. Each shard has a pair of cache lines to
+//! itself (the adjacent-line prefetcher pairs lines).
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::medium::Counters;
+use crate::shards::{SHARDS, SHARED, shard};
 use crate::units::{LINE_U64, PoolOffset};
-
-/// Shards of everything that is kept per thread: one for each bit of `OWNED`.
-pub(crate) const SHARDS: usize = 64;
-/// The shard of all threads that own none.
-const SHARED: usize = SHARDS - 1;
-
-/// Shards that a thread owns, and the shared one.
-static OWNED: AtomicU64 = AtomicU64::new(1 << SHARED);
-
-/// A thread's claim on a shard.
-struct Claim(usize);
-
-#[cfg(test)]
-thread_local! {
-    /// Makes this thread own no shard, as if it came after too many others.
-    pub(crate) static OWNS_NONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-impl Claim {
-    fn new() -> Self {
-        #[cfg(test)]
-        if OWNS_NONE.get() {
-            return Self(SHARED);
-        }
-        let mut owned = OWNED.load(Relaxed);
-        while owned != u64::MAX {
-            let free = owned.trailing_ones();
-            // Acquire: what the last owner added came before it gave the shard back.
-            match OWNED.compare_exchange_weak(owned, owned | 1 << free, Ordering::Acquire, Relaxed)
-            {
-                Ok(_) => return Self(free as usize),
-                Err(now) => owned = now,
-            }
-        }
-        Self(SHARED)
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if self.0 != SHARED {
-            OWNED.fetch_and(!(1 << self.0), Ordering::Release);
-        }
-    }
-}
-
-thread_local! {
-    static CLAIM: Claim = Claim::new();
-}
-
-/// This thread's shard, `0..SHARDS`; the same for as long as the thread's locals live.
-#[inline]
-pub(crate) fn shard() -> usize {
-    CLAIM.try_with(|claim| claim.0).unwrap_or(SHARED)
-}
-
-/// Does what this thread's first access to a medium does once: the system may allocate for it. For threads
-/// that must not allocate later.
-pub fn prepare_thread() {
-    shard();
-}
 
 /// Lines that bytes `at .. at + len` touch; none if `len` is 0.
 pub(crate) fn lines_touched(at: PoolOffset, len: u64) -> u64 {

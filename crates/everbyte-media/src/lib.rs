@@ -29,13 +29,13 @@ mod open;
 mod poison;
 mod room;
 mod send;
+mod shards;
 pub mod testkit;
 mod units;
 mod window;
 mod writeback;
 
 pub use bus::{FaultRange, PageFault, ResolveFaults};
-pub use counters::prepare_thread;
 pub use cpu::prefetch;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;
@@ -43,6 +43,7 @@ pub use mapped::{Description, Mapped};
 pub use medium::{Counters, MediaError, Medium, PersistenceDomain, Piece, PoisonedRange};
 pub use open::{MediaKind, MediaOptions, allocate_file, create_file, remove_created};
 pub use room::check_room;
+pub use shards::prepare_thread;
 pub use units::{
     BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset,
 };

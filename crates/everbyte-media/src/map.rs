@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::c_void;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munlock, munmap};
 
 /// The largest page a device may insist on.
 pub(crate) const ALIGN: usize = 1 << 30;
@@ -100,6 +100,16 @@ impl Mapping {
     /// Bytes mapped.
     pub(crate) fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Ends a lock of the whole range in DRAM.
+    pub(crate) fn unlock(&self) -> io::Result<()> {
+        let (at, len) = match self.tail_lost.load(Ordering::Acquire) {
+            true => (self.base.cast(), to_usize(self.len())),
+            false => (self.raw, self.raw_len),
+        };
+        // SAFETY: our own range, whose contents and protection this does not change.
+        Ok(unsafe { munlock(at, len) }?)
     }
 
     /// Returns the source of the mapped bytes.

@@ -238,6 +238,15 @@ impl Mapped {
         File::options().read(true).write(self.writable).open(path).map(Some)
     }
 
+    /// Takes the medium's memory out of what the process has locked (`mlockall`), address space for
+    /// growth included.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn unlock(&self) -> io::Result<()> {
+        self.map.unlock()
+    }
+
     /// Describes the medium's kind and the instructions that drive it.
     #[must_use]
     pub fn describe(&self) -> Description {

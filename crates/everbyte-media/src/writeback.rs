@@ -19,9 +19,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::mm::{MsyncFlags, msync};
 
-use crate::counters::{SHARDS, shard};
 use crate::map::to_usize;
 use crate::medium::MediaError;
+use crate::shards::{SHARDS, shard};
 use crate::units::{BLOCK_U64, PoolOffset};
 
 /// Bytes between two ranges below which one `msync` over both is cheaper than two.
@@ -159,7 +159,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::counters::OWNS_NONE;
+    use crate::shards::OWNS_NONE;
 
     thread_local! {
         static SYNCED: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };

@@ -25,6 +25,7 @@ mod leases;
 mod mounts;
 mod open_pool;
 mod quiesce;
+mod reclaim;
 pub mod recording;
 mod refusal;
 mod session;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use everbyte_control::{KindStatus, NewVolume, Refused, SwapStatus, VolumeStatus};
-use everbyte_device::BlockDevice;
+use everbyte_device::{BlockDevice, Compound, Decorator};
 use everbyte_pool::ScrubReport;
 use everbyte_swap_volume::{
     Lease, Lender, LenderStatus, RUN_BYTES, ScratchDevice, SwapError, SwapOptions, SwapVolume,
@@ -13,13 +13,30 @@ use parking_lot::Mutex;
 use crate::context::{Context, Unshared};
 use crate::handle::{Handle, Opened, Resize, Unavailable};
 use crate::quiesce::Alone;
+use crate::reclaim::{OwnMemory, flush_io_from_here};
 use crate::refusal::refused;
 
 /// A swap volume's handle.
 pub(crate) struct SwapHandle {
     lender: Lender,
     /// The device that clients of the export share, as long as there are any.
-    scratch: Mutex<Weak<ScratchDevice>>,
+    exported: Mutex<Weak<Exported>>,
+}
+
+/// A volume's device, for which this process is ready to serve those who page to it.
+struct Exported {
+    device: ScratchDevice,
+    /// `None` without the right to it.
+    _own_memory: Option<OwnMemory>,
+}
+
+impl Decorator for Exported {
+    type Inner = ScratchDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.device
+    }
 }
 
 impl SwapHandle {
@@ -47,20 +64,47 @@ impl SwapHandle {
     ) -> Result<Opened, Refused> {
         let lender = volume.and_then(Lender::new).map_err(refused)?;
         let volume = Arc::clone(lender.volume().volume());
-        Ok(Opened { volume, handle: Box::new(Self { lender, scratch: Mutex::default() }) })
+        Ok(Opened { volume, handle: Box::new(Self { lender, exported: Mutex::default() }) })
+    }
+}
+
+impl SwapHandle {
+    fn export(&self) -> Result<Exported, Unavailable> {
+        let device = self.lender.scratch();
+        let device = device.map_err(|error| Unavailable::new("lent", error.to_string()))?;
+        tracing::warn!(
+            volume = self.lender.volume().volume().name(),
+            "the volume is exported, for swap of guests and other machines: this machine's own swap \
+             there can hang it"
+        );
+        let own_memory = OwnMemory::lock(self.lender.volume().pool().medium());
+        let own_memory = own_memory.inspect_err(|error| self.warn("lock its own memory", error));
+        Ok(Exported { device, _own_memory: own_memory.ok() })
+    }
+
+    /// A client may go on: the danger is only for a system that is short of memory.
+    fn warn(&self, action: &'static str, error: &std::io::Error) {
+        let volume = self.lender.volume().volume().name();
+        tracing::warn!(
+            volume,
+            "the server cannot {action}, so a client's swap may hang when this system is short of \
+             memory: {error}"
+        );
     }
 }
 
 impl Handle for SwapHandle {
     fn open(&self) -> Result<Arc<dyn BlockDevice>, Unavailable> {
-        let scratch = &mut *self.scratch.lock();
-        if let Some(device) = scratch.upgrade() {
-            return Ok(device);
+        let exported = &mut *self.exported.lock();
+        let device = match exported.upgrade() {
+            Some(device) => device,
+            None => Arc::new(self.export()?),
+        };
+        *exported = Arc::downgrade(&device);
+        // The caller is the thread that will serve the client.
+        if let Err(error) = flush_io_from_here() {
+            self.warn("become an I/O flusher", &error);
         }
-        let device = self.lender.scratch();
-        let device = device.map_err(|error| Unavailable::new("lent", error.to_string()))?;
-        let device = Arc::new(device);
-        *scratch = Arc::downgrade(&device);
         Ok(device)
     }
 

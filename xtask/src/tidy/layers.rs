@@ -26,7 +26,7 @@ const fn row(
     Row { name, uses, optional: &[], tests_use, may_be_unsafe: false }
 }
 
-const ROWS: [Row; 25] = [
+const ROWS: [Row; 26] = [
     Row {
         name: "everbyte-bench",
         uses: &[
@@ -109,6 +109,7 @@ const ROWS: [Row; 25] = [
             "everbyte-device",
             "everbyte-fs",
             "everbyte-policy",
+            "everbyte-swap-volume",
             "everbyte-pool",
             "everbyte-media",
         ],
@@ -164,6 +165,14 @@ const ROWS: [Row; 25] = [
         uses: &["everbyte-media", "everbyte-plant", "everbyte-slots"],
         optional: &[],
         tests_use: &["everbyte-crash"],
+        may_be_unsafe: true,
+    },
+    // A library for programs in C.
+    Row {
+        name: "everbyte-swap-c",
+        uses: &["everbyte-control", "everbyte-swap"],
+        optional: &[],
+        tests_use: &[],
         may_be_unsafe: true,
     },
     // Functions of the C library, in its place.

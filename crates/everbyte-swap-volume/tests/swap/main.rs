@@ -5,5 +5,6 @@
 mod changes;
 mod damage;
 mod explored;
+mod golden;
 mod house;
 mod lending;

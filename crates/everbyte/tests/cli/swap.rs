@@ -43,3 +43,104 @@ fn a_swap_volume_is_made_exported_and_keeps_nothing() {
     place.run("volume delete POOL more").good();
     assert_eq!(place.run("pool check POOL --json").json()["clean"], true);
 }
+
+/// Bits of a process's effective capabilities.
+const IPC_LOCK: u64 = 1 << 14;
+const SYS_RESOURCE: u64 = 1 << 24;
+/// The kernel's mark of a thread for which it never starts I/O when it allocates.
+const MEMALLOC_NOIO: u64 = 0x0008_0000;
+
+/// The word after `key` in the status of a process.
+fn status_of(pid: u32, key: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    line.split_whitespace().next().unwrap().to_owned()
+}
+
+fn locked_kib(pid: u32) -> u64 {
+    status_of(pid, "VmLck:").parse().unwrap()
+}
+
+/// True if a mapping of `path` is locked.
+fn is_locked(pid: u32, path: &std::path::Path) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut is_of_path = false;
+    let mut found = 0;
+    let locked = maps.lines().any(|line| {
+        if line.split_once('-').is_some_and(|(start, _)| u64::from_str_radix(start, 16).is_ok()) {
+            is_of_path = line.ends_with(path.to_str().unwrap());
+            found += usize::from(is_of_path);
+        }
+        is_of_path && line.starts_with("VmFlags:") && line.contains(" lo")
+    });
+    assert!(found > 0, "{} is not mapped", path.display());
+    locked
+}
+
+/// Threads whose names begin with this, and their flags.
+fn threads_of(pid: u32, name: &str) -> Vec<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let stat = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("stat"));
+    let stats = threads.filter_map(|thread| stat(thread.unwrap()).ok());
+    let named = stats.filter(|stat| stat.split_once('(').unwrap().1.starts_with(name));
+    let flags = named.map(|stat| {
+        let after = stat.rsplit_once(')').unwrap().1.to_owned();
+        after.split_whitespace().nth(6).unwrap().parse().unwrap()
+    });
+    flags.collect()
+}
+
+#[test]
+fn a_server_that_is_paged_to_locks_its_own_memory_and_starts_no_io_for_itself() {
+    let place = Place::with_disk();
+    place.run("volume create POOL more --kind swap --size 4M").good();
+    let server = place.serve("POOL", "");
+    let pid = server.child.id();
+    let disk = place.client("disk");
+    assert_eq!(locked_kib(pid), 0, "nobody pages to it");
+    let client = place.client("more");
+    let capabilities = u64::from_str_radix(&status_of(pid, "CapEff:"), 16).unwrap();
+    let (may_lock, may_mark) = (capabilities & IPC_LOCK != 0, capabilities & SYS_RESOURCE != 0);
+    assert_eq!(locked_kib(pid) > 0, may_lock);
+    assert!(!is_locked(pid, &place.pool), "the pool's memory is not the server's own");
+    let flags = threads_of(pid, "nbd-");
+    let marked = flags.iter().filter(|&&flags| flags & MEMALLOC_NOIO != 0).count();
+    assert_eq!(marked, usize::from(may_mark), "of {flags:x?}");
+    let second = place.client("more");
+    drop(client);
+    assert_eq!(locked_kib(pid) > 0, may_lock, "one client is left");
+    drop(second);
+    for _ in 0..200 {
+        if locked_kib(pid) == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(locked_kib(pid), 0, "nobody pages to it any more");
+    drop(disk);
+    server.stop();
+}
+
+#[test]
+fn a_server_without_rights_is_paged_to_all_the_same_and_warns() {
+    let place = Place::with_disk();
+    place.run("volume create POOL more --kind swap --size 4M").good();
+    let everbyte = env!("CARGO_BIN_EXE_everbyte");
+    let may_lock = status_of(std::process::id(), "CapEff:");
+    let may_lock = u64::from_str_radix(&may_lock, 16).unwrap() & (IPC_LOCK | SYS_RESOURCE) != 0;
+    let without = "setpriv --bounding-set -ipc_lock,-sys_resource";
+    let without = if may_lock { without } else { "" };
+    let serve = "serve POOL --nbd unix:FOLDER/nbd.sock 2>FOLDER/log";
+    let serve = format!("exec {without} {everbyte} {}", place.arguments(serve).join(" "));
+    let server = crate::Running::start(std::process::Command::new("sh").args(["-c", &serve]));
+    let mut client = place.client("more");
+    client.write(0, &[7; 4096], Fua::No).unwrap();
+    assert_eq!(client.read(0, 4096).unwrap(), [7; 4096]);
+    assert_eq!(locked_kib(server.child.id()), 0);
+    drop(client);
+    server.stop();
+    let log = std::fs::read_to_string(place.socket().with_file_name("log")).unwrap();
+    for words in ["cannot lock its own memory", "cannot become an I/O flusher", "can hang it"] {
+        assert!(log.contains(words), "{words:?} is not in {log}");
+    }
+}

@@ -1,0 +1,152 @@
+//! Errors as C sees them: a status, and words for the thread that asked.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+
+use everbyte_swap::RegionError;
+
+/// The outcome of a call. `everbyte_error` has the words to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub enum EverbyteStatus {
+    /// It is done.
+    Ok = 0,
+    /// A pointer that must not be null is.
+    NullArgument = 1,
+    /// A pointer is not aligned to its type, or a range is not of whole units of 4096 bytes.
+    Misaligned = 2,
+    /// An argument has a value that it cannot have.
+    BadArgument = 3,
+    /// A range leaves the region.
+    OutOfRange = 4,
+    /// No region can have that length.
+    BadLength = 5,
+    /// The DRAM limit is too low.
+    LimitTooLow = 6,
+    /// The space has too few slots for the region, or cannot be had.
+    SpaceTooSmall = 7,
+    /// More would be pinned than three quarters of the DRAM limit.
+    TooMuchPinned = 8,
+    /// Some of the range is pinned.
+    Pinned = 9,
+    /// Some of the range is not pinned, or is pinned as often as it can be.
+    BadPin = 10,
+    /// Some of the range is in a slot that cannot be read.
+    Unreadable = 11,
+    /// The system has no memory.
+    NoMemory = 12,
+    /// The store lost what was written to it: nothing is evicted any more.
+    StoreFailed = 13,
+    /// The store has no free slot: DRAM beyond the limit is used.
+    StoreFull = 14,
+    /// The region's userfaultfd was closed.
+    DescriptorLost = 15,
+    /// A setting of the system forbids userfaultfd.
+    Forbidden = 16,
+    /// The kernel's userfaultfd lacks what regions need.
+    Unsupported = 17,
+    /// The process has as many regions as it can have.
+    TooMany = 18,
+    /// The system, or a pool's server, refused.
+    System = 19,
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// The reason for which this thread's last call that failed did, in English; empty before. Valid
+/// until this thread's next call that fails, and never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn everbyte_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"the thread is ending".as_ptr())
+}
+
+/// A call that failed.
+pub(crate) struct Failure {
+    status: EverbyteStatus,
+    words: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: EverbyteStatus, words: impl Into<String>) -> Self {
+        Self { status, words: words.into() }
+    }
+}
+
+impl From<RegionError> for Failure {
+    fn from(error: RegionError) -> Self {
+        let status = match error {
+            RegionError::Forbidden { .. } => EverbyteStatus::Forbidden,
+            RegionError::Unsupported { .. } => EverbyteStatus::Unsupported,
+            RegionError::BadLength { .. } => EverbyteStatus::BadLength,
+            RegionError::LimitTooLow { .. } => EverbyteStatus::LimitTooLow,
+            RegionError::SpaceTooSmall { .. } => EverbyteStatus::SpaceTooSmall,
+            RegionError::OutOfRange { .. } => EverbyteStatus::OutOfRange,
+            RegionError::Misaligned { .. } => EverbyteStatus::Misaligned,
+            RegionError::TooMuchPinned { .. } => EverbyteStatus::TooMuchPinned,
+            RegionError::Pinned { .. } => EverbyteStatus::Pinned,
+            RegionError::BadPin { .. } => EverbyteStatus::BadPin,
+            RegionError::Unreadable { .. } => EverbyteStatus::Unreadable,
+            RegionError::NoMemory { .. } => EverbyteStatus::NoMemory,
+            RegionError::StoreFailed => EverbyteStatus::StoreFailed,
+            RegionError::StoreFull => EverbyteStatus::StoreFull,
+            RegionError::DescriptorLost => EverbyteStatus::DescriptorLost,
+            RegionError::TooMany => EverbyteStatus::TooMany,
+            _ => EverbyteStatus::System,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// The status of a call, whose words are kept for this thread.
+pub(crate) fn status(outcome: Result<(), Failure>) -> EverbyteStatus {
+    let Err(failure) = outcome else { return EverbyteStatus::Ok };
+    let words = CString::new(failure.words.replace('\0', " ")).unwrap_or_default();
+    // A thread that is ending has nowhere to keep words.
+    let _kept = LAST.try_with(|last| *last.borrow_mut() = words);
+    failure.status
+}
+
+/// Borrows what a caller points to.
+///
+/// # Errors
+/// The pointer is null or misaligned.
+///
+/// # Safety
+/// Otherwise it points to a `T` that lives and that nobody changes, as long as the result is used.
+pub(crate) unsafe fn borrow<'a, T>(at: *const T, name: &str) -> Result<&'a T, Failure> {
+    check(at, name)?;
+    // SAFETY: the caller's promise, and the checks.
+    Ok(unsafe { &*at })
+}
+
+/// Checks a pointer to a place that is to be written.
+///
+/// # Errors
+/// It is null or misaligned.
+pub(crate) fn check<T>(at: *const T, name: &str) -> Result<(), Failure> {
+    if at.is_null() {
+        return Err(Failure::new(EverbyteStatus::NullArgument, format!("{name} is null")));
+    }
+    if !at.is_aligned() {
+        let words = format!("{name} is not aligned to {} bytes", align_of::<T>());
+        return Err(Failure::new(EverbyteStatus::Misaligned, words));
+    }
+    Ok(())
+}
+
+/// The text that a caller points to.
+///
+/// # Errors
+/// The pointer is null, or the text is not UTF-8.
+///
+/// # Safety
+/// Otherwise it points to bytes that end with a 0, and that nobody changes as long as the result is used.
+pub(crate) unsafe fn text<'a>(at: *const c_char, name: &str) -> Result<&'a str, Failure> {
+    check(at, name)?;
+    // SAFETY: the caller's promise, and the check.
+    let text = unsafe { CStr::from_ptr(at) };
+    let words = || Failure::new(EverbyteStatus::BadArgument, format!("{name} is not UTF-8"));
+    text.to_str().map_err(|_| words())
+}

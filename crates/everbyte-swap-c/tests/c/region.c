@@ -1,0 +1,175 @@
+/* A region from C: four times its DRAM limit with every byte checked, pins, advice, counters, and every
+ * argument that can be wrong. Says "good", or which line was not.
+ *
+ * usage: region STORE */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "everbyte_region.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define BYTES (8 * MIB)
+#define LIMIT (2 * MIB)
+#define UNIT 4096
+
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "line %d: %s; the last error is: %s\n", __LINE__, #condition,          \
+                    everbyte_error());                                                             \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* The call fails with this status, and the words say this. */
+#define FAILS(call, expected, words)                                                               \
+    do {                                                                                           \
+        EXPECT((call) == EVERBYTE_STATUS_##expected);                                              \
+        EXPECT(strstr(everbyte_error(), words) != NULL);                                           \
+    } while (0)
+#define GOOD(call) EXPECT((call) == EVERBYTE_STATUS_OK)
+
+static uint64_t value(uint64_t at) { return at * 0x9e3779b97f4a7c15u + 1; }
+
+static void fill_and_check(uint8_t *bytes)
+{
+    for (uint64_t at = 0; at < BYTES; at += 8)
+        memcpy(bytes + at, &(uint64_t){value(at)}, 8);
+    for (uint64_t at = 0; at < BYTES; at += 8) {
+        uint64_t found;
+        memcpy(&found, bytes + at, 8);
+        EXPECT(found == value(at));
+    }
+}
+
+static void refused_spaces(const char *path)
+{
+    EverbyteSpace *space = (EverbyteSpace *)&space;
+    EverbyteSpace *const before = space;
+    FAILS(everbyte_space_create(NULL, BYTES, &space), NULL_ARGUMENT, "path is null");
+    FAILS(everbyte_space_create(path, BYTES, NULL), NULL_ARGUMENT, "space is null");
+    FAILS(everbyte_space_create("\xff", BYTES, &space), BAD_ARGUMENT, "UTF-8");
+    FAILS(everbyte_space_create("/no/such/folder/file", BYTES, &space), SYSTEM, "/no/such");
+    FAILS(everbyte_space_open("/no/such/file", &space), SYSTEM, "/no/such");
+    FAILS(everbyte_space_borrow(NULL, "v", BYTES, &space), NULL_ARGUMENT, "pool is null");
+    FAILS(everbyte_space_borrow(path, NULL, BYTES, &space), NULL_ARGUMENT, "volume is null");
+    FAILS(everbyte_space_borrow(path, "v", 0, &space), BAD_ARGUMENT, "at least a byte");
+    FAILS(everbyte_space_borrow(path, "v", BYTES, &space), SYSTEM, path);
+    FAILS(everbyte_space_close(NULL), NULL_ARGUMENT, "space is null");
+    EXPECT(space == before);
+    EXPECT(access(path, F_OK) != 0);
+    /* The output is asked for first, so no file was made for a space that nobody gets. */
+    FAILS(everbyte_space_create(path, BYTES, (EverbyteSpace **)((char *)&space + 1)), MISALIGNED,
+          "aligned to 8");
+    EXPECT(access(path, F_OK) != 0);
+}
+
+static void refused_regions(EverbyteSpace *space)
+{
+    EverbyteRegion *region = NULL;
+    EverbyteRegionOptions many = {.handlers = 65}, far = {.read_ahead = 17};
+    FAILS(everbyte_region_map(BYTES, LIMIT, NULL, NULL, &region), NULL_ARGUMENT, "space is null");
+    FAILS(everbyte_region_map(BYTES, LIMIT, space, NULL, NULL), NULL_ARGUMENT, "region is null");
+    FAILS(everbyte_region_map(BYTES, LIMIT, (EverbyteSpace *)((char *)space + 1), NULL, &region),
+          MISALIGNED, "space is not aligned");
+    FAILS(everbyte_region_map(BYTES + 1, LIMIT, space, NULL, &region), BAD_LENGTH, "4096");
+    FAILS(everbyte_region_map(0, LIMIT, space, NULL, &region), BAD_LENGTH, "4096");
+    FAILS(everbyte_region_map(BYTES, UNIT, space, NULL, &region), LIMIT_TOO_LOW, "too low");
+    FAILS(everbyte_region_map(1024 * MIB, LIMIT, space, NULL, &region), SPACE_TOO_SMALL, "slots");
+    FAILS(everbyte_region_map(BYTES, LIMIT, space, &many, &region), BAD_ARGUMENT, "handlers");
+    FAILS(everbyte_region_map(BYTES, LIMIT, space, &far, &region), BAD_ARGUMENT, "read_ahead");
+    EXPECT(region == NULL);
+}
+
+static void refused_ranges(EverbyteRegion *region, uint8_t *bytes)
+{
+    uint64_t found = 7;
+    EverbyteStatistics statistics;
+    FAILS(everbyte_region_pin(NULL, bytes, UNIT), NULL_ARGUMENT, "region is null");
+    FAILS(everbyte_region_pin(region, NULL, UNIT), NULL_ARGUMENT, "address is null");
+    FAILS(everbyte_region_pin(region, bytes + 1, UNIT), MISALIGNED, "whole units");
+    FAILS(everbyte_region_pin(region, bytes, UNIT - 1), MISALIGNED, "whole units");
+    FAILS(everbyte_region_pin(region, bytes - UNIT, UNIT), OUT_OF_RANGE, "leave the region");
+    FAILS(everbyte_region_pin(region, bytes + BYTES, UNIT), OUT_OF_RANGE, "leave the region");
+    FAILS(everbyte_region_pin(region, bytes + UNIT, UINT64_MAX), OUT_OF_RANGE, "leave the region");
+    FAILS(everbyte_region_pin(region, bytes, LIMIT), TOO_MUCH_PINNED, "DRAM limit");
+    FAILS(everbyte_region_unpin(region, bytes, UNIT), BAD_PIN, "not pinned");
+    FAILS(everbyte_region_prefetch(region, bytes + 8, UNIT, &found), MISALIGNED, "whole units");
+    FAILS(everbyte_region_prefetch(region, bytes, UNIT, (uint64_t *)((char *)&found + 1)),
+          MISALIGNED, "bytes_in");
+    FAILS(everbyte_region_advise(region, bytes, UNIT, 9), BAD_ARGUMENT, "no advice 9");
+    FAILS(everbyte_region_advise(region, bytes + 5, UNIT, EVERBYTE_DONT_NEED), MISALIGNED,
+          "whole units");
+    FAILS(everbyte_region_statistics(region, NULL), NULL_ARGUMENT, "statistics is null");
+    FAILS(everbyte_region_statistics(NULL, &statistics), NULL_ARGUMENT, "region is null");
+    FAILS(everbyte_region_check(NULL), NULL_ARGUMENT, "region is null");
+    FAILS(everbyte_region_unmap(NULL), NULL_ARGUMENT, "region is null");
+    EXPECT(everbyte_region_address(NULL) == NULL);
+    EXPECT(found == 7);
+}
+
+static void use(EverbyteRegion *region, uint8_t *bytes)
+{
+    uint64_t found = 0;
+    EverbyteStatistics statistics;
+    fill_and_check(bytes);
+    GOOD(everbyte_region_statistics(region, &statistics));
+    EXPECT(statistics.units_limit == LIMIT / UNIT && statistics.units_out > 0);
+    EXPECT(statistics.units_in > 0 && statistics.units_resident <= LIMIT / UNIT + 16);
+
+    GOOD(everbyte_region_prefetch(region, bytes, 16 * UNIT, &found));
+    EXPECT(found == 16 * UNIT);
+    GOOD(everbyte_region_prefetch(region, bytes, UNIT, NULL));
+    GOOD(everbyte_region_advise(region, bytes, UNIT, EVERBYTE_WILL_NEED));
+
+    /* A system call takes a pinned buffer, wherever the rest has gone. */
+    GOOD(everbyte_region_pin(region, bytes + BYTES / 2, UNIT));
+    for (uint64_t at = 0; at < BYTES; at += UNIT)
+        bytes[at] = bytes[at];
+    int ends[2];
+    EXPECT(pipe(ends) == 0);
+    EXPECT(write(ends[1], "from a pipe", 11) == 11);
+    EXPECT(read(ends[0], bytes + BYTES / 2, 11) == 11);
+    EXPECT(memcmp(bytes + BYTES / 2, "from a pipe", 11) == 0);
+    FAILS(everbyte_region_advise(region, bytes + BYTES / 2, UNIT, EVERBYTE_DONT_NEED), PINNED,
+          "pinned");
+    GOOD(everbyte_region_unpin(region, bytes + BYTES / 2, UNIT));
+
+    GOOD(everbyte_region_advise(region, bytes, BYTES, EVERBYTE_DONT_NEED));
+    for (uint64_t at = 0; at < BYTES; at++)
+        EXPECT(bytes[at] == 0);
+    GOOD(everbyte_region_check(region));
+}
+
+int main(int count, char **words)
+{
+    EverbyteSpace *space = NULL;
+    EverbyteRegion *region = NULL;
+    EverbyteRegionOptions copies = {.read_ahead = 1, .always_copies_out = 1};
+    if (count != 2)
+        return 2;
+    EXPECT(everbyte_error()[0] == 0);
+    refused_spaces(words[1]);
+    GOOD(everbyte_space_create(words[1], BYTES, &space));
+    refused_regions(space);
+    GOOD(everbyte_region_map(BYTES, LIMIT, space, NULL, &region));
+    uint8_t *bytes = everbyte_region_address(region);
+    EXPECT(bytes != NULL && (uintptr_t)bytes % 65536 == 0);
+    refused_ranges(region, bytes);
+    use(region, bytes);
+    GOOD(everbyte_region_unmap(region));
+
+    GOOD(everbyte_region_map(BYTES, LIMIT, space, &copies, &region));
+    /* The region keeps the space. */
+    GOOD(everbyte_space_close(space));
+    fill_and_check(everbyte_region_address(region));
+    GOOD(everbyte_region_unmap(region));
+    puts("good");
+    return 0;
+}
