@@ -17,6 +17,8 @@ echo "ok - random orders"
 EVERBYTE_CRASH_CASES=${EVERBYTE_FS_CASES:-200} \
     cargo test --quiet -p everbyte-fs --test fs sequences -- --nocapture
 echo "ok - random sequences on a file system"
+cargo test --quiet -p everbyte-fs --test fs a_list_of_more_buckets -- --ignored
+echo "ok - a list of many buckets"
 EVERBYTE_FUZZ_INPUTS=${EVERBYTE_FUZZ_INPUTS:-10000} \
     cargo test --quiet -p everbyte-fuzz --test corpora random_inputs
 echo "ok - random images of file systems, and operations on them"

@@ -179,6 +179,21 @@ fn indexes_are_compared_under_every_workload() {
     assert!(
         value(&results, "csb+", "fileserver, 200 files, 3 threads, nodes of 128 B", "rate") > 0.0
     );
+    for shape in ["hashed", "linear", "b+"].map(|shape| format!("{shape} directories")) {
+        for names in [10, 300] {
+            let of = |what: &str, metric| {
+                value(&results, &shape, &format!("{what}, {names} names"), metric)
+            };
+            assert!(of("create", "time_to_hashed") > 0.0);
+            assert!(of("create", "log_bytes") > 0.0 && of("create", "lines_stored") > 0.0);
+            assert!(of("create", "fences") > 0.0 && of("unlink", "fences") > 0.0);
+            let reads = ["lookup", "lookup of none", "readdir"];
+            assert!(reads.iter().all(|what| of(what, "lines_stored") + of(what, "fences") == 0.0));
+            assert!(of("readdir", "directory_bytes") > 0.0);
+        }
+        let title = "varmail, 200 files, 1 thread, by directories";
+        assert!(value(&results, &shape, title, "rate") > 0.0);
+    }
     for row in results["rows"].as_array().unwrap() {
         assert!(row["value"].is_number() || row["note"].is_string(), "{row}");
     }

@@ -6,7 +6,9 @@ use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent}
 
 use crate::dir::Dir;
 use crate::edits::Edit;
-use crate::format::{FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords};
+use crate::format::{
+    DirSettings, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords,
+};
 use crate::number::FileType;
 use crate::reader::Reader;
 
@@ -17,7 +19,7 @@ use crate::reader::Reader;
 pub(crate) fn visit_blocks<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
-    hash_key: [u64; 2],
+    directories: DirSettings,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let mut claim_one = |block, named_at| {
@@ -30,8 +32,8 @@ pub(crate) fn visit_blocks<M: Medium>(
     match edit.words.file_type() {
         FileType::Regular => visit_map(reader, edit, claim),
         FileType::Directory => {
-            let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), hash_key);
-            dir.each_block(&mut |named_at, block, _| claim_one(block, named_at))
+            let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), directories);
+            dir.each_block(&mut |named_at, block| claim_one(block, named_at))
         }
         FileType::Symlink if has_long_target(&edit.words) => {
             let (data, first) = (reader.data.blocks(), first_entries(edit));

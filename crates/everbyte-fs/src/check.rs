@@ -122,14 +122,15 @@ impl<M: Medium> Tree<'_, M> {
         for directory in directories {
             let mut from = Some(0);
             let mut entries = 0;
-            while let Some(hash) = from {
-                let found = self.dir(directory).map(|dir| dir.entries_from(hash));
+            while let Some(place) = from {
+                let found = self.dir(directory).map(|dir| dir.entries_from(place));
                 let Some(found) = found else { break };
                 match found {
                     Ok((found, next)) => {
                         entries += found.len() as u64;
-                        wrong
-                            .extend(found.iter().filter_map(|entry| self.follow(directory, entry)));
+                        wrong.extend(
+                            found.iter().filter_map(|found| self.follow(directory, &found.entry)),
+                        );
                         from = next;
                     }
                     Err(corrupt) => {
@@ -152,7 +153,7 @@ impl<M: Medium> Tree<'_, M> {
 
     fn dir(&self, inode: InodeNo) -> Option<Dir<'_, M>> {
         let node = self.nodes.get(&inode).filter(|node| node.kind == FileType::Directory)?;
-        Some(Dir::new(self.reader, inode, Field::Root.at(node.at), self.superblock.hash_key))
+        Some(Dir::new(self.reader, inode, Field::Root.at(node.at), self.superblock.directories()))
     }
 
     /// Counts a name, and says of its directory what is wrong with it.
@@ -286,10 +287,10 @@ impl<M: Medium> Tree<'_, M> {
     fn name_in(&self, directory: InodeNo, inode: InodeNo) -> Option<String> {
         let dir = self.dir(directory)?;
         let mut from = Some(0);
-        while let Some(hash) = from {
-            let (entries, next) = dir.entries_from(hash).ok()?;
-            if let Some(entry) = entries.iter().find(|entry| entry.inode == inode) {
-                return Some(show_name(&entry.name));
+        while let Some(place) = from {
+            let (found, next) = dir.entries_from(place).ok()?;
+            if let Some(found) = found.iter().find(|found| found.entry.inode == inode) {
+                return Some(show_name(&found.entry.name));
             }
             from = next;
         }

@@ -12,9 +12,10 @@ use everbyte_pool::format::encode_word;
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec};
 
+use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
 use crate::files::Files;
-use crate::format::{FS, Field, FsSuperblock, InodeWords, TABLES_AT, TableGeometry};
+use crate::format::{DirSettings, FS, Field, FsSuperblock, InodeWords, TABLES_AT, TableGeometry};
 use crate::index::{self, IndexKind};
 use crate::locks::InodeLocks;
 use crate::number::{FileType, InodeNo};
@@ -26,6 +27,8 @@ use crate::tables::{InodeTables, reader_of};
 pub struct FsOptions {
     /// The index over inode tables.
     pub index: IndexKind,
+    /// The shape of directories.
+    pub directories: DirectoryKind,
     /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for a size that suits it. A
     /// direct index and a window have no nodes.
     pub index_node_bytes: Option<u32>,
@@ -45,6 +48,7 @@ impl Default for FsOptions {
     fn default() -> Self {
         Self {
             index: IndexKind::default(),
+            directories: DirectoryKind::default(),
             index_node_bytes: None,
             inodes_max: None,
             large_tables: false,
@@ -112,12 +116,13 @@ impl<M: Medium> FileSystem<M> {
             (options.index.code(), node_bytes),
             geometry,
             tables_max,
-            [random_word(), random_word()],
+            DirSettings { kind: options.directories, hash_key: [random_word(), random_word()] },
         );
         let mut spec = VolumeSpec::new(name, FS, size_bytes);
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
+        spec.ro_compat = options.directories.ro_compat();
         pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
         Self::open(pool, name).inspect_err(|error| {
             // A volume without a file system is of no use to anybody. It is the error that matters.

@@ -10,6 +10,7 @@ use everbyte_pool::{
 
 use crate::blocks::visit_blocks;
 use crate::check;
+use crate::directory_kind::RO_COMPAT_DIRECTORIES;
 use crate::edits::Edit;
 use crate::format::{FS, FsSuperblock, InodeWords, TABLES_AT};
 
@@ -35,6 +36,10 @@ impl<M: Medium> Kind<M> for FsKind {
 
     fn ro_compat(&self) -> u64 {
         RO_COMPAT_FS
+    }
+
+    fn known_features(&self) -> u64 {
+        RO_COMPAT_FS | RO_COMPAT_DIRECTORIES
     }
 
     fn visit(
@@ -64,7 +69,7 @@ impl<M: Medium> Kind<M> for FsKind {
                 return Err(Corrupt::new(format!("{number}"), at, what));
             }
             let edit = Edit::new(number, at, words);
-            visit_blocks(reader, &edit, superblock.hash_key, claim)
+            visit_blocks(reader, &edit, superblock.directories(), claim)
         })
     }
 

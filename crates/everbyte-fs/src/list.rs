@@ -36,11 +36,11 @@ impl<M: Medium> FileSystem<M> {
             dir => dir?,
         };
         let (entries, _) = dir.entries_from(place)?;
-        let entries = entries.into_iter().map(|entry| DirEntry {
-            name: entry.name.to_vec(),
-            inode: entry.inode,
-            kind: entry.kind,
-            next: entry.hash + 1,
+        let entries = entries.into_iter().map(|listed| DirEntry {
+            name: listed.entry.name.to_vec(),
+            inode: listed.entry.inode,
+            kind: listed.entry.kind,
+            next: listed.place + 1,
         });
         Ok(entries.collect())
     }

@@ -74,7 +74,7 @@ impl<M: Medium> FileSystem<M> {
         if words.links() == 0 {
             return Err(FsError::NotFound);
         }
-        Ok(Dir::new(self.reader(), number, Field::Root.at(at), self.superblock.hash_key))
+        Ok(Dir::new(self.reader(), number, Field::Root.at(at), self.superblock.directories()))
     }
 
     pub(crate) fn dir_of(&self, edit: &Edit) -> Result<Dir<'_, M>, FsError> {

@@ -117,8 +117,8 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'_, '_, M>,
         edit: &Edit,
     ) -> Result<(), FsError> {
-        let key = self.superblock.hash_key;
-        give_all(batch, |give| visit_blocks(self.reader(), edit, key, give))?;
+        let directories = self.superblock.directories();
+        give_all(batch, |give| visit_blocks(self.reader(), edit, directories, give))?;
         Ok(())
     }
 }

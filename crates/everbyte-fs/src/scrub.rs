@@ -6,6 +6,7 @@ use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{Corrupt, Part, ScrubReport, UsedExtent};
 
 use crate::blocks::visit_blocks;
+use crate::dir::Dir;
 use crate::edits::Edit;
 use crate::error::FsError;
 use crate::format::Field;
@@ -104,16 +105,16 @@ impl<M: Medium> FileSystem<M> {
             let _lock = self.locks.read(inode);
             let Some((at, words)) = self.tables.load(reader, inode)? else { return Ok(()) };
             let edit = Edit::new(inode, at, words);
-            visit_blocks(reader, &edit, self.superblock.hash_key, &mut |used| {
+            visit_blocks(reader, &edit, self.superblock.directories(), &mut |used| {
                 self.scrub_blocks(report, &used);
                 Ok(())
             })?;
             if words.file_type() == FileType::Directory {
                 let root_at = Field::Root.at(at);
-                let dir = crate::dir::Dir::new(reader, inode, root_at, self.superblock.hash_key);
+                let dir = Dir::new(reader, inode, root_at, self.superblock.directories());
                 let mut from = Some(0);
-                while let Some(hash) = from {
-                    from = dir.entries_from(hash)?.1;
+                while let Some(place) = from {
+                    from = dir.entries_from(place)?.1;
                 }
             }
         }

@@ -168,6 +168,12 @@ pub trait Kind<M: Medium>: Send + Sync {
         0
     }
 
+    /// Features of the superblock that this program knows of the kind: those of every such volume,
+    /// and those that some ask for ([`VolumeSpec::ro_compat`](crate::VolumeSpec)).
+    fn known_features(&self) -> u64 {
+        self.ro_compat()
+    }
+
     /// Returns true if its volumes have a log. Without one nothing of them is undone, and nothing
     /// of them can be changed in an epoch.
     fn has_log(&self) -> bool {
@@ -227,7 +233,7 @@ impl<M: Medium> Kinds<M> {
 
     /// Every feature that a pool may have and these kinds can still write it.
     pub(crate) fn known_features(&self) -> u64 {
-        self.0.values().fold(RO_COMPAT_CHECKSUMS, |known, kind| known | kind.ro_compat())
+        self.0.values().fold(RO_COMPAT_CHECKSUMS, |known, kind| known | kind.known_features())
     }
 
     /// The name of a kind, known or not.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{AccessTimes, FileSystem, FsOptions, IndexKind};
+use everbyte_fs::{AccessTimes, DirectoryKind, FileSystem, FsOptions, IndexKind};
 use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions};
 use everbyte_media::Mapped;
 use everbyte_pool::ScrubReport;
@@ -58,8 +58,14 @@ impl FsHandle {
             IndexKind::from_name(&wanted.index)
                 .ok_or_else(|| Refused::new(format!("{:?} is no index", wanted.index)))
         })?;
+        let directories = wanted.and_then(|wanted| wanted.directories.as_deref());
+        let directories = directories.map_or(Ok(DirectoryKind::default()), |name| {
+            DirectoryKind::from_name(name)
+                .ok_or_else(|| Refused::new(format!("{name:?} is no shape of directories")))
+        })?;
         let options = FsOptions {
             index,
+            directories,
             index_node_bytes: wanted.and_then(|wanted| wanted.index_node_bytes),
             inodes_max: wanted.and_then(|wanted| wanted.inodes_max),
             large_tables: wanted.is_some_and(|wanted| wanted.large_tables),

@@ -63,7 +63,7 @@ impl Subject {
         (large_tables, pages): (bool, Pages),
     ) -> Vec<Self> {
         let of = |index, node_bytes, is_floor| Self {
-            setting: Setting { index, node_bytes, large_tables, pages },
+            setting: Setting { node_bytes, large_tables, pages, ..Setting::of(index) },
             is_floor,
         };
         let mut all = vec![of(IndexKind::default(), None, true)];

@@ -82,7 +82,7 @@ fn chosen(settings: &Settings<'_>, rows: &[Row], index: IndexKind) -> Setting {
     }));
     let ((large_tables, pages), _) = sizes.unwrap_or(((false, Pages::Small), 0.0));
     let node_bytes = node_bytes.map(|(bytes, _)| bytes);
-    Setting { index, node_bytes, large_tables, pages }
+    Setting { node_bytes, large_tables, pages, ..Setting::of(index) }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) mod drive;
 pub(crate) mod file_set;
 pub(crate) mod library;
 pub(crate) mod misses;
+mod names;
 pub(crate) mod personality;
 mod picker;
 pub(crate) mod place;
@@ -55,6 +56,8 @@ pub(crate) enum Part {
     Sizes,
     /// Misses of the last-level cache, by cachegrind.
     Misses,
+    /// Names in directories of every shape, and the workloads on them.
+    Names,
     /// Filebench's workloads in directories.
     Directories,
 }
@@ -75,6 +78,8 @@ pub(crate) struct Settings<'a> {
     places: Vec<Place>,
     /// Inode tables of the part `alone`.
     tables: u64,
+    /// Names of the directories of the part `names`, ascending.
+    names: Vec<u32>,
     rounds: usize,
     slice: Duration,
     /// Operations of a run, instead of a slice of time.
@@ -141,7 +146,10 @@ impl Settings<'_> {
         if wants(Part::Directories) {
             self.places.iter().try_for_each(Place::check)?;
         }
-        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses].into_iter().any(wants) {
+        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses, Part::Names]
+            .into_iter()
+            .any(wants)
+        {
             for &personality in &self.personalities {
                 let most = self.files_of(personality).into_iter().max().unwrap_or_default();
                 let what = format!("{} with {most} files", personality.name());
@@ -179,6 +187,10 @@ fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>
     }
     if wants(Part::Misses) {
         rows.extend(misses::run(settings)?);
+    }
+    if wants(Part::Names) {
+        rows.extend(names::entries(settings)?);
+        rows.extend(names::workloads(settings)?);
     }
     if wants(Part::Directories) && !settings.places.is_empty() {
         rows.extend(directories::run(settings)?);

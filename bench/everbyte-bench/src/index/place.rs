@@ -8,7 +8,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use everbyte_fs::{FileSystem, FsOptions, IndexKind, kinds};
+use everbyte_fs::{DirectoryKind, FileSystem, FsOptions, IndexKind, kinds};
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, check_room};
 use everbyte_pool::{OpenOptions, Pool};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -48,6 +48,7 @@ pub(crate) struct Setting {
     pub(crate) node_bytes: Option<u32>,
     pub(crate) large_tables: bool,
     pub(crate) pages: Pages,
+    pub(crate) directories: DirectoryKind,
 }
 
 /// Bytes that a workload takes at most.
@@ -62,7 +63,13 @@ pub(crate) struct Need {
 impl Setting {
     /// An index with what suits it.
     pub(crate) fn of(index: IndexKind) -> Self {
-        Self { index, node_bytes: None, large_tables: false, pages: Pages::Small }
+        Self {
+            index,
+            node_bytes: None,
+            large_tables: false,
+            pages: Pages::Small,
+            directories: DirectoryKind::default(),
+        }
     }
 
     /// Its name in the results.
@@ -111,6 +118,7 @@ impl Setting {
             index_node_bytes: self.node_bytes,
             inodes_max: Some(inodes),
             large_tables: self.large_tables,
+            directories: self.directories,
             log_bytes: Some(LOG_BYTES.min(bytes / 8)),
             lanes: LANES,
             ..FsOptions::default()

@@ -1,10 +1,15 @@
 //! The figures of the index suite: those of the two papers, remade, with their numbers beside ours, and
 //! those that answer what they left open.
 
+use everbyte_fs::DirectoryKind;
+
 use super::collected::TO_REFERENCE;
 use super::directories::{IN_PROCESS, SERVERS, access_title};
 use super::directory::Access;
 use super::misses::{MISS_RATE, misses_title};
+use super::names::{
+    Operation, TO_REFERENCE as TIME_TO_HASHED, names_title, subject, workload_title,
+};
 use super::personality::Personality;
 use super::place::Pages;
 use super::sweeps::{nodes_title, sizes_of_tables_and_pages, sizes_title};
@@ -80,6 +85,7 @@ pub(super) fn figures(settings: &Settings<'_>) -> Vec<Figure> {
     figures.push(shares(settings));
     figures.push(alone(settings));
     figures.push(the_choice(settings));
+    figures.extend([entries(settings), entries_to_hashed(settings), directories(settings)]);
     figures.push(ntl(settings));
     figures
 }
@@ -269,6 +275,65 @@ fn the_choice(settings: &Settings<'_>) -> Figure {
         names(settings),
         vec![(choice::WORKLOAD.to_owned(), "all workloads".to_owned())],
         TO_REFERENCE,
+    )
+}
+
+/// Every operation on names, in directories of every size.
+fn operations(settings: &Settings<'_>) -> Vec<(String, String)> {
+    let of = |operation| {
+        settings.names.iter().map(move |&names| {
+            let title = names_title(operation, names);
+            (title.clone(), title)
+        })
+    };
+    Operation::ALL.into_iter().flat_map(of).collect()
+}
+
+fn shapes() -> Vec<String> {
+    DirectoryKind::ALL.into_iter().map(subject).collect()
+}
+
+fn entries(settings: &Settings<'_>) -> Figure {
+    Figure {
+        logarithmic: true,
+        ..bars(
+            "Names in a directory",
+            "Nanoseconds of an operation in a directory of so many names, of listing for each name; \
+             logarithmic. The study left directory entries open. Linear is PMFS's list of blocks, here \
+             with 27 bits of each name's hash to look at instead of the name.",
+            shapes(),
+            operations(settings),
+            metric::TIME,
+        )
+    }
+}
+
+fn entries_to_hashed(settings: &Settings<'_>) -> Figure {
+    Figure {
+        logarithmic: true,
+        ..bars(
+            "Names, beside the hashed directory",
+            "The same times as multiples of those of the hashed directory in the same round; \
+             logarithmic. Below 1 the other shape is faster.",
+            shapes(),
+            operations(settings),
+            TIME_TO_HASHED,
+        )
+    }
+}
+
+fn directories(settings: &Settings<'_>) -> Figure {
+    let groups = settings
+        .personalities
+        .iter()
+        .map(|&own| (workload_title(&title(own, settings.files_min(), 1)), own.name().to_owned()));
+    bars(
+        "The workloads by shape of directories",
+        "Operations in a second, one thread, fewest files. Filebench's trees have directories of some \
+         twenty to a hundred names, but for varmail, whose files are in one.",
+        shapes(),
+        groups.collect(),
+        metric::RATE,
     )
 }
 

@@ -1,35 +1,42 @@
-//! A directory: a trie over the bits of names' hashes, with buckets of entries at its ends.
+//! Directories: entries by name, in buckets of a block each.
 //!
-//! The word at the directory's root names a bucket, or a node: a block of 512 words, each of which names
-//! a bucket or a node in turn. A node takes the next nine bits of a hash. A bucket stands in every word
-//! of a node whose hashes begin with its bits, so it can have fewer bits than the node takes; when it is
-//! full it is cut in two by its next bit. Names are listed in the order of their hashes, so a place in
-//! the list stays where it is whatever comes and goes: extendible hashing (Fagin et al., 1979) with the
-//! directory of buckets as a tree.
+//! Owns the trait of the shapes in which a directory's buckets can be found, one file each, and what they
+//! have in common: buckets, the entries in them, their hashes. All directories of a file system have the
+//! shape that its superblock says.
 //!
 //! Invariants: the caller holds the lock of the directory. Entries and new blocks are filled before the
-//! fence, where nothing durable reads; the words that make them reachable are logged.
+//! fence, where nothing durable reads; the words that make them reachable are logged. A place in a list
+//! stays where it is whatever comes and goes.
 
-mod insert;
-mod walk;
+mod list;
+mod room;
+mod tree;
+mod trie;
 
 use std::hash::Hasher;
 
-use everbyte_media::{Medium, PoolOffset};
+use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
+use crate::directory_kind::DirectoryKind;
+use crate::error::FsError;
 use crate::format::{
-    Bucket, BucketHead, HASH_BITS, LINE_SLOTS, RawEntry, Slot, SlotFilter, first_line,
+    Bucket, BucketHead, DirSettings, HASH_BITS, LINE_SLOTS, RawEntry, Slot, SlotFilter, first_line,
 };
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
 use crate::reader::Reader;
 
-/// Bits that a node takes.
-const NODE_BITS: u32 = 9;
-/// Words of a node.
-const NODE_WORDS: u64 = 1 << NODE_BITS;
+use list::List;
+use tree::Tree;
+use trie::Trie;
+
+/// Words of a block.
+const BLOCK_WORDS: u64 = BLOCK as u64 / 8;
+/// Words of a node that are changed one by one; more make a new node.
+const WORDS_ONE_BY_ONE: u64 = 16;
 /// Lowest bits of a hash, which tell entries apart that have the other bits in common.
 const SAME_HASH_BITS: u32 = 2;
 /// Such entries at most.
@@ -42,6 +49,55 @@ pub(crate) fn hash_of(key: [u64; 2], name: Name<'_>) -> u64 {
     hasher.finish() >> (64 - HASH_BITS) & !(SAME_HASH_MAX - 1)
 }
 
+/// Takes each block of a directory, and the address of a word that names it.
+pub(crate) type OnBlock<'a> = dyn FnMut(PoolOffset, BlockNo) -> Result<(), Corrupt> + 'a;
+
+/// A shape of directories: how buckets are found from the word at a directory's root.
+trait Shape<M: Medium> {
+    /// The entry of `name`, whose hash that is.
+    ///
+    /// # Errors
+    /// The directory cannot be right.
+    fn find(dir: &Dir<'_, M>, name: Name<'_>, hash: u64) -> Result<Option<FoundEntry>, Corrupt>;
+
+    /// Plans an entry that the directory does not have.
+    ///
+    /// # Errors
+    /// `NoSpace`, or the directory cannot be right.
+    fn plan_insert(
+        dir: &Dir<'_, M>,
+        batch: &mut Batch<'_, '_, M>,
+        entry: RawEntry,
+    ) -> Result<(), FsError>;
+
+    /// The entries from a place on of the first bucket that has any, in the order of their places, and
+    /// the first place beyond that bucket, if there can be more.
+    ///
+    /// # Errors
+    /// The directory cannot be right.
+    fn entries_from(
+        dir: &Dir<'_, M>,
+        from: u64,
+    ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt>;
+
+    /// Shows every block once, nodes before what they name.
+    ///
+    /// # Errors
+    /// A word that cannot be right, or `on_block`'s.
+    fn each_block(dir: &Dir<'_, M>, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt>;
+}
+
+/// Calls a function of the directory's shape.
+macro_rules! by_shape {
+    ($dir:expr, $function:ident, $($argument:expr),*) => {
+        match $dir.settings.kind {
+            DirectoryKind::Hashed => <Trie as Shape<M>>::$function($dir, $($argument),*),
+            DirectoryKind::Linear => <List as Shape<M>>::$function($dir, $($argument),*),
+            DirectoryKind::BPlus => <Tree as Shape<M>>::$function($dir, $($argument),*),
+        }
+    };
+}
+
 /// A directory that is looked at or changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Dir<'m, M: Medium> {
@@ -50,7 +106,7 @@ pub(crate) struct Dir<'m, M: Medium> {
     owner: InodeNo,
     /// The address of the word that names its top.
     root_at: PoolOffset,
-    hash_key: [u64; 2],
+    settings: DirSettings,
 }
 
 /// An entry that was found.
@@ -62,14 +118,22 @@ pub(crate) struct FoundEntry {
     slot: Slot,
 }
 
+/// An entry in a list.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedEntry {
+    /// Its place in the list.
+    pub(crate) place: u64,
+    pub(crate) entry: RawEntry,
+}
+
 impl<'m, M: Medium> Dir<'m, M> {
     pub(crate) fn new(
         reader: Reader<'m, M>,
         owner: InodeNo,
         root_at: PoolOffset,
-        hash_key: [u64; 2],
+        settings: DirSettings,
     ) -> Self {
-        Self { reader, owner, root_at, hash_key }
+        Self { reader, owner, root_at, settings }
     }
 
     /// The entry of this name.
@@ -77,13 +141,76 @@ impl<'m, M: Medium> Dir<'m, M> {
     /// # Errors
     /// The directory cannot be right.
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<FoundEntry>, Corrupt> {
-        let hash = hash_of(self.hash_key, name);
-        let Some((_, head)) = self.head_of(None, hash)? else { return Ok(None) };
+        let hash = hash_of(self.settings.hash_key, name);
+        by_shape!(self, find, name, hash)
+    }
+
+    /// Plans an entry of a name that the directory does not have.
+    ///
+    /// # Errors
+    /// `NoSpace`, or the directory cannot be right.
+    pub(crate) fn plan_insert(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        name: Name<'_>,
+        inode: InodeNo,
+        kind: FileType,
+    ) -> Result<(), FsError> {
+        let hash = hash_of(self.settings.hash_key, name);
+        let entry = RawEntry { hash, inode, kind, name: name.bytes().into() };
+        by_shape!(self, plan_insert, batch, entry)
+    }
+
+    /// Plans that an entry that was found in the same plan is not there any more.
+    pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, found: &FoundEntry) {
+        if let Slot::Entry { place, .. } = found.slot {
+            let removed = Slot::removed(place, batch.writer().epoch());
+            batch.change_word(found.slot_at, removed.encode());
+        }
+    }
+
+    /// The entries from a place on of the first bucket that has any, in the order of their places, and
+    /// the first place beyond that bucket, if there can be more.
+    ///
+    /// # Errors
+    /// The directory cannot be right.
+    pub(crate) fn entries_from(
+        &self,
+        from: u64,
+    ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt> {
+        by_shape!(self, entries_from, from)
+    }
+
+    /// Shows every block once, and the address of a word that names it, nodes before what they name.
+    ///
+    /// # Errors
+    /// A word that cannot be right, or `on_block`'s.
+    pub(crate) fn each_block(&self, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
+        by_shape!(self, each_block, on_block)
+    }
+
+    /// The entry of `name`, whose hash that is, in the bucket with this head.
+    fn find_in(
+        &self,
+        head: BucketHead,
+        name: Name<'_>,
+        hash: u64,
+    ) -> Result<Option<FoundEntry>, Corrupt> {
         let (line, filter) = (first_line(hash), SlotFilter::new(hash));
         let words = head.line(self.reader.medium, line)?;
         if let Some(found) = self.entry_among(&head, (line * LINE_SLOTS, &words), filter, name)? {
             return Ok(Some(found));
         }
+        self.find_in_all(head, name, filter)
+    }
+
+    /// The same, in the order of the slots.
+    fn find_in_all(
+        &self,
+        head: BucketHead,
+        name: Name<'_>,
+        filter: SlotFilter,
+    ) -> Result<Option<FoundEntry>, Corrupt> {
         let bucket = Bucket::load(self.reader.medium, head)?;
         let found = self.entry_among(&head, (0, bucket.words()), filter, name)?;
         if found.is_none() {
@@ -91,6 +218,31 @@ impl<'m, M: Medium> Dir<'m, M> {
             bucket.check()?;
         }
         Ok(found)
+    }
+
+    /// The word at `at`. With a batch, as it will be once that is carried out.
+    fn word(&self, batch: Option<&Batch<'_, '_, M>>, at: PoolOffset) -> u64 {
+        batch.map_or_else(|| self.reader.medium.load_word(at), |batch| batch.word(at))
+    }
+
+    /// The head of one of its buckets.
+    fn head(&self, bucket: BlockNo) -> Result<BucketHead, Corrupt> {
+        let of = (self.owner, self.settings.kind);
+        BucketHead::load(self.reader.medium, bucket.offset(), of)
+    }
+
+    /// The bucket with this head. With a batch, its slots as they will be once that is carried out.
+    fn bucket(
+        &self,
+        batch: Option<&Batch<'_, '_, M>>,
+        head: BucketHead,
+    ) -> Result<Bucket, Corrupt> {
+        let mut bucket = Bucket::load(self.reader.medium, head)?;
+        if let Some(batch) = batch {
+            let (at, words) = bucket.words_mut();
+            batch.put_seen_words(at, words);
+        }
+        Ok(bucket)
     }
 
     /// The entry with this name in the slots that are `words` from place `first` on.
@@ -127,32 +279,14 @@ impl<'m, M: Medium> Dir<'m, M> {
         })
     }
 
-    /// Plans that an entry that was found in the same plan is not there any more.
-    pub(crate) fn plan_remove(&self, batch: &mut Batch<'_, '_, M>, found: &FoundEntry) {
-        if let Slot::Entry { place, .. } = found.slot {
-            let removed = Slot::removed(place, batch.writer().epoch());
-            batch.change_word(found.slot_at, removed.encode());
-        }
-    }
-
-    /// The entries with hashes from `from` on of the first bucket that has any, in the order of their
-    /// hashes, and the first hash beyond that bucket, if there can be more.
-    ///
-    /// # Errors
-    /// The directory cannot be right.
-    pub(crate) fn entries_from(&self, from: u64) -> Result<(Vec<RawEntry>, Option<u64>), Corrupt> {
-        let mut from = Some(from);
-        while let Some(hash) = from {
-            let Some((_, bucket)) = self.bucket_of(None, hash)? else { break };
-            let mut entries = self.entries_of(&bucket)?;
-            entries.retain(|entry| entry.hash >= hash);
-            entries.sort_unstable_by_key(|entry| entry.hash);
-            from = beyond(&bucket);
-            if !entries.is_empty() {
-                return Ok((entries, from));
-            }
-        }
-        Ok((Vec::new(), None))
+    /// The entries with hashes from `from` on of a bucket, in the order of their hashes, which are their
+    /// places.
+    fn listed(&self, bucket: &Bucket, from: u64) -> Result<Vec<ListedEntry>, Corrupt> {
+        let entries = self.entries_of(bucket)?.into_iter();
+        let listed = entries.map(|entry| ListedEntry { place: entry.hash, entry });
+        let mut listed: Vec<_> = listed.filter(|listed| listed.place >= from).collect();
+        listed.sort_unstable_by_key(|listed| listed.place);
+        Ok(listed)
     }
 
     /// The entries of a bucket, in no order.
@@ -167,9 +301,12 @@ impl<'m, M: Medium> Dir<'m, M> {
     }
 }
 
-/// The first hash beyond those of `bucket`, if there are such.
-fn beyond(bucket: &Bucket) -> Option<u64> {
-    let header = bucket.head.header;
-    let next = header.prefix + 1;
-    (next >> header.depth == 0).then(|| next << (HASH_BITS - header.depth))
+/// The word that names a node, `height` levels above the buckets.
+fn node_word(node: BlockNo, height: u8) -> u64 {
+    Entry { block: node, flags: EntryFlags { height, ..EntryFlags::default() } }.encode()
+}
+
+/// The word that names a bucket.
+fn bucket_word(bucket: BlockNo) -> u64 {
+    Entry::data(bucket).encode()
 }

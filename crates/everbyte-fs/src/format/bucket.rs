@@ -12,6 +12,7 @@ use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::IntoBytes;
 
+use crate::directory_kind::DirectoryKind;
 use crate::number::{FileType, InodeNo};
 use crate::plant::Bug;
 
@@ -36,6 +37,9 @@ const _: () = assert!(SLOT_LINES * LINE_SLOTS == SLOTS);
 const STRUCTURE: &str = "directory bucket";
 const MAGIC: u64 = 0x4255_434b_4554;
 const ENTRY_HEAD: usize = 24;
+/// Place of the directory's shape in the last word of a head, and bits of a B+ tree's key.
+const KIND_SHIFT: u32 = 8;
+const TREE_KEY_BITS: u32 = 48;
 const TAG_BITS: u32 = 27;
 const EPOCH_BITS: u32 = 31;
 /// Bytes that a place can have.
@@ -227,23 +231,56 @@ fn crc_of(entry: &[u8]) -> u32 {
 pub(crate) struct BucketHeader {
     /// The directory.
     pub(crate) owner: InodeNo,
-    /// Bits that the hashes of its entries have in common.
+    /// The shape of the directory.
+    pub(crate) kind: DirectoryKind,
+    /// Of a hashed directory the bits that the hashes of its entries have in common, else 0.
     pub(crate) depth: u32,
-    /// These bits.
+    /// These bits; of a linear directory the bucket's number from 0 on, of a B+ tree the lowest key
+    /// that belongs here.
     pub(crate) prefix: u64,
 }
 
 impl BucketHeader {
     fn words(self) -> [u64; 4] {
-        let words = [MAGIC, self.owner.0, self.prefix, u64::from(self.depth)];
-        let crc = crc32c(words.map(u64::to_le).as_bytes());
-        [words[0], words[1], words[2], words[3] | u64::from(crc) << 32]
+        let shape = u64::from(self.kind.code()) << KIND_SHIFT | u64::from(self.depth);
+        sealed([MAGIC, self.owner.0, self.prefix, shape])
     }
 
-    /// Returns true if `hash` belongs here.
+    /// Returns true if `hash` belongs here, as far as the bucket alone can tell.
     pub(crate) fn covers(self, hash: u64) -> bool {
-        self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
+        match self.kind {
+            DirectoryKind::Hashed => {
+                self.depth == 0 || hash >> (HASH_BITS - self.depth) == self.prefix
+            }
+            DirectoryKind::Linear => true,
+            DirectoryKind::BPlus => tree_key(hash) >= self.prefix,
+        }
     }
+
+    /// Returns true if there can be such a bucket.
+    fn can_be(self) -> bool {
+        match self.kind {
+            DirectoryKind::Hashed => self.depth < HASH_BITS && self.prefix >> self.depth == 0,
+            DirectoryKind::Linear => self.depth == 0,
+            DirectoryKind::BPlus => self.depth == 0 && self.prefix >> TREE_KEY_BITS == 0,
+        }
+    }
+}
+
+/// The key of a hash in a directory that is a B+ tree: so many bits as a checked word has.
+pub(crate) fn tree_key(hash: u64) -> u64 {
+    hash >> (HASH_BITS - TREE_KEY_BITS)
+}
+
+/// The lowest hash that has a key.
+pub(crate) fn first_hash(tree_key: u64) -> u64 {
+    tree_key << (HASH_BITS - TREE_KEY_BITS)
+}
+
+/// The words of a head with their checksum.
+fn sealed(words: [u64; 4]) -> [u64; 4] {
+    let crc = crc32c(words.map(u64::to_le).as_bytes());
+    [words[0], words[1], words[2], words[3] | u64::from(crc) << 32]
 }
 
 /// Returns true if `word` is the first of a bucket.
@@ -258,9 +295,9 @@ pub(crate) fn reseal_bucket(bytes: &mut [u8; BLOCK]) {
     let word = |bytes: &[u8], at: usize| {
         u64::from_le_bytes(*bytes[at..].first_chunk().expect("a word of the bucket"))
     };
-    let depth = u32::try_from(word(bytes, 24) & 0xff).expect("a byte");
-    let header = BucketHeader { owner: InodeNo(word(bytes, 8)), depth, prefix: word(bytes, 16) };
-    bytes[..32].copy_from_slice(header.words().map(u64::to_le).as_bytes());
+    let shape = word(bytes, 24) & u64::from(u32::MAX);
+    let head = sealed([MAGIC, word(bytes, 8), word(bytes, 16), shape]);
+    bytes[..32].copy_from_slice(head.map(u64::to_le).as_bytes());
     for place in 0..SLOTS {
         let at = usize::try_from(SLOTS_AT).expect("a place in a block") + 8 * place;
         let Some(Slot::Entry { place, .. }) = Slot::decode(word(bytes, at)) else { continue };
@@ -289,24 +326,24 @@ impl BucketHead {
     /// Reads the head of the bucket at `at`.
     ///
     /// # Errors
-    /// It cannot be read, or is no bucket of `owner`.
+    /// It cannot be read, or is no bucket of `owner`, a directory of that shape.
     pub(crate) fn load<M: Medium>(
         medium: &M,
         at: PoolOffset,
-        owner: InodeNo,
+        (owner, kind): (InodeNo, DirectoryKind),
     ) -> Result<Self, Corrupt> {
         let mut head = [0_u64; 4];
         medium.read(at, head.as_mut_bytes());
         check_readable(medium, STRUCTURE, at, SLOTS_AT)?;
         let head = head.map(u64::from_le);
         let depth = u32::try_from(head[3] & 0xff).expect("a byte");
-        let header = BucketHeader { owner: InodeNo(head[1]), depth, prefix: head[2] };
-        if head != header.words() || header.owner != owner || depth >= HASH_BITS {
-            let what = format!("it is no bucket of the directory of {owner}");
+        let header = BucketHeader { owner: InodeNo(head[1]), kind, depth, prefix: head[2] };
+        if head != header.words() || header.owner != owner {
+            let what = format!("it is no bucket of the {} directory of {owner}", kind.name());
             return Err(Corrupt::new(STRUCTURE, at, what));
         }
-        if header.prefix >> depth != 0 {
-            let what = format!("its {depth} bits of hashes cannot be {:#x}", header.prefix);
+        if !header.can_be() {
+            let what = format!("no bucket of {depth} bits can be for {:#x}", header.prefix);
             return Err(Corrupt::new(STRUCTURE, at, what));
         }
         Ok(Self { at, header })
@@ -491,7 +528,8 @@ mod tests {
         let last_line = (0..).map(|n| n << 2).filter(|&hash| first_line(hash) == SLOT_LINES - 1);
         let entries: Vec<RawEntry> =
             (0..15).map(|n| n << 2).chain(last_line.skip(1).take(9)).map(entry).collect();
-        let header = BucketHeader { owner: InodeNo(1), depth: 0, prefix: 0 };
+        let kind = DirectoryKind::Hashed;
+        let header = BucketHeader { owner: InodeNo(1), kind, depth: 0, prefix: 0 };
         let image = Bucket::image(header, &entries);
         let word = |slot: usize| u64::from_le_bytes(*image[64 + 8 * slot..].first_chunk().unwrap());
         for (number, entry) in entries.iter().enumerate() {

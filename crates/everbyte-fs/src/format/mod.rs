@@ -10,7 +10,7 @@ mod table;
 pub(crate) use bucket::entry_units;
 pub(crate) use bucket::{
     Bucket, BucketHead, BucketHeader, HASH_BITS, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS,
-    Slot, SlotFilter, UNIT, first_line,
+    Slot, SlotFilter, UNIT, first_hash, first_line, tree_key,
 };
 #[cfg(feature = "testkit")]
 pub(crate) use bucket::{is_bucket, reseal_bucket};
@@ -20,5 +20,5 @@ pub(crate) use inode::{
     INODE_BYTES, InodeWords,
 };
 pub use superblock::FS;
-pub(crate) use superblock::{FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};
+pub(crate) use superblock::{DirSettings, FsSuperblock, INDEX_WORDS, INDEX_WORDS_AT, TABLES_AT};
 pub(crate) use table::{Bit, TABLES_MAX, TableGeometry};

@@ -9,6 +9,7 @@ use everbyte_pool::{Corrupt, check_readable};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::table::{TABLES_MAX, TableGeometry};
+use crate::directory_kind::DirectoryKind;
 use crate::reader::Reader;
 
 /// The kind of volumes that are file systems.
@@ -20,6 +21,15 @@ pub(crate) const TABLES_AT: u64 = 128;
 pub(crate) const INDEX_WORDS_AT: u64 = 1024;
 /// Words of the index in the superblock.
 pub(crate) const INDEX_WORDS: u64 = (BLOCK as u64 - INDEX_WORDS_AT) / 8;
+
+/// Settings that all directories of a file system have in common.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DirSettings {
+    /// Their shape.
+    pub(crate) kind: DirectoryKind,
+    /// Key of the hash of names.
+    pub(crate) hash_key: [u64; 2],
+}
 
 /// The part of a superblock that never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -36,7 +46,9 @@ pub(crate) struct FsSuperblock {
     pub(crate) tables_max: u64,
     /// Key of the hash of names.
     pub(crate) hash_key: [u64; 2],
-    reserved: [u64; 9],
+    /// The shape of its directories.
+    directories: u32,
+    reserved: [u32; 17],
     crc: u64,
 }
 
@@ -48,7 +60,7 @@ impl FsSuperblock {
         (index, index_node_bytes): (u32, u32),
         geometry: TableGeometry,
         tables_max: u64,
-        hash_key: [u64; 2],
+        directories: DirSettings,
     ) -> Self {
         let mut superblock = Self {
             magic: MAGIC,
@@ -56,8 +68,9 @@ impl FsSuperblock {
             index_node_bytes,
             table_blocks: geometry.blocks(),
             tables_max,
-            hash_key,
-            reserved: [0; 9],
+            hash_key: directories.hash_key,
+            directories: directories.kind.code(),
+            reserved: [0; 17],
             crc: 0,
         };
         superblock.crc = superblock.expected_crc();
@@ -94,6 +107,13 @@ impl FsSuperblock {
             .expect("a superblock is checked when it is read or made")
     }
 
+    /// The settings of its directories. `load` has checked that they have a known shape.
+    pub(crate) fn directories(&self) -> DirSettings {
+        let kind = DirectoryKind::from_code(self.directories)
+            .expect("a superblock is checked when it is read or made");
+        DirSettings { kind, hash_key: self.hash_key }
+    }
+
     /// Finds and reads the superblock that the root word at `root_at` names.
     ///
     /// # Errors
@@ -106,7 +126,7 @@ impl FsSuperblock {
         let none = || Corrupt::new("volume root", root_at, "it names no superblock");
         let (at, medium) = (root.ok_or_else(none)?.block.offset(), reader.medium);
         let mut superblock =
-            Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, [0; 2]);
+            Self::new((0, 0), TableGeometry::new(1).expect("one block"), 0, DirSettings::default());
         medium.read(at, superblock.as_mut_bytes());
         check_readable(medium, "superblock of the file system", at, TABLES_AT)?;
         superblock
@@ -127,6 +147,10 @@ impl FsSuperblock {
         }
         if !(1..TABLES_MAX).contains(&self.tables_max) {
             return Err(format!("{} inode tables cannot be", self.tables_max));
+        }
+        if DirectoryKind::from_code(self.directories).is_none() {
+            let kind = self.directories;
+            return Err(format!("directories of kind {kind} are unknown to this program"));
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::operations::{
-    AclEntry, AclName, Mode, Op, Seen, Subject, Tree, UMASK, acl_value, target, written,
+    AclEntry, AclName, Mode, Op, Seen, Subject, Tree, UMASK, acl_value, numbered_name, target,
+    written,
 };
 
 const EPERM: i32 = 1;
@@ -434,7 +435,7 @@ impl Model {
     /// Gives the file `a` another name, one of many.
     fn give_name(&mut self, dir: &[&'static str], number: u32) -> Result<(), i32> {
         let (file, dir) = (self.find(&["a"])?, self.find(dir)?);
-        self.link_node(file, dir, format!("name {number}"))
+        self.link_node(file, dir, numbered_name(number))
     }
 
     /// Makes a file, one of many.

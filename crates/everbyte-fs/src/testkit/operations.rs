@@ -265,6 +265,16 @@ pub trait Subject {
 /// A long name.
 pub const LONG: &str = "a-name-that-is-as-long-as-names-are-when-people-write-whole-sentences";
 
+/// The first of the numbers whose names are long.
+pub const LONG_NAMES: u32 = 1 << 20;
+
+/// The name with that number.
+#[must_use]
+pub fn numbered_name(number: u32) -> String {
+    let name = format!("name {number}");
+    if number < LONG_NAMES { name } else { format!("{name:.<230}") }
+}
+
 /// Bytes that a write of `byte` at `offset` stores, which tell where they belong.
 #[must_use]
 pub fn written(offset: u64, len: usize, byte: u8) -> Vec<u8> {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{OpenOptions, Pool, PoolError};
 
-use super::operations::{Mode, Op, Seen, Subject, Tree, UMASK, acl_value, target, written};
+use super::operations::{
+    Mode, Op, Seen, Subject, Tree, UMASK, acl_value, numbered_name, target, written,
+};
 use crate::{
     Allocation, FilePlace, FileSystem, FileType, FsError, FsOptions, InodeNo, Name, NewInode,
     PinLimits, RenameMode, SetAttr, SetAttribute, View, ViewError, kinds,
@@ -131,7 +133,7 @@ impl<M: Medium> Real<M> {
     fn give_names(&self, dir: &[&str], numbers: Range<u32>) -> Result<(), FsError> {
         let (file, dir) = (self.find(&["a"])?, self.find(dir)?);
         numbers.into_iter().try_for_each(|number| {
-            let name = format!("name {number}");
+            let name = numbered_name(number);
             self.fs.link(file, dir, Name::new(name.as_bytes())?).map(drop)
         })
     }

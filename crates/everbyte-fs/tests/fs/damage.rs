@@ -7,7 +7,7 @@ use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use everbyte_fs::{FileSystem, FileType, FsError, FsOptions, IndexKind};
+use everbyte_fs::{DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind};
 
 use crate::operations::{Op, Subject};
 use crate::posix::{name, new_inode};
@@ -18,9 +18,16 @@ const POOL_BYTES: u64 = 12 << 20;
 
 /// The image of a closed pool with files of every kind.
 fn image() -> Vec<u8> {
+    image_with(DirectoryKind::Hashed)
+}
+
+/// The same with directories of that shape.
+fn image_with(directories: DirectoryKind) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
-    let mut real =
-        Real::make(&medium, &everbyte_fs::FsOptions { inodes_max: Some(60), ..options() });
+    let mut real = Real::make(
+        &medium,
+        &everbyte_fs::FsOptions { inodes_max: Some(60), directories, ..options() },
+    );
     for op in [
         Op::Mkdir(vec!["d"], 0o755),
         Op::Create(vec!["a"], 0o644),
@@ -63,7 +70,11 @@ fn use_damaged(image: Vec<u8>) -> bool {
 
 #[test]
 fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
-    let image = image();
+    DirectoryKind::ALL.into_iter().for_each(flip_bits);
+}
+
+fn flip_bits(directories: DirectoryKind) {
+    let image = image_with(directories);
     let medium = Arc::new(SimMedium::from_image(image.clone()));
     let pool = open_pool(&medium).unwrap();
     let data = pool.data_bounds();
@@ -73,9 +84,13 @@ fn no_flip_of_a_structure_panics_or_hangs_and_most_are_noticed() {
         let start = block * BLOCK_U64;
         let word = |at: u64| medium.load_word(PoolOffset(start + at));
         // Blocks of data have no structure; logs are not the file system's.
-        let is_structure = word(0) == u64::from_le_bytes(*b"EVERBFS1")
-            || word(0) == 0x4255_434b_4554
-            || word(0) >> 32 & 0xffff == 0x5441;
+        let is_superblock = word(0) == u64::from_le_bytes(*b"EVERBFS1");
+        // The image of hashed directories has it as well.
+        if is_superblock && directories != DirectoryKind::Hashed {
+            continue;
+        }
+        let is_structure =
+            is_superblock || word(0) == 0x4255_434b_4554 || word(0) >> 32 & 0xffff == 0x5441;
         if !is_structure {
             continue;
         }
@@ -119,9 +134,86 @@ fn a_bucket_for_hashes_that_cannot_be_is_an_error_and_no_endless_listing() {
     }
 }
 
+/// The blocks of `medium` that directories have above their buckets, for the one that the word at
+/// `root_at` is the top of.
+fn top_of(medium: &SimMedium, root_at: PoolOffset) -> BlockNo {
+    BlockNo(medium.load_word(root_at) & ((1 << 40) - 1))
+}
+
+/// The address of the word that names the top of the directory that has `entries` entries.
+pub(crate) fn directory_with(medium: &SimMedium, entries: u64) -> PoolOffset {
+    let is_table = |at: &PoolOffset| medium.load_word(*at) >> 32 & 0xffff == 0x5441;
+    let tables = (0..medium.len() / BLOCK_U64).map(|block| PoolOffset(block * BLOCK_U64));
+    let mut inodes = tables.filter(is_table).flat_map(|at| (1..16).map(move |n| at.plus(256 * n)));
+    let is_it = |at: &PoolOffset| {
+        let is_directory = medium.load_word(at.plus(24)) >> 12 & 0xf == 4;
+        is_directory && medium.load_word(at.plus(40)) == entries
+    };
+    inodes.find(is_it).expect("there is such a directory").plus(112)
+}
+
+/// Words of the nodes of lists and trees that cannot be where they are: each is an error that says
+/// where, for who looks a name up, lists, adds one, or checks the pool; and no name is hidden by it.
+#[test]
+fn a_node_of_a_directory_that_cannot_be_right_is_an_error_and_hides_no_name() {
+    // A pair of a tree has two words, and a list one.
+    for (directories, step) in [(DirectoryKind::Linear, 8), (DirectoryKind::BPlus, 16)] {
+        let image = image_with(directories);
+        let medium = SimMedium::from_image(image.clone());
+        let node = top_of(&medium, directory_with(&medium, 120));
+        let word_at = |index: u64| node.offset().plus(step * index + step - 8);
+        let words = [0, 1].map(|index| medium.load_word(word_at(index)));
+        assert!(words.iter().all(|&word| word != 0), "{directories:?} has two buckets");
+        let bucket_of_root = medium.load_word(directory_with(&medium, 3));
+        // The buckets change places, both words name one, the other is another directory's, or what
+        // they name is of another level.
+        let level = everbyte_pool::format::encode_word((words[1] & ((1 << 40) - 1)) | 1 << 42);
+        for wrong in
+            [[words[1], words[0]], [words[0]; 2], [words[0], bucket_of_root], [words[0], level]]
+        {
+            let medium = Arc::new(SimMedium::from_image(image.clone()));
+            (0..).zip(wrong).for_each(|(index, word)| medium.store_word(word_at(index), word));
+            let pool = open_pool(&medium).unwrap();
+            let report = pool.check().unwrap();
+            assert!(!report.is_clean(), "{directories:?} {wrong:x?}: {report:?}");
+            drop(pool);
+            let fs = Real::open(&medium).unwrap().fs;
+            let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
+            let mut noticed = 0;
+            for number in 0..120 {
+                match fs.lookup(directory, name(&format!("name {number}"))) {
+                    Ok(_) => {}
+                    Err(FsError::Corrupt(corrupt)) => {
+                        noticed += 1;
+                        assert!(corrupt.to_string().contains("directory"), "{corrupt}");
+                    }
+                    Err(error) => panic!("{directories:?} {wrong:x?}: name {number}: {error}"),
+                }
+            }
+            assert!(noticed > 0, "{directories:?} {wrong:x?}");
+        }
+    }
+}
+
+#[test]
+fn directories_of_an_unknown_shape_are_an_error_that_says_so() {
+    let medium = Arc::new(SimMedium::from_image(image()));
+    let is_superblock =
+        |block: &BlockNo| medium.load_word(block.offset()) == u64::from_le_bytes(*b"EVERBFS1");
+    let block = (0..POOL_BYTES / BLOCK_U64).map(BlockNo).find(is_superblock).unwrap();
+    medium.store_word(block.offset().plus(48), 3);
+    reseal(&*medium, block);
+    let error = Real::open(&medium).map(drop).expect_err("it was believed").to_string();
+    assert!(error.contains("directories of kind 3 are unknown"), "{error}");
+}
+
 #[test]
 fn a_damaged_slot_of_a_bucket_hides_no_name_and_lets_none_be_added() {
-    let image = image();
+    DirectoryKind::ALL.into_iter().for_each(damage_slots);
+}
+
+fn damage_slots(directories: DirectoryKind) {
+    let image = image_with(directories);
     let names = ["a", "d", "link"];
     let medium = SimMedium::from_image(image.clone());
     let is_root = |at: &PoolOffset| {

@@ -12,14 +12,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_crash::{Plan, SimMedium};
-use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_fs::{DirectoryKind, FsOptions, IndexKind};
 use everbyte_media::BLOCK_U64;
 use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
 
 use crate::crash::use_after_crash;
 use crate::model::Model;
-use crate::operations::{LONG, Mode, Op, Seen, Subject, Tree};
+use crate::operations::{LONG, LONG_NAMES, Mode, Op, Seen, Subject, Tree};
 use crate::random::with_index;
 use crate::real::{Real, open_pool};
 
@@ -125,7 +125,7 @@ struct Shop {
 }
 
 impl Shop {
-    fn new(index: IndexKind) -> Self {
+    fn new(index: IndexKind, directories: DirectoryKind) -> Self {
         // A window has 2 MiB of inodes at once.
         let blocks = if index == IndexKind::Window { 4 * 512 } else { 256 };
         let medium = Arc::new(SimMedium::new(blocks * BLOCK_U64));
@@ -133,6 +133,7 @@ impl Shop {
             inodes_max: Some(200),
             lanes: 1,
             log_bytes: Some(64 << 10),
+            directories,
             ..FsOptions::default()
         };
         let real = Real::make(&medium, &with_index(index, options));
@@ -160,11 +161,29 @@ impl Shop {
 fn make() -> Vec<(Golden, Vec<u8>)> {
     let mut all: Vec<_> = IndexKind::ALL.into_iter().map(clean).collect();
     all.push(crashed());
+    all.extend([DirectoryKind::Linear, DirectoryKind::BPlus].map(with_directories));
     all
 }
 
+fn with_directories(directories: DirectoryKind) -> (Golden, Vec<u8>) {
+    let mut shop = Shop::new(IndexKind::Direct, directories);
+    shop.make(&contents());
+    // Two buckets and more, nodes above them, and places that were used again.
+    shop.make(&[
+        Op::Names(vec!["c", LONG], LONG_NAMES, 40),
+        Op::Unlink(vec!["c", "name 1"]),
+        Op::Sync,
+        Op::Names(vec!["c"], 130, 150),
+        Op::Sync,
+    ]);
+    shop.real.fs.pool().close().unwrap();
+    let image = shop.medium.image();
+    let name = format!("fs-directories-{}", directories.name().replace('+', "-plus"));
+    (shop.golden(&name, "some of everything; a clean shutdown", &image), image)
+}
+
 fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(index);
+    let mut shop = Shop::new(index, DirectoryKind::Hashed);
     shop.make(&contents());
     shop.real.fs.pool().close().unwrap();
     let image = shop.medium.image();
@@ -173,7 +192,7 @@ fn clean(index: IndexKind) -> (Golden, Vec<u8>) {
 }
 
 fn crashed() -> (Golden, Vec<u8>) {
-    let mut shop = Shop::new(IndexKind::Direct);
+    let mut shop = Shop::new(IndexKind::Direct, DirectoryKind::Hashed);
     shop.make(&contents());
     shop.make(&[Op::Open(vec!["large"], 0), Op::Unlink(vec!["large"]), Op::Sync]);
     let about = "a crash with a file that was open without a name, and an open epoch to undo";
@@ -192,7 +211,7 @@ fn crashed() -> (Golden, Vec<u8>) {
 #[test]
 fn every_golden_image_of_a_file_system_reads_as_its_manifest_says() {
     let all = manifest();
-    assert!(all.len() >= 7, "images are missing");
+    assert!(all.len() >= 9, "images are missing");
     all.iter().for_each(|golden| hold(golden, read_image(&golden.name)));
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_fs::{DirectoryKind, FileSystem, FsError, FsOptions, IndexKind, InodeNo};
 use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
 use crate::model::Model;
-use crate::operations::{ACLS, AclName, LONG, Mode, Op, Path, Subject};
+use crate::operations::{ACLS, AclName, LONG, LONG_NAMES, Mode, Op, Path, Subject, numbered_name};
+use crate::posix::{create, name};
 use crate::real::{Real, open_pool};
 
 const POOL_BYTES: usize = 24 << 20;
@@ -86,9 +87,9 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
-fn run(index: IndexKind, ops: &[Op], is_closed: bool) {
+fn run((index, directories): (IndexKind, DirectoryKind), ops: &[Op], is_closed: bool) {
     let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
-    let options = with_index(index, options());
+    let options = FsOptions { directories, ..with_index(index, options()) };
     let (mut real, mut model) = (Real::make(&medium, &options), Model::new());
     for op in ops {
         let made = real.make(op);
@@ -167,10 +168,11 @@ proptest! {
     #[test]
     fn random_operations_do_what_the_model_does(
         index in prop::sample::select(IndexKind::ALL.to_vec()),
+        directories in prop::sample::select(DirectoryKind::ALL.to_vec()),
         ops in prop::collection::vec(op(), 1..60),
         is_closed in any::<bool>(),
     ) {
-        run(index, &ops, is_closed);
+        run((index, directories), &ops, is_closed);
     }
 
     #[test]
@@ -182,43 +184,70 @@ proptest! {
     }
 }
 
-#[test]
-fn a_directory_of_many_names_has_each_once_and_is_empty_in_the_end() {
-    use everbyte_fs::{FileType, Name, NewInode};
+/// Every name in the list of a directory, in the order of the list.
+fn listed(fs: &FileSystem<SimMedium>, directory: InodeNo) -> Vec<String> {
+    let (mut names, mut place) = (Vec::new(), 0);
+    loop {
+        let entries = fs.list(directory, place).unwrap();
+        let Some(last) = entries.last() else { return names };
+        place = last.next;
+        names.extend(entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
+    }
+}
+
+/// Makes many names, of which so many that are far apart go and come again, and takes all away.
+fn many_names(directories: DirectoryKind, names: &[String]) {
     let medium = Arc::new(SimMedium::new(64 << 20));
-    let options = FsOptions { inodes_max: Some(20_000), ..options() };
+    let options = FsOptions { inodes_max: Some(20_000), directories, ..options() };
     let real = Real::make(&medium, &options);
     let (fs, root) = (&real.fs, real.fs.root());
-    let new = NewInode {
-        kind: FileType::Fifo,
-        permissions: 0o600,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        target: &[],
+    let first = create(fs, root, &names[0]);
+    let link = |text: &String| {
+        fs.link(first, root, name(text)).unwrap_or_else(|error| panic!("{text}: {error}"));
     };
-    let names: Vec<String> = (0..9000).map(|n| format!("file number {n}")).collect();
-    let first = fs.create_inode(root, Name::new(names[0].as_bytes()).unwrap(), &new).unwrap();
-    for name in &names[1..] {
-        fs.link(first.inode, root, Name::new(name.as_bytes()).unwrap()).unwrap();
-    }
-    assert_eq!(fs.attr(first.inode).unwrap().links, 9000);
-    let mut listed = Vec::new();
-    let mut place = 0;
-    loop {
-        let entries = fs.list(root, place).unwrap();
-        let Some(last) = entries.last() else { break };
-        place = last.next;
-        listed.extend(entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
-    }
-    listed.sort_unstable();
-    let mut sorted = names.clone();
-    sorted.sort_unstable();
-    assert_eq!(listed, sorted);
-    for name in &names {
-        fs.unlink(root, Name::new(name.as_bytes()).unwrap()).unwrap();
+    names[1..].iter().for_each(link);
+    assert_eq!(fs.attr(first).unwrap().links as usize, names.len());
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names
+    };
+    let expected = sorted(names.to_vec());
+    assert_eq!(sorted(listed(fs, root)), expected, "{directories:?}");
+    let blocks = fs.attr(root).unwrap().blocks;
+    let some = || names.iter().skip(1).step_by(7);
+    some().for_each(|text| fs.unlink(root, name(text)).unwrap());
+    some().for_each(|text| assert!(matches!(fs.lookup(root, name(text)), Err(FsError::NotFound))));
+    // Their places may be used again only now.
+    fs.sync().unwrap();
+    some().for_each(link);
+    assert_eq!(sorted(listed(fs, root)), expected, "{directories:?}");
+    assert!(fs.attr(root).unwrap().blocks <= blocks + blocks / 50 + 1, "{directories:?}");
+    fs.sync().unwrap();
+    let report = fs.pool().check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    for text in names {
+        assert_eq!(fs.lookup(root, name(text)).unwrap().inode, first, "{text}");
+        fs.unlink(root, name(text)).unwrap();
     }
     assert!(fs.list(root, 0).unwrap().is_empty());
     assert_eq!(fs.attr(root).unwrap().size, 0);
+}
+
+#[test]
+fn a_directory_of_many_names_has_each_once_and_is_empty_in_the_end() {
+    let short = |count: u32| (0..count).map(|n| format!("file number {n}")).collect::<Vec<_>>();
+    many_names(DirectoryKind::Hashed, &short(9000));
+    many_names(DirectoryKind::Linear, &short(1500));
+    // A tree with nodes below nodes.
+    many_names(DirectoryKind::BPlus, &long_names(2800));
+}
+
+fn long_names(count: u32) -> Vec<String> {
+    (0..count).map(|number| numbered_name(LONG_NAMES + number)).collect()
+}
+
+#[test]
+#[ignore = "it takes half a minute, because each name is looked for in all buckets"]
+fn a_list_of_more_buckets_than_a_node_has_words_has_each_name_once() {
+    many_names(DirectoryKind::Linear, &long_names(6400));
 }

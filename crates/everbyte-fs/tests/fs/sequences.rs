@@ -4,7 +4,7 @@
 //! alone makes the same case again.
 
 use everbyte_crash::Explorer;
-use everbyte_fs::IndexKind;
+use everbyte_fs::{DirectoryKind, IndexKind};
 
 use crate::crash::{RUN_POOL_BLOCKS, explored, work};
 use crate::operations::{Mode, Op, Path};
@@ -109,7 +109,8 @@ fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
             nested_runs_max: 1,
             ..Explorer::default()
         };
+        work.directories = dice.of(&DirectoryKind::ALL);
         let summary = explored(&explorer, &work).unwrap_or_else(|error| panic!("{what}: {error}"));
-        println!("seed {seed}, {}: {summary}", work.index.name());
+        println!("seed {seed}, {}, {}: {summary}", work.index.name(), work.directories.name());
     }
 }

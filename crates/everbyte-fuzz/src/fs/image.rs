@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use everbyte_fs::testkit::damage::{fix_hash_key, reseal};
 use everbyte_fs::testkit::operations::{Mode, Op, Subject, Tree};
 use everbyte_fs::testkit::real::{Real, open_pool};
-use everbyte_fs::{FileSystem, FsOptions, IndexKind};
+use everbyte_fs::{DirectoryKind, FileSystem, FsOptions, IndexKind};
 use everbyte_media::{BLOCK_U64, BlockNo, Mapped, MediaOptions, Medium, PoolOffset};
 use everbyte_pool::Pool;
 use everbyte_pool::format::{DESCRIPTOR_AT, Descriptor, Entry, EntryFlags, encode_word};
@@ -24,14 +24,18 @@ const POOL_BLOCKS: u64 = 288;
 const SLOTS: u64 = 2;
 const STEPS_MAX: usize = 20;
 const DAMAGES_MAX: usize = 6;
-/// Kinds of indexes that fit into the pool.
-const INDEXES: [IndexKind; 5] = [
-    IndexKind::Direct,
-    IndexKind::PmfsRadix,
-    IndexKind::PageCacheRadix,
-    IndexKind::BPlus,
-    IndexKind::CsbPlus,
+/// Kinds of indexes that fit into the pool, then shapes of directories.
+const SHAPES: [(IndexKind, DirectoryKind); 7] = [
+    (IndexKind::Direct, DirectoryKind::Hashed),
+    (IndexKind::PmfsRadix, DirectoryKind::Hashed),
+    (IndexKind::PageCacheRadix, DirectoryKind::Hashed),
+    (IndexKind::BPlus, DirectoryKind::Hashed),
+    (IndexKind::CsbPlus, DirectoryKind::Hashed),
+    (IndexKind::Direct, DirectoryKind::Linear),
+    (IndexKind::Direct, DirectoryKind::BPlus),
 ];
+/// Those of them with hashed directories, which come first.
+const HASHED: usize = 5;
 
 /// A word in the place of another.
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -78,7 +82,7 @@ struct Origin {
     other: Tree,
 }
 
-static ORIGINS: LazyLock<[Origin; 5]> = LazyLock::new(|| INDEXES.map(make));
+static ORIGINS: LazyLock<[Origin; 7]> = LazyLock::new(|| SHAPES.map(make));
 
 thread_local! {
     /// The medium, mapped once, because mapping memory costs more than a story.
@@ -109,9 +113,15 @@ fn replace_random(medium: &Mapped, slot: u64) {
 }
 
 /// Adds a file system with some of everything, and closes the pool. Returns its tree.
-fn add(medium: &Arc<Mapped>, name: &str, slot: u64, index: IndexKind) -> Tree {
+fn add(
+    medium: &Arc<Mapped>,
+    name: &str,
+    slot: u64,
+    (index, directories): (IndexKind, DirectoryKind),
+) -> Tree {
     let options = FsOptions {
         index,
+        directories,
         index_node_bytes: index.is_tree().then_some(64),
         inodes_max: Some(200),
         lanes: 1,
@@ -154,12 +164,12 @@ fn add(medium: &Arc<Mapped>, name: &str, slot: u64, index: IndexKind) -> Tree {
     tree
 }
 
-fn make(index: IndexKind) -> Origin {
+fn make(shape: (IndexKind, DirectoryKind)) -> Origin {
     let medium = new_medium();
     Pool::format(&*medium, SLOTS, [7; 16]).unwrap();
-    add(&medium, "files", 0, index);
+    add(&medium, "files", 0, shape);
     let first = image_of(&medium);
-    let other = add(&medium, "other", 1, IndexKind::Direct);
+    let other = add(&medium, "other", 1, (IndexKind::Direct, DirectoryKind::Hashed));
     let image = image_of(&medium);
     let log = log_blocks(&image, 0);
     let block_of = |number: u64| {
@@ -186,7 +196,11 @@ fn log_blocks(image: &[u8], slot: u64) -> std::ops::Range<u64> {
 /// If a promise is broken.
 pub fn fs_image(bytes: &[u8]) {
     let Some(story) = crate::story::<Story>(bytes) else { return };
-    let origin = &ORIGINS[usize::from(story.origin) % ORIGINS.len()];
+    // The highest numbers have the shapes that are beside hashed directories.
+    let origin = match usize::from(story.origin) {
+        number if number < 192 => &ORIGINS[number % HASHED],
+        number => &ORIGINS[HASHED + number % (ORIGINS.len() - HASHED)],
+    };
     let medium = MEDIUM.with(|medium| Arc::clone(medium.get_or_init(new_medium)));
     medium.store(PoolOffset(0), &origin.image);
     if story.crashed {

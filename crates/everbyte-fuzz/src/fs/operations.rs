@@ -11,7 +11,7 @@ use everbyte_crash::{Plan, SimMedium};
 use everbyte_fs::testkit::model::Model;
 use everbyte_fs::testkit::operations::{Op, Subject};
 use everbyte_fs::testkit::real::Real;
-use everbyte_fs::{FsOptions, IndexKind};
+use everbyte_fs::{DirectoryKind, FsOptions, IndexKind};
 
 use super::story::Act;
 
@@ -43,8 +43,11 @@ pub fn fs_operations(bytes: &[u8]) {
     let kinds =
         IndexKind::ALL.map(|kind| if kind == IndexKind::Window { IndexKind::Direct } else { kind });
     let index = kinds[usize::from(story.index) % kinds.len()];
+    let shapes = DirectoryKind::ALL;
+    let directories = shapes[usize::from(story.index) / kinds.len() % shapes.len()];
     let options = FsOptions {
         index,
+        directories,
         index_node_bytes: index.is_tree().then_some(64),
         inodes_max: Some(300),
         lanes: 1,

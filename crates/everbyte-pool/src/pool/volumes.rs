@@ -63,6 +63,8 @@ pub struct VolumeSpec {
     /// Dirty lines of 64 bytes at which a background checkpoint begins; writers wait for it at
     /// twice as many. 0 for [`CHECKPOINT_LINES_DEFAULT`](crate::format::CHECKPOINT_LINES_DEFAULT).
     pub checkpoint_lines: u32,
+    /// Features of the superblock that the pool has once it has this volume, beside those of its kind.
+    pub ro_compat: u64,
 }
 
 impl VolumeSpec {
@@ -80,6 +82,7 @@ impl VolumeSpec {
             lanes: LANES_DEFAULT,
             log_bytes: None,
             checkpoint_lines: 0,
+            ro_compat: 0,
         }
     }
 
@@ -192,7 +195,8 @@ impl<M: Medium> Pool<M> {
         }
         let slot = self.free_slot()?;
         let runs = self.take_runs(&spec, root)?;
-        let descriptor = match self.write_header(&spec, slot, &runs, root, kind.ro_compat()) {
+        let features = kind.ro_compat() | spec.ro_compat;
+        let descriptor = match self.write_header(&spec, slot, &runs, root, features) {
             Ok(descriptor) => descriptor,
             Err(error) => {
                 runs.into_iter().flatten().for_each(|run| self.return_run(run));

@@ -7,7 +7,7 @@ use anyhow::bail;
 use everbyte_backing::{self as backing, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
-use everbyte_fs::{FS_NAME, IndexKind};
+use everbyte_fs::{DirectoryKind, FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::{Need, ask};
 use everbyte_swap_volume::SWAP_NAME;
@@ -133,17 +133,25 @@ struct FsArgs {
     /// Put inodes into tables of 2M instead of 4K.
     #[arg(long)]
     large_inode_tables: bool,
+    /// The shape of directories: extendible hashing, a list of blocks that is searched from its
+    /// beginning, or a B+ tree by hashes. Left out, it is hashed. It cannot be changed later.
+    #[arg(long, value_name = "SHAPE",
+          value_parser = DirectoryKind::ALL.map(DirectoryKind::name))]
+    directories: Option<String>,
 }
 
 impl FsArgs {
     fn wanted(&self, is_fs: bool) -> Result<Option<Box<NewFs>>, UsageError> {
-        let Self { index, index_node, inodes, large_inode_tables } = self;
-        let is_given =
-            index.is_some() || index_node.is_some() || inodes.is_some() || *large_inode_tables;
+        let Self { index, index_node, inodes, large_inode_tables, directories } = self;
+        let is_given = index.is_some()
+            || index_node.is_some()
+            || inodes.is_some()
+            || *large_inode_tables
+            || directories.is_some();
         if is_given && !is_fs {
             return Err(UsageError(
-                "--index, --index-node, --inodes and --large-inode-tables are for file systems: \
-                 add --kind fs, or leave them out"
+                "--index, --index-node, --inodes, --large-inode-tables and --directories are for \
+                 file systems: add --kind fs, or leave them out"
                     .into(),
             ));
         }
@@ -153,6 +161,7 @@ impl FsArgs {
             index_node_bytes: index_node.map(u32::try_from).transpose().map_err(too_large)?,
             inodes_max: *inodes,
             large_tables: *large_inode_tables,
+            directories: directories.clone(),
         };
         Ok(is_given.then(|| Box::new(new)))
     }

@@ -1,10 +1,10 @@
 //! Finding buckets in a directory's trie, and visiting all of it.
 
 use everbyte_media::{BlockNo, Medium, PoolOffset};
-use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Batch, Corrupt};
 
-use super::{Dir, NODE_BITS, NODE_WORDS};
+use super::super::{BLOCK_WORDS, Dir, OnBlock};
+use super::NODE_BITS;
 use crate::format::{Bucket, BucketHead, HASH_BITS};
 
 /// The way to a bucket.
@@ -22,19 +22,9 @@ pub(super) struct Way {
 
 /// A block of a trie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TrieBlock {
+pub(super) enum TrieBlock {
     Node,
     Bucket,
-}
-
-/// The word that names a node.
-pub(super) fn node_word(node: BlockNo) -> u64 {
-    Entry { block: node, flags: EntryFlags { height: 1, ..EntryFlags::default() } }.encode()
-}
-
-/// The word that names a bucket.
-pub(super) fn bucket_word(bucket: BlockNo) -> u64 {
-    Entry::data(bucket).encode()
 }
 
 impl<M: Medium> Dir<'_, M> {
@@ -44,8 +34,7 @@ impl<M: Medium> Dir<'_, M> {
         batch: Option<&Batch<'_, '_, M>>,
         at: PoolOffset,
     ) -> Result<Option<(TrieBlock, BlockNo)>, Corrupt> {
-        let medium = self.reader.medium;
-        let word = batch.map_or_else(|| medium.load_word(at), |batch| batch.word(at));
+        let word = self.word(batch, at);
         let structure = "node of a directory";
         let Some(entry) = self.reader.decode(structure, word, at)? else { return Ok(None) };
         match (entry.flags.zero, entry.flags.height) {
@@ -63,11 +52,7 @@ impl<M: Medium> Dir<'_, M> {
         hash: u64,
     ) -> Result<Option<(Way, Bucket)>, Corrupt> {
         let Some((way, head)) = self.head_of(batch, hash)? else { return Ok(None) };
-        let mut bucket = Bucket::load(self.reader.medium, head)?;
-        if let Some(batch) = batch {
-            let (at, words) = bucket.words_mut();
-            batch.put_seen_words(at, words);
-        }
+        let bucket = self.bucket(batch, head)?;
         Ok(Some((way, bucket)))
     }
 
@@ -96,7 +81,7 @@ impl<M: Medium> Dir<'_, M> {
                 Some((TrieBlock::Node, block)) => {
                     node = Some((block, at));
                     bits += NODE_BITS;
-                    let index = hash >> (HASH_BITS - bits) & (NODE_WORDS - 1);
+                    let index = hash >> (HASH_BITS - bits) & (BLOCK_WORDS - 1);
                     at = block.offset().plus(8 * index);
                 }
             }
@@ -105,7 +90,7 @@ impl<M: Medium> Dir<'_, M> {
 
     /// The head of the bucket that `way` led to for `hash`.
     fn head_at(&self, way: &Way, hash: u64) -> Result<BucketHead, Corrupt> {
-        let head = BucketHead::load(self.reader.medium, way.bucket.offset(), self.owner)?;
+        let head = self.head(way.bucket)?;
         let depth = head.header.depth;
         if !head.header.covers(hash) || depth > way.bits || depth + NODE_BITS < way.bits {
             let what = "the bucket is one for other hashes";
@@ -119,14 +104,11 @@ impl<M: Medium> Dir<'_, M> {
     ///
     /// # Errors
     /// A word that cannot be right, or `on_block`'s.
-    pub(crate) fn each_block(
-        &self,
-        on_block: &mut dyn FnMut(PoolOffset, BlockNo, TrieBlock) -> Result<(), Corrupt>,
-    ) -> Result<(), Corrupt> {
+    pub(super) fn each_block_hashed(&self, on_block: &mut OnBlock<'_>) -> Result<(), Corrupt> {
         match self.named(None, self.root_at)? {
             None => Ok(()),
             Some((kind, block)) => {
-                on_block(self.root_at, block, kind)?;
+                on_block(self.root_at, block)?;
                 match kind {
                     TrieBlock::Node => self.each_block_below(block, NODE_BITS, on_block),
                     TrieBlock::Bucket => Ok(()),
@@ -139,10 +121,10 @@ impl<M: Medium> Dir<'_, M> {
         &self,
         node: BlockNo,
         bits: u32,
-        on_block: &mut dyn FnMut(PoolOffset, BlockNo, TrieBlock) -> Result<(), Corrupt>,
+        on_block: &mut OnBlock<'_>,
     ) -> Result<(), Corrupt> {
         let mut before = None;
-        for index in 0..NODE_WORDS {
+        for index in 0..BLOCK_WORDS {
             let at = node.offset().plus(8 * index);
             let Some((kind, block)) = self.named(None, at)? else {
                 let what = "a node names a bucket in each of its words";
@@ -153,7 +135,7 @@ impl<M: Medium> Dir<'_, M> {
                 continue;
             }
             before = Some(block);
-            on_block(at, block, kind)?;
+            on_block(at, block)?;
             if kind == TrieBlock::Node {
                 if bits + NODE_BITS >= HASH_BITS {
                     let what = "the directory has more levels than a hash has bits for";

@@ -1,0 +1,154 @@
+//! Room for entries in buckets: slots and units of the heap that nothing needs any more.
+
+use everbyte_media::{BLOCK, BlockNo, Medium};
+use everbyte_pool::{Batch, Corrupt};
+
+use super::{Dir, SAME_HASH_BITS, SAME_HASH_MAX};
+use crate::error::FsError;
+use crate::format::{
+    Bucket, BucketHeader, HEAP_UNITS, LINE_SLOTS, Place, RawEntry, SLOTS, Slot, SlotFilter, UNIT,
+    first_line,
+};
+
+/// Units of a bucket's heap.
+const UNITS: usize = HEAP_UNITS.end - HEAP_UNITS.start;
+/// Units of a bucket's heap, and slots, that may be taken when it is written anew as a whole; with more
+/// it is cut in two.
+const UNITS_KEPT: usize = UNITS * 3 / 4;
+const SLOTS_KEPT: usize = SLOTS * 3 / 4;
+/// Longest run of units that an entry takes.
+const UNITS_OF_ENTRY_MAX: usize = 35;
+
+/// Room for an entry in a bucket.
+pub(super) struct Room {
+    /// A free slot: in the entry's first line, or else the next one.
+    slot: Option<usize>,
+    /// The first of enough free units of the heap.
+    start: Option<usize>,
+    /// Which of the hashes that differ in their lowest bits alone are there.
+    same_hashes: [bool; 1 << SAME_HASH_BITS],
+}
+
+impl Room {
+    /// The lowest bits of a hash that no entry with the others in common has.
+    pub(super) fn free_low_bits(&self) -> Option<u64> {
+        self.same_hashes.iter().position(|is_taken| !is_taken).map(|low| low as u64)
+    }
+}
+
+impl<M: Medium> Dir<'_, M> {
+    /// Plans `entry`, whose hash may have lost its lowest bits, where there is room for it in `bucket`.
+    /// Returns false if there is none.
+    pub(super) fn plan_entry(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        bucket: &Bucket,
+        room: &Room,
+        entry: &RawEntry,
+    ) -> bool {
+        let (Some(index), Some(start)) = (room.slot, room.start) else { return false };
+        let place = Place { start, units: entry.units() };
+        batch.stream(bucket.head.heap_at(place), &entry.encode());
+        let slot = Slot::entry(place, entry.hash);
+        batch.change_word(bucket.head.slot_at(index), slot.encode());
+        true
+    }
+
+    /// The room for `entry` in `bucket`, in one pass over its slots.
+    pub(super) fn room_in(
+        &self,
+        batch: &Batch<'_, '_, M>,
+        bucket: &Bucket,
+        entry: &RawEntry,
+    ) -> Result<Room, FsError> {
+        let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
+        let (first, filter) = (first_line(entry.hash) * LINE_SLOTS, SlotFilter::new(entry.hash));
+        let (mut before, mut from, mut end, mut taken) = (None, None, HEAP_UNITS.start, 0);
+        let mut same_hashes = [false; 1 << SAME_HASH_BITS];
+        for (index, &word) in bucket.words().iter().enumerate() {
+            let slot = bucket.head.decode(index, word)?;
+            if slot.is_free(current, completed) {
+                let free = if index < first { &mut before } else { &mut from };
+                *free = free.or(Some(index));
+            } else if let Some(place) = slot.place() {
+                end = end.max(place.start + place.units);
+                taken += place.units;
+                if filter.may_be(word) {
+                    let medium = self.reader.medium;
+                    let other = bucket.head.with_entry(medium, place, |other| other.hash)?;
+                    let is_same = other & !(SAME_HASH_MAX - 1) == entry.hash;
+                    let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
+                    same_hashes[low] |= is_same;
+                }
+            }
+        }
+        let units = entry.units();
+        let start = if end + units <= HEAP_UNITS.end {
+            Some(end)
+        } else if taken + units <= UNITS {
+            hole(bucket, units, |slot| slot.is_free(current, completed))?
+        } else {
+            None
+        };
+        Ok(Room { slot: from.or(before), start, same_hashes })
+    }
+
+    /// Plans a bucket in a block of its own.
+    pub(super) fn plan_bucket(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        header: BucketHeader,
+        entries: &[RawEntry],
+    ) -> Result<BlockNo, FsError> {
+        let block = batch.take_node().ok_or(FsError::NoSpace)?;
+        batch.stream(block.offset(), &Bucket::image(header, entries)[..]);
+        Ok(block)
+    }
+
+    /// The head of the first bucket of a directory.
+    pub(super) fn first_header(&self) -> BucketHeader {
+        BucketHeader { owner: self.owner, kind: self.settings.kind, depth: 0, prefix: 0 }
+    }
+}
+
+/// Returns true if a new bucket with `entries` has so much room that it is worth its while.
+pub(super) fn is_worth_keeping(entries: &[RawEntry]) -> bool {
+    let units: usize = entries.iter().map(RawEntry::units).sum();
+    units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT
+}
+
+/// The first of `units` free units between those in use of a bucket's heap.
+fn hole(
+    bucket: &Bucket,
+    units: usize,
+    is_free: impl Fn(&Slot) -> bool,
+) -> Result<Option<usize>, Corrupt> {
+    let mut is_taken = [false; BLOCK / UNIT];
+    for slot in bucket.slots() {
+        let (_, slot) = slot?;
+        if let Some(place) = slot.place().filter(|_| !is_free(&slot)) {
+            is_taken[place.start..place.start + place.units].fill(true);
+        }
+    }
+    let mut start = HEAP_UNITS.start;
+    while start + units <= HEAP_UNITS.end {
+        match is_taken[start..start + units].iter().rposition(|&is_taken| is_taken) {
+            Some(last) => start += last + 1,
+            None => return Ok(Some(start)),
+        }
+    }
+    Ok(None)
+}
+
+const _: () = assert!(UNITS_OF_ENTRY_MAX * UNIT >= 24 + 255);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::entry_units;
+
+    #[test]
+    fn the_longest_entry_is_as_long_as_is_said() {
+        assert_eq!(entry_units(crate::name::NAME_BYTES_MAX), UNITS_OF_ENTRY_MAX);
+    }
+}

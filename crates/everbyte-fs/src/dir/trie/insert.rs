@@ -1,0 +1,135 @@
+//! Adding entries to a hashed directory, and the cutting of buckets that are full.
+
+use everbyte_media::{BLOCK, BlockNo, Medium};
+use everbyte_plant::planted;
+use everbyte_pool::Batch;
+
+use super::super::room::is_worth_keeping;
+use super::super::{BLOCK_WORDS, Dir, WORDS_ONE_BY_ONE, bucket_word, node_word};
+use super::walk::Way;
+use crate::error::FsError;
+use crate::format::{Bucket, BucketHeader, HASH_BITS, RawEntry};
+use crate::plant::Bug;
+
+impl<M: Medium> Dir<'_, M> {
+    /// Plans an entry that the directory does not have.
+    ///
+    /// # Errors
+    /// `NoSpace`, or the directory cannot be right.
+    pub(super) fn plan_insert_hashed(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        mut entry: RawEntry,
+    ) -> Result<(), FsError> {
+        let hash = entry.hash;
+        // Each round halves what is in the way, down to a bucket for one hash.
+        for _ in 0..=HASH_BITS {
+            let Some((way, bucket)) = self.bucket_of(Some(batch), hash)? else {
+                let header = self.first_header();
+                let block = self.plan_bucket(batch, header, std::slice::from_ref(&entry))?;
+                batch.change_word(self.root_at, bucket_word(block));
+                return Ok(());
+            };
+            let room = self.room_in(batch, &bucket, &entry)?;
+            entry.hash = hash + room.free_low_bits().ok_or(FsError::NoSpace)?;
+            if self.plan_entry(batch, &bucket, &room, &entry) {
+                return Ok(());
+            }
+            entry.hash = hash;
+            self.plan_room(batch, &way, &bucket)?;
+        }
+        Err(FsError::NoSpace)
+    }
+
+    /// Plans room in the bucket at the end of `way`: a new one without what was removed, or two.
+    fn plan_room(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        way: &Way,
+        bucket: &Bucket,
+    ) -> Result<(), FsError> {
+        let entries = self.entries_of(bucket)?;
+        let header = bucket.head.header;
+        let (new, last) = if is_worth_keeping(&entries) {
+            let block = self.plan_bucket(batch, header, &entries)?;
+            (block, block)
+        } else {
+            let depth = header.depth + 1;
+            if depth >= HASH_BITS {
+                return Err(FsError::NoSpace);
+            }
+            let half = |prefix| BucketHeader { depth, prefix, ..header };
+            let (low, high) = (half(header.prefix << 1), half(header.prefix << 1 | 1));
+            let (lower, upper): (Vec<_>, Vec<_>) =
+                entries.into_iter().partition(|entry| low.covers(entry.hash));
+            (self.plan_bucket(batch, low, &lower)?, self.plan_bucket(batch, high, &upper)?)
+        };
+        self.plan_words(batch, way, header, [new, last])?;
+        batch.give(way.bucket);
+        Ok(())
+    }
+
+    /// Plans that the words which name the bucket with `header` name the two `halves` instead, which
+    /// may be one.
+    fn plan_words(
+        &self,
+        batch: &mut Batch<'_, '_, M>,
+        way: &Way,
+        header: BucketHeader,
+        halves: [BlockNo; 2],
+    ) -> Result<(), FsError> {
+        let [low, high] = halves;
+        let is_one_word = header.depth == way.bits;
+        if is_one_word && low == high {
+            batch.change_word(way.named_at, bucket_word(low));
+            return Ok(());
+        }
+        if is_one_word {
+            let node = batch.take_node().ok_or(FsError::NoSpace)?;
+            let half = BLOCK_WORDS / 2;
+            let image = node_image((0..BLOCK_WORDS).map(|i| if i < half { low } else { high }));
+            batch.stream(node.offset(), &image[..]);
+            if planted(Bug::SplitUnlogged) {
+                batch.stream(way.named_at, &node_word(node, 1).to_le_bytes());
+                return Ok(());
+            }
+            batch.change_word(way.named_at, node_word(node, 1));
+            return Ok(());
+        }
+        let (node, node_named_at) = way.node.expect("a bucket beside others is in a node");
+        let words = 1 << (way.bits - header.depth);
+        let first = (header.prefix << (way.bits - header.depth)) % BLOCK_WORDS;
+        let word_of = |index: u64| bucket_word(if index < first + words / 2 { low } else { high });
+        if words <= WORDS_ONE_BY_ONE {
+            for index in first..first + words {
+                batch.change_word(node.offset().plus(8 * index), word_of(index));
+            }
+            return Ok(());
+        }
+        let new = batch.take_node().ok_or(FsError::NoSpace)?;
+        let mut image = Box::new([0; BLOCK]);
+        for index in 0..BLOCK_WORDS {
+            let is_changed = (first..first + words).contains(&index);
+            let old = batch.word(node.offset().plus(8 * index));
+            let word = if is_changed { word_of(index) } else { old };
+            put_word(&mut image, index, word);
+        }
+        batch.stream(new.offset(), &image[..]);
+        batch.change_word(node_named_at, node_word(new, 1));
+        batch.give(node);
+        Ok(())
+    }
+}
+
+fn node_image(buckets: impl Iterator<Item = BlockNo>) -> Box<[u8; BLOCK]> {
+    let mut image = Box::new([0; BLOCK]);
+    for (index, bucket) in buckets.enumerate() {
+        put_word(&mut image, index as u64, bucket_word(bucket));
+    }
+    image
+}
+
+fn put_word(image: &mut [u8; BLOCK], index: u64, word: u64) {
+    let at = usize::try_from(8 * index).expect("a place in a block");
+    image[at..at + 8].copy_from_slice(&word.to_le_bytes());
+}
