@@ -3,14 +3,13 @@
 
 usage: simulation-tables.py RESULTS.csv
 
-The results have the policies everbyte, hybrid and clock-migration, any sizes and traces, and the backing devices
+The results have the policies hybrid and clock-migration, any sizes and traces, and the backing devices
 that was simulated. Ratios are means of the single ratios over sizes, not ratios of sums.
 """
 
 import csv
 import os
 import sys
-from collections import defaultdict
 
 # Figures of the paper: writes to its PRAM (our SCM) on average and at best, elapsed time at best, in percent. The paper's
 # 12.6% is of its two mobile traces together.
@@ -52,7 +51,6 @@ def main():
 
     papers_table(traces, devices, changes, points)
     by_size(traces, sizes, devices[0], changes)
-    ours_table(traces, devices, changes, points, rows[0])
 
 
 def heading(*cells):
@@ -94,27 +92,6 @@ def by_size(traces, sizes, device, changes):
         heading("trace", *sizes)
         for trace in traces:
             line(trace, *map(percent, changes(trace, "hybrid", "clock-migration", field, device)))
-
-
-def ours_table(traces, devices, changes, points, fields):
-    print("\nEverbyte against hybrid: in percent, mean over sizes (worst); hits in points, mean (worst).")
-    times = [(s, f, n) for s in devices
-             for f, n in (("elapsed_ns", s), ("elapsed_with_drain_ns", f"{s}, drained")) if f in fields]
-    heading("trace", "SCM bytes", "hits", *(n for _, _, n in times))
-    means = defaultdict(list)
-    for trace in traces:
-        size = list(changes(trace, "everbyte", "hybrid", "scm_bytes", devices[0]))
-        hits = list(points(trace, "everbyte", "hybrid"))
-        cells = [f"{percent(mean(size))} ({percent(max(size))})", f"{mean(hits):+.2f} ({min(hits):+.2f})"]
-        means[0] += size
-        means[1] += hits
-        for number, (device, field, _) in enumerate(times):
-            each = list(changes(trace, "everbyte", "hybrid", field, device))
-            cells.append(f"{percent(mean(each))} ({percent(max(each))})")
-            means[2 + number] += each
-        line(trace, *cells)
-    line("all", percent(mean(means[0])), f"{mean(means[1]):+.2f}",
-         *(percent(mean(means[2 + number])) for number in range(len(times))))
 
 
 main()

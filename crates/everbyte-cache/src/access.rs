@@ -5,6 +5,7 @@
 //! request.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use everbyte_device::unflushed::Content;
 use everbyte_device::{DeviceError, Fua, check_range};
@@ -201,11 +202,14 @@ impl Cache {
         let mut bytes = vec![0; count * PAGE];
         let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
         let offset = u64::from(pages.start) * PAGE_U64;
+        let begun = Instant::now();
         self.backing
             .read(offset, &mut bytes[..valid])
             .map_err(|error| self.backing_failed(offset, valid as u64, &error))?;
+        let took = begun.elapsed();
         let wanted: usize = absent.iter().map(ExactSizeIterator::len).sum();
         let mut state = self.state.lock();
+        state.note_read(&pages, took);
         state.counts.stats.fetches += 1;
         state.counts.stats.fetched_pages += wanted as u64;
         drop(state);

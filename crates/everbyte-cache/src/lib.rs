@@ -33,6 +33,7 @@ mod policies;
 mod proof;
 mod scm;
 mod settings;
+mod speed;
 mod state;
 mod stats;
 mod write_back;

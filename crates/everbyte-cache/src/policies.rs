@@ -4,10 +4,10 @@
 //! All of them keep a page in one tier only, which eviction relies on.
 
 use everbyte_policy::policy::{
-    Actions, Capacity, ClockDwf, ClockMigration, Everbyte, FourQueue, Hybrid, HybridConfig, MClock,
-    Pdram, Policy, Sparse,
+    Actions, Capacity, CleanVictims, ClockDwf, ClockMigration, Everbyte, FourQueue, Hybrid,
+    HybridConfig, MClock, Pdram, Policy, Sparse,
 };
-use everbyte_policy::sim::Kind;
+use everbyte_policy::sim::{Costs, Kind};
 use everbyte_policy::{Access, PageNo};
 
 use crate::settings::{Settings, SettingsError, refusal, usable};
@@ -49,8 +49,19 @@ impl AnyPolicy {
             ..HybridConfig::default()
         };
         Ok(match settings.policy {
-            Kind::Everbyte => Self::Everbyte(Everbyte::new(Sparse, size, config).into()),
-            Kind::Hybrid => Self::Hybrid(Hybrid::new(Sparse, size, config).into()),
+            Kind::Everbyte => {
+                let small = settings.small_write_bytes;
+                Self::Everbyte(Everbyte::new(Sparse, size, small, Costs::default()).into())
+            }
+            Kind::Hybrid => Self::hybrid(size, config),
+            Kind::HybridDrop => {
+                let clean_victims = CleanVictims::Drop;
+                Self::hybrid(size, HybridConfig { clean_victims, ..config })
+            }
+            Kind::HybridDropUnused => {
+                let clean_victims = CleanVictims::DropUnused;
+                Self::hybrid(size, HybridConfig { clean_victims, ..config })
+            }
             Kind::ClockMigration => Self::ClockMigration(ClockMigration::new(Sparse, size).into()),
             Kind::ClockDwf => Self::ClockDwf(ClockDwf::new(Sparse, size).into()),
             Kind::MClock => Self::MClock(MClock::new(Sparse, size).into()),
@@ -61,6 +72,36 @@ impl AnyPolicy {
                 return Err(SettingsError::Policy { policy: other.name(), why, usable: usable() });
             }
         })
+    }
+
+    fn hybrid(size: Capacity, config: HybridConfig) -> Self {
+        Self::Hybrid(Hybrid::new(Sparse, size, config).into())
+    }
+
+    /// Tells a policy that weighs costs what they are.
+    pub(crate) fn set_costs(&mut self, costs: Costs) {
+        if let Self::Everbyte(policy) = self {
+            policy.set_costs(costs);
+        }
+    }
+
+    /// Returns the pages that the policy is about to write back, at most `count`, from `from` on and
+    /// around; none if it does not tell.
+    pub(crate) fn waiting(&self, from: u32, count: usize) -> Vec<u32> {
+        let Self::Everbyte(policy) = self else { return Vec::new() };
+        let (mut pages, mut at, mut is_around) = (Vec::new(), from, false);
+        while pages.len() < count {
+            match policy.next_waiting(PageNo(at)) {
+                Some(page) if is_around && page.0 >= from => break,
+                Some(page) => {
+                    pages.push(page.0);
+                    at = page.0 + 1;
+                }
+                None if is_around => break,
+                None => (at, is_around) = (0, true),
+            }
+        }
+        pages
     }
 
     pub(crate) fn access(&mut self, access: Access, actions: &mut impl Actions) {

@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use everbyte_device::DeviceError;
 use everbyte_plant::planted;
+use everbyte_policy::sim::Costs;
 
 use crate::bypassed::Bypassed;
 use crate::frame::{Frame, Span};
@@ -16,6 +18,7 @@ use crate::layout::{PAGE, Page};
 use crate::plant::Bug;
 use crate::policies::AnyPolicy;
 use crate::scm::{Mark, ScmVolume};
+use crate::speed::BackingSpeed;
 use crate::stats::{CacheStats, Counts};
 
 /// Clean pages that are evicted at once when SCM has no space left.
@@ -25,6 +28,8 @@ const EVICTED_CLEAN_PAGES: usize = 32;
 pub(crate) struct State {
     pub(crate) scm: ScmVolume,
     pub(crate) policy: AnyPolicy,
+    /// What requests of the backing device take.
+    pub(crate) speed: BackingSpeed,
     pub(crate) frames: BTreeMap<Page, Frame>,
     pub(crate) dirty: BTreeSet<Page>,
     /// Dirty pages whose newest bytes are in DRAM only.
@@ -50,6 +55,7 @@ impl State {
         Self {
             scm,
             policy,
+            speed: BackingSpeed::new(Costs::default()),
             frames: BTreeMap::new(),
             dirty: BTreeSet::new(),
             dram_dirty: BTreeSet::new(),
@@ -71,6 +77,20 @@ impl State {
         stats.dirty_pages = self.dirty.len() as u64;
         stats.pending_pages = self.pending_writeback.len() as u64;
         stats
+    }
+
+    /// Notes the time of a fetch.
+    pub(crate) fn note_read(&mut self, pages: &Range<Page>, took: Duration) {
+        if let Some(costs) = self.speed.read(pages.start, pages.len(), took) {
+            self.policy.set_costs(costs);
+        }
+    }
+
+    /// Notes the time of a write-back and its flush.
+    pub(crate) fn note_write_back(&mut self, runs: usize, pages: usize, took: Duration) {
+        if let Some(costs) = self.speed.wrote(runs, pages, took) {
+            self.policy.set_costs(costs);
+        }
     }
 
     pub(crate) fn is_busy(&self, pages: &Range<Page>) -> bool {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::time::Instant;
 
 use everbyte_device::{DeviceError, Fua};
 use everbyte_plant::planted;
@@ -26,7 +27,8 @@ const PIECE_PAGES: usize = 32;
 pub(crate) enum WritebackTarget {
     /// Those that the policy has evicted.
     Pending,
-    /// The next ones after the end of the last sweep.
+    /// The next ones after the end of the last sweep: of those that the policy would write next, or
+    /// of all if it tells of none.
     Sweep,
     /// These, if they are dirty.
     Pages(BTreeSet<Page>),
@@ -82,9 +84,14 @@ impl Cache {
             WritebackTarget::Pending => state.pending_writeback.iter().copied().collect(),
             WritebackTarget::Pages(pages) => pages.intersection(&state.dirty).copied().collect(),
             WritebackTarget::Sweep => {
-                let ahead = state.dirty.range(*hand..);
-                let behind = state.dirty.range((Bound::Unbounded, Bound::Excluded(*hand)));
-                let pages: Vec<Page> = ahead.chain(behind).copied().take(BATCH_PAGES).collect();
+                let mut pages = state.policy.waiting(*hand, BATCH_PAGES);
+                // What is dirty is known here; a page that is not would be chosen for ever.
+                pages.retain(|page| state.dirty.contains(page));
+                if pages.is_empty() {
+                    let ahead = state.dirty.range(*hand..);
+                    let behind = state.dirty.range((Bound::Unbounded, Bound::Excluded(*hand)));
+                    pages = ahead.chain(behind).copied().take(BATCH_PAGES).collect();
+                }
                 *hand = pages.last().map_or(0, |&page| page + 1);
                 pages
             }
@@ -98,9 +105,13 @@ impl Cache {
         }
         let failures = self.flushes_failed();
         let mut written: Vec<&Copied> = Vec::new();
+        let (begun, mut runs) = (Instant::now(), 0);
         for run in copies.chunk_by(|a, b| a.page + 1 == b.page) {
             match self.write_run(run) {
-                Ok(()) => written.extend(run),
+                Ok(()) => {
+                    written.extend(run);
+                    runs += 1;
+                }
                 Err(error) => {
                     first_error.get_or_insert(error);
                 }
@@ -112,6 +123,7 @@ impl Cache {
         }
         if !written.is_empty() {
             self.flush_since(failures)?;
+            self.state.lock().note_write_back(runs, written.len(), begun.elapsed());
         }
         self.clean_all(&written)?;
         first_error.map_or(Ok(()), Err)

@@ -35,11 +35,13 @@ impl std::fmt::Debug for WritebackThread {
 }
 
 impl WritebackThread {
-    /// Starts the thread.
+    /// Starts the thread. From now on a policy that weighs costs goes by the measured times of the
+    /// backing device.
     ///
     /// # Errors
     /// No thread could be started.
     pub fn start(cache: &Arc<Cache>) -> io::Result<Self> {
+        cache.state.lock().speed.measure();
         let is_stopping = Arc::new(AtomicBool::new(false));
         let (work, stop) = (Arc::clone(cache), Arc::clone(&is_stopping));
         let run = move || run(&work, &stop);

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod costs;
 pub mod policy;
 pub mod sim;
 pub mod trace;

@@ -7,10 +7,8 @@
 //!
 //! - Pages that are written back because many are dirty are clean from then on, and a policy that
 //!   evicts clean pages first chooses others. The second test bounds the effect on hits: at most
-//!   half a point. Only `hybrid`, and `everbyte` which runs it beside itself, gain more by it in a
-//!   small cache, three quarters of a point on `mixed`: pages that they would keep as dirty are
-//!   clean and are evicted. `everbyte` gains 1.3 points on `web`: it may keep what is clean for
-//!   longer.
+//!   half a point. Only `hybrid` gains more by it in a small cache, three quarters of a point on
+//!   `mixed`: pages that it would keep as dirty are clean and are evicted.
 //! - While the pool is full a page stays in DRAM that the policy believes to be in SCM; a clean
 //!   one may have to be evicted. The cache counts as the policy believes, so hits differ only if so
 //!   many demotions fail that pages are evicted.

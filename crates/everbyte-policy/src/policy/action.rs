@@ -61,8 +61,6 @@ pub enum Reason {
     FreeFrame,
     /// DRAM was full, and SCM had a colder clean page than this one.
     ColderPage,
-    /// DRAM was full, and of its pages this one was likely to stay in the cache for long.
-    LongToLive,
     /// The tier was full and the page was the policy's next victim.
     Victim,
     /// The tier was full, and the policy expected no further use of the page.
@@ -85,14 +83,13 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 15] = [
         Self::ReadMiss,
         Self::WriteMiss,
         Self::GhostHit,
         Self::DirtyVictim,
         Self::FreeFrame,
         Self::ColderPage,
-        Self::LongToLive,
         Self::Victim,
         Self::NoEvidence,
         Self::NoRoomBelow,
@@ -114,7 +111,6 @@ impl Reason {
             Self::DirtyVictim => "dirty_victim",
             Self::FreeFrame => "free_frame",
             Self::ColderPage => "colder_page",
-            Self::LongToLive => "long_to_live",
             Self::Victim => "victim",
             Self::NoEvidence => "no_evidence",
             Self::NoRoomBelow => "no_room_below",

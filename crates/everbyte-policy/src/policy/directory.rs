@@ -95,6 +95,7 @@ impl State {
 pub struct Directory<S: Storage> {
     states: S::Table<State>,
     dirty: S::Set,
+    dirty_pages: u32,
     used: Capacity,
     pub(super) capacity: Capacity,
 }
@@ -102,7 +103,7 @@ pub struct Directory<S: Storage> {
 impl<S: Storage> Directory<S> {
     pub(super) fn new(storage: S, capacity: Capacity) -> Self {
         let used = Capacity { dram: 0, scm: 0 };
-        Self { states: storage.table(), dirty: storage.set(), used, capacity }
+        Self { states: storage.table(), dirty: storage.set(), dirty_pages: 0, used, capacity }
     }
 
     /// Returns the frames in use.
@@ -135,6 +136,22 @@ impl<S: Storage> Directory<S> {
         self.dirty.next(from.0).map(PageNo)
     }
 
+    /// Returns the number of dirty pages.
+    #[must_use]
+    pub fn dirty_pages(&self) -> u32 {
+        self.dirty_pages
+    }
+
+    fn insert_dirty(&mut self, page: u32) {
+        self.dirty.insert(page);
+        self.dirty_pages += 1;
+    }
+
+    fn remove_dirty(&mut self, page: u32) {
+        self.dirty.remove(page);
+        self.dirty_pages -= 1;
+    }
+
     #[inline]
     pub(super) fn state(&self, page: u32) -> State {
         self.states.get(page)
@@ -155,7 +172,7 @@ impl<S: Storage> Directory<S> {
         *self.used_mut(tier) += 1;
         self.states.set(page, State::of(tier).with(bits));
         if bits.is_dirty() {
-            self.dirty.insert(page);
+            self.insert_dirty(page);
         }
     }
 
@@ -167,8 +184,19 @@ impl<S: Storage> Directory<S> {
         }
         self.states.set(page, State::default());
         if state.is_dirty() {
-            self.dirty.remove(page);
+            self.remove_dirty(page);
         }
+        state
+    }
+
+    /// Moves a page of the cache to the other tier. Returns its bits there.
+    pub(super) fn move_to(&mut self, page: u32, to: Tier) -> State {
+        let state = self.states.get(page);
+        let from = state.tier().expect("only a page of the cache can move");
+        *self.used_mut(from) -= 1;
+        *self.used_mut(to) += 1;
+        let state = state.without(State::of(from)).with(State::of(to));
+        self.states.set(page, state);
         state
     }
 
@@ -195,7 +223,7 @@ impl<S: Storage> Directory<S> {
         if bits != state {
             self.states.set(page, bits);
             if bits.is_dirty() && !state.is_dirty() {
-                self.dirty.insert(page);
+                self.insert_dirty(page);
             }
         }
         bits
@@ -206,7 +234,7 @@ impl<S: Storage> Directory<S> {
     #[inline]
     pub(super) fn mark_dirty(&mut self, page: u32, state: State) -> State {
         if !state.is_dirty() {
-            self.dirty.insert(page);
+            self.insert_dirty(page);
         }
         state.with(State::DIRTY)
     }
@@ -216,7 +244,7 @@ impl<S: Storage> Directory<S> {
         let state = self.states.get(page);
         if state.is_dirty() {
             self.states.set(page, state.without(State::DIRTY));
-            self.dirty.remove(page);
+            self.remove_dirty(page);
         }
     }
 

@@ -28,6 +28,9 @@ use super::directory::{Capacity, Directory, State};
 use super::storage::{PageSet, Storage};
 use crate::access::{Access, Op, PageNo};
 
+/// Hit in DRAM since it came there.
+const HIT_IN_DRAM: State = State::MARK_A;
+
 /// The rule for dirty pages that DRAM evicts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DirtyVictims {
@@ -37,6 +40,17 @@ pub enum DirtyVictims {
     MoveLikeClean,
 }
 
+/// The rule for clean pages that DRAM evicts while SCM is full.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CleanVictims {
+    /// They move if SCM has an unreferenced clean page: the paper's selective migration.
+    Move,
+    /// They are dropped.
+    Drop,
+    /// They are dropped unless they were hit while they were in DRAM.
+    DropUnused,
+}
+
 /// Settings of [`Hybrid`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HybridConfig {
@@ -44,11 +58,18 @@ pub struct HybridConfig {
     pub small_write_bytes: u16,
     /// The form of the paper.
     pub dirty_victims: DirtyVictims,
+    /// [`CleanVictims::Move`] is the paper's; the others change one line of it, and write less to
+    /// SCM.
+    pub clean_victims: CleanVictims,
 }
 
 impl Default for HybridConfig {
     fn default() -> Self {
-        Self { small_write_bytes: 512, dirty_victims: DirtyVictims::AlwaysMove }
+        Self {
+            small_write_bytes: 512,
+            dirty_victims: DirtyVictims::AlwaysMove,
+            clean_victims: CleanVictims::Move,
+        }
     }
 }
 
@@ -79,16 +100,6 @@ impl<S: Storage> Hybrid<S> {
         }
     }
 
-    /// Returns true if SCM's next victim is a clean page.
-    pub(super) fn has_spare(&self) -> bool {
-        self.spare.next(0).is_some()
-    }
-
-    /// Returns the page at which the hand over SCM is, or a higher one if there is none.
-    pub(super) fn scm_hand(&self) -> u32 {
-        self.scm_hand
-    }
-
     /// Returns true if an access that finds the page in `state` sets its reference bit in `tier`.
     #[inline]
     fn references(&self, access: Access, state: State, tier: Tier) -> bool {
@@ -110,6 +121,7 @@ impl<S: Storage> Hybrid<S> {
         let page = access.page.0;
         let references = self.references(access, state, tier);
         let bits = state.with_if(references, State::REFERENCED);
+        let bits = bits.with_if(tier == Tier::Dram, HIT_IN_DRAM);
         let bits = self.pages.touch(page, state, bits, access.op);
         if tier == Tier::Scm && is_spare(state) && bits != state {
             self.spare.remove(page);
@@ -166,12 +178,18 @@ impl<S: Storage> Hybrid<S> {
     }
 
     /// Returns the reason to demote a page that DRAM evicts, if there is one.
-    fn reason_to_move(&self, dirty: bool) -> Option<Reason> {
+    fn reason_to_move(&self, state: State) -> Option<Reason> {
+        let dirty = state.is_dirty();
+        let drops = match self.config.clean_victims {
+            CleanVictims::Move => false,
+            CleanVictims::Drop => !dirty,
+            CleanVictims::DropUnused => !dirty && !state.has(HIT_IN_DRAM),
+        };
         if dirty && self.config.dirty_victims == DirtyVictims::AlwaysMove {
             Some(Reason::DirtyVictim)
         } else if !self.pages.is_full(Tier::Scm) {
             Some(Reason::FreeFrame)
-        } else if self.has_spare() {
+        } else if !drops && self.spare.next(0).is_some() {
             Some(Reason::ColderPage)
         } else {
             None
@@ -181,8 +199,9 @@ impl<S: Storage> Hybrid<S> {
     fn make_room_in_dram(&mut self, actions: &mut impl Actions) {
         let page = self.dram_victim();
         self.dram.remove(page);
-        let dirty = self.pages.state(page).is_dirty();
-        let Some(why) = self.reason_to_move(dirty) else {
+        let state = self.pages.state(page);
+        let dirty = state.is_dirty();
+        let Some(why) = self.reason_to_move(state) else {
             self.pages.evict(page, Reason::NoRoomBelow, actions);
             return;
         };

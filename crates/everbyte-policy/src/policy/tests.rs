@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use super::reference;
 use super::*;
 use crate::access::{Op, PAGE_BYTES};
+use crate::costs::{BackingCosts, Costs};
 
-mod followed;
 mod inclusive;
+mod rules;
 
 const PAGES: u32 = 40;
 
@@ -191,13 +192,32 @@ macro_rules! conformance {
     };
 }
 
-const PSEUDO_CODE: HybridConfig =
-    HybridConfig { small_write_bytes: 512, dirty_victims: DirtyVictims::MoveLikeClean };
+const PSEUDO_CODE: HybridConfig = HybridConfig {
+    small_write_bytes: 512,
+    dirty_victims: DirtyVictims::MoveLikeClean,
+    clean_victims: CleanVictims::Move,
+};
+
+const DROP: HybridConfig = HybridConfig {
+    small_write_bytes: 512,
+    dirty_victims: DirtyVictims::AlwaysMove,
+    clean_victims: CleanVictims::Drop,
+};
+const DROP_UNUSED: HybridConfig = HybridConfig { clean_victims: CleanVictims::DropUnused, ..DROP };
+
+/// Fast backing devices, before which demotions are weighed against write-backs and fetches.
+const FAST: Costs = Costs::with_backing(BackingCosts::SSD);
+const SLOW: Costs = Costs::with_backing(BackingCosts::HDD);
+const LRU_ORDER: Rules = Rules { order: Order::Lru, waiting_permille: 900, ..Rules::ALL };
+const FEWER_RULES: Rules =
+    Rules { keeps: false, weighs: false, drops: false, promotes: false, ..Rules::ALL };
 
 conformance! {
-    everbyte_conforms: Everbyte(HybridConfig::default()), true;
+    everbyte_conforms: Everbyte(512, FAST), true;
     hybrid_conforms: Hybrid(HybridConfig::default()), true;
     hybrid_of_the_pseudo_code_conforms: Hybrid(PSEUDO_CODE), true;
+    hybrid_drop_conforms: Hybrid(DROP), true;
+    hybrid_drop_unused_conforms: Hybrid(DROP_UNUSED), true;
     clock_migration_conforms: ClockMigration(), true;
     clock_dwf_conforms: ClockDwf(), true;
     m_clock_conforms: MClock(), true;
@@ -287,11 +307,19 @@ same_as_reference! {
     clock_migration_is_clock_migration: |s, c, _| ClockMigration::new(s, c),
         reference::clock_migration;
     hybrid_is_the_papers_text: |s, c, _| Hybrid::new(s, c, HybridConfig::default()),
-        |c, a| reference::hybrid(c, a, false);
+        |c, a| reference::hybrid(c, a, false, CleanVictims::Move);
     hybrid_is_the_papers_pseudo_code: |s, c, _| Hybrid::new(s, c, PSEUDO_CODE),
-        |c, a| reference::hybrid(c, a, true);
-    everbyte_is_everbyte: |s, c, _| Everbyte::new(s, c, HybridConfig::default()),
-        |c, a| reference::everbyte(c, a, None);
+        |c, a| reference::hybrid(c, a, true, CleanVictims::Move);
+    hybrid_drops_clean_victims: |s, c, _| Hybrid::new(s, c, DROP),
+        |c, a| reference::hybrid(c, a, false, CleanVictims::Drop);
+    hybrid_drops_unused_clean_victims: |s, c, _| Hybrid::new(s, c, DROP_UNUSED),
+        |c, a| reference::hybrid(c, a, false, CleanVictims::DropUnused);
+    everbyte_is_everbyte: |s, c, _| Everbyte::with_rules(s, c, Rules::ALL, FAST),
+        |c, a| reference::everbyte(c, a, Rules::ALL, FAST);
+    everbyte_in_the_order_of_lru: |s, c, _| Everbyte::with_rules(s, c, LRU_ORDER, SLOW),
+        |c, a| reference::everbyte(c, a, LRU_ORDER, SLOW);
+    everbyte_of_fewer_rules: |s, c, _| Everbyte::with_rules(s, c, FEWER_RULES, FAST),
+        |c, a| reference::everbyte(c, a, FEWER_RULES, FAST);
     clock_dwf_is_clock_dwf: |s, c, _| ClockDwf::new(s, c), reference::clock_dwf;
     m_clock_is_m_clock: |s, c, _| MClock::new(s, c), reference::m_clock;
     pdram_is_pdram: |s, c, _| Pdram::new(s, c), reference::pdram;

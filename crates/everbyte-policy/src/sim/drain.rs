@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::costs::follows;
 use crate::access::{PageNo, PageTrace};
+use crate::costs::follows;
 use crate::policy::{Directory, Storage, Tier};
 
 /// Steps of the last write-back, which are in no other count.

@@ -10,6 +10,10 @@ pub enum Kind {
     Everbyte,
     /// The paper's sector-ordered dual CLOCK.
     Hybrid,
+    /// The same, but a full cache drops DRAM's clean victims.
+    HybridDrop,
+    /// The same, but a full cache drops DRAM's clean victims that were not hit there.
+    HybridDropUnused,
     /// The paper's baseline.
     ClockMigration,
     /// CLOCK-DWF.
@@ -50,9 +54,11 @@ pub struct UnknownPolicy {
 
 impl Kind {
     /// All policies.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Everbyte,
         Self::Hybrid,
+        Self::HybridDrop,
+        Self::HybridDropUnused,
         Self::ClockMigration,
         Self::ClockDwf,
         Self::MClock,
@@ -74,6 +80,8 @@ impl Kind {
         match self {
             Self::Everbyte => "everbyte",
             Self::Hybrid => "hybrid",
+            Self::HybridDrop => "hybrid-drop",
+            Self::HybridDropUnused => "hybrid-drop-unused",
             Self::ClockMigration => "clock-migration",
             Self::ClockDwf => "clock-dwf",
             Self::MClock => "m-clock",

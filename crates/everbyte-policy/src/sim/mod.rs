@@ -20,7 +20,6 @@
 //! # Ok::<(), everbyte_policy::sim::SpecError>(())
 //! ```
 
-mod costs;
 mod drain;
 mod kind;
 mod outcome;
@@ -31,9 +30,9 @@ mod spec;
 mod tests;
 mod times;
 
-pub use costs::{BackingCosts, Costs, MemoryCosts};
+pub use crate::costs::{BackingCosts, Costs, MemoryCosts};
 pub use drain::Drain;
 pub use kind::{Kind, UnknownPolicy};
 pub use outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
-pub use run::{run, sweep};
+pub use run::{run, run_policy, sweep};
 pub use spec::{Spec, SpecError};

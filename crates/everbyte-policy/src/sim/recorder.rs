@@ -2,12 +2,12 @@
 //!
 //! Invariant: a page in SCM has a frame of its own; a frame that became free last is used next.
 
-use super::costs::{Costs, follows};
 use super::drain::Drain;
 use super::kind::Kind;
 use super::outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
 use super::spec::Spec;
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
+use crate::costs::{Costs, follows};
 use crate::policy::{Action, Actions, Reason, Tier};
 
 const ACTION_NAMES: [&str; 10] = [
@@ -214,9 +214,12 @@ impl<'a> Recorder<'a> {
             drain: *drain,
             elapsed_ns: 0.0,
             elapsed_with_drain_ns: 0.0,
+            backing_with_drain_ns: 0.0,
         };
         outcome.elapsed_ns = Costs::elapsed_ns(&spec.costs, &outcome);
         outcome.elapsed_with_drain_ns = outcome.elapsed_ns + spec.costs.drain_ns(drain);
+        outcome.backing_with_drain_ns =
+            spec.costs.backing_ns(&outcome) + spec.costs.backing_drain_ns(drain);
         outcome
     }
 }

@@ -10,8 +10,8 @@ use super::recorder::Recorder;
 use super::spec::Spec;
 use crate::access::PageTrace;
 use crate::policy::{
-    Arc, Belady, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Hybrid, Lru, MClock,
-    Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig, WTinyLfu,
+    Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Hybrid,
+    HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig, WTinyLfu,
 };
 
 /// Runs one policy over a trace.
@@ -25,8 +25,18 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
     let (storage, capacity) = (Dense { pages }, spec.capacity());
     let drive = Drive { kind, spec, trace };
     match kind {
-        Kind::Everbyte => drive.with(Everbyte::new(storage, capacity, spec.hybrid())),
+        Kind::Everbyte => {
+            drive.with(Everbyte::new(storage, capacity, spec.small_write_bytes, spec.costs))
+        }
         Kind::Hybrid => drive.with(Hybrid::new(storage, capacity, spec.hybrid())),
+        Kind::HybridDrop => {
+            let config = HybridConfig { clean_victims: CleanVictims::Drop, ..spec.hybrid() };
+            drive.with(Hybrid::new(storage, capacity, config))
+        }
+        Kind::HybridDropUnused => {
+            let config = HybridConfig { clean_victims: CleanVictims::DropUnused, ..spec.hybrid() };
+            drive.with(Hybrid::new(storage, capacity, config))
+        }
         Kind::Belady => drive.with(Belady::new(storage, capacity, &trace.accesses)),
         Kind::ClockMigration => drive.with(ClockMigration::new(storage, capacity)),
         Kind::ClockDwf => drive.with(ClockDwf::new(storage, capacity)),
@@ -41,6 +51,15 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
         Kind::Arc => drive.with(Arc::new(storage, capacity)),
         Kind::WTinyLfu => drive.with(WTinyLfu::new(storage, capacity)),
     }
+}
+
+/// Runs a policy that has no name of its own here. The outcome bears `name`.
+///
+/// # Panics
+/// As [`run`]; and if the policy has more frames than `spec`.
+#[must_use]
+pub fn run_policy(policy: impl Policy, name: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
+    Drive { kind: name, spec, trace }.with(policy)
 }
 
 struct Drive<'a> {

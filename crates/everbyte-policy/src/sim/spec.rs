@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::costs::Costs;
+use crate::costs::Costs;
 use crate::policy::{Capacity, DirtyVictims, HybridConfig};
 
 /// Sizes, settings and costs of one simulation.
@@ -99,6 +99,7 @@ impl Spec {
             } else {
                 DirtyVictims::AlwaysMove
             },
+            ..HybridConfig::default()
         }
     }
 }

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 use crate::policy::{
-    Action, Arc, Belady, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Hybrid, Lru,
-    MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig, Tier, WTinyLfu,
+    Action, Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue,
+    Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig,
+    Tier, WTinyLfu,
 };
 
 const PAGES: u32 = 60;
@@ -324,8 +325,19 @@ fn log(kind: Kind, spec: &Spec, trace: &PageTrace) -> Log {
     let (storage, capacity) = (Dense { pages: PAGES }, spec.capacity());
     let frames = capacity.scm as usize;
     match kind {
-        Kind::Everbyte => Log::of(Everbyte::new(storage, capacity, spec.hybrid()), frames, trace),
+        Kind::Everbyte => {
+            let policy = Everbyte::new(storage, capacity, spec.small_write_bytes, spec.costs);
+            Log::of(policy, frames, trace)
+        }
         Kind::Hybrid => Log::of(Hybrid::new(storage, capacity, spec.hybrid()), frames, trace),
+        Kind::HybridDrop => {
+            let config = HybridConfig { clean_victims: CleanVictims::Drop, ..spec.hybrid() };
+            Log::of(Hybrid::new(storage, capacity, config), frames, trace)
+        }
+        Kind::HybridDropUnused => {
+            let config = HybridConfig { clean_victims: CleanVictims::DropUnused, ..spec.hybrid() };
+            Log::of(Hybrid::new(storage, capacity, config), frames, trace)
+        }
         Kind::Belady => Log::of(Belady::new(storage, capacity, &trace.accesses), frames, trace),
         Kind::ClockMigration => Log::of(ClockMigration::new(storage, capacity), frames, trace),
         Kind::ClockDwf => Log::of(ClockDwf::new(storage, capacity), frames, trace),

@@ -12,10 +12,10 @@
 //!
 //! [`GAP_PAGES`]: super::BackingCosts::GAP_PAGES
 
-use super::costs::{Costs, MemoryCosts};
 use super::drain::Drain;
 use super::outcome::Outcome;
 use crate::access::PAGE_BYTES;
+use crate::costs::{Costs, MemoryCosts};
 
 impl Costs {
     /// Returns the time that an outcome's steps take one after the other, in nanoseconds.
@@ -28,15 +28,21 @@ impl Costs {
                 + written as f64 / 64.0 * costs.write_line_ns
         };
         let scm_operations = outcome.scm.reads + outcome.scm.writes;
-        let steps = &outcome.backing;
-        let backing = &self.backing;
         memory(
             &self.dram,
             outcome.dram_accesses,
             outcome.dram_bytes_read,
             outcome.dram_bytes_written,
         ) + memory(&self.scm, scm_operations, outcome.scm.bytes_read, outcome.scm.bytes)
-            + steps.pages_read as f64 * backing.read_page_ns
+            + self.backing_ns(outcome)
+    }
+
+    /// Returns the backing device's part of [`Costs::elapsed_ns`], in nanoseconds.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a model of times needs no 53 bits")]
+    pub fn backing_ns(&self, outcome: &Outcome) -> f64 {
+        let (steps, backing) = (&outcome.backing, &self.backing);
+        steps.pages_read as f64 * backing.read_page_ns
             + steps.read_jumps as f64 * backing.read_jump_ns
             + steps.pages_written as f64
                 * (backing.write_page_ns + backing.turn_ns / f64::from(backing.batch_writes))
@@ -49,10 +55,17 @@ impl Costs {
     pub fn drain_ns(&self, drain: &Drain) -> f64 {
         let lines = f64::from(PAGE_BYTES / 64);
         let from_dram = (drain.pages - drain.pages_from_scm) as f64;
-        let turns = if drain.pages > 0 { 1.0 } else { 0.0 };
         from_dram * lines * self.dram.read_line_ns
             + drain.pages_from_scm as f64 * (self.scm.operation_ns + lines * self.scm.read_line_ns)
-            + drain.pages as f64 * self.backing.write_page_ns
+            + self.backing_drain_ns(drain)
+    }
+
+    /// Returns the backing device's part of [`Costs::drain_ns`], in nanoseconds.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a model of times needs no 53 bits")]
+    pub fn backing_drain_ns(&self, drain: &Drain) -> f64 {
+        let turns = if drain.pages > 0 { 1.0 } else { 0.0 };
+        drain.pages as f64 * self.backing.write_page_ns
             + drain.write_jumps as f64 * self.backing.write_jump_ns
             + turns * self.backing.turn_ns
     }

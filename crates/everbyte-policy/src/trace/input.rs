@@ -4,7 +4,8 @@
 //! or record is known whenever something fails. zstd is recognised by its first bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, Cursor, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use super::error::{Place, Problem, TraceError};
@@ -12,17 +13,23 @@ use super::error::{Place, Problem, TraceError};
 /// Most bytes of a line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the beginning from which the format is detected.
-const HEAD_BYTES: u64 = 64 << 10;
+const HEAD_BYTES: usize = 64 << 10;
+/// Bytes read at once: more than a line and the beginning.
+const BUFFER_BYTES: usize = 256 << 10;
 /// First bytes of a zstd frame (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-type Source = Box<dyn BufRead + Send>;
+type Source = Box<dyn Read + Send>;
 
 /// The source of a trace, decompressed.
 pub(crate) struct Input {
     source: Source,
     place: Place,
-    line: Vec<u8>,
+    buffer: Vec<u8>,
+    /// The bytes of the buffer that were read and not handed out.
+    rest: Range<usize>,
+    /// The source has no more.
+    ended: bool,
 }
 
 impl Input {
@@ -40,16 +47,14 @@ impl Input {
 
     /// Reads `source`, decompressed if it is a zstd frame.
     pub(crate) fn new(name: &str, source: impl Read + Send + 'static) -> Result<Self, TraceError> {
-        let decompressed = || {
-            let (head, source) = peek(Box::new(BufReader::new(source)), ZSTD_MAGIC.len() as u64)?;
-            if head != ZSTD_MAGIC {
-                return Ok(source);
-            }
-            let decoder = zstd::stream::read::Decoder::with_buffer(source)?;
-            Ok(Box::new(BufReader::new(decoder)) as Source)
-        };
-        match decompressed() {
-            Ok(source) => Ok(Self { source, place: beginning(name), line: Vec::new() }),
+        match decompressed(Box::new(source)) {
+            Ok(source) => Ok(Self {
+                source,
+                place: beginning(name),
+                buffer: vec![0; BUFFER_BYTES],
+                rest: 0..0,
+                ended: false,
+            }),
             Err(source) => Err(TraceError::Read { place: beginning(name), source }),
         }
     }
@@ -61,47 +66,77 @@ impl Input {
 
     /// Returns the beginning, which stays to be read.
     pub(crate) fn head(&mut self) -> Result<Vec<u8>, TraceError> {
-        let source = std::mem::replace(&mut self.source, Box::new(io::empty()));
-        let (head, source) = peek(source, HEAD_BYTES).map_err(|source| self.failed(source))?;
-        self.source = source;
-        Ok(head)
+        while self.rest.len() < HEAD_BYTES && self.fill()? {}
+        let head = &self.buffer[self.rest.clone()];
+        Ok(head[..head.len().min(HEAD_BYTES)].to_vec())
     }
 
     /// Returns the next line without its end; `None` after the last.
     pub(crate) fn line(&mut self) -> Result<Option<&str>, TraceError> {
-        self.line.clear();
         self.place.number += 1;
-        let mut limited = (&mut self.source).take(LINE_BYTES_MAX as u64 + 1);
-        if let Err(source) = limited.read_until(b'\n', &mut self.line) {
-            return Err(self.failed(source));
-        }
-        if self.line.is_empty() {
+        let mut searched = 0;
+        let len = loop {
+            let rest = &self.buffer[self.rest.clone()];
+            if let Some(end) = memchr::memchr(b'\n', &rest[searched..]) {
+                break searched + end + 1;
+            }
+            searched = rest.len();
+            if searched > LINE_BYTES_MAX || !self.fill()? {
+                break searched;
+            }
+        };
+        if len == 0 {
             return Ok(None);
         }
-        if self.line.len() > LINE_BYTES_MAX {
+        if len > LINE_BYTES_MAX {
             return Err(self.wrong(Problem::LineTooLong { max: LINE_BYTES_MAX }));
         }
-        match std::str::from_utf8(&self.line) {
+        let start = self.rest.start;
+        self.rest.start += len;
+        match std::str::from_utf8(&self.buffer[start..start + len]) {
             Ok(line) => Ok(Some(line.trim_end())),
             Err(_) => Err(self.wrong(Problem::NotText)),
         }
     }
 
-    /// Fills `record`; returns false if nothing is left.
-    pub(crate) fn record(&mut self, record: &mut [u8]) -> Result<bool, TraceError> {
+    /// Returns the next record, of `len` bytes; `None` if nothing is left.
+    pub(crate) fn record(&mut self, len: usize) -> Result<Option<&[u8]>, TraceError> {
         self.place.is_binary = true;
         self.place.number += 1;
-        let mut have = 0;
-        while have < record.len() {
-            match self.source.read(&mut record[have..]) {
-                Ok(0) if have == 0 => return Ok(false),
-                Ok(0) => return Err(self.wrong(Problem::CutOff { have, want: record.len() })),
-                Ok(more) => have += more,
+        while self.rest.len() < len {
+            if self.fill()? {
+                continue;
+            }
+            return match self.rest.len() {
+                0 => Ok(None),
+                have => Err(self.wrong(Problem::CutOff { have, want: len })),
+            };
+        }
+        let start = self.rest.start;
+        self.rest.start += len;
+        Ok(Some(&self.buffer[start..start + len]))
+    }
+
+    /// Reads more behind the rest, which is less than the buffer. Returns false at the end.
+    fn fill(&mut self) -> Result<bool, TraceError> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.buffer.copy_within(self.rest.clone(), 0);
+        self.rest = 0..self.rest.len();
+        loop {
+            match self.source.read(&mut self.buffer[self.rest.end..]) {
+                Ok(more) => {
+                    self.rest.end += more;
+                    self.ended = more == 0;
+                    return Ok(more > 0);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(self.failed(source)),
+                Err(source) => {
+                    return Err(TraceError::Read { place: self.place.clone(), source });
+                }
             }
         }
-        Ok(true)
     }
 
     /// Returns the error that the current line or record is wrong.
@@ -109,19 +144,24 @@ impl Input {
         TraceError::Wrong { place: self.place.clone(), problem }
     }
 
-    fn failed(&self, source: io::Error) -> TraceError {
-        TraceError::Read { place: self.place.clone(), source }
+    /// Returns the error that line or record `number` is wrong.
+    pub(crate) fn wrong_at(&self, number: u64, problem: Problem) -> TraceError {
+        TraceError::Wrong { place: Place { number, ..self.place.clone() }, problem }
     }
+}
+
+/// Returns the source, decompressed if it is a zstd frame.
+fn decompressed(mut source: Source) -> io::Result<Source> {
+    let mut head = Vec::new();
+    (&mut source).take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
+    let is_zstd = head == ZSTD_MAGIC;
+    let whole = Cursor::new(head).chain(source);
+    if !is_zstd {
+        return Ok(Box::new(whole));
+    }
+    Ok(Box::new(zstd::stream::read::Decoder::new(whole)?))
 }
 
 fn beginning(name: &str) -> Place {
     Place { trace: name.to_owned(), number: 0, is_binary: false }
-}
-
-/// Returns the first bytes, at most `len`, and a source that begins with them.
-fn peek(mut source: Source, len: u64) -> io::Result<(Vec<u8>, Source)> {
-    let mut head = Vec::new();
-    (&mut source).take(len).read_to_end(&mut head)?;
-    let whole = Cursor::new(head.clone()).chain(source);
-    Ok((head, Box::new(whole)))
 }

@@ -10,6 +10,8 @@
 //! `0.k`, for each page `k` that its size needs, where the highest bits of `n` take the place of
 //! the 0: objects never share a page, and neighbouring numbers are neighbours.
 
+use rustc_hash::FxHashMap;
+
 use super::decode::{Item, RecordFormat};
 use super::error::Problem;
 use super::fields::scaled;
@@ -26,7 +28,30 @@ const PLACE_BITS: u32 = 50;
 const OBJECT_BYTES_MAX: u64 = 16 << 20;
 
 /// libCacheSim's "oracleGeneral" records.
-pub(crate) struct OracleGeneral;
+#[derive(Default)]
+pub(crate) struct OracleGeneral {
+    /// Numbers of the disks `k.0` that were met, and the last of them.
+    disks: FxHashMap<u64, u32>,
+    last: Option<(u64, u32)>,
+}
+
+impl OracleGeneral {
+    /// Returns the number of disk `disk.0`, on which all objects of one page are.
+    fn first_page(&mut self, disk: u64, files: &mut FileNames) -> Result<u32, Problem> {
+        if let Some((last, number)) = self.last
+            && last == disk
+        {
+            return Ok(number);
+        }
+        let number = match self.disks.get(&disk) {
+            Some(&number) => number,
+            None => files.number(&format!("{disk}.0"))?,
+        };
+        self.disks.insert(disk, number);
+        self.last = Some((disk, number));
+        Ok(number)
+    }
+}
 
 impl RecordFormat for OracleGeneral {
     fn item(&mut self, record: &[u8], files: &mut FileNames) -> Result<Item, Problem> {
@@ -41,13 +66,19 @@ impl RecordFormat for OracleGeneral {
         }
         let (disk, place) = (object >> PLACE_BITS, object & ((1 << PLACE_BITS) - 1));
         let page_bytes = u64::from(PAGE_BYTES);
+        let op = RequestOp::Read;
+        let offset = place * page_bytes;
+        let file = self.first_page(disk, files)?;
+        if size <= page_bytes {
+            return Ok(Item::Request(Request { time_ns, op, file, offset, len: size }));
+        }
         let mut requests = Vec::new();
         for page in 0..size.div_ceil(page_bytes) {
             requests.push(Request {
                 time_ns,
-                op: RequestOp::Read,
+                op,
                 file: files.number(&format!("{disk}.{page}"))?,
-                offset: place * page_bytes,
+                offset,
                 len: (size - page * page_bytes).min(page_bytes),
             });
         }

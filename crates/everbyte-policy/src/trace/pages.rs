@@ -3,6 +3,8 @@
 //! A request becomes one access for each page that it touches, with exactly the bytes that it
 //! touches there. Zeroes are written. Flushes and trims touch nothing.
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use super::{Problem, Request, RequestOp};
@@ -24,13 +26,33 @@ impl Default for PageLimits {
     }
 }
 
+/// Pages of a chunk, which are numbered together.
+const CHUNK_PAGES: usize = 16;
+/// The number of a page that was not met.
+const NONE: u32 = u32::MAX;
+
+/// A run of pages of one device: its number there, and the device's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct ChunkAddress {
+    device: u32,
+    chunk: u64,
+}
+
 /// Takes requests one after the other and gives a [`PageTrace`].
+///
+/// Pages are numbered by chunks of 16: those that are used lie beside each other often enough that
+/// a table of chunks stays in the processor's cache where one of pages would not. A page all
+/// alone takes a cache line.
 #[derive(Debug)]
 pub struct PageTraceBuilder {
     limits: PageLimits,
-    /// Pages by the order of their first access, which is what accesses have until the end.
-    numbers: FxHashMap<PageAddress, u32>,
-    addresses: Vec<PageAddress>,
+    chunks: FxHashMap<ChunkAddress, u32>,
+    /// The numbers of each chunk's pages in the order of their first access, which is what accesses
+    /// have until the end.
+    numbers: Vec<[u32; CHUNK_PAGES]>,
+    /// The chunk of the page numbered last.
+    last: Option<(ChunkAddress, u32)>,
+    pages: u32,
     accesses: Vec<Access>,
     requests: u64,
 }
@@ -41,8 +63,10 @@ impl PageTraceBuilder {
     pub fn new(limits: PageLimits) -> Self {
         Self {
             limits,
-            numbers: FxHashMap::default(),
-            addresses: Vec::new(),
+            chunks: FxHashMap::default(),
+            numbers: Vec::new(),
+            last: None,
+            pages: 0,
             accesses: Vec::new(),
             requests: 0,
         }
@@ -83,35 +107,62 @@ impl PageTraceBuilder {
         Ok(())
     }
 
+    #[inline]
     fn number(&mut self, address: PageAddress) -> Result<u32, Problem> {
-        if let Some(&number) = self.numbers.get(&address) {
-            return Ok(number);
+        let per_chunk = CHUNK_PAGES as u64;
+        let chunk = ChunkAddress { device: address.device, chunk: address.page / per_chunk };
+        let at = match self.last {
+            Some((last, at)) if last == chunk => at,
+            _ => self.chunk(chunk)?,
+        };
+        let number = &mut self.numbers[at as usize][(address.page % per_chunk) as usize];
+        if *number == NONE {
+            let max = self.limits.pages_max;
+            if u64::from(self.pages) >= max || self.pages == NONE {
+                return Err(Problem::TooMany { what: "distinct pages", max });
+            }
+            *number = self.pages;
+            self.pages += 1;
         }
-        let count = self.addresses.len() as u64;
-        let number = u32::try_from(count).ok().filter(|_| count < self.limits.pages_max);
-        let max = self.limits.pages_max;
-        let number = number.ok_or(Problem::TooMany { what: "distinct pages", max })?;
-        self.numbers.insert(address, number);
-        self.addresses.push(address);
-        Ok(number)
+        Ok(*number)
+    }
+
+    fn chunk(&mut self, address: ChunkAddress) -> Result<u32, Problem> {
+        let count = self.numbers.len();
+        let at = match self.chunks.entry(address) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(unknown) => {
+                let max = self.limits.pages_max;
+                let too_many = Problem::TooMany { what: "distinct pages", max };
+                let at = u32::try_from(count).map_err(|_| too_many)?;
+                unknown.insert(at);
+                self.numbers.push([NONE; CHUNK_PAGES]);
+                at
+            }
+        };
+        self.last = Some((address, at));
+        Ok(at)
     }
 
     /// The trace, its pages numbered in the order of their places.
     #[must_use]
     pub fn finish(self) -> PageTrace {
-        let Self { numbers, mut addresses, mut accesses, requests, .. } = self;
-        drop(numbers);
-        let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-        let mut by_place: Vec<u32> = (0..count).collect();
-        by_place.sort_unstable_by_key(|&number| addresses[number as usize]);
-        let mut places = vec![0; addresses.len()];
-        for (place, &number) in (0..).zip(&by_place) {
-            places[number as usize] = place;
+        let Self { chunks, numbers, pages, mut accesses, requests, .. } = self;
+        let mut chunks: Vec<(ChunkAddress, u32)> = chunks.into_iter().collect();
+        chunks.sort_unstable();
+        let mut addresses = Vec::with_capacity(pages as usize);
+        let mut places = vec![0; pages as usize];
+        for (ChunkAddress { device, chunk }, at) in chunks {
+            for (page, &number) in (chunk * CHUNK_PAGES as u64..).zip(&numbers[at as usize]) {
+                if number != NONE {
+                    places[number as usize] = u32::try_from(addresses.len()).unwrap_or(NONE);
+                    addresses.push(PageAddress { device, page });
+                }
+            }
         }
         for access in &mut accesses {
             access.page = PageNo(places[access.page.0 as usize]);
         }
-        addresses.sort_unstable();
         PageTrace { accesses, addresses, requests }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
 use super::decode::{Item, LineFormat, RecordFormat};
 use super::error::{Problem, TraceError};
@@ -38,14 +39,14 @@ impl Default for ReadOptions {
 
 enum Decoder {
     Lines(Box<dyn LineFormat + Send>),
-    Records(Box<dyn RecordFormat + Send>, Vec<u8>),
+    Records(Box<dyn RecordFormat + Send>, usize),
     /// All was read.
     Ended,
 }
 
 impl Decoder {
     fn new(format: Format, head: &[u8]) -> Self {
-        let records = |decoder, bytes: usize| Self::Records(decoder, vec![0; bytes]);
+        let records = Self::Records;
         match format {
             Format::Csv => Self::Lines(Box::<csv::Csv>::default()),
             Format::VscsiV1 => records(Box::new(vscsi::Vscsi::V1), vscsi::V1_BYTES),
@@ -55,9 +56,10 @@ impl Decoder {
             Format::Fio => Self::Lines(Box::<fio::Fio>::default()),
             Format::Spc => Self::Lines(Box::new(spc::Spc)),
             Format::Disksim => Self::Lines(Box::new(disksim::Disksim)),
-            Format::OracleGeneral => {
-                records(Box::new(oracle_general::OracleGeneral), oracle_general::RECORD_BYTES)
-            }
+            Format::OracleGeneral => records(
+                Box::<oracle_general::OracleGeneral>::default(),
+                oracle_general::RECORD_BYTES,
+            ),
             Format::Mobibench => Self::Lines(Box::<mobibench::Mobibench>::default()),
         }
     }
@@ -145,9 +147,9 @@ impl TraceReader {
             }
             let item = match &mut self.decoder {
                 Decoder::Ended => return Ok(None),
-                Decoder::Records(format, record) => match self.input.record(record)? {
-                    true => format.item(record, &mut self.files),
-                    false => return Ok(None),
+                Decoder::Records(format, bytes) => match self.input.record(*bytes)? {
+                    Some(record) => format.item(record, &mut self.files),
+                    None => return Ok(None),
                 },
                 Decoder::Lines(format) => match self.input.line()? {
                     Some("") => Ok(Item::Nothing),
@@ -165,6 +167,15 @@ impl TraceReader {
                 Item::End => self.read_rest()?,
             }
         }
+    }
+
+    /// Decodes a block. Returns false if the trace is over.
+    fn fill(&mut self, block: &mut Vec<Numbered>) -> Result<bool, TraceError> {
+        while block.len() < BLOCK_REQUESTS {
+            let Some(request) = self.advance()? else { return Ok(false) };
+            block.push((self.input.place().number, request));
+        }
+        Ok(true)
     }
 
     fn read_rest(&mut self) -> Result<(), TraceError> {
@@ -219,14 +230,62 @@ pub fn summarise(reader: &mut TraceReader) -> Result<Summary, TraceError> {
     Ok(summary)
 }
 
-/// Reads all of a trace and cuts it into pages.
+/// Requests handed from the thread that decodes to the one that cuts into pages, at once.
+const BLOCK_REQUESTS: usize = 4096;
+/// Blocks that may wait between the two.
+const BLOCKS_MAX: usize = 8;
+
+/// A request with the number of its line or record.
+type Numbered = (u64, Request);
+
+/// Reads all of a trace and cuts it into pages. Decodes on a thread of its own.
 ///
 /// # Errors
 /// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.
 pub fn read_pages(reader: &mut TraceReader, limits: PageLimits) -> Result<PageTrace, TraceError> {
+    let (sender, receiver) = sync_channel(BLOCKS_MAX);
+    let (used, unused) = channel();
     let mut builder = PageTraceBuilder::new(limits);
-    while let Some(request) = reader.advance()? {
-        builder.push(&request).map_err(|problem| reader.input.wrong(problem))?;
+    let mut refused = None;
+    let decoded = std::thread::scope(|scope| {
+        let decoding = &mut *reader;
+        let decoder = scope.spawn(move || decode_blocks(decoding, &sender, &unused));
+        // Ends the receiver's loop below.
+        while let Ok(block) = receiver.recv() {
+            let block: Vec<Numbered> = block;
+            let mut cut = block.iter().map(|(at, request)| (at, builder.push(request)));
+            if let Some((&at, Err(problem))) = cut.find(|(_, pushed)| pushed.is_err()) {
+                refused = Some((at, problem));
+                break;
+            }
+            // A decoder that has ended needs none.
+            let _ = used.send(block);
+        }
+        drop(receiver);
+        decoder.join()
+    });
+    if let Some((at, problem)) = refused {
+        return Err(reader.input.wrong_at(at, problem));
     }
-    Ok(builder.finish())
+    match decoded {
+        Ok(outcome) => outcome.map(|()| builder.finish()),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Sends all requests of a trace in blocks, until nobody takes them any more. What was sent before
+/// an error is sent still. Vectors of blocks that were used come back by `unused`.
+fn decode_blocks(
+    reader: &mut TraceReader,
+    blocks: &SyncSender<Vec<Numbered>>,
+    unused: &Receiver<Vec<Numbered>>,
+) -> Result<(), TraceError> {
+    loop {
+        let mut block = unused.try_recv().unwrap_or_default();
+        block.clear();
+        let more = reader.fill(&mut block);
+        if blocks.send(block).is_err() || !matches!(more, Ok(true)) {
+            return more.map(|_| ());
+        }
+    }
 }

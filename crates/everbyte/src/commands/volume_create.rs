@@ -189,7 +189,7 @@ struct CacheArgs {
     /// Replacement policy, by a name that 'everbyte sim' knows. Other policies of 'everbyte sim' are
     /// for comparison: they know one tier only, or keep pages in both at once (spitfire).
     #[arg(long, default_value = "everbyte",
-          value_parser = ["everbyte", "hybrid", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
+          value_parser = ["everbyte", "hybrid", "hybrid-drop", "hybrid-drop-unused", "clock-migration", "clock-dwf", "m-clock", "four-queue", "pdram"])]
     policy: String,
     /// Writes of at most this many bytes are small, and best made in SCM.
     #[arg(long, default_value_t = 512, value_name = "BYTES",

@@ -71,6 +71,7 @@ fn show(rows: &[Row]) {
         Column::Right("WRITTEN"),
         Column::Right("TIME"),
         Column::Right("WITH DRAIN"),
+        Column::Right("SAME MEMORY"),
     ];
     let percent = |share: f64| format!("{:.2}%", share * 100.0);
     let cells = rows.iter().map(|row| {
@@ -87,6 +88,8 @@ fn show(rows: &[Row]) {
             outcome.backing.pages_written.to_string(),
             format!("{:.3} s", row.seconds()),
             format!("{:.3} s", row.seconds_with_drain()),
+            row.seconds_with_same_memory(rows)
+                .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.3} s")),
         ]
     });
     output::table(columns, &cells.collect::<Vec<_>>());
@@ -98,7 +101,7 @@ fn csv(rows: &[Row]) -> String {
                     scm_writes_up_to_512,scm_bytes,scm_bytes_in_place,scm_bytes_moved,\
                     scm_bytes_filled,pages_read,read_jumps,pages_written,write_jumps,\
                     dirty_at_end,wear_max_bytes,wear_mean_bytes,elapsed_ns,\
-                    drain_jumps,elapsed_with_drain_ns\n"
+                    drain_jumps,elapsed_with_drain_ns,backing_with_drain_ns\n"
         .to_owned();
     for row in rows {
         let (setting, outcome) = (&row.setting, &row.outcome);
@@ -133,6 +136,7 @@ fn csv(rows: &[Row]) -> String {
             format!("{:.0}", outcome.elapsed_ns),
             outcome.drain.write_jumps.to_string(),
             format!("{:.0}", outcome.elapsed_with_drain_ns),
+            format!("{:.0}", outcome.backing_with_drain_ns),
         ];
         text += &cells.join(",");
         text.push('\n');

@@ -28,6 +28,18 @@ impl Row {
     pub(crate) fn seconds_with_drain(&self) -> f64 {
         self.outcome.elapsed_with_drain_ns / 1e9
     }
+
+    /// The same, but that a policy of one tier is charged the memory time of `everbyte`, which has two
+    /// tiers, if that was simulated beside it: what is left tells residency apart.
+    pub(crate) fn seconds_with_same_memory(&self, rows: &[Self]) -> Option<f64> {
+        if self.setting.policy.has_two_tiers() {
+            return Some(self.seconds_with_drain());
+        }
+        let wanted = Setting { policy: Kind::Everbyte, ..self.setting };
+        let ours = rows.iter().find(|row| row.trace == self.trace && row.setting == wanted)?;
+        let memory_ns = ours.outcome.elapsed_with_drain_ns - ours.outcome.backing_with_drain_ns;
+        Some((self.outcome.backing_with_drain_ns + memory_ns) / 1e9)
+    }
 }
 
 /// A count as a fraction's part; exact below 2^53.

@@ -2,6 +2,7 @@
 
 use super::super::action::{Action, LineMask, Reason, Tier};
 use super::super::directory::Capacity;
+use super::super::hybrid::CleanVictims;
 use crate::access::{Access, Op, PageNo};
 
 #[derive(Clone, Copy)]
@@ -9,7 +10,7 @@ pub(super) struct Page {
     pub(super) page: u32,
     pub(super) dirty: bool,
     pub(super) referenced: bool,
-    /// Written since the hand came by; written once in SCM.
+    /// Written since the hand came by; written once in SCM; hit in DRAM.
     marked: bool,
     count: u32,
     rounds: u32,
@@ -128,28 +129,30 @@ pub(in super::super) fn hybrid(
     capacity: Capacity,
     accesses: &[Access],
     pseudo_code: bool,
+    clean_victims: CleanVictims,
 ) -> Vec<Vec<Action>> {
-    let mut model = PaperModel::new(capacity, pseudo_code);
+    let mut model = PaperModel::new(capacity, pseudo_code, clean_victims);
     each(accesses, |access, actions| model.access(access, actions))
 }
 
 /// The paper's policy: the pages of each of its tiers.
-pub(super) struct PaperModel {
-    pub(super) dram: Vec<Page>,
-    pub(super) scm: Vec<Page>,
+struct PaperModel {
+    dram: Vec<Page>,
+    scm: Vec<Page>,
     dram_hand: u32,
-    pub(super) scm_hand: u32,
+    scm_hand: u32,
     capacity: Capacity,
     pseudo_code: bool,
+    clean_victims: CleanVictims,
 }
 
 impl PaperModel {
-    pub(super) fn new(capacity: Capacity, pseudo_code: bool) -> Self {
+    fn new(capacity: Capacity, pseudo_code: bool, clean_victims: CleanVictims) -> Self {
         let (dram, scm) = (Vec::new(), Vec::new());
-        Self { dram, scm, dram_hand: 0, scm_hand: 0, capacity, pseudo_code }
+        Self { dram, scm, dram_hand: 0, scm_hand: 0, capacity, pseudo_code, clean_victims }
     }
 
-    pub(super) fn access(&mut self, access: &Access, actions: &mut Vec<Action>) {
+    fn access(&mut self, access: &Access, actions: &mut Vec<Action>) {
         let write = access.op == Op::Write;
         let large = write && access.len > 512;
         if let Some(at) = find(&self.dram, access.page.0) {
@@ -157,6 +160,7 @@ impl PaperModel {
             let reason = if self.pseudo_code { !page.dirty || large } else { !write || large };
             page.referenced |= reason;
             page.dirty |= write;
+            page.marked = true;
             actions.push(hit(Tier::Dram, Tier::Dram));
             return;
         }
@@ -175,6 +179,14 @@ impl PaperModel {
         actions.push(fill(access, Tier::Dram));
     }
 
+    fn drops(&self, clean: Page) -> bool {
+        match self.clean_victims {
+            CleanVictims::Move => false,
+            CleanVictims::Drop => true,
+            CleanVictims::DropUnused => !clean.marked,
+        }
+    }
+
     fn make_room(&mut self, actions: &mut Vec<Action>) {
         let is_spare = |page: &Page| !page.dirty && !page.referenced;
         let mut page = take_sorted_victim(&mut self.dram, &mut self.dram_hand);
@@ -183,6 +195,8 @@ impl PaperModel {
             Some(Reason::DirtyVictim)
         } else if !scm_is_full {
             Some(Reason::FreeFrame)
+        } else if !page.dirty && self.drops(page) {
+            None
         } else {
             self.scm.iter().any(is_spare).then_some(Reason::ColderPage)
         };

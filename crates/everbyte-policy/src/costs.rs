@@ -39,6 +39,12 @@ impl BackingCosts {
     /// Pages that may lie between two steps of which the second is no jump, the second included.
     pub const GAP_PAGES: u64 = 8;
 
+    /// Returns the time of a page written without a jump, with its share of a turn, in nanoseconds.
+    #[must_use]
+    pub fn written_page_ns(&self) -> f64 {
+        self.write_page_ns + self.turn_ns / f64::from(self.batch_writes)
+    }
+
     /// An SD card that just meets application performance class A1 (SD Specification 5.1, SD
     /// Association, 2016): 1,500 random reads and 500 random writes of 4 KiB a second, 10 MB/s
     /// sustained. Assumed: 40 MB/s when reading in order, of which the class says nothing.
@@ -114,7 +120,7 @@ impl Default for Costs {
 /// Returns true if a step at `here` needs no jump after one at `before`. Numbers are in the order
 /// of addresses, so pages whose numbers are far apart are, too, and need not be looked up.
 #[inline]
-pub(super) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
+pub(crate) fn follows(addresses: &[PageAddress], before: Option<PageNo>, here: PageNo) -> bool {
     before.is_some_and(|before| {
         let gap = here.0.wrapping_sub(before.0).wrapping_sub(1);
         u64::from(gap) < BackingCosts::GAP_PAGES && {

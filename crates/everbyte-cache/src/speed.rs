@@ -1,0 +1,120 @@
+//! The speed of the backing device, as requests find it, for policies that weigh costs.
+//!
+//! A request takes a time a page and, unless it goes on where the one before it of its kind ended, a
+//! jump. Reads are timed one by one; write-backs by batches, with the flush that makes them durable,
+//! and are taken to have the reads' time a page. Averages forget: the device may change.
+//!
+//! Nothing is measured until somebody asks for it, so that caches without a write-back thread decide
+//! the same in every run.
+
+use std::time::Duration;
+
+use everbyte_policy::sim::{BackingCosts, Costs};
+
+use crate::layout::Page;
+
+/// The part of an average that a request decides.
+const SHARE: f64 = 1.0 / 32.0;
+/// Requests between two changes of what the policy goes by.
+const REQUESTS: u32 = 64;
+
+/// Averages of the times of requests.
+#[derive(Debug)]
+pub(crate) struct BackingSpeed {
+    measures: bool,
+    costs: Costs,
+    next_read: Option<Page>,
+    requests: u32,
+}
+
+impl BackingSpeed {
+    /// Assumes these costs until others are measured.
+    pub(crate) fn new(costs: Costs) -> Self {
+        Self { measures: false, costs, next_read: None, requests: 0 }
+    }
+
+    /// Measures from now on.
+    pub(crate) fn measure(&mut self) {
+        self.measures = true;
+    }
+
+    /// Notes a read of `pages` pages from `first` on.
+    pub(crate) fn read(&mut self, first: Page, pages: usize, took: Duration) -> Option<Costs> {
+        let backing = &mut self.costs.backing;
+        let follows = self.next_read == Some(first);
+        self.next_read = u32::try_from(pages).ok().and_then(|pages| first.checked_add(pages));
+        let (took_ns, pages) = (nanoseconds(took), count(pages));
+        if follows {
+            approach(&mut backing.read_page_ns, took_ns / pages);
+        } else {
+            let jump_ns = (took_ns - pages * backing.read_page_ns).max(0.0);
+            approach(&mut backing.read_jump_ns, jump_ns);
+        }
+        self.noted()
+    }
+
+    /// Notes a write-back of `pages` pages in `runs` runs, and its flush.
+    pub(crate) fn wrote(&mut self, runs: usize, pages: usize, took: Duration) -> Option<Costs> {
+        let BackingCosts { read_page_ns, write_jump_ns, .. } = self.costs.backing;
+        let jump_ns = (nanoseconds(took) - count(pages) * read_page_ns).max(0.0) / count(runs);
+        let mut average_ns = write_jump_ns;
+        approach(&mut average_ns, jump_ns);
+        let turns = BackingCosts { turn_ns: 0.0, batch_writes: 1, ..self.costs.backing };
+        self.costs.backing =
+            BackingCosts { write_page_ns: read_page_ns, write_jump_ns: average_ns, ..turns };
+        self.noted()
+    }
+
+    /// Returns what the policy should go by from now on, now and then.
+    fn noted(&mut self) -> Option<Costs> {
+        self.requests += 1;
+        (self.measures && self.requests.is_multiple_of(REQUESTS)).then_some(self.costs)
+    }
+}
+
+fn approach(average: &mut f64, value: f64) {
+    *average += (value - *average) * SHARE;
+}
+
+#[allow(clippy::cast_precision_loss, reason = "an average of times needs no 53 bits")]
+fn nanoseconds(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+/// A count to divide by.
+#[allow(clippy::cast_precision_loss, reason = "few pages")]
+fn count(pages: usize) -> f64 {
+    pages.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Far from the beginning's, near to the device's own: 1 ms a jump, 10 us a page.
+    #[test]
+    fn a_device_is_known_after_some_requests() {
+        let mut speed = BackingSpeed::new(Costs::default());
+        speed.measure();
+        let mut told = None;
+        for at in 0..200 {
+            let first = at * 1000;
+            told = speed.read(first, 4, Duration::from_micros(1040)).or(told);
+            told = speed.read(first + 4, 2, Duration::from_micros(20)).or(told);
+            told = speed.wrote(3, 6, Duration::from_micros(3060)).or(told);
+        }
+        let told = told.expect("more than 64 requests").backing;
+        let is_near = |ns: f64, wanted: f64| (ns - wanted).abs() < wanted / 20.0;
+        assert!(is_near(told.read_page_ns, 10_000.0), "{told:?}");
+        assert!(is_near(told.read_jump_ns, 1_000_000.0), "{told:?}");
+        assert!(is_near(told.write_jump_ns, 1_000_000.0), "{told:?}");
+        assert_eq!(told.write_page_ns, told.read_page_ns);
+    }
+
+    #[test]
+    fn nothing_is_told_unless_asked_for() {
+        let mut speed = BackingSpeed::new(Costs::default());
+        let mut requests = (0..1000).map(|at| speed.read(at * 9, 1, Duration::from_millis(9)));
+        assert!(requests.all(|told| told.is_none()));
+    }
+}

@@ -1,0 +1,220 @@
+//! The choice among the modes of `everbyte`, by miniature simulations: rule 10.
+//!
+//! Each mode runs as a shadow without bytes: in full below [`FULL_FRAMES`] frames, beyond that over
+//! a sample of regions of 1 MiB with as much smaller a cache, so that runs of sectors stay what they
+//! are. Every quarter of the frames' accesses a shadow is scored by what it cost: the backing
+//! device, memory, and the write-backs that it put off. Scores decay; a mode that is clearly cheaper
+//! takes over. What is cached stays.
+//!
+//! Miniature simulations: Waldspurger et al., "Cache Modeling and Optimization using Miniature
+//! Simulations", USENIX ATC 2017.
+
+use super::super::action::{Action, Actions, Tier};
+use super::super::directory::Capacity;
+use super::super::storage::{Storage, spread};
+use super::tiers::{Order, Rules, Tiers};
+use super::worth::jump;
+use crate::access::{Access, Op, PAGE_BYTES, PageNo};
+use crate::costs::{Costs, MemoryCosts};
+
+/// Frames up to which shadows have all pages, and about which they have beyond that.
+const FULL_FRAMES: u64 = 2000;
+/// Pages of a region that is sampled as a whole, as a power of two: 1 MiB.
+const REGION_BITS: u32 = 8;
+/// Regions are sampled by so many bits of a hash.
+const SAMPLE_BITS: u32 = 16;
+/// The part of a score that stays after a period.
+const DECAY: f64 = 0.97;
+/// A mode takes over if it costs less than this part of the present one.
+const CLEARLY: f64 = 0.97;
+/// Jumps for each write-back that was put off: they are in order when they come.
+const JUMPS_PUT_OFF: f64 = 0.05;
+/// Fewest accesses of a period.
+const PERIOD_MIN: u32 = 16;
+
+/// The modes, the one to begin with first: dirty pages are written late; soon; and in between.
+pub(super) const MODES: [Rules; 3] = [
+    Rules { waiting_permille: 900, order: Order::Lru, ..Rules::ALL },
+    Rules { waiting_permille: 100, order: Order::Sieve, ..Rules::ALL },
+    Rules { waiting_permille: 300, order: Order::Lru, ..Rules::ALL },
+];
+
+/// Shadows of all modes.
+pub(super) struct Modes<S: Storage> {
+    storage: S,
+    small_write_bytes: u16,
+    costs: Costs,
+    shadows: [Shadow<S>; MODES.len()],
+    current: usize,
+    /// Regions that are sampled, of `2^SAMPLE_BITS`.
+    sampled: u64,
+    period: u32,
+    left: u32,
+}
+
+struct Shadow<S: Storage> {
+    tiers: Tiers<S>,
+    meter: Meter,
+    score: f64,
+    dirty_pages: u32,
+}
+
+impl<S: Storage> Modes<S> {
+    pub(super) fn new(
+        storage: S,
+        capacity: Capacity,
+        small_write_bytes: u16,
+        costs: Costs,
+    ) -> Self {
+        let frames = capacity.dram.saturating_add(capacity.scm).max(1);
+        let all = 1 << SAMPLE_BITS;
+        let sampled = (FULL_FRAMES << SAMPLE_BITS).div_ceil(u64::from(frames)).min(all);
+        let capacity = shrunk(capacity, sampled);
+        let shadow = |rules: Rules| Shadow {
+            tiers: Tiers::new(storage, capacity, Rules { small_write_bytes, ..rules }, costs),
+            meter: Meter::new(costs),
+            score: 0.0,
+            dirty_pages: 0,
+        };
+        let period = (frames / 4).max(PERIOD_MIN);
+        let (shadows, current, left) = (MODES.map(shadow), 0, period);
+        Self { storage, small_write_bytes, costs, shadows, current, sampled, period, left }
+    }
+
+    /// Returns the rules of the present mode.
+    pub(super) fn rules(&self) -> Rules {
+        self.shadows[self.current].tiers.rules
+    }
+
+    /// Takes an access. Returns the rules to go on with, when they change.
+    pub(super) fn access(&mut self, access: Access) -> Option<Rules> {
+        if self.samples(access.page.0) {
+            for shadow in &mut self.shadows {
+                shadow.meter.access = access;
+                shadow.tiers.access(access, &mut shadow.meter);
+            }
+        }
+        self.left -= 1;
+        if self.left > 0 {
+            return None;
+        }
+        self.left = self.period;
+        self.judge()
+    }
+
+    fn samples(&self, page: u32) -> bool {
+        let hash = || spread(u64::from(page >> REGION_BITS)) >> (u64::BITS - SAMPLE_BITS);
+        self.sampled == 1 << SAMPLE_BITS || hash() < self.sampled
+    }
+
+    fn judge(&mut self) -> Option<Rules> {
+        self.shadows.iter_mut().for_each(Shadow::score);
+        let scores = self.shadows.iter().map(|shadow| shadow.score);
+        let (best, score) = scores.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        if best == self.current || score >= self.shadows[self.current].score * CLEARLY {
+            return None;
+        }
+        self.current = best;
+        Some(self.rules())
+    }
+
+    pub(super) fn remove(&mut self, page: u32) {
+        if self.samples(page) {
+            self.shadows.iter_mut().for_each(|shadow| shadow.tiers.remove(page));
+        }
+    }
+
+    pub(super) fn set_costs(&mut self, costs: Costs) {
+        self.costs = costs;
+        for shadow in &mut self.shadows {
+            shadow.tiers.worth.costs = costs;
+            shadow.meter.costs = costs;
+        }
+    }
+
+    /// Begins anew, in the present mode.
+    pub(super) fn resize(&mut self, capacity: Capacity) {
+        let anew = Self::new(self.storage, capacity, self.small_write_bytes, self.costs);
+        *self = Self { current: self.current, ..anew };
+    }
+}
+
+/// Returns the capacity of a shadow.
+fn shrunk(capacity: Capacity, sampled: u64) -> Capacity {
+    let part = |frames: u32| {
+        let part = (u64::from(frames) * sampled) >> SAMPLE_BITS;
+        u32::try_from(part).unwrap_or(u32::MAX).max(1)
+    };
+    Capacity { dram: part(capacity.dram), scm: part(capacity.scm) }
+}
+
+impl<S: Storage> Shadow<S> {
+    fn score(&mut self) {
+        let dirty_pages = self.tiers.pages.dirty_pages();
+        let growth = f64::from(dirty_pages) - f64::from(self.dirty_pages);
+        let backing = &self.meter.costs.backing;
+        let put_off_ns = backing.written_page_ns() + JUMPS_PUT_OFF * backing.write_jump_ns;
+        self.score = self.score * DECAY + std::mem::take(&mut self.meter.ns) + growth * put_off_ns;
+        self.dirty_pages = dirty_pages;
+    }
+}
+
+/// Adds up what actions cost.
+struct Meter {
+    costs: Costs,
+    access: Access,
+    ns: f64,
+    next_read: u32,
+    next_written: u32,
+}
+
+impl Meter {
+    fn new(costs: Costs) -> Self {
+        let access = Access { page: PageNo(0), start: 0, len: 1, op: Op::Read };
+        Self { costs, access, ns: 0.0, next_read: u32::MAX, next_written: u32::MAX }
+    }
+
+    fn serve(&mut self, MemoryCosts { operation_ns, read_line_ns, write_line_ns }: MemoryCosts) {
+        let line_ns = match self.access.op {
+            Op::Read => read_line_ns,
+            Op::Write => write_line_ns,
+        };
+        self.ns += operation_ns + f64::from(self.access.len) / 64.0 * line_ns;
+    }
+
+    fn fetch(&mut self, page: u32) {
+        if self.access.op == Op::Write && u32::from(self.access.len) == PAGE_BYTES {
+            return;
+        }
+        let backing = &self.costs.backing;
+        self.ns += backing.read_page_ns + backing.read_jump_ns * jump(self.next_read, page);
+        self.next_read = page.wrapping_add(1);
+    }
+
+    fn write(&mut self, page: u32) {
+        let backing = &self.costs.backing;
+        self.ns +=
+            backing.written_page_ns() + backing.write_jump_ns * jump(self.next_written, page);
+        self.next_written = page.wrapping_add(1);
+    }
+}
+
+impl Actions for Meter {
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Hit { served: Tier::Dram, .. } => self.serve(self.costs.dram),
+            Action::Hit { served: Tier::Scm, .. } => self.serve(self.costs.scm),
+            Action::Fill { page, .. } => self.fetch(page.0),
+            Action::Move { to: Tier::Scm, .. } => {
+                let scm = &self.costs.scm;
+                self.ns += scm.operation_ns + f64::from(PAGE_BYTES / 64) * scm.write_line_ns;
+            }
+            Action::Evict { page, .. } => self.write(page.0),
+            // Small beside the rest.
+            Action::Move { .. }
+            | Action::Copy { .. }
+            | Action::Update { .. }
+            | Action::Drop { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The rules 1 to 9 of `everbyte`.
+//!
+//! Invariants: a page of the cache is in the list or waits, never both, and a waiting page is dirty;
+//! the pages of DRAM, and no others, are in the queue; the hand is on a page of the list, or nowhere,
+//! which is the list's end.
+
+use super::super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::super::directory::{Capacity, Directory, State};
+use super::super::lists::Lists;
+use super::super::storage::{PageSet, Storage, Table};
+use super::worth::{Class, Worth};
+use crate::access::{Access, Op, PAGE_BYTES, PageNo};
+use crate::costs::Costs;
+
+/// Most turns of the queue that writes keep a page in DRAM.
+const KEEP_MAX: u8 = 7;
+/// In SCM, above the count of whole-page writes: it was not used since it was demoted, and its class.
+const ON_TRIAL: u8 = 1 << 3;
+const CLASS_SHIFT: u32 = 4;
+/// Whole-page writes after which a page of SCM is promoted.
+const WHOLE_WRITES_MAX: u8 = 3;
+/// The SIEVE's bit.
+const USED: State = State::REFERENCED;
+/// Hit in DRAM since it came there.
+const HIT_IN_DRAM: State = State::MARK_A;
+const WAITING: State = State::MARK_B;
+const DIRTY_OR_HIT: State = State(State::DIRTY.0 | HIT_IN_DRAM.0);
+
+/// The order of the list: rules 2 and 8.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// SIEVE.
+    Sieve,
+    /// Least recently used.
+    Lru,
+}
+
+/// The rules that can be changed or left out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rules {
+    /// Writes of at most this many bytes are small.
+    pub small_write_bytes: u16,
+    /// Rules 2 and 8.
+    pub order: Order,
+    /// Frames that wait before one is written, in thousandths of all: rule 7.
+    pub waiting_permille: u32,
+    /// Large writes keep pages in DRAM for more than a turn: rule 4.
+    pub keeps: bool,
+    /// Pages are demoted where that pays, else all: rule 5.
+    pub weighs: bool,
+    /// Pages without a hit are dropped: rule 6.
+    pub drops: bool,
+    /// Pages are promoted for whole-page writes: rule 9.
+    pub promotes: bool,
+}
+
+impl Rules {
+    /// All of them, in the order of SIEVE.
+    pub const ALL: Self = Self {
+        small_write_bytes: 512,
+        order: Order::Sieve,
+        waiting_permille: 100,
+        keeps: true,
+        weighs: true,
+        drops: true,
+        promotes: true,
+    };
+}
+
+/// Both tiers of a cache under [`Rules`].
+pub(super) struct Tiers<S: Storage> {
+    pub(super) pages: Directory<S>,
+    pub(super) rules: Rules,
+    /// Rule 1: the list, without those that wait.
+    list: Lists<S, 1>,
+    /// The page that the SIEVE looks at next; the list's end if there is none.
+    hand: Option<u32>,
+    pub(super) waiting: S::Set,
+    waiting_pages: u32,
+    /// Where the next waiting page is looked for.
+    write_hand: u32,
+    /// DRAM's pages in the order of rule 4.
+    queue: Lists<S, 1>,
+    /// In DRAM, turns of the queue that a page is kept; in SCM, whole-page writes since it came, and
+    /// the mark of a page that was not used yet.
+    writes: S::Table<u8>,
+    pub(super) worth: Worth,
+}
+
+impl<S: Storage> Tiers<S> {
+    pub(super) fn new(storage: S, capacity: Capacity, rules: Rules, costs: Costs) -> Self {
+        let frames = capacity.dram.saturating_add(capacity.scm);
+        Self {
+            worth: Worth::new(costs, frames),
+            pages: Directory::new(storage, capacity),
+            rules,
+            list: Lists::new(storage),
+            hand: None,
+            waiting: storage.set(),
+            waiting_pages: 0,
+            write_hand: 0,
+            queue: Lists::new(storage),
+            writes: storage.table(),
+        }
+    }
+
+    /// Goes on with other rules.
+    pub(super) fn change(&mut self, rules: Rules) {
+        if rules.order != self.rules.order {
+            self.hand = None;
+        }
+        self.rules = rules;
+    }
+
+    #[inline]
+    pub(super) fn access(&mut self, access: Access, actions: &mut impl Actions) {
+        let state = self.pages.state(access.page.0);
+        match state.tier() {
+            Some(found) => self.hit(access, state, found, actions),
+            None => self.miss(access, actions),
+        }
+    }
+
+    #[inline]
+    fn hit(&mut self, access: Access, state: State, found: Tier, actions: &mut impl Actions) {
+        let page = access.page.0;
+        let bits = if state.has(WAITING) {
+            self.stop_waiting(page);
+            self.list.push_front(0, page);
+            state.without(WAITING.with(USED))
+        } else {
+            if self.rules.order == Order::Lru {
+                self.touch(page);
+            }
+            state.with(USED)
+        };
+        let bits = bits.with_if(found == Tier::Dram, HIT_IN_DRAM);
+        self.pages.touch(page, state, bits, access.op);
+        let served = match found {
+            Tier::Dram => self.keep(access),
+            Tier::Scm => self.serve_in_scm(access, state, actions),
+        };
+        actions.act(Action::Hit { found, served });
+    }
+
+    fn touch(&mut self, page: u32) {
+        if self.hand == Some(page) {
+            self.hand = self.list.newer(page);
+        }
+        self.list.touch(0, page);
+    }
+
+    /// Rule 4. Returns the tier that serves the access.
+    #[inline]
+    fn keep(&mut self, access: Access) -> Tier {
+        let before = self.writes.get(access.page.0);
+        let keep = match access.op {
+            Op::Read => before.max(1),
+            Op::Write if access.len <= self.rules.small_write_bytes => before,
+            Op::Write if self.rules.keeps => (before + 1).min(KEEP_MAX),
+            Op::Write => before.max(1),
+        };
+        if keep != before {
+            self.writes.set(access.page.0, keep);
+        }
+        Tier::Dram
+    }
+
+    /// Rule 9, for a page whose bits were `state` before the access. Returns the tier that serves it.
+    #[inline]
+    fn serve_in_scm(&mut self, access: Access, state: State, actions: &mut impl Actions) -> Tier {
+        let before = self.writes.get(access.page.0);
+        if before & ON_TRIAL != 0 {
+            self.worth.returned(Class(before >> CLASS_SHIFT & 3));
+            self.writes.set(access.page.0, before & !ON_TRIAL);
+        }
+        if access.op == Op::Read || u32::from(access.len) < PAGE_BYTES || !self.rules.promotes {
+            return Tier::Scm;
+        }
+        let writes = self.writes.get(access.page.0) + 1;
+        if writes & KEEP_MAX < WHOLE_WRITES_MAX {
+            self.writes.set(access.page.0, writes);
+            return Tier::Scm;
+        }
+        self.promote(access.page.0, state.is_dirty(), actions);
+        Tier::Dram
+    }
+
+    fn promote(&mut self, page: u32, dirty: bool, actions: &mut impl Actions) {
+        let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
+        actions.act(Action::Move { page: PageNo(page), to, lines, dirty, why });
+        let full = self.pages.is_full(Tier::Dram);
+        self.pages.move_to(page, Tier::Dram);
+        if full {
+            let leaver = self.leaver();
+            self.demote(leaver, Reason::Swapped, actions);
+        }
+        self.writes.set(page, 1);
+        self.queue.push_front(0, page);
+    }
+
+    /// Rule 3.
+    fn miss(&mut self, access: Access, actions: &mut impl Actions) {
+        let page = access.page.0;
+        if self.pages.is_full(Tier::Dram) {
+            self.make_room(actions);
+        }
+        self.worth.fetched(access);
+        let written = access.op == Op::Write;
+        self.pages.insert(page, Tier::Dram, State::default().with_if(written, State::DIRTY));
+        self.list.push_front(0, page);
+        self.queue.push_front(0, page);
+        self.writes.set(page, u8::from(written));
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
+    }
+
+    /// Frees a frame of DRAM, which is full: rules 5 and 6.
+    fn make_room(&mut self, actions: &mut impl Actions) {
+        let leaver = self.leaver();
+        let state = self.pages.state(leaver);
+        let class = Class::of(state.is_dirty(), state.has(HIT_IN_DRAM));
+        if self.rules.weighs && !self.worth.demotes(leaver, class) {
+            if state.is_dirty() {
+                self.worth.written(leaver, false);
+            }
+            self.leave(leaver, Reason::NoRoomBelow, actions);
+            return;
+        }
+        if !self.pages.is_full(Tier::Scm) {
+            let why = if state.is_dirty() { Reason::DirtyVictim } else { Reason::FreeFrame };
+            self.demote(leaver, why, actions);
+            return;
+        }
+        if self.rules.drops && !state.has(DIRTY_OR_HIT) {
+            self.leave(leaver, Reason::NoEvidence, actions);
+            return;
+        }
+        self.evict_one(actions);
+        if self.pages.is_full(Tier::Dram) {
+            let why = if state.is_dirty() { Reason::DirtyVictim } else { Reason::ColderPage };
+            self.demote(leaver, why, actions);
+        }
+    }
+
+    /// Returns the page that leaves DRAM next: rule 4.
+    fn leaver(&mut self) -> u32 {
+        loop {
+            let page = self.queue.back(0).expect("a full tier has a page");
+            let keep = self.writes.get(page);
+            if keep == 0 {
+                return page;
+            }
+            self.writes.set(page, keep - 1);
+            self.queue.touch(0, page);
+        }
+    }
+
+    fn demote(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
+        self.queue.remove(0, page);
+        let state = self.pages.state(page);
+        let class = Class::of(state.is_dirty(), state.has(HIT_IN_DRAM));
+        self.worth.demoted(class);
+        self.writes.set(page, ON_TRIAL | class.0 << CLASS_SHIFT);
+        let state = self.pages.move_to(page, Tier::Scm);
+        self.pages.set_state(page, state.without(HIT_IN_DRAM));
+        let (page, to, lines, dirty) = (PageNo(page), Tier::Scm, LineMask::ALL, state.is_dirty());
+        actions.act(Action::Move { page, to, lines, dirty, why });
+    }
+
+    /// Evicts a page of either tier: rules 7 and 8.
+    fn evict_one(&mut self, actions: &mut impl Actions) {
+        let capacity = self.pages.capacity();
+        let frames = u64::from(capacity.dram) + u64::from(capacity.scm);
+        let most = frames * u64::from(self.rules.waiting_permille) / 1000;
+        loop {
+            if u64::from(self.waiting_pages) > most || self.list.len(0) == 0 {
+                let page = self.waiting.next_around(self.write_hand).expect("one waits");
+                self.write_hand = page + 1;
+                self.worth.written(page, true);
+                self.leave(page, Reason::Victim, actions);
+                return;
+            }
+            let page = self.candidate();
+            let state = self.pages.state(page);
+            if !state.is_dirty() {
+                self.leave(page, Reason::Victim, actions);
+                return;
+            }
+            self.unlist(page);
+            self.waiting.insert(page);
+            self.waiting_pages += 1;
+            self.pages.set_state(page, state.with(WAITING));
+        }
+    }
+
+    /// Returns the next page to go or to wait: rule 8. The list must not be empty.
+    fn candidate(&mut self) -> u32 {
+        loop {
+            let page = self.hand.or_else(|| self.list.back(0)).expect("the list has a page");
+            self.hand = Some(page);
+            let state = self.pages.state(page);
+            if self.rules.order == Order::Lru || !state.has(USED) {
+                return page;
+            }
+            self.pages.set_state(page, state.without(USED));
+            self.hand = self.list.newer(page);
+        }
+    }
+
+    /// Takes a page out of the list.
+    fn unlist(&mut self, page: u32) {
+        if self.hand == Some(page) {
+            self.hand = match self.rules.order {
+                Order::Sieve => self.list.newer(page),
+                Order::Lru => None,
+            };
+        }
+        self.list.remove(0, page);
+    }
+
+    fn stop_waiting(&mut self, page: u32) {
+        self.waiting.remove(page);
+        self.waiting_pages -= 1;
+    }
+
+    /// Evicts a page, wherever it is.
+    fn leave(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
+        let state = self.pages.evict(page, why, actions);
+        self.forget(page, state);
+    }
+
+    fn forget(&mut self, page: u32, state: State) {
+        if state.has(State::DRAM) {
+            self.queue.remove(0, page);
+        }
+        if state.has(WAITING) {
+            self.stop_waiting(page);
+        } else {
+            self.unlist(page);
+        }
+        self.writes.set(page, 0);
+    }
+
+    pub(super) fn remove(&mut self, page: u32) {
+        let state = self.pages.remove(page);
+        if state.tier().is_some() {
+            self.forget(page, state);
+        }
+    }
+
+    pub(super) fn cleaned(&mut self, page: u32) {
+        self.pages.clean(page);
+        let state = self.pages.state(page);
+        if state.has(WAITING) {
+            self.stop_waiting(page);
+            self.pages.set_state(page, state.without(WAITING.with(USED)));
+            self.list.push_back(0, page);
+            self.hand = Some(page);
+        }
+    }
+
+    pub(super) fn reclaim(&mut self, tier: Tier, actions: &mut impl Actions) {
+        if tier == Tier::Dram && !self.pages.is_full(Tier::Scm) {
+            let leaver = self.leaver();
+            self.demote(leaver, Reason::Shrunk, actions);
+            return;
+        }
+        let before = self.pages.used().of(tier);
+        while self.pages.used().of(tier) == before {
+            self.evict_one(actions);
+        }
+    }
+}

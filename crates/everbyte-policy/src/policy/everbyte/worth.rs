@@ -1,0 +1,127 @@
+//! What it is worth to demote a page: what SCM costs, against what the backing device would. Rule 5.
+//!
+//! A page that leaves DRAM is of a class: dirty or clean, hit there or not. Of each class it is
+//! counted how many pages were demoted, and how many of those were used in SCM. The share of these
+//! is the chance that a demoted page is used. Demotions take time to be used: the counts begin as if
+//! a quarter of the frames' pages had been demoted and used.
+
+use crate::access::{Access, Op, PAGE_BYTES};
+use crate::costs::{BackingCosts, Costs};
+
+/// Of the pages that are not worth it, one in so many is demoted, to learn.
+const TRIALS: u32 = 16;
+/// The part of the share of jumps that a step decides.
+const JUMPS_SHARE: f64 = 1.0 / 1024.0;
+
+/// Dirty or clean, hit in DRAM or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Class(pub(super) u8);
+
+impl Class {
+    pub(super) fn of(dirty: bool, hit: bool) -> Self {
+        Self(u8::from(dirty) * 2 + u8::from(hit))
+    }
+
+    fn is_dirty(self) -> bool {
+        self.0 >= 2
+    }
+}
+
+/// What is known of the costs of steps and of the chances of demoted pages.
+pub(super) struct Worth {
+    pub(super) costs: Costs,
+    /// Demoted pages of each class, and those that were used.
+    demoted: [f64; 4],
+    returned: [f64; 4],
+    /// Demotions after which half of what was counted is forgotten.
+    memory: f64,
+    next_read: u32,
+    read_jumps: f64,
+    next_written: u32,
+    write_jumps: f64,
+    refused: u32,
+}
+
+impl Worth {
+    pub(super) fn new(costs: Costs, frames: u32) -> Self {
+        let begun = (f64::from(frames) / 4.0).max(4.0);
+        Self {
+            costs,
+            demoted: [begun; 4],
+            returned: [begun; 4],
+            memory: begun * 8.0,
+            next_read: u32::MAX,
+            read_jumps: 0.5,
+            next_written: u32::MAX,
+            write_jumps: 0.5,
+            refused: 0,
+        }
+    }
+
+    /// Notes that the page of an access was missed.
+    pub(super) fn fetched(&mut self, access: Access) {
+        if access.op == Op::Write && u32::from(access.len) == PAGE_BYTES {
+            return;
+        }
+        let jumped = jump(self.next_read, access.page.0);
+        self.read_jumps += (jumped - self.read_jumps) * JUMPS_SHARE;
+        self.next_read = access.page.0.wrapping_add(1);
+    }
+
+    /// Notes that a page is written back; `waited` if in the order of sectors.
+    pub(super) fn written(&mut self, page: u32, waited: bool) {
+        if waited {
+            let jumped = jump(self.next_written, page);
+            self.write_jumps += (jumped - self.write_jumps) * JUMPS_SHARE;
+        }
+        self.next_written = page.wrapping_add(1);
+    }
+
+    /// Notes a demotion.
+    pub(super) fn demoted(&mut self, class: Class) {
+        let class = usize::from(class.0);
+        self.demoted[class] += 1.0;
+        if self.demoted[class] > self.memory {
+            self.demoted[class] /= 2.0;
+            self.returned[class] /= 2.0;
+        }
+    }
+
+    /// Notes the first use of a demoted page.
+    pub(super) fn returned(&mut self, class: Class) {
+        let class = usize::from(class.0);
+        self.returned[class] = (self.returned[class] + 1.0).min(self.demoted[class]);
+    }
+
+    /// Returns true if the page should be demoted rather than be dropped or written from DRAM.
+    pub(super) fn demotes(&mut self, page: u32, class: Class) -> bool {
+        let pays = self.pays(page, class);
+        if !pays {
+            self.refused += 1;
+        }
+        pays || self.refused.is_multiple_of(TRIALS)
+    }
+
+    fn pays(&self, page: u32, class: Class) -> bool {
+        let Costs { dram, scm, backing } = &self.costs;
+        let lines = f64::from(PAGE_BYTES / 64);
+        let fetch_ns = backing.read_page_ns + self.read_jumps * backing.read_jump_ns;
+        let demote_ns = lines * (dram.read_line_ns + scm.write_line_ns) + scm.operation_ns;
+        let at = usize::from(class.0);
+        let chance = self.returned[at] / self.demoted[at];
+        if !class.is_dirty() {
+            return chance * fetch_ns > demote_ns;
+        }
+        let later_jump_ns = self.write_jumps * backing.write_jump_ns;
+        let again_ns = fetch_ns + backing.written_page_ns() + later_jump_ns;
+        let now_ns = jump(self.next_written, page) * backing.write_jump_ns + chance * again_ns;
+        let read_ns = scm.operation_ns + lines * scm.read_line_ns;
+        now_ns > demote_ns + read_ns + later_jump_ns
+    }
+}
+
+/// Returns 1 for a step that jumps, 0 for one that goes on from `next`; that is `u32::MAX` at first.
+pub(super) fn jump(next: u32, page: u32) -> f64 {
+    let follows = page >= next && u64::from(page - next) < BackingCosts::GAP_PAGES;
+    f64::from(u8::from(!follows))
+}

@@ -1,0 +1,114 @@
+//! The rules of `everbyte`: in larger caches than those of the properties it still does what its slow
+//! implementation does, each rule shows, and a mode that costs less takes over.
+
+use super::*;
+use crate::access::Op;
+
+/// Pages by halves of chance, with scans between, reads and writes of all sizes.
+fn mixture(pages: u32, count: u32, seed: u64) -> Vec<Access> {
+    let mut number = seed;
+    let mut chance = move || {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+        (number >> 33) as u32
+    };
+    let access = |at: u32| {
+        let scans = at / 300 % 4 == 3;
+        let wide = chance() % pages;
+        let hot = wide % (1 + chance() % pages) % (1 + chance() % pages);
+        let page = PageNo(if scans { at % pages } else { hot });
+        let len = [64, 400, 2000, 4096][chance() as usize % 4];
+        let op = if scans || chance() % 3 == 0 { Op::Read } else { Op::Write };
+        Access { page, start: 0, len, op }
+    };
+    (0..count).map(access).collect()
+}
+
+fn larger() -> Vec<(Capacity, u32, Vec<Access>)> {
+    let case = |dram, scm, pages, seed| (Capacity { dram, scm }, pages, mixture(pages, 6000, seed));
+    vec![case(60, 180, 400, 1), case(20, 20, 300, 2), case(50, 90, 900, 4)]
+}
+
+fn in_mode(capacity: Capacity, pages: u32, accesses: &[Access], rules: Rules) -> Vec<Vec<Action>> {
+    by_access(Everbyte::with_rules(Dense { pages }, capacity, rules, FAST), accesses)
+}
+
+#[test]
+fn everbyte_is_everbyte_in_larger_caches() {
+    for (capacity, pages, accesses) in larger() {
+        for rules in [Rules::ALL, LRU_ORDER] {
+            let ours = in_mode(capacity, pages, &accesses, rules);
+            let theirs = reference::everbyte(capacity, &accesses, rules, FAST);
+            assert!(ours == theirs, "{capacity:?}, {rules:?}");
+        }
+    }
+}
+
+/// The comparison can fail: without any one rule, the actions are others.
+#[test]
+fn every_rule_of_everbyte_shows() {
+    let all = Rules::ALL;
+    let changed = [
+        Rules { small_write_bytes: 0, ..all },
+        Rules { order: Order::Lru, ..all },
+        Rules { waiting_permille: 0, ..all },
+        Rules { keeps: false, ..all },
+        Rules { weighs: false, ..all },
+        Rules { drops: false, ..all },
+        Rules { promotes: false, ..all },
+    ];
+    let cases = larger();
+    for rules in changed {
+        let shows = cases.iter().any(|(capacity, pages, accesses)| {
+            in_mode(*capacity, *pages, accesses, all)
+                != reference::everbyte(*capacity, accesses, rules, FAST)
+        });
+        assert!(shows, "{rules:?} does what all rules do");
+    }
+}
+
+/// It begins with late write-backs, which are wrong for this: pages are written once, all over
+/// the device, while a set of pages as large as the cache is read over and over.
+#[test]
+fn a_mode_that_costs_less_takes_over() {
+    let (capacity, pages) = (Capacity { dram: 50, scm: 150 }, 20_000);
+    let access = |at: u32| {
+        let (page, op) = match at % 4 {
+            0 => (200 + at * 7919 % (pages - 200), Op::Write),
+            _ => (at * 31 % 160, Op::Read),
+        };
+        Access { page: PageNo(page), start: 0, len: 4096, op }
+    };
+    let accesses: Vec<Access> = (0..30_000).map(access).collect();
+    let misses = |actions: &[Vec<Action>]| {
+        let last = &actions[accesses.len() / 2..];
+        let is_read =
+            |action: &&Action| matches!(action, Action::Fill { why: Reason::ReadMiss, .. });
+        last.iter().flatten().filter(is_read).count()
+    };
+    let first = in_mode(capacity, pages, &accesses, LRU_ORDER);
+    let chosen = by_access(Everbyte::new(Dense { pages }, capacity, 512, FAST), &accesses);
+    assert!(misses(&chosen) * 3 < misses(&first), "{} {}", misses(&chosen), misses(&first));
+}
+
+/// A page that waits is next to go once it is clean.
+#[test]
+fn a_waiting_page_that_is_cleaned_goes_next() {
+    let (capacity, pages) = (Capacity { dram: 2, scm: 8 }, 100);
+    let rules = Rules { waiting_permille: 900, weighs: false, drops: false, ..Rules::ALL };
+    let mut policy = Everbyte::with_rules(Dense { pages }, capacity, rules, SLOW);
+    let mut actions = Vec::new();
+    let write = |page| Access { page: PageNo(page), start: 0, len: 64, op: Op::Write };
+    (0..10).for_each(|page| policy.access(write(page), &mut actions));
+    let mut page = 10;
+    while policy.next_waiting(PageNo(3)).is_none() {
+        policy.access(Access { op: Op::Read, ..write(page) }, &mut actions);
+        page += 1;
+    }
+    let waiting = policy.next_waiting(PageNo(3)).expect("one waits");
+    policy.cleaned(waiting);
+    assert_ne!(policy.next_waiting(PageNo(3)), Some(waiting));
+    actions.clear();
+    policy.reclaim(Tier::Scm, &mut actions);
+    let gone = Action::Drop { page: waiting, from: Tier::Scm, why: Reason::Victim };
+    assert_eq!(actions, [gone]);
+}
