@@ -28,7 +28,7 @@ const EVICTED_CLEAN_PAGES: usize = 32;
 pub(crate) struct State {
     pub(crate) scm: ScmVolume,
     pub(crate) policy: AnyPolicy,
-    /// What requests of the backing device take.
+    /// Times of requests of the backing device.
     pub(crate) speed: BackingSpeed,
     pub(crate) frames: BTreeMap<Page, Frame>,
     pub(crate) dirty: BTreeSet<Page>,

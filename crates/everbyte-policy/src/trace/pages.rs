@@ -115,7 +115,8 @@ impl PageTraceBuilder {
             Some((last, at)) if last == chunk => at,
             _ => self.chunk(chunk)?,
         };
-        let number = &mut self.numbers[at as usize][(address.page % per_chunk) as usize];
+        let in_chunk = usize::try_from(address.page % per_chunk).unwrap_or(0);
+        let number = &mut self.numbers[at as usize][in_chunk];
         if *number == NONE {
             let max = self.limits.pages_max;
             if u64::from(self.pages) >= max || self.pages == NONE {

@@ -77,7 +77,7 @@ pub(super) struct Tiers<S: Storage> {
     hand: Option<u32>,
     pub(super) waiting: S::Set,
     waiting_pages: u32,
-    /// Where the next waiting page is looked for.
+    /// The page from which the next waiting one is looked for.
     write_hand: u32,
     /// DRAM's pages in the order of rule 4.
     queue: Lists<S, 1>,

@@ -1,4 +1,4 @@
-//! What it is worth to demote a page: what SCM costs, against what the backing device would. Rule 5.
+//! The worth of a demotion: what SCM costs, against what the backing device would. Rule 5.
 //!
 //! A page that leaves DRAM is of a class: dirty or clean, hit there or not. Of each class it is
 //! counted how many pages were demoted, and how many of those were used in SCM. The share of these
@@ -27,7 +27,7 @@ impl Class {
     }
 }
 
-/// What is known of the costs of steps and of the chances of demoted pages.
+/// Knowledge of the costs of steps and of the chances of demoted pages.
 pub(super) struct Worth {
     pub(super) costs: Costs,
     /// Demoted pages of each class, and those that were used.

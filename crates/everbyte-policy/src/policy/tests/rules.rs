@@ -43,6 +43,18 @@ fn everbyte_is_everbyte_in_larger_caches() {
     }
 }
 
+/// All modes and their changes: no frame too many, nothing dirty dropped.
+#[test]
+fn everbyte_conforms_in_larger_caches() {
+    let mut steps: Vec<Step> = mixture(PAGES, 4000, 9).into_iter().map(Step::Access).collect();
+    steps.insert(1500, Step::Resize(Capacity { dram: 3, scm: 5 }));
+    steps.insert(3000, Step::Resize(Capacity { dram: 6, scm: 17 }));
+    for costs in [FAST, SLOW] {
+        let capacity = Capacity { dram: 5, scm: 14 };
+        conform(Everbyte::new(Dense { pages: PAGES }, capacity, 512, costs), &steps, true);
+    }
+}
+
 /// The comparison can fail: without any one rule, the actions are others.
 #[test]
 fn every_rule_of_everbyte_shows() {
