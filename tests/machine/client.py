@@ -14,65 +14,17 @@ usage: client.py ROUNDS [--small N] [--large-mib N] [--plant]
 import argparse
 import random
 import shutil
-import subprocess
 import sys
-import threading
 import time
 
 sys.dont_write_bytecode = True
 
-from machine import Failed, Machine, end_cleanly, find_everbyte, need, run, scratch_folder, tail
+from host_server import Server
+from machine import Failed, Machine, end_cleanly, find_everbyte, need, run, scratch_folder
 
-READY_S = 20
 WRITING_S = (1.0, 6.0)
 ACKNOWLEDGED_MIN = 5
 LOST = "ext4 lost what fsync had acknowledged"
-
-
-class Server:
-    """`everbyte serve` on the host, with a pool of its own."""
-
-    def __init__(self, program, folder):
-        self.program, self.pool = program, f"{folder}/pool"
-        self.log = f"{folder}/host-server.log"
-        self.process = None
-        run(program, "pool", "create", self.pool, "--size", "448M")
-        for name in ("ext4", "ntfs3", "killed"):
-            run(program, "volume", "create", self.pool, name, "--size", "128M")
-
-    def start(self):
-        """Starts it; returns its port."""
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                # Only a FLUSH makes anything durable soon.
-                [self.program, "serve", self.pool, "--nbd", "tcp:127.0.0.1:0"]
-                + ["--checkpoint-interval", "600s"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        watchdog = threading.Timer(READY_S, self.process.kill)
-        watchdog.start()
-        line = self.process.stdout.readline().decode()
-        watchdog.cancel()
-        if not line.startswith("ready: nbd://127.0.0.1:"):
-            raise Failed(f"the server did not become ready\n{tail(self.log)}")
-        return line.split(":")[3].split("/")[0]
-
-    def stop(self):
-        """Ends it cleanly."""
-        self.process.terminate()
-        if self.process.wait(60) != 0:
-            status = self.process.returncode
-            raise Failed(f"the server ended with status {status}\n{tail(self.log)}")
-        self.kill()
-
-    def kill(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process.stdout.close()
-            self.process = None
 
 
 def try_file_system(machine, server, module, options):
@@ -167,7 +119,9 @@ def main():
     try:
         need("nbd-client", "mkfs.ext4", "e2fsck", "mkfs.ntfs", "ntfsfix")
         program = find_everbyte()
-        machine, server = Machine(folder, program), Server(program, folder)
+        machine, server = Machine(folder, program), Server(program, folder, "448M")
+        for name in ("ext4", "ntfs3", "killed"):
+            server.create(name, "--size", "128M")
         for module in ("ext4", "ntfs3"):
             try_file_system(machine, server, module, options)
         if options.rounds:

@@ -174,8 +174,9 @@ write_to_mount_until_killed() {
 
 # --- the kernel's NBD client ------------------------------------------------------------------
 
+# attach_nbd OPTION...: the volume as /dev/nbd0.
 attach_nbd() {
-    nbd-client 10.0.2.2 "$NBD_PORT" /dev/nbd0 -name "$NBD_VOLUME" -block-size 4096 ||
+    nbd-client 10.0.2.2 "$NBD_PORT" /dev/nbd0 -name "$NBD_VOLUME" -block-size 4096 "$@" ||
         fail "nbd-client cannot connect"
     [[ $(blockdev --getsize64 /dev/nbd0) -gt 0 ]] || fail "the device has no size"
 }
@@ -216,6 +217,21 @@ try_file_system() {
     umount "$MOUNT"
     detach_nbd
     wc -l </run/after | tell files
+}
+
+# Uses more memory than there is, and finds all of it again; with PASSES=0 until the machine is killed.
+swap_over_nbd() {
+    network
+    load nbd
+    attach_nbd -swap
+    mkswap /dev/nbd0 >/dev/null || fail "mkswap failed"
+    swapon /dev/nbd0 || fail "swapon failed"
+    : | tell ready
+    /usr/bin/python3 "$TESTS/fill_memory.py" "$MEMORY_MIB" "$PASSES" "$SHARE/swapping" >/run/filled ||
+        fail "memory was lost"
+    swapoff /dev/nbd0 || fail "swapoff failed"
+    detach_nbd
+    tell filled </run/filled
 }
 
 # Holds ext4 to the ledger of the machine that was killed, then writes until this one is.

@@ -1,7 +1,7 @@
 """A computer that can be killed: QEMU without hardware acceleration, with Debian's kernel.
 
 Owns the kernel, fetched once and kept below the folder of builds, the initramfs, and the life
-of one QEMU at a time. That is never longer than LIFE_S: whoever waits for a guest waits no longer.
+of one QEMU at a time. That is never longer than LIFE_S, or what `start` was told: whoever waits for a guest waits no longer.
 The guest sees the host's files read-only, programs included, and one folder, `share`, that it may
 write to. Orders and answers go through that folder, so the host has what the guest told even if it
 dies the next moment. Does not know what the guest is for: guest.sh does.
@@ -198,7 +198,7 @@ class Machine:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def start(self, task, devices, **orders):
+    def start(self, task, devices, memory=GUEST_MEMORY, life_s=LIFE_S, **orders):
         """Switches it on. `devices` are QEMU's arguments; `orders` are variables of guest.sh.
         Files of `share` that the last guest wrote are gone, but for its ledger."""
         self.end()
@@ -216,16 +216,16 @@ class Machine:
             file.writelines(f"{name}='{value}'\n" for name, value in orders.items())
         self.port = free_port()
         with open(self.path("qemu.log"), "wb") as log:
-            command = self.command(devices)
+            command = self.command(devices, memory)
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        self.killed = False
-        self.watchdog = threading.Timer(LIFE_S, self.process.kill)
+        self.killed, self.life_s = False, life_s
+        self.watchdog = threading.Timer(life_s, self.process.kill)
         self.watchdog.daemon = True
         self.watchdog.start()
 
-    def command(self, devices):
+    def command(self, devices, memory):
         words = f"console=ttyS0 loglevel=5 panic=-1 everbyte.script={HERE}/guest.sh"
         share9p = f"local,path={self.share},mount_tag=share,security_model=none"
         host9p = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
@@ -235,7 +235,7 @@ class Machine:
             # One thread for both processors: with two, a kernel that patches its own code is now and
             # then run in the middle of it, and panics at boot.
             "-no-reboot", "-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2",
-            "-m", f"{GUEST_MEMORY},slots=2,maxmem=4G",
+            "-m", f"{memory},slots=2,maxmem=4G",
             "-kernel", self.kernel.image, "-initrd", self.initramfs, "-append", words,
             "-serial", f"file:{self.path('console.log')}",
             "-virtfs", host9p, "-virtfs", share9p,
@@ -267,7 +267,7 @@ class Machine:
 
     def failed(self, what):
         """What to raise when the guest does what it should not."""
-        late = "" if self.watchdog.is_alive() else f" within {LIFE_S} s"
+        late = "" if self.watchdog.is_alive() else f" within {self.life_s} s"
         return Failed(f"the guest failed: {what}{late}\n{self.last_words()}")
 
     def kill(self):

@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+"""Swap of a guest on a swap volume that the host exports.
+
+The guest uses twice its memory and finds every byte again. Then guests are killed in the midst of it:
+the volume is free at once, the next guest has it from its first block on, and other volumes of the
+pool are as they were.
+
+usage: swap.py KILLS [--memory-mib N] [--passes N]
+"""
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+
+sys.dont_write_bytecode = True
+
+from host_server import Server
+from machine import Failed, Machine, end_cleanly, find_everbyte, need, run, scratch_folder
+
+GUEST_MIB = 256
+FREE_S = 20
+DISK_MIB = 8
+SWAPPING_S = (0.5, 5.0)
+# Each page goes out and comes back by emulation alone.
+LIFE_S = 900
+
+
+def swap_status(server):
+    listed = json.loads(run(server.program, "volume", "list", server.pool, "--json"))
+    return next(volume for volume in listed["volumes"] if volume["name"] == "more")
+
+
+def wait_until_free(server):
+    """Waits until nobody has the volume: the server must notice by itself that a guest is gone."""
+    deadline = time.monotonic() + FREE_S
+    while (status := swap_status(server))["swap"]["lent_bytes"] or status["clients"]:
+        if time.monotonic() > deadline:
+            raise Failed(f"a killed guest still has the volume: {status}")
+        time.sleep(0.05)
+
+
+def boot(machine, port, options, passes):
+    machine.start(
+        "swap_over_nbd",
+        ["-machine", "q35"],
+        memory=f"{GUEST_MIB}M",
+        life_s=LIFE_S,
+        NBD_PORT=port,
+        NBD_VOLUME="more",
+        MEMORY_MIB=options.memory_mib,
+        PASSES=passes,
+    )
+
+
+def fill(machine, server, port, options):
+    """A guest that uses all of it, to the end."""
+    boot(machine, port, options, options.passes)
+    machine.finish()
+    out, back = map(int, machine.told("filled").split())
+    missing = (options.memory_mib - GUEST_MIB) * 256
+    if min(out, back) < missing:
+        raise Failed(f"{out} pages went out and {back} came in, not {missing} of each")
+    wait_until_free(server)
+    return out, back
+
+
+def kill_rounds(machine, server, port, options):
+    for at in range(1, options.kills + 1):
+        boot(machine, port, options, 0)
+        machine.wait_for("swapping")
+        time.sleep(random.uniform(*SWAPPING_S))
+        if machine.process.poll() is not None:
+            raise machine.failed("it ended before it was killed")
+        if swap_status(server)["clients"] != 1:
+            raise Failed("the guest has no connection")
+        machine.kill()
+        machine.end()
+        wait_until_free(server)
+        print(f"round {at}: the volume is free", flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="swap of a guest over NBD")
+    parser.add_argument("kills", type=int)
+    parser.add_argument("--memory-mib", type=int, default=2 * GUEST_MIB)
+    parser.add_argument("--passes", type=int, default=1)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    end_cleanly()
+    folder, machine, server = scratch_folder(), None, None
+    try:
+        need("nbd-client", "nbdcopy", "mkswap", "swapon")
+        program = find_everbyte()
+        machine = Machine(folder, program)
+        server = Server(program, folder, f"{options.memory_mib + 160}M")
+        server.create("more", "--kind", "swap", "--size", f"{options.memory_mib + 64}M")
+        server.create("disk", "--size", f"{DISK_MIB}M")
+        port = server.start()
+        disk, bytes_before = f"nbd://127.0.0.1:{port}/disk", random.randbytes(DISK_MIB << 20)
+        run("nbdcopy", "--", "-", disk, input=bytes_before)
+        out, back = fill(machine, server, port, options)
+        print(
+            f"ok - machine-swap: a guest of {GUEST_MIB} MiB finds {options.memory_mib} MiB again: {out} "
+            f"pages went out, {back} came in"
+        )
+        kill_rounds(machine, server, port, options)
+        if options.kills:
+            fill(machine, server, port, options)
+        if run("nbdcopy", disk, "-") != bytes_before:
+            raise Failed("another volume changed")
+        server.stop()
+        run(program, "pool", "check", server.pool)
+        print(
+            f"ok - machine-swap: {options.kills} guests killed; the volume was free each time, and the "
+            "pool is clean after all of it"
+        )
+    except Failed as failure:
+        print(f"FAILED - machine-swap: {failure}", file=sys.stderr)
+        return 1
+    finally:
+        if machine is not None:
+            machine.end()
+        if server is not None:
+            server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
