@@ -271,6 +271,21 @@ impl Mapped {
         self.place(at, len)
     }
 
+    /// Stores `len` bytes, as [`Medium::store`] does, from memory that others may store to meanwhile: each
+    /// byte is then one of those that were there.
+    ///
+    /// # Panics
+    /// If the range leaves the medium, or the medium is mapped for reading only.
+    ///
+    /// # Safety
+    /// `from` points to `len` readable bytes that are no part of the medium.
+    pub unsafe fn store_from(&self, at: PoolOffset, from: *const u8, len: u64) {
+        let place = self.place_mut(at, len);
+        // SAFETY: `place` has that many mapped, writable bytes, and the caller's are elsewhere.
+        unsafe { ptr::copy_nonoverlapping(from, place, to_usize(len)) }
+        self.count_store(at, len);
+    }
+
     fn map_file(file: File, name: String, options: &MediaOptions) -> Result<Self, OpenError> {
         let found = probe(&file, &name, options)?;
         if options.private && found.shared_only {

@@ -37,5 +37,5 @@ mod unit;
 pub use error::RegionError;
 pub use pager::stats::Statistics;
 pub use region::{FaultMode, Region, RegionOptions};
-pub use slots::{SlotNo, SlotOrder, SlotSearches};
+pub use slots::{FreeSlots, SlotNo, SlotOrder, SlotSearches};
 pub use store::{FileStore, SlotStore, SwapSpace, UNIT};

@@ -1,7 +1,6 @@
 //! The pages of a region: real memory behind the pager's steps.
 //!
-//! Owns the address range, registered with a userfaultfd of its own, and a buffer through which
-//! pages are copied out. Invariant: a page appears by copy or zero-fill alone, and goes by zap
+//! Owns the address range, registered with a userfaultfd of its own. Invariant: a page appears by copy or zero-fill alone, and goes by zap
 //! alone, which first finds out that the descriptor still is ours: without one the kernel would give
 //! zeroes for what was taken away.
 
@@ -10,9 +9,9 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use libc::c_void;
@@ -40,7 +39,6 @@ pub(crate) struct Pages {
     raw_len: usize,
     pub(crate) uffd: Uffd,
     space: Arc<SwapSpace>,
-    bounce: Mutex<Box<[u8; UNIT]>>,
     /// The kernel takes a list of ranges.
     zaps_lists: AtomicBool,
 }
@@ -66,7 +64,6 @@ impl Pages {
             raw_len,
             uffd,
             space,
-            bounce: Mutex::new(Box::new([0; UNIT])),
             zaps_lists: AtomicBool::new(true),
         };
         // A child must not take zeroes for what is in a slot: it has no such memory at all.
@@ -195,11 +192,9 @@ impl Memory for Pages {
     }
 
     fn copy_out(&self, at: UnitNo, slot: SlotNo) {
-        let mut bounce = hold(&self.bounce);
-        // SAFETY: a page of our range, and a buffer of our own. Whoever stores to the page
-        // meanwhile makes the copy void, as the pager finds out.
-        unsafe { ptr::copy_nonoverlapping(self.place(at), bounce.as_mut_ptr(), UNIT) };
-        self.space.store().write(slot, &bounce);
+        // SAFETY: a page of our range, which is no part of a store. Whoever stores to it meanwhile makes
+        // the copy void, as the pager finds out.
+        unsafe { self.space.store().write(slot, self.place(at)) }
     }
 
     fn check_copied(&self) -> Result<(), MemoryError> {
@@ -238,16 +233,5 @@ fn reason(error: &io::Error) -> MemoryError {
         Some(libc::EFAULT | libc::EHWPOISON | libc::EIO) => MemoryError::Unreadable,
         Some(libc::EAGAIN | libc::ENOMEM | libc::EINTR) => MemoryError::Again,
         _ => MemoryError::DescriptorLost,
-    }
-}
-
-/// Takes the lock without ever sleeping for it, which a signal handler must not.
-fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    loop {
-        match lock.try_lock() {
-            Ok(held) => return held,
-            Err(TryLockError::Poisoned(held)) => return held.into_inner(),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Which slots of a store are free: a slot tree, of order 64 or of order 8.
+//! Which slots of a store are free: a slot tree, of order 64 or of order 8, or another way to find them.
 //!
 //! Invariant: whoever was given a slot owns it until it frees it. Callable in signal handlers: it
 //! allocates nothing, and the lock of the tree of order 8 is never held over an access to a region.
@@ -34,6 +34,26 @@ pub struct SlotSearches {
     pub visits: u64,
 }
 
+/// A way to find free slots that is not a tree of ours, for comparisons.
+///
+/// # Contract
+/// - Whoever was given a slot owns it until it frees it.
+/// - Every method runs in signal handlers too: none allocates, sleeps on a lock or panics, or touches a
+///   region's memory.
+pub trait FreeSlots: Send + Sync + 'static {
+    /// Slots, free and used.
+    fn capacity(&self) -> u64;
+
+    /// Free slots; for a moment it may be too many, never too few.
+    fn free_count(&self) -> u64;
+
+    /// Takes a free slot, and adds what was looked at for it to `visits`. `None` if there is none.
+    fn alloc(&self, hint: SlotNo, visits: &mut u64) -> Option<SlotNo>;
+
+    /// Frees a slot that the caller owns.
+    fn free(&self, slot: SlotNo);
+}
+
 /// The free slots of a store.
 pub(crate) struct SlotMap {
     tree: Tree,
@@ -45,6 +65,7 @@ pub(crate) struct SlotMap {
 enum Tree {
     Order8(Mutex<ByteTree>),
     Order64(Box<RunTree>),
+    Other(Box<dyn FreeSlots>),
 }
 
 impl SlotMap {
@@ -54,6 +75,16 @@ impl SlotMap {
             SlotOrder::Order8 => Tree::Order8(Mutex::new(ByteTree::new(capacity))),
             SlotOrder::Order64 => Tree::Order64(Box::new(RunTree::new(capacity))),
         };
+        Self::of(tree, capacity)
+    }
+
+    /// Slots that are found in another way, free and used as they are there.
+    pub(crate) fn other(slots: Box<dyn FreeSlots>) -> Self {
+        let capacity = slots.capacity();
+        Self::of(Tree::Other(slots), capacity)
+    }
+
+    fn of(tree: Tree, capacity: u64) -> Self {
         Self { tree, capacity, searches: AtomicU64::new(0), visits: AtomicU64::new(0) }
     }
 
@@ -66,6 +97,7 @@ impl SlotMap {
         match &self.tree {
             Tree::Order8(tree) => hold(tree).free_count(),
             Tree::Order64(tree) => tree.slots().free_count(),
+            Tree::Other(slots) => slots.free_count(),
         }
     }
 
@@ -79,6 +111,7 @@ impl SlotMap {
         let slot = match &self.tree {
             Tree::Order8(tree) => hold(tree).alloc_counted(hint.0, &mut visits),
             Tree::Order64(tree) => tree.alloc_counted(hint.0, &mut visits),
+            Tree::Other(slots) => slots.alloc(hint, &mut visits).map(|slot| slot.0),
         };
         self.searches.fetch_add(1, Relaxed);
         self.visits.fetch_add(visits, Relaxed);
@@ -95,6 +128,7 @@ impl SlotMap {
                 has_room.then(|| tree.alloc_run(len, hint.0)).flatten()
             }
             Tree::Order64(tree) => tree.alloc_aligned(len, hint.0),
+            Tree::Other(_) => None,
         };
         start.map(SlotNo)
     }
@@ -109,6 +143,10 @@ impl SlotMap {
         let freed = match &self.tree {
             Tree::Order8(tree) => hold(tree).free_run(start.0, len),
             Tree::Order64(tree) => tree.free_run(start.0, len),
+            Tree::Other(slots) => {
+                (start.0..start.0 + len).for_each(|slot| slots.free(SlotNo(slot)));
+                Ok(())
+            }
         };
         debug_assert!(freed.is_ok(), "a slot was freed twice: {freed:?}");
     }

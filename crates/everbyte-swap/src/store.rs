@@ -16,7 +16,7 @@ use everbyte_media::{
     BLOCK, BLOCK_U64, Mapped, MediaError, MediaOptions, Medium, OpenError, PoolOffset, create_file,
 };
 
-use crate::slots::{SlotMap, SlotNo, SlotOrder, SlotSearches};
+use crate::slots::{FreeSlots, SlotMap, SlotNo, SlotOrder, SlotSearches};
 use crate::unit::SLOTS_MAX;
 
 /// Bytes of a unit, and of a slot.
@@ -48,8 +48,12 @@ pub unsafe trait SlotStore: Send + Sync + 'static {
     /// The first byte of a slot.
     fn address(&self, slot: SlotNo) -> *const u8;
 
-    /// Stores a slot's bytes.
-    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT]);
+    /// Stores a slot's bytes, from a page that its region's program may store to meanwhile: whatever a byte
+    /// of the slot then is, nobody reads it.
+    ///
+    /// # Safety
+    /// `page` points to [`UNIT`] readable bytes outside the store.
+    unsafe fn write(&self, slot: SlotNo, page: *const u8);
 
     /// Checks that everything that this thread wrote has arrived.
     ///
@@ -145,8 +149,9 @@ unsafe impl SlotStore for FileStore {
         self.medium.address(Self::place(slot), BLOCK_U64)
     }
 
-    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT]) {
-        self.medium.store(Self::place(slot), bytes);
+    unsafe fn write(&self, slot: SlotNo, page: *const u8) {
+        // SAFETY: as the caller says, and nothing but this store is part of the medium's mapping.
+        unsafe { self.medium.store_from(Self::place(slot), page, BLOCK_U64) }
     }
 
     fn check(&self) -> Result<(), MediaError> {
@@ -183,6 +188,20 @@ impl SwapSpace {
         };
         space.grow();
         Arc::new(space)
+    }
+
+    /// A space whose free slots are found in another way, and are those that are free there: as many as
+    /// its regions need, or they go beyond their DRAM limit. It does not grow.
+    #[must_use]
+    pub fn with_free_slots(store: impl SlotStore, slots: Box<dyn FreeSlots>) -> Arc<Self> {
+        let slots = Arc::new(SlotMap::other(slots));
+        let known = store.slots().min(slots.capacity());
+        Arc::new(Self {
+            store: Box::new(store),
+            slots,
+            known: AtomicU64::new(known),
+            reserved: AtomicU64::new(0),
+        })
     }
 
     /// Takes up the slots that the store has gained.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use everbyte_media::MediaError;
-use everbyte_swap::{FileStore, SlotNo, SlotStore, UNIT};
+use everbyte_swap::{FileStore, SlotNo, SlotStore};
 
 /// Time from a read's begin to its end.
 const READ: Duration = Duration::from_micros(90);
@@ -53,8 +53,9 @@ unsafe impl SlotStore for Flash {
         self.store.address(slot)
     }
 
-    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT]) {
-        self.store.write(slot, bytes);
+    unsafe fn write(&self, slot: SlotNo, page: *const u8) {
+        // SAFETY: as the caller says.
+        unsafe { self.store.write(slot, page) }
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let next = |busy: u64| Some(busy.max(now) + WRITE_NS);
         let before = self.busy_until_ns.fetch_update(Relaxed, Relaxed, next).unwrap_or(now);

@@ -304,8 +304,9 @@ unsafe impl SlotStore for Failing {
         self.inner.address(slot)
     }
 
-    fn write(&self, slot: SlotNo, bytes: &[u8; UNIT_LEN]) {
-        self.inner.write(slot, bytes);
+    unsafe fn write(&self, slot: SlotNo, page: *const u8) {
+        // SAFETY: as the caller says.
+        unsafe { self.inner.write(slot, page) }
     }
 
     fn check(&self) -> Result<(), MediaError> {
