@@ -48,6 +48,7 @@ use crate::subjects::served::{self, ServeArgs};
 use crate::suite::Settings;
 use crate::swap::child::{self, SwapChildArgs};
 use crate::swap::command::{SwapArgs, swap};
+use crate::swap::kernel::guardian::{self, GuardianArgs};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 
@@ -88,6 +89,8 @@ enum Suite {
     ServeMount(ServeMountArgs),
     #[command(hide = true)]
     SwapChild(SwapChildArgs),
+    #[command(hide = true)]
+    SwapGuardian(GuardianArgs),
 }
 
 /// Options of the block suite.
@@ -149,6 +152,7 @@ fn main() -> ExitCode {
         Suite::ServeDevice(args) => served::serve(&args),
         Suite::ServeMount(args) => served_mount::serve(&args),
         Suite::SwapChild(args) => child::run(&args),
+        Suite::SwapGuardian(args) => guardian::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::rows::{Results, Row, metric};
 
 /// Metrics that a line shows, and the words after their values.
-const SHOWN: [(&str, &str); 36] = [
+const SHOWN: [(&str, &str); 40] = [
     (metric::COUNTED_RATE, "/s counted"),
     (metric::COUNTED_TO_BACKING, "x backing counted"),
     (metric::BOUND, "x at most"),
@@ -40,6 +40,10 @@ const SHOWN: [(&str, &str); 36] = [
     ("tpmc", "tpmC"),
     ("tpmc_to_none", "of none"),
     ("tpmc_of_cpu_to_none", "of none by CPU time"),
+    ("cpu_per_page_in", "ns of processor a page in"),
+    ("process_cpu_per_page_in", "of the process"),
+    ("ratio", "x"),
+    ("slot_search_share", "% in searches"),
     ("best_threshold", "% is best; 50% takes"),
     ("time_at_50_to_best", "x as long"),
 ];
@@ -95,6 +99,8 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
                 | "counted_p50"
                 | "counted_p99"
                 | "log_bytes"
+                | "cpu_per_page_in"
+                | "process_cpu_per_page_in"
                 | "tpmc"
                 | "best_threshold" => {
                     format!("  {value:.0} {words}")
@@ -102,6 +108,9 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
                 _ => format!("  {value:.2} {words}"),
             };
         }
+    }
+    if let Some(note) = find("ratio").and_then(|row| row.note.as_deref()) {
+        text += &format!("  {note}");
     }
     for name in ["media_bytes", "seconds"] {
         if let Some(row) = find(name) {

@@ -313,8 +313,8 @@ fn operations_on_files_are_compared_with_what_each_is_held_against() {
 
 #[test]
 fn slots_are_found_at_every_fill() {
-    let results = results_of("swap", &[]);
-    for way in ["linux-3.14-linear", "order8", "order64", "free-stack"] {
+    let results = results_of("swap", &["--skip", "ft", "--skip", "paging", "--skip", "servers"]);
+    for way in ["linux-3.14-linear", "order8", "order64", "free-stack", "hibitset", "roaring"] {
         for (fill, threads) in [("0.0%", 1), ("50.0%", 2), ("99.9%", 1)] {
             let workload = format!("{fill} full, random frees, t{threads}");
             assert!(value(&results, way, &workload, "time") > 0.0);
@@ -332,7 +332,7 @@ fn slots_are_found_at_every_fill() {
 
 #[test]
 fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
-    let results = results_of("swap", &["--skip", "slots"]);
+    let results = results_of("swap", &["--skip", "slots", "--skip", "servers"]);
     for subject in ["dram", "mmap-tmpfs", "region", "region-transparent"] {
         assert!(value(&results, subject, "paging: random stores, t2", "time") > 0.0);
     }
@@ -346,6 +346,93 @@ fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
         assert!(value(&results, subject, &format!("{half}: along z"), "seconds") > 0.0);
     }
     assert!(value(&results, "region-on-flash", "FT.S, 50% in DRAM, t1", "flash_lifetime") > 0.0);
+}
+
+/// Lines of a file of the kernel's that name something of kernel swap's comparison.
+fn left(path: &str, what: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+}
+
+fn memory_groups() -> usize {
+    let group = |entry: &std::fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with("everbyte-bench.")
+    };
+    std::fs::read_dir("/sys/fs/cgroup/memory").unwrap().flatten().filter(group).count()
+}
+
+/// Waits for something, for a minute at most.
+fn wait_until(what: &str, mut is_there: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !is_there() {
+        assert!(start.elapsed().as_secs() < 60, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+fn swap_and_group_are_gone(page_cluster: &str) {
+    wait_until("swap is off", || left("/proc/swaps", "/dev/").is_empty());
+    wait_until("the tmpfs is gone", || left("/proc/mounts", "/everbyte-swap.").is_empty());
+    wait_until("the group is gone", || memory_groups() == 0);
+    assert_eq!(std::fs::read_to_string("/proc/sys/vm/page-cluster").unwrap(), page_cluster);
+}
+
+// One test, for there is one /proc/swaps.
+#[test]
+fn kernel_swap_is_measured_and_taken_down_even_after_kill() {
+    const ARGS: [&str; 6] = ["--kernel-swap", "--skip", "slots", "--skip", "servers", "--json"];
+    let page_cluster = std::fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_everbyte-bench"));
+        command.args(["swap", "--quick", "--folder"]).arg(folder.path()).args(ARGS).args(more);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command
+    };
+    let output =
+        run(&["--skip", "paging", "--skip", "crowded", "--filter", "FT.S, 70% in DRAM, t1"])
+            .output()
+            .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("kernel swap cannot be measured") {
+        println!("not run: {errors}");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for subject in ["swap-loop", "swap-loop-cluster0", "swap-zram", "swap-zram-cluster0"] {
+        let most = "FT.S, 70% in DRAM, t1";
+        let rows = results["rows"].as_array().unwrap();
+        let settings =
+            rows.iter().find(|row| row["subject"] == subject && row["metric"] == "settings");
+        let is_there = |row: &&Value| row["subject"] == subject && row["workload"] == most;
+        let found = rows.iter().find(is_there).unwrap();
+        // With so little memory the kernel may end the program time and again, and the row says so.
+        assert!(
+            found["value"].as_f64().is_some_and(|value| value > 0.0) || found["note"].is_string()
+        );
+        let settings = settings.unwrap()["note"].as_str().unwrap().to_owned();
+        let cluster =
+            if subject.ends_with("cluster0") { "page-cluster 0" } else { "page-cluster 3" };
+        assert!(settings.contains(cluster) && settings.contains("swappiness 60"), "{settings}");
+    }
+    swap_and_group_are_gone(&page_cluster);
+    let mut killed =
+        run(&["--skip", "ft", "--skip", "crowded", "--filter", "random"]).spawn().unwrap();
+    for _ in 0..2 {
+        wait_until("swap is on", || !left("/proc/swaps", "/dev/").is_empty());
+        wait_until("something pages", || {
+            let group = memory_groups() == 1;
+            group && !left("/proc/swaps", "/dev/").iter().any(|line| line.contains("\t0\t"))
+        });
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        swap_and_group_are_gone(&page_cluster);
+        killed = run(&["--skip", "ft", "--skip", "crowded", "--filter", "zipf"]).spawn().unwrap();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    swap_and_group_are_gone(&page_cluster);
 }
 
 #[test]

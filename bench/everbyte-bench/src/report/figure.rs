@@ -33,6 +33,8 @@ pub(crate) enum Shape {
     Lines,
     /// A table with a line for each workload, and for each of these metrics a column for each subject.
     Table(&'static [&'static str]),
+    /// A table with a line for each workload: the value of the first subject, and its note.
+    Verdicts,
 }
 
 /// Title, subjects and values of a figure.
@@ -60,6 +62,9 @@ impl Figure {
     pub(crate) fn draw(&self, results: &Results) -> Result<Option<String>> {
         if let Shape::Table(metrics) = self.shape {
             return Ok(self.table(results, metrics));
+        }
+        if self.shape == Shape::Verdicts {
+            return Ok(self.verdicts(results));
         }
         let bars = self.bars(results);
         let largest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
@@ -100,6 +105,18 @@ impl Figure {
         }
         table += "</tbody></table>";
         (!is_empty).then_some(table)
+    }
+
+    fn verdicts(&self, results: &Results) -> Option<String> {
+        let mut lines = String::new();
+        for (workload, label) in &self.workloads {
+            let row = self.subjects.first().and_then(|s| results.find(s, workload, self.metric));
+            let Some(row) = row else { continue };
+            let value = row.value.map_or_else(|| "-".to_owned(), short);
+            let note = escaped(row.note.as_deref().unwrap_or(""));
+            lines += &format!("<tr><td>{}<td class=\"n\">{value}<td>{note}", escaped(label));
+        }
+        (!lines.is_empty()).then(|| format!("<table><tbody>{lines}</tbody></table>"))
     }
 
     fn bars(&self, results: &Results) -> Vec<Bar> {
@@ -155,10 +172,12 @@ impl Figure {
             let colour = COLOURS[subject % COLOURS.len()];
             let own = bars.iter().filter(|bar| bar.subject == subject);
             let drawn = match self.shape {
-                Shape::Bars | Shape::Table(_) => chart.draw_series(own.map(|bar| {
-                    let (left, right) = self.place(bar);
-                    Rectangle::new([(left, bottom), (right, bar.value)], colour.filled())
-                })),
+                Shape::Bars | Shape::Table(_) | Shape::Verdicts => {
+                    chart.draw_series(own.map(|bar| {
+                        let (left, right) = self.place(bar);
+                        Rectangle::new([(left, bottom), (right, bar.value)], colour.filled())
+                    }))
+                }
                 Shape::Lines => {
                     let points = own.map(|bar| (as_f64(bar.group as u64) + 0.5, bar.value));
                     chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))

@@ -7,6 +7,9 @@
 use std::sync::Mutex;
 
 use everbyte_slots::{ByteTree, RunTree};
+use hibitset::BitSet;
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
 
 /// Slots that are taken one after the other once they were found.
 const CLUSTER: usize = 256;
@@ -29,16 +32,26 @@ pub(super) trait Allocator: Send + Sync {
 }
 
 /// A way to find free slots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Way {
     Linear,
     Order8,
     Order64,
     Stack,
+    /// The crate of that name: a tree of words, searched from the first slot.
+    Hibitset,
+    /// The crate of that name: a compressed bitmap, searched from the first slot.
+    Roaring,
 }
 
+/// Slots that hibitset can tell apart.
+const HIBITSET_MAX: u64 = 1 << 24;
+
 impl Way {
-    pub(super) const ALL: [Self; 4] = [Self::Linear, Self::Order8, Self::Order64, Self::Stack];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Linear, Self::Order8, Self::Order64, Self::Stack, Self::Hibitset, Self::Roaring];
+    /// Those that take no memory while they are used, as a pager needs it.
+    pub(super) const IN_PAGER: [Self; 3] = [Self::Linear, Self::Order8, Self::Order64];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -46,6 +59,17 @@ impl Way {
             Self::Order8 => "order8",
             Self::Order64 => "order64",
             Self::Stack => "free-stack",
+            Self::Hibitset => "hibitset",
+            Self::Roaring => "roaring",
+        }
+    }
+
+    /// Slots that it can have at most.
+    pub(super) fn most(self) -> u64 {
+        match self {
+            Self::Hibitset => HIBITSET_MAX,
+            Self::Roaring => u64::from(u32::MAX),
+            Self::Linear | Self::Order8 | Self::Order64 | Self::Stack => u64::MAX,
         }
     }
 
@@ -64,6 +88,16 @@ impl Way {
                 Box::new(Order64(tree))
             }
             Self::Stack => Box::new(Mutex::new((0..slots).rev().collect::<Vec<u64>>())),
+            Self::Hibitset => {
+                let slots = u32::try_from(slots).expect("no more than it can have");
+                Box::new(Mutex::new(Hierarchical { free: (0..slots).collect(), slots }))
+            }
+            Self::Roaring => {
+                let slots = u32::try_from(slots).expect("no more than it can have");
+                let mut free = RoaringBitmap::new();
+                free.insert_range(0..slots);
+                Box::new(Mutex::new(free))
+            }
         }
     }
 }
@@ -233,6 +267,56 @@ impl Allocator for Mutex<Vec<u64>> {
     }
 }
 
+/// A bit set of the crate hibitset; bits are free slots.
+struct Hierarchical {
+    free: BitSet,
+    slots: u32,
+}
+
+impl Allocator for Mutex<Hierarchical> {
+    fn alloc(&self) -> Option<u64> {
+        let free = &mut self.lock().expect("no holder panics").free;
+        let slot = (&*free).into_iter().next()?;
+        free.remove(slot);
+        Some(u64::from(slot))
+    }
+
+    fn free(&self, slot: u64) {
+        let slot = u32::try_from(slot).expect("it was handed out");
+        assert!(!self.lock().expect("no holder panics").free.add(slot), "a slot is freed once");
+    }
+
+    /// Four layers of words, each with a bit for a word of the layer below; the crate does not tell.
+    fn memory_bytes(&self) -> u64 {
+        let slots = u64::from(self.lock().expect("no holder panics").slots);
+        (1..=4).map(|layer| 8 * slots.div_ceil(1 << (6 * layer))).sum()
+    }
+}
+
+/// Members are free slots.
+impl Allocator for Mutex<RoaringBitmap> {
+    fn alloc(&self) -> Option<u64> {
+        let mut free = self.lock().expect("no holder panics");
+        let slot = free.min()?;
+        free.remove(slot);
+        Some(u64::from(slot))
+    }
+
+    fn free(&self, slot: u64) {
+        let slot = u32::try_from(slot).expect("it was handed out");
+        assert!(self.lock().expect("no holder panics").insert(slot), "a slot is freed once");
+    }
+
+    /// The crate's own figure.
+    fn memory_bytes(&self) -> u64 {
+        let free = self.lock().expect("no holder panics");
+        let found = free.statistics();
+        found.n_bytes_array_containers
+            + found.n_bytes_run_containers
+            + found.n_bytes_bitset_containers
+    }
+}
+
 fn place(slot: u64) -> usize {
     usize::try_from(slot).expect("there is memory for every slot")
 }
@@ -247,6 +331,7 @@ mod tests {
     fn every_way_hands_out_each_slot_once_and_again_when_it_is_free() {
         for way in Way::ALL {
             let slots = way.make(1000);
+            assert!(slots.memory_bytes() > 0, "{way:?}");
             let all: BTreeSet<u64> = std::iter::from_fn(|| slots.alloc()).collect();
             assert_eq!(all, (0..1000).collect(), "{way:?}");
             for slot in [999, 3, 500, 0] {
@@ -254,7 +339,6 @@ mod tests {
             }
             let again: BTreeSet<u64> = std::iter::from_fn(|| slots.alloc()).collect();
             assert_eq!(again, BTreeSet::from([0, 3, 500, 999]), "{way:?}");
-            assert!(slots.memory_bytes() > 0);
         }
     }
 

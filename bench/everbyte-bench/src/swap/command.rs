@@ -1,14 +1,17 @@
 //! `everbyte-bench swap`: the command line of the suite.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use super::child::Load;
 use super::ft::Class;
+use super::kernel::machine;
 use super::paging::Sizes;
-use super::{Settings, fill, paging, report, solving};
+use super::{Settings, crowded_paging, fill, paging, report, servers, solving, targets};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -17,6 +20,7 @@ use crate::rows::Results;
 const QUICK_SLOTS: u64 = 1 << 14;
 const QUICK_PAIRS: u64 = 1 << 10;
 const QUICK_MIB: u64 = 8;
+const QUICK_KEYS: u64 = 20_000;
 /// Accesses for each page of the footprint.
 const ACCESSES_PER_PAGE: u64 = 3;
 
@@ -31,6 +35,9 @@ pub(crate) struct SwapArgs {
     quick: bool,
     #[command(flatten)]
     output: Output,
+    /// Measure only workloads whose names in the results contain these words.
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    filter: String,
     /// Rounds; figures are medians over them.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
@@ -57,6 +64,15 @@ pub(crate) struct SwapArgs {
     /// Folder for stores; on tmpfs, or on SCM.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
+    /// Keys that servers hold, each with a value of 1 KiB.
+    #[arg(long, default_value_t = 200_000, value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
+    keys: u64,
+    /// Measure kernel swap as well: over a loop device on tmpfs and on zram, with several settings. Needs
+    /// root, memory cgroups of version 1, a machine that does not swap, and 4 GiB of memory to spare.
+    /// Other programs' work of block devices is counted as the kernel's.
+    #[arg(long)]
+    kernel_swap: bool,
     /// Parts to leave out.
     #[arg(long, value_enum, value_name = "PART")]
     skip: Vec<Part>,
@@ -69,8 +85,12 @@ enum Part {
     Slots,
     /// Access patterns.
     Paging,
+    /// Access patterns in a swap space that is nearly full.
+    Crowded,
     /// FT of the NAS Parallel Benchmarks.
     Ft,
+    /// redis-server and memcached, where they are installed.
+    Servers,
 }
 
 /// Runs the suite.
@@ -89,8 +109,22 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
         }
     };
     let folder = folder.path();
-    let settings = Settings { slots, pairs, rounds, folder, stop: &stop, progress: &progress };
+    let settings = Settings {
+        slots,
+        pairs,
+        rounds,
+        folder,
+        filter: args.filter.split_whitespace().map(str::to_owned).collect(),
+        with_kernel: args.kernel_swap,
+        described: RefCell::default(),
+        stop: &stop,
+        progress: &progress,
+    };
     let bytes = mib << 20;
+    if args.kernel_swap {
+        let largest = classes.iter().map(|class| Load::Ft(*class).bytes()).max().unwrap_or(0);
+        machine::check(2 * largest.max(bytes))?;
+    }
     let mut environment = Environment::new(&args.folder, bytes, rounds, 0.0);
     environment.medium = format!("DRAM, as tmpfs; {slots} slots");
     let wants = |part| !args.skip.contains(&part);
@@ -102,10 +136,19 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
         let accesses = bytes / super::place::PAGE * ACCESSES_PER_PAGE;
         rows.extend(paging::run(&settings, Sizes { bytes, dram_bytes: bytes / 2, accesses })?);
     }
+    if wants(Part::Crowded) {
+        rows.extend(crowded_paging::run(&settings)?);
+    }
     if wants(Part::Ft) {
         rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
     }
-    let results = Results { suite: "swap", environment, rows };
+    if wants(Part::Servers) {
+        rows.extend(servers::run(&settings, if args.quick { QUICK_KEYS } else { args.keys })?);
+    }
+    rows.extend(targets::published());
+    rows.extend(targets::settings_rows(&settings.described.borrow()));
+    let mut results = Results { suite: "swap", environment, rows };
+    results.rows.extend(targets::verdicts(&results));
     progress.finish_and_clear();
     args.output.publish("Everbyte: the memory extension", &results, &report::figures(classes))
 }

@@ -32,6 +32,7 @@ pub(super) fn title(permille: u64, threads: usize) -> String {
 struct Sample {
     ns: f64,
     visits: Option<f64>,
+    memory_bytes: u64,
 }
 
 /// Frees and takes slots of `own`, all of which are taken, and returns the time of taking.
@@ -91,7 +92,8 @@ fn sample(way: Way, settings: &Settings<'_>, permille: u64, threads: usize) -> R
     let taken = as_f64(pairs.max(1) * threads as u64);
     let visits = slots.visits().map(|visits| as_f64(visits) / taken);
     check(shares.iter().flatten())?;
-    Ok(Sample { ns: total.as_secs_f64() * 1e9 / taken, visits })
+    let ns = total.as_secs_f64() * 1e9 / taken;
+    Ok(Sample { ns, visits, memory_bytes: slots.memory_bytes() })
 }
 
 /// Checks that no slot was handed out twice.
@@ -110,11 +112,16 @@ fn check<'a>(mut taken: impl Iterator<Item = &'a u64>) -> Result<()> {
 pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
     let cases: Vec<(u64, usize)> =
         FILLS.iter().flat_map(|&fill| THREADS.map(|threads| (fill, threads))).collect();
+    let cases: Vec<(u64, usize)> = cases
+        .into_iter()
+        .filter(|(fill, threads)| settings.wants(&title(*fill, *threads)))
+        .collect();
     settings.progress.set_length((cases.len() * Way::ALL.len() * settings.rounds) as u64);
     let mut rows = Vec::new();
+    let mut memory: Vec<(Way, u64)> = Vec::new();
     for (permille, threads) in cases {
         let workload = title(permille, threads);
-        for way in Way::ALL {
+        for way in ways(settings.slots) {
             let mut samples = Vec::new();
             for _ in 0..settings.rounds {
                 if settings.stop.load(Ordering::Relaxed) {
@@ -125,13 +132,22 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
                 settings.progress.inc(1);
             }
             rows.extend(rows_of(way, &workload, &samples));
+            let largest = samples.iter().map(|sample| sample.memory_bytes).max().unwrap_or(0);
+            match memory.iter_mut().find(|(of, _)| *of == way) {
+                Some((_, most)) => *most = largest.max(*most),
+                None => memory.push((way, largest)),
+            }
         }
     }
-    for way in Way::ALL {
-        let bytes = way.make(settings.slots).memory_bytes();
+    for (way, bytes) in memory {
         rows.push(row(way, "memory", "memory", as_f64(bytes), "B"));
     }
     Ok(rows)
+}
+
+/// The ways that can have so many slots.
+fn ways(slots: u64) -> impl Iterator<Item = Way> {
+    Way::ALL.into_iter().filter(move |way| slots <= way.most())
 }
 
 fn rows_of(way: Way, workload: &str, samples: &[Sample]) -> Vec<Row> {

@@ -1,8 +1,10 @@
 //! The costs of paging: processor time of the process and of the kernel's threads, faults, and pages
 //! in and out.
 //!
-//! All are exact counters of the system or of the region. The time of the kernel's threads is of the
-//! whole machine, so whoever else keeps them busy is counted as well.
+//! All are exact counters of the system or of the region. What the kernel does in a process's own calls and
+//! faults, its reclaim for the memory cgroup included, is that process's time. The time of the kernel's threads
+//! (writes to a loop device are made by workers) and the pages swapped are of the whole machine, so
+//! whoever else keeps them busy is counted as well; both sums are given.
 
 use std::fs;
 use std::time::Instant;
@@ -32,6 +34,8 @@ pub(super) struct Costs {
     pub(super) region_faults: u64,
     /// Nodes looked at for free slots.
     pub(super) slot_visits: u64,
+    /// Time of searches for slots, where that is measured.
+    pub(super) slot_search_ns: u64,
 }
 
 impl Costs {
@@ -59,6 +63,7 @@ impl Costs {
             pages_out: op(self.pages_out, other.pages_out),
             region_faults: op(self.region_faults, other.region_faults),
             slot_visits: op(self.slot_visits, other.slot_visits),
+            slot_search_ns: op(self.slot_search_ns, other.slot_search_ns),
         }
     }
 }
@@ -88,6 +93,7 @@ impl<'a> Meter<'a> {
             kernel_ns: kernel_ns()?,
             faults: major + minor,
             slot_visits: self.place.slot_visits(),
+            slot_search_ns: self.place.slot_search_ns(),
             ..Costs::default()
         };
         if let Some(statistics) = self.place.statistics() {
@@ -96,8 +102,20 @@ impl<'a> Meter<'a> {
             costs.region_faults =
                 statistics.faults_load + statistics.faults_store + statistics.faults_protected;
         }
+        if let Place::Swapped(_) = self.place {
+            (costs.pages_in, costs.pages_out) = pages_swapped(&fs::read_to_string("/proc/vmstat")?);
+        }
         Ok(costs)
     }
+}
+
+/// Pages that the machine has swapped in and out.
+fn pages_swapped(vmstat: &str) -> (u64, u64) {
+    let count = |name: &str| {
+        let line = vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|count| count.parse().ok()).unwrap_or(0)
+    };
+    (count("pswpin"), count("pswpout"))
 }
 
 fn process_ns() -> Result<u64> {
@@ -125,6 +143,11 @@ fn kernel_ns() -> Result<u64> {
 mod tests {
     use super::super::place::Backing;
     use super::*;
+
+    #[test]
+    fn pages_swapped_are_read() {
+        assert_eq!(pages_swapped("pgpgin 7\npswpin 12\npswpout 345\npswpout_zero 9\n"), (12, 345));
+    }
 
     #[test]
     fn a_fill_of_memory_shows_up_in_the_counters() {

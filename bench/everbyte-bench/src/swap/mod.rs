@@ -4,22 +4,33 @@ mod access;
 mod allocators;
 pub(crate) mod child;
 pub(crate) mod command;
+mod crowded;
+mod crowded_paging;
 mod fill;
 mod flash;
 mod ft;
+pub(crate) mod kernel;
+mod measure;
 mod meter;
 mod paging;
 mod place;
 mod report;
+mod servers;
+mod serving;
 mod solving;
 mod subjects;
+mod targets;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use indicatif::ProgressBar;
+use kernel::KernelSwap;
+use subjects::Subject;
 
 /// Settings of a run.
 pub(crate) struct Settings<'a> {
@@ -30,11 +41,29 @@ pub(crate) struct Settings<'a> {
     rounds: usize,
     /// The folder of files that are mapped, and of stores.
     folder: &'a Path,
+    /// Words that the names of workloads contain which are measured.
+    filter: Vec<String>,
+    /// Kernel swap is measured as well.
+    with_kernel: bool,
+    /// Settings of the kinds of kernel swap that were measured, as the kernel tells them.
+    described: RefCell<BTreeMap<&'static str, String>>,
     stop: &'a Arc<AtomicBool>,
     progress: &'a ProgressBar,
 }
 
 impl Settings<'_> {
+    /// Returns true if a workload is to be measured.
+    fn wants(&self, workload: &str) -> bool {
+        self.filter.iter().all(|word| workload.contains(word.as_str()))
+    }
+
+    /// Returns `subjects`, and so many kinds of kernel swap if that is to be measured.
+    fn and_kernel(&self, subjects: &[Subject], kernel: &[KernelSwap]) -> Vec<Subject> {
+        let kernel = if self.with_kernel { kernel } else { &[] };
+        let kernel = kernel.iter().map(|kernel| Subject::Kernel(*kernel));
+        subjects.iter().copied().chain(kernel).collect()
+    }
+
     fn should_stop(&self) -> bool {
         self.stop.load(Relaxed)
     }

@@ -8,7 +8,9 @@ use anyhow::Result;
 
 use super::Settings;
 use super::access::Pattern;
-use super::child::{self, Load, Task};
+use super::child::Load;
+use super::kernel::KernelSwap;
+use super::measure::{Work, measure};
 use super::meter::Costs;
 use super::subjects::Subject;
 use crate::rows::{Row, metric};
@@ -20,6 +22,7 @@ const LIMIT: Duration = Duration::from_mins(10);
 
 /// Names of metrics.
 pub(super) const CPU_PER_PAGE: &str = "cpu_per_page_in";
+const PROCESS_CPU_PER_PAGE: &str = "process_cpu_per_page_in";
 const PAGES_IN: &str = "pages_in_per_access";
 const PAGES_OUT: &str = "pages_out_per_access";
 const FAULTS: &str = "faults_per_access";
@@ -59,15 +62,19 @@ fn run_one(
     threads: usize,
 ) -> Result<Vec<Row>> {
     let workload = title(pattern, stores, threads);
+    if !settings.wants(&workload) {
+        return Ok(Vec::new());
+    }
     let Sizes { bytes, dram_bytes, accesses } = sizes;
     let load = Load::Touch { pattern, stores, bytes, warm: accesses / 4, count: accesses };
-    let mut samples = Subject::PAGING.map(|subject| (subject, Vec::new()));
+    let subjects = settings.and_kernel(&Subject::PAGING, &KernelSwap::SOME);
+    let mut samples: Vec<(Subject, Vec<Costs>)> =
+        subjects.into_iter().map(|subject| (subject, Vec::new())).collect();
+    let work = Work { load, threads, dram_bytes, limit: LIMIT };
     for _ in 0..settings.rounds {
         for (subject, samples) in &mut samples {
             settings.progress.set_message(format!("{}, {workload}", subject.name()));
-            let backing = subject.backing(settings.folder, dram_bytes);
-            let task = Task { backing, load, threads };
-            let outcome = child::measure(&task, LIMIT, || settings.should_stop())?;
+            let outcome = measure(settings, *subject, work)?;
             samples.extend(outcome.map(|outcome| outcome.total()));
         }
     }
@@ -87,7 +94,8 @@ struct Own<'a> {
 impl Own<'_> {
     fn rows(&self, samples: &[Costs], accesses: f64) -> Vec<Row> {
         if samples.is_empty() {
-            let why = format!("no round ended within {} s", LIMIT.as_secs());
+            let why =
+                format!("no round ended within {} s, or the kernel killed it", LIMIT.as_secs());
             return vec![Row::skipped(self.subject.name(), self.workload, why)];
         }
         let per_access = |count: fn(&Costs) -> u64| {
@@ -98,12 +106,17 @@ impl Own<'_> {
             self.row(metric::CPU, "ns", &per_access(|costs| costs.cpu_ns())),
             self.row(FAULTS, "", &per_access(|costs| costs.faults)),
         ];
-        if self.subject.is_region() {
+        if self.subject.pages() {
             rows.push(self.row(PAGES_IN, "", &per_access(|costs| costs.pages_in)));
             rows.push(self.row(PAGES_OUT, "", &per_access(|costs| costs.pages_out)));
-            let per_page = samples.iter().filter(|costs| costs.pages_in > 0);
-            let per_page = per_page.map(|costs| as_f64(costs.cpu_ns()) / as_f64(costs.pages_in));
-            rows.push(self.row(CPU_PER_PAGE, "ns", &per_page.collect::<Vec<f64>>()));
+            let per_page = |cpu_ns: fn(&Costs) -> u64| {
+                let paged = samples.iter().filter(|costs| costs.pages_in > 0);
+                paged
+                    .map(|costs| as_f64(cpu_ns(costs)) / as_f64(costs.pages_in))
+                    .collect::<Vec<f64>>()
+            };
+            rows.push(self.row(CPU_PER_PAGE, "ns", &per_page(|costs| costs.cpu_ns())));
+            rows.push(self.row(PROCESS_CPU_PER_PAGE, "ns", &per_page(|costs| costs.process_ns)));
         }
         rows
     }

@@ -17,6 +17,7 @@ use everbyte_swap::{
 use memmap2::{MmapMut, MmapOptions};
 use serde::{Deserialize, Serialize};
 
+use super::crowded::Crowd;
 use super::flash::Flash;
 
 /// Bytes of a page.
@@ -35,6 +36,41 @@ pub(super) enum Backing {
     File(PathBuf),
     /// A region of ours.
     Region(RegionBacking),
+    /// Of this process alone, in a memory cgroup.
+    Swapped(Swapped),
+}
+
+/// The memory cgroup of a process that the kernel pages.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Swapped {
+    pub(super) cgroup: PathBuf,
+    /// Bytes of memory that the process may have from then on.
+    pub(super) limit_bytes: u64,
+}
+
+impl Swapped {
+    /// Moves this process into the cgroup, and limits that.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn enter(&self) -> Result<()> {
+        // Whoever takes swap down must not find this process still paging.
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        set(&self.cgroup.join("cgroup.procs"), "0")?;
+        set(&self.cgroup.join("memory.limit_in_bytes"), &self.limit_bytes.to_string())
+    }
+
+    /// Moves this process out again; its children stay.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn leave(&self) -> Result<()> {
+        set(&self.cgroup.join("../cgroup.procs"), "0")
+    }
+}
+
+fn set(path: &Path, value: &str) -> Result<()> {
+    std::fs::write(path, value).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Settings of a region.
@@ -51,12 +87,17 @@ pub(super) struct RegionBacking {
     pub(super) uses_order8: bool,
     /// The store is as slow as a flash drive.
     pub(super) is_flash: bool,
+    /// The store is large, and others hold most of it.
+    pub(super) crowd: Option<Crowd>,
 }
 
 /// Mapped memory.
 pub(super) enum Place {
     Map(MmapMut),
-    Region(Region, Arc<SwapSpace>),
+    /// Memory that the kernel pages.
+    Swapped(MmapMut),
+    /// A region, its space, and the nanoseconds that searches for slots took, where that is measured.
+    Region(Region, Arc<SwapSpace>, Option<Arc<AtomicU64>>),
 }
 
 impl Place {
@@ -72,14 +113,15 @@ impl Place {
             }
             Backing::File(path) => map_file(path, len),
             Backing::Region(region) => map_region(region, bytes),
+            Backing::Swapped(swapped) => map_swapped(swapped, len),
         }
     }
 
     /// Returns the words of the memory.
     pub(super) fn words(&self) -> Words<'_> {
         let (first, bytes) = match self {
-            Self::Map(map) => (map.as_ptr().cast_mut(), map.len()),
-            Self::Region(region, _) => (region.as_mut_ptr(), region.as_slice().len()),
+            Self::Map(map) | Self::Swapped(map) => (map.as_ptr().cast_mut(), map.len()),
+            Self::Region(region, ..) => (region.as_mut_ptr(), region.as_slice().len()),
         };
         // SAFETY: the memory is mapped writable as long as `self` is borrowed, at least 8 bytes
         // aligned; any bytes are a word; nothing else refers to it but such words.
@@ -89,18 +131,39 @@ impl Place {
     /// Counters of a region.
     pub(super) fn statistics(&self) -> Option<Statistics> {
         match self {
-            Self::Map(_) => None,
-            Self::Region(region, _) => Some(region.statistics()),
+            Self::Map(_) | Self::Swapped(_) => None,
+            Self::Region(region, ..) => Some(region.statistics()),
         }
     }
 
     /// Nodes or slots that were looked at for free slots.
     pub(super) fn slot_visits(&self) -> u64 {
         match self {
-            Self::Map(_) => 0,
-            Self::Region(_, space) => space.slot_searches().visits,
+            Self::Map(_) | Self::Swapped(_) => 0,
+            Self::Region(_, space, _) => space.slot_searches().visits,
         }
     }
+
+    /// Nanoseconds that searches for slots took, where that is measured.
+    pub(super) fn slot_search_ns(&self) -> u64 {
+        match self {
+            Self::Region(.., Some(ns)) => ns.load(Relaxed),
+            Self::Map(_) | Self::Swapped(_) | Self::Region(.., None) => 0,
+        }
+    }
+}
+
+/// Makes the store and its space.
+fn make_space(backing: &RegionBacking, bytes: u64) -> Result<Arc<SwapSpace>> {
+    let store = FileStore::create(&backing.store, bytes + STORE_SLACK)?;
+    // The mapping keeps the file, which is gone with this process, however it ends.
+    std::fs::remove_file(&backing.store)?;
+    let order = if backing.uses_order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
+    Ok(if backing.is_flash {
+        SwapSpace::new(Flash::new(store), order)
+    } else {
+        SwapSpace::new(store, order)
+    })
 }
 
 fn map_file(path: &Path, len: usize) -> Result<Place> {
@@ -112,15 +175,19 @@ fn map_file(path: &Path, len: usize) -> Result<Place> {
     Ok(Place::Map(map.with_context(|| format!("cannot map {}", path.display()))?))
 }
 
+fn map_swapped(swapped: &Swapped, len: usize) -> Result<Place> {
+    // What this program has by now stays outside, as it does for regions.
+    swapped.enter()?;
+    Ok(Place::Swapped(MmapMut::map_anon(len).context("cannot map memory")?))
+}
+
 fn map_region(backing: &RegionBacking, bytes: u64) -> Result<Place> {
-    let store = FileStore::create(&backing.store, bytes + STORE_SLACK)?;
-    // The mapping keeps the file, which is gone with this process, however it ends.
-    std::fs::remove_file(&backing.store)?;
-    let order = if backing.uses_order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
-    let space = if backing.is_flash {
-        SwapSpace::new(Flash::new(store), order)
-    } else {
-        SwapSpace::new(store, order)
+    let (space, search_ns) = match &backing.crowd {
+        None => (make_space(backing, bytes)?, None),
+        Some(crowd) => {
+            let (space, search_ns) = crowd.space(&backing.store)?;
+            (space, Some(search_ns))
+        }
     };
     let mode = match backing.handlers {
         0 => FaultMode::Sigbus,
@@ -131,7 +198,7 @@ fn map_region(backing: &RegionBacking, bytes: u64) -> Result<Place> {
         .tracks_stores(backing.tracks_stores)
         .read_ahead(backing.read_ahead);
     let region = Region::map(bytes, backing.dram_bytes, &space, &options)?;
-    Ok(Place::Region(region, space))
+    Ok(Place::Region(region, space, search_ns))
 }
 
 /// Words that several threads may use.

@@ -3,8 +3,9 @@
 use super::access::Pattern;
 use super::allocators::Way;
 use super::ft::Class;
+use super::kernel::KernelSwap;
 use super::subjects::Subject;
-use super::{fill, paging, solving};
+use super::{crowded_paging, fill, paging, solving, targets};
 use crate::report::figure::{Figure, Shape};
 use crate::rows::metric;
 
@@ -19,14 +20,54 @@ const SOLVING: &str = "Seconds for FT of the NAS Parallel Benchmarks, every chec
 
 /// Returns all figures; FT's are those of `classes`.
 pub(super) fn figures(classes: &[Class]) -> Vec<Figure> {
-    let mut figures = vec![slots(1), slots(2)];
+    let mut figures = vec![slots(1), slots(2), crowded()];
     figures.extend([
         patterns("Paging: processor time of a page in and out", paging::CPU_PER_PAGE),
         patterns("Paging: processor time of an access", metric::CPU),
         patterns("Paging: time of an access", metric::TIME),
     ]);
     figures.extend(classes.iter().map(|class| solved(*class)));
+    figures.extend([figure_2(), verdicts()]);
     figures
+}
+
+/// Names of subjects, and of the kinds of kernel swap that are always measured.
+fn names(subjects: &[Subject]) -> Vec<String> {
+    let kernel = KernelSwap::SOME.map(KernelSwap::name);
+    subjects.iter().map(|subject| subject.name()).chain(kernel).map(str::to_owned).collect()
+}
+
+fn figure_2() -> Figure {
+    let mut subjects = vec!["paper-stock-swap".to_owned(), "paper-slot-tree".to_owned()];
+    subjects.extend(names(&[Subject::Sigbus, Subject::Order8]));
+    Figure {
+        title: "Figure 2 of the paper, remade".into(),
+        explanation:
+            "Seconds for FT with about 1.4 GB in 1000 MiB of memory: as published (1029 with stock \
+                      swap, 813 with the slot tree, on a machine of 2010), and here."
+                .into(),
+        subjects,
+        workloads: vec![(targets::PAPER.to_owned(), "FT, 1000 MiB of DRAM".to_owned())],
+        metric: solving::SECONDS,
+        shape: Shape::Bars,
+        logarithmic: true,
+    }
+}
+
+fn verdicts() -> Figure {
+    let titles = targets::titles().into_iter();
+    Figure {
+        title: "Targets and claims, one by one".into(),
+        explanation:
+            "Each figure of ours as a multiple of the smallest of those that it is compared with, \
+                      all from this run; below 1 is less."
+                .into(),
+        subjects: vec![targets::SUBJECT.to_owned()],
+        workloads: titles.map(|title| (title.to_owned(), title.to_owned())).collect(),
+        metric: targets::RATIO,
+        shape: Shape::Verdicts,
+        logarithmic: false,
+    }
 }
 
 fn slots(threads: usize) -> Figure {
@@ -42,6 +83,22 @@ fn slots(threads: usize) -> Figure {
     }
 }
 
+fn crowded() -> Figure {
+    let label = |permille: u64| format!("{}.{}% full", permille / 10, permille % 10);
+    let fills = crowded_paging::FILLS;
+    Figure {
+        title: "Searches for slots inside a paging load".into(),
+        explanation: "Share of processor time, in percent, of random stores to memory of which half may be in \
+                      DRAM. The paper found up to 50% with a linear search."
+            .into(),
+        subjects: Way::IN_PAGER.map(|way| way.name().to_owned()).to_vec(),
+        workloads: fills.map(|fill| (crowded_paging::title(fill), label(fill))).to_vec(),
+        metric: crowded_paging::SEARCH_SHARE,
+        shape: Shape::Bars,
+        logarithmic: false,
+    }
+}
+
 fn patterns(title: &str, metric: &'static str) -> Figure {
     let group = |pattern: Pattern, threads| {
         let label = format!("{}, t{threads}", pattern.name());
@@ -51,7 +108,7 @@ fn patterns(title: &str, metric: &'static str) -> Figure {
     Figure {
         title: title.to_owned(),
         explanation: PATTERNS.to_owned(),
-        subjects: Subject::PAGING.map(|subject| subject.name().to_owned()).to_vec(),
+        subjects: names(&Subject::PAGING),
         workloads: groups.collect(),
         metric,
         shape: Shape::Bars,
@@ -60,13 +117,12 @@ fn patterns(title: &str, metric: &'static str) -> Figure {
 }
 
 fn solved(class: Class) -> Figure {
-    let subjects = [Subject::Dram].into_iter().chain(Subject::LIMITED);
     let titles = solving::titles(class).into_iter();
     let label = |title: &str| title.trim_start_matches(&format!("FT.{class}, ")).to_owned();
     Figure {
         title: format!("FT.{class}"),
         explanation: SOLVING.to_owned(),
-        subjects: subjects.map(|subject| subject.name().to_owned()).collect(),
+        subjects: names(&[&[Subject::Dram], &Subject::LIMITED[..]].concat()),
         workloads: titles.map(|title| (title.clone(), label(&title))).collect(),
         metric: solving::SECONDS,
         shape: Shape::Bars,

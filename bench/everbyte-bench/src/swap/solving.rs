@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Settings;
-use super::child::{self, Load, Outcome, Task};
+use super::child::{Load, Outcome};
 use super::flash::ENDURANCE_BYTES;
 use super::ft::Class;
+use super::kernel::KernelSwap;
+use super::measure::{Work, measure};
 use super::meter::Costs;
 use super::place::PAGE;
 use super::subjects::Subject;
@@ -85,7 +87,11 @@ pub(super) fn run(settings: &Settings<'_>, classes: &[Class], limit: Duration) -
         for threads in THREADS {
             rows.extend(run_one(settings, class, Dram::All, threads, &[Subject::Dram], limit)?);
             for dram in Dram::limits(class) {
-                rows.extend(run_one(settings, class, dram, threads, &Subject::LIMITED, limit)?);
+                // Settings are changed one by one on class A, as in the paper.
+                let is_tuned = (class, dram, threads) == (Class::A, Dram::Percent(70), 1);
+                let kernel = if is_tuned { &KernelSwap::ALL[..] } else { &KernelSwap::SOME };
+                let subjects = settings.and_kernel(&Subject::LIMITED, kernel);
+                rows.extend(run_one(settings, class, dram, threads, &subjects, limit)?);
             }
         }
     }
@@ -101,20 +107,23 @@ fn run_one(
     limit: Duration,
 ) -> Result<Vec<Row>> {
     let workload = title(class, dram, threads);
+    if !settings.wants(&workload) {
+        return Ok(Vec::new());
+    }
     let load = Load::Ft(class);
+    let work = Work { load, threads, dram_bytes: dram.bytes(load.bytes()), limit };
     let mut samples: Vec<(Subject, Vec<Outcome>)> =
         subjects.iter().map(|subject| (*subject, Vec::new())).collect();
     for _ in 0..settings.rounds {
         for (subject, samples) in &mut samples {
             settings.progress.set_message(format!("{}, {workload}", subject.name()));
-            let backing = subject.backing(settings.folder, dram.bytes(load.bytes()));
-            let task = Task { backing, load, threads };
-            samples.extend(child::measure(&task, limit, || settings.should_stop())?);
+            samples.extend(measure(settings, *subject, work)?);
         }
     }
     let rows = samples.iter().flat_map(|(subject, outcomes)| {
         if outcomes.is_empty() {
-            let why = format!("no round ended within {} s", limit.as_secs());
+            let why =
+                format!("no round ended within {} s, or the kernel killed it", limit.as_secs());
             return vec![Row::skipped(subject.name(), &workload, why)];
         }
         rows_of(*subject, &workload, outcomes)
@@ -150,9 +159,11 @@ fn costs_rows(subject: Subject, workload: &str, costs: &[Costs]) -> Vec<Row> {
     add(SECONDS, "s", each(|costs| as_f64(costs.wall_ns) / 1e9));
     add(metric::CPU, "s", each(|costs| as_f64(costs.cpu_ns()) / 1e9));
     add(FAULTS, "", each(|costs| as_f64(costs.faults + costs.region_faults)));
-    if subject.is_region() {
+    if subject.pages() {
         add(PAGES_IN, "", each(|costs| as_f64(costs.pages_in)));
         add(PAGES_OUT, "", each(|costs| as_f64(costs.pages_out)));
+    }
+    if subject.is_region() {
         let out = costs.iter().filter(|costs| costs.pages_out > 0);
         let visits = out.map(|costs| as_f64(costs.slot_visits) / as_f64(costs.pages_out));
         add(SLOT_VISITS, "", visits.collect());

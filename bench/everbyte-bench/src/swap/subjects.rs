@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::kernel::KernelSwap;
 use super::place::{Backing, RegionBacking};
 
 /// A subject of the suite.
@@ -23,6 +24,8 @@ pub(super) enum Subject {
     Transparent,
     /// A region on a store as slow as a flash drive.
     Flash,
+    /// The kernel's own paging.
+    Kernel(KernelSwap),
 }
 
 impl Subject {
@@ -48,17 +51,25 @@ impl Subject {
             Self::NoReadAhead => "region-no-read-ahead",
             Self::Transparent => "region-transparent",
             Self::Flash => "region-on-flash",
+            Self::Kernel(kernel) => kernel.name(),
         }
     }
 
-    pub(super) fn is_region(self) -> bool {
+    /// True if pages that go in and out are counted.
+    pub(super) fn pages(self) -> bool {
         !matches!(self, Self::Dram | Self::MappedFile)
     }
 
-    /// Returns the memory to map, whose files are new ones in `folder`.
+    /// True for regions.
+    pub(super) fn is_region(self) -> bool {
+        self.pages() && !matches!(self, Self::Kernel(_))
+    }
+
+    /// Returns the memory to map, whose files are new ones in `folder`. That of kernel swap is anonymous
+    /// too, in a cgroup that only its guardian knows.
     pub(super) fn backing(self, folder: &Path, dram_bytes: u64) -> Backing {
         match self {
-            Self::Dram => Backing::Anonymous,
+            Self::Dram | Self::Kernel(_) => Backing::Anonymous,
             Self::MappedFile => Backing::File(folder.join("mapped")),
             _ => Backing::Region(RegionBacking {
                 store: folder.join("store"),
@@ -68,6 +79,7 @@ impl Subject {
                 read_ahead: if self == Self::NoReadAhead { 1 } else { 16 },
                 uses_order8: self == Self::Order8,
                 is_flash: self == Self::Flash,
+                crowd: None,
             }),
         }
     }

@@ -1,0 +1,104 @@
+//! The share of processor time that the search for free slots takes inside a paging load, when a swap
+//! space of 32 GiB is nearly full.
+//!
+//! The store is a sparse file: slots that others hold are never written. Beside those, so many are free that
+//! the region has what it needs and a given share of all slots is left, at random places.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use anyhow::Result;
+use everbyte_swap::{FileStore, FreeSlots, SlotNo, SwapSpace, UNIT};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
+
+use super::allocators::{Allocator, Way};
+
+/// A space that is nearly full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Crowd {
+    pub(super) way: Way,
+    /// Slots in all.
+    pub(super) slots: u64,
+    /// Slots that are free for the region.
+    pub(super) free: u64,
+}
+
+/// Free slots found in one of the compared ways, with the time that it takes.
+struct Timed {
+    slots: Box<dyn Allocator>,
+    /// Held around every call, so that no lock in `slots` is ever waited for: a handler must not sleep.
+    gate: Mutex<()>,
+    capacity: u64,
+    free: AtomicU64,
+    took_ns: Arc<AtomicU64>,
+}
+
+impl Timed {
+    fn enter(&self) -> MutexGuard<'_, ()> {
+        loop {
+            if let Ok(inside) = self.gate.try_lock() {
+                return inside;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl FreeSlots for Timed {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn free_count(&self) -> u64 {
+        self.free.load(Relaxed)
+    }
+
+    fn alloc(&self, _hint: SlotNo, visits: &mut u64) -> Option<SlotNo> {
+        let _inside = self.enter();
+        let start = Instant::now();
+        let slot = self.slots.alloc()?;
+        let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.took_ns.fetch_add(took, Relaxed);
+        self.free.fetch_sub(1, Relaxed);
+        *visits += self.slots.visits().unwrap_or(0);
+        Some(SlotNo(slot))
+    }
+
+    fn free(&self, slot: SlotNo) {
+        self.free.fetch_add(1, Relaxed);
+        let _inside = self.enter();
+        self.slots.free(slot.0);
+    }
+}
+
+impl Crowd {
+    /// Makes the space over a new sparse file, and returns it with the time that searches take.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn space(&self, store: &Path) -> Result<(Arc<SwapSpace>, Arc<AtomicU64>)> {
+        std::fs::File::create_new(store)?.set_len(self.slots * UNIT as u64)?;
+        let file = FileStore::open(store);
+        std::fs::remove_file(store)?;
+        let slots = self.way.make(self.slots);
+        let mut all: Vec<u64> = std::iter::from_fn(|| slots.alloc()).collect();
+        all.shuffle(&mut SmallRng::seed_from_u64(self.free));
+        all.drain(usize::try_from(self.slots - self.free)?..).for_each(|slot| slots.free(slot));
+        slots.visits();
+        let took_ns = Arc::new(AtomicU64::new(0));
+        let timed = Timed {
+            slots,
+            gate: Mutex::new(()),
+            capacity: self.slots,
+            free: AtomicU64::new(self.free),
+            took_ns: Arc::clone(&took_ns),
+        };
+        Ok((SwapSpace::with_free_slots(file?, Box::new(timed)), took_ns))
+    }
+}

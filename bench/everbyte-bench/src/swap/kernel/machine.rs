@@ -1,0 +1,79 @@
+//! The conditions under which a machine bears kernel swap.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+/// Memory that must be left over: a machine without it is no place for experiments.
+const SPARE: u64 = 4 << 30;
+
+/// Refuses unless the machine can bear `need` bytes of swap and memory; returns the mount of the memory
+/// cgroups.
+///
+/// # Errors
+/// The reason: not root, swap is in use, memory is short, or there are no memory cgroups of version 1.
+pub(in crate::swap) fn check(need: u64) -> Result<PathBuf> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("kernel swap cannot be measured: that needs root");
+    }
+    let read = |path: &str| fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
+    examine(need, &read("/proc/swaps")?, &read("/proc/meminfo")?, &read("/proc/self/mounts")?)
+}
+
+fn examine(need: u64, swaps: &str, meminfo: &str, mounts: &str) -> Result<PathBuf> {
+    if let Some(used) = swaps.lines().nth(1) {
+        let device = used.split_whitespace().next().unwrap_or("?");
+        bail!("kernel swap cannot be measured: the machine swaps to {device} already");
+    }
+    let available = available(meminfo).context("/proc/meminfo does not say MemAvailable")?;
+    if available < need + SPARE {
+        bail!(
+            "kernel swap cannot be measured: it takes {} MiB and {} MiB to spare, and {} MiB are available",
+            need >> 20,
+            SPARE >> 20,
+            available >> 20
+        );
+    }
+    let mount = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (at, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
+        let is_it = kind == "cgroup" && options.split(',').any(|option| option == "memory");
+        is_it.then(|| PathBuf::from(at))
+    });
+    mount
+        .context("kernel swap cannot be measured: there is no mount of memory cgroups of version 1")
+}
+
+/// Bytes of memory that are available.
+pub(super) fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_SWAPS: &str = "Filename\tType\tSize\tUsed\tPriority\n";
+    const MEMORY: &str = "MemTotal: 99 kB\nMemAvailable:   8388608 kB\n";
+    const MOUNTS: &str = "cgroup /c/cpu cgroup rw,cpu 0 0\ncgroup /c/memory cgroup rw,memory 0 0\n";
+
+    fn refusal(need: u64, swaps: &str, meminfo: &str, mounts: &str) -> String {
+        examine(need, swaps, meminfo, mounts).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_machine_is_refused_with_the_reason() {
+        assert_eq!(examine(1 << 30, NO_SWAPS, MEMORY, MOUNTS).unwrap(), PathBuf::from("/c/memory"));
+        let swaps = format!("{NO_SWAPS}/dev/vdb partition 1 0 -2\n");
+        assert!(refusal(1, &swaps, MEMORY, MOUNTS).contains("swaps to /dev/vdb already"));
+        let short = refusal(5 << 30, NO_SWAPS, MEMORY, MOUNTS);
+        assert!(
+            short.contains("takes 5120 MiB and 4096 MiB to spare, and 8192 MiB are"),
+            "{short}"
+        );
+        let version_2 = "none /c cgroup2 rw,memory 0 0\n";
+        assert!(refusal(1, NO_SWAPS, MEMORY, version_2).contains("no mount of memory cgroups"));
+    }
+}

@@ -1,0 +1,40 @@
+//! One measurement of a subject, by a child alone or in the charge of a guardian.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Settings;
+use super::child::{self, Load, Outcome, Task};
+use super::kernel::guardian::{self, Order};
+use super::subjects::Subject;
+
+/// The work of a measurement, and its bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) load: Load,
+    pub(super) threads: usize,
+    pub(super) dram_bytes: u64,
+    pub(super) limit: Duration,
+}
+
+/// Takes a measurement; `None` if it does not end in time.
+///
+/// # Errors
+/// It fails, wrong contents among the reasons; or it is to stop.
+pub(super) fn measure(
+    settings: &Settings<'_>,
+    subject: Subject,
+    work: Work,
+) -> Result<Option<Outcome>> {
+    let Work { load, threads, dram_bytes, limit } = work;
+    let should_stop = || settings.should_stop();
+    if let Subject::Kernel(kernel) = subject {
+        let order = Order { kernel, load, threads, dram_bytes, limit };
+        let report = guardian::measure(&order, should_stop)?;
+        settings.described.borrow_mut().insert(kernel.name(), report.settings);
+        return Ok(report.outcome);
+    }
+    let backing = subject.backing(settings.folder, dram_bytes);
+    child::measure(&Task { backing, load, threads }, limit, should_stop)
+}
