@@ -20,6 +20,9 @@ const STREAMED_MAX: usize = 64;
 /// Contents of one line that are tried before its enumeration is thinned out.
 const CONTENTS_MAX: usize = 1024;
 
+/// Contents of one line up to which a new one is looked for among them one by one.
+const FEW: usize = 16;
+
 /// Pieces up to which every subset can be asked for.
 const SUBSETS_LIMIT: usize = 10;
 
@@ -85,18 +88,24 @@ impl StoredPiece {
     }
 
     fn apply(&self, image: &mut Image) {
-        for (i, byte) in self.bytes.iter().enumerate() {
-            let at = self.word * 8 + i;
-            if self.mask >> at & 1 != 0 {
-                image[at] = *byte;
-            }
-        }
+        let (words, _) = image.as_chunks_mut::<8>();
+        let mask = spread(self.mask.to_le_bytes()[self.word]);
+        let (old, new) = (u64::from_le_bytes(words[self.word]), u64::from_le_bytes(self.bytes));
+        words[self.word] = (old & !mask | new & mask).to_le_bytes();
     }
 }
 
 /// The mask of bytes `start .. start + len` of a line; `len` is 1 to 64.
 pub(crate) fn mask_of(start: usize, len: usize) -> u64 {
     (u64::MAX >> (LINE - len)) << start
+}
+
+/// The word of which each byte is all ones where `mask` has a bit.
+fn spread(mask: u8) -> u64 {
+    // A copy of the mask for each byte, its own bit of each copy, and that bit all over the byte.
+    let own = (u64::from(mask) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+    let top = (own + (0x8080_8080_8080_8080 - 0x8040_2010_0804_0201)) & 0x8080_8080_8080_8080;
+    (top >> 7) * 0xff
 }
 
 /// Mask of the bytes in which two images differ.
@@ -134,11 +143,32 @@ pub(crate) enum LineContent {
     Open(Arc<Contents>),
 }
 
+/// Distinct images, in order of their first appearance.
+fn distinct(found: impl Iterator<Item = Image>) -> Vec<Image> {
+    let mut images: Vec<Image> = Vec::new();
+    let mut known = HashSet::new();
+    for image in found {
+        // Most lines have few contents, and to hash one takes longer than to look at those.
+        let is_new = match images.len() {
+            0..FEW => !images.contains(&image),
+            _ => {
+                if known.is_empty() {
+                    known.extend(images.iter().copied());
+                }
+                known.insert(image)
+            }
+        };
+        if is_new {
+            images.push(image);
+        }
+    }
+    images
+}
+
 impl LineContent {
     /// Builds a content from images in order; in `all`, everything persisted.
     fn from_images(found: impl Iterator<Item = Image>, all: &Image, thinned: bool) -> Self {
-        let mut known = HashSet::new();
-        let images: Vec<Image> = found.filter(|image| known.insert(*image)).collect();
+        let images = distinct(found);
         if images.len() == 1 {
             return Self::Known(images[0]);
         }
@@ -409,6 +439,23 @@ fn subsets(count: usize, thinning: Thinning) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mask_of_bytes_is_spread_over_a_word() {
+        for mask in 0..=u8::MAX {
+            let bytes: [u8; 8] = std::array::from_fn(|i| if mask >> i & 1 != 0 { 0xff } else { 0 });
+            assert_eq!(spread(mask), u64::from_le_bytes(bytes), "{mask:#b}");
+        }
+    }
+
+    #[test]
+    fn each_content_is_kept_once_and_in_order_whether_there_are_few_or_many() {
+        for count in [1, FEW - 1, FEW, FEW + 1, 5 * FEW] {
+            let image = |number: usize| [u8::try_from(number).unwrap(); LINE];
+            let twice = (0..count).chain((0..count).rev()).map(image);
+            assert_eq!(distinct(twice), (0..count).map(image).collect::<Vec<_>>());
+        }
+    }
 
     const USUAL: Thinning = Thinning { subsets_max: 3, seed: 0 };
 

@@ -90,6 +90,11 @@ impl Workload {
         Self { switches_max: u64::MAX, ..self }
     }
 
+    /// The same where `EVERBYTE_SCHEDULES` asks for more than every change has time for.
+    pub(crate) fn at_every_place_at_night(self) -> Self {
+        if std::env::var_os("EVERBYTE_SCHEDULES").is_some() { self.at_every_place() } else { self }
+    }
+
     pub(crate) fn with_bug(self, bug: Mistake) -> Self {
         Self { bug: Some(bug), ..self }
     }
