@@ -12,6 +12,7 @@ use everbyte_pool::format::encode_word;
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec};
 
+use crate::dentries::{DENTRIES_MAX, Dentries};
 use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
 use crate::files::Files;
@@ -84,6 +85,7 @@ pub struct FileSystem<M: Medium> {
     pub(crate) tables: InodeTables<M>,
     pub(crate) locks: InodeLocks,
     pub(crate) files: Files<M>,
+    pub(crate) dentries: Dentries,
     /// Held while a directory gets another parent, so that none becomes its own ancestor.
     pub(crate) renames: Mutex<()>,
     /// Whoever sets the size.
@@ -153,6 +155,8 @@ impl<M: Medium> FileSystem<M> {
         }
         let tables = InodeTables::open(&superblock, at, reader)?;
         let orphans = tables.gather(reader)?;
+        // No more than there can be files, so that a small one is open at once.
+        let dentries = Dentries::new(tables.inodes_max(), superblock.hash_key[0]);
         let fs = Self {
             size_blocks: AtomicU64::new(0),
             resizing: Mutex::new(()),
@@ -161,6 +165,7 @@ impl<M: Medium> FileSystem<M> {
             tables,
             locks: InodeLocks::new(),
             files: Files::new(Arc::clone(volume)),
+            dentries,
             renames: Mutex::new(()),
             handle,
         };
@@ -224,6 +229,14 @@ impl<M: Medium> FileSystem<M> {
     #[must_use]
     pub fn nameless_files(&self) -> u64 {
         self.files.nameless()
+    }
+
+    /// Keeps at most `entries` names in its dentry cache from now on, rounded up to a power of two, at most
+    /// 16,384, of 80 bytes each; with 0 none, so that every look-up reads the directory. A file system that
+    /// was opened keeps as many as it can have inodes, within these limits.
+    pub fn set_dentries_max(&mut self, entries: usize) {
+        self.dentries =
+            Dentries::new(entries.min(DENTRIES_MAX) as u64, self.superblock.hash_key[0]);
     }
 
     /// Makes an inode table in advance, which would else be made for the next file that finds no free inode.

@@ -17,6 +17,7 @@ mod blocks;
 mod check;
 mod copy;
 mod data;
+mod dentries;
 mod dir;
 mod directory_kind;
 mod edits;

@@ -8,6 +8,7 @@ use everbyte_pool::{Batch, Corrupt};
 use crate::acls;
 use crate::attr::Attr;
 use crate::blocks::has_long_target;
+use crate::dentries::Dentry;
 use crate::dir::{Dir, FoundEntry};
 use crate::edits::{Edit, Edits};
 use crate::error::FsError;
@@ -97,13 +98,13 @@ impl<M: Medium> FileSystem<M> {
         &self,
         parent: InodeNo,
         name: Name<'_>,
-        act: impl Fn(&FoundEntry) -> Result<Attr, FsError>,
+        act: impl Fn(Dentry) -> Result<Attr, FsError>,
     ) -> Result<Attr, FsError> {
         let mut before = None;
         loop {
             let found = self.find_entry(parent, name)?.ok_or(FsError::NotFound)?;
             let number = found.inode;
-            match act(&found) {
+            match act(found) {
                 // It was removed in between: perhaps there is another one. The same one twice was not.
                 Err(FsError::Stale(_)) if before == Some(number) => {
                     let what = format!("a name leads to {number}, which is no file");
@@ -129,15 +130,35 @@ impl<M: Medium> FileSystem<M> {
         Ok(self.find_entry(parent, name)?.map(|found| found.inode))
     }
 
-    /// The entry of `name` in `parent`, as it is at this moment.
+    /// The file that `name` in `parent` leads to at this moment.
     pub(crate) fn find_entry(
         &self,
         parent: InodeNo,
         name: Name<'_>,
-    ) -> Result<Option<FoundEntry>, FsError> {
-        let _lock = self.locks.read(parent);
+    ) -> Result<Option<Dentry>, FsError> {
+        if let Some(known) = self.dentries.get(parent, name) {
+            return Ok(known);
+        }
+        let lock = self.locks.read(parent);
         let (at, words) = self.load_inode(parent)?;
-        Ok(self.dir(parent, at, &words)?.find(name)?)
+        let found = self.dir(parent, at, &words)?.find(name)?.map(|found| found.dentry());
+        if planted(Bug::DentryNotedLate) {
+            drop(lock);
+            self.dentries.note(parent, name, found);
+            return Ok(found);
+        }
+        self.dentries.note(parent, name, found);
+        Ok(found)
+    }
+
+    /// The entry of `name` in `dir`, which is held for writing, unless it is known to be absent.
+    pub(crate) fn find_unless(
+        &self,
+        is_absent: bool,
+        dir: &Dir<'_, M>,
+        name: Name<'_>,
+    ) -> Result<Option<FoundEntry>, FsError> {
+        if is_absent { Ok(None) } else { Ok(dir.find(name)?) }
     }
 
     /// The directory that has the directory `inode`; the root has itself.
@@ -170,12 +191,13 @@ impl<M: Medium> FileSystem<M> {
         }
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent]);
+        let is_absent = self.dentries.forget(parent, name);
         let taken = self.tables.take(self.volume())?;
         let mut attr = None;
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
             let edit = edits.get(self.reader(), parent)?;
-            if self.dir_of(edit)?.find(name)?.is_some() {
+            if self.find_unless(is_absent, &self.dir_of(edit)?, name)?.is_some() {
                 return Err(FsError::Exists);
             }
             let words = self.plan_file(batch, edit, name, (&taken, new))?;
@@ -183,6 +205,7 @@ impl<M: Medium> FileSystem<M> {
             attr = Some(Attr::of(&words));
             Ok(())
         })?;
+        self.dentries.note(parent, name, Some(Dentry { inode: taken.number, kind: new.kind }));
         taken.keep();
         Ok(attr.expect("a change that was made was planned"))
     }
@@ -302,6 +325,7 @@ impl<M: Medium> FileSystem<M> {
     pub fn link(&self, inode: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<Attr, FsError> {
         let _op = self.volume().begin_op();
         let _locks = self.locks.write(&[parent, inode]);
+        let is_absent = self.dentries.forget(parent, name);
         let mut attr = None;
         self.volume().change(|batch, _| {
             let mut edits = Edits::new(&self.tables);
@@ -320,7 +344,7 @@ impl<M: Medium> FileSystem<M> {
             attr = Some(Attr::of(words));
             let edit = edits.get(self.reader(), parent)?;
             let dir = self.dir_of(edit)?;
-            if dir.find(name)?.is_some() {
+            if self.find_unless(is_absent, &dir, name)?.is_some() {
                 return Err(FsError::Exists);
             }
             let before = batch.savepoint();
@@ -330,7 +354,9 @@ impl<M: Medium> FileSystem<M> {
             Ok(())
         })?;
         self.files.note_named(inode);
-        Ok(attr.expect("a change that was made was planned"))
+        let attr: Attr = attr.expect("a change that was made was planned");
+        self.dentries.note(parent, name, Some(Dentry { inode, kind: attr.kind }));
+        Ok(attr)
     }
 
     /// Takes a name of a file away that is no directory. A file without a name and without anybody who
@@ -355,12 +381,14 @@ impl<M: Medium> FileSystem<M> {
             let target = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
             let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, target]);
+            self.dentries.forget(parent, name);
             let mut outcome = None;
             let epoch = self.volume().change(|batch, _| {
                 outcome = self.plan_remove(batch, (parent, name), target, what)?;
                 Ok::<(), FsError>(())
             })?;
             if let Some(unnamed) = outcome {
+                self.dentries.note(parent, name, None);
                 return self.unnamed(unnamed, epoch);
             }
         }

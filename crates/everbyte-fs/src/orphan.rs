@@ -43,6 +43,9 @@ impl<M: Medium> FileSystem<M> {
         let is_directory = edit.words.file_type() == FileType::Directory;
         let links = if is_directory { 0 } else { edit.words.links().saturating_sub(1) };
         edit.words.set_links(links);
+        if is_directory && !planted(Bug::AbsentNamesOfDirectoryKept) {
+            self.dentries.forget_absent();
+        }
         if links > 0 {
             return Ok(Unnamed::Linked);
         }

@@ -3,7 +3,7 @@
 use everbyte_media::Medium;
 
 use crate::attr::Attr;
-use crate::dir::FoundEntry;
+use crate::dentries::Dentry;
 use crate::error::FsError;
 use crate::fs::FileSystem;
 use crate::name::Name;
@@ -58,7 +58,7 @@ impl<M: Medium> FileSystem<M> {
     /// As [`FileSystem::attr_at`].
     pub fn open_at(&self, from: InodeNo, path: &[u8]) -> Result<Attr, FsError> {
         if let Some((parent, name)) = self.plain_place(from, path)? {
-            let open = |found: &FoundEntry| match found.kind {
+            let open = |found: Dentry| match found.kind {
                 FileType::Symlink => self.attr(found.inode),
                 _ => self.open_inode(found.inode),
             };

@@ -55,6 +55,14 @@ pub enum Bug {
     UnnamedNotListed,
     /// A file that was made without a name is still listed when it has one.
     NamedStillListed,
+    /// The file that a name was found to lead to is noted when the directory's lock is given back already.
+    DentryNotedLate,
+    /// That a name is absent is still noted when it is made.
+    AbsentNameKept,
+    /// A name still counts as leading to a file when it is removed, or another file's.
+    DentryKept,
+    /// That names are absent is still noted when their directory is removed.
+    AbsentNamesOfDirectoryKept,
     /// A file loses its blocks although somebody has it open.
     OpenFileFreed,
 }

@@ -4,6 +4,7 @@ use everbyte_media::Medium;
 use everbyte_plant::planted;
 use everbyte_pool::Batch;
 
+use crate::dentries::Dentry;
 use crate::dir::FoundEntry;
 use crate::edits::Edits;
 use crate::error::FsError;
@@ -42,6 +43,11 @@ impl RenameMode {
         matches!(self, Self::NoReplace | Self::Whiteout { replaces: false, .. })
     }
 
+    /// Returns true if something has the old name afterwards.
+    fn keeps_old_name(self) -> bool {
+        matches!(self, Self::Exchange | Self::Whiteout { .. })
+    }
+
     /// The device that takes the old name.
     fn whiteout(self) -> Option<NewInode<'static>> {
         let Self::Whiteout { uid, gid, .. } = self else { return None };
@@ -62,8 +68,10 @@ struct Place<'n> {
 enum Outcome {
     /// None: both names are of one file.
     SameFile,
+    /// None: the names are of these files, perhaps none the new one, whose locks are not all held.
+    Others((InodeNo, Option<InodeNo>)),
     /// The file has its new name; this became of the one that had it.
-    Renamed(Unnamed),
+    Renamed(Dentry, Unnamed),
 }
 
 impl<M: Medium> FileSystem<M> {
@@ -95,20 +103,24 @@ impl<M: Medium> FileSystem<M> {
             return self.create_inode(parent, name, &new).map(drop);
         }
         let _renames = (parent != new_parent).then(|| self.renames.lock());
+        let mut source = self.find_name(parent, name)?.ok_or(FsError::NotFound)?;
+        // Mostly there is none, and what is wrong here is found out under the locks.
+        let mut target = self.dentries.get(new_parent, new_name).flatten().map(|known| known.inode);
         loop {
-            let (source, target) = self.find_both(from, to)?;
             let _op = self.volume().begin_op();
             let _locks = self.locks.write(&[parent, new_parent, source, target.unwrap_or(source)]);
+            self.dentries.forget(parent, name);
+            let is_absent = self.dentries.forget(new_parent, new_name);
             let whiteout = match mode.whiteout() {
                 Some(new) => Some((self.tables.take(self.volume())?, new)),
                 None => None,
             };
-            let mut outcome = None;
+            let mut outcome = Outcome::SameFile;
             let epoch = self.volume().change(|batch, _| {
                 let mut edits = Edits::new(&self.tables);
-                outcome =
-                    self.plan_rename(batch, &mut edits, (from, source), (to, target), mode)?;
-                if let (Some(Outcome::Renamed(_)), Some((taken, new))) = (outcome, &whiteout) {
+                let named = (target, is_absent);
+                outcome = self.plan_rename(batch, &mut edits, (from, source), (to, named), mode)?;
+                if let (Outcome::Renamed(..), Some((taken, new))) = (outcome, &whiteout) {
                     let edit = edits.get(self.reader(), parent)?;
                     self.plan_file(batch, edit, name, (taken, new))?;
                 }
@@ -116,9 +128,13 @@ impl<M: Medium> FileSystem<M> {
                 Ok::<(), FsError>(())
             })?;
             match outcome {
-                None => {}
-                Some(Outcome::SameFile) => return Ok(()),
-                Some(Outcome::Renamed(unnamed)) => {
+                Outcome::Others(found) => (source, target) = found,
+                Outcome::SameFile => return Ok(()),
+                Outcome::Renamed(moved, unnamed) => {
+                    if !mode.keeps_old_name() {
+                        self.dentries.note(parent, name, None);
+                    }
+                    self.dentries.note(new_parent, new_name, Some(moved));
                     whiteout.into_iter().for_each(|(taken, _)| taken.keep());
                     return self.unnamed(unnamed, epoch);
                 }
@@ -126,41 +142,24 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
-    /// The files that the old and the new name name at this moment.
-    fn find_both(
-        &self,
-        from: Place<'_>,
-        to: Place<'_>,
-    ) -> Result<(InodeNo, Option<InodeNo>), FsError> {
-        if from.parent != to.parent {
-            let source = self.find_name(from.parent, from.name)?.ok_or(FsError::NotFound)?;
-            return Ok((source, self.find_name(to.parent, to.name)?));
-        }
-        let _lock = self.locks.read(from.parent);
-        let (at, words) = self.load_inode(from.parent)?;
-        let dir = self.dir(from.parent, at, &words)?;
-        let source = dir.find(from.name)?.ok_or(FsError::NotFound)?;
-        Ok((source.inode, dir.find(to.name)?.map(|found| found.inode)))
-    }
-
-    /// Plans a renaming, if the names still name what they did.
+    /// Plans a renaming, if the names name `source` and `target`.
     fn plan_rename<'t>(
         &'t self,
         batch: &mut Batch<'t, '_, M>,
         edits: &mut Edits<'_, M>,
         (from, source): (Place<'_>, InodeNo),
-        (to, target): (Place<'_>, Option<InodeNo>),
+        (to, (target, is_absent)): (Place<'_>, (Option<InodeNo>, bool)),
         mode: RenameMode,
-    ) -> Result<Option<Outcome>, FsError> {
+    ) -> Result<Outcome, FsError> {
         let reader = self.reader();
         let from_dir = self.dir_of(edits.get(reader, from.parent)?)?;
         let to_dir = self.dir_of(edits.get(reader, to.parent)?)?;
         let is_same = |inode| inode == source || planted(Bug::RenameOfOldName);
-        let found = from_dir.find(from.name)?.filter(|found| is_same(found.inode));
-        let replaced = to_dir.find(to.name)?;
-        let Some(found) = found else { return Ok(None) };
-        if replaced.as_ref().map(|found| found.inode) != target {
-            return Ok(None);
+        let found = from_dir.find(from.name)?.ok_or(FsError::NotFound)?;
+        let replaced = self.find_unless(is_absent, &to_dir, to.name)?;
+        let named = replaced.as_ref().map(|found| found.inode);
+        if !is_same(found.inode) || named != target {
+            return Ok(Outcome::Others((found.inode, named)));
         }
         if mode.needs_free_name() && replaced.is_some() {
             return Err(FsError::Exists);
@@ -170,7 +169,7 @@ impl<M: Medium> FileSystem<M> {
         }
         self.check_ancestors(&found, to.parent)?;
         if target == Some(source) {
-            return Ok(Some(Outcome::SameFile));
+            return Ok(Outcome::SameFile);
         }
         if let (Some(replaced), false) = (&replaced, mode == RenameMode::Exchange) {
             self.check_replaced(edits, &found, replaced)?;
@@ -202,7 +201,7 @@ impl<M: Medium> FileSystem<M> {
             }
             (None, _) => {}
         }
-        Ok(Some(Outcome::Renamed(unnamed)))
+        Ok(Outcome::Renamed(Dentry { inode: source, kind: found.kind }, unnamed))
     }
 
     /// Plans the end of what had the new name.

@@ -84,7 +84,9 @@ pub(crate) fn child(args: &MissesArgs) -> Result<()> {
     let len = std::fs::metadata(&args.pool)?.len();
     let options = MediaOptions::new().private(true).reserve_bytes(len);
     let pool = open_pool(Mapped::open(&args.pool, &options)?)?;
-    let library = Library::new(FileSystem::open(&pool, NAME)?, Bytes::Reserved);
+    let mut fs = FileSystem::open(&pool, NAME)?;
+    fs.set_dentries_max(0);
+    let library = Library::new(fs, Bytes::Reserved);
     let set = FileSet::new(args.workload, args.files);
     let filled = Filled::made_before(&library, &set)?;
     let stop = AtomicBool::new(false);

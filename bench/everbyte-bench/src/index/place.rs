@@ -123,7 +123,10 @@ impl Setting {
             lanes: LANES,
             ..FsOptions::default()
         };
-        Ok(FileSystem::create(&pool, NAME, bytes, &options)?)
+        let mut fs = FileSystem::create(&pool, NAME, bytes, &options)?;
+        // A path leads over an inode for each of its names, as in the study.
+        fs.set_dentries_max(0);
+        Ok(fs)
     }
 
     fn medium(&self, bytes: u64) -> Result<Mapped> {

@@ -20,6 +20,7 @@ use everbyte_pool::format::{Entry, EntryFlags};
 use everbyte_pool::{Batch, Corrupt};
 use siphasher::sip::SipHasher13;
 
+use crate::dentries::Dentry;
 use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
 use crate::format::{
@@ -124,6 +125,13 @@ pub(crate) struct ListedEntry {
     /// Its place in the list.
     pub(crate) place: u64,
     pub(crate) entry: RawEntry,
+}
+
+impl FoundEntry {
+    /// The file that the name leads to.
+    pub(crate) fn dentry(&self) -> Dentry {
+        Dentry { inode: self.inode, kind: self.kind }
+    }
 }
 
 impl<'m, M: Medium> Dir<'m, M> {

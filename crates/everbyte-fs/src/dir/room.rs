@@ -1,7 +1,7 @@
 //! Room for entries in buckets: slots and units of the heap that nothing needs any more.
 
-use everbyte_media::{BLOCK, BlockNo, Medium};
-use everbyte_pool::{Batch, Corrupt};
+use everbyte_media::{BlockNo, Medium};
+use everbyte_pool::Batch;
 
 use super::{Dir, SAME_HASH_BITS, SAME_HASH_MAX};
 use crate::error::FsError;
@@ -62,35 +62,24 @@ impl<M: Medium> Dir<'_, M> {
         entry: &RawEntry,
     ) -> Result<Room, FsError> {
         let (current, completed) = (batch.writer().epoch(), batch.volume().completed_epoch());
-        let (first, filter) = (first_line(entry.hash) * LINE_SLOTS, SlotFilter::new(entry.hash));
-        let (mut before, mut from, mut end, mut taken) = (None, None, HEAP_UNITS.start, 0);
+        let end = bucket.heap_end(current, completed)?;
+        let slot = bucket.free_slot(first_line(entry.hash) * LINE_SLOTS, current, completed);
+        let filter = SlotFilter::new(entry.hash);
         let mut same_hashes = [false; 1 << SAME_HASH_BITS];
-        for (index, &word) in bucket.words().iter().enumerate() {
-            let slot = bucket.head.decode(index, word)?;
-            if slot.is_free(current, completed) {
-                let free = if index < first { &mut before } else { &mut from };
-                *free = free.or(Some(index));
-            } else if let Some(place) = slot.place() {
-                end = end.max(place.start + place.units);
-                taken += place.units;
-                if filter.may_be(word) {
-                    let medium = self.reader.medium;
-                    let other = bucket.head.with_entry(medium, place, |other| other.hash)?;
-                    let is_same = other & !(SAME_HASH_MAX - 1) == entry.hash;
-                    let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
-                    same_hashes[low] |= is_same;
-                }
-            }
+        let words = bucket.words().iter().enumerate();
+        for (index, &word) in words.filter(|(_, word)| filter.may_be(**word)) {
+            let Some(place) = bucket.head.decode(index, word)?.place() else { continue };
+            let other = bucket.head.with_entry(self.reader.medium, place, |other| other.hash)?;
+            let is_same = other & !(SAME_HASH_MAX - 1) == entry.hash;
+            let low = usize::try_from(other % SAME_HASH_MAX).expect("two bits");
+            same_hashes[low] |= is_same;
         }
         let units = entry.units();
-        let start = if end + units <= HEAP_UNITS.end {
-            Some(end)
-        } else if taken + units <= UNITS {
-            hole(bucket, units, |slot| slot.is_free(current, completed))?
-        } else {
-            None
+        let start = match end + units <= HEAP_UNITS.end {
+            true => Some(end),
+            false => bucket.hole(units, current, completed),
         };
-        Ok(Room { slot: from.or(before), start, same_hashes })
+        Ok(Room { slot, start, same_hashes })
     }
 
     /// Plans a bucket in a block of its own.
@@ -115,29 +104,6 @@ impl<M: Medium> Dir<'_, M> {
 pub(super) fn is_worth_keeping(entries: &[RawEntry]) -> bool {
     let units: usize = entries.iter().map(RawEntry::units).sum();
     units + UNITS_OF_ENTRY_MAX <= UNITS_KEPT && entries.len() < SLOTS_KEPT
-}
-
-/// The first of `units` free units between those in use of a bucket's heap.
-fn hole(
-    bucket: &Bucket,
-    units: usize,
-    is_free: impl Fn(&Slot) -> bool,
-) -> Result<Option<usize>, Corrupt> {
-    let mut is_taken = [false; BLOCK / UNIT];
-    for slot in bucket.slots() {
-        let (_, slot) = slot?;
-        if let Some(place) = slot.place().filter(|_| !is_free(&slot)) {
-            is_taken[place.start..place.start + place.units].fill(true);
-        }
-    }
-    let mut start = HEAP_UNITS.start;
-    while start + units <= HEAP_UNITS.end {
-        match is_taken[start..start + units].iter().rposition(|&is_taken| is_taken) {
-            Some(last) => start += last + 1,
-            None => return Ok(Some(start)),
-        }
-    }
-    Ok(None)
 }
 
 const _: () = assert!(UNITS_OF_ENTRY_MAX * UNIT >= 24 + 255);

@@ -31,6 +31,15 @@ pub(crate) const UNIT: usize = 8;
 /// Units of a bucket that are its heap.
 pub(crate) const HEAP_UNITS: std::ops::Range<usize> = 128..BLOCK / UNIT;
 
+const FIRST_UNIT: u64 = HEAP_UNITS.start as u64;
+const PAST_LAST_UNIT: u64 = HEAP_UNITS.end as u64;
+/// The place in a slot's word of the higher two of the nine bits of a first unit.
+const START_HIGH_SHIFT: u32 = 2 + 7;
+/// Words with a bit for each unit of a block.
+const UNIT_WORDS: usize = BLOCK / UNIT / 64;
+const _: () = assert!(FIRST_UNIT == 1 << 7 && PAST_LAST_UNIT == 1 << 9);
+const _: () = assert!(ENTRY_STATE == 1 && REMOVED_STATE == 2);
+
 const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 == (HEAP_UNITS.start * UNIT) as u64);
 const _: () = assert!(SLOT_LINES * LINE_SLOTS == SLOTS);
 
@@ -137,6 +146,16 @@ impl Slot {
         }
     }
 
+    /// Returns true if `word` can be a slot, as [`Slot::decode`] has it, but for where its place ends.
+    /// Without a branch, for whoever checks many.
+    #[inline]
+    fn can_begin(word: u64) -> bool {
+        // One of two bits for a state; and a place from the first unit on has one of the highest two bits.
+        let has_state = (word ^ word >> 1) & 1;
+        let begins_in_heap = (word >> START_HIGH_SHIFT | word >> (START_HIGH_SHIFT + 1)) & 1;
+        ((word == 0) | (has_state & begins_in_heap != 0)) & decode_word(word).is_some()
+    }
+
     /// The place in the heap that it keeps.
     pub(crate) fn place(self) -> Option<Place> {
         match self {
@@ -159,6 +178,14 @@ impl Slot {
             }
         }
     }
+}
+
+/// Returns true if the slot in `word` is free, as [`Slot::is_free`] has it; false if it cannot be one.
+#[inline]
+fn is_free(word: u64, current: u64, completed: u64) -> bool {
+    // Most are an entry's.
+    word & STATE_MASK != ENTRY_STATE
+        && Slot::decode(word).is_some_and(|slot| slot.is_free(current, completed))
 }
 
 /// Units of the heap that an entry takes.
@@ -465,6 +492,64 @@ impl Bucket {
         Ok(())
     }
 
+    /// Checks every slot, and returns the first unit of the heap beyond those that are in use, or were in
+    /// an epoch after `completed`. `current` is the newest epoch.
+    ///
+    /// # Errors
+    /// The first word that cannot be a slot.
+    pub(crate) fn heap_end(&self, current: u64, completed: u64) -> Result<usize, Corrupt> {
+        let (mut is_right, mut end) = (true, FIRST_UNIT);
+        for &word in &self.slots {
+            is_right &= Slot::can_begin(word);
+            let past = (word >> 2 & 511) + (word >> 11 & 63);
+            if past > end {
+                is_right &= past <= PAST_LAST_UNIT;
+                if !is_free(word, current, completed) {
+                    end = past;
+                }
+            }
+        }
+        if !is_right {
+            self.slots().try_for_each(|slot| slot.map(drop))?;
+        }
+        Ok(usize::try_from(end).expect("a place in a block"))
+    }
+
+    /// The first of `units` units of the heap, 1 to 63, between those that are in use, or were in an epoch after
+    /// `completed`. `current` is the newest epoch. [`Bucket::heap_end`] has found no wrong slot.
+    pub(crate) fn hole(&self, units: usize, current: u64, completed: u64) -> Option<usize> {
+        // A bit for each unit of the block, and a word beyond.
+        let mut taken = [0_u64; UNIT_WORDS + 1];
+        // Those before the heap.
+        taken[..HEAP_UNITS.start / 64].fill(u64::MAX);
+        for &word in &self.slots {
+            let (start, units) = ((word >> 2 & 511) as usize, word >> 11 & 63);
+            if !is_free(word, current, completed) {
+                let bits = u128::from((1_u64 << units) - 1) << (start % 64);
+                let [low, high] = [bits, bits >> 64].map(|half| half & u128::from(u64::MAX));
+                taken[start / 64] |= u64::try_from(low).expect("64 bits");
+                taken[start / 64 + 1] |= u64::try_from(high).expect("64 bits");
+            }
+        }
+        let mut start = HEAP_UNITS.start;
+        while start + units <= HEAP_UNITS.end {
+            let both = u128::from(taken[start / 64 + 1]) << 64 | u128::from(taken[start / 64]);
+            let here = both >> (start % 64) & u128::from((1_u64 << units) - 1);
+            if here == 0 {
+                return Some(start);
+            }
+            // Behind the last that is taken of them.
+            start += 128 - here.leading_zeros() as usize;
+        }
+        None
+    }
+
+    /// The first free slot from place `first` on, or else of those before it.
+    pub(crate) fn free_slot(&self, first: usize, current: u64, completed: u64) -> Option<usize> {
+        let is_free = |place: &usize| is_free(self.slots[*place], current, completed);
+        (first..SLOTS).chain(0..first).find(is_free)
+    }
+
     /// The words of the slots.
     pub(crate) fn words(&self) -> &[u64; SLOTS] {
         &self.slots
@@ -516,6 +601,63 @@ mod tests {
         let beyond = Slot::entry(Place { start: 511, units: 2 }, 0);
         assert_eq!(Slot::decode(beyond.encode()), None);
         assert_eq!(Slot::decode(removed.encode() ^ 1 << 5), None);
+    }
+
+    #[test]
+    fn the_end_of_a_heap_and_free_slots_are_those_of_the_slots_one_by_one() {
+        let kind = DirectoryKind::Hashed;
+        let header = BucketHeader { owner: InodeNo(1), kind, depth: 0, prefix: 0 };
+        let head = BucketHead { at: PoolOffset(4096), header };
+        let mut random = 1_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(random >> 33).unwrap() % below
+        };
+        for round in 0..300 {
+            let slots = std::array::from_fn(|_| {
+                let start = HEAP_UNITS.start + next(384);
+                let place = Place { start, units: next(HEAP_UNITS.end - start + 1).min(35) };
+                let slots = [
+                    Slot::Empty,
+                    Slot::entry(place, next(1 << 30) as u64),
+                    Slot::removed(place, 5 + next(4) as u64),
+                ];
+                slots[next(3).min(round % 4)].encode()
+            });
+            let mut bucket = Bucket { head, slots };
+            let all: Vec<Slot> = bucket.slots().map(|slot| slot.unwrap().1).collect();
+            let is_free = |slot: &Slot| slot.is_free(8, 6);
+            let in_use = all.iter().filter(|slot| !is_free(slot)).filter_map(|slot| slot.place());
+            let end = in_use.map(|place| place.start + place.units).max();
+            assert_eq!(bucket.heap_end(8, 6).unwrap(), end.unwrap_or(HEAP_UNITS.start));
+            let first = next(SLOTS);
+            let expected = (first..SLOTS).chain(0..first).find(|&place| is_free(&all[place]));
+            assert_eq!(bucket.free_slot(first, 8, 6), expected);
+            let units = 1 + next(35);
+            let is_taken = |unit: usize| {
+                let places =
+                    all.iter().filter(|slot| !is_free(slot)).filter_map(|slot| slot.place());
+                places.into_iter().any(|at| (at.start..at.start + at.units).contains(&unit))
+            };
+            let taken: Vec<bool> = (0..HEAP_UNITS.end).map(is_taken).collect();
+            let fits = |start: &usize| !taken[*start..*start + units].contains(&true);
+            let hole = (HEAP_UNITS.start..=HEAP_UNITS.end - units).find(fits);
+            assert_eq!(bucket.hole(units, 8, 6), hole, "round {round}");
+            bucket.slots[next(SLOTS)] ^= 1 << next(64);
+            assert!(bucket.heap_end(8, 6).is_err(), "round {round}");
+        }
+        let can_be = |state: u64, start: u64, units: u64| {
+            let word = encode_word(state | start << 2 | units << 11);
+            let mut bucket = Bucket { head, slots: [0; SLOTS] };
+            bucket.slots[7] = word;
+            let can_be = Slot::decode(word).is_some();
+            assert_eq!(bucket.heap_end(8, 6).is_ok(), can_be, "{state} {start} {units}");
+        };
+        for state in 0..4 {
+            for start in [0, 127, 128, 500, 511] {
+                [0, 1, 12, 13, 63].iter().for_each(|&units| can_be(state, start, units));
+            }
+        }
     }
 
     #[test]

@@ -128,10 +128,15 @@ fn renames_and_unlinks_of_the_same_names_are_as_in_some_order() {
         vec![write(&["a"], 0, 50, 3), write(&["second"], 70, 50, 4)],
     ));
     passes(&made_anew());
+    // What is linked is found by its path first: another thread may take that name away in between.
+    let link = |hand, path: &[&'static str], new: &[&'static str]| {
+        let linked = [Op::Open(path.to_vec(), hand), Op::LinkHand(hand, new.to_vec())];
+        linked.into_iter().chain([Op::Close(hand)]).map(make)
+    };
     passes(&pair(
         "link and unlink",
-        vec![make(Op::Link(vec!["a"], vec!["d", "third"])), unlink(&["second"])],
-        vec![unlink(&["a"]), make(Op::Link(vec!["second"], vec!["a"]))],
+        link(0, &["a"], &["d", "third"]).chain([unlink(&["second"])]).collect(),
+        [unlink(&["a"])].into_iter().chain(link(1, &["second"], &["a"])).collect(),
     ));
     passes(&pair(
         "a directory that is replaced and filled",
@@ -293,6 +298,67 @@ fn planted_bugs_of_locks_and_pins_are_caught() {
         let found = explore::all(&workload.with_bug(bug).at_every_place())
             .expect_err("a bug was not caught");
         assert!(found.contains(words), "{bug:?} is caught, but otherwise: {found}");
+    }
+}
+
+fn look(path: &[&'static str]) -> Step {
+    Step::Look(path.to_vec())
+}
+
+/// A name that one thread looks for while another takes it away, and then looks itself.
+fn looked_for_and_removed() -> Workload {
+    pair(
+        "look and unlink",
+        vec![look(&["a"]), look(&["a"])],
+        vec![unlink(&["a"]), look(&["a"]), create(&["a"])],
+    )
+}
+
+/// A name that is known to lead nowhere, and then is a file's.
+fn absent_and_made() -> Workload {
+    let made = vec![look(&["n"]), create(&["n"]), look(&["n"]), look(&["m"])];
+    let linked = vec![look(&["m"]), make(Op::Link(vec!["a"], vec!["m"])), look(&["m"])];
+    pair("look and create", made, linked)
+}
+
+/// Names that are known to lead to files when they are given to others and taken away.
+fn known_and_renamed() -> Workload {
+    let renamed = vec![
+        look(&["a"]),
+        look(&["large"]),
+        rename(&["a"], &["large"], Mode::Replace),
+        look(&["a"]),
+        look(&["large"]),
+    ];
+    pair("look and rename", renamed, vec![look(&["second"]), look(&["large"])])
+}
+
+/// A name in a directory whose inode is a file's later.
+fn absent_in_what_was_a_directory() -> Workload {
+    let reused = vec![
+        look(&["empty", "x"]),
+        make(Op::Rmdir(vec!["empty"])),
+        make(Op::Sync),
+        make(Op::Sync),
+        create(&["n"]),
+        look(&["n", "x"]),
+    ];
+    pair("a directory's inode", reused, vec![look(&["a"])])
+}
+
+#[test]
+fn looks_beside_changes_of_the_same_names_are_as_in_some_order_and_planted_bugs_are_caught() {
+    let cases = [
+        (looked_for_and_removed(), Bug::DentryNotedLate),
+        (absent_and_made(), Bug::AbsentNameKept),
+        (known_and_renamed(), Bug::DentryKept),
+        (absent_in_what_was_a_directory(), Bug::AbsentNamesOfDirectoryKept),
+    ];
+    for (workload, bug) in cases {
+        passes(&workload);
+        let found = explore::all(&workload.with_bug(Mistake::Fs(bug)).at_every_place());
+        let found = found.expect_err(&format!("{bug:?} was not caught"));
+        assert!(found.contains("no order"), "{bug:?} is caught, but otherwise: {found}");
     }
 }
 
