@@ -18,9 +18,11 @@ mod cache;
 mod canary;
 mod control;
 mod fs;
+mod lease;
 mod nbd;
 mod pool;
 mod socket;
+mod swap;
 mod trace;
 
 pub use address::address;
@@ -28,8 +30,10 @@ pub use cache::cache_volume;
 pub use canary::canary;
 pub use control::control;
 pub use fs::{fs_image, fs_operations};
+pub use lease::lease;
 pub use nbd::{nbd_client, nbd_server};
 pub use pool::pool_image;
+pub use swap::swap_table;
 pub use trace::{
     trace_any, trace_blkparse, trace_csv, trace_disksim, trace_fio, trace_mobibench, trace_msr,
     trace_oracle_general, trace_spc, trace_vscsi1, trace_vscsi2,
@@ -56,7 +60,7 @@ fn story<S: Debug + for<'b> Arbitrary<'b>>(bytes: &[u8]) -> Option<S> {
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets that must never fail. The canary, which must fail, is not among them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 21] = [
     ("pool_image", pool_image),
     ("cache_volume", cache_volume),
     ("fs_image", fs_image),
@@ -64,6 +68,8 @@ pub const TARGETS: [Target; 19] = [
     ("nbd_server", nbd_server),
     ("nbd_client", nbd_client),
     ("control", control),
+    ("lease", lease),
+    ("swap_table", swap_table),
     ("address", address),
     ("trace_any", trace_any),
     ("trace_csv", trace_csv),

@@ -93,6 +93,16 @@ fn control() {
 }
 
 #[test]
+fn lease() {
+    replay("lease");
+}
+
+#[test]
+fn swap_table() {
+    replay("swap_table");
+}
+
+#[test]
 fn address() {
     replay("address");
 }

@@ -1,0 +1,127 @@
+//! Leases over the control socket: a server that answers a request for one with anything.
+//!
+//! Oracle: a client takes a lease only if the server's line says so, with ranges that can be used and
+//! exactly those, and a descriptor came; and always then. It waits for nothing that cannot come.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use arbitrary::Arbitrary;
+use everbyte_control::{ControlClient, PROTOCOL_VERSION, Response, send_descriptor};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use serde_json::{Value, json};
+
+use crate::socket::{SAID_MAX, peer_saying};
+use crate::story;
+
+/// A server's answer to a request for a lease.
+#[derive(Debug, Arbitrary)]
+struct Story {
+    sends: bool,
+    /// The ranges are put into an order that can be right, of so many MiB each.
+    is_sound: bool,
+    damage: Option<(u16, u8)>,
+    /// Bytes instead of an answer.
+    raw: Option<Vec<u8>>,
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Story {
+    fn line(&self) -> Vec<u8> {
+        if let Some(raw) = &self.raw {
+            return raw.clone();
+        }
+        let response = Response::Lent { ranges: self.ranges() };
+        let answer = json!({ "version": PROTOCOL_VERSION, "response": response });
+        let mut line = serde_json::to_vec(&answer).unwrap();
+        if let Some((at, flip)) = self.damage {
+            let at = usize::from(at) % line.len();
+            line[at] ^= flip;
+        }
+        line.push(b'\n');
+        line
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        if !self.is_sound {
+            return self.ranges.clone();
+        }
+        let mut end = 0;
+        let sound = self.ranges.iter().map(|(gap, len)| {
+            let start = end + ((gap % 16) << 21);
+            end = start + ((len % 15 + 1) << 21);
+            (start, end)
+        });
+        sound.collect()
+    }
+}
+
+/// Has a client borrow runs from a server that says what `bytes` stand for.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn lease(bytes: &[u8]) {
+    let Some(story) = story::<Story>(bytes) else { return };
+    let line = story.line();
+    let said = &line[..line.len().min(SAID_MAX)];
+    let (near, far) = peer_saying(said);
+    let sends = story.sends;
+    let peer = std::thread::spawn(move || answer(&far, sends));
+    let borrowed = ControlClient::over(near, PathBuf::from("pool.sock")).borrow_runs("v", 1 << 21);
+    peer.join().unwrap();
+    let understood = said.split_inclusive(|&byte| byte == b'\n').next().and_then(ranges_said);
+    match borrowed {
+        Ok(lease) => {
+            let ranges: Vec<_> =
+                lease.ranges.iter().map(|range| (range.start, range.end)).collect();
+            assert!(sends, "there was no descriptor");
+            assert_eq!(Some(&ranges), understood.as_ref(), "of another answer");
+            assert!(are_usable(&ranges), "{ranges:?} cannot have been lent");
+        }
+        Err(error) => {
+            drop(error.to_string());
+            let is_plain = story.raw.is_none() && story.damage.is_none();
+            let must = is_plain && sends && understood.is_some_and(|ranges| are_usable(&ranges));
+            assert!(!must, "a sound lease is refused: {error}");
+        }
+    }
+}
+
+/// The ranges that a line says were lent.
+fn ranges_said(line: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let line: Value = serde_json::from_slice(line).ok()?;
+    match serde_json::from_value(line["response"].clone()).ok()? {
+        Response::Lent { ranges } => Some(ranges),
+        _ => None,
+    }
+}
+
+fn are_usable(ranges: &[(u64, u64)]) -> bool {
+    let ascend = ranges.windows(2).all(|two| two[0].1 <= two[1].0);
+    !ranges.is_empty() && ascend && ranges.iter().all(|(start, end)| start < end)
+}
+
+/// Takes the request, and sends a descriptor through the socket that came with it.
+fn answer(far: &UnixStream, sends: bool) {
+    far.set_nonblocking(false).unwrap();
+    let mut bytes = [0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let heard = recvmsg(far, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    if heard.is_err() || !sends {
+        return;
+    }
+    for message in ancillary.drain() {
+        let RecvAncillaryMessage::ScmRights(sockets) = message else { continue };
+        for socket in sockets {
+            let file = File::open("/dev/null").unwrap();
+            // The client may have gone by now.
+            let _ = send_descriptor(&UnixStream::from(socket), file.as_fd());
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Tables of swap volumes, damaged with knowledge of the format.
+//!
+//! Oracle: no panic; a volume that opens has runs that can be; one of a pool that `check` calls clean
+//! has each run once, shrinks and grows, and is clean afterwards; a refusal names the table or its
+//! root; another swap volume in the pool is as it was; without damage everything is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use everbyte_crash::SimMedium;
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, encode_word};
+use everbyte_pool::{OpenOptions, Pool};
+use everbyte_swap_volume::{RUN_BYTES, SwapOptions, SwapVolume, kinds};
+
+use crate::story;
+
+const RUN_BLOCKS: u64 = 512;
+/// Room for what is no run, and five runs.
+const BLOCKS: u64 = 6 * RUN_BLOCKS;
+const OPTIONS: OpenOptions = OpenOptions { capacity_blocks: BLOCKS };
+/// Offset of the checksum in a table's header.
+const SUM_AT: usize = 56;
+
+/// One damage to a table.
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Damage {
+    /// Another byte of the header.
+    Header { at: u8, flip: u8, is_sealed: bool },
+    /// Another number of runs, with the right checksum.
+    Runs(u64),
+    /// Another run, with right check bits.
+    Run { place: u8, block: u64 },
+    /// Another run that could be one.
+    Aligned { place: u8, run: u8 },
+    /// A word of the table.
+    Word { place: u16, word: u64 },
+    /// The root names another block.
+    Root { block: u64 },
+    /// The root names nothing, or what is no entry.
+    RootWord(u64),
+}
+
+#[derive(Debug, Arbitrary)]
+struct Story {
+    wipes: bool,
+    runs: u8,
+    damages: Vec<Damage>,
+}
+
+fn open(medium: &Arc<SimMedium>) -> Option<Arc<Pool<SimMedium>>> {
+    Pool::open(Arc::clone(medium), kinds(), &OPTIONS).ok().map(Arc::new)
+}
+
+fn runs(pool: &Arc<Pool<SimMedium>>, name: &str) -> Vec<BlockNo> {
+    SwapVolume::open(pool, name).unwrap().runs()
+}
+
+/// Damages the table that `bytes` stand for, and uses what is left.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn swap_table(bytes: &[u8]) {
+    let Some(story) = story::<Story>(bytes) else { return };
+    let medium = Arc::new(SimMedium::new(BLOCKS * BLOCK_U64));
+    Pool::format(&*medium, 3, [1; 16]).unwrap();
+    let pool = open(&medium).unwrap();
+    let wanted = u64::from(story.runs % 3) + 1;
+    let options = SwapOptions { wipes: story.wipes };
+    drop(SwapVolume::create(&pool, "other", RUN_BYTES, SwapOptions::default()).unwrap());
+    let volume = SwapVolume::create(&pool, "s", wanted * RUN_BYTES, options).unwrap();
+    let (before, other) = (volume.runs(), runs(&pool, "other"));
+    let root_at = volume.volume().root_at();
+    drop(volume);
+    pool.close().unwrap();
+    drop(pool);
+    let table = Entry::decode(medium.load_word(root_at)).unwrap().unwrap().block.offset();
+    story.damages.iter().for_each(|damage| damage.make(&medium, root_at, table));
+    let Some(pool) = open(&medium) else {
+        panic!("a table of one volume keeps the pool from being opened");
+    };
+    let is_clean = pool.check().unwrap().is_clean();
+    assert!(is_clean || !story.damages.is_empty(), "a sound volume is called damaged");
+    match SwapVolume::open(&pool, "s") {
+        Ok(volume) => {
+            let found = volume.runs();
+            assert!(
+                !story.damages.is_empty() || found == before,
+                "{found:?} instead of {before:?}"
+            );
+            assert!(found.iter().all(|run| run.0 % RUN_BLOCKS == 0 && run.0 < BLOCKS));
+            if is_clean {
+                assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "{found:?}");
+                change(&volume, &found);
+            }
+        }
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!is_clean, "check calls clean what does not open: {said}");
+            assert!(said.contains("table of the swap volume") || said.contains("root"), "{said}");
+        }
+    }
+    assert_eq!(runs(&pool, "other"), other, "another volume changed");
+    if is_clean {
+        assert!(pool.check().unwrap().is_clean(), "a change made it unclean");
+    }
+}
+
+/// Takes a run away and brings one back.
+fn change(volume: &SwapVolume<SimMedium>, found: &[BlockNo]) {
+    if volume.volume().read_only_reason().is_some() || found.len() < 2 {
+        return;
+    }
+    volume.remove(&found[..1]).unwrap();
+    assert_eq!(volume.runs(), found[1..]);
+    let size_bytes = found.len() as u64 * RUN_BYTES;
+    assert_eq!(volume.grow(size_bytes).unwrap().len(), 1);
+    assert_eq!(volume.size_bytes(), size_bytes);
+}
+
+impl Damage {
+    fn make(self, medium: &SimMedium, root_at: PoolOffset, table: PoolOffset) {
+        match self {
+            Self::Header { at, flip, is_sealed } => header(medium, table, is_sealed, |header| {
+                header[usize::from(at) % header.len()] ^= flip;
+            }),
+            Self::Runs(runs) => header(medium, table, true, |header| {
+                header[8..16].copy_from_slice(&runs.to_le_bytes());
+            }),
+            Self::Run { place, block } => {
+                // What does not fit in a word's address is no address.
+                let word = encode_word(block % (1 << 40));
+                medium.store_word(word_at(table, place.into()), word);
+            }
+            Self::Aligned { place, run } => {
+                let word = encode_word(u64::from(run) % 7 * RUN_BLOCKS);
+                medium.store_word(word_at(table, place.into()), word);
+            }
+            Self::Word { place, word } => medium.store_word(word_at(table, place), word),
+            Self::Root { block } => {
+                let word = medium.load_word(root_at);
+                let root = Entry::decode(word).ok().flatten();
+                if let Some(root) = root {
+                    let block = BlockNo(block % (2 * BLOCKS));
+                    medium.store_word(root_at, Entry { block, ..root }.encode());
+                }
+            }
+            Self::RootWord(word) => medium.store_word(root_at, word),
+        }
+        // The damage is durable, as damage is.
+        medium.flush(root_at, 8);
+        medium.fence().unwrap();
+    }
+}
+
+/// The address of a word of the table's second block.
+fn word_at(table: PoolOffset, place: u16) -> PoolOffset {
+    table.plus(BLOCK_U64 + 8 * (u64::from(place) % (BLOCK_U64 / 8)))
+}
+
+fn header(medium: &SimMedium, table: PoolOffset, is_sealed: bool, change: impl Fn(&mut [u8; 64])) {
+    let mut bytes = [0; 64];
+    medium.read(table, &mut bytes);
+    change(&mut bytes);
+    if is_sealed {
+        let sum = u64::from(crc32c::crc32c(&bytes[..SUM_AT]));
+        bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+    }
+    medium.store(table, &bytes);
+}
