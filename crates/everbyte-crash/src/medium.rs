@@ -30,6 +30,9 @@ use crate::schedule;
 /// Bytes that one `send` gathers at most.
 const SEND_MAX: usize = 1 << 18;
 
+/// A byte of what is peeked at while it is on its way.
+const RUBBISH: u8 = 0xa7;
+
 /// Kind of an operation on persistence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
@@ -126,7 +129,8 @@ struct State {
 /// Threads are told apart; a fence counts only for what its own thread flushed and streamed. A
 /// thread that reads what another streamed and did not fence would see either bytes on real
 /// hardware, and one that stores over it could lose its own bytes to the older ones, even after its
-/// fence; here both panic.
+/// fence; here both panic. Who only peeks there gets rubbish, and what is longer than a word
+/// in two halves, between which other threads may store.
 pub struct SimMedium {
     len: u64,
     state: Mutex<State>,
@@ -241,6 +245,21 @@ impl SimMedium {
             let from = (line * LINE_U64).max(at.0) - at.0;
             let to = ((line + 1) * LINE_U64).min(at.0 + out.len() as u64) - at.0;
             out[index(from)..index(to)].fill(0);
+        }
+    }
+
+    /// Loads what others may be storing to.
+    fn peek_part(&self, at: PoolOffset, out: &mut [u8]) {
+        self.check_range_of(at, out.len() as u64);
+        if out.is_empty() {
+            return;
+        }
+        schedule::point();
+        let state = &mut *self.state.lock();
+        let thread = state.thread();
+        self.load(state, at, out);
+        if state.memory.unfenced_by_other(thread, at.0, out.len()).is_some() {
+            out.fill(RUBBISH);
         }
     }
 
@@ -408,6 +427,20 @@ impl Medium for SimMedium {
             state.refuse_unfenced("reads", at, out.len());
             self.load(state, at, out);
         }
+    }
+
+    fn peek_word(&self, at: PoolOffset) -> u64 {
+        assert!(at.0.is_multiple_of(8), "a word at {at} is not aligned");
+        let mut word = [0; 8];
+        self.peek_part(at, &mut word);
+        u64::from_le_bytes(word)
+    }
+
+    fn peek(&self, at: PoolOffset, out: &mut [u8]) {
+        let half = out.len() / 2;
+        let (first, second) = out.split_at_mut(half);
+        self.peek_part(at, first);
+        self.peek_part(at.plus(half as u64), second);
     }
 
     fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask {

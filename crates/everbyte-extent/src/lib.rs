@@ -23,6 +23,7 @@ mod resize;
 mod scrub;
 mod short;
 mod threshold;
+mod unlocked;
 mod unmap;
 mod view;
 
@@ -33,7 +34,7 @@ pub use error::{BlockReadError, Expected, ExtentError};
 pub use extent::{Extent, ExtentSettings};
 pub use fua::FuaOutcome;
 pub use leaf::{LEAF_BYTES, LeafPart, leaf_parts};
-pub use locks::{BlockLocks, ReadGuards, WriteGuards};
+pub use locks::{BlockLocks, ReadGuards, WriteGuard, WriteGuards};
 pub use map::{
     ENTRIES, FirstEntries, MapKind, MapView, table_blocks, visit_checksums, visit_first_entries,
 };

@@ -3,20 +3,40 @@
 //! Invariants: a thread takes all the stripes that it needs in ascending order, in one call, and
 //! no others until it has given them back; so there is no deadlock. A block's stripe is its number
 //! modulo the number of stripes, so that a run of blocks takes a run of stripes.
+//!
+//! A stripe's sequence is odd while a thread has it for writing, and moves on twice in that time: by
+//! a locked instruction before the thread changes anything, and before the lock is given back. Who reads
+//! without the lock looks at it before and after (Lameter, "Effective Synchronization on Linux/NUMA Systems",
+//! 2005; Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use everbyte_plant::planted;
 use everbyte_pool::Users;
+use everbyte_pool::plant::Bug;
 use everbyte_pool::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 use crate::address::{BlockRange, LogicalBlock};
 
-/// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
-const STRIPES: u64 = 1024;
-/// Locks of a cache line. A line for each would be 64 KiB of a volume's own, which requests for
+/// Stripes of a cache line. A line for each would be 64 KiB of a volume's own, which requests for
 /// random blocks would find in the cache less often than the line contended.
-const LINE_LOCKS: usize = 8;
+const LINE_STRIPES: usize = 4;
+/// Cache lines of them.
+const LINES: usize = 256;
+/// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
+const STRIPES: u64 = (LINES * LINE_STRIPES) as u64;
+/// Sequences that a reader notes without taking memory: those of 128 KiB.
+const NOTED: usize = 32;
+
+/// Blocks that share a lock, and how often they were changed.
+#[derive(Default)]
+#[repr(align(16))]
+struct Stripe {
+    lock: RwLock<()>,
+    sequence: AtomicU64,
+}
 
 /// The locks of one extent. Stripes that follow each other lie in different lines, so that threads
 /// which work side by side do not get in each other's way.
@@ -24,7 +44,7 @@ const LINE_LOCKS: usize = 8;
 /// A clone is the same locks.
 #[derive(Clone)]
 pub struct BlockLocks {
-    locks: Arc<[RwLock<()>]>,
+    stripes: Arc<[Stripe]>,
     /// Added to the numbers of blocks, so that extents which share locks use different ones for
     /// blocks of one number.
     salt: u64,
@@ -33,7 +53,40 @@ pub struct BlockLocks {
 /// Blocks held for reading. For a few blocks it takes no memory of its own.
 pub type ReadGuards<'a> = SmallVec<[RwLockReadGuard<'a, ()>; 16]>;
 /// Blocks held for writing.
-pub type WriteGuards<'a> = SmallVec<[RwLockWriteGuard<'a, ()>; 16]>;
+pub type WriteGuards<'a> = SmallVec<[WriteGuard<'a>; 16]>;
+
+/// A stripe of blocks held for writing.
+#[must_use]
+pub struct WriteGuard<'a> {
+    sequence: &'a AtomicU64,
+    /// Given back after the sequence has moved.
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl<'a> WriteGuard<'a> {
+    fn of(stripe: &'a Stripe) -> Self {
+        let lock = stripe.lock.write();
+        if !planted(Bug::SequenceMovedLate) {
+            // A locked instruction: no store, and no stream, of what follows passes it.
+            stripe.sequence.fetch_add(1, Ordering::AcqRel);
+            fence(Ordering::Release);
+        }
+        Self { sequence: &stripe.sequence, _lock: lock }
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        // Nobody else stores to it. What was streamed has been fenced, so this is seen after it.
+        let moved = if planted(Bug::SequenceMovedLate) { 2 } else { 1 };
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + moved, Ordering::Release);
+    }
+}
+
+/// The sequences of a run of blocks at one moment, at which nobody had any of them for writing.
+#[derive(Default)]
+pub(crate) struct Noted(SmallVec<[u64; NOTED]>);
 
 impl Default for BlockLocks {
     fn default() -> Self {
@@ -51,14 +104,14 @@ impl BlockLocks {
     /// Locks of nobody yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { locks: (0..STRIPES).map(|_| RwLock::new(())).collect(), salt: 0 }
+        Self { stripes: (0..STRIPES).map(|_| Stripe::default()).collect(), salt: 0 }
     }
 
     /// The same locks for the blocks of another extent, which `salt` tells from others that share
     /// them. A thread holds locks of one of them at a time.
     #[must_use]
     pub fn shared(&self, salt: u64) -> Self {
-        Self { locks: Arc::clone(&self.locks), salt }
+        Self { stripes: Arc::clone(&self.stripes), salt }
     }
 
     fn stripe_of(&self, block: LogicalBlock) -> usize {
@@ -69,15 +122,16 @@ impl BlockLocks {
     pub fn read(&self, range: BlockRange) -> ReadGuards<'_> {
         if range.count == 1 {
             let mut one = ReadGuards::new();
-            one.push(self.lock(self.stripe_of(range.first)).read());
+            one.push(self.stripe(self.stripe_of(range.first)).lock.read());
             return one;
         }
-        self.stripes([range]).into_iter().map(|stripe| self.lock(stripe).read()).collect()
+        self.stripes_of([range]).into_iter().map(|stripe| self.stripe(stripe).lock.read()).collect()
     }
 
     /// Locks one block for writing.
-    pub fn write_one(&self, block: LogicalBlock) -> RwLockWriteGuard<'_, ()> {
-        self.lock(self.stripe_of(block)).write()
+    #[inline]
+    pub fn write_one(&self, block: LogicalBlock) -> WriteGuard<'_> {
+        WriteGuard::of(self.stripe(self.stripe_of(block)))
     }
 
     /// Locks blocks that follow each other for writing.
@@ -92,23 +146,57 @@ impl BlockLocks {
 
     /// Locks blocks for writing.
     pub fn write(&self, ranges: impl IntoIterator<Item = BlockRange>) -> WriteGuards<'_> {
-        self.stripes(ranges).into_iter().map(|stripe| self.lock(stripe).write()).collect()
+        self.stripes_of(ranges)
+            .into_iter()
+            .map(|stripe| WriteGuard::of(self.stripe(stripe)))
+            .collect()
     }
 
     /// Locks every block for writing.
     #[must_use]
-    pub fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
-        (0..self.locks.len()).map(|stripe| self.lock(stripe).write()).collect()
+    pub fn write_all(&self) -> Vec<WriteGuard<'_>> {
+        (0..self.stripes.len()).map(|stripe| WriteGuard::of(self.stripe(stripe))).collect()
     }
 
-    /// The lock of a stripe.
-    fn lock(&self, stripe: usize) -> &RwLock<()> {
-        let lines = self.locks.len() / LINE_LOCKS;
-        &self.locks[stripe % lines * LINE_LOCKS + stripe / lines]
+    /// Notes the sequences of blocks, no more of them than there are stripes. False if a thread has one of
+    /// them for writing.
+    #[inline]
+    pub(crate) fn note(&self, range: BlockRange, noted: &mut Noted) -> bool {
+        noted.0.clear();
+        for block in range.first.0..range.end().0 {
+            // What is loaded from now on is loaded after this.
+            let sequence = self.sequence(block).load(Ordering::Acquire);
+            if !sequence.is_multiple_of(2) {
+                return false;
+            }
+            noted.0.push(sequence);
+        }
+        true
+    }
+
+    /// Returns true if nobody had any of the blocks for writing since their sequences were `noted`: what
+    /// the calling thread has loaded of them since is what was there at one moment.
+    #[inline]
+    pub(crate) fn are_as_noted(&self, range: BlockRange, noted: &Noted) -> bool {
+        // The loads before are not to be made after the look.
+        fence(Ordering::Acquire);
+        let blocks = range.first.0..range.end().0;
+        let mut pairs = blocks.zip(&noted.0);
+        pairs.all(|(block, &before)| self.sequence(block).load(Ordering::Relaxed) == before)
+    }
+
+    #[inline]
+    fn sequence(&self, block: u64) -> &AtomicU64 {
+        &self.stripe(self.stripe_of(LogicalBlock(block))).sequence
+    }
+
+    #[inline]
+    fn stripe(&self, number: usize) -> &Stripe {
+        &self.stripes[number % LINES * LINE_STRIPES + number / LINES]
     }
 
     /// The stripes of `ranges`, ascending, each once.
-    fn stripes(&self, ranges: impl IntoIterator<Item = BlockRange>) -> SmallVec<[usize; 16]> {
+    fn stripes_of(&self, ranges: impl IntoIterator<Item = BlockRange>) -> SmallVec<[usize; 16]> {
         let mut stripes: SmallVec<[usize; 16]> = SmallVec::new();
         for range in ranges {
             let first = range.first.0;
@@ -131,19 +219,36 @@ mod tests {
     fn stripes_ascend_and_are_unique() {
         let locks = BlockLocks::new();
         let range = |first, count| BlockRange { first: LogicalBlock(first), count };
-        assert_eq!(*locks.stripes([range(1022, 4)]), [0, 1, 1022, 1023]);
-        assert_eq!(*locks.stripes([range(5, 1), range(1029, 1), range(2, 2)]), [2, 3, 5]);
-        assert_eq!(locks.stripes([range(7, 5000)]).len(), 1024);
-        assert!(locks.stripes([range(7, 0)]).is_empty());
+        assert_eq!(*locks.stripes_of([range(1022, 4)]), [0, 1, 1022, 1023]);
+        assert_eq!(*locks.stripes_of([range(5, 1), range(1029, 1), range(2, 2)]), [2, 3, 5]);
+        assert_eq!(locks.stripes_of([range(7, 5000)]).len(), 1024);
+        assert!(locks.stripes_of([range(7, 0)]).is_empty());
     }
 
     #[test]
     fn every_stripe_has_a_lock_and_neighbours_are_lines_apart() {
         let locks = BlockLocks::new();
-        let places: Vec<usize> = (0..locks.locks.len())
-            .map(|stripe| std::ptr::from_ref(locks.lock(stripe)).addr())
+        let places: Vec<usize> = (0..locks.stripes.len())
+            .map(|stripe| std::ptr::from_ref(locks.stripe(stripe)).addr())
             .collect();
         assert!(places.windows(2).all(|pair| pair[0].abs_diff(pair[1]) >= 64));
         assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), places.len());
+    }
+    #[test]
+    fn a_reader_without_locks_notices_every_writer_that_was_there_since() {
+        let locks = BlockLocks::new();
+        let range = BlockRange { first: LogicalBlock(7), count: 3 };
+        let mut noted = Noted::default();
+        assert!(locks.note(range, &mut noted));
+        drop(locks.write_one(LogicalBlock(6)));
+        drop(locks.read(range));
+        assert!(locks.are_as_noted(range, &noted));
+        let held = locks.write_one(LogicalBlock(9 + STRIPES));
+        assert!(!locks.are_as_noted(range, &noted) && !locks.note(range, &mut Noted::default()));
+        drop(held);
+        assert!(!locks.are_as_noted(range, &noted));
+        assert!(locks.note(range, &mut noted) && locks.are_as_noted(range, &noted));
+        drop(locks.write_all());
+        assert!(!locks.are_as_noted(range, &noted));
     }
 }

@@ -1,6 +1,7 @@
 //! Reading: what is mapped where, and its bytes, which are given to nobody before they are checked.
 //!
-//! Invariant: a block is read under its lock, so it is seen whole.
+//! Invariant: a block is seen whole, because it is read under its lock, or because nobody had that lock
+//! for writing meanwhile (`unlocked`).
 
 use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
 use everbyte_plant::planted;
@@ -82,26 +83,33 @@ impl<M: Medium> Extent<M> {
         Ok(matches!(self.stored(block)?, Stored::Data(_)))
     }
 
-    /// Reads bytes from `offset` on into `out`.
+    /// Reads bytes from `offset` on into `out`: what was there at one moment of each 1 MiB.
+    ///
+    /// Whoever changes the extent meanwhile holds the locks of the blocks, or keeps readers out in some
+    /// other way.
     ///
     /// # Errors
     /// The range leaves the extent, the map is corrupt, or bytes cannot be read or are not what was
     /// stored. `out` may hold anything then.
     pub fn read(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
         self.check_range(offset.0, out.len() as u64)?;
-        if let Some(entry_at) = self.known_entry(offset.block()) {
-            // Before the lock, which would be waited for as well.
-            self.medium().prefetch(entry_at, 8);
-        }
         for (range, chunk_at) in chunks(offset, out.len()) {
-            let mut blocks = self.locks().read(range.blocks());
-            if planted(Bug::ReaderUnlocksEarly) {
-                blocks.clear();
+            let out = &mut out[chunk_at..chunk_at + range.len];
+            if !self.read_unlocked(range, out)? {
+                self.read_in_locks(range, out)?;
             }
-            self.check_range(range.offset.0, range.len as u64)?;
-            self.read_locked(range.offset, &mut out[chunk_at..chunk_at + range.len])?;
         }
         Ok(())
+    }
+
+    /// Reads under the locks of the blocks.
+    fn read_in_locks(&self, range: ByteRange, out: &mut [u8]) -> Result<(), ExtentError> {
+        let mut blocks = self.locks().read(range.blocks());
+        if planted(Bug::ReaderUnlocksEarly) {
+            blocks.clear();
+        }
+        self.check_range(range.offset.0, range.len as u64)?;
+        self.read_locked(range.offset, out)
     }
 
     /// Reads under locks that the caller holds.

@@ -4,6 +4,9 @@
 //! a kernel is only reachable where its features were found. Kernels take raw pointers, never
 //! references into the medium. They know nothing of media, kinds or counters.
 //!
+//! What others may load or store at the same time is copied by assembly, of which the compiler knows
+//! only that it touches memory: for a copy of Rust's own a race would be undefined behaviour.
+//!
 //! Non-temporal stores are the one thing on x86-64 that a release store does not order: other
 //! threads can miss a streamed copy until the thread that made it has fenced.
 
@@ -20,6 +23,8 @@ use crate::units::{BLOCK, LINE, LineMask};
 
 /// Copies `lines` lines from anywhere to a line-aligned place with non-temporal stores.
 type CopyLines = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
+/// Copies `lines` lines from anywhere to anywhere, by instructions of which none is Rust's.
+type CopyShared = unsafe fn(to: *mut u8, from: *const u8, lines: usize);
 /// Compares `lines` (at most 64) lines; bit `i` is set where line `i` differs.
 type DiffLines = unsafe fn(stored: *const u8, new: *const u8, lines: usize) -> u64;
 
@@ -39,6 +44,7 @@ pub(crate) struct Cpu {
     flush: FlushKind,
     vector_name: &'static str,
     copy_lines: CopyLines,
+    copy_shared: CopyShared,
     diff_lines: DiffLines,
 }
 
@@ -75,6 +81,27 @@ impl Cpu {
             // SAFETY: the line holds bytes of the range, which the caller says is mapped; pages
             // are whole numbers of lines.
             unsafe { flush_line(self.flush, place) }
+        }
+    }
+
+    /// Copies `len` bytes from `from` to `to`, of which either may be memory that others load and store
+    /// to at the same time, in this process or another one. What a race leaves is some mixture of the
+    /// bytes that were there, and nothing worse.
+    ///
+    /// # Safety
+    /// The ranges are mapped, the second for writing, and do not overlap; and each holds no Rust object
+    /// that anyone else refers to.
+    #[inline]
+    pub(crate) unsafe fn copy_shared(&self, to: *mut u8, from: *const u8, len: usize) {
+        let lines = len / LINE;
+        if lines > 0 {
+            // SAFETY: the first lines of the caller's ranges.
+            unsafe { (self.copy_shared)(to, from, lines) }
+        }
+        let done = lines * LINE;
+        if done < len {
+            // SAFETY: the rest of them.
+            unsafe { copy_rest(to.wrapping_add(done), from.wrapping_add(done), len - done) }
         }
     }
 
@@ -132,11 +159,29 @@ impl Cpu {
     fn detect() -> Self {
         let flush = detect_flush();
         if is_x86_feature_detected!("avx512f") {
-            Self { flush, vector_name: "avx512", copy_lines: copy_avx512, diff_lines: diff_avx512 }
+            Self {
+                flush,
+                vector_name: "avx512",
+                copy_lines: copy_avx512,
+                copy_shared: shared_avx512,
+                diff_lines: diff_avx512,
+            }
         } else if is_x86_feature_detected!("avx2") {
-            Self { flush, vector_name: "avx2", copy_lines: copy_avx2, diff_lines: diff_avx2 }
+            Self {
+                flush,
+                vector_name: "avx2",
+                copy_lines: copy_avx2,
+                copy_shared: shared_avx2,
+                diff_lines: diff_avx2,
+            }
         } else {
-            Self { flush, vector_name: "sse2", copy_lines: copy_sse2, diff_lines: diff_sse2 }
+            Self {
+                flush,
+                vector_name: "sse2",
+                copy_lines: copy_sse2,
+                copy_shared: shared_sse2,
+                diff_lines: diff_sse2,
+            }
         }
     }
 
@@ -149,7 +194,7 @@ impl Cpu {
             return;
         }
         // SAFETY: the caller's range, which cannot overlap `bytes` as it holds no Rust object.
-        unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        unsafe { copy_rest(at, bytes.as_ptr(), bytes.len()) }
         if flush {
             // SAFETY: mapped, says the caller.
             unsafe { self.flush(at, bytes.len()) }
@@ -246,14 +291,17 @@ unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
 /// As [`CopyLines`] says, the ranges being mapped; AVX2 is there.
 #[target_feature(enable = "avx2")]
 unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
-    const STEP: usize = 32;
-    for part in 0..lines * LINE / STEP {
-        let source = from.wrapping_add(part * STEP).cast::<__m256i>();
-        // SAFETY: inside the source.
-        let value = unsafe { _mm256_loadu_si256(source) };
-        let place = to.wrapping_add(part * STEP).cast::<__m256i>();
-        // SAFETY: inside the target, and aligned as lines are.
-        unsafe { _mm256_stream_si256(place, value) }
+    for line in 0..lines {
+        let source = from.wrapping_add(line * LINE).cast::<__m256i>();
+        // SAFETY: the first half of line `line` of the source.
+        let low = unsafe { _mm256_loadu_si256(source) };
+        // SAFETY: its second half.
+        let high = unsafe { _mm256_loadu_si256(source.wrapping_add(1)) };
+        let place = to.wrapping_add(line * LINE).cast::<__m256i>();
+        // SAFETY: the first half of line `line` of the target, aligned.
+        unsafe { _mm256_stream_si256(place, low) }
+        // SAFETY: its second half.
+        unsafe { _mm256_stream_si256(place.wrapping_add(1), high) }
     }
 }
 
@@ -269,6 +317,120 @@ unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
         let place = to.wrapping_add(part * STEP).cast::<__m128i>();
         // SAFETY: inside the target, and aligned as lines are.
         unsafe { _mm_stream_si128(place, value) }
+    }
+}
+
+/// Copies less than a line, word by word and then byte by byte.
+///
+/// # Safety
+/// As [`Cpu::copy_shared`] says.
+#[inline]
+unsafe fn copy_rest(to: *mut u8, from: *const u8, len: usize) {
+    const WORD: usize = 8;
+    for place in (0..len / WORD * WORD).step_by(WORD) {
+        let (to, from) = (to.wrapping_add(place), from.wrapping_add(place));
+        // SAFETY: a word of the caller's ranges. It is loaded and stored by what the compiler takes for
+        // a call of someone else's code, which may do with memory what atomics may do.
+        unsafe {
+            asm!(
+                "mov {word}, [{from}]", "mov [{to}], {word}",
+                word = out(reg) _, from = in(reg) from, to = in(reg) to,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+    for place in len / WORD * WORD..len {
+        let (to, from) = (to.wrapping_add(place), from.wrapping_add(place));
+        // SAFETY: as above, a byte.
+        unsafe {
+            asm!(
+                "mov {byte}, [{from}]", "mov [{to}], {byte}",
+                byte = out(reg_byte) _, from = in(reg) from, to = in(reg) to,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// # Safety
+/// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX-512F is there.
+#[target_feature(enable = "avx512f")]
+unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
+    // SAFETY: the ranges, line by line. As in `copy_rest`, the accesses are nobody's but the
+    // assembly's, so a race gives bytes and breaks no rule of the language's.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu64 zmm16, [{from} + {done}]",
+            "vmovdqu64 [{to} + {done}], zmm16",
+            "add {done}, 64",
+            "dec {lines}",
+            "jnz 2b",
+            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
+            done = inout(reg) 0_usize => _, out("zmm16") _, options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX2 is there.
+#[target_feature(enable = "avx2")]
+unsafe fn shared_avx2(to: *mut u8, from: *const u8, lines: usize) {
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "sub {lines}, 2",
+            "jb 3f",
+            "2:",
+            "vmovdqu {first}, [{from} + {done}]",
+            "vmovdqu {second}, [{from} + {done} + 32]",
+            "vmovdqu {third}, [{from} + {done} + 64]",
+            "vmovdqu {fourth}, [{from} + {done} + 96]",
+            "vmovdqu [{to} + {done}], {first}",
+            "vmovdqu [{to} + {done} + 32], {second}",
+            "vmovdqu [{to} + {done} + 64], {third}",
+            "vmovdqu [{to} + {done} + 96], {fourth}",
+            "add {done}, 128",
+            "sub {lines}, 2",
+            "jae 2b",
+            "3:",
+            "test {lines}, 1",
+            "jz 4f",
+            "vmovdqu {first}, [{from} + {done}]",
+            "vmovdqu {second}, [{from} + {done} + 32]",
+            "vmovdqu [{to} + {done}], {first}",
+            "vmovdqu [{to} + {done} + 32], {second}",
+            "4:",
+            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
+            done = inout(reg) 0_usize => _, first = out(ymm_reg) _, second = out(ymm_reg) _,
+            third = out(ymm_reg) _, fourth = out(ymm_reg) _, options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// As [`Cpu::copy_shared`] says of `lines` lines, at least one.
+#[target_feature(enable = "sse2")]
+unsafe fn shared_sse2(to: *mut u8, from: *const u8, lines: usize) {
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "2:",
+            "movdqu {first}, [{from} + {done}]",
+            "movdqu {second}, [{from} + {done} + 16]",
+            "movdqu {third}, [{from} + {done} + 32]",
+            "movdqu {fourth}, [{from} + {done} + 48]",
+            "movdqu [{to} + {done}], {first}",
+            "movdqu [{to} + {done} + 16], {second}",
+            "movdqu [{to} + {done} + 32], {third}",
+            "movdqu [{to} + {done} + 48], {fourth}",
+            "add {done}, 64",
+            "dec {lines}",
+            "jnz 2b",
+            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
+            done = inout(reg) 0_usize => _, first = out(xmm_reg) _, second = out(xmm_reg) _,
+            third = out(xmm_reg) _, fourth = out(xmm_reg) _, options(nostack)
+        );
     }
 }
 
@@ -345,14 +507,47 @@ mod tests {
     fn every_cpu() -> Vec<Cpu> {
         let (flush, best) = (FlushKind::Clflush, Cpu::detect());
         let mut all = vec![
-            Cpu { flush, vector_name: "sse2", copy_lines: copy_sse2, diff_lines: diff_sse2 },
+            Cpu {
+                flush,
+                vector_name: "sse2",
+                copy_lines: copy_sse2,
+                copy_shared: shared_sse2,
+                diff_lines: diff_sse2,
+            },
             best,
         ];
         if is_x86_feature_detected!("avx2") {
             let (copy_lines, diff_lines): (CopyLines, DiffLines) = (copy_avx2, diff_avx2);
-            all.push(Cpu { flush, vector_name: "avx2", copy_lines, diff_lines });
+            let copy_shared = shared_avx2;
+            all.push(Cpu { flush, vector_name: "avx2", copy_lines, copy_shared, diff_lines });
         }
         all
+    }
+
+    #[test]
+    fn every_copy_of_shared_memory_copies_exactly_the_range() {
+        let source: Vec<u8> = (1..=251).cycle().take(2 * BLOCK).collect();
+        for cpu in every_cpu() {
+            for (from, to, len) in [
+                (0, 0, 4096),
+                (0, 7, 0),
+                (3, 1, 1),
+                (9, 5, 7),
+                (1, 0, 63),
+                (5, 64, 64),
+                (2, 9, 128),
+                (64, 3, 1000),
+            ] {
+                let mut page = Page([0; BLOCK]);
+                let (source_at, at) =
+                    (source.as_ptr().wrapping_add(from), page.0.as_mut_ptr().wrapping_add(to));
+                // SAFETY: the ranges lie in `source` and `page`, which nothing else refers to.
+                unsafe { cpu.copy_shared(at, source_at, len) }
+                let mut expected = [0; BLOCK];
+                expected[to..to + len].copy_from_slice(&source[from..from + len]);
+                assert_eq!(page.0[..], expected[..], "{} {from} {to} {len}", cpu.vector_name);
+            }
+        }
     }
 
     #[test]

@@ -5,16 +5,18 @@
 //! fence returns `Ok` only if everything this thread flushed or streamed before it is durable as
 //! far as [`Medium::persistence_domain`] says, and no store of anyone's is known to be lost.
 //!
-//! Copies in and out are plain memory copies through raw pointers. Rust has no formal rule for
-//! memory that another process may write; like other code that shares memory with strangers we
-//! rely on such a copy yielding some bytes, whatever anyone writes meanwhile.
+//! Copies in and out are made by assembly through raw pointers, and words are atomics, because threads
+//! may read without a lock what others are storing to. The compiler takes assembly for code of someone
+//! else's that may do what atomics may do, so such a race gives some bytes and is no undefined
+//! behaviour. For what other processes store Rust has no formal rule; there we rely on a load
+//! yielding some bytes, whatever anyone writes meanwhile. Comparing alone loads as Rust does: who compares
+//! holds a lock that keeps writers away, and readers do not write.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -282,7 +284,7 @@ impl Mapped {
     pub unsafe fn store_from(&self, at: PoolOffset, from: *const u8, len: u64) {
         let place = self.place_mut(at, len);
         // SAFETY: `place` has that many mapped, writable bytes, and the caller's are elsewhere.
-        unsafe { ptr::copy_nonoverlapping(from, place, to_usize(len)) }
+        unsafe { self.cpu.copy_shared(place, from, to_usize(len)) }
         self.count_store(at, len);
     }
 
@@ -483,7 +485,7 @@ impl Medium for Mapped {
         let place = self.place(at, len);
         // SAFETY: `place` has that many mapped bytes; `out` is no part of the mapping, because
         // nothing makes references into it.
-        unsafe { ptr::copy_nonoverlapping(place, out.as_mut_ptr(), out.len()) }
+        unsafe { self.cpu.copy_shared(out.as_mut_ptr(), place, out.len()) }
         self.charge_reads(lines_touched(at, len));
     }
 
@@ -508,7 +510,7 @@ impl Medium for Mapped {
         let place = self.place_mut(at, len);
         // SAFETY: `place` has that many mapped, writable bytes; `bytes` is no part of the mapping,
         // because nothing makes references into it.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
+        unsafe { self.cpu.copy_shared(place, bytes.as_ptr(), bytes.len()) }
         self.count_store(at, len);
     }
 

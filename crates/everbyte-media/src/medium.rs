@@ -156,7 +156,8 @@ impl Counters {
 ///   only if it is ordered after a fence of the thread that streamed them.
 /// - **Sharing.** No method hands out a reference into the medium: other threads and other
 ///   processes may write it. Racing accesses to the same bytes give unspecified bytes, never
-///   undefined behaviour; callers that need whole blocks hold a lock.
+///   undefined behaviour; callers that need whole blocks hold a lock, or load by `peek` and
+///   `peek_word` and find out afterwards whether anybody stored there meanwhile.
 /// - **Failure.** Loads and stores do not fail. A fence may (a file's `msync`); after that, and
 ///   after a store that was lost, the medium has *failed* for good: every later fence fails and
 ///   `check` says why. An acknowledgement to anyone must come after a successful `check` that
@@ -185,6 +186,19 @@ pub trait Medium: Send + Sync + 'static {
 
     /// Copies `out.len()` bytes from `at` on into `out`.
     fn read(&self, at: PoolOffset, out: &mut [u8]);
+
+    /// As `load_word`, of a word that others may store or stream to at the same time. What it gives then is
+    /// unspecified: the caller finds out, and uses nothing of it.
+    #[inline]
+    fn peek_word(&self, at: PoolOffset) -> u64 {
+        self.load_word(at)
+    }
+
+    /// As `read`, of bytes that others may store or stream to at the same time, as for `peek_word`.
+    #[inline]
+    fn peek(&self, at: PoolOffset, out: &mut [u8]) {
+        self.read(at, out);
+    }
 
     /// The lines of `block` in which bytes `start .. start + new.len()` differ from `new`.
     /// The range must lie in the block.

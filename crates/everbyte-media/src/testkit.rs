@@ -72,6 +72,9 @@ pub fn check_words<M: Medium>(medium: &M) {
         let mut bytes = [0; 8];
         medium.read(at, &mut bytes);
         assert_eq!(bytes, value.to_le_bytes(), "bytes of the word at {at}");
+        medium.peek(at, &mut bytes);
+        let peeked = (medium.peek_word(at), u64::from_le_bytes(bytes));
+        assert_eq!(peeked, (value, value), "a peek at {at}, where nobody stores");
         medium.store(at, &(!value).to_le_bytes());
         assert_eq!(medium.load_word(at), !value, "word stored as bytes at {at}");
     }

@@ -87,6 +87,15 @@ pub enum Bug {
     PinIgnoredByPlanner,
     /// A pinned block that was freed is free for others.
     PinIgnoredByRelease,
+    /// A reader without locks notes the sequences after it has looked where the bytes lie.
+    SequenceNotedLate,
+    /// A writer moves a sequence once, after its stores.
+    SequenceMovedLate,
+    /// A reader without locks does not look at the sequences again, and trusts a block that was freed and
+    /// reused meanwhile.
+    ReaderLooksOnce,
+    /// A reader without locks reports an entry that cannot be right before it looks whether it still stands there.
+    CorruptBeforeSecondLook,
     /// A shutdown ends with the first volume whose checkpoint fails.
     CloseStopsEarly,
 }

@@ -122,6 +122,16 @@ pub(crate) fn fua_fast_path() -> Workload {
     Workload::new("FUA fast path", tasks)
 }
 
+/// The FUA fast path below a root that is new, and goes with the epoch that made it.
+pub(crate) fn fua_below_new_root() -> Workload {
+    let tasks = vec![
+        vec![Step::Grow { blocks: 302_048 }, Step::Reserve { at: b(300_000), len: 4096 }],
+        vec![durable(b(MAPPED), 9), durable(b(MAPPED + 1), 4096), read(b(MAPPED), 8192)],
+        vec![Step::Flush],
+    ];
+    Workload::new("FUA below a new root", tasks).delayed_max(60)
+}
+
 /// FUA fast-path writes of the same lines, from several lanes and epochs.
 pub(crate) fn short_overlaps() -> Workload {
     let tasks = vec![
@@ -204,6 +214,44 @@ pub(crate) fn growing(map: MapKind) -> Workload {
         vec![write(b(MAPPED + 1) + 9, 4096), Step::Flush],
     ];
     Workload::new("growing", tasks).map(map).delayed_max(60)
+}
+
+/// A reader of a block that is replaced, freed, and reused for another one.
+pub(crate) fn reused_under_reader() -> Workload {
+    let tasks = vec![
+        vec![read(b(MAPPED), 4096), read(b(MAPPED), 4096)],
+        vec![write(b(MAPPED), 4096), Step::Flush, write(b(MAPPED + 1), 4096)],
+    ];
+    // Superblocks and table 6, log 8, two nodes, mapped 4, and one.
+    let workload = Workload::new("reused under a reader", tasks).lanes(1).pool_blocks(21);
+    workload.not_comparing().delayed_max(100)
+}
+
+/// A reader below a leaf that is taken off the map, freed, and reused for data.
+pub(crate) fn leaf_reused_under_reader() -> Workload {
+    const LEAF: u64 = 512 * 4096;
+    let tasks = vec![
+        // The first to read leaves a note of where the leaf is.
+        vec![write(b(600), 9), read(b(600), 9), read(b(600), 4096)],
+        vec![
+            Step::Discard { at: LEAF, len: LEAF },
+            Step::Flush,
+            write(b(MAPPED), 4096),
+            write(b(MAPPED + 1), 4096),
+        ],
+    ];
+    // As above, and one more. Who takes off a leaf takes locks by the hundred.
+    let workload = Workload::new("leaf reused under a reader", tasks).lanes(1).pool_blocks(22);
+    workload.not_comparing().delayed_within(100)
+}
+
+/// A reader of two blocks that are written together.
+pub(crate) fn read_across() -> Workload {
+    let tasks = vec![
+        vec![read(b(MAPPED), 4096), read(b(MAPPED), 8192)],
+        vec![write(b(MAPPED) + 4000, 200), write(b(MAPPED), 8192)],
+    ];
+    Workload::new("read across", tasks)
 }
 
 /// Volumes that come and go beside a writer.
@@ -336,6 +384,11 @@ fn fua_fast_path_passes() {
 }
 
 #[test]
+fn fua_below_new_root_passes() {
+    passes(&fua_below_new_root());
+}
+
+#[test]
 fn durable_after_discard_passes() {
     passes(&durable_after_discard());
 }
@@ -386,6 +439,21 @@ pub(crate) fn crashing_recoveries() -> Workload {
 fn crashing_recoveries_pass() {
     passes(&crashing_recoveries());
     passes(&short_overlaps().delayed_max(15).nested());
+}
+
+#[test]
+fn reused_under_reader_passes() {
+    passes(&reused_under_reader());
+}
+
+#[test]
+fn read_across_passes() {
+    passes(&read_across());
+}
+
+#[test]
+fn leaf_reused_under_reader_passes() {
+    passes(&leaf_reused_under_reader());
 }
 
 #[test]

@@ -101,7 +101,7 @@ pub(crate) fn all(
     for first in 0..workload.tasks.len() {
         let delays = |at: Vec<u64>| Schedule::Delays { first, at };
         let points = one(workload, delays(Vec::new()), mistake, tried)?;
-        for at in spread(points, workload.delayed_max) {
+        for at in spread(points.min(workload.delayed_within), workload.delayed_max) {
             let points = one(workload, delays(vec![at]), mistake, tried)?;
             for second in (at + 1..points).filter(|_| workload.delays == 2) {
                 one(workload, delays(vec![at, second]), mistake, tried)?;

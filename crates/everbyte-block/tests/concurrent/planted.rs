@@ -5,7 +5,8 @@ use everbyte_pool::plant::Bug;
 
 use crate::engine::{
     crashing_recoveries, damaged, durable_after_discard, flushing_writers, fua_fast_path, given_up,
-    missing_leaf, one_lane, replaced_in_flush, same_blocks, short_overlaps, straggler,
+    leaf_reused_under_reader, missing_leaf, one_lane, read_across, replaced_in_flush,
+    reused_under_reader, same_blocks, short_overlaps, straggler,
 };
 use crate::explore::{self, Tried};
 use crate::mistake::Mistake;
@@ -83,6 +84,30 @@ fn redo_in_lane_order() {
 #[test]
 fn reader_unlocks_early() {
     caught(Bug::ReaderUnlocksEarly, &same_blocks(), "saw what never was");
+}
+
+/// Reads without locks: the first look at the sequences comes before the first at an entry.
+#[test]
+fn sequence_noted_late() {
+    caught(Bug::SequenceNotedLate, &read_across(), "saw what never was");
+}
+
+/// Reads without locks: a sequence moves before the first store.
+#[test]
+fn sequence_moved_late() {
+    caught(Bug::SequenceMovedLate, &read_across(), "saw what never was");
+}
+
+/// Reads without locks: what was copied counts after the second look.
+#[test]
+fn reader_looks_once() {
+    caught(Bug::ReaderLooksOnce, &reused_under_reader(), "saw what never was");
+}
+
+/// Reads without locks: nothing is reported before the second look either.
+#[test]
+fn corrupt_before_second_look() {
+    caught(Bug::CorruptBeforeSecondLook, &leaf_reused_under_reader(), "map entry");
 }
 
 /// The order of locks in `volume`: only one thread at a time changes the shape of a map.

@@ -159,6 +159,8 @@ pub(crate) struct Workload {
     pub(crate) delays: u32,
     /// Places of the first delay that are tried at most, evenly spread.
     pub(crate) delayed_max: u64,
+    /// They are among so many points from the beginning.
+    pub(crate) delayed_within: u64,
     /// True if recoveries crash, too.
     pub(crate) is_nested: bool,
     image: OnceLock<Vec<u8>>,
@@ -195,6 +197,7 @@ impl Workload {
             checksum: Checksum::None,
             delays,
             delayed_max,
+            delayed_within: u64::MAX,
             is_nested: false,
             image,
         }
@@ -240,6 +243,10 @@ impl Workload {
 
     pub(crate) fn delayed_max(self, delayed_max: u64) -> Self {
         Self { delayed_max, ..self }
+    }
+
+    pub(crate) fn delayed_within(self, delayed_within: u64) -> Self {
+        Self { delayed_within, ..self }
     }
 
     pub(crate) fn nested(self) -> Self {

@@ -1,0 +1,111 @@
+//! Reading without locks.
+//!
+//! The sequences of the blocks' stripes are noted, the bytes copied, and the sequences looked at again: if
+//! none has moved, no writer had one of the blocks in between, and the copy is what a reader under the
+//! locks would have got. Else the copy is rubbish, and is thrown away.
+//!
+//! Invariants: what is loaded here may be anything until that second look. It is bytes that are copied, or
+//! an address that is checked before it is followed; nothing is concluded from it, reported,
+//! remembered or changed before. All that is rare goes to the locks: an entry that would need a walk,
+//! checksums, a poisoned range anywhere, ends of extents and of volumes. docs/crash-model.md argues it.
+
+use everbyte_media::{BLOCK, Medium};
+use everbyte_plant::planted;
+use everbyte_pool::Corrupt;
+use everbyte_pool::plant::Bug;
+
+use crate::extent::Extent;
+use crate::locks::Noted;
+use crate::read::ByteRange;
+
+/// Copies that are made in vain before a reader takes the locks.
+const ATTEMPTS: u32 = 3;
+
+/// The end of an attempt.
+enum Attempt {
+    /// The bytes are those of one moment.
+    Done,
+    /// A writer came by; the next attempt may do.
+    Moved,
+    /// A writer is there, or this is not for readers without locks.
+    NotForIt,
+}
+
+impl<M: Medium> Extent<M> {
+    /// Reads the bytes of `range` into `out` without a lock. Returns false if that takes the locks; `out` may
+    /// hold anything then.
+    ///
+    /// # Errors
+    /// The map is corrupt.
+    #[inline]
+    pub(crate) fn read_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
+        if self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
+            return Ok(false);
+        }
+        let mut noted = Noted::default();
+        for _ in 0..ATTEMPTS {
+            match self.attempt(range, out, &mut noted)? {
+                Attempt::Done => return Ok(true),
+                Attempt::Moved => {}
+                Attempt::NotForIt => break,
+            }
+        }
+        Ok(false)
+    }
+
+    fn attempt(
+        &self,
+        range: ByteRange,
+        out: &mut [u8],
+        noted: &mut Noted,
+    ) -> Result<Attempt, Corrupt> {
+        let blocks = range.blocks();
+        if !self.locks().note(blocks, noted) {
+            return Ok(Attempt::NotForIt);
+        }
+        // After the first look, so that who resizes or deletes either is seen here or moves a sequence.
+        if self.check_range(range.offset.0, range.len as u64).is_err() {
+            return Ok(Attempt::NotForIt);
+        }
+        let copied = self.copy_unlocked(range, out, noted);
+        // After the copy: zeroes may stand for what cannot be read.
+        if self.medium().has_poison() {
+            return Ok(Attempt::NotForIt);
+        }
+        if planted(Bug::CorruptBeforeSecondLook) && copied.is_err() {
+            return copied.map(|_| Attempt::NotForIt);
+        }
+        if !self.locks().are_as_noted(blocks, noted) && !planted(Bug::ReaderLooksOnce) {
+            return Ok(Attempt::Moved);
+        }
+        Ok(if copied? { Attempt::Done } else { Attempt::NotForIt })
+    }
+
+    /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for.
+    fn copy_unlocked(
+        &self,
+        range: ByteRange,
+        out: &mut [u8],
+        noted: &mut Noted,
+    ) -> Result<bool, Corrupt> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = range.offset.plus(done as u64);
+            let len = (BLOCK - at.in_block()).min(out.len() - done);
+            let piece = &mut out[done..done + len];
+            let Some(entry_at) = self.known_entry(at.block()) else { return Ok(false) };
+            let entry = self.entries().decode(self.medium().peek_word(entry_at), entry_at)?;
+            if planted(Bug::SequenceNotedLate) && !self.locks().note(range.blocks(), noted) {
+                return Ok(false);
+            }
+            match entry {
+                Some(entry) if !entry.flags.zero => {
+                    self.medium().peek(entry.block.offset().plus(at.in_block() as u64), piece);
+                }
+                _ => piece.fill(0),
+            }
+            done += len;
+        }
+        Ok(true)
+    }
+}
