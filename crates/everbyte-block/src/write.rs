@@ -53,11 +53,20 @@ impl<M: Medium> BlockVolume<M> {
         outcome
     }
 
-    /// Writes a request for one block by the short path, if that is for it.
+    /// Writes a request for one block by the short path or the FUA fast path, if that is for it.
     fn write_short(&self, request: &WriteRequest<'_>) -> Option<Outcome> {
         let range = range_of(request);
-        let is_short = range.count == 1 && request.fua == Fua::No;
-        if !is_short || !self.extent().has_short_path(request.data.len()) {
+        if range.count != 1 {
+            return None;
+        }
+        if request.fua == Fua::Yes {
+            return match self.write_durably(request) {
+                Ok(FuaOutcome::Durable) => Some(Ok(())),
+                Ok(FuaOutcome::NotAllowed) => None,
+                Err(error) => Some(Err(error)),
+            };
+        }
+        if !self.extent().has_short_path(request.data.len()) {
             return None;
         }
         self.extent().prefetch_write(range.first);

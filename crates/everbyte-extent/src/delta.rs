@@ -4,6 +4,9 @@
 //! the log, the store and the wear of every line that turns out to be the same. `Auto` compares
 //! a sample of the writes always, keeps a running share of lines saved, and compares every write
 //! while that share is worth more than the reads, by the medium's own cost of a read and a write.
+//!
+//! The sample is taken by the volume's count of writes, which has a line of memory for each lane, so
+//! threads that do not compare store to nothing that they share.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,8 +42,9 @@ impl Delta {
     }
 }
 
-/// One write in this many is compared while comparing does not pay.
-const SAMPLE_EVERY: u32 = 256;
+/// One write in this many is compared while comparing does not pay. A prime, so that every extent of
+/// those that a thread writes to in turn gets samples.
+const SAMPLE_EVERY: u32 = 257;
 /// Weight of a new sample in the running share: 1/8.
 const SHIFT: u32 = 3;
 /// The running share is kept in 1/65536.
@@ -51,6 +55,7 @@ const ONE: u32 = 1 << 16;
 /// Public because schemes that are compared with ours must detect changes as ours does.
 pub struct DeltaState {
     setting: Delta,
+    /// Writes that `compares` has counted.
     writes: AtomicU32,
     saved_share: AtomicU32,
     /// Share of lines from which on comparing pays, in 1/65536.
@@ -71,27 +76,25 @@ impl DeltaState {
         }
     }
 
-    /// Returns true if the next write is compared with the stored bytes.
-    pub(crate) fn will_compare(&self) -> bool {
+    /// Returns true if a write before which there were `writes` is compared with the stored bytes.
+    #[must_use]
+    pub(crate) fn compares_after(&self, writes: u32) -> bool {
         match self.setting {
             Delta::On => true,
             Delta::Off => false,
             Delta::Auto => {
-                self.writes.load(Ordering::Relaxed).is_multiple_of(SAMPLE_EVERY)
+                writes.is_multiple_of(SAMPLE_EVERY)
                     || self.saved_share.load(Ordering::Relaxed) >= self.break_even
             }
         }
     }
 
-    /// The same, and counts that write.
+    /// Returns true if the next write is compared, and counts that write here: for who writes alone.
     pub fn compares(&self) -> bool {
-        let compares = self.will_compare();
-        if self.setting == Delta::Auto {
-            // Counts that are lost to a race only shift the samples.
-            let count = self.writes.load(Ordering::Relaxed);
-            self.writes.store(count.wrapping_add(1), Ordering::Relaxed);
-        }
-        compares
+        // Counts that are lost to a race only shift the samples.
+        let writes = self.writes.load(Ordering::Relaxed);
+        self.writes.store(writes.wrapping_add(1), Ordering::Relaxed);
+        self.compares_after(writes)
     }
 
     /// The lines of `block` in which `data` at `start` differs from what is stored. Media errors
@@ -137,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn auto_looks_at_one_write_in_256_where_comparing_does_not_pay() {
+    fn auto_looks_at_one_write_in_257_where_comparing_does_not_pay() {
         let state = DeltaState::new(Delta::Auto, 40, 10);
-        let compared = (0..1024).filter(|_| state.compares()).count();
-        assert_eq!(compared, 4);
-        assert!((0..1024).all(|_| DeltaState::new(Delta::On, 40, 10).compares()));
-        assert!(!(0..1024).any(|_| DeltaState::new(Delta::Off, 0, 10).compares()));
+        let compared: Vec<u32> = (0..1024).filter(|&writes| state.compares_after(writes)).collect();
+        assert_eq!(compared, [0, 257, 514, 771]);
+        assert!((0..1024).all(|writes| DeltaState::new(Delta::On, 40, 10).compares_after(writes)));
+        assert!(!(0..1024).any(|writes| DeltaState::new(Delta::Off, 0, 10).compares_after(writes)));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! In one of two ways: a new block and its entry, or a redo record of the lines that change. A
 //! crash leaves the old bytes or the new ones if undo cannot touch them: no open epoch has a
-//! record of the entry or of a line of the block, and neither block nor node is fresh.
-//! `docs/crash-model.md` argues it.
+//! record of the entry or of a line of the block, and neither the block nor the node that has the entry is
+//! fresh. `docs/crash-model.md` argues it.
 
 use everbyte_media::{BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::Entry;
@@ -50,11 +50,7 @@ impl<M: Medium> Extent<M> {
         &self,
         piece: BlockPiece<'_>,
     ) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
-        let mut settled = true;
-        let path = self.look_up_seeing(piece.block, |node| {
-            settled &= self.volume().is_settled(node);
-        })?;
-        let Path::Entry(at) = path else { return Ok(None) };
+        let Path::Entry(at) = self.look_up(piece.block)? else { return Ok(None) };
         let entry = self.entries().load(at)?;
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
@@ -63,8 +59,7 @@ impl<M: Medium> Extent<M> {
             let len = if in_place { piece.data.len() } else { 0 };
             self.volume().prefetch_store(block.offset().plus(piece.start as u64), len);
         }
-        let allowed = settled && self.volume().fua_fast_path_allowed(at, named);
-        Ok(allowed.then_some((at, entry)))
+        Ok(self.volume().fua_fast_path_allowed(at, named).then_some((at, entry)))
     }
 
     /// Writes `piece` over `old`, durably.
@@ -76,7 +71,7 @@ impl<M: Medium> Extent<M> {
     ) -> Result<FuaOutcome, ExtentError> {
         let data = old.filter(|entry| !entry.flags.zero).map(|entry| entry.block);
         if let Some(block) = data {
-            let changed = if self.delta().compares() {
+            let changed = if self.compares() {
                 self.delta().changed(self.medium(), block, piece.start, piece.data)
             } else {
                 piece.lines()

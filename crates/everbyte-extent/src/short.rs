@@ -70,7 +70,7 @@ impl<M: Medium> Extent<M> {
     pub fn has_short_path(&self, len: usize) -> bool {
         !self.has_checksums()
             && (len < BLOCK || self.threshold().replaces_whole())
-            && !self.delta().will_compare()
+            && !self.will_compare()
     }
 
     /// The address of the entry for `piece`, if the path may be for it.
@@ -78,7 +78,7 @@ impl<M: Medium> Extent<M> {
         // Unknown beside media errors.
         let known = self.known_entry(piece.block);
         let entry_at = known.filter(|_| self.has_short_path(piece.data.len()))?;
-        self.delta().compares();
+        self.compares();
         Some(entry_at)
     }
 

@@ -99,7 +99,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 
     fn write_piece(&mut self, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
         let extent = self.extent;
-        let compares = extent.delta().compares();
+        let compares = extent.compares();
         let is_sent = !compares && piece.data.len() == BLOCK && extent.threshold().replaces_whole();
         if is_sent
             && !self.is_prefetched

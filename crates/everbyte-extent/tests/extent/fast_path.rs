@@ -147,18 +147,19 @@ fn a_node_younger_than_the_last_checkpoint_refuses_whatever_lies_below_it() {
 }
 
 #[test]
-fn an_inner_node_that_is_new_refuses_what_lies_below_an_old_leaf() {
+fn a_new_root_above_an_old_leaf_refuses_nothing_below_that_leaf() {
     let settings =
         Settings { maps: [MapKind::Radix; 2], sizes: [9000, 9000], ..Settings::default() };
     let pair = new_pair(512, &settings);
     pair.write(0, 0, &[1; 10]).unwrap();
     pair.resize(0, 8 << 20).unwrap();
     assert_eq!(pair.write_fast(0, 5, &[2; 10]).unwrap(), Durable);
-    // The tree gets a new top, which undo takes away, and the old leaf with it from where it is.
+    // The tree gets a new top. Undo takes it away, and leaves the old leaf where it was.
     pair.write(0, 4 << 20, &[3; 10]).unwrap();
-    assert!(refused(&pair, 0, 5));
+    assert!(refused(&pair, 0, (4 << 20) + 5), "the new leaf goes as well");
+    assert_eq!(pair.write_fast(0, 7, &[4; 10]).unwrap(), Durable);
     pair.volume().flush().unwrap();
-    assert!(!refused(&pair, 0, 5));
+    assert!(!refused(&pair, 0, (4 << 20) + 5));
 }
 
 #[test]

@@ -225,10 +225,18 @@ impl<const N: usize> Table<N> {
     #[expect(clippy::cast_possible_truncation, reason = "64-bit targets only; see everbyte-media")]
     fn get(&self, index: u64) -> &[AtomicU64; N] {
         let (number, place) = (index as usize / SEGMENT, index as usize % SEGMENT);
-        let segment = self.segments[number]
-            .get_or_init(|| Segment::new((self.len - number * SEGMENT).min(SEGMENT) * N));
-        let (items, _) = segment.words[segment.skip..].as_chunks();
-        &items[place]
+        let segment = match self.segments[number].get() {
+            Some(segment) => segment,
+            None => self.make(number),
+        };
+        let item = segment.words[segment.skip + place * N..].first_chunk();
+        item.expect("a segment has all its items")
+    }
+
+    #[cold]
+    fn make(&self, number: usize) -> &Segment {
+        let items = (self.len - number * SEGMENT).min(SEGMENT);
+        self.segments[number].get_or_init(|| Segment::new(items * N))
     }
 }
 

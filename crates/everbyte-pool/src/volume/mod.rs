@@ -128,6 +128,8 @@ pub struct Volume<M: Medium> {
     pub(crate) current: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) lanes: Box<[CachePadded<Mutex<Lane>>]>,
+    /// Writes since the volume was opened, by the lane that the thread takes first.
+    writes: Box<[CachePadded<AtomicU32>]>,
     /// Redo records of the current epoch so far.
     pub(crate) redo_order: CachePadded<AtomicU32>,
     quiesce_locks: Box<[CachePadded<RwLock<()>>]>,
@@ -173,6 +175,7 @@ impl<M: Medium> Volume<M> {
         let epoch = completed + 1;
         let checkpoint_lines = read_checkpoint_lines(&*shared.medium, header_at);
         let dirty_lines = DirtyLines::new(checkpoint_lines, u64::from(geometry.lanes));
+        let writes = (0..geometry.lanes.max(1)).map(|_| CachePadded::default()).collect();
         let lanes = (0..geometry.lanes)
             .map(|lane| {
                 CachePadded::new(Mutex::new(Lane {
@@ -200,6 +203,7 @@ impl<M: Medium> Volume<M> {
             current: AtomicU64::new(epoch),
             completed: AtomicU64::new(completed),
             lanes,
+            writes,
             redo_order: CachePadded::new(AtomicU32::new(0)),
             quiesce_locks: (0..QUIESCE_SHARDS).map(|_| CachePadded::new(RwLock::new(()))).collect(),
             checkpointing: Mutex::new(()),
@@ -408,6 +412,25 @@ impl<M: Medium> Volume<M> {
     #[must_use]
     pub fn dirty_lines(&self) -> u64 {
         self.dirty_lines.count()
+    }
+
+    /// Counts a write of the calling thread's, and returns how many there were before on the lane that it
+    /// takes first. Threads that share that lane may lose counts.
+    pub fn count_write(&self) -> u32 {
+        let count = self.write_count();
+        let before = count.load(Ordering::Relaxed);
+        count.store(before.wrapping_add(1), Ordering::Relaxed);
+        before
+    }
+
+    /// Writes so far on the lane that the calling thread takes first, by [`Volume::count_write`].
+    #[must_use]
+    pub fn writes_of_lane(&self) -> u32 {
+        self.write_count().load(Ordering::Relaxed)
+    }
+
+    fn write_count(&self) -> &AtomicU32 {
+        &self.writes[thread_index() % self.writes.len()]
     }
 
     fn take_lane(&self) -> MutexGuard<'_, Lane> {
