@@ -36,6 +36,7 @@ run machine/client.py 10 --plant --small 1500 --large-mib 8
 run sqlite-kill.sh 200
 run tpcc-kill.sh 200
 run e2e/posix.sh 50000
+run e2e/request-counts.py
 run e2e/run-all.sh
 run swap-bench.sh
 tally
