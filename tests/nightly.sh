@@ -3,8 +3,8 @@
 # What is too long for every change: machine kills on every kind of medium, with planted losses that
 # the judge must notice; the kernel's NBD client under machine kills; kill -9 under SQLite and under
 # TPC-C; crashes of random workloads with new seeds; a POSIX suite and fsx on a mount; and the
-# end-to-end scripts with more rounds; the memory extension beside kernel swap. Needs the packages in .ci/run,
-# and redis-server, redis-tools and memcached; see e2e/tally.sh for how it ends.
+# end-to-end scripts with more rounds; the memory extension beside kernel swap. Needs the packages in .ci/run;
+# see e2e/tally.sh for how it ends.
 
 cd "$(dirname "$0")" || exit 1
 source e2e/tally.sh

@@ -313,7 +313,7 @@ fn operations_on_files_are_compared_with_what_each_is_held_against() {
 
 #[test]
 fn slots_are_found_at_every_fill() {
-    let results = results_of("swap", &["--skip", "ft", "--skip", "paging", "--skip", "servers"]);
+    let results = results_of("swap", &["--skip", "ft", "--skip", "paging"]);
     for way in ["linux-3.14-linear", "order8", "order64", "free-stack", "hibitset", "roaring"] {
         for (fill, threads) in [("0.0%", 1), ("50.0%", 2), ("99.9%", 1)] {
             let workload = format!("{fill} full, random frees, t{threads}");
@@ -332,7 +332,7 @@ fn slots_are_found_at_every_fill() {
 
 #[test]
 fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
-    let results = results_of("swap", &["--skip", "slots", "--skip", "servers"]);
+    let results = results_of("swap", &["--skip", "slots"]);
     for subject in ["dram", "mmap-tmpfs", "region", "region-transparent"] {
         assert!(value(&results, subject, "paging: random stores, t2", "time") > 0.0);
     }
@@ -380,7 +380,7 @@ fn swap_and_group_are_gone(page_cluster: &str) {
 // One test, for there is one /proc/swaps.
 #[test]
 fn kernel_swap_is_measured_and_taken_down_even_after_kill() {
-    const ARGS: [&str; 6] = ["--kernel-swap", "--skip", "slots", "--skip", "servers", "--json"];
+    const ARGS: [&str; 4] = ["--kernel-swap", "--skip", "slots", "--json"];
     let page_cluster = std::fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = |more: &[&str]| {

@@ -13,7 +13,6 @@ use super::access::{Owner, Pattern};
 use super::ft::{self, Class, Part};
 use super::meter::{Costs, Meter};
 use super::place::{Backing, PAGE, Place};
-use super::serving::{Running, Served, Service};
 
 /// The name of the subcommand, which people do not see.
 const SUBCOMMAND: &str = "swap-child";
@@ -40,8 +39,6 @@ pub(super) enum Load {
         count: u64,
     },
     Ft(Class),
-    /// A server of others runs with that memory.
-    Serve(Service),
 }
 
 impl Load {
@@ -50,7 +47,6 @@ impl Load {
         match self {
             Self::Touch { bytes, .. } => bytes,
             Self::Ft(class) => (8 * ft::words(class) as u64).next_multiple_of(PAGE),
-            Self::Serve(service) => service.bytes_max(),
         }
     }
 }
@@ -60,10 +56,6 @@ impl Load {
 pub(super) struct Outcome {
     /// Costs by part, without the filling of what is touched.
     pub(super) parts: Vec<(String, Costs)>,
-    /// Of a server.
-    pub(super) served: Vec<Served>,
-    /// Bytes of memory that a server had when all was stored.
-    pub(super) resident_bytes: u64,
 }
 
 impl Outcome {
@@ -85,30 +77,15 @@ pub(crate) struct SwapChildArgs {
 /// The first failure; wrong contents among them.
 pub(crate) fn run(args: &SwapChildArgs) -> Result<()> {
     let task: Task = serde_json::from_str(&args.task)?;
-    let outcome = match task.load {
-        Load::Serve(service) => serve(service, &task.backing)?,
-        load => page(&task, load)?,
-    };
+    let outcome = page(&task, task.load)?;
     writeln!(io::stdout(), "{}", serde_json::to_string(&outcome)?)?;
     Ok(())
-}
-
-fn serve(service: Service, backing: &Backing) -> Result<Outcome> {
-    let server = Running::start(service, backing)?;
-    server.fill()?;
-    let resident_bytes = server.resident_bytes()?;
-    let (start, before) = (Instant::now(), server.cpu_ns()?);
-    let served = server.load()?;
-    let wall_ns = u64::try_from(start.elapsed().as_nanos())?;
-    let costs = Costs { wall_ns, process_ns: server.cpu_ns()? - before, ..Costs::default() };
-    Ok(Outcome { parts: vec![("load".to_owned(), costs)], served, resident_bytes })
 }
 
 fn page(task: &Task, load: Load) -> Result<Outcome> {
     let place = Place::map(&task.backing, load.bytes())?;
     let meter = Meter::new(&place);
     let outcome = match load {
-        Load::Serve(_) => bail!("a server has memory of its own"),
         Load::Touch { pattern, stores, warm, count, .. } => {
             touch(&place, &meter, task.threads, pattern, stores, (warm, count))?
         }
@@ -135,7 +112,7 @@ fn touch(
     on_all(&mut owners, |owner, seed| owner.touch(pattern, stores, share(count), seed + 100))?;
     let costs = meter.read()?.since(before);
     on_all(&mut owners, |owner, _| owner.check_all())?;
-    Ok(Outcome { parts: vec![(pattern.name().to_owned(), costs)], ..Outcome::default() })
+    Ok(Outcome { parts: vec![(pattern.name().to_owned(), costs)] })
 }
 
 /// Has each owner work in a thread of its own.
@@ -169,7 +146,7 @@ fn run_ft(place: &Place, meter: &Meter<'_>, threads: usize, class: Class) -> Res
     solved?;
     failure.map_or(Ok(()), Err)?;
     let parts = sums.map(|(part, costs)| (part.name().to_owned(), costs)).to_vec();
-    Ok(Outcome { parts, ..Outcome::default() })
+    Ok(Outcome { parts })
 }
 
 /// Takes a measurement in a child; `None` if it does not end in time, and is killed.

@@ -11,7 +11,7 @@ use super::child::Load;
 use super::ft::Class;
 use super::kernel::machine;
 use super::paging::Sizes;
-use super::{Settings, crowded_paging, fill, paging, report, servers, solving, targets};
+use super::{Settings, crowded_paging, fill, paging, report, solving, targets};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -20,7 +20,6 @@ use crate::rows::Results;
 const QUICK_SLOTS: u64 = 1 << 14;
 const QUICK_PAIRS: u64 = 1 << 10;
 const QUICK_MIB: u64 = 8;
-const QUICK_KEYS: u64 = 20_000;
 /// Accesses for each page of the footprint.
 const ACCESSES_PER_PAGE: u64 = 3;
 
@@ -64,10 +63,6 @@ pub(crate) struct SwapArgs {
     /// Folder for stores; on tmpfs, or on SCM.
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
-    /// Keys that servers hold, each with a value of 1 KiB.
-    #[arg(long, default_value_t = 200_000, value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
-    keys: u64,
     /// Measure kernel swap as well: over a loop device on tmpfs and on zram, with several settings. Needs
     /// root, memory cgroups of version 1, a machine that does not swap, and 4 GiB of memory to spare.
     /// Other programs' work of block devices is counted as the kernel's.
@@ -89,8 +84,6 @@ enum Part {
     Crowded,
     /// FT of the NAS Parallel Benchmarks.
     Ft,
-    /// redis-server and memcached, where they are installed.
-    Servers,
 }
 
 /// Runs the suite.
@@ -141,9 +134,6 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
     }
     if wants(Part::Ft) {
         rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
-    }
-    if wants(Part::Servers) {
-        rows.extend(servers::run(&settings, if args.quick { QUICK_KEYS } else { args.keys })?);
     }
     rows.extend(targets::published());
     rows.extend(targets::settings_rows(&settings.described.borrow()));

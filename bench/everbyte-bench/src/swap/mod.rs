@@ -15,8 +15,6 @@ mod meter;
 mod paging;
 mod place;
 mod report;
-mod servers;
-mod serving;
 mod solving;
 mod subjects;
 mod targets;

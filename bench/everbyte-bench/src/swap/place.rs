@@ -59,14 +59,6 @@ impl Swapped {
         set(&self.cgroup.join("cgroup.procs"), "0")?;
         set(&self.cgroup.join("memory.limit_in_bytes"), &self.limit_bytes.to_string())
     }
-
-    /// Moves this process out again; its children stay.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn leave(&self) -> Result<()> {
-        set(&self.cgroup.join("../cgroup.procs"), "0")
-    }
 }
 
 fn set(path: &Path, value: &str) -> Result<()> {
