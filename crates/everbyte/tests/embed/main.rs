@@ -43,7 +43,7 @@ impl Embedder {
         let manifest = format!(
             "[package]\nname = \"embedder\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
              [dependencies]\neverbyte = {{ path = {library:?}, default-features = false }}\n\n\
-             [workspace]\n"
+             [profile.dev]\ndebug = false\n\n[workspace]\n"
         );
         put("Cargo.toml", &manifest);
         put("src/main.rs", program);
