@@ -96,7 +96,8 @@ impl<M: Medium> Extent<M> {
         for (range, chunk_at) in chunks(offset, out.len()) {
             let out = &mut out[chunk_at..chunk_at + range.len];
             if !self.read_unlocked(range, out)? {
-                self.read_in_locks(range, out)?;
+                // A copy that was thrown away may have been of a block that is another volume's by now.
+                self.read_in_locks(range, out).inspect_err(|_| out.fill(0))?;
             }
         }
         Ok(())

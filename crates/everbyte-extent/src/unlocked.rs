@@ -6,8 +6,8 @@
 //!
 //! Invariants: what is loaded here may be anything until that second look. It is bytes that are copied, or
 //! an address that is checked before it is followed; nothing is concluded from it, reported,
-//! remembered or changed before. All that is rare goes to the locks: an entry that would need a walk,
-//! checksums, a poisoned range anywhere, ends of extents and of volumes. docs/crash-model.md argues it.
+//! remembered or changed before. All that is rare or long goes to the locks: an entry that would need a
+//! walk (also holes without a leaf), checksums, a poisoned range anywhere, ends of extents and of volumes. docs/crash-model.md argues it.
 
 use everbyte_media::{BLOCK, Medium};
 use everbyte_plant::planted;
@@ -20,6 +20,10 @@ use crate::read::ByteRange;
 
 /// Copies that are made in vain before a reader takes the locks.
 const ATTEMPTS: u32 = 3;
+
+/// Blocks of the longest read that goes without locks. Of a longer one a writer of any of its stripes would
+/// come by too often, and to copy twice takes longer than its locks.
+const BLOCKS_MAX: u64 = 16;
 
 /// The end of an attempt.
 enum Attempt {
@@ -39,7 +43,8 @@ impl<M: Medium> Extent<M> {
     /// The map is corrupt.
     #[inline]
     pub(crate) fn read_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
-        if self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
+        let is_long = range.blocks().count > BLOCKS_MAX;
+        if is_long || self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
             return Ok(false);
         }
         let mut noted = Noted::default();
