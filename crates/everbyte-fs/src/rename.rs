@@ -167,7 +167,9 @@ impl<M: Medium> FileSystem<M> {
         if mode == RenameMode::Exchange && replaced.is_none() {
             return Err(FsError::NotFound);
         }
-        self.check_ancestors(&found, to.parent)?;
+        if from.parent != to.parent {
+            self.check_ancestors(&found, to.parent)?;
+        }
         if target == Some(source) {
             return Ok(Outcome::SameFile);
         }
@@ -188,7 +190,9 @@ impl<M: Medium> FileSystem<M> {
         let mut unnamed = Unnamed::Linked;
         match (replaced, mode) {
             (Some(replaced), RenameMode::Exchange) => {
-                self.check_ancestors(&replaced, from.parent)?;
+                if from.parent != to.parent {
+                    self.check_ancestors(&replaced, from.parent)?;
+                }
                 let before = batch.savepoint();
                 from_dir.plan_insert(batch, from.name, replaced.inode, replaced.kind)?;
                 let blocks = batch.taken_since(before);
@@ -263,8 +267,9 @@ impl<M: Medium> FileSystem<M> {
         Ok(())
     }
 
-    /// Checks that what is `moved` to `parent` is no ancestor of it. Nobody renames meanwhile, so the
-    /// parents of directories stay what they are; they change by single words.
+    /// Checks that what is `moved` to `parent`, another directory than its own, is no ancestor of it. Nobody
+    /// else moves anything to another directory meanwhile, so the parents of directories stay what they are;
+    /// they change by single words.
     fn check_ancestors(&self, moved: &FoundEntry, parent: InodeNo) -> Result<(), FsError> {
         let mut at = parent;
         // As many steps as there can be directories: more are a circle.

@@ -112,9 +112,16 @@ impl<M: Medium> FileSystem<M> {
             if words.file_type() == FileType::Directory {
                 let root_at = Field::Root.at(at);
                 let dir = Dir::new(reader, inode, root_at, self.superblock.directories());
-                let mut from = Some(0);
+                let (mut from, mut count) = (Some(0), 0);
                 while let Some(place) = from {
-                    from = dir.entries_from(place)?.1;
+                    let (entries, next) = dir.entries_from(place)?;
+                    count += entries.len() as u64;
+                    from = next;
+                }
+                let said = words.get(Field::Size);
+                if count != said {
+                    let what = format!("it has {count} entries, and says that it has {said}");
+                    return Err(Corrupt::new(inode.to_string(), at, what));
                 }
             }
         }

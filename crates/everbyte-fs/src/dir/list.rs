@@ -55,14 +55,17 @@ fn capacity(height: u8) -> u64 {
 impl<M: Medium> Shape<M> for List {
     fn find(dir: &Dir<'_, M>, name: Name<'_>, hash: u64) -> Result<Option<FoundEntry>, Corrupt> {
         let filter = SlotFilter::new(hash);
+        let mut damage = None;
         for number in 0.. {
             let Some(head) = head_of(dir, None, number)? else { break };
-            let found = dir.find_in_all(head, name, filter)?;
-            if found.is_some() {
-                return Ok(found);
+            match dir.find_in_all(head, name, filter) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                // The name may be in a later bucket, which is not damaged.
+                Err(corrupt) => drop(damage.get_or_insert(corrupt)),
             }
         }
-        Ok(None)
+        damage.map_or(Ok(None), Err)
     }
 
     fn plan_insert(
@@ -115,7 +118,7 @@ impl<M: Medium> Shape<M> for List {
                 if height > HEIGHT_MAX {
                     return Err(wrong_height(dir.root_at));
                 }
-                each_block_below(dir, block, height, on_block)
+                each_block_below(dir, block, height, on_block).map(drop)
             }
         }
     }
@@ -158,12 +161,37 @@ fn reach<M: Medium>(
         let index = number >> (NODE_BITS * u32::from(level)) & (BLOCK_WORDS - 1);
         let at = block.offset().plus(8 * index);
         match named(dir, batch, at)? {
-            None => return Ok(Reached::Hole(at, level)),
+            None => {
+                check_end(dir, batch, at, index)?;
+                return Ok(Reached::Hole(at, level));
+            }
             Some((below, height)) if height == level => block = below,
             Some(_) => return Err(wrong_height(at)),
         }
     }
     Ok(Reached::Bucket(block))
+}
+
+/// Checks that the empty word at `at`, the one with that index in its node, may be the end of the list: a node
+/// has something, and nothing behind its end.
+fn check_end<M: Medium>(
+    dir: &Dir<'_, M>,
+    batch: Option<&Batch<'_, '_, M>>,
+    at: PoolOffset,
+    index: u64,
+) -> Result<(), Corrupt> {
+    if index == 0 {
+        return Err(Corrupt::new(STRUCTURE, at, "it names nothing"));
+    }
+    let next = at.plus(8);
+    if index + 1 < BLOCK_WORDS && named(dir, batch, next)?.is_some() {
+        return Err(after_end(next));
+    }
+    Ok(())
+}
+
+fn after_end(at: PoolOffset) -> Corrupt {
+    Corrupt::new(STRUCTURE, at, "it names something after the end")
 }
 
 /// The head of the bucket with that number, if there is one.
@@ -233,27 +261,29 @@ fn plan_node<M: Medium>(batch: &mut Batch<'_, '_, M>, words: &[u64]) -> Result<B
     Ok(block)
 }
 
+/// Shows what is below a node, or nothing below a bucket. Returns true if nothing can be behind it.
 fn each_block_below<M: Medium>(
     dir: &Dir<'_, M>,
     node: BlockNo,
     height: u8,
     on_block: &mut OnBlock<'_>,
-) -> Result<(), Corrupt> {
+) -> Result<bool, Corrupt> {
     let words = if height == 0 { 0 } else { BLOCK_WORDS };
     let mut is_end = false;
     for index in 0..words {
         let at = node.offset().plus(8 * index);
         match named(dir, None, at)? {
-            None => is_end = true,
-            Some(_) if is_end => {
-                return Err(Corrupt::new(STRUCTURE, at, "it names something after the end"));
+            None => {
+                check_end(dir, None, at, index)?;
+                is_end = true;
             }
+            Some(_) if is_end => return Err(after_end(at)),
             Some((block, below)) if below + 1 == height => {
                 on_block(at, block)?;
-                each_block_below(dir, block, below, on_block)?;
+                is_end = each_block_below(dir, block, below, on_block)?;
             }
             Some(_) => return Err(wrong_height(at)),
         }
     }
-    Ok(())
+    Ok(is_end)
 }

@@ -24,7 +24,8 @@ use crate::dentries::Dentry;
 use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
 use crate::format::{
-    Bucket, BucketHead, DirSettings, HASH_BITS, LINE_SLOTS, RawEntry, Slot, SlotFilter, first_line,
+    Bucket, BucketHead, DirSettings, HASH_BITS, HEAP_UNITS, LINE_SLOTS, RawEntry, Slot, SlotFilter,
+    first_line,
 };
 use crate::name::Name;
 use crate::number::{FileType, InodeNo};
@@ -304,6 +305,10 @@ impl<'m, M: Medium> Dir<'m, M> {
             if let (_, Slot::Entry { place, .. }) = slot? {
                 entries.push(bucket.head.entry(self.reader.medium, place)?);
             }
+        }
+        if entries.iter().map(RawEntry::units).sum::<usize>() > HEAP_UNITS.len() {
+            let what = "its entries take more than there is, so some of them overlap";
+            return Err(Corrupt::new("directory bucket", bucket.head.at, what));
         }
         Ok(entries)
     }

@@ -215,6 +215,15 @@ fn way_to<M: Medium>(
         let Some(pair) = beyond.checked_sub(1).filter(|_| first == low) else {
             return Err(wrong(block.offset(), "it is a node for other hashes"));
         };
+        if beyond + 1 < PAIRS
+            && dir.word(batch, word_at(block, beyond)) == 0
+            && dir.word(batch, word_at(block, beyond + 1)) != 0
+        {
+            return Err(wrong(
+                word_at(block, beyond),
+                "it names nothing, and the next pair something",
+            ));
+        }
         if beyond < PAIRS && dir.word(batch, word_at(block, beyond)) != 0 {
             next = Some(key_of(dir, batch, (block, beyond))?);
         }

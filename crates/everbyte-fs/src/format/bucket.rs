@@ -339,7 +339,7 @@ pub(crate) fn reseal_bucket(bytes: &mut [u8; BLOCK]) {
 /// The head of a bucket as it is read.
 #[derive(Clone, Copy)]
 pub(crate) struct BucketHead {
-    at: PoolOffset,
+    pub(crate) at: PoolOffset,
     pub(crate) header: BucketHeader,
 }
 

@@ -168,9 +168,14 @@ fn a_node_of_a_directory_that_cannot_be_right_is_an_error_and_hides_no_name() {
         // The buckets change places, both words name one, the other is another directory's, or what
         // they name is of another level.
         let level = everbyte_pool::format::encode_word((words[1] & ((1 << 40) - 1)) | 1 << 42);
-        for wrong in
-            [[words[1], words[0]], [words[0]; 2], [words[0], bucket_of_root], [words[0], level]]
-        {
+        let wrongs = [
+            [words[1], words[0]],
+            [words[0]; 2],
+            [words[0], bucket_of_root],
+            [words[0], level],
+            [0, words[1]],
+        ];
+        for wrong in wrongs {
             let medium = Arc::new(SimMedium::from_image(image.clone()));
             (0..).zip(wrong).for_each(|(index, word)| medium.store_word(word_at(index), word));
             let pool = open_pool(&medium).unwrap();
@@ -191,6 +196,49 @@ fn a_node_of_a_directory_that_cannot_be_right_is_an_error_and_hides_no_name() {
                 }
             }
             assert!(noticed > 0, "{directories:?} {wrong:x?}");
+        }
+    }
+}
+
+/// A word at the end of a list or tree that is lost hides names from who looks them up, and not from a
+/// scrub: the inode says how many there are.
+#[test]
+fn a_scrub_misses_the_entries_behind_a_word_that_is_lost() {
+    for (directories, step) in [(DirectoryKind::Linear, 8), (DirectoryKind::BPlus, 16)] {
+        let medium = Arc::new(SimMedium::from_image(image_with(directories)));
+        let node = top_of(&medium, directory_with(&medium, 120));
+        let last = node.offset().plus(step + step - 8);
+        assert_ne!(medium.load_word(last), 0);
+        medium.store_word(last, 0);
+        let found = Real::open(&medium).unwrap().fs.scrub(0).0.findings;
+        assert_eq!(found.len(), 1, "{directories:?}: {found:?}");
+    }
+}
+
+/// One slot of a list's first bucket is damaged: one name is in doubt, and no other.
+#[test]
+fn a_damaged_slot_of_a_list_hides_no_name_of_another_bucket() {
+    const SLOTS_AT: u64 = 64;
+    let medium = Arc::new(SimMedium::from_image(image_with(DirectoryKind::Linear)));
+    let node = top_of(&medium, directory_with(&medium, 120));
+    let slot = top_of(&medium, node.offset()).offset().plus(SLOTS_AT);
+    medium.store_word(slot, medium.load_word(slot) ^ 1 << 20);
+    let fs = Real::open(&medium).unwrap().fs;
+    let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
+    let found = |number: &i32| fs.lookup(directory, name(&format!("name {number}"))).is_ok();
+    assert_eq!((0..120).filter(found).count(), 119);
+    let absent = fs.lookup(directory, name("no such name"));
+    assert!(matches!(absent, Err(FsError::Corrupt(_))), "{absent:?}");
+}
+
+#[test]
+fn nothing_is_listed_behind_the_last_place_that_there_can_be() {
+    for directories in [DirectoryKind::Hashed, DirectoryKind::Linear, DirectoryKind::BPlus] {
+        let medium = Arc::new(SimMedium::from_image(image_with(directories)));
+        let fs = Real::open(&medium).unwrap().fs;
+        let directory = fs.lookup(fs.root(), name("d")).unwrap().inode;
+        for place in [1 << 62, u64::MAX] {
+            assert_eq!(fs.list(directory, place).unwrap().len(), 0, "{directories:?}");
         }
     }
 }

@@ -43,7 +43,7 @@ impl<M: Medium> Shape<M> for Trie {
         from: u64,
     ) -> Result<(Vec<ListedEntry>, Option<u64>), Corrupt> {
         let mut from = Some(from);
-        while let Some(hash) = from {
+        while let Some(hash) = from.filter(|hash| hash >> HASH_BITS == 0) {
             let Some((_, bucket)) = dir.bucket_of(None, hash)? else { break };
             let entries = dir.listed(&bucket, hash)?;
             from = beyond(&bucket);
