@@ -120,7 +120,7 @@ struct BlockArgs {
     #[arg(long, default_value = "/dev/shm", value_name = "FOLDER")]
     folder: PathBuf,
     /// Parts to leave out.
-    #[arg(long, value_enum, value_name = "PART")]
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
     /// Parts to leave out.
-    #[arg(long, value_enum, value_name = "PART")]
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
 }
 

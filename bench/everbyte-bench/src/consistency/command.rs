@@ -56,7 +56,7 @@ pub(crate) struct ConsistencyArgs {
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
     /// Parts to leave out.
-    #[arg(long, value_enum, value_name = "PART")]
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
 }
 

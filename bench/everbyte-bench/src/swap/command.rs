@@ -69,7 +69,7 @@ pub(crate) struct SwapArgs {
     #[arg(long)]
     kernel_swap: bool,
     /// Parts to leave out.
-    #[arg(long, value_enum, value_name = "PART")]
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     skip: Vec<Part>,
 }
 
