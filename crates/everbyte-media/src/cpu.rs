@@ -320,6 +320,9 @@ unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
     }
 }
 
+/// Lines from which on the processor's own copy of strings is faster than a loop.
+const STRING_LINES: usize = 256;
+
 /// Copies less than a line, word by word and then byte by byte.
 ///
 /// # Safety
@@ -356,18 +359,48 @@ unsafe fn copy_rest(to: *mut u8, from: *const u8, len: usize) {
 /// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX-512F is there.
 #[target_feature(enable = "avx512f")]
 unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
-    // SAFETY: the ranges, line by line. As in `copy_rest`, the accesses are nobody's but the
-    // assembly's, so a race gives bytes and breaks no rule of the language's.
+    if lines >= STRING_LINES {
+        // SAFETY: the caller's ranges. As in `copy_rest`, the accesses are nobody's but the assembly's,
+        // so a race gives bytes and breaks no rule of the language's.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rdi") to => _, inout("rsi") from => _, inout("rcx") lines * LINE => _,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    // SAFETY: as above, four lines at a time, and then one.
     unsafe {
         asm!(
+            "sub {lines}, 4",
+            "jb 3f",
             "2:",
+            "vmovdqu64 zmm16, [{from} + {done}]",
+            "vmovdqu64 zmm17, [{from} + {done} + 64]",
+            "vmovdqu64 zmm18, [{from} + {done} + 128]",
+            "vmovdqu64 zmm19, [{from} + {done} + 192]",
+            "vmovdqu64 [{to} + {done}], zmm16",
+            "vmovdqu64 [{to} + {done} + 64], zmm17",
+            "vmovdqu64 [{to} + {done} + 128], zmm18",
+            "vmovdqu64 [{to} + {done} + 192], zmm19",
+            "add {done}, 256",
+            "sub {lines}, 4",
+            "jae 2b",
+            "3:",
+            "add {lines}, 4",
+            "jz 5f",
+            "4:",
             "vmovdqu64 zmm16, [{from} + {done}]",
             "vmovdqu64 [{to} + {done}], zmm16",
             "add {done}, 64",
             "dec {lines}",
-            "jnz 2b",
+            "jnz 4b",
+            "5:",
             from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
-            done = inout(reg) 0_usize => _, out("zmm16") _, options(nostack)
+            done = inout(reg) 0_usize => _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
+            out("zmm19") _, options(nostack)
         );
     }
 }
@@ -546,6 +579,23 @@ mod tests {
                 let mut expected = [0; BLOCK];
                 expected[to..to + len].copy_from_slice(&source[from..from + len]);
                 assert_eq!(page.0[..], expected[..], "{} {from} {to} {len}", cpu.vector_name);
+            }
+        }
+    }
+
+    #[test]
+    fn long_copies_of_shared_memory_copy_exactly_the_range() {
+        let len_max = (STRING_LINES + 9) * LINE;
+        let source: Vec<u8> = (1..=251).cycle().take(len_max + 3).collect();
+        for cpu in every_cpu() {
+            for len in [STRING_LINES * LINE - 1, STRING_LINES * LINE, len_max] {
+                let mut found = vec![0; len_max + 9];
+                let (source_at, at) = (source[3..].as_ptr(), found[5..].as_mut_ptr());
+                // SAFETY: the ranges lie in `source` and `found`, which nothing else refers to.
+                unsafe { cpu.copy_shared(at, source_at, len) }
+                assert!(found[5..5 + len] == source[3..3 + len], "{} {len}", cpu.vector_name);
+                let around = found[..5].iter().chain(&found[5 + len..]);
+                assert!(around.into_iter().all(|&byte| byte == 0), "{} {len}", cpu.vector_name);
             }
         }
     }
