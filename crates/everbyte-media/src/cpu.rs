@@ -163,7 +163,7 @@ impl Cpu {
                 flush,
                 vector_name: "avx512",
                 copy_lines: copy_avx512,
-                copy_shared: shared_avx512,
+                copy_shared: if has_fast_short_strings() { shared_strings } else { shared_avx512 },
                 diff_lines: diff_avx512,
             }
         } else if is_x86_feature_detected!("avx2") {
@@ -224,8 +224,10 @@ pub(crate) fn store_fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
+/// The leaf of CPUID that says what a processor can do.
+const LEAF_FEATURES: u32 = 7;
+
 fn detect_flush() -> FlushKind {
-    const LEAF_FEATURES: u32 = 7;
     const EBX_CLFLUSHOPT: u32 = 1 << 23;
     const EBX_CLWB: u32 = 1 << 24;
     if __cpuid(0).eax < LEAF_FEATURES {
@@ -320,8 +322,17 @@ unsafe fn copy_sse2(to: *mut u8, from: *const u8, lines: usize) {
     }
 }
 
-/// Lines from which on the processor's own copy of strings is faster than a loop.
+/// Lines from which on the processor's own copy of strings is faster than a loop, and the same of a processor
+/// that is good at short ones: the C library begins at about as many.
 const STRING_LINES: usize = 256;
+const SHORT_STRING_LINES: usize = 33;
+
+/// Returns true if the processor copies short strings fast (FSRM).
+fn has_fast_short_strings() -> bool {
+    const EDX_FSRM: u32 = 1 << 4;
+    // A processor without the leaf has no AVX-512 either, and is not asked.
+    __cpuid_count(LEAF_FEATURES, 0).edx & EDX_FSRM != 0
+}
 
 /// Copies less than a line, word by word and then byte by byte.
 ///
@@ -360,18 +371,12 @@ unsafe fn copy_rest(to: *mut u8, from: *const u8, len: usize) {
 #[target_feature(enable = "avx512f")]
 unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
     if lines >= STRING_LINES {
-        // SAFETY: the caller's ranges. As in `copy_rest`, the accesses are nobody's but the assembly's,
-        // so a race gives bytes and breaks no rule of the language's.
-        unsafe {
-            asm!(
-                "rep movsb",
-                inout("rdi") to => _, inout("rsi") from => _, inout("rcx") lines * LINE => _,
-                options(nostack, preserves_flags)
-            );
-        }
+        // SAFETY: as the caller says.
+        unsafe { copy_string(to, from, lines * LINE) }
         return;
     }
-    // SAFETY: as above, four lines at a time, and then one.
+    // SAFETY: the ranges, four lines at a time, and then one. As in `copy_rest`, the accesses are nobody's
+    // but the assembly's, so a race gives bytes and breaks no rule of the language's.
     unsafe {
         asm!(
             "sub {lines}, 4",
@@ -401,6 +406,31 @@ unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
             from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
             done = inout(reg) 0_usize => _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
             out("zmm19") _, options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// As [`Cpu::copy_shared`] says of `lines` lines, at least one; AVX-512F is there.
+#[target_feature(enable = "avx512f")]
+unsafe fn shared_strings(to: *mut u8, from: *const u8, lines: usize) {
+    match lines {
+        // SAFETY: as the caller says.
+        SHORT_STRING_LINES.. => unsafe { copy_string(to, from, lines * LINE) },
+        // SAFETY: as the caller says.
+        _ => unsafe { shared_avx512(to, from, lines) },
+    }
+}
+
+/// # Safety
+/// As [`Cpu::copy_shared`] says.
+unsafe fn copy_string(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's ranges; as in `copy_rest`. The direction is upwards wherever a function begins.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _,
+            options(nostack, preserves_flags)
         );
     }
 }
@@ -553,6 +583,12 @@ mod tests {
             let (copy_lines, diff_lines): (CopyLines, DiffLines) = (copy_avx2, diff_avx2);
             let copy_shared = shared_avx2;
             all.push(Cpu { flush, vector_name: "avx2", copy_lines, copy_shared, diff_lines });
+        }
+        if is_x86_feature_detected!("avx512f") {
+            // With the loop for copies of any length.
+            let (copy_lines, diff_lines): (CopyLines, DiffLines) = (copy_avx512, diff_avx512);
+            let copy_shared = shared_avx512;
+            all.push(Cpu { flush, vector_name: "avx512", copy_lines, copy_shared, diff_lines });
         }
         all
     }
