@@ -18,6 +18,7 @@
 //! Knows nothing of workloads and of how results are shown.
 
 mod block_journal;
+mod dirty;
 mod front;
 mod none;
 mod overlay;

@@ -13,9 +13,10 @@
 use std::sync::Arc;
 
 use everbyte_extent::Delta;
-use everbyte_media::{BLOCK, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 
 use super::Kind;
+use super::dirty::Dirty;
 use super::front::{Edit, Engine, Refused};
 use super::space::{HOLE, Layout, Space, SpaceError};
 
@@ -24,8 +25,6 @@ pub(crate) const CODE: u64 = 1;
 pub(crate) const RAMFS_CODE: u64 = 7;
 /// Edits in one go; there is no limit but that of space.
 const EDITS_MAX: usize = 1024;
-/// Entries of the table in a line.
-const ENTRIES_PER_LINE: usize = LINE / 8;
 
 /// Writes in place without a log.
 pub(crate) struct NoConsistency<M> {
@@ -33,12 +32,7 @@ pub(crate) struct NoConsistency<M> {
     /// False for `ramfs`.
     durable: bool,
     places: Vec<u64>,
-    /// Dirty lines of each block of the device, and which blocks have some.
-    dirty: Vec<LineMask>,
-    dirty_blocks: Vec<usize>,
-    /// True for each line of the table that is dirty, and the list of them.
-    dirty_entries: Vec<bool>,
-    dirty_entry_lines: Vec<usize>,
+    dirty: Dirty,
     scratch: Box<[u8; BLOCK]>,
 }
 
@@ -56,10 +50,7 @@ impl<M: Medium> NoConsistency<M> {
             space,
             durable,
             places,
-            dirty: vec![LineMask::EMPTY; blocks],
-            dirty_blocks: Vec::new(),
-            dirty_entries: vec![false; blocks.div_ceil(ENTRIES_PER_LINE)],
-            dirty_entry_lines: Vec::new(),
+            dirty: Dirty::new(blocks),
             scratch: Box::new([0; BLOCK]),
         })
     }
@@ -71,20 +62,15 @@ impl<M: Medium> NoConsistency<M> {
     fn set_place(&mut self, block: usize, place: u64) {
         self.places[block] = place;
         self.space.medium().store_word(self.layout().entry_at(block), place);
-        let line = block / ENTRIES_PER_LINE;
-        if self.durable && !std::mem::replace(&mut self.dirty_entries[line], true) {
-            self.dirty_entry_lines.push(line);
+        if self.durable {
+            self.dirty.mark_entry(block);
         }
     }
 
     fn mark(&mut self, block: usize, lines: LineMask) {
-        if !self.durable {
-            return;
+        if self.durable {
+            self.dirty.mark(block, lines);
         }
-        if self.dirty[block].is_empty() {
-            self.dirty_blocks.push(block);
-        }
-        self.dirty[block] = self.dirty[block].or(lines);
     }
 
     /// Writes a whole block, past the cache if it is to be durable.
@@ -110,7 +96,7 @@ impl<M: Medium> NoConsistency<M> {
         if data.len() == BLOCK && changed == LineMask::FULL {
             Self::put(&self.space, self.durable, at, data);
             // The block stays in the list, with nothing to be done.
-            self.dirty[block] = LineMask::EMPTY;
+            self.dirty.forget(block);
             return Ok(self.durable);
         }
         for (run, len) in changed.runs() {
@@ -160,7 +146,7 @@ impl<M: Medium> Engine for NoConsistency<M> {
                 Edit::Write { block, start, data } => streamed |= self.write(block, start, data)?,
                 Edit::Unmap { block } if self.places[block] != HOLE => {
                     self.space.free_later(self.places[block]);
-                    self.dirty[block] = LineMask::EMPTY;
+                    self.dirty.forget(block);
                     self.set_place(block, HOLE);
                 }
                 Edit::Unmap { .. } => {}
@@ -174,22 +160,11 @@ impl<M: Medium> Engine for NoConsistency<M> {
     }
 
     fn commit(&mut self) -> Result<(), SpaceError> {
-        if self.dirty_blocks.is_empty() && self.dirty_entry_lines.is_empty() {
+        if self.dirty.is_empty() {
             return Ok(());
         }
-        let medium = self.space.medium();
-        for block in self.dirty_blocks.drain(..) {
-            let (lines, at) = (self.dirty[block], BlockNo(self.places[block]).offset());
-            self.dirty[block] = LineMask::EMPTY;
-            for (start, len) in lines.runs() {
-                medium.flush(at.plus(start as u64), len as u64);
-            }
-        }
-        for line in self.dirty_entry_lines.drain(..) {
-            self.dirty_entries[line] = false;
-            medium.flush(self.space.layout.entry_at(line * ENTRIES_PER_LINE), LINE as u64);
-        }
-        Ok(medium.fence()?)
+        self.dirty.flush(&self.space, &self.places);
+        Ok(self.space.medium().fence()?)
     }
 
     fn checkpoint(&mut self) -> Result<(), SpaceError> {

@@ -26,10 +26,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use everbyte_extent::Delta;
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, MediaError, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 
 use super::Kind;
+use super::dirty::Dirty;
 use super::front::{Edit, Engine, Refused};
 use super::overlay::span_of;
 use super::plant::Bug;
@@ -44,8 +45,6 @@ const RECORD_BYTES: u64 = 3 * WORD;
 const RECORD_BYTES_MAX: u64 = RECORD_BYTES + BLOCK_U64 / 2;
 /// In the first word: the block is replaced.
 const REPLACED: u64 = 1 << 63;
-/// Entries of the table in a line.
-const ENTRIES_PER_LINE: usize = LINE / 8;
 /// Time between checkouts of a device that is written to.
 const CHECKOUT_EVERY: Duration = Duration::from_secs(5);
 
@@ -53,12 +52,7 @@ const CHECKOUT_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct RollbackPublished<M> {
     space: Space<M>,
     places: Vec<u64>,
-    /// Lines of each block that are stored and not flushed, and which blocks have some.
-    dirty: Vec<LineMask>,
-    dirty_blocks: Vec<usize>,
-    /// The same of the lines of the table.
-    dirty_entries: Vec<bool>,
-    dirty_entry_lines: Vec<usize>,
+    dirty: Dirty,
     /// The stores of the request at hand, which wait for its commit.
     stores: Vec<Change>,
     /// For each block, the number of the last request that changed it.
@@ -120,10 +114,7 @@ impl<M: Medium> RollbackPublished<M> {
         let blocks = space.layout.device_blocks();
         let mut scheme = Self {
             places: Vec::new(),
-            dirty: vec![LineMask::EMPTY; blocks],
-            dirty_blocks: Vec::new(),
-            dirty_entries: vec![false; blocks.div_ceil(ENTRIES_PER_LINE)],
-            dirty_entry_lines: Vec::new(),
+            dirty: Dirty::new(blocks),
             stores: Vec::new(),
             changed_by: vec![0; blocks],
             request: 0,
@@ -195,7 +186,7 @@ impl<M: Medium> RollbackPublished<M> {
         let words = [0, 1, 2].map(|word| medium.load_word(self.log_at(at + word * WORD)));
         medium.check_range(self.log_at(at), RECORD_BYTES)?;
         let block = index(words[0] & !REPLACED);
-        if block >= self.dirty.len() {
+        if block >= self.changed_by.len() {
             return Err(wrong("its block is not in the device"));
         }
         let place = words[1];
@@ -293,18 +284,18 @@ impl<M: Medium> RollbackPublished<M> {
                 let at = BlockNo(place).offset().plus((start + first) as u64);
                 self.space.medium().store(at, &data[first..first + len]);
                 // Of a block that the request moves afterwards, the new place is flushed whole.
-                self.mark(block, LineMask::covering(start + first, len));
+                self.dirty.mark(block, LineMask::covering(start + first, len));
             }
             (Change::Moved { old, place, .. }, Edit::Write { block, start, data }) => {
                 let whole = self.space.merged(old, start, data, &mut self.scratch)?;
                 self.space.medium().store(BlockNo(place).offset(), whole);
                 self.space.free_later(old);
                 self.set_place(block, place);
-                self.mark(block, LineMask::FULL);
+                self.dirty.mark(block, LineMask::FULL);
             }
             (Change::Moved { old, place, .. }, Edit::Unmap { block }) => {
                 self.space.free_later(old);
-                self.dirty[block] = LineMask::EMPTY;
+                self.dirty.forget(block);
                 self.set_place(block, place);
             }
             (Change::Bytes { .. }, Edit::Unmap { .. }) => {}
@@ -315,17 +306,7 @@ impl<M: Medium> RollbackPublished<M> {
     fn set_place(&mut self, block: usize, place: u64) {
         self.places[block] = place;
         self.space.medium().store_word(self.space.layout.entry_at(block), place);
-        let line = block / ENTRIES_PER_LINE;
-        if !std::mem::replace(&mut self.dirty_entries[line], true) {
-            self.dirty_entry_lines.push(line);
-        }
-    }
-
-    fn mark(&mut self, block: usize, lines: LineMask) {
-        if self.dirty[block].is_empty() {
-            self.dirty_blocks.push(block);
-        }
-        self.dirty[block] = self.dirty[block].or(lines);
+        self.dirty.mark_entry(block);
     }
 
     /// Flushes all that is new, and empties the log.
@@ -334,19 +315,8 @@ impl<M: Medium> RollbackPublished<M> {
         if self.tail == 0 {
             return Ok(());
         }
-        let medium = self.space.medium();
-        for block in self.dirty_blocks.drain(..) {
-            let lines = std::mem::replace(&mut self.dirty[block], LineMask::EMPTY);
-            let at = BlockNo(self.places[block]).offset();
-            for (start, len) in lines.runs() {
-                medium.flush(at.plus(start as u64), len as u64);
-            }
-        }
-        for line in self.dirty_entry_lines.drain(..) {
-            self.dirty_entries[line] = false;
-            medium.flush(self.space.layout.entry_at(line * ENTRIES_PER_LINE), LINE as u64);
-        }
-        medium.fence()?;
+        self.dirty.flush(&self.space, &self.places);
+        self.space.medium().fence()?;
         self.space.persist_head(0)?;
         self.tail = 0;
         self.space.release();
