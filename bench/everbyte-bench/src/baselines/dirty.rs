@@ -1,4 +1,4 @@
-//! What the schemes that store in place have stored and not flushed yet: lines of blocks, and of the table.
+//! The lines of blocks, and of the table, that schemes have stored in place and not flushed yet.
 //!
 //! Invariants: a block that has dirty lines is in the list; one that is in the list may have none any more.
 //! Flushing goes in the order in which blocks and entries became dirty, so that runs repeat exactly.
