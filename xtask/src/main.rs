@@ -1,22 +1,26 @@
 //! Developer tasks, run as `cargo xtask TASK`.
 //!
 //! Owns the command line only; each task is a module. Knows nothing of the engine: it reads the
-//! tree as text.
+//! tree as text, and runs programs by their command lines.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to people")]
 
+mod publish;
 mod tidy;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy    check the house rules";
+const USAGE: &str = "\
+usage: cargo xtask tidy       check the house rules
+       cargo xtask publish    run suites and fill the pages of figures; see publish --help";
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("tidy"), None) => tidy_here(),
-        (Some("help" | "--help" | "-h"), None) => {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.split_first().map(|(task, rest)| (task.as_str(), rest)) {
+        Some(("tidy", [])) => tidy_here(),
+        Some(("publish", rest)) => publish_here(rest),
+        Some(("help" | "--help" | "-h", [])) => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
@@ -27,10 +31,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn tidy_here() -> ExitCode {
+fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here.parent().unwrap_or(here);
-    let tree = match tidy::Tree::read(root) {
+    here.parent().unwrap_or(here)
+}
+
+fn publish_here(arguments: &[String]) -> ExitCode {
+    match publish::publish(root(), arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("publish: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tidy_here() -> ExitCode {
+    let tree = match tidy::Tree::read(root()) {
         Ok(tree) => tree,
         Err(error) => {
             eprintln!("tidy: {error:#}");

@@ -1,7 +1,7 @@
 //! Simulates all policies over traces, at 10% to 100% of the footprint, before three backing
 //! devices; or, with `--ablation`, `everbyte` with its modes alone and with rules changed or left
 //! out, at every second of these sizes. Prints a line of CSV for each, with columns of
-//! `everbyte sim --csv` that `docs/examples/policy-tables.py` reads. What does not depend on the
+//! `everbyte sim --csv` that `cargo xtask publish` makes tables of. What does not depend on the
 //! backing device is simulated once.
 //!
 //! ```text

@@ -6,6 +6,7 @@
 mod circles;
 mod commands;
 mod docs;
+mod figures;
 mod layers;
 mod layout;
 mod links;
@@ -49,7 +50,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 11] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 12] = [
         sizes::check,
         layers::check,
         names::check,
@@ -61,6 +62,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         docs::check,
         circles::check,
         openings::check,
+        figures::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

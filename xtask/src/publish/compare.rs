@@ -1,0 +1,98 @@
+//! Two runs of one suite, row by row.
+//!
+//! Figures with a spread agree where their spreads meet. Counts of suites of times are means over as
+//! many requests as a slice had time for, so they may differ by what the pages do not print; those of
+//! simulations are equal or wrong.
+
+use anyhow::{Result, bail};
+
+use super::results::{Results, RowNo};
+use super::suites;
+
+/// Rows that must agree, of a hundred.
+const SHARE: usize = 95;
+
+/// Says which rows do not agree: the spreads of two have nothing in common, or exact figures
+/// differ.
+///
+/// # Errors
+/// The suites differ; fewer than 95 of 100 rows agree.
+pub(super) fn tell(first: &Results, second: &Results) -> Result<()> {
+    if first.suite != second.suite || first.columns != second.columns {
+        bail!("runs of {} and {}", first.suite, second.suite);
+    }
+    let (agree, differ) = judge(first, second);
+    for line in &differ {
+        println!("{line}");
+    }
+    let all = agree + differ.len();
+    println!("{agree} of {all} rows agree");
+    if all == 0 || agree * 100 < all * SHARE {
+        bail!("fewer than {SHARE} of 100 rows agree");
+    }
+    Ok(())
+}
+
+/// Rows that agree, and those that do not or are in the first alone.
+fn judge(first: &Results, second: &Results) -> (usize, Vec<String>) {
+    let (mut agree, mut differ) = (0, Vec::new());
+    for row in 0..first.rows.len() {
+        let Some(other) = second.row(&first.key(row)) else {
+            differ.push(format!("{}: in one run alone", first.key(row)));
+            continue;
+        };
+        match (spread(first, row), spread(second, other)) {
+            (Some(a), Some(b)) if a[0] <= b[1] && b[0] <= a[1] => agree += 1,
+            (None, None) if first.rows[row] == second.rows[other] => agree += 1,
+            (None, None) if counts_agree(first, row, second, other) => agree += 1,
+            (a, b) => differ.push(format!("{}: {a:?} and {b:?}", first.key(row))),
+        }
+    }
+    (agree, differ)
+}
+
+/// True for counts of a suite of times that differ by a hundredth at most, or by less than the two
+/// decimals of the pages.
+fn counts_agree(first: &Results, row: RowNo, second: &Results, other: RowNo) -> bool {
+    let is_timed = suites::find(&first.suite).is_some_and(|suite| suite.needs_idle);
+    let values = (first.number(row, "value"), second.number(other, "value"));
+    match values {
+        (Some(a), Some(b)) if is_timed => (a - b).abs() <= f64::max(a.abs() / 100.0, 0.005),
+        _ => false,
+    }
+}
+
+/// Least and most of a row that has a spread.
+fn spread(results: &Results, row: RowNo) -> Option<[f64; 2]> {
+    Some([results.number(row, "least")?, results.number(row, "most")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::of_bench;
+    use super::*;
+
+    fn run(least: f64, most: f64, fences: f64) -> Results {
+        let row = |metric: &str, value: f64, spread: &str| {
+            format!(
+                r#"{{"subject":"ours","workload":"w","metric":"{metric}","value":{value},"unit":"ns","spread":{spread}}}"#
+            )
+        };
+        let spread = format!(r#"{{"min":{least},"max":{most}}}"#);
+        let rows = [row("time", least, &spread), row("fences", fences, "null")].join(",");
+        let text = format!(r#"{{"environment":{{}},"rows":[{rows}]}}"#);
+        let (columns, rows, _) = of_bench(&text, &[], &[]).unwrap();
+        Results::new("block", ["c", "w", "m", "r"].map(str::to_owned), columns, rows).unwrap()
+    }
+
+    #[test]
+    fn spreads_must_meet_and_counts_must_be_equal() {
+        assert_eq!(judge(&run(1.0, 2.0, 3.0), &run(1.5, 4.0, 3.0)), (2, vec![]));
+        let (agree, differ) = judge(&run(1.0, 2.0, 3.0), &run(2.5, 4.0, 3.0));
+        assert_eq!((agree, differ.len()), (1, 1));
+        assert_eq!(judge(&run(1.0, 2.0, 3.0), &run(1.0, 2.0, 3.01)).0, 2);
+        let (agree, differ) = judge(&run(1.0, 2.0, 3.0), &run(1.0, 2.0, 3.1));
+        assert_eq!((agree, differ.len()), (1, 1));
+        assert!(tell(&run(1.0, 2.0, 3.0), &run(2.5, 4.0, 3.0)).is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! A file of results: one run of one suite at one commit.
+//!
+//! Each row has a line of its own, so that a figure can be named by file and line. The first
+//! columns are the key, which no two rows share; numbers have at most six digits that count.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Lines before the first row.
+const HEAD_LINES: usize = 8;
+/// Columns of results of `everbyte-bench`: a spread is least and most.
+const BENCH: [&str; 7] = ["subject", "workload", "metric", "value", "unit", "least", "most"];
+/// Columns that can be part of a key.
+const KEYS: [&str; 7] = ["subject", "workload", "metric", "trace", "policy", "size", "backing"];
+
+/// A run and its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Results {
+    pub(crate) suite: String,
+    pub(crate) commit: String,
+    pub(crate) command: String,
+    pub(crate) machine: String,
+    /// Date of the run and anything that readers must know of it.
+    pub(crate) remarks: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<Value>>,
+    /// Columns of the key.
+    keys: Vec<usize>,
+    /// Numbers of rows by key.
+    index: HashMap<String, usize>,
+}
+
+/// A row by its number, from 0 on.
+pub(crate) type RowNo = usize;
+
+impl Results {
+    /// # Errors
+    /// Rows with the same key, or of another length than the columns.
+    pub(crate) fn new(
+        suite: &str,
+        run: [String; 4],
+        columns: Vec<String>,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<Self> {
+        let [commit, command, machine, remarks] = run;
+        let mut index = HashMap::new();
+        let is_key = |name: &String| KEYS.contains(&name.as_str());
+        let keys: Vec<usize> = (0..columns.len()).filter(|&at| is_key(&columns[at])).collect();
+        for (number, row) in rows.iter().enumerate() {
+            if row.len() != columns.len() {
+                bail!("{suite}: row {number} has {} columns of {}", row.len(), columns.len());
+            }
+            let key = join(row, &keys);
+            if let Some(other) = index.insert(key.clone(), number) {
+                bail!("{suite}: rows {other} and {number} are both of {key}");
+            }
+        }
+        let suite = suite.to_owned();
+        Ok(Self { suite, commit, command, machine, remarks, columns, rows, keys, index })
+    }
+
+    /// Reads a file of `docs/results`.
+    ///
+    /// # Errors
+    /// It is no such file.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let all: Value = serde_json::from_str(text)?;
+        let word = |name: &str| {
+            let found = all[name].as_str().map(str::to_owned);
+            found.with_context(|| format!("no {name}"))
+        };
+        let run = [word("commit")?, word("command")?, word("machine")?, word("remarks")?];
+        let columns = all["columns"].as_array().context("no columns")?;
+        let columns = columns.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let rows = all["rows"].as_array().context("no rows")?;
+        let rows = rows.iter().filter_map(|row| row.as_array().cloned()).collect();
+        Self::new(&word("suite")?, run, columns, rows)
+    }
+
+    /// The file's text.
+    pub(crate) fn to_text(&self) -> String {
+        let value = |text: &str| Value::from(text).to_string();
+        let mut text = format!(
+            "{{\"suite\": {},\n\"commit\": {},\n\"command\": {},\n\"machine\": {},\n\
+             \"remarks\": {},\n\"columns\": {},\n\"rows\":\n[\n",
+            value(&self.suite),
+            value(&self.commit),
+            value(&self.command),
+            value(&self.machine),
+            value(&self.remarks),
+            Value::from(self.columns.clone()),
+        );
+        for (number, row) in self.rows.iter().enumerate() {
+            let comma = if number + 1 < self.rows.len() { "," } else { "" };
+            let _ = writeln!(text, "{}{comma}", Value::from(row.clone()));
+        }
+        text.push_str("]}\n");
+        text
+    }
+
+    /// The line of a row in its file, from 1 on.
+    pub(crate) fn line(row: RowNo) -> usize {
+        HEAD_LINES + row + 1
+    }
+
+    /// The row with a key: the key's columns in their order, with `|` between them.
+    pub(crate) fn row(&self, key: &str) -> Option<RowNo> {
+        self.index.get(key).copied()
+    }
+
+    /// The key of a row.
+    pub(crate) fn key(&self, row: RowNo) -> String {
+        join(&self.rows[row], &self.keys)
+    }
+
+    /// The number in a column of a row.
+    pub(crate) fn number(&self, row: RowNo, column: &str) -> Option<f64> {
+        let at = self.columns.iter().position(|name| name == column)?;
+        match &self.rows[row][at] {
+            Value::String(text) => text.parse().ok(),
+            value => value.as_f64(),
+        }
+    }
+
+    /// The words in a column of a row.
+    pub(crate) fn word(&self, row: RowNo, column: &str) -> &str {
+        let at = self.columns.iter().position(|name| name == column);
+        at.and_then(|at| self.rows[row][at].as_str()).unwrap_or("")
+    }
+
+    /// Different words of a column, in the order of their first rows.
+    pub(crate) fn words(&self, column: &str) -> Vec<&str> {
+        let mut words = Vec::new();
+        for row in 0..self.rows.len() {
+            let word = self.word(row, column);
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words
+    }
+}
+
+fn join(row: &[Value], keys: &[usize]) -> String {
+    let words: Vec<&str> = keys.iter().map(|&at| row[at].as_str().unwrap_or("")).collect();
+    words.join("|")
+}
+
+/// Columns and rows of a document of `everbyte-bench`, without those that `kept` and `workloads`
+/// leave out, and the machine that it names.
+///
+/// # Errors
+/// It is no such document, or of a build with debug assertions.
+pub(crate) fn of_bench(
+    text: &str,
+    kept: &[&str],
+    workloads: &[&str],
+) -> Result<(Vec<String>, Vec<Vec<Value>>, String)> {
+    let all: Value = serde_json::from_str(text)?;
+    let about = &all["environment"];
+    if about["debug_build"] == Value::Bool(true) {
+        bail!("a build with debug assertions");
+    }
+    let mut rows = Vec::new();
+    for row in all["rows"].as_array().context("no rows")? {
+        let word = |name: &str| row[name].as_str().unwrap_or("").to_owned();
+        let wanted = kept.is_empty() || kept.contains(&word("metric").as_str());
+        let place = word("workload");
+        if wanted && (workloads.is_empty() || workloads.iter().any(|some| place.contains(some))) {
+            let spread = &row["spread"];
+            let mut cells: Vec<Value> = BENCH[..5].iter().map(|name| short(&row[*name])).collect();
+            cells.extend([short(&spread["min"]), short(&spread["max"])]);
+            rows.push(cells);
+        }
+    }
+    let say = |name: &str| about[name].as_str().unwrap_or("unknown");
+    let machine = format!(
+        "{} cores of {}, Linux {}; {}; {} rounds of {} s; load average {} at the start",
+        about["cores"],
+        say("cpu"),
+        say("kernel").split('-').next().unwrap_or(""),
+        say("medium"),
+        about["rounds"],
+        about["slice_s"],
+        about["load"],
+    );
+    Ok((BENCH.map(str::to_owned).to_vec(), rows, machine))
+}
+
+/// Columns and rows of comma-separated values. Traces lose their folders and endings.
+///
+/// # Errors
+/// A line has another number of columns than the heading, or the heading lacks a kept one.
+pub(crate) fn of_csv(text: &str, kept: &[&str]) -> Result<(Vec<String>, Vec<Vec<Value>>)> {
+    let mut lines = text.lines();
+    let heading: Vec<&str> = lines.next().context("no heading")?.split(',').collect();
+    let columns = if kept.is_empty() { &heading } else { kept };
+    let mut places = Vec::new();
+    for name in columns {
+        let at = heading.iter().position(|found| found == name);
+        places.push(at.with_context(|| format!("no column {name}"))?);
+    }
+    let mut rows = Vec::new();
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        if cells.len() != heading.len() {
+            bail!("{} columns of {}: {line}", cells.len(), heading.len());
+        }
+        rows.push(places.iter().map(|&at| csv_cell(heading[at], cells[at])).collect());
+    }
+    rows.sort_by_key(|row: &Vec<Value>| row[0].to_string());
+    Ok((columns.iter().map(|&name| name.to_owned()).collect(), rows))
+}
+
+fn csv_cell(column: &str, cell: &str) -> Value {
+    match column {
+        "trace" => {
+            let name = cell.rsplit('/').next().unwrap_or(cell);
+            Value::from(name.split('.').next().unwrap_or(name))
+        }
+        "size" | "policy" | "backing" => Value::from(cell),
+        _ => cell.parse::<u64>().map(Value::from).unwrap_or_else(|_| {
+            cell.parse::<f64>().map_or_else(|_| Value::from(cell), |value| short(&value.into()))
+        }),
+    }
+}
+
+/// A number with at most six digits that count; integers and words as they are.
+fn short(value: &Value) -> Value {
+    match value.as_f64() {
+        Some(number) if !value.is_u64() && number.is_finite() => {
+            let text = format!("{number:.5e}");
+            text.parse::<f64>().map_or(Value::Null, Value::from)
+        }
+        _ => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_and_each_row_has_its_line() {
+        let text = "trace,policy,size,backing,hits\na/web.csv,lru,10%,sd,7\nweb.csv,lru,20%,sd,8\n";
+        let (columns, rows) = of_csv(text, &[]).unwrap();
+        let run = ["c", "cargo", "m", "r"].map(str::to_owned);
+        let results = Results::new("policies", run, columns, rows).unwrap();
+        let written = results.to_text();
+        let again = Results::parse(&written).unwrap();
+        assert_eq!(again.to_text(), written);
+        let row = again.row("web|lru|20%|sd").unwrap();
+        assert_eq!(again.number(row, "hits"), Some(8.0));
+        let line = written.lines().nth(Results::line(row) - 1).unwrap();
+        assert_eq!(line, r#"["web","lru","20%","sd",8]"#);
+    }
+
+    #[test]
+    fn two_rows_with_one_key_are_refused() {
+        let text = "trace,policy,size,backing,hits\nweb,lru,10%,sd,7\nweb,lru,10%,sd,8\n";
+        let (columns, rows) = of_csv(text, &[]).unwrap();
+        let run = ["c", "cargo", "m", "r"].map(str::to_owned);
+        let error = Results::new("policies", run, columns, rows).unwrap_err();
+        assert_eq!(error.to_string(), "policies: rows 0 and 1 are both of web|lru|10%|sd");
+    }
+
+    #[test]
+    fn numbers_keep_six_digits_and_integers_all() {
+        assert_eq!(short(&Value::from(0.964_670_349)), Value::from(0.96467));
+        assert_eq!(short(&Value::from(123_456_789_u64)), Value::from(123_456_789_u64));
+    }
+}

@@ -1,0 +1,226 @@
+//! Runs of suites: what they need of the machine, their commands, and the files they leave.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::results::{Results, of_bench, of_csv};
+use super::suites::{self, Form, SUITES, Suite};
+use super::{FOLDER, result_path};
+
+/// Share of the processors' time, in a hundred, from which on a machine is busy.
+const BUSY_PERCENT: u64 = 5;
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// Suites to run and how, as the command line asks.
+#[derive(Default, Debug)]
+pub(super) struct Options {
+    suites: Vec<&'static Suite>,
+    traces: Option<PathBuf>,
+    busy: bool,
+    from: Option<PathBuf>,
+    commit: Option<String>,
+    command: Option<String>,
+    remarks: Option<String>,
+}
+
+impl Options {
+    /// # Errors
+    /// Words that are no options; parts of what `--from` needs are missing.
+    pub(super) fn parse(words: &[&str]) -> Result<Self> {
+        let mut options = Self::default();
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            if word == "--busy" {
+                options.busy = true;
+                continue;
+            }
+            if !["--suite", "--traces", "--from", "--commit", "--command", "--remarks"]
+                .contains(&word)
+            {
+                bail!("unknown option {word}\n{}", super::USAGE);
+            }
+            let value = words.next().with_context(|| format!("{word} needs a value"))?;
+            match word {
+                "--suite" => {
+                    let suite = suites::find(value);
+                    options.suites.push(suite.with_context(|| format!("no suite {value}"))?);
+                }
+                "--traces" => options.traces = Some(PathBuf::from(value)),
+                "--from" => options.from = Some(PathBuf::from(value)),
+                "--commit" => options.commit = Some((*value).to_owned()),
+                "--command" => options.command = Some((*value).to_owned()),
+                _ => options.remarks = Some((*value).to_owned()),
+            }
+        }
+        if options.from.is_some()
+            && (options.suites.len() != 1 || options.commit.is_none() || options.command.is_none())
+        {
+            bail!("--from needs one --suite, --commit and --command");
+        }
+        if options.suites.is_empty() {
+            options.suites = SUITES.iter().collect();
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the suites, or takes the file of `--from`, and writes their results.
+///
+/// # Errors
+/// A file that git knows has changed; the machine is busy; a suite fails; a file cannot be written.
+pub(super) fn suites(root: &Path, options: &Options) -> Result<()> {
+    if let (Some(from), Some(commit), Some(command)) =
+        (&options.from, &options.commit, &options.command)
+    {
+        let text = std::fs::read_to_string(from);
+        let text = text.with_context(|| format!("cannot read {}", from.display()))?;
+        let remarks = options.remarks.clone().unwrap_or_else(|| "no remarks".to_owned());
+        return keep(root, options.suites[0], &text, [commit.clone(), command.clone(), remarks]);
+    }
+    let changed = told(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
+    let is_ours = |line: &&str| !line.contains("docs/");
+    if let Some(line) = changed.lines().find(is_ours) {
+        bail!("a commit names no run with changes: {}", line.trim());
+    }
+    let commit =
+        told(Command::new("git").current_dir(root).args(["rev-parse", "--short", "HEAD"]))?;
+    for suite in &options.suites {
+        let text = run(root, suite, options)?;
+        let date = told(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+        let state = match (suite.needs_idle, options.busy) {
+            (true, true) => ", on a machine that may have been busy",
+            (true, false) => ", on an idle machine",
+            (false, _) => ", exact counts that a load does not change",
+        };
+        let remarks = format!("{}{state}", date.trim());
+        keep(root, suite, &text, [commit.trim().to_owned(), suite.command.to_owned(), remarks])?;
+    }
+    Ok(())
+}
+
+/// Standard output of a command that must succeed.
+fn told(command: &mut Command) -> Result<String> {
+    let done = command.stderr(Stdio::inherit()).output();
+    let done = done.with_context(|| format!("cannot run {command:?}"))?;
+    if !done.status.success() {
+        bail!("{command:?} failed: {}", done.status);
+    }
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+/// Builds, waits for nobody, and runs one suite; the text that it wrote.
+fn run(root: &Path, suite: &Suite, options: &Options) -> Result<String> {
+    let out = tempfile_path(suite.name);
+    let (build, arguments) = suite.command.split_once("-- ").unwrap_or((suite.command, ""));
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["build", "--release"]).args(build.split_whitespace());
+    told(&mut command).with_context(|| suite.name)?;
+    if suite.needs_idle && !options.busy {
+        refuse_busy()?;
+    }
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["run", "--quiet", "--release"]);
+    command.args(build.split_whitespace()).arg("--");
+    for word in arguments.split_whitespace() {
+        match word {
+            "OUT" => command.arg(&out),
+            "TRACES" => command.args(traces(suite, options)?),
+            word => command.arg(word),
+        };
+    }
+    println!("{}: about {} minutes", suite.name, suite.minutes);
+    let printed = told(&mut command).with_context(|| suite.name)?;
+    if !suite.command.split(' ').any(|word| word == "OUT") {
+        return Ok(printed);
+    }
+    let text =
+        std::fs::read_to_string(&out).with_context(|| format!("cannot read {}", out.display()));
+    std::fs::remove_file(&out).with_context(|| format!("cannot remove {}", out.display()))?;
+    text
+}
+
+/// A name for the file of a run, of this process alone.
+fn tempfile_path(suite: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("everbyte-publish-{suite}-{}", std::process::id()))
+}
+
+/// Traces that a suite needs, sorted.
+fn traces(suite: &Suite, options: &Options) -> Result<Vec<PathBuf>> {
+    let folder = options.traces.as_ref();
+    let folder = folder.with_context(|| format!("{} needs --traces FOLDER", suite.name))?;
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(folder);
+    for entry in entries.with_context(|| format!("cannot list {}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if suite.traces.is_empty() || suite.traces.iter().any(|begin| name.starts_with(begin)) {
+            found.push(std::path::absolute(entry.path())?);
+        }
+    }
+    if found.len() < suite.traces.len().max(1) {
+        bail!("{} has {} of the traces that {} needs", folder.display(), found.len(), suite.name);
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Watches the processors for some seconds.
+fn refuse_busy() -> Result<()> {
+    let before = processor_time()?;
+    std::thread::sleep(WATCHED);
+    let after = processor_time()?;
+    let (all, idle) = (after[0] - before[0], after[1] - before[1]);
+    let percent = (all.saturating_sub(idle) * 100).checked_div(all).unwrap_or(100);
+    if percent > BUSY_PERCENT {
+        bail!(
+            "the machine is busy: {percent} of 100 of its processors' time are taken; see --busy"
+        );
+    }
+    Ok(())
+}
+
+/// All time of the processors, and what they idled, in ticks since they started.
+fn processor_time() -> Result<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    let line = text.lines().next().unwrap_or("");
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
+    let [_, _, _, idle, waiting, ..] = ticks[..] else { bail!("/proc/stat has no processors") };
+    Ok([ticks.iter().take(8).sum(), idle + waiting])
+}
+
+fn keep(root: &Path, suite: &Suite, text: &str, about: [String; 3]) -> Result<()> {
+    let [commit, command, remarks] = about;
+    let (columns, rows, machine) = match suite.form {
+        Form::Bench => of_bench(text, suite.kept, suite.workloads),
+        Form::Csv => of_csv(text, suite.kept).map(|(columns, rows)| {
+            (columns, rows, "any machine: counts, and costs of a model".into())
+        }),
+    }
+    .with_context(|| suite.name)?;
+    let results = Results::new(suite.name, [commit, command, machine, remarks], columns, rows)?;
+    let path = result_path(root, suite.name);
+    std::fs::create_dir_all(root.join(FOLDER)).with_context(|| format!("cannot make {FOLDER}"))?;
+    std::fs::write(&path, results.to_text())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}: {} rows", path.display(), results.rows.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_are_none_or_lack_a_part_are_refused() {
+        let error = |words: &[&str]| Options::parse(words).unwrap_err().to_string();
+        assert!(error(&["--sweet"]).starts_with("unknown option --sweet"));
+        assert_eq!(error(&["--suite", "all"]), "no suite all");
+        assert_eq!(error(&["--suite"]), "--suite needs a value");
+        let text = "--from needs one --suite, --commit and --command";
+        assert_eq!(error(&["--from", "x", "--commit", "c"]), text);
+        assert_eq!(Options::parse(&[]).unwrap().suites.len(), SUITES.len());
+    }
+}

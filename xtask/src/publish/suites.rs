@@ -1,0 +1,168 @@
+//! The list of suites: names, commands, the time that each takes, and what of its output is kept.
+//!
+//! The one place where that stands. A suite is published as a whole, by one run of one commit.
+
+/// Form of what a command writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// The document of `everbyte-bench`.
+    Bench,
+    /// Comma-separated values with a heading.
+    Csv,
+}
+
+/// A suite that pages take figures from.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    /// Name, and that of the file in `docs/results`.
+    pub(crate) name: &'static str,
+    /// Packages, targets and arguments after `cargo run --release`; `TRACES` stands for the files
+    /// of the folder of traces, `OUT` for the file that is written; without it that is the
+    /// standard output.
+    pub(crate) command: &'static str,
+    pub(crate) form: Form,
+    /// Minutes that it takes on two cores.
+    pub(crate) minutes: u32,
+    /// True if its figures are times, so that the machine must be idle.
+    pub(crate) needs_idle: bool,
+    /// Traces by the beginnings of their names; empty for all, or where there are none.
+    pub(crate) traces: &'static [&'static str],
+    /// Metrics, or columns, that are kept; empty for all.
+    pub(crate) kept: &'static [&'static str],
+    /// Words of which a kept workload has one; empty for all.
+    pub(crate) workloads: &'static [&'static str],
+}
+
+/// Traces of the hybrid cache's paper, and the five real ones.
+const EIGHT: &[&str] = &[
+    "cloudPhysicsIO.",
+    "fio_small.",
+    "mixed.",
+    "mobigen.",
+    "mqsim_tpcc-small.",
+    "sqlite_wal.",
+    "web.",
+    "webserver.",
+];
+
+pub(crate) const SUITES: [Suite; 7] = [
+    Suite {
+        name: "block",
+        command: "-p everbyte-bench -- block --seconds 0.08 --output OUT",
+        form: Form::Bench,
+        minutes: 5,
+        needs_idle: true,
+        traces: &[],
+        kept: &[
+            "time",
+            "time_to_floor",
+            "rate",
+            "server_cpu",
+            "media_bytes_per_byte",
+            "media_bytes_to_whole_blocks",
+            "fences",
+            "log_bytes",
+            "skipped",
+        ],
+        workloads: &[],
+    },
+    Suite {
+        name: "consistency",
+        command: "-p everbyte-bench -- consistency --skip tpcc,threshold --output OUT",
+        form: Form::Bench,
+        minutes: 9,
+        needs_idle: true,
+        traces: &[],
+        kept: &[
+            "time_to_rollback_min",
+            "time_to_rollback_mean",
+            "time_to_rollback_max",
+            "time_to_rollback_published_min",
+            "time_to_rollback_published_mean",
+            "time_to_rollback_published_max",
+            "media_bytes_per_byte",
+            "log_bytes_per_byte",
+            "skipped",
+        ],
+        workloads: &[
+            "all IOzone-like writes",
+            "dram: random write 1K in 4M, checkpoint",
+            "dram: random write 4K in 4M, checkpoint",
+            "dram: random write 100K in 4M, checkpoint",
+            "dram: append",
+            "dram: metadata",
+        ],
+    },
+    Suite {
+        name: "tpcc",
+        command: "-p everbyte-bench -- consistency --skip matrix,threshold --output OUT",
+        form: Form::Bench,
+        minutes: 20,
+        needs_idle: true,
+        traces: &[],
+        kept: &["tpmc", "tpmc_to_none", "tpmc_to_rollback_published", "skipped"],
+        workloads: &[],
+    },
+    Suite {
+        name: "cache",
+        command: "-p everbyte-bench -- cache --skip timed --output OUT",
+        form: Form::Bench,
+        minutes: 2,
+        needs_idle: true,
+        traces: &[],
+        kept: &[
+            "counted_rate_to_backing",
+            "counted_rate_to_backing_at_most",
+            "hits",
+            "hits_simulated",
+            "scm_bytes",
+            "skipped",
+        ],
+        workloads: &[],
+    },
+    Suite {
+        name: "simulation",
+        command: "-p everbyte -- sim TRACES --policy hybrid,clock-migration --backing sd,hdd,ssd \
+                  --csv OUT",
+        form: Form::Csv,
+        minutes: 1,
+        needs_idle: false,
+        traces: EIGHT,
+        kept: &[
+            "trace",
+            "policy",
+            "size",
+            "backing",
+            "hit_ratio",
+            "scm_writes",
+            "scm_bytes",
+            "elapsed_ns",
+        ],
+        workloads: &[],
+    },
+    Suite {
+        name: "policies",
+        command: "-p everbyte-policy --example judge -- TRACES",
+        form: Form::Csv,
+        minutes: 1,
+        needs_idle: false,
+        traces: &[],
+        kept: &[],
+        workloads: &[],
+    },
+    Suite {
+        name: "ablation",
+        command: "-p everbyte-policy --example judge -- --ablation TRACES",
+        form: Form::Csv,
+        minutes: 1,
+        needs_idle: false,
+        traces: &[],
+        kept: &[],
+        workloads: &[],
+    },
+];
+
+/// The suite with a name.
+pub(crate) fn find(name: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|suite| suite.name == name)
+}

@@ -1,0 +1,355 @@
+//! Tables and lists of pages by name, each made from the results of one suite.
+
+use anyhow::{Result, bail};
+
+use super::cell::{Cell, Line, Published, heading, ratio};
+use super::results::Results;
+use super::suites::{self, Suite};
+use super::{policies, simulation};
+
+/// The lines of a view, `SUITE/NAME`. A suite that has no results gets a sentence that says so.
+///
+/// # Errors
+/// There is no such view.
+pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
+    let Some((suite, name)) = view.split_once('/') else { bail!("{view} is no SUITE/VIEW") };
+    let Some(suite) = suites::find(suite) else { bail!("no suite {suite}") };
+    let Some(results) = published.get(suite.name) else {
+        let missing = format!(
+            "*No figures of `{}` are published yet; `cargo xtask publish --suite {}` measures them.*",
+            suite.name, suite.name
+        );
+        return Ok(vec![Line::prose(vec![Cell::plain(missing)])]);
+    };
+    let lines = match (suite.name, name) {
+        (_, "heading") => about(suite, results),
+        ("block", "losses") => block_losses(results),
+        ("block", "calls") => grid(results, &CALLS, |place| {
+            !place.contains(" d1") && !place.contains(" d6") && !place.starts_with("ext4")
+        }),
+        ("block", "counts") => grid(results, &COUNTS, |place| place.ends_with("t1")),
+        ("block", "nbd") => grid(results, &NBD, |_| true),
+        ("block", "ext4") => grid(results, &EXT4, |place| place.starts_with("ext4")),
+        ("consistency", "losses") => consistency_losses(results),
+        ("consistency", "to-rollback") => multiples(results, "time_to_rollback"),
+        ("consistency", "to-published") => multiples(results, "time_to_rollback_published"),
+        ("consistency", "bytes") => bytes(results),
+        ("tpcc", "shares") => tpcc(results, "tpmc_to_none"),
+        ("tpcc", "to-published") => tpcc(results, "tpmc_to_rollback_published"),
+        ("tpcc", "rates") => tpcc(results, "tpmc"),
+        ("cache", "web" | "webserver" | "mixed") => {
+            let stream = format!("{name}, ");
+            grid(results, &CACHE, |place| place.starts_with(&stream))
+        }
+        ("cache", "hits") => grid(results, &HITS, |_| true),
+        ("simulation", name) => simulation::view(name, results)?,
+        ("policies" | "ablation", name) => policies::view(name, results)?,
+        _ => bail!("no view {view}"),
+    };
+    Ok(lines)
+}
+
+/// Commit, command and machine of the run.
+fn about(suite: &Suite, results: &Results) -> Vec<Line> {
+    let text = format!(
+        "*One run at commit {} of `cargo run --release {}` ({}); {}. Every row stands in \
+         [{}.json](results/{}.json).*",
+        results.commit, results.command, results.machine, results.remarks, suite.name, suite.name
+    );
+    vec![Line::prose(vec![Cell::plain(text)])]
+}
+
+/// Metrics of a grid's cells, and how they are written.
+struct Grid {
+    first: &'static str,
+    subjects: &'static [&'static str],
+    metrics: &'static [&'static str],
+    write: fn(&[f64]) -> String,
+    /// True if the first metric is written whole, with its least and most, before the others.
+    has_spread: bool,
+}
+
+const CALLS: Grid = Grid {
+    first: "workload",
+    subjects: &[
+        "floor",
+        "everbyte-auto",
+        "everbyte-on",
+        "everbyte-off",
+        "everbyte-direct",
+        "pmemblk-4096",
+        "pmemblk-512",
+        "tmpfs",
+        "ext4-direct",
+        "ext4-buffered",
+    ],
+    metrics: &["time", "time_to_floor"],
+    write: |cell| match cell {
+        [_, to_floor, ..] => format!(", {}x", ratio(*to_floor)),
+        [_] => String::new(),
+        [] => String::new(),
+    },
+    has_spread: true,
+};
+
+const COUNTS: Grid = Grid {
+    first: "workload",
+    subjects: &["everbyte-auto", "everbyte-on", "everbyte-off", "pmemblk-4096", "pmemblk-512"],
+    metrics: &["media_bytes_per_byte", "fences", "log_bytes"],
+    write: |cell| match cell {
+        [bytes, fences, log, ..] => format!("{bytes:.2}, {fences:.2}, {log:.0}"),
+        _ => String::new(),
+    },
+    has_spread: false,
+};
+
+const NBD: Grid = Grid {
+    first: "workload",
+    subjects: &[
+        "nbd-null",
+        "nbd-memory",
+        "nbd-everbyte",
+        "nbdkit-null",
+        "nbdkit-memory",
+        "nbdkit-file",
+        "qemu-nbd",
+    ],
+    metrics: &["rate", "server_cpu"],
+    write: |cell| match cell {
+        [rate, cpu, ..] => format!("{:.0}, {:.1}", rate / 1e3, cpu / 1e3),
+        _ => String::new(),
+    },
+    has_spread: false,
+};
+
+const EXT4: Grid = Grid {
+    first: "trace",
+    subjects: COUNTS.subjects,
+    metrics: &["media_bytes_to_whole_blocks"],
+    write: |cell| cell.first().map_or_else(String::new, |value| ratio(*value)),
+    has_spread: false,
+};
+
+const CACHE: Grid = Grid {
+    first: "size",
+    subjects: &["everbyte", "hybrid", "clock-migration", "everbyte-write-through", "dram-lru"],
+    metrics: &["counted_rate_to_backing", "counted_rate_to_backing_at_most"],
+    write: |cell| match cell {
+        [reached, bound, ..] => format!("{reached:.2} ({bound:.2})"),
+        [reached] => format!("{reached:.2}"),
+        [] => String::new(),
+    },
+    has_spread: false,
+};
+
+const HITS: Grid = Grid {
+    first: "size",
+    subjects: &["everbyte", "hybrid", "clock-migration", "everbyte-write-through"],
+    metrics: &["hits", "hits_simulated"],
+    write: |cell| match cell {
+        [found, simulated, ..] => format!("{found:.2} ({simulated:.2})"),
+        _ => String::new(),
+    },
+    has_spread: false,
+};
+
+/// A line for each workload, a column for each subject. Subjects without any figure have none.
+fn grid(results: &Results, grid: &Grid, wanted: impl Fn(&str) -> bool) -> Vec<Line> {
+    let all = results.words("workload");
+    let places: Vec<&str> = all.into_iter().filter(|place| wanted(place)).collect();
+    let cell = |subject: &str, place: &str| {
+        let rows: Vec<usize> = grid
+            .metrics
+            .iter()
+            .map_while(|metric| results.row(&format!("{subject}|{place}|{metric}")))
+            .collect();
+        let values: Vec<f64> = rows.iter().map_while(|&row| results.number(row, "value")).collect();
+        let mut text = (grid.write)(&values);
+        if let (true, Some(&row), Some(value)) = (grid.has_spread, rows.first(), values.first())
+            && let (Some(least), Some(most)) =
+                (results.number(row, "least"), results.number(row, "most"))
+        {
+            text = format!("{value:.0} ({least:.0}-{most:.0}){text}");
+        }
+        Cell::of(&results.suite, text, &rows)
+    };
+    let has_any = |subject: &&str| places.iter().any(|place| !cell(subject, place).text.is_empty());
+    let subjects: Vec<&str> = grid.subjects.iter().copied().filter(has_any).collect();
+    let mut names = vec![grid.first];
+    names.extend(&subjects);
+    let mut lines = heading(&names);
+    for place in places {
+        let cells: Vec<Cell> = subjects.iter().map(|subject| cell(subject, place)).collect();
+        if cells.iter().any(|cell| !cell.text.is_empty()) {
+            lines.push(Line::table([vec![Cell::plain(place)], cells].concat()));
+        }
+    }
+    lines
+}
+
+/// Workloads in which a rival takes less time than ours, the most lost first.
+fn block_losses(results: &Results) -> Vec<Line> {
+    const RIVALS: [(&str, &str); 8] = [
+        ("everbyte-auto", "pmemblk-4096"),
+        ("everbyte-auto", "pmemblk-512"),
+        ("everbyte-auto", "tmpfs"),
+        ("everbyte-auto", "ext4-direct"),
+        ("everbyte-auto", "ext4-buffered"),
+        ("nbd-everbyte", "nbdkit-memory"),
+        ("nbd-everbyte", "nbdkit-file"),
+        ("nbd-everbyte", "qemu-nbd"),
+    ];
+    let mut lost = Vec::new();
+    for place in results.words("workload") {
+        let time = |subject: &str| {
+            let row = results.row(&format!("{subject}|{place}|time"))?;
+            Some((results.number(row, "value")?, row))
+        };
+        for (subject, rival) in RIVALS {
+            if let (Some(ours), Some(theirs)) = (time(subject), time(rival))
+                && ours.0 > theirs.0
+            {
+                lost.push((ours.0 / theirs.0, place, rival, [ours.1, theirs.1]));
+            }
+        }
+    }
+    lost.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut lines = heading(&["it loses at", "to", "takes as long"]);
+    for (more, place, rival, rows) in lost {
+        let more = Cell::of(&results.suite, format!("{more:.2}x"), &rows);
+        lines.push(Line::table(vec![Cell::plain(place), Cell::plain(rival), more]));
+    }
+    lines
+}
+
+/// Media and ways to be durable of the comparison.
+const MODES: [[&str; 2]; 6] = [
+    ["dram", "checkpoint"],
+    ["dram", "request"],
+    ["pcm", "checkpoint"],
+    ["pcm", "request"],
+    ["pcm-banks", "checkpoint"],
+    ["pcm-banks", "request"],
+];
+
+/// For each medium, the schemes that `rollback` loses to, then those that it beats, by the mean.
+fn consistency_losses(results: &Results) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for [medium, mode] in MODES {
+        let mut means: Vec<(f64, &str, usize)> = Vec::new();
+        for subject in results.words("subject") {
+            let place = format!("{subject}|{medium}: all IOzone-like writes, {mode}");
+            let row = results.row(&format!("{place}|time_to_rollback_mean"));
+            let found = row.and_then(|row| Some((results.number(row, "value")?, subject, row)));
+            means.extend(found.filter(|(_, subject, _)| *subject != "rollback"));
+        }
+        means.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let lost = means.partition_point(|(mean, ..)| *mean < 1.0);
+        let mut cells = vec![Cell::plain(format!("- On {medium}, {mode}, rollback loses to "))];
+        let list = |means: &[(f64, &str, usize)], cells: &mut Vec<Cell>| {
+            for (at, (mean, subject, row)) in means.iter().enumerate() {
+                let comma = if at > 0 { ", " } else { "" };
+                cells.push(Cell::plain(format!("{comma}`{subject}` (")));
+                cells.push(Cell::of(&results.suite, ratio(*mean), &[*row]));
+                cells.push(Cell::plain(")"));
+            }
+            if means.is_empty() {
+                cells.push(Cell::plain("none"));
+            }
+        };
+        list(&means[..lost], &mut cells);
+        cells.push(Cell::plain("; it is level with or beats "));
+        list(&means[lost..], &mut cells);
+        cells.push(Cell::plain("."));
+        lines.push(Line::prose(cells));
+    }
+    lines
+}
+
+/// Least, mean and most over the matrix.
+fn multiples(results: &Results, base: &str) -> Vec<Line> {
+    let names = MODES.map(|mode| mode.join(", "));
+    let mut lines = heading(&[&["scheme"][..], &names.each_ref().map(String::as_str)].concat());
+    for subject in results.words("subject") {
+        let mut cells = vec![Cell::plain(subject)];
+        for [medium, mode] in MODES {
+            let place = format!("{subject}|{medium}: all IOzone-like writes, {mode}");
+            let rows: Vec<usize> = ["min", "mean", "max"]
+                .iter()
+                .filter_map(|part| results.row(&format!("{place}|{base}_{part}")))
+                .collect();
+            let values: Vec<String> =
+                rows.iter().filter_map(|&row| results.number(row, "value").map(ratio)).collect();
+            cells.push(Cell::of(&results.suite, values.join(" / "), &rows));
+        }
+        if cells[1..].iter().any(|cell| !cell.text.is_empty()) {
+            lines.push(Line::table(cells));
+        }
+    }
+    lines
+}
+
+/// Bytes of log, and in brackets all bytes that are stored.
+fn bytes(results: &Results) -> Vec<Line> {
+    const GROUPS: [[&str; 2]; 5] = [
+        ["1 KiB", "dram: random write 1K in 4M, checkpoint"],
+        ["4 KiB", "dram: random write 4K in 4M, checkpoint"],
+        ["100 KiB", "dram: random write 100K in 4M, checkpoint"],
+        ["append", "dram: append 100-500 B, checkpoint"],
+        ["metadata", "dram: metadata 64-256 B, checkpoint"],
+    ];
+    let mut lines = heading(&["scheme", "1 KiB", "4 KiB", "100 KiB", "append", "metadata"]);
+    for subject in results.words("subject") {
+        let mut cells = vec![Cell::plain(subject)];
+        for [_, place] in GROUPS {
+            let rows: Vec<usize> = ["log_bytes_per_byte", "media_bytes_per_byte"]
+                .iter()
+                .filter_map(|metric| results.row(&format!("{subject}|{place}|{metric}")))
+                .collect();
+            let values: Vec<f64> =
+                rows.iter().filter_map(|&row| results.number(row, "value")).collect();
+            let text = match values[..] {
+                [log, stored] => format!("{log:.2} ({stored:.2})"),
+                _ => String::new(),
+            };
+            cells.push(Cell::of(&results.suite, text, &rows));
+        }
+        if cells[1..].iter().any(|cell| !cell.text.is_empty()) {
+            lines.push(Line::table(cells));
+        }
+    }
+    lines
+}
+
+/// A metric of TPC-C by scheme and mode: the median, with least and most.
+fn tpcc(results: &Results, metric: &str) -> Vec<Line> {
+    let places: Vec<&str> = results.words("workload");
+    let has = |place: &&str| {
+        let with = |subject| results.row(&format!("{subject}|{place}|{metric}")).is_some();
+        results.words("subject").into_iter().any(with)
+    };
+    let places: Vec<&str> = places.into_iter().filter(has).collect();
+    let mut lines = heading(&[&["scheme"][..], &places].concat());
+    for subject in results.words("subject") {
+        let mut cells = vec![Cell::plain(subject)];
+        for place in &places {
+            let row = results.row(&format!("{subject}|{place}|{metric}"));
+            let found = row.and_then(|row| {
+                let number = |column| results.number(row, column);
+                let (value, least, most) = (number("value")?, number("least"), number("most"));
+                let text = match (least, most) {
+                    (Some(least), Some(most)) => {
+                        format!("{} ({}-{})", ratio(value), ratio(least), ratio(most))
+                    }
+                    _ => ratio(value),
+                };
+                Some(Cell::of(&results.suite, text, &[row]))
+            });
+            cells.push(found.unwrap_or_else(|| Cell::plain("")));
+        }
+        if cells[1..].iter().any(|cell| !cell.text.is_empty()) {
+            lines.push(Line::table(cells));
+        }
+    }
+    lines
+}
