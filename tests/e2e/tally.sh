@@ -13,35 +13,49 @@ if [[ -z ${EVERBYTE:-} ]]; then
 fi
 export EVERBYTE
 
+LANES=${LANES:-1} # as many scripts at once
 PASSED=0
 FAILED=()
-CHILD=
-OUTPUT=$(mktemp)
+# By process: the script and its arguments, the file of its output, and when it began.
+declare -A COMMAND=() OUTPUT=() BEGAN=()
+DIR=$(mktemp -d)
 finish() {
     trap - EXIT
-    if [[ -n $CHILD ]] && kill "$CHILD" 2>/dev/null; then wait "$CHILD"; fi
+    local child
+    for child in "${!COMMAND[@]}"; do kill "$child" 2>/dev/null; done
+    for child in "${!COMMAND[@]}"; do wait "$child"; done
     "$E2E/sweep.sh" "$EVERBYTE_E2E_RUN"
-    rm -f "$OUTPUT"
+    rm -rf "$DIR"
 }
 trap finish EXIT
 trap 'exit 143' HUP INT TERM
 
-# run SCRIPT ARGS...
-run() {
-    local started=$SECONDS status=0
-    printf '\n== %s\n' "$*"
-    "./$1" "${@:2}" > >(tee "$OUTPUT") &
-    CHILD=$!
-    wait "$CHILD" || status=$?
-    CHILD=
-    sleep 0.1
-    PASSED=$((PASSED + $(grep -c '^ok - ' "$OUTPUT")))
-    [[ $status -eq 0 ]] || FAILED+=("$1")
-    printf '== %s: status %s, %s s\n' "$1" "$status" "$((SECONDS - started))"
+# reap: waits until a script has ended, prints what it said, and counts it.
+reap() {
+    local child status=0
+    wait -n -p child || status=$?
+    printf '\n== %s\n' "${COMMAND[$child]}"
+    cat "${OUTPUT[$child]}"
+    PASSED=$((PASSED + $(grep -c '^ok - ' "${OUTPUT[$child]}")))
+    [[ $status -eq 0 ]] || FAILED+=("${COMMAND[$child]}")
+    printf '== %s: status %s, %s s\n' "${COMMAND[$child]}" "$status" "$((SECONDS - BEGAN[$child]))"
+    unset "COMMAND[$child]" "OUTPUT[$child]" "BEGAN[$child]"
 }
 
-# tally: says how it went; to be called last.
+# run SCRIPT ARGS...: as soon as a lane is free.
+run() {
+    [[ ${#COMMAND[@]} -lt $LANES ]] || reap
+    local output
+    output=$(mktemp -p "$DIR")
+    "./$1" "${@:2}" >"$output" 2>&1 &
+    COMMAND[$!]=$*
+    OUTPUT[$!]=$output
+    BEGAN[$!]=$SECONDS
+}
+
+# tally: waits for all, and says how it went; to be called last.
 tally() {
+    while [[ ${#COMMAND[@]} -gt 0 ]]; do reap; done
     [[ ${#FAILED[@]} -eq 0 ]] || printf '\nfailed: %s\n' "${FAILED[*]}"
     printf '\n%s passed, %s failed\n' "$PASSED" "${#FAILED[@]}"
     [[ ${#FAILED[@]} -eq 0 && $PASSED -gt 0 ]]

@@ -4,6 +4,7 @@
 # with ext4 and NTFS. tests/nightly.sh has the rest; see tests/e2e/tally.sh for how it ends.
 
 cd "$(dirname "$0")" || exit 1
+LANES=${LANES:-2}
 source ../e2e/tally.sh
 
 run kill.py 2

@@ -12,6 +12,10 @@ use everbyte_pool::{WriteError, Writer};
 use crate::address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
 use crate::extent::Extent;
 
+/// Longest write that is compared before it joins an epoch. Of longer ones the comparison is most of
+/// what they take, so those that do change something would pay for it twice.
+const HELD_BYTES_MAX: usize = 512;
+
 /// The end of an attempt at the short path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShortOutcome {
@@ -71,6 +75,33 @@ impl<M: Medium> Extent<M> {
         !self.has_checksums()
             && (len < BLOCK || self.threshold().replaces_whole())
             && !self.will_compare()
+    }
+
+    /// Returns true if a short write is to be compared and the volume holds its bytes already. Then
+    /// nothing is left to do: what they were written by is in this epoch or an earlier one, so
+    /// whatever makes later writes durable makes these so. Otherwise nothing was done or counted.
+    ///
+    /// The caller is in the volume's quiesce lock, and holds the locks of the blocks.
+    #[must_use]
+    pub fn holds(&self, offset: DeviceOffset, data: &[u8]) -> bool {
+        if data.len() > HELD_BYTES_MAX || self.has_checksums() || !self.will_compare() {
+            return false;
+        }
+        let mut found = pieces(offset, data);
+        let (Some(piece), None) = (found.next(), found.next()) else { return false };
+        let Some(entry_at) = self.known_entry(piece.block) else { return false };
+        let Some(block) = self.short_target(entry_at).and_then(|target| target.block) else {
+            return false;
+        };
+        let (medium, delta) = (self.medium(), self.delta());
+        let is_held = medium.changed_lines(block, piece.start, piece.data).is_empty()
+            && !medium.has_poison()
+            && medium.check().is_ok();
+        if is_held {
+            self.compares();
+            delta.learn_unchanged(piece.lines());
+        }
+        is_held
     }
 
     /// The address of the entry for `piece`, if the path may be for it.

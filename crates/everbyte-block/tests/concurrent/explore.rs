@@ -10,7 +10,7 @@ use crate::mistake::Mistake;
 use crate::workload::{Ordered, Workload};
 
 /// Seeded orders tried of each workload, unless the environment says otherwise.
-const SEEDED: u64 = 150;
+const SEEDED: u64 = 60;
 
 /// At most `max` of the numbers `0..count`, evenly spread.
 fn spread(count: u64, max: u64) -> impl Iterator<Item = u64> {

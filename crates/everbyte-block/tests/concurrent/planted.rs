@@ -29,7 +29,7 @@ fn caught(mistake: impl Into<Mistake>, workload: &Workload, expected: &str) {
 /// Rule 1 of the protocol: no writer is left behind in a sealed epoch.
 #[test]
 fn seal_does_not_wait() {
-    caught(Bug::SealDoesNotWait, &straggler(), "no cut at all");
+    caught(Bug::SealDoesNotWait, &straggler(), "a wrong cut");
 }
 
 /// Rule 2: nobody relies on a record that is not fenced.
@@ -41,7 +41,7 @@ fn blocks_unlocked_early() {
 /// Rule 3: the checkpointer cannot fence what a writer streamed, and no reader can be sure of it.
 #[test]
 fn fill_not_fenced() {
-    caught(Omission::fence_after_stream("data"), &missing_leaf(), "that it has not fenced");
+    caught(Omission::fence_after_stream("data"), &missing_leaf(), "no cut at all");
 }
 
 /// Rule 4: a lane is one writer's from the first record to the fence.

@@ -45,6 +45,7 @@ fn discard(fua: bool) -> Step {
 fn every_image_of_a_flush_has_what_was_answered_before_it() {
     whole([
         ("a change in place", vec![word(), Step::Flush]),
+        ("a change in place, and the same again", vec![word(), word(), Step::Flush]),
         ("two changes of a word", vec![word(), Step::Write(w2(b(MAPPED), 8)), Step::Flush]),
         ("a new block", vec![Step::Write(w(b(HOLE), 4096)), Step::Flush]),
         ("a replaced block", vec![Step::Write(w(b(MAPPED), 4096)), Step::Flush]),
