@@ -157,6 +157,13 @@ class Ledger:
 
 def judge(ledger, observed):
     """Everything that `observed` must not be; empty if it is fine."""
+    faults, lowest, highest = judge_blocks(ledger, observed)
+    return faults + judge_requests(ledger, lowest, highest)
+
+
+def judge_blocks(ledger, observed):
+    """The faults of single blocks, and for each of the others the fewest and the most of its requests that
+    may be there."""
     faults, lowest, highest = [], {}, {}
     for block in range(ledger.size // BLOCK):
         content = observed[block * BLOCK : (block + 1) * BLOCK]
@@ -176,7 +183,7 @@ def judge(ledger, observed):
         else:
             history = "; ".join(str(request) for request in requests[-6:])
             faults.append(f"block {block} is torn: {stamps(content)}; last requests: {history}")
-    return faults + judge_requests(ledger, lowest, highest)
+    return faults, lowest, highest
 
 
 def judge_requests(ledger, lowest, highest):

@@ -2,12 +2,13 @@
 #
 # `everbyte run`: unmodified programs at half their footprint have the right results, a program that uses
 # its heap in every way finds every byte, and kill -9 of programs and servers in turns leaves a pool that
-# is clean, with nothing lent and nothing lost.
+# is clean, with nothing lent and nothing lost: neither runs, nor what was flushed to a block volume, a cache
+# and a file system of the same pool, which are written to meanwhile and compared after every kill.
 #
 # usage: run.sh ROUNDS
 
 source "$(dirname "$0")/lib.sh"
-need gcc sort sqlite3 "$PYTHON"
+need gcc sort sqlite3 fusermount3 umount "$PYTHON"
 
 ROUNDS=${1:?usage: run.sh ROUNDS}
 LIBRARY=$(dirname "$EVERBYTE")/libeverbyte_preload.so
@@ -17,7 +18,7 @@ fi
 POOL=$FAST/run.pool
 STRESS=$SCRATCH/heap_stress
 gcc -Wall -O1 -pthread "$E2E/heap_stress.c" -o "$STRESS" || fail "heap_stress cannot be built"
-"$EVERBYTE" pool create "$POOL" --size 800M >/dev/null
+"$EVERBYTE" pool create "$POOL" --size 960M >/dev/null
 "$EVERBYTE" volume create "$POOL" more --kind swap --size 640M >/dev/null
 "$EVERBYTE" volume create "$POOL" disk --size 16M >/dev/null
 
@@ -118,7 +119,88 @@ grep -q MemoryError "$SCRATCH/full.log" || fail "python3 was not told"
 "$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null
 ok "a full volume is told to the program and to its user"
 
-# kill -9 in turns: the program, the server, both. A program beside it checks its bytes all the time.
+# kill -9 in turns: the program, the server, both. A program beside it checks its bytes all the time, and
+# three others write to the pool's other volumes.
+BYTES=$((16 << 20))
+truncate -s "$BYTES" "$SCRATCH/cached.img"
+"$EVERBYTE" volume create "$POOL" cached --kind cache --backing "$SCRATCH/cached.img" --scm 8M >/dev/null
+"$EVERBYTE" volume create "$POOL" files --kind fs --size 96M >/dev/null
+declare -A PROMISE=([disk]=requests [cached]=pages) WRITERS=() CHECKED=([disk]=0 [cached]=0 [files]=0)
+MOUNT=$SCRATCH/mount
+mkdir "$MOUNT"
+on_exit unmount "$MOUNT"
+: >"$SCRATCH/files.ledger"
+
+uri() { printf 'nbd+unix:///%s?socket=%s' "$1" "$SOCKET"; }
+
+start_all() {
+    start_server "$POOL" disk
+    within 20 ready_uri cached || fail "the cache was not ready"
+    "$EVERBYTE" mount "$POOL/files" "$MOUNT" >"$SCRATCH/mount.out" 2>"$SCRATCH/mount.log" &
+    MOUNT_PID=$!
+    on_exit end_process "$MOUNT_PID"
+    within 20 grep -q '^ready: ' "$SCRATCH/mount.out" || fail "not mounted: $(cat "$SCRATCH/mount.log")"
+}
+
+# start_writer NAME COMMAND...: it says "writing" once it does.
+start_writer() {
+    "${@:2}" >"$SCRATCH/$1.out" 2>"$SCRATCH/$1.log" &
+    WRITERS[$1]=$!
+    on_exit end_process "$!"
+}
+
+start_writers() {
+    local volume
+    for volume in "${!PROMISE[@]}"; do
+        start_writer "$volume" "$E2E/ledger_writer.py" write "$(uri "$volume")" "$SCRATCH/$volume.ledger" \
+            "$BYTES"
+    done
+    start_writer files "$PYTHON" "$E2E/fsync_writer.py" write "$MOUNT" "$SCRATCH/files.ledger"
+    for volume in "${!PROMISE[@]}"; do
+        within 20 grep -q writing "$SCRATCH/$volume.out" || fail "nothing writes to $volume"
+    done
+}
+
+end_writers() {
+    local volume
+    kill -9 "${WRITERS[files]}" 2>/dev/null || true
+    wait "${WRITERS[files]}" 2>/dev/null || true
+    for volume in "${!PROMISE[@]}"; do
+        kill "${WRITERS[$volume]}" 2>/dev/null || true
+        within 20 process_is_gone "${WRITERS[$volume]}" || fail "the writer to $volume hangs"
+        wait "${WRITERS[$volume]}" || fail "round $round: the writer to $volume: $(tail -n 3 "$SCRATCH/$volume.log")"
+    done
+}
+
+# durable_in VOLUME: compares it with what its writer was promised, and prints of how much that was.
+durable_in() {
+    case $1 in
+    files) "$PYTHON" "$E2E/fsync_writer.py" verify "$MOUNT" "$SCRATCH/files.ledger" ;;
+    *) "$E2E/ledger_writer.py" verify "$(uri "$1")" "$SCRATCH/$1.ledger" "${PROMISE[$1]}" ;;
+    esac
+}
+
+nothing_is_lost() {
+    local volume found
+    for volume in "${!CHECKED[@]}"; do
+        found=$(durable_in "$volume") || fail "round $round: $volume lost what was durable"
+        CHECKED[$volume]=$((CHECKED[$volume] + found))
+    done
+}
+
+# Changes a byte behind each writer's back.
+change_all() {
+    local volume
+    for volume in "${!PROMISE[@]}"; do
+        "$PYTHON" -c 'import nbd, sys
+disk = nbd.NBD()
+disk.connect_uri(sys.argv[1])
+disk.pwrite(bytes([disk.pread(1, 5000)[0] ^ 1]), 5000)
+disk.shutdown()' "$(uri "$volume")"
+    done
+    printf x >>"$(find "$MOUNT" -type f ! -name '*.new' | head -n 1)"
+}
+
 PROGRAMS=()
 start_program() {
     EVERBYTE_LOG=$SCRATCH/program.$1.log
@@ -128,7 +210,8 @@ start_program() {
     on_exit end_process "$!"
 }
 for ((round = 0; round < ROUNDS; round++)); do
-    start_server "$POOL" disk
+    start_all
+    start_writers
     PROGRAMS=()
     start_program bystander 3
     start_program victim 30
@@ -141,16 +224,34 @@ for ((round = 0; round < ROUNDS; round++)); do
     esac
     if ((round % 3 > 0)); then
         wait "$SERVER_PID" 2>/dev/null || true
-        start_server "$POOL" disk
+        within 20 process_is_gone "$MOUNT_PID" || fail "round $round: the mount outlives its server"
+        end_writers
+        start_all
+    else
+        end_writers
     fi
+    nothing_is_lost
     wait "${PROGRAMS[0]}" || fail "round $round: the bystander failed: $(cat "$SCRATCH/program.bystander.log")"
     grep -q good "$SCRATCH/program.bystander.log" || fail "round $round: the bystander says nothing"
     kill -9 "${PROGRAMS[1]}" 2>/dev/null || true
     wait "${PROGRAMS[1]}" 2>/dev/null || true
     within 10 nothing_is_lent || fail "round $round: $(lent) bytes are still lent"
+    unmount "$MOUNT"
     stop_server
     "$EVERBYTE" pool check "$POOL" >/dev/null || fail "round $round: the pool is not clean"
 done
+for volume in "${!CHECKED[@]}"; do
+    ((ROUNDS < 3 || CHECKED[$volume] > 0)) || fail "nothing that was written to $volume was durable"
+done
+start_all
+change_all
+for volume in "${!CHECKED[@]}"; do
+    if durable_in "$volume" >/dev/null 2>&1; then fail "a changed byte of $volume is not noticed"; fi
+done
+unmount "$MOUNT"
+stop_server
 "$EVERBYTE" volume resize "$POOL" more --size 2M >/dev/null || fail "runs were lost"
 "$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null || fail "runs were lost"
-ok "$ROUNDS rounds of kill -9 of programs and servers leave nothing lent and nothing lost"
+ok "$ROUNDS rounds of kill -9 of programs and servers leave nothing lent and nothing lost: checked were" \
+    "${CHECKED[disk]} durable requests to a block volume, ${CHECKED[cached]} to a cache," \
+    "${CHECKED[files]} acknowledged files"
