@@ -14,6 +14,7 @@ use parking_lot::MutexGuard;
 
 use crate::actions::Wanted;
 use crate::cache::Cache;
+use crate::frame::Bytes;
 use crate::layout::{PAGE, PAGE_U64, Page, Part, page_no, parts};
 use crate::plant::Bug;
 use crate::settings::Mode;
@@ -76,11 +77,22 @@ impl Cache {
 
     pub(crate) fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         check_range(offset, out.len() as u64, self.settings.backing_bytes)?;
-        let parts: Vec<Part> = parts(offset, out.len()).collect();
+        let mut parts = parts(offset, out.len());
+        while let Some(part) = parts.next() {
+            if !self.read_hit(part, &mut out[part.at..part.at + part.len])? {
+                let rest: Vec<Part> = std::iter::once(part).chain(parts).collect();
+                return self.read_parts(&rest, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads parts of pages, some of which may be absent.
+    fn read_parts(&self, parts: &[Part], out: &mut [u8]) -> Result<(), DeviceError> {
         let mut done = 0;
         while let Some(&part) = parts.get(done) {
             let mut state = self.lock_free(&(part.page..part.page + 1));
-            if state.frames.contains_key(&part.page) {
+            if state.frames.contains(part.page) {
                 let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
                 state.serve(part, wanted)?;
                 done += 1;
@@ -97,7 +109,7 @@ impl Cache {
                 let wanted = Wanted::Read(&mut out[part.at..part.at + part.len]);
                 if absent.iter().any(|pages| pages.contains(&part.page)) {
                     state.admit(*part, bytes, wanted);
-                } else if state.frames.contains_key(&part.page) {
+                } else if state.frames.contains(part.page) {
                     state.serve(*part, wanted)?;
                 } else {
                     // It was evicted meanwhile, and the bytes that were read may be stale.
@@ -151,7 +163,7 @@ impl Cache {
         let pages: Vec<Page> = state.demotion_failed.iter().copied().collect();
         for page in pages {
             state.demote(page);
-            let is_clean = state.frames.get(&page).is_some_and(|frame| !frame.dirty);
+            let is_clean = state.frames.look(page, |frame| !frame.dirty) == Some(true);
             if is_clean && state.demotion_failed.contains(&page) {
                 state.invalidate(page)?;
             }
@@ -173,7 +185,7 @@ impl Cache {
         let (mut absent, mut len): (Vec<Range<Page>>, usize) = (Vec::new(), 0);
         for (at, part) in parts.iter().take(RUN_PAGES_MAX).enumerate() {
             let page = part.page;
-            if state.frames.contains_key(&page) {
+            if state.frames.contains(page) {
                 if at - len >= GAP_PAGES_MAX {
                     break;
                 }
@@ -193,11 +205,7 @@ impl Cache {
     }
 
     /// Reads `pages` from the backing device. The `absent` ones are busy for the caller.
-    fn fetch(
-        &self,
-        pages: Range<Page>,
-        absent: &[Range<Page>],
-    ) -> Result<Vec<Box<[u8]>>, DeviceError> {
+    fn fetch(&self, pages: Range<Page>, absent: &[Range<Page>]) -> Result<Vec<Bytes>, DeviceError> {
         let count = pages.len();
         let mut bytes = vec![0; count * PAGE];
         let valid = (count - 1) * PAGE + self.page_len(pages.end - 1);
@@ -213,26 +221,43 @@ impl Cache {
         state.counts.stats.fetches += 1;
         state.counts.stats.fetched_pages += wanted as u64;
         drop(state);
-        Ok(bytes.chunks_exact(PAGE).map(Into::into).collect())
+        let (pages, _) = bytes.as_chunks::<PAGE>();
+        Ok(pages.iter().map(|page| Box::new(*page)).collect())
     }
 
     /// Writes, and promises nothing of durability. With an error that is no media error, nothing
     /// was done.
     pub(crate) fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.check_write(offset, data.len() as u64)?;
-        let parts: Vec<Part> = parts(offset, data.len()).collect();
+        let mut rest = parts(offset, data.len()).peekable();
         let mut done = 0;
-        while done < parts.len() {
-            match self.write_some(&parts[done..], data) {
-                Ok(count) => done += count,
+        while let Some(part) = rest.peek() {
+            match self.write_hit(*part, &data[part.at..part.at + part.len]) {
+                Ok(true) => done += 1,
+                Ok(false) => break,
                 Err(error) => return Err(in_part(done, offset, data.len(), error)),
             }
+            rest.next();
         }
-        self.wake_writeback_thread();
+        let rest: Vec<Part> = rest.collect();
+        if !rest.is_empty() {
+            let failed = |(more, error)| in_part(done + more, offset, data.len(), error);
+            self.write_parts(&rest, data).map_err(failed)?;
+        }
         if self.settings.mode == Mode::WriteThrough {
-            let pages = parts.iter().map(|part| part.page).collect();
+            let pages = parts(offset, data.len()).map(|part| part.page).collect();
             self.write_back(&WritebackTarget::Pages(pages))?;
         }
+        Ok(())
+    }
+
+    /// Writes parts of pages. With an error comes the number of parts that were written.
+    fn write_parts(&self, parts: &[Part], data: &[u8]) -> Result<(), (usize, DeviceError)> {
+        let mut done = 0;
+        while done < parts.len() {
+            done += self.write_some(&parts[done..], data).map_err(|error| (done, error))?;
+        }
+        self.wake_writeback_thread();
         Ok(())
     }
 
@@ -241,7 +266,7 @@ impl Cache {
         let part = parts[0];
         let bytes = &data[part.at..part.at + part.len];
         let mut state = self.lock_free(&(part.page..part.page + 1));
-        if state.frames.contains_key(&part.page) {
+        if state.frames.contains(part.page) {
             state.serve(part, Wanted::Write(bytes))?;
             return Ok(1);
         }
@@ -250,7 +275,7 @@ impl Cache {
         }
         let Some(mut state) = self.with_room(state)? else { return Ok(0) };
         if part.len == self.page_len(part.page) {
-            state.admit(part, vec![0; PAGE].into(), Wanted::Write(bytes));
+            state.admit(part, Box::new([0; PAGE]), Wanted::Write(bytes));
             return Ok(1);
         }
         let pages = part.page..part.page + 1;
@@ -280,7 +305,7 @@ impl Cache {
         }
         let absent = parts.iter().take(RUN_PAGES_MAX).take_while(|part| {
             let page = part.page;
-            !state.frames.contains_key(&page) && !state.is_busy(&(page..page + 1))
+            !state.frames.contains(page) && !state.is_busy(&(page..page + 1))
         });
         let run = &parts[..absent.count().max(1)];
         let (first, last) = (run[0], run[run.len() - 1]);

@@ -4,11 +4,14 @@
 //! stays and is served where it is.
 
 use everbyte_device::DeviceError;
+use everbyte_plant::planted;
 use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::{Access, Op, PageNo};
 
-use crate::frame::{Frame, Span};
+use crate::frame::{Bytes, Frame, Span};
 use crate::layout::{PAGE, PAGE_U64, Page, Part};
+use crate::plant::Bug;
+use crate::references::Reference;
 use crate::scm::Mark;
 use crate::state::State;
 
@@ -20,12 +23,13 @@ pub(crate) enum Wanted<'a> {
 
 /// Bytes of a page that was not in the cache.
 struct Arrival {
-    bytes: Box<[u8]>,
+    bytes: Bytes,
     /// Bytes that are newer than those of the backing device.
     written: Span,
 }
 
-fn access_of(part: Part, op: Op) -> Access {
+/// Returns what the policy hears of an operation on a part of a page.
+pub(crate) fn access_of(part: Part, op: Op) -> Access {
     let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     Access { page: PageNo(part.page), start: short(part.start), len: short(part.len), op }
 }
@@ -46,7 +50,7 @@ impl State {
 
     /// Serves a part of a page that has no frame and whose bytes are `bytes`. A write of the whole
     /// page may pass any bytes.
-    pub(crate) fn admit(&mut self, part: Part, mut bytes: Box<[u8]>, wanted: Wanted<'_>) {
+    pub(crate) fn admit(&mut self, part: Part, mut bytes: Bytes, wanted: Wanted<'_>) {
         let end = part.start + part.len;
         let is_suspect = self.bypassed.is_suspect(part.page);
         let (op, written) = match wanted {
@@ -57,7 +61,7 @@ impl State {
             }
             Wanted::Write(data) => {
                 bytes[part.start..end].copy_from_slice(data);
-                (Op::Write, Span { start: part.start, end })
+                (Op::Write, Span::of(part.start, part.len))
             }
         };
         if op == Op::Write {
@@ -68,11 +72,52 @@ impl State {
     }
 
     fn decide(&mut self, access: Access, mut arrival: Option<Arrival>) {
-        let mut actions = Vec::new();
-        self.policy.access(access, &mut actions);
-        for action in actions {
+        if !planted(Bug::DecidedBeforeTold) {
+            self.tell_hits();
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        self.untold_policy.access(access, &mut actions);
+        for action in actions.drain(..) {
             self.counts.count(action);
             self.carry_out(access.page.0, action, &mut arrival);
+        }
+        self.actions = actions;
+    }
+
+    /// Tells the policy of the hits that were noted, in the order of each thread. A page that has left the
+    /// cache since is none that the policy could still hear of.
+    pub(crate) fn tell_hits(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
+        let untold = self.references.take(&mut taken);
+        self.counts.stats.hits_dram += untold.dram;
+        self.counts.stats.hits_scm += untold.scm;
+        self.counts.stats.hits_untold += untold.dram + untold.scm;
+        for reference in taken.drain(..) {
+            self.tell(reference);
+        }
+        self.taken = taken;
+    }
+
+    fn tell(&mut self, Reference { access, found }: Reference) {
+        let page = access.page.0;
+        if self.untold_policy.tier_of(page).is_none() && !planted(Bug::GonePageTold) {
+            return self.counts.count(Action::Hit { found, served: found });
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        self.untold_policy.access(access, &mut actions);
+        for action in actions.drain(..) {
+            self.counts.count(action);
+            // A page is where the policy wants it, mostly.
+            let is_settled = matches!(action, Action::Hit { served, .. } if served == found);
+            if !is_settled || !self.demotion_failed.is_empty() {
+                self.carry_out(page, action, &mut None);
+            }
+        }
+        self.actions = actions;
+        let is_clean = |frame: &Frame| !frame.dirty;
+        if access.op == Op::Write && self.frames.look(page, is_clean) == Some(true) {
+            // It was written back before the policy heard of the write.
+            self.untold_policy.cleaned(page);
         }
     }
 
@@ -81,10 +126,9 @@ impl State {
             Action::Hit { served, .. } => self.settle(accessed, served),
             Action::Fill { page, tier, .. } => {
                 if let Some(arrival) = arrival.take() {
-                    self.arrive(page.0, arrival);
-                } else if let Some(frame) = self.frames.get_mut(&page.0) {
-                    frame.pending_writeback = false;
-                    self.pending_writeback.remove(&page.0);
+                    self.insert(page.0, Frame::fetched(arrival.bytes, arrival.written));
+                } else {
+                    self.keep(page.0);
                 }
                 self.settle(page.0, tier);
             }
@@ -95,18 +139,6 @@ impl State {
         }
     }
 
-    fn arrive(&mut self, page: Page, arrival: Arrival) {
-        self.frames.insert(page, Frame::fetched(arrival.bytes));
-        if arrival.written.is_empty() {
-            return;
-        }
-        if let Some(frame) = self.frames.get_mut(&page) {
-            frame.dram_dirty = arrival.written;
-            self.dram_dirty.insert(page);
-        }
-        self.mark_dirty(page);
-    }
-
     /// Puts a page where the policy wants it.
     fn settle(&mut self, page: Page, tier: Tier) {
         match tier {
@@ -114,7 +146,7 @@ impl State {
                 self.demotion_failed.remove(&page);
                 self.promote(page);
             }
-            Tier::Scm if self.frames.get(&page).is_some_and(|frame| frame.dram.is_some()) => {
+            Tier::Scm if self.frames.look(page, |frame| frame.dram.is_some()) == Some(true) => {
                 self.demote(page);
             }
             Tier::Scm => {}
@@ -125,11 +157,7 @@ impl State {
     /// that the policy believes to be in DRAM is promoted when it is next used.
     pub(crate) fn restore(&mut self, found: Vec<(Page, Mark)>) {
         for &(page, mark) in &found {
-            self.frames.insert(page, Frame::found(mark));
-            self.pending_writeback.insert(page);
-            if mark == Mark::Dirty {
-                self.dirty.insert(page);
-            }
+            self.insert(page, Frame::found(mark));
         }
         let mut actions = Vec::new();
         for (page, mark) in found {
@@ -138,15 +166,10 @@ impl State {
                 Mark::Clean => access_of(whole, Op::Read),
                 Mark::Dirty => access_of(Part { len: 64, ..whole }, Op::Write),
             };
-            self.policy.access(access, &mut actions);
+            self.untold_policy.access(access, &mut actions);
             for action in actions.drain(..) {
                 match action {
-                    Action::Fill { page, .. } => {
-                        if let Some(frame) = self.frames.get_mut(&page.0) {
-                            frame.pending_writeback = false;
-                        }
-                        self.pending_writeback.remove(&page.0);
-                    }
+                    Action::Fill { page, .. } => self.keep(page.0),
                     Action::Drop { page, .. } | Action::Evict { page, .. } => self.evict(page.0),
                     Action::Hit { .. }
                     | Action::Move { .. }

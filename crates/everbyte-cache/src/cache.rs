@@ -1,9 +1,10 @@
 //! The cache: its parts, opening and closing.
 //!
-//! Three locks, taken in this order: `writeback`, held by whoever writes pages back or zeroes
-//! ranges of the backing device; `flushing`, held while the backing device flushes; and `state`,
-//! which is never held during an access to the backing device. Pages are made busy after
-//! `writeback` is taken and before `flushing` is.
+//! Locks, taken in this order: `writeback`, held by whoever writes pages back or zeroes
+//! ranges of the backing device; `flushing`, held while the backing device flushes; `state`,
+//! which is never held during an access to the backing device; that of a shard of `frames`, or of a lane of
+//! `references`. Pages are made busy after `writeback` is taken and before `flushing` is. A hit takes the
+//! last two alone, one after the other.
 
 use std::sync::Arc;
 
@@ -11,9 +12,11 @@ use everbyte_device::{AtomicWrites, BlockDevice, DeviceError, Likeness};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::CacheError;
+use crate::frames::Frames;
 use crate::layout::{PAGE_U64, Page, volume_bytes};
 use crate::policies::AnyPolicy;
 use crate::proof::{Comparison, PROOF_PAGES};
+use crate::references::References;
 use crate::scm::{Mark, ScmVolume};
 use crate::settings::{Identity, Settings};
 use crate::state::State;
@@ -63,6 +66,9 @@ pub struct Cache {
     pub(crate) backing: Arc<dyn BlockDevice>,
     pub(crate) settings: Settings,
     pub(crate) read_only: bool,
+    pub(crate) scm: ScmVolume,
+    pub(crate) frames: Arc<Frames>,
+    pub(crate) references: Arc<References>,
     pub(crate) state: Mutex<State>,
     /// Notified when pages are no longer busy.
     pub(crate) freed: Condvar,
@@ -149,6 +155,9 @@ impl Cache {
             backing,
             settings,
             read_only,
+            scm: state.scm.clone(),
+            frames: Arc::clone(&state.frames),
+            references: Arc::clone(&state.references),
             state: Mutex::new(state),
             freed: Condvar::new(),
             writeback: Mutex::new(0),
@@ -194,11 +203,8 @@ impl Cache {
 
     /// Makes the present contents of SCM durable.
     pub(crate) fn checkpoint(&self) -> Result<(), DeviceError> {
-        let (invalidated, scm) = {
-            let state = self.state.lock();
-            (state.invalidated, state.scm.clone())
-        };
-        scm.flush()?;
+        let invalidated = self.state.lock().invalidated;
+        self.scm.flush()?;
         let mut state = self.state.lock();
         state.invalidated_durably = state.invalidated_durably.max(invalidated);
         Ok(())

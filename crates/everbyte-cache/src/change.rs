@@ -103,7 +103,7 @@ impl Cache {
     fn evict(&self, page: Page) -> Result<(), DeviceError> {
         self.write_back(&WritebackTarget::Pages([page].into()))?;
         let mut state = self.state.lock();
-        if state.frames.contains_key(&page) { state.invalidate(page) } else { Ok(()) }
+        if state.frames.contains(page) { state.invalidate(page) } else { Ok(()) }
     }
 
     /// Records `backing`, whose identity is `found`, as the backing device of the cache in

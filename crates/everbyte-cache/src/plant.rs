@@ -28,4 +28,14 @@ pub enum Bug {
     FlushErrorUntold,
     /// A page counts as clean although somebody else's flush failed after it was written.
     OthersFlushIgnored,
+    /// A hit lets the page move before the last byte is copied.
+    MovedUnderHit,
+    /// A page is copied to DRAM while hits go on writing to it in SCM.
+    PromotedBesideWrites,
+    /// The policy decides before it has heard of the hits so far.
+    DecidedBeforeTold,
+    /// The policy hears of hits of a page that it has evicted since, and believes that it is there.
+    GonePageTold,
+    /// A hit makes a clean page dirty, and nobody counts it.
+    DirtyUncounted,
 }

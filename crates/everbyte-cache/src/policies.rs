@@ -5,10 +5,10 @@
 
 use everbyte_policy::policy::{
     Actions, Capacity, CleanVictims, ClockDwf, ClockMigration, Everbyte, FourQueue, Hybrid,
-    HybridConfig, MClock, Pdram, Policy, Sparse,
+    HybridConfig, MClock, Pdram, Policy, Sparse, Tier,
 };
 use everbyte_policy::sim::{Costs, Kind};
-use everbyte_policy::{Access, PageNo};
+use everbyte_policy::{Access, Op, PAGE_BYTES, PageNo};
 
 use crate::settings::{Settings, SettingsError, refusal, usable};
 
@@ -104,6 +104,11 @@ impl AnyPolicy {
         pages
     }
 
+    /// Returns the tier in which the policy has the page, if it has it.
+    pub(crate) fn tier_of(&self, page: u32) -> Option<Tier> {
+        each!(self, policy => policy.directory().tier(PageNo(page)))
+    }
+
     pub(crate) fn access(&mut self, access: Access, actions: &mut impl Actions) {
         each!(self, policy => policy.access(access, actions));
     }
@@ -114,5 +119,71 @@ impl AnyPolicy {
 
     pub(crate) fn cleaned(&mut self, page: u32) {
         each!(self, policy => policy.cleaned(PageNo(page)));
+    }
+}
+
+/// Returns true if a hit of a page that is found in `found` moves no page under a policy of this kind: it
+/// is served there, and that is all.
+pub(crate) fn stays(kind: Kind, access: Access, found: Tier) -> bool {
+    let is_served_there = access.op == Op::Read || found == Tier::Dram;
+    is_served_there
+        || match kind {
+            Kind::Hybrid | Kind::HybridDrop | Kind::HybridDropUnused | Kind::ClockMigration => true,
+            Kind::Everbyte => u32::from(access.len) < PAGE_BYTES,
+            _ => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_policy::policy::Action;
+
+    use super::*;
+    use crate::layout::PAGE_U64;
+    use crate::settings::{Identity, Mode};
+
+    fn settings(policy: Kind) -> Settings {
+        let identity = |name: &str| Identity {
+            kind: "memory".into(),
+            name: name.into(),
+            serial: String::new(),
+            backing: None,
+        };
+        Settings {
+            backing: identity("test"),
+            backing_bytes: 200 * PAGE_U64,
+            dram_bytes: 20 * PAGE_U64,
+            scm_bytes: 60 * PAGE_U64,
+            mode: Mode::WriteBack,
+            policy,
+            small_write_bytes: 512,
+        }
+    }
+
+    #[test]
+    fn hits_that_are_said_to_move_nothing_move_nothing() {
+        for kind in Kind::ALL {
+            let Ok(mut policy) = AnyPolicy::new(&settings(kind)) else { continue };
+            let (mut seed, mut staying, mut in_scm) = (kind as u64 + 1, 0, 0);
+            for _ in 0..50_000 {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                let page = u32::try_from((seed >> 8) % 12 * ((seed >> 16) % 12)).unwrap();
+                let op = if seed & 1 == 0 { Op::Read } else { Op::Write };
+                let len = [64, 512, 1024, 4096][usize::try_from(seed >> 1 & 3).unwrap()];
+                let access = Access { page: PageNo(page), start: 0, len, op };
+                let found = policy.tier_of(page);
+                let mut actions = Vec::new();
+                policy.access(access, &mut actions);
+                let Some(found) = found.filter(|&found| stays(kind, access, found)) else {
+                    continue;
+                };
+                assert_eq!(actions, [Action::Hit { found, served: found }], "{kind}: {access:?}");
+                staying += 1;
+                in_scm += u32::from(found == Tier::Scm);
+            }
+            assert!(staying > 20_000 && in_scm > 1000, "{kind}: {staying}, {in_scm} in SCM");
+        }
     }
 }

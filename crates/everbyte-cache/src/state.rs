@@ -1,22 +1,28 @@
-//! The pages of the cache and the operations on one page, under one lock.
+//! The pages of the cache and the operations on one page, under one lock. Hits go without it.
 //!
-//! Invariants: `dirty`, `dram_dirty` and `pending_writeback` have exactly the frames that are so.
-//! The frame says in which tier a page is; the policy says in which tier it should be. They differ
-//! after a restart and while SCM refuses writes. Nothing here accesses the backing device.
+//! Invariants: `pages` has exactly the pages with a frame, and `dirty`, `dram_dirty` and
+//! `pending_writeback` exactly those whose frames are so: a hit changes nothing of that. The frame says in
+//! which tier a page is; the policy says in which tier it should be. They differ after a restart and
+//! while SCM refuses writes. The policy is asked and told nothing before it has heard of all hits so far.
+//! Nothing here accesses the backing device.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use everbyte_device::DeviceError;
 use everbyte_plant::planted;
+use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::sim::Costs;
 
 use crate::bypassed::Bypassed;
 use crate::frame::{Frame, Span};
+use crate::frames::Frames;
 use crate::layout::{PAGE, Page};
 use crate::plant::Bug;
 use crate::policies::AnyPolicy;
+use crate::references::{Reference, References};
 use crate::scm::{Mark, ScmVolume};
 use crate::speed::BackingSpeed;
 use crate::stats::{CacheStats, Counts};
@@ -27,10 +33,14 @@ const EVICTED_CLEAN_PAGES: usize = 32;
 /// The pages of the cache, under one lock.
 pub(crate) struct State {
     pub(crate) scm: ScmVolume,
-    pub(crate) policy: AnyPolicy,
+    /// To be used by `policy()`, but for what is told of hits.
+    pub(crate) untold_policy: AnyPolicy,
     /// Times of requests of the backing device.
     pub(crate) speed: BackingSpeed,
-    pub(crate) frames: BTreeMap<Page, Frame>,
+    pub(crate) frames: Arc<Frames>,
+    pub(crate) references: Arc<References>,
+    /// Pages with a frame.
+    pub(crate) pages: BTreeSet<Page>,
     pub(crate) dirty: BTreeSet<Page>,
     /// Dirty pages whose newest bytes are in DRAM only.
     pub(crate) dram_dirty: BTreeSet<Page>,
@@ -47,16 +57,20 @@ pub(crate) struct State {
     pub(crate) bypassed: Bypassed,
     pub(crate) counts: Counts,
     pub(crate) last_error: Option<DeviceError>,
-    versions: u64,
+    /// Empty, with room for what is taken of `references`, and for the policy's actions.
+    pub(crate) taken: Vec<Reference>,
+    pub(crate) actions: Vec<Action>,
 }
 
 impl State {
     pub(crate) fn new(scm: ScmVolume, policy: AnyPolicy) -> Self {
         Self {
             scm,
-            policy,
+            untold_policy: policy,
             speed: BackingSpeed::new(Costs::default()),
-            frames: BTreeMap::new(),
+            frames: Arc::new(Frames::new()),
+            references: Arc::new(References::new()),
+            pages: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dram_dirty: BTreeSet::new(),
             pending_writeback: BTreeSet::new(),
@@ -67,13 +81,16 @@ impl State {
             bypassed: Bypassed::default(),
             counts: Counts::default(),
             last_error: None,
-            versions: 0,
+            taken: Vec::new(),
+            actions: Vec::new(),
         }
     }
 
-    pub(crate) fn stats(&self) -> CacheStats {
+    pub(crate) fn stats(&mut self) -> CacheStats {
+        self.tell_hits();
         let mut stats = self.counts.shown();
-        stats.pages = self.frames.len() as u64;
+        stats.scm_bytes_in_place = self.frames.bytes_in_place();
+        stats.pages = self.pages.len() as u64;
         stats.dirty_pages = self.dirty.len() as u64;
         stats.pending_pages = self.pending_writeback.len() as u64;
         stats
@@ -82,14 +99,14 @@ impl State {
     /// Notes the time of a fetch.
     pub(crate) fn note_read(&mut self, pages: &Range<Page>, took: Duration) {
         if let Some(costs) = self.speed.read(pages.start, pages.len(), took) {
-            self.policy.set_costs(costs);
+            self.policy().set_costs(costs);
         }
     }
 
     /// Notes the time of a write-back and its flush.
     pub(crate) fn note_write_back(&mut self, runs: usize, pages: usize, took: Duration) {
         if let Some(costs) = self.speed.wrote(runs, pages, took) {
-            self.policy.set_costs(costs);
+            self.policy().set_costs(costs);
         }
     }
 
@@ -115,15 +132,15 @@ impl State {
         self.last_error = Some(error);
     }
 
+    /// Returns the policy, which has heard of all hits so far.
+    pub(crate) fn policy(&mut self) -> &mut AnyPolicy {
+        self.tell_hits();
+        &mut self.untold_policy
+    }
+
     /// Reads bytes of a page that has a frame.
     pub(crate) fn read(&self, page: Page, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
-        match self.frames.get(&page).and_then(|frame| frame.dram.as_deref()) {
-            Some(bytes) => {
-                out.copy_from_slice(&bytes[start..start + out.len()]);
-                Ok(())
-            }
-            None => self.scm.read(page, start, out),
-        }
+        self.frames.read(page).read(&self.scm, page, start, out)
     }
 
     /// Writes bytes of a page that has a frame, in its tier.
@@ -133,29 +150,37 @@ impl State {
         start: usize,
         data: &[u8],
     ) -> Result<(), DeviceError> {
-        let Some(frame) = self.frames.get_mut(&page) else { return Ok(()) };
-        if let Some(bytes) = &mut frame.dram {
-            bytes[start..start + data.len()].copy_from_slice(data);
-            frame.dram_dirty = frame.dram_dirty.with(Span::of(start, data.len()));
-            self.dram_dirty.insert(page);
-        } else {
-            let mark = (frame.mark != Some(Mark::Dirty)).then_some(Mark::Dirty);
-            self.scm.store(page, start, data, mark)?;
-            frame.mark = Some(Mark::Dirty);
-            self.counts.stats.scm_bytes_in_place += data.len() as u64;
+        let tier = self.frames.write(page).write(&self.scm, page, start, data)?;
+        if let Some(tier) = tier {
+            self.dirty.insert(page);
+            if tier == Tier::Dram {
+                self.dram_dirty.insert(page);
+            }
         }
-        self.mark_dirty(page);
         Ok(())
     }
 
-    /// Marks the page dirty after a write.
-    pub(crate) fn mark_dirty(&mut self, page: Page) {
-        self.versions += 1;
-        if let Some(frame) = self.frames.get_mut(&page) {
-            frame.dirty = true;
-            frame.version = self.versions;
+    /// Adds a frame for a page that has none.
+    pub(crate) fn insert(&mut self, page: Page, frame: Frame) {
+        self.pages.insert(page);
+        if frame.dirty {
             self.dirty.insert(page);
         }
+        if !frame.dram_dirty.is_empty() {
+            self.dram_dirty.insert(page);
+        }
+        if frame.pending_writeback {
+            self.pending_writeback.insert(page);
+        }
+        self.frames.insert(page, frame);
+    }
+
+    /// Takes a page back that was pending write-back: the policy has it again.
+    pub(crate) fn keep(&mut self, page: Page) {
+        if let Some(frame) = self.frames.write(page).get_mut(page) {
+            frame.pending_writeback = false;
+        }
+        self.pending_writeback.remove(&page);
     }
 
     /// Writes the newest bytes of a page to SCM; the next flush of SCM makes them durable. Evicts
@@ -177,16 +202,18 @@ impl State {
 
     /// Evicts some clean pages that are in SCM. Returns their number.
     fn evict_clean(&mut self) -> Result<usize, DeviceError> {
-        let frames = self.frames.iter();
-        let clean = frames.filter(|(_, frame)| !frame.dirty && frame.mark.is_some());
-        let pages: Vec<Page> = clean.map(|(&page, _)| page).take(EVICTED_CLEAN_PAGES).collect();
+        let is_clean = |frame: &Frame| !frame.dirty && frame.mark.is_some();
+        let clean = self.pages.iter().copied();
+        let clean = clean.filter(|&page| self.frames.look(page, is_clean) == Some(true));
+        let pages: Vec<Page> = clean.take(EVICTED_CLEAN_PAGES).collect();
         pages.iter().try_for_each(|&page| self.invalidate(page))?;
         Ok(pages.len())
     }
 
     /// Writes to SCM the bytes that are newer in DRAM. Returns their number.
     fn copy_down(&mut self, page: Page) -> Result<u64, DeviceError> {
-        let Some(frame) = self.frames.get_mut(&page) else { return Ok(0) };
+        let mut shard = self.frames.write(page);
+        let Some(frame) = shard.get_mut(page) else { return Ok(0) };
         let Some(bytes) = &frame.dram else { return Ok(0) };
         let mark = if frame.dirty { Mark::Dirty } else { Mark::Clean };
         let span = if frame.mark.is_none() { Span::WHOLE } else { frame.dram_dirty };
@@ -194,11 +221,12 @@ impl State {
             return Ok(0);
         }
         let changed = (frame.mark != Some(mark)).then_some(mark);
-        self.scm.store(page, span.start, &bytes[span.start..span.end], changed)?;
+        self.scm.store(page, span.range().start, &bytes[span.range()], changed)?;
         frame.mark = Some(mark);
+        // From now on a write of it waits for the lock of the state.
         frame.dram_dirty = Span::default();
         self.dram_dirty.remove(&page);
-        Ok((span.end - span.start) as u64)
+        Ok(span.range().len() as u64)
     }
 
     /// Demotes a page that is in DRAM to SCM, and frees its DRAM. The page stays if SCM refuses it.
@@ -206,7 +234,7 @@ impl State {
         match self.copy_down(page) {
             Ok(bytes) => {
                 self.counts.stats.scm_bytes_moved += bytes;
-                if let Some(frame) = self.frames.get_mut(&page) {
+                if let Some(frame) = self.frames.write(page).get_mut(page) {
                     frame.dram = None;
                 }
                 self.demotion_failed.remove(&page);
@@ -221,33 +249,41 @@ impl State {
     /// Promotes a page to DRAM. A dirty one keeps its bytes in SCM, because a flush may have
     /// promised them; a clean one frees its space there.
     pub(crate) fn promote(&mut self, page: Page) {
-        let Some(frame) = self.frames.get_mut(&page) else { return };
-        if frame.dram.is_some() {
+        let mut shard = self.frames.write(page);
+        if shard.get(page).is_none_or(|frame| frame.dram.is_some()) {
             return;
         }
-        let mut bytes = vec![0; PAGE].into_boxed_slice();
-        if let Err(error) = self.scm.read(page, 0, &mut bytes) {
+        let mut bytes = Box::new([0; PAGE]);
+        if planted(Bug::PromotedBesideWrites) {
+            drop(shard);
+            let _ = self.scm.read(page, 0, &mut bytes[..]);
+            shard = self.frames.write(page);
+        } else if let Err(error) = self.scm.read(page, 0, &mut bytes[..]) {
+            drop(shard);
             return self.note(page, error);
         }
+        let Some(frame) = shard.get_mut(page) else { return };
         frame.dram = Some(bytes);
-        if !frame.dirty {
+        let is_clean = !frame.dirty;
+        drop(shard);
+        if is_clean {
             self.unmark_or_note(page);
         }
     }
 
     /// Evicts a page: a clean one is invalidated, a dirty one is pending write-back.
     pub(crate) fn evict(&mut self, page: Page) {
-        let Some(frame) = self.frames.get(&page) else { return };
-        if frame.dirty {
+        let Some(is_dirty) = self.frames.look(page, |frame| frame.dirty) else { return };
+        if is_dirty {
             self.demote(page);
         } else if self.unmark_or_note(page) {
             self.remove(page);
             return;
         }
-        if let Some(frame) = self.frames.get_mut(&page) {
+        if let Some(frame) = self.frames.write(page).get_mut(page) {
             frame.pending_writeback = true;
-            self.pending_writeback.insert(page);
         }
+        self.pending_writeback.insert(page);
         if planted(Bug::EvictedBeforeWriteBack) {
             self.forget_too_early(page);
         }
@@ -255,10 +291,10 @@ impl State {
 
     /// Makes SCM forget a page, and keeps its bytes in DRAM.
     fn forget_too_early(&mut self, page: Page) {
-        let mut bytes = vec![0; PAGE].into_boxed_slice();
-        if self.read(page, 0, &mut bytes).is_ok()
+        let mut bytes = Box::new([0; PAGE]);
+        if self.read(page, 0, &mut bytes[..]).is_ok()
             && self.unmark_or_note(page)
-            && let Some(frame) = self.frames.get_mut(&page)
+            && let Some(frame) = self.frames.write(page).get_mut(page)
         {
             frame.dram = Some(bytes);
         }
@@ -266,10 +302,9 @@ impl State {
 
     /// Removes the page's mark, if it has one.
     pub(crate) fn unmark(&mut self, page: Page) -> Result<(), DeviceError> {
-        let Some(frame) = self.frames.get_mut(&page) else { return Ok(()) };
-        if frame.mark.is_some() {
-            self.scm.forget(page)?;
-            frame.mark = None;
+        if let Some(frame) = self.frames.write(page).get_mut(page)
+            && unmark(&self.scm, page, frame)?
+        {
             self.invalidated += 1;
         }
         Ok(())
@@ -288,7 +323,8 @@ impl State {
 
     /// Removes a frame whose page has no mark.
     pub(crate) fn remove(&mut self, page: Page) {
-        self.frames.remove(&page);
+        self.frames.remove(page);
+        self.pages.remove(&page);
         self.dirty.remove(&page);
         self.dram_dirty.remove(&page);
         self.pending_writeback.remove(&page);
@@ -297,11 +333,13 @@ impl State {
 
     /// Makes a page clean after the backing device has flushed the bytes that it had at `version`.
     pub(crate) fn clean(&mut self, page: Page, version: u64) -> Result<(), DeviceError> {
-        let Some(frame) = self.frames.get_mut(&page) else { return Ok(()) };
+        let mut shard = self.frames.write(page);
+        let Some(frame) = shard.get_mut(page) else { return Ok(()) };
         if frame.version != version && !planted(Bug::CleanThoughWritten) {
             return Ok(());
         }
         if frame.pending_writeback {
+            drop(shard);
             self.unmark(page)?;
             self.remove(page);
             return Ok(());
@@ -309,17 +347,26 @@ impl State {
         if frame.dram.is_none() {
             self.scm.set_mark(page, Mark::Clean)?;
             frame.mark = Some(Mark::Clean);
-        } else {
+        } else if unmark(&self.scm, page, frame)? {
             // The bytes in SCM were only there for durability.
-            self.unmark(page)?;
+            self.invalidated += 1;
         }
-        if let Some(frame) = self.frames.get_mut(&page) {
-            frame.dirty = false;
-            frame.dram_dirty = Span::default();
-        }
+        frame.dirty = false;
+        frame.dram_dirty = Span::default();
+        drop(shard);
         self.dirty.remove(&page);
         self.dram_dirty.remove(&page);
-        self.policy.cleaned(page);
+        self.policy().cleaned(page);
         Ok(())
     }
+}
+
+/// Removes the mark of a page, if it has one. Returns true if it had.
+fn unmark(scm: &ScmVolume, page: Page, frame: &mut Frame) -> Result<bool, DeviceError> {
+    if frame.mark.is_none() {
+        return Ok(false);
+    }
+    scm.forget(page)?;
+    frame.mark = None;
+    Ok(true)
 }

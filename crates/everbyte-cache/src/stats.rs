@@ -38,6 +38,10 @@ pub struct CacheStats {
     pub hits_scm: u64,
     /// Accesses whose page was not in the cache, or was evicted and not yet written back.
     pub misses: u64,
+    /// Hits of either kind that the policy was not told of, because other threads' decisions took too
+    /// long.
+    #[serde(default)]
+    pub hits_untold: u64,
     /// Pages fetched from the backing device.
     pub fetched_pages: u64,
     /// Reads of the backing device that fetched them.

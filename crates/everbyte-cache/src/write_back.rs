@@ -12,6 +12,7 @@ use everbyte_plant::planted;
 
 use crate::cache::Cache;
 use crate::error::CacheError;
+use crate::frame::Frame;
 use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::plant::Bug;
 use crate::state::State;
@@ -79,12 +80,12 @@ impl Cache {
     }
 
     fn choose(&self, choice: &WritebackTarget, hand: &mut Page) -> Vec<Page> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         match choice {
             WritebackTarget::Pending => state.pending_writeback.iter().copied().collect(),
             WritebackTarget::Pages(pages) => pages.intersection(&state.dirty).copied().collect(),
             WritebackTarget::Sweep => {
-                let mut pages = state.policy.waiting(*hand, BATCH_PAGES);
+                let mut pages = state.policy().waiting(*hand, BATCH_PAGES);
                 // What is dirty is known here; a page that is not would be chosen for ever.
                 pages.retain(|page| state.dirty.contains(page));
                 if pages.is_empty() {
@@ -203,10 +204,12 @@ impl Cache {
 
 impl State {
     fn copy_dirty(&mut self, page: Page, len: usize) -> Result<Option<Copied>, DeviceError> {
-        let Some(frame) = self.frames.get(&page) else { return Ok(None) };
-        let version = frame.version;
-        if !frame.dirty {
-            if frame.pending_writeback {
+        let known = |frame: &Frame| (frame.version, frame.dirty, frame.pending_writeback);
+        let Some((version, is_dirty, is_pending)) = self.frames.look(page, known) else {
+            return Ok(None);
+        };
+        if !is_dirty {
+            if is_pending {
                 self.unmark(page)?;
                 self.remove(page);
             }

@@ -10,6 +10,7 @@ use everbyte_device::{DeviceError, Fua, Hole};
 use everbyte_plant::planted;
 
 use crate::cache::Cache;
+use crate::frame::Frame;
 use crate::layout::{PAGE, PAGE_U64, Page, pages_of};
 use crate::plant::Bug;
 use crate::scm::Mark;
@@ -122,29 +123,29 @@ impl ZeroOp {
 impl State {
     /// Invalidates the clean ones of `pages`.
     fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
-        let frames = self.frames.range(pages.clone());
-        let clean: Vec<Page> =
-            frames.filter(|(_, frame)| !frame.dirty).map(|(&page, _)| page).collect();
+        let mut clean: Vec<Page> = self.pages.range(pages.clone()).copied().collect();
+        clean.retain(|&page| self.frames.look(page, |frame| frame.dirty) == Some(false));
         clean.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
     /// Returns true if SCM holds a dirty one of `pages`, which a flush may have promised.
     fn is_persisted(&self, pages: &Range<Page>) -> bool {
-        let mut frames = self.frames.range(pages.clone());
-        frames.any(|(_, frame)| frame.mark == Some(Mark::Dirty))
+        let is_persisted = |frame: &Frame| frame.mark == Some(Mark::Dirty);
+        let mut pages = self.pages.range(pages.clone());
+        pages.any(|&page| self.frames.look(page, is_persisted) == Some(true))
     }
 
     fn drop_all(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
-        let found: Vec<Page> = self.frames.range(pages.clone()).map(|(&page, _)| page).collect();
+        let found: Vec<Page> = self.pages.range(pages.clone()).copied().collect();
         found.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
     /// Invalidates a page, with whatever was written to it.
     pub(crate) fn invalidate(&mut self, page: Page) -> Result<(), DeviceError> {
-        let is_pending = self.frames.get(&page).is_some_and(|frame| frame.pending_writeback);
+        let is_pending = self.pending_writeback.contains(&page);
         self.unmark(page)?;
         if !is_pending {
-            self.policy.remove(page);
+            self.policy().remove(page);
         }
         self.remove(page);
         Ok(())

@@ -1,5 +1,5 @@
 //! The cache over a block volume of a pool: the device contract, restarts, failing backing device,
-//! a reference model, crashes at every operation, agreement with the simulator.
+//! a reference model, crashes at every operation, several threads at once, agreement with the simulator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -7,6 +7,7 @@ mod behaviour;
 mod change;
 mod crash;
 mod faults;
+mod hits;
 mod lost_flushes;
 mod model;
 mod simulator;

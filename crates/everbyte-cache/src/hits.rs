@@ -1,0 +1,160 @@
+//! Hits: requests for parts of pages that change nothing but the page's bytes. They take the lock of
+//! the page's shard, and no lock that all requests take.
+//!
+//! Invariants: the lock of the shard is held until the last byte is copied. Whatever is not a plain hit is left
+//! to the way of all requests before anything is done: an absent page, one that is pending write-back,
+//! a write that makes a clean page dirty, or whose page the policy may want elsewhere.
+
+use everbyte_device::DeviceError;
+use everbyte_plant::planted;
+use everbyte_policy::policy::Tier;
+use everbyte_policy::{Access, Op};
+
+use crate::actions::access_of;
+use crate::cache::Cache;
+use crate::frame::Frame;
+use crate::layout::Part;
+use crate::plant::Bug;
+use crate::policies::stays;
+use crate::references::Reference;
+
+impl Cache {
+    /// Reads a part of a page, if that is a plain hit. Returns false if it is none.
+    pub(crate) fn read_hit(&self, part: Part, out: &mut [u8]) -> Result<bool, DeviceError> {
+        let mut shard = self.frames.read(part.page);
+        let Some(found) = shard.get(part.page).and_then(Frame::tier) else { return Ok(false) };
+        if planted(Bug::MovedUnderHit) && found == Tier::Scm {
+            drop(shard);
+            self.scm.read(part.page, part.start, out)?;
+            shard = self.frames.read(part.page);
+        } else {
+            shard.read(&self.scm, part.page, part.start, out)?;
+        }
+        drop(shard);
+        self.note_hit(access_of(part, Op::Read), found);
+        Ok(true)
+    }
+
+    /// Writes a part of a page, if that is a plain hit. Returns false if it is none.
+    pub(crate) fn write_hit(&self, part: Part, data: &[u8]) -> Result<bool, DeviceError> {
+        let access = access_of(part, Op::Write);
+        let mut shard = self.frames.write(part.page);
+        let Some(frame) = shard.get(part.page) else { return Ok(false) };
+        let Some(found) = frame.tier() else { return Ok(false) };
+        let is_counted = frame.is_dirty_in_place() || planted(Bug::DirtyUncounted);
+        if !is_counted || !stays(self.settings.policy, access, found) {
+            return Ok(false);
+        }
+        shard.write(&self.scm, part.page, part.start, data)?;
+        drop(shard);
+        self.note_hit(access, found);
+        Ok(true)
+    }
+
+    /// Has the policy hear of a hit, in time.
+    fn note_hit(&self, access: Access, found: Tier) {
+        if self.references.note(Reference { access, found })
+            && let Some(mut state) = self.state.try_lock()
+        {
+            state.tell_hits();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use everbyte_block::{BlockOptions, BlockVolume, kinds};
+    use everbyte_device::{BlockDevice, Fua, MemoryDevice};
+    use everbyte_media::{Mapped, MediaOptions};
+    use everbyte_plant::plant;
+    use everbyte_policy::sim::Kind;
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+    use crate::layout::{PAGE_U64, volume_bytes};
+    use crate::settings::{Identity, Mode, Settings};
+
+    const PAGES: u64 = 20;
+
+    fn cache() -> Cache {
+        let backing = Identity {
+            kind: "memory".into(),
+            name: "test".into(),
+            serial: String::new(),
+            backing: None,
+        };
+        let settings = Settings {
+            backing: backing.clone(),
+            backing_bytes: PAGES * PAGE_U64,
+            dram_bytes: 4 * PAGE_U64,
+            scm_bytes: 8 * PAGE_U64,
+            mode: Mode::WriteBack,
+            policy: Kind::Everbyte,
+            small_write_bytes: 512,
+        };
+        let medium = Mapped::anonymous(256 * PAGE_U64, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 4, [7; 16]).unwrap();
+        let pool = Pool::open(Arc::new(medium), kinds(), &OpenOptions::default()).unwrap();
+        let options = BlockOptions { log_bytes: Some(2 * 65536), lanes: 1, ..Default::default() };
+        let bytes = volume_bytes(settings.backing_bytes);
+        let volume = BlockVolume::create(&Arc::new(pool), "c", bytes, &options).unwrap();
+        Cache::format(&volume, &settings).unwrap();
+        let device = Arc::new(MemoryDevice::new(PAGES * PAGE_U64));
+        Cache::open(Arc::new(volume), device, &backing).unwrap()
+    }
+
+    /// Writes to a page that was evicted between a hit and the moment in which the policy hears of it.
+    /// Returns what is read then.
+    fn write_after_late_hit() -> [u8; 4] {
+        let (cache, mut found) = (cache(), [0; 4]);
+        cache.read(0, &mut found).unwrap();
+        cache.read(0, &mut found).unwrap();
+        {
+            let mut state = cache.state.lock();
+            state.untold_policy.remove(0);
+            state.remove(0);
+            state.tell_hits();
+        }
+        cache.write(0, &[7; 4], Fua::No).unwrap();
+        cache.read(0, &mut found).unwrap();
+        assert_eq!(cache.stats().hits() + cache.stats().misses, 4);
+        found
+    }
+
+    #[test]
+    fn a_page_that_is_gone_does_not_come_back_because_of_a_hit() {
+        assert_eq!(write_after_late_hit(), [7; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "left: [0, 0, 0, 0]")]
+    fn a_policy_that_believes_in_pages_that_are_gone_is_noticed() {
+        let _planted = plant(Bug::GonePageTold);
+        assert_eq!(write_after_late_hit(), [7; 4]);
+    }
+
+    /// The policy hears of a write to a page that was written back meanwhile.
+    #[test]
+    fn a_page_that_is_clean_by_now_is_not_dirty_to_the_policy() {
+        let cache = cache();
+        cache.write(0, &[1; 10], Fua::No).unwrap();
+        let access = access_of(Part { page: 0, start: 0, len: 10, at: 0 }, Op::Write);
+        cache.drain().unwrap();
+        cache.references.note(Reference { access, found: Tier::Dram });
+        assert_eq!(cache.stats().dirty_pages, 0);
+        let evicted: u64 = (1..PAGES)
+            .map(|page| {
+                cache.read(page * PAGE_U64, &mut [0; 4096]).unwrap();
+                let actions = cache.stats().actions;
+                actions
+                    .iter()
+                    .filter(|a| a.action.starts_with("evict"))
+                    .map(|a| a.count)
+                    .sum::<u64>()
+            })
+            .sum();
+        assert_eq!(evicted, 0, "what is clean is dropped, not written back");
+    }
+}

@@ -1,0 +1,104 @@
+//! Hits that the policy has not heard of yet, in lanes with a lock each.
+//!
+//! Invariants: a thread notes its hits in its own lane, in their order; whoever decides takes the hits
+//! of all lanes first. So with one thread the policy hears of everything in the order in which it was asked
+//! for. A lane has at most [`LANE_MAX`] hits: more come only while another thread decides for all that time, and
+//! are counted, but the policy does not hear of them. Knows no policy and no frames.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+use everbyte_policy::Access;
+use everbyte_policy::policy::Tier;
+use parking_lot::Mutex;
+
+/// Lanes: one for each bit of a word.
+const LANES: usize = 64;
+
+/// Hits in a lane after which the policy should hear of them.
+const BATCH: usize = 64;
+
+/// Hits that a lane has at most.
+pub(crate) const LANE_MAX: usize = 4 * BATCH;
+
+/// An access that found its page in `found`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reference {
+    pub(crate) access: Access,
+    pub(crate) found: Tier,
+}
+
+/// Hits that no policy will hear of, by tier.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Untold {
+    pub(crate) dram: u64,
+    pub(crate) scm: u64,
+}
+
+#[derive(Default)]
+struct Lane {
+    noted: Vec<Reference>,
+    untold: Untold,
+    /// Hits since the policy should first have heard of them.
+    overdue: usize,
+}
+
+/// All lanes.
+pub(crate) struct References {
+    lanes: Box<[CachePadded<Mutex<Lane>>]>,
+    /// A bit for each lane that has hits. Set and cleared under the lane's lock.
+    filled: CachePadded<AtomicU64>,
+}
+
+/// A small number of this thread's own.
+fn thread_index() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    INDEX.with(|index| *index)
+}
+
+impl References {
+    pub(crate) fn new() -> Self {
+        let lanes = (0..LANES).map(|_| CachePadded::default()).collect();
+        Self { lanes, filled: CachePadded::default() }
+    }
+
+    /// Notes a hit. Returns true if the policy should hear of this thread's hits now, should nobody be
+    /// deciding.
+    pub(crate) fn note(&self, reference: Reference) -> bool {
+        let index = thread_index() % LANES;
+        let mut lane = self.lanes[index].lock();
+        if lane.noted.len() == LANE_MAX {
+            match reference.found {
+                Tier::Dram => lane.untold.dram += 1,
+                Tier::Scm => lane.untold.scm += 1,
+            }
+        } else {
+            if lane.noted.is_empty() {
+                self.filled.fetch_or(1 << index, Ordering::Relaxed);
+            }
+            lane.noted.push(reference);
+        }
+        lane.overdue += 1;
+        lane.overdue.is_multiple_of(BATCH)
+    }
+
+    /// Moves the hits of all lanes to `taken`, which is empty, lane by lane.
+    pub(crate) fn take(&self, taken: &mut Vec<Reference>) -> Untold {
+        let mut untold = Untold::default();
+        let mut filled = self.filled.load(Ordering::Relaxed);
+        while filled != 0 {
+            let index = filled.trailing_zeros() as usize;
+            filled &= filled - 1;
+            let mut lane = self.lanes[index].lock();
+            taken.append(&mut lane.noted);
+            let here = std::mem::take(&mut lane.untold);
+            untold = Untold { dram: untold.dram + here.dram, scm: untold.scm + here.scm };
+            lane.overdue = 0;
+            self.filled.fetch_and(!(1 << index), Ordering::Relaxed);
+        }
+        untold
+    }
+}
