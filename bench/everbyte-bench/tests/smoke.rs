@@ -147,6 +147,13 @@ fn caches_are_compared_at_every_size() {
             assert!(count("everbyte-write-through", "pages_written_back") >= 0.0);
         }
     }
+    for subject in ["everbyte", "hybrid", "block-volume"] {
+        for load in ["read 4K", "write 512 B", "read 4K and write 1K"] {
+            let hits = format!("hits, {load}, 2 threads");
+            assert!(value(&results, subject, &hits, "rate") > 0.0);
+            assert!(value(&results, subject, &hits, "rate_to_one_thread") > 0.0);
+        }
+    }
     assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
 }
 

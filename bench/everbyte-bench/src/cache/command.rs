@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Part, Settings, Speed, report, run};
+use super::{Part, Settings, Speed, hits, report, run};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -94,14 +94,21 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
         progress: &progress,
     };
     let streams = run::streams(&args.skip, args.trace.as_deref(), &settings)?;
-    ensure!(!streams.is_empty(), "every workload was left out, and there is no --trace");
+    let wants_hits = settings.rounds > 0 && !args.skip.contains(&Part::Hits);
+    ensure!(
+        wants_hits || !streams.is_empty(),
+        "every workload was left out, and there is no --trace"
+    );
     let largest = streams.iter().map(super::stream::Stream::size_bytes).max().unwrap_or(0);
     let mut environment = Environment::new(&args.folder, largest, rounds, slice_s);
     environment.medium = format!(
         "anonymous memory, flushed as persistent memory must be; backing device as slow as {:?}",
         args.backing
     );
-    let rows = run::run(&streams, &settings)?;
+    let mut rows = run::run(&streams, &settings)?;
+    if wants_hits {
+        rows.extend(hits::run(&settings)?);
+    }
     let results = Results { suite: "cache", environment, rows };
     progress.finish_and_clear();
     let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();

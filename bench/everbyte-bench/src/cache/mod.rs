@@ -6,10 +6,11 @@
 //! device's time counted and not waited for, write-back by the client whenever a write-back thread
 //! would begin; everything but processor time is the same in every run. *Timed*: after that, with a
 //! warm cache, a write-back thread in the background and a backing device that takes its time, a
-//! slice in each round.
+//! slice in each round. Besides, hits alone, by threads at once.
 
 mod backing;
 pub(crate) mod command;
+mod hits;
 mod lru;
 mod report;
 mod run;
@@ -36,6 +37,8 @@ pub(crate) enum Part {
     Mixed,
     /// Slices of real time; counts remain.
     Timed,
+    /// Slices of real time in which every page is cached.
+    Hits,
 }
 
 impl Part {

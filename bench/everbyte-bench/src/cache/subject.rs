@@ -112,6 +112,14 @@ impl Subject {
         }
     }
 
+    /// Returns our cache, if it is one.
+    pub(crate) fn cache(&self) -> Option<Arc<Cache>> {
+        match &self.kind {
+            Made::Cache(cache) => Some(Arc::clone(cache)),
+            Made::Nothing | Made::Lru(_) => None,
+        }
+    }
+
     /// Does the write-back that a background thread would do now, if there is one.
     ///
     /// # Errors

@@ -1,0 +1,219 @@
+//! Hits alone: requests for pages that are all cached, by threads at once, beside a block volume of as
+//! many pages.
+//!
+//! Invariants: no request goes to the backing device; in a round every number of threads has its
+//! slice, one right after the other, and ratios are of the same round.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use everbyte_block::{BlockOptions, BlockVolume, kinds};
+use everbyte_cache::Mode;
+use everbyte_device::{BlockDevice, Fua};
+use everbyte_media::{Mapped, MediaOptions, Technology};
+use everbyte_policy::sim::{Kind, Spec};
+use everbyte_pool::{OpenOptions, Pool};
+
+use super::Settings;
+use super::backing::Backing;
+use super::subject::{Front, Subject};
+use crate::rows::{Row, metric};
+use crate::stats::{as_f64, summarise};
+
+const PAGE: u64 = 4096;
+/// Pages asked for: more than the processor's caches hold, and few of a smoke test.
+const PAGES: u32 = 15_000;
+const PAGES_QUICK: u32 = 500;
+/// Threads of the slices of a round.
+const THREADS: [u64; 3] = [1, 2, 8];
+/// Requests between two looks at the clock.
+const BURST: u64 = 32;
+/// The subject without a cache.
+const VOLUME: &str = "block-volume";
+
+/// The requests of a slice, at random pages.
+#[derive(Clone, Copy)]
+enum Load {
+    /// Whole pages are read.
+    Read,
+    /// An eighth of a page is written.
+    Write,
+    /// One in four writes a quarter of a page, the others read whole ones.
+    Mixed,
+}
+
+impl Load {
+    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Mixed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "hits, read 4K",
+            Self::Write => "hits, write 512 B",
+            Self::Mixed => "hits, read 4K and write 1K",
+        }
+    }
+
+    fn ask(
+        self,
+        device: &dyn BlockDevice,
+        random: u64,
+        page: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let written = match self {
+            Self::Read => None,
+            Self::Write => Some(512),
+            Self::Mixed => random.is_multiple_of(4).then_some(1024),
+        };
+        match written {
+            Some(len) => device.write(page * PAGE, &buffer[..len], Fua::No)?,
+            None => device.read(page * PAGE, buffer)?,
+        }
+        Ok(())
+    }
+}
+
+/// Something that has all pages.
+struct Target {
+    name: String,
+    device: Arc<dyn BlockDevice>,
+}
+
+/// Measures hits, if `settings` want any.
+///
+/// # Errors
+/// A subject's, or it is to stop.
+pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let pages = if settings.requests.is_some() { PAGES_QUICK } else { PAGES };
+    let fronts = [Kind::Everbyte, Kind::Hybrid].map(|kind| Front::Cache(kind, Mode::WriteBack));
+    let is_wanted = |name: &str| Load::ALL.iter().any(|load| settings.wants(name, load.name()));
+    let mut rows = Vec::new();
+    for front in fronts {
+        if is_wanted(&front.name()) {
+            let device = cache(front, pages, settings)?;
+            rows.extend(measure(&Target { name: front.name(), device }, pages, settings)?);
+        }
+    }
+    if is_wanted(VOLUME) {
+        let device = volume(pages)?;
+        rows.extend(measure(&Target { name: VOLUME.into(), device }, pages, settings)?);
+    }
+    Ok(rows)
+}
+
+/// Makes a cache that has `pages` pages and all of them.
+fn cache(front: Front, pages: u32, settings: &Settings<'_>) -> Result<Arc<dyn BlockDevice>> {
+    let path = settings.folder.join(format!("hits-{}", front.name()));
+    let backing = Backing::new(&path, u64::from(pages) * PAGE, settings.speed.costs())?;
+    let subject = Subject::new(front, backing, &Spec::new(pages + pages / 8)?)?;
+    let device = subject.cache().context("only caches have hits")?;
+    fill(&*device, pages, |at, bytes| Ok(device.read(at, bytes)?))?;
+    let before = subject.counted().context("a cache counts")?;
+    fill(&*device, pages, |at, bytes| Ok(device.read(at, bytes)?))?;
+    let after = subject.counted().context("a cache counts")?;
+    ensure!(after.hits - before.hits == u64::from(pages), "the cache has not all pages");
+    Ok(device)
+}
+
+/// Makes a block volume that has `pages` blocks.
+fn volume(pages: u32) -> Result<Arc<dyn BlockDevice>> {
+    let size_bytes = u64::from(pages) * PAGE;
+    let options = MediaOptions::new().emulate(Some(Technology::Dram));
+    let medium = Mapped::anonymous(2 * size_bytes + (64 << 20), &options)?;
+    Pool::format(&medium, 4, [1; 16])?;
+    let pool = Arc::new(Pool::open(Arc::new(medium), kinds(), &OpenOptions::default())?);
+    let volume = BlockVolume::create(&pool, "hits", size_bytes, &BlockOptions::default())?;
+    fill(&volume, pages, |at, bytes| Ok(volume.write(at, bytes, Fua::No)?))?;
+    Ok(Arc::new(volume))
+}
+
+fn fill(
+    device: &dyn BlockDevice,
+    pages: u32,
+    ask: impl Fn(u64, &mut [u8]) -> Result<()>,
+) -> Result<()> {
+    let mut bytes = vec![1; usize::try_from(PAGE)?];
+    (0..u64::from(pages)).try_for_each(|page| ask(page * PAGE, &mut bytes))?;
+    Ok(device.flush()?)
+}
+
+fn measure(target: &Target, pages: u32, settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for load in Load::ALL.into_iter().filter(|load| settings.wants(&target.name, load.name())) {
+        settings.progress.inc_length(settings.rounds as u64);
+        settings.progress.set_message(format!("{}: {}", target.name, load.name()));
+        let mut rates = THREADS.map(|_| Vec::new());
+        for _ in 0..settings.rounds {
+            for (rates, threads) in rates.iter_mut().zip(THREADS) {
+                rates.push(slice(&*target.device, load, u64::from(pages), threads, settings)?);
+            }
+            settings.progress.inc(1);
+        }
+        for (figures, threads) in rates.iter().zip(THREADS) {
+            let ratios: Vec<f64> =
+                figures.iter().zip(&rates[0]).map(|(many, one)| many / one).collect();
+            let kinds = [(metric::RATE, "1/s", figures), (metric::SCALING, "ratio", &ratios)];
+            for (metric, unit, figures) in kinds {
+                let Some((median, spread)) = summarise(figures) else { continue };
+                let workload = workload(load, threads);
+                let subject = target.name.clone();
+                let (value, spread, note) = (Some(median), Some(spread), None);
+                rows.push(Row { subject, workload, metric, value, unit, spread, note });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn workload(load: Load, threads: u64) -> String {
+    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+    format!("{}, {threads}", load.name())
+}
+
+/// Asks for a slice of time. Returns requests a second.
+fn slice(
+    device: &dyn BlockDevice,
+    load: Load,
+    pages: u64,
+    threads: u64,
+    settings: &Settings<'_>,
+) -> Result<f64> {
+    let (is_over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let client = |number: u64| -> Result<()> {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number + 1) | 1;
+        let mut buffer = vec![1; usize::try_from(PAGE)?];
+        let mut own = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            for _ in 0..BURST {
+                // Marsaglia's xorshift.
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                load.ask(device, random, (random >> 20) % pages, &mut buffer)?;
+            }
+            own += BURST;
+        }
+        asked.fetch_add(own, Ordering::Relaxed);
+        Ok(())
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let client = &client;
+        let clients: Vec<_> =
+            (0..threads).map(|number| scope.spawn(move || client(number))).collect();
+        while start.elapsed() < settings.slice && !settings.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let done = clients
+            .into_iter()
+            .map(|client| client.join().map_err(|_| anyhow!("a client panicked")).flatten());
+        done.collect::<Result<Vec<()>>>()
+    })?;
+    if settings.stop.load(Ordering::Relaxed) {
+        bail!("stopped");
+    }
+    Ok(as_f64(asked.load(Ordering::Relaxed)) / start.elapsed().as_secs_f64())
+}
