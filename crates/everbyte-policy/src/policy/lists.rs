@@ -63,8 +63,7 @@ impl<S: Storage, const N: usize> Lists<S, N> {
         if older == NONE {
             ends.back = page;
         } else {
-            let link = self.links.get(older);
-            self.links.set(older, Link { newer: page, ..link });
+            self.links.change(older, |link| link.newer = page);
         }
         self.links.set(page, Link { newer: NONE, older });
     }
@@ -78,8 +77,7 @@ impl<S: Storage, const N: usize> Lists<S, N> {
         if newer == NONE {
             ends.front = page;
         } else {
-            let link = self.links.get(newer);
-            self.links.set(newer, Link { older: page, ..link });
+            self.links.change(newer, |link| link.older = page);
         }
         self.links.set(page, Link { newer, older: NONE });
     }
@@ -93,14 +91,12 @@ impl<S: Storage, const N: usize> Lists<S, N> {
         if link.newer == NONE {
             ends.front = link.older;
         } else {
-            let next = self.links.get(link.newer);
-            self.links.set(link.newer, Link { older: link.older, ..next });
+            self.links.change(link.newer, |next| next.older = link.older);
         }
         if link.older == NONE {
             ends.back = link.newer;
         } else {
-            let next = self.links.get(link.older);
-            self.links.set(link.older, Link { newer: link.newer, ..next });
+            self.links.change(link.older, |next| next.newer = link.newer);
         }
     }
 
@@ -114,10 +110,21 @@ impl<S: Storage, const N: usize> Lists<S, N> {
     /// Puts a page of the list to its front.
     #[inline]
     pub(super) fn touch(&mut self, list: usize, page: u32) {
-        if self.ends[list].front != page {
-            self.remove(list, page);
-            self.push_front(list, page);
+        let ends = &mut self.ends[list];
+        if ends.front == page {
+            return;
         }
+        // There is a newer one, so the links of the page are looked up twice, and those of others once.
+        let Link { newer, older } = self.links.get(page);
+        self.links.change(newer, |link| link.older = older);
+        if older == NONE {
+            ends.back = newer;
+        } else {
+            self.links.change(older, |link| link.newer = newer);
+        }
+        self.links.change(ends.front, |link| link.newer = page);
+        self.links.set(page, Link { newer: NONE, older: ends.front });
+        ends.front = page;
     }
 }
 

@@ -31,6 +31,8 @@ pub trait Table<T: Value> {
     fn get(&self, page: u32) -> T;
     /// Replaces the value of the page.
     fn set(&mut self, page: u32, value: T);
+    /// Changes the value of the page.
+    fn change(&mut self, page: u32, change: impl FnOnce(&mut T));
 }
 
 /// A set of pages in the order of their numbers.
@@ -93,6 +95,11 @@ impl<T: Value> Table<T> for Vec<T> {
     fn set(&mut self, page: u32, value: T) {
         self[page as usize] = value;
     }
+
+    #[inline]
+    fn change(&mut self, page: u32, change: impl FnOnce(&mut T)) {
+        change(&mut self[page as usize]);
+    }
 }
 
 impl PageSet for Bitmap {
@@ -144,6 +151,19 @@ impl<T: Value> Table<T> for HashMap<u32, T, BuildHasherDefault<PageHasher>> {
             self.remove(&page);
         } else {
             self.insert(page, value);
+        }
+    }
+
+    fn change(&mut self, page: u32, change: impl FnOnce(&mut T)) {
+        if let Some(value) = self.get_mut(&page) {
+            change(value);
+            if *value == T::default() {
+                self.remove(&page);
+            }
+        } else {
+            let mut value = T::default();
+            change(&mut value);
+            self.set(page, value);
         }
     }
 }
