@@ -117,7 +117,7 @@ impl Task {
             Subject::Rules(label, rules) => {
                 let storage = Dense { pages: footprint };
                 let policy = Everbyte::with_rules(storage, spec.capacity(), rules, costs);
-                (label, run_policy(policy, Kind::Everbyte, &spec, trace))
+                (label, run_policy(policy, label, &spec, trace))
             }
         };
         let start = format!("{trace_name},{label},{}%", self.percent);

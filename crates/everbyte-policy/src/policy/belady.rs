@@ -26,6 +26,35 @@ pub struct Belady<S: Storage> {
     farthest: BinaryHeap<(u32, u32)>,
 }
 
+/// The number of the next access to the page of each access.
+pub struct Future<S: Storage> {
+    next: Vec<u32>,
+    /// 1 more than the number of the latest access to each page.
+    latest: S::Table<u32>,
+}
+
+impl<S: Storage> Future<S> {
+    /// Makes the future of no accesses.
+    #[must_use]
+    pub fn new(storage: S) -> Self {
+        Self { next: Vec::new(), latest: storage.table() }
+    }
+
+    /// Adds an access behind the others.
+    ///
+    /// # Panics
+    /// With 2^32 accesses or more.
+    pub fn push(&mut self, access: &Access) {
+        let number = u32::try_from(self.next.len()).expect("access numbers are 32 bits wide");
+        let before = self.latest.get(access.page.0);
+        if let Some(before) = before.checked_sub(1) {
+            self.next[before as usize] = number;
+        }
+        self.latest.set(access.page.0, number.saturating_add(1));
+        self.next.push(NEVER);
+    }
+}
+
 impl<S: Storage> Belady<S> {
     /// Makes an empty cache of one tier, for exactly these accesses in this order.
     ///
@@ -33,20 +62,17 @@ impl<S: Storage> Belady<S> {
     /// With 2^32 accesses or more.
     #[must_use]
     pub fn new(storage: S, capacity: Capacity, accesses: &[Access]) -> Self {
-        let mut latest = storage.table::<u32>();
-        let mut future = vec![NEVER; accesses.len()];
-        for (number, access) in accesses.iter().enumerate().rev() {
-            let later = latest.get(access.page.0);
-            if later != 0 {
-                future[number] = later;
-            }
-            let number = u32::try_from(number).expect("access numbers are 32 bits wide");
-            // Number 0 is nobody's next use, so 0 can stand for none.
-            latest.set(access.page.0, number);
-        }
+        let mut future = Future::new(storage);
+        accesses.iter().for_each(|access| future.push(access));
+        Self::with_future(storage, capacity, future)
+    }
+
+    /// Makes an empty cache of one tier, for exactly the accesses of `future` in their order.
+    #[must_use]
+    pub fn with_future(storage: S, capacity: Capacity, future: Future<S>) -> Self {
         Self {
             pages: Directory::new(storage, capacity.in_one_tier()),
-            future,
+            future: future.next,
             now: 0,
             next_use: storage.table(),
             farthest: BinaryHeap::new(),

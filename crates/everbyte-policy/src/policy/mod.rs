@@ -43,7 +43,7 @@ mod tests;
 
 pub use action::{Action, Actions, LineMask, Reason, Tier};
 pub use arc::Arc;
-pub use belady::Belady;
+pub use belady::{Belady, Future};
 pub use bitmap::Bitmap;
 pub use clock::Clock;
 pub use clock_dwf::ClockDwf;
@@ -70,6 +70,9 @@ use crate::access::{Access, PageNo};
 /// when a page is trimmed or could not be fetched.
 ///
 /// Page numbers are below `u32::MAX`, and in [`Dense`] storage below its limit.
+///
+/// Any crate can have a policy: [`Directory`] gives the actions of the usual steps, and
+/// [`run_policy`](crate::sim::run_policy) simulates it. `examples/own_policy.rs` is a whole one.
 pub trait Policy {
     /// Storage of its tables.
     type Storage: Storage;
@@ -78,7 +81,6 @@ pub trait Policy {
     fn directory(&self) -> &Directory<Self::Storage>;
 
     /// Returns the pages of the cache, for the provided methods; callers have no use for it.
-    #[doc(hidden)]
     fn directory_mut(&mut self) -> &mut Directory<Self::Storage>;
 
     /// Decides about one access. When it returns, the page of the access is in the cache, dirty if

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{PageNo, PageTrace};
+use crate::access::{PageAddress, PageNo};
 use crate::costs::follows;
 use crate::policy::{Directory, Storage, Tier};
 
@@ -23,14 +23,14 @@ pub struct Drain {
 
 impl Drain {
     /// Counts the drain of a cache as it is.
-    pub(super) fn of<S: Storage>(directory: &Directory<S>, trace: &PageTrace) -> Self {
+    pub(super) fn of<S: Storage>(directory: &Directory<S>, addresses: &[PageAddress]) -> Self {
         let mut drain = Self::default();
         let mut before = None;
         let mut from = PageNo(0);
         while let Some(page) = directory.next_dirty(from) {
             drain.pages += 1;
             drain.pages_from_scm += u64::from(directory.tier(page) == Some(Tier::Scm));
-            drain.write_jumps += u64::from(!follows(&trace.addresses, before, page));
+            drain.write_jumps += u64::from(!follows(addresses, before, page));
             before = Some(page);
             from = PageNo(page.0 + 1);
         }

@@ -34,5 +34,5 @@ pub use crate::costs::{BackingCosts, Costs, MemoryCosts};
 pub use drain::Drain;
 pub use kind::{Kind, UnknownPolicy};
 pub use outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
-pub use run::{run, run_policy, sweep};
+pub use run::{replay, run, run_policy, sweep};
 pub use spec::{Spec, SpecError};

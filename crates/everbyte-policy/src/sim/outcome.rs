@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::drain::Drain;
-use super::kind::Kind;
 use super::spec::Spec;
 
 /// Counts of one policy on one trace.
@@ -11,8 +10,9 @@ use super::spec::Spec;
 pub struct Outcome {
     /// Version of this structure: [`Outcome::VERSION`].
     pub version: u32,
-    /// The policy.
-    pub policy: Kind,
+    /// The name of the policy: that of a [`Kind`](super::Kind), or the one given to
+    /// [`run_policy`](super::run_policy).
+    pub policy: String,
     /// Sizes, settings and costs of the simulation.
     pub spec: Spec,
     /// Requests of the trace.

@@ -3,10 +3,9 @@
 //! Invariant: a page in SCM has a frame of its own; a frame that became free last is used next.
 
 use super::drain::Drain;
-use super::kind::Kind;
 use super::outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
 use super::spec::Spec;
-use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
+use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo};
 use crate::costs::{Costs, follows};
 use crate::policy::{Action, Actions, Reason, Tier};
 
@@ -67,9 +66,9 @@ impl Frames {
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(trace: &'a PageTrace, scm_frames: u32) -> Self {
+    pub(super) fn new(addresses: &'a [PageAddress], scm_frames: u32) -> Self {
         Self {
-            addresses: &trace.addresses,
+            addresses,
             access: Access { page: PageNo(0), start: 0, len: 1, op: Op::Read },
             hits: [[0; 2]; 2],
             missed: [0; 2],
@@ -81,7 +80,7 @@ impl<'a> Recorder<'a> {
             last_written: None,
             actions: [[0; Reason::ALL.len()]; ACTION_NAMES.len()],
             frames: Frames {
-                frame_of: vec![0; trace.pages()],
+                frame_of: vec![0; addresses.len()],
                 free: (0..scm_frames).rev().collect(),
                 bytes: vec![0; scm_frames as usize],
             },
@@ -185,23 +184,17 @@ impl<'a> Recorder<'a> {
     }
 
     /// Returns the counts, once the trace is over.
-    pub(super) fn finish(
-        self,
-        policy: Kind,
-        spec: &Spec,
-        trace: &PageTrace,
-        drain: &Drain,
-    ) -> Outcome {
+    pub(super) fn finish(self, policy: &str, spec: &Spec, requests: u64, drain: &Drain) -> Outcome {
         let hits = |op: Op| {
             let [dram, scm] = self.hits[op as usize];
             Hits { dram, scm, missed: self.missed[op as usize] }
         };
         let mut outcome = Outcome {
             version: Outcome::VERSION,
-            policy,
+            policy: policy.to_owned(),
             spec: *spec,
-            requests: trace.requests,
-            footprint_pages: trace.pages() as u64,
+            requests,
+            footprint_pages: self.addresses.len() as u64,
             reads: hits(Op::Read),
             writes: hits(Op::Write),
             scm: self.scm,

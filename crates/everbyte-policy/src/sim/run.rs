@@ -10,9 +10,11 @@ use super::recorder::Recorder;
 use super::spec::Spec;
 use crate::access::PageTrace;
 use crate::policy::{
-    Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Hybrid,
-    HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig, WTinyLfu,
+    Arc, Belady, CleanVictims, Clock, ClockDwf, ClockMigration, Dense, Everbyte, FourQueue, Future,
+    Hybrid, HybridConfig, Lru, MClock, Pdram, Policy, S3Fifo, Sieve, Spitfire, SpitfireConfig,
+    WTinyLfu,
 };
+use crate::trace::{Accesses, TraceError};
 
 /// Runs one policy over a trace.
 ///
@@ -21,9 +23,20 @@ use crate::policy::{
 /// spec is out of its ranges; [`Spec::check`] tells.
 #[must_use]
 pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
-    let pages = u32::try_from(trace.pages()).expect("page numbers are 32 bits wide");
+    replay(kind, spec, trace).expect("accesses in DRAM can be gone through")
+}
+
+/// Runs one policy over accesses, wherever they are. [`Kind::Belady`] goes through them twice.
+///
+/// # Errors
+/// Those of [`Accesses::play`].
+///
+/// # Panics
+/// As [`run`].
+pub fn replay(kind: Kind, spec: &Spec, trace: &dyn Accesses) -> Result<Outcome, TraceError> {
+    let pages = u32::try_from(trace.addresses().len()).expect("page numbers are 32 bits wide");
     let (storage, capacity) = (Dense { pages }, spec.capacity());
-    let drive = Drive { kind, spec, trace };
+    let drive = Drive { name: kind.name(), spec, trace };
     match kind {
         Kind::Everbyte => {
             drive.with(Everbyte::new(storage, capacity, spec.small_write_bytes, spec.costs))
@@ -37,7 +50,11 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
             let config = HybridConfig { clean_victims: CleanVictims::DropUnused, ..spec.hybrid() };
             drive.with(Hybrid::new(storage, capacity, config))
         }
-        Kind::Belady => drive.with(Belady::new(storage, capacity, &trace.accesses)),
+        Kind::Belady => {
+            let mut future = Future::new(storage);
+            trace.play(&mut |accesses| accesses.iter().for_each(|access| future.push(access)))?;
+            drive.with(Belady::with_future(storage, capacity, future))
+        }
         Kind::ClockMigration => drive.with(ClockMigration::new(storage, capacity)),
         Kind::ClockDwf => drive.with(ClockDwf::new(storage, capacity)),
         Kind::MClock => drive.with(MClock::new(storage, capacity)),
@@ -53,34 +70,34 @@ pub fn run(kind: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
     }
 }
 
-/// Runs a policy that has no name of its own here. The outcome bears `name`.
+/// Runs any policy over a trace, one of your own as well. The outcome calls it `name`.
 ///
 /// # Panics
-/// As [`run`]; and if the policy has more frames than `spec`.
+/// As [`run`]; and if the policy has more frames than `spec`, or breaks the contract of its actions.
 #[must_use]
-pub fn run_policy(policy: impl Policy, name: Kind, spec: &Spec, trace: &PageTrace) -> Outcome {
-    Drive { kind: name, spec, trace }.with(policy)
+pub fn run_policy(policy: impl Policy, name: &str, spec: &Spec, trace: &PageTrace) -> Outcome {
+    let outcome = Drive { name, spec, trace }.with(policy);
+    outcome.expect("accesses in DRAM can be gone through")
 }
 
 struct Drive<'a> {
-    kind: Kind,
+    name: &'a str,
     spec: &'a Spec,
-    trace: &'a PageTrace,
+    trace: &'a dyn Accesses,
 }
 
 impl Drive<'_> {
-    fn with(&self, mut policy: impl Policy) -> Outcome {
-        let mut recorder = Recorder::new(self.trace, self.spec.capacity().scm);
-        for &access in &self.trace.accesses {
-            recorder.begin(access);
-            policy.access(access, &mut recorder);
-        }
-        recorder.finish(
-            self.kind,
-            self.spec,
-            self.trace,
-            &Drain::of(policy.directory(), self.trace),
-        )
+    fn with(&self, mut policy: impl Policy) -> Result<Outcome, TraceError> {
+        let addresses = self.trace.addresses();
+        let mut recorder = Recorder::new(addresses, self.spec.capacity().scm);
+        self.trace.play(&mut |accesses| {
+            for &access in accesses {
+                recorder.begin(access);
+                policy.access(access, &mut recorder);
+            }
+        })?;
+        let drain = Drain::of(policy.directory(), addresses);
+        Ok(recorder.finish(self.name, self.spec, self.trace.requests(), &drain))
     }
 }
 

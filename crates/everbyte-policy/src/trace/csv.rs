@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{next, number};
+use super::fields::{Commas, next, number};
 use super::files::FileNames;
 use super::{Request, RequestOp};
 
@@ -25,7 +25,7 @@ impl LineFormat for Csv {
         if !std::mem::replace(&mut self.has_begun, true) && line.trim() == HEADER {
             return Ok(Item::Nothing);
         }
-        let mut fields = line.split(',');
+        let mut fields = Commas::of(line);
         let time_ns = number(next(&mut fields, "time")?, "time")?;
         let op = operation(next(&mut fields, "operation")?)?;
         let file = files.number(next(&mut fields, "file")?)?;

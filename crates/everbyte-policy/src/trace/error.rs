@@ -148,6 +148,9 @@ pub enum Problem {
         /// Description of the expected text.
         wanted: &'static str,
     },
+    /// A trace that is read again is not the one that was read before.
+    #[error("the trace changed while it was in use")]
+    Changed,
     /// There are too many items.
     #[error("there are more than {max} {what}")]
     TooMany {

@@ -2,16 +2,67 @@
 
 use super::error::{Problem, shortened};
 
+/// Fields with a comma between them. Fields are short: looking at each byte is faster than a search
+/// that has to be set up.
+pub(crate) struct Commas<'a>(Option<&'a str>);
+
+impl<'a> Commas<'a> {
+    pub(crate) fn of(line: &'a str) -> Self {
+        Self(Some(line))
+    }
+}
+
+impl<'a> Iterator for Commas<'a> {
+    type Item = &'a str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a str> {
+        let text = self.0?;
+        let Some(end) = text.bytes().position(|byte| byte == b',') else { return self.0.take() };
+        self.0 = Some(&text[end + 1..]);
+        Some(&text[..end])
+    }
+}
+
 /// Returns the next field, which must be there.
+#[inline]
 pub(crate) fn next<'a>(
     fields: &mut impl Iterator<Item = &'a str>,
     field: &'static str,
 ) -> Result<&'a str, Problem> {
-    fields.next().map(str::trim).ok_or(Problem::Missing { field })
+    fields.next().map(trimmed).ok_or(Problem::Missing { field })
+}
+
+/// Returns the text without the white space around it, of which there mostly is none.
+#[inline]
+pub(crate) fn trimmed(text: &str) -> &str {
+    match text.as_bytes() {
+        [b'!'..=b'~', .., b'!'..=b'~'] | [b'!'..=b'~'] | [] => text,
+        _ => text.trim(),
+    }
+}
+
+/// Returns the number that up to 19 digits make, which fit.
+#[inline]
+fn digits(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    if !(1..=19).contains(&bytes.len()) {
+        return None;
+    }
+    bytes.iter().try_fold(0, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit <= 9).then_some(number * 10 + u64::from(digit))
+    })
 }
 
 /// Parses a whole number of at least 0.
+#[inline]
 pub(crate) fn number(text: &str, field: &'static str) -> Result<u64, Problem> {
+    digits(text).map_or_else(|| unusual_number(text, field), Ok)
+}
+
+#[cold]
+fn unusual_number(text: &str, field: &'static str) -> Result<u64, Problem> {
     let text = text.trim();
     if let Ok(number) = text.parse() {
         return Ok(number);
@@ -53,6 +104,8 @@ pub(crate) fn decimal(text: &str, scale: u64, field: &'static str) -> Result<u64
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -65,7 +118,21 @@ mod tests {
         for wrong in ["", "-", "x", "0x10", "1.5", "1e3"] {
             assert!(matches!(number(wrong, "size"), Err(Problem::Field { .. })), "{wrong}");
         }
+        for (text, value) in [("9999999999999999999", 9_999_999_999_999_999_999), ("+5", 5)] {
+            assert_eq!(number(text, "size"), Ok(value));
+        }
         assert!(scaled(u64::MAX, 2, "place").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn fields_are_those_of_the_library(line in "[a-z0-9 ,\t\u{e9}-]{0,40}") {
+            prop_assert!(Commas::of(&line).eq(line.split(',')));
+            for field in line.split(',') {
+                prop_assert_eq!(trimmed(field), field.trim());
+                prop_assert_eq!(number(field, "size").ok(), field.trim().parse().ok());
+            }
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Input {
         let start = self.rest.start;
         self.rest.start += len;
         match std::str::from_utf8(&self.buffer[start..start + len]) {
-            Ok(line) => Ok(Some(line.trim_end())),
+            Ok(line) => Ok(Some(without_end(line))),
             Err(_) => Err(self.wrong(Problem::NotText)),
         }
     }
@@ -147,6 +147,15 @@ impl Input {
     /// Returns the error that line or record `number` is wrong.
     pub(crate) fn wrong_at(&self, number: u64, problem: Problem) -> TraceError {
         TraceError::Wrong { place: Place { number, ..self.place.clone() }, problem }
+    }
+}
+
+/// Returns the line without white space at its end, which mostly is one newline.
+#[inline]
+fn without_end(line: &str) -> &str {
+    match line.as_bytes() {
+        [.., b'!'..=b'~', b'\n'] => &line[..line.len() - 1],
+        _ => line.trim_end(),
     }
 }
 

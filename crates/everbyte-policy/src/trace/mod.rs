@@ -12,6 +12,7 @@
 //!
 //! Knows nothing of policies and costs.
 
+mod beside;
 mod blkparse;
 mod csv;
 mod decode;
@@ -24,9 +25,11 @@ mod fio;
 mod format;
 pub mod generate;
 mod input;
+mod loaded;
 mod mobibench;
 mod msr;
 mod oracle_general;
+mod page_numbers;
 mod pages;
 mod reader;
 mod spc;
@@ -40,8 +43,9 @@ pub use csv::CsvWriter;
 pub use error::{Place, Problem, TraceError};
 pub use files::FileNames;
 pub use format::Format;
+pub use loaded::{Accesses, LoadedTrace, read_pages};
 pub use pages::{PageLimits, PageTraceBuilder};
-pub use reader::{ReadOptions, TraceReader, read_pages, summarise};
+pub use reader::{ReadOptions, TraceReader, summarise};
 pub use summary::Summary;
 
 /// No request ends beyond this byte: offsets are signed in every system that traces come from.

@@ -8,7 +8,7 @@
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{next, number, scaled};
+use super::fields::{Commas, next, number, scaled};
 use super::files::FileNames;
 use super::{Request, RequestOp};
 
@@ -19,6 +19,8 @@ const FILE_TIME_NS: u64 = 100;
 #[derive(Default)]
 pub(crate) struct Msr {
     has_begun: bool,
+    /// Room for the name of a disk.
+    name: String,
 }
 
 impl LineFormat for Msr {
@@ -26,11 +28,13 @@ impl LineFormat for Msr {
         if !std::mem::replace(&mut self.has_begun, true) && line.starts_with("Timestamp") {
             return Ok(Item::Nothing);
         }
-        let mut fields = line.split(',');
+        let mut fields = Commas::of(line);
         let time = number(next(&mut fields, "timestamp")?, "timestamp")?;
         let host = next(&mut fields, "host's name")?;
         let disk = next(&mut fields, "disk's number")?;
-        let file = files.number(&format!("{host}.{disk}"))?;
+        self.name.clear();
+        self.name.extend([host, ".", disk]);
+        let file = files.number(&self.name)?;
         let op = match next(&mut fields, "type")? {
             read if read.eq_ignore_ascii_case("read") => RequestOp::Read,
             write if write.eq_ignore_ascii_case("write") => RequestOp::Write,

@@ -3,12 +3,10 @@
 //! A request becomes one access for each page that it touches, with exactly the bytes that it
 //! touches there. Zeroes are written. Flushes and trims touch nothing.
 
-use std::collections::hash_map::Entry;
-
-use rustc_hash::FxHashMap;
-
-use super::{Problem, Request, RequestOp};
-use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo, PageTrace};
+use super::beside::Touch;
+use super::page_numbers::PageNumbers;
+use super::{Problem, Request};
+use crate::access::{Access, PAGE_BYTES, PageAddress, PageNo, PageTrace};
 
 /// Limits of a trace in DRAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,34 +24,16 @@ impl Default for PageLimits {
     }
 }
 
-/// Pages of a chunk, which are numbered together.
-const CHUNK_PAGES: usize = 16;
-/// The number of a page that was not met.
-const NONE: u32 = u32::MAX;
-
-/// A run of pages of one device: its number there, and the device's.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct ChunkAddress {
-    device: u32,
-    chunk: u64,
-}
-
 /// Takes requests one after the other and gives a [`PageTrace`].
-///
-/// Pages are numbered by chunks of 16: those that are used lie beside each other often enough that
-/// a table of chunks stays in the processor's cache where one of pages would not. A page all
-/// alone takes a cache line.
 #[derive(Debug)]
 pub struct PageTraceBuilder {
     limits: PageLimits,
-    chunks: FxHashMap<ChunkAddress, u32>,
-    /// The numbers of each chunk's pages in the order of their first access, which is what accesses
-    /// have until the end.
-    numbers: Vec<[u32; CHUNK_PAGES]>,
-    /// The chunk of the page numbered last.
-    last: Option<(ChunkAddress, u32)>,
-    pages: u32,
-    accesses: Vec<Access>,
+    /// Accesses up to which all are kept; beyond that none are.
+    kept_max: u64,
+    numbers: PageNumbers,
+    /// With the numbers that pages got when they were met.
+    kept: Vec<Access>,
+    accesses: u64,
     requests: u64,
 }
 
@@ -61,15 +41,13 @@ impl PageTraceBuilder {
     /// With nothing in it yet.
     #[must_use]
     pub fn new(limits: PageLimits) -> Self {
-        Self {
-            limits,
-            chunks: FxHashMap::default(),
-            numbers: Vec::new(),
-            last: None,
-            pages: 0,
-            accesses: Vec::new(),
-            requests: 0,
-        }
+        Self::keeping(limits, u64::MAX)
+    }
+
+    /// Keeps the accesses of a trace only if there are `kept_max` at most.
+    pub(super) fn keeping(limits: PageLimits, kept_max: u64) -> Self {
+        let numbers = PageNumbers::new(limits.pages_max);
+        Self { limits, kept_max, numbers, kept: Vec::new(), accesses: 0, requests: 0 }
     }
 
     /// Adds the pages of a request.
@@ -77,95 +55,71 @@ impl PageTraceBuilder {
     /// # Errors
     /// [`Problem::TooMany`] pages or accesses, [`Problem::BeyondEnd`].
     pub fn push(&mut self, request: &Request) -> Result<(), Problem> {
-        let op = match request.op {
-            RequestOp::Read => Op::Read,
-            RequestOp::Write | RequestOp::Zero => Op::Write,
-            RequestOp::Flush | RequestOp::Trim => return Ok(()),
-        };
-        if request.len == 0 {
-            return Ok(());
-        }
-        let beyond = Problem::BeyondEnd { offset: request.offset, len: request.len };
-        let end = request.offset.checked_add(request.len).ok_or(beyond)?;
-        let page_bytes = u64::from(PAGE_BYTES);
-        let (first, last) = (request.offset / page_bytes, (end - 1) / page_bytes);
-        let room = self.limits.accesses_max.saturating_sub(self.accesses.len() as u64);
-        if last - first >= room {
-            let max = self.limits.accesses_max;
-            return Err(Problem::TooMany { what: "accesses to pages", max });
-        }
-        for page in first..=last {
-            let begin = page * page_bytes;
-            let start = request.offset.max(begin) - begin;
-            let len = end.min(begin + page_bytes) - begin - start;
-            let number = self.number(PageAddress { device: request.file, page })?;
-            let narrow = |bytes: u64| u16::try_from(bytes).unwrap_or(u16::MAX);
-            let (start, len) = (narrow(start), narrow(len));
-            self.accesses.push(Access { page: PageNo(number), start, len, op });
-        }
+        Touch::of(request).map_or(Ok(()), |touch| self.touch(&touch))
+    }
+
+    /// Adds the pages of what a request touches.
+    #[inline]
+    pub(super) fn touch(&mut self, touch: &Touch) -> Result<(), Problem> {
+        let Self { limits, kept_max, numbers, kept, accesses, .. } = self;
+        cut(touch, |address, access| {
+            if *accesses >= limits.accesses_max {
+                let max = limits.accesses_max;
+                return Err(Problem::TooMany { what: "accesses to pages", max });
+            }
+            let page = PageNo(numbers.of(address)?);
+            *accesses += 1;
+            if *accesses <= *kept_max {
+                kept.push(Access { page, ..access });
+            } else {
+                *kept = Vec::new();
+            }
+            Ok(())
+        })?;
         self.requests += 1;
         Ok(())
-    }
-
-    #[inline]
-    fn number(&mut self, address: PageAddress) -> Result<u32, Problem> {
-        let per_chunk = CHUNK_PAGES as u64;
-        let chunk = ChunkAddress { device: address.device, chunk: address.page / per_chunk };
-        let at = match self.last {
-            Some((last, at)) if last == chunk => at,
-            _ => self.chunk(chunk)?,
-        };
-        let in_chunk = usize::try_from(address.page % per_chunk).unwrap_or(0);
-        let number = &mut self.numbers[at as usize][in_chunk];
-        if *number == NONE {
-            let max = self.limits.pages_max;
-            if u64::from(self.pages) >= max || self.pages == NONE {
-                return Err(Problem::TooMany { what: "distinct pages", max });
-            }
-            *number = self.pages;
-            self.pages += 1;
-        }
-        Ok(*number)
-    }
-
-    fn chunk(&mut self, address: ChunkAddress) -> Result<u32, Problem> {
-        let count = self.numbers.len();
-        let at = match self.chunks.entry(address) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(unknown) => {
-                let max = self.limits.pages_max;
-                let too_many = Problem::TooMany { what: "distinct pages", max };
-                let at = u32::try_from(count).map_err(|_| too_many)?;
-                unknown.insert(at);
-                self.numbers.push([NONE; CHUNK_PAGES]);
-                at
-            }
-        };
-        self.last = Some((address, at));
-        Ok(at)
     }
 
     /// The trace, its pages numbered in the order of their places.
     #[must_use]
     pub fn finish(self) -> PageTrace {
-        let Self { chunks, numbers, pages, mut accesses, requests, .. } = self;
-        let mut chunks: Vec<(ChunkAddress, u32)> = chunks.into_iter().collect();
-        chunks.sort_unstable();
-        let mut addresses = Vec::with_capacity(pages as usize);
-        let mut places = vec![0; pages as usize];
-        for (ChunkAddress { device, chunk }, at) in chunks {
-            for (page, &number) in (chunk * CHUNK_PAGES as u64..).zip(&numbers[at as usize]) {
-                if number != NONE {
-                    places[number as usize] = u32::try_from(addresses.len()).unwrap_or(NONE);
-                    addresses.push(PageAddress { device, page });
-                }
-            }
-        }
+        self.finish_with_numbers().0
+    }
+
+    /// Returns the trace, its pages numbered in the order of their places; the accesses that it has,
+    /// which are all or none; and the numbers.
+    pub(super) fn finish_with_numbers(self) -> (PageTrace, u64, PageNumbers) {
+        let Self { mut numbers, kept: mut accesses, requests, .. } = self;
+        let (addresses, places) = numbers.order();
         for access in &mut accesses {
             access.page = PageNo(places[access.page.0 as usize]);
         }
-        PageTrace { accesses, addresses, requests }
+        (PageTrace { accesses, addresses, requests }, self.accesses, numbers)
     }
+}
+
+/// Cuts what is touched into pages: calls `each` with every page, and with the access to it, which
+/// has no number yet.
+///
+/// # Errors
+/// [`Problem::BeyondEnd`], and those of `each`, the first of which ends it.
+#[inline]
+pub(super) fn cut(
+    touch: &Touch,
+    mut each: impl FnMut(PageAddress, Access) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let &Touch { offset, len, file: device, op } = touch;
+    let end = offset.checked_add(len).ok_or(Problem::BeyondEnd { offset, len })?;
+    let page_bytes = u64::from(PAGE_BYTES);
+    let narrow = |bytes: u64| u16::try_from(bytes).unwrap_or(u16::MAX);
+    for page in offset / page_bytes..=(end - 1) / page_bytes {
+        let begin = page * page_bytes;
+        let start = offset.max(begin) - begin;
+        let len = end.min(begin + page_bytes) - begin - start;
+        let access = Access { page: PageNo(u32::MAX), start: narrow(start), len: narrow(len), op };
+        each(PageAddress { device, page }, access)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -173,6 +127,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::access::Op;
+    use crate::trace::RequestOp;
 
     fn request(op: RequestOp, file: u32, offset: u64, len: u64) -> Request {
         Request { time_ns: 0, op, file, offset, len }

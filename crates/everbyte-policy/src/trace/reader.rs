@@ -2,20 +2,17 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
 use super::decode::{Item, LineFormat, RecordFormat};
 use super::error::{Problem, TraceError};
 use super::files::FileNames;
 use super::format::Format;
 use super::input::Input;
-use super::pages::{PageLimits, PageTraceBuilder};
 use super::summary::Summary;
 use super::{
     OFFSET_MAX, Request, RequestOp, blkparse, csv, detect, disksim, fio, mobibench, msr,
     oracle_general, spc, vscsi,
 };
-use crate::access::PageTrace;
 
 /// The largest request that is taken for one, in bytes, unless options say otherwise.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
@@ -139,7 +136,8 @@ impl TraceReader {
         self.skipped
     }
 
-    fn advance(&mut self) -> Result<Option<Request>, TraceError> {
+    /// Returns the next request; `None` after the last.
+    pub(super) fn advance(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             if let Some(request) = self.waiting.next() {
                 let checked = self.checked(request);
@@ -169,15 +167,6 @@ impl TraceReader {
         }
     }
 
-    /// Decodes a block. Returns false if the trace is over.
-    fn fill(&mut self, block: &mut Vec<Numbered>) -> Result<bool, TraceError> {
-        while block.len() < BLOCK_REQUESTS {
-            let Some(request) = self.advance()? else { return Ok(false) };
-            block.push((self.input.place().number, request));
-        }
-        Ok(true)
-    }
-
     fn read_rest(&mut self) -> Result<(), TraceError> {
         if let Decoder::Lines(format) = &mut self.decoder {
             let rest = format.rest(&mut self.files);
@@ -186,6 +175,16 @@ impl TraceReader {
         }
         self.decoder = Decoder::Ended;
         Ok(())
+    }
+
+    /// Returns the number of the line or record of the last request.
+    pub(super) fn at(&self) -> u64 {
+        self.input.place().number
+    }
+
+    /// Returns the error that line or record `number` is wrong.
+    pub(super) fn wrong_at(&self, number: u64, problem: Problem) -> TraceError {
+        self.input.wrong_at(number, problem)
     }
 
     /// The request, if it is not too large and does not leave the range of offsets.
@@ -228,64 +227,4 @@ pub fn summarise(reader: &mut TraceReader) -> Result<Summary, TraceError> {
         summary.add(&request).map_err(|problem| reader.input.wrong(problem))?;
     }
     Ok(summary)
-}
-
-/// Requests handed from the thread that decodes to the one that cuts into pages, at once.
-const BLOCK_REQUESTS: usize = 4096;
-/// Blocks that may wait between the two.
-const BLOCKS_MAX: usize = 8;
-
-/// A request with the number of its line or record.
-type Numbered = (u64, Request);
-
-/// Reads all of a trace and cuts it into pages. Decodes on a thread of its own.
-///
-/// # Errors
-/// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.
-pub fn read_pages(reader: &mut TraceReader, limits: PageLimits) -> Result<PageTrace, TraceError> {
-    let (sender, receiver) = sync_channel(BLOCKS_MAX);
-    let (used, unused) = channel();
-    let mut builder = PageTraceBuilder::new(limits);
-    let mut refused = None;
-    let decoded = std::thread::scope(|scope| {
-        let decoding = &mut *reader;
-        let decoder = scope.spawn(move || decode_blocks(decoding, &sender, &unused));
-        // Ends the receiver's loop below.
-        while let Ok(block) = receiver.recv() {
-            let block: Vec<Numbered> = block;
-            let mut cut = block.iter().map(|(at, request)| (at, builder.push(request)));
-            if let Some((&at, Err(problem))) = cut.find(|(_, pushed)| pushed.is_err()) {
-                refused = Some((at, problem));
-                break;
-            }
-            // A decoder that has ended needs none.
-            let _ = used.send(block);
-        }
-        drop(receiver);
-        decoder.join()
-    });
-    if let Some((at, problem)) = refused {
-        return Err(reader.input.wrong_at(at, problem));
-    }
-    match decoded {
-        Ok(outcome) => outcome.map(|()| builder.finish()),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-/// Sends all requests of a trace in blocks, until nobody takes them any more. What was sent before
-/// an error is sent still. Vectors of blocks that were used come back by `unused`.
-fn decode_blocks(
-    reader: &mut TraceReader,
-    blocks: &SyncSender<Vec<Numbered>>,
-    unused: &Receiver<Vec<Numbered>>,
-) -> Result<(), TraceError> {
-    loop {
-        let mut block = unused.try_recv().unwrap_or_default();
-        block.clear();
-        let more = reader.fill(&mut block);
-        if blocks.send(block).is_err() || !matches!(more, Ok(true)) {
-            return more.map(|_| ());
-        }
-    }
 }

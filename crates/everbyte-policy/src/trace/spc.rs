@@ -8,7 +8,7 @@
 
 use super::decode::{Item, LineFormat};
 use super::error::Problem;
-use super::fields::{decimal, next, number, scaled};
+use super::fields::{Commas, decimal, next, number, scaled};
 use super::files::FileNames;
 use super::{Request, RequestOp, SECTOR_BYTES};
 
@@ -17,7 +17,7 @@ pub(crate) struct Spc;
 
 impl LineFormat for Spc {
     fn item(&mut self, line: &str, files: &mut FileNames) -> Result<Item, Problem> {
-        let mut fields = line.split(',');
+        let mut fields = Commas::of(line);
         let unit = next(&mut fields, "ASU")?;
         number(unit, "ASU")?;
         let block = number(next(&mut fields, "address")?, "address")?;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::output::{self, progress};
 use crate::simulation::load;
-use crate::simulation::task::{Fingerprint, Numbered, Threads, read_plan, simulate};
+use crate::simulation::task::{Fingerprint, Numbered, Resources, read_plan, simulate};
 use crate::simulation::task_result::TaskResult;
 
 const EXAMPLES: &str = "\
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
-    threads: Threads,
+    resources: Resources,
 }
 
 /// A part of a plan: every N-th task.
@@ -106,10 +106,10 @@ fn run_together(args: &Args, tasks: &[Numbered], done: impl Fn() + Sync) -> anyh
     if Fingerprint::of(&first.trace)? != first.fingerprint() {
         bail!("{}: is not the trace that the plan was made for", first.trace.display());
     }
-    let trace = load(&first.trace, &first.options()?)?;
+    let trace = load(&first.trace, &first.options()?, args.resources.kept_max())?;
     let settings: Vec<_> = tasks.iter().map(|(_, task)| task.setting).collect();
     let name = first.trace.display().to_string();
-    simulate(&name, &trace, &settings, args.threads.count(), &|at, row| {
+    simulate(&name, &trace, &settings, args.resources.threads(), &|at, row| {
         let (number, task) = &tasks[at];
         TaskResult::new(*number, task.clone(), row).save(&args.out)?;
         done();

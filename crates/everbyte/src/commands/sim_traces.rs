@@ -8,7 +8,7 @@ use crate::output::progress;
 use crate::simulation::args::{Reading, SimArgs};
 use crate::simulation::load;
 use crate::simulation::outputs::Outputs;
-use crate::simulation::task::{Threads, simulate};
+use crate::simulation::task::{Resources, simulate};
 
 /// Traces and what to simulate.
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     reading: Reading,
     #[command(flatten)]
-    threads: Threads,
+    resources: Resources,
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -33,10 +33,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let bar = progress("simulating {bar:40} {pos}/{len} {eta}", all as u64);
     let mut rows = Vec::new();
     for path in &args.traces {
-        let trace = load(path, &args.reading.options())?;
+        let trace = load(path, &args.reading.options(), args.resources.kept_max())?;
         let found = Mutex::new(Vec::with_capacity(settings.len()));
         let name = path.display().to_string();
-        simulate(&name, &trace, &settings, args.threads.count(), &|number, row| {
+        simulate(&name, &trace, &settings, args.resources.threads(), &|number, row| {
             bar.inc(1);
             let mut found = found.lock().map_err(|_| anyhow::anyhow!("a simulation failed"))?;
             found.push((number, row));

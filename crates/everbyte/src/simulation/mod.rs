@@ -16,17 +16,19 @@ pub(crate) mod task_result;
 use std::path::Path;
 
 use anyhow::bail;
-use everbyte_policy::PageTrace;
-use everbyte_policy::trace::{PageLimits, ReadOptions, TraceReader, read_pages};
+use everbyte_policy::trace::{LoadedTrace, PageLimits, ReadOptions};
 
-/// Reads a trace whole.
+/// Reads a trace. Its accesses are kept in DRAM if there are `kept_max` at most.
 ///
 /// # Errors
 /// The trace's, or it has no requests.
-pub(crate) fn load(path: &Path, options: &ReadOptions) -> anyhow::Result<PageTrace> {
-    let mut reader = TraceReader::open(path, options)?;
-    let trace = read_pages(&mut reader, PageLimits::default())?;
-    if trace.accesses.is_empty() {
+pub(crate) fn load(
+    path: &Path,
+    options: &ReadOptions,
+    kept_max: u64,
+) -> anyhow::Result<LoadedTrace> {
+    let trace = LoadedTrace::load(path, options, PageLimits::default(), kept_max)?;
+    if trace.accesses() == 0 {
         bail!("{}: the trace neither reads nor writes anything", path.display());
     }
     Ok(trace)

@@ -7,9 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
-use everbyte_policy::PageTrace;
 use everbyte_policy::sim::{self, Spec};
-use everbyte_policy::trace::ReadOptions;
+use everbyte_policy::trace::{Accesses, LoadedTrace, ReadOptions};
 use serde::{Deserialize, Serialize};
 
 use super::args::Setting;
@@ -57,16 +56,24 @@ pub(crate) fn read_plan(path: &Path) -> anyhow::Result<Vec<Numbered>> {
     tasks.collect()
 }
 
-/// Option for the number of simulations that run at once.
+/// Options for what simulations may take of the machine; nothing in their results depends on them.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Threads {
+pub(crate) struct Resources {
     /// Simulations that run at once; each has tables of its own [default: the number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Keep a trace of up to so many accesses to pages in memory, 12 bytes each; a longer one is read
+    /// again for each simulation. 0 keeps none.
+    #[arg(long, default_value_t = 16_000_000, value_name = "N")]
+    keep: u64,
 }
 
-impl Threads {
-    pub(crate) fn count(self) -> usize {
+impl Resources {
+    pub(crate) fn kept_max(self) -> u64 {
+        self.keep
+    }
+
+    pub(crate) fn threads(self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(cores, usize::from)
     }
@@ -188,8 +195,8 @@ fn fnv1a(bytes: &[u8]) -> u128 {
 ///
 /// # Errors
 /// The size or ratio cannot be.
-pub(crate) fn spec(setting: &Setting, trace: &PageTrace) -> anyhow::Result<Spec> {
-    let pages = setting.size.pages(trace.pages() as u64);
+pub(crate) fn spec(setting: &Setting, trace: &LoadedTrace) -> anyhow::Result<Spec> {
+    let pages = setting.size.pages(trace.addresses().len() as u64);
     let mut spec = Spec::new(pages).with_context(|| format!("size {}", setting.size))?;
     spec.dram_parts = setting.ratio.dram;
     spec.scm_parts = setting.ratio.scm;
@@ -207,7 +214,7 @@ pub(crate) fn spec(setting: &Setting, trace: &PageTrace) -> anyhow::Result<Spec>
 /// A setting's, or those of `done`.
 pub(crate) fn simulate(
     name: &str,
-    trace: &PageTrace,
+    trace: &LoadedTrace,
     settings: &[Setting],
     threads: usize,
     done: &(dyn Fn(usize, Row) -> anyhow::Result<()> + Sync),
@@ -216,7 +223,7 @@ pub(crate) fn simulate(
     let failed = Mutex::new(None);
     let one = |number: usize, setting: &Setting| {
         let spec = spec(setting, trace)?;
-        let outcome = sim::run(setting.policy, &spec, trace);
+        let outcome = sim::replay(setting.policy, &spec, trace)?;
         done(number, Row { trace: name.to_owned(), setting: *setting, outcome })
     };
     let work = || {

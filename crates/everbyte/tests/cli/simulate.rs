@@ -107,6 +107,15 @@ fn traces_come_from_standard_input() {
 }
 
 #[test]
+fn a_trace_that_is_not_kept_is_simulated_as_one_that_is() {
+    let place = Place::empty();
+    generated(&place);
+    let line = format!("sim FOLDER/web.csv.zst {SIM_ARGS} --json");
+    let again = place.run(&format!("{line} --keep 0")).json();
+    assert_eq!(again, place.run(&line).json());
+}
+
+#[test]
 fn wrong_traces_and_questions_are_explained() {
     let place = Place::empty();
     let put = |name: &str, text: &str| fs::write(place.folder.path().join(name), text).unwrap();

@@ -1,0 +1,212 @@
+//! [`LoadedTrace`]: a trace whose pages are known, to be gone through as often as is wanted.
+
+use std::path::{Path, PathBuf};
+
+use super::beside::{Touch, decode_beside};
+use super::error::{Problem, TraceError};
+use super::page_numbers::PageNumbers;
+use super::pages::{PageLimits, PageTraceBuilder, cut};
+use super::reader::{ReadOptions, TraceReader};
+use crate::access::{Access, PageAddress, PageNo, PageTrace};
+
+/// Accesses that are handed out at once when a trace is read again.
+const BLOCK_ACCESSES: usize = 4096;
+
+/// Accesses that can be gone through more than once.
+pub trait Accesses: Sync {
+    /// Returns the address of each page number, ascending.
+    fn addresses(&self) -> &[PageAddress];
+
+    /// Returns the number of requests that the accesses are parts of.
+    fn requests(&self) -> u64;
+
+    /// Calls `each` with all accesses in the order of time, some at once.
+    ///
+    /// # Errors
+    /// The trace cannot be read again, or is not what it was.
+    fn play(&self, each: &mut dyn FnMut(&[Access])) -> Result<(), TraceError>;
+}
+
+impl Accesses for PageTrace {
+    fn addresses(&self) -> &[PageAddress] {
+        &self.addresses
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    fn play(&self, each: &mut dyn FnMut(&[Access])) -> Result<(), TraceError> {
+        each(&self.accesses);
+        Ok(())
+    }
+}
+
+/// A trace that was read once. Its accesses are in DRAM if they are few; those of a long trace are
+/// read again whenever they are played, so that memory grows with the footprint, not with the length.
+#[derive(Debug)]
+pub struct LoadedTrace {
+    /// Without accesses if they are not kept.
+    pages: PageTrace,
+    accesses: u64,
+    again: Option<Again>,
+}
+
+/// How a trace is read again.
+#[derive(Debug)]
+struct Again {
+    path: PathBuf,
+    options: ReadOptions,
+    numbers: PageNumbers,
+}
+
+impl LoadedTrace {
+    /// Reads the trace at `path`, and keeps its accesses, of 12 bytes each, if there are `kept_max`
+    /// at most or if it cannot be read again: standard input (`-`) and whatever is no plain file.
+    /// Decodes on a thread of its own.
+    ///
+    /// # Errors
+    /// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.
+    pub fn load(
+        path: &Path,
+        options: &ReadOptions,
+        limits: PageLimits,
+        kept_max: u64,
+    ) -> Result<Self, TraceError> {
+        let mut reader = TraceReader::open(path, options)?;
+        let kept_max = if path.is_file() { kept_max } else { u64::MAX };
+        let mut builder = PageTraceBuilder::keeping(limits, kept_max);
+        decode_beside(&mut reader, |touch| builder.touch(touch))?;
+        let (pages, accesses, numbers) = builder.finish_with_numbers();
+        let options = ReadOptions { format: Some(reader.format()), ..*options };
+        let again = Again { path: path.to_owned(), options, numbers };
+        Ok(Self { pages, accesses, again: (accesses > kept_max).then_some(again) })
+    }
+
+    /// Returns the number of accesses.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// Returns true if the accesses are in DRAM.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.again.is_none()
+    }
+}
+
+impl Accesses for LoadedTrace {
+    fn addresses(&self) -> &[PageAddress] {
+        &self.pages.addresses
+    }
+
+    fn requests(&self) -> u64 {
+        self.pages.requests
+    }
+
+    fn play(&self, each: &mut dyn FnMut(&[Access])) -> Result<(), TraceError> {
+        let Some(again) = &self.again else { return self.pages.play(each) };
+        let mut reader = TraceReader::open(&again.path, &again.options)?;
+        let mut block = Vec::with_capacity(BLOCK_ACCESSES);
+        let mut played = 0;
+        decode_beside(&mut reader, |touch: &Touch| {
+            cut(touch, |address, access| {
+                let page = PageNo(again.numbers.known(address).ok_or(Problem::Changed)?);
+                block.push(Access { page, ..access });
+                Ok(())
+            })?;
+            if block.len() >= BLOCK_ACCESSES {
+                played += block.len() as u64;
+                each(&block);
+                block.clear();
+            }
+            Ok(())
+        })?;
+        each(&block);
+        match played + block.len() as u64 == self.accesses {
+            true => Ok(()),
+            false => Err(reader.wrong_at(reader.at(), Problem::Changed)),
+        }
+    }
+}
+
+/// Reads all of a trace and cuts it into pages. Decodes on a thread of its own.
+///
+/// # Errors
+/// The trace's, and [`Problem::TooMany`] for more pages or accesses than `limits` allow.
+pub fn read_pages(reader: &mut TraceReader, limits: PageLimits) -> Result<PageTrace, TraceError> {
+    let mut builder = PageTraceBuilder::new(limits);
+    decode_beside(reader, |touch| builder.touch(touch))?;
+    Ok(builder.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sim::{Kind, Spec, replay};
+    use crate::trace::{CsvWriter, Request, RequestOp};
+
+    const LIMITS: PageLimits = PageLimits { accesses_max: 1 << 20, pages_max: 1 << 20 };
+
+    fn written(requests: &[(u8, bool, u64, u64)]) -> tempfile::NamedTempFile {
+        let mut csv = CsvWriter::new(Vec::new()).unwrap();
+        for &(file, write, offset, len) in requests {
+            let op = if write { RequestOp::Write } else { RequestOp::Read };
+            let request = Request { time_ns: 0, op, file: 0, offset, len };
+            csv.write(&request, &file.to_string()).unwrap();
+        }
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&csv.finish().unwrap()).unwrap();
+        file
+    }
+
+    fn load(file: &tempfile::NamedTempFile, kept_max: u64) -> LoadedTrace {
+        LoadedTrace::load(file.path(), &ReadOptions::default(), LIMITS, kept_max).unwrap()
+    }
+
+    fn requests() -> impl Strategy<Value = Vec<(u8, bool, u64, u64)>> {
+        let request = (0..3_u8, any::<bool>(), 0..400_000_u64, 1..20_000_u64);
+        prop::collection::vec(request, 1..300)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn what_is_read_again_is_what_is_kept(requests in requests(), pages in 2..120_u32) {
+            let file = written(&requests);
+            let (kept, again) = (load(&file, u64::MAX), load(&file, 0));
+            prop_assert!(kept.is_kept() && !again.is_kept());
+            prop_assert_eq!(again.pages.accesses.capacity(), 0);
+            for kind in Kind::ALL {
+                let spec = Spec::new(pages).unwrap();
+                let outcomes = [&kept, &again].map(|trace| replay(kind, &spec, trace).unwrap());
+                prop_assert_eq!(&outcomes[0], &outcomes[1], "{}", kind);
+            }
+        }
+    }
+
+    #[test]
+    fn a_trace_that_changes_meanwhile_is_an_error() {
+        let spec = Spec::new(2).unwrap();
+        let is_changed = |before: &[_], after: &[_]| {
+            let (file, other) = (written(before), written(after));
+            let trace = load(&file, 0);
+            std::fs::copy(other.path(), file.path()).unwrap();
+            replay(Kind::Lru, &spec, &trace).map_err(|error| error.to_string())
+        };
+        let (one, two) = ((0, false, 0, 8192), (0, true, 99_999, 1));
+        assert!(is_changed(&[one, two], &[one, two]).is_ok());
+        for (before, after) in [(&[one, two][..], &[one][..]), (&[one], &[one, two])] {
+            let error = is_changed(before, after).unwrap_err();
+            assert!(error.contains("the trace changed while it was in use"), "{error}");
+        }
+        let error = is_changed(&[one], &[one, one]).unwrap_err();
+        assert!(error.contains("changed"), "{error}");
+    }
+}
