@@ -12,6 +12,15 @@ use super::{Finding, Tree};
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
+/// The policy `everbyte` stays small: lines of code, of these files together. The shadows that
+/// choose its mode, in `modes.rs`, are not among them.
+const POLICY_LINES_MAX: usize = 500;
+const POLICY_FILES: [&str; 3] = [
+    "crates/everbyte-policy/src/policy/everbyte.rs",
+    "crates/everbyte-policy/src/policy/everbyte/tiers.rs",
+    "crates/everbyte-policy/src/policy/everbyte/worth.rs",
+];
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| !file.is_test_code()) {
@@ -35,7 +44,26 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(policy_findings(tree));
     findings
+}
+
+fn policy_findings(tree: &Tree) -> Option<Finding> {
+    let lines: usize = POLICY_FILES
+        .iter()
+        .filter_map(|path| tree.get(path))
+        .map(|file| code_lines(&file.text))
+        .sum();
+    (lines > POLICY_LINES_MAX).then(|| {
+        let what = format!("the policy has {lines} lines of code; at most {POLICY_LINES_MAX}");
+        Finding::new(POLICY_FILES[0], 0, what)
+    })
+}
+
+/// Lines before the file's test module that are neither empty nor a comment.
+fn code_lines(text: &str) -> usize {
+    let lines = text.lines().take(production_lines(text)).map(str::trim_start);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
 /// Lines before the file's test module.
@@ -140,6 +168,18 @@ mod tests {
             run(check, &[("crates/a/src/lib.rs", &long)]),
             ["crates/a/src/lib.rs: 801 production lines; at most 800: split it"],
         );
+    }
+
+    #[test]
+    fn the_policy_may_not_grow() {
+        let lines = |count| format!("//! x\n\n// y\n{}", "static X: u8 = 0;\n".repeat(count));
+        let (one, two) = (lines(200), lines(300));
+        let files = [(POLICY_FILES[0], one.as_str()), (POLICY_FILES[1], two.as_str())];
+        assert!(run(check, &files).is_empty());
+        let more = lines(1);
+        let found = run(check, &[files[0], files[1], (POLICY_FILES[2], more.as_str())]);
+        let what = "the policy has 501 lines of code; at most 500";
+        assert_eq!(found, [format!("{}: {what}", POLICY_FILES[0])]);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Invariants: a page is in one tier at most (only Spitfire's is in two); a page that is in no tier
 //! is not dirty; `dirty` has exactly the dirty pages.
 
-use super::action::{Action, Actions, Reason, Tier};
+use super::action::{Action, Actions, LineMask, Reason, Tier};
 use super::storage::{PageSet, Storage, Table};
-use crate::access::{Op, PageNo};
+use crate::access::{Access, Op, PageNo};
 
 /// Frames of each tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +91,10 @@ impl State {
     }
 }
 
-/// The pages of the cache.
+/// The pages of the cache: what every policy has, and what gives the actions of the usual steps.
+///
+/// A policy has its own order of the pages beside it; see `examples/own_policy.rs` for one that needs
+/// no more than these methods.
 pub struct Directory<S: Storage> {
     states: S::Table<State>,
     dirty: S::Set,
@@ -101,7 +104,9 @@ pub struct Directory<S: Storage> {
 }
 
 impl<S: Storage> Directory<S> {
-    pub(super) fn new(storage: S, capacity: Capacity) -> Self {
+    /// Makes the directory of an empty cache.
+    #[must_use]
+    pub fn new(storage: S, capacity: Capacity) -> Self {
         let used = Capacity { dram: 0, scm: 0 };
         Self { states: storage.table(), dirty: storage.set(), dirty_pages: 0, used, capacity }
     }
@@ -142,6 +147,49 @@ impl<S: Storage> Directory<S> {
         self.dirty_pages
     }
 
+    /// Serves a hit where the page is, with [`Action::Hit`]: a write makes the page dirty. Returns
+    /// false, and does nothing, if the page is not in the cache.
+    #[inline]
+    pub fn hit(&mut self, access: Access, actions: &mut impl Actions) -> bool {
+        let state = self.states.get(access.page.0);
+        let Some(found) = state.tier() else { return false };
+        self.touch(access.page.0, state, state, access.op);
+        actions.act(Action::Hit { found, served: found });
+        true
+    }
+
+    /// Brings the page of a miss into a tier, with [`Action::Fill`]; dirty if it is written to. The
+    /// page must not be in the cache, and the tier must have a free frame.
+    pub fn fill(&mut self, access: Access, tier: Tier, actions: &mut impl Actions) {
+        let bits = State::default().with_if(access.op == Op::Write, State::DIRTY);
+        self.insert(access.page.0, tier, bits);
+        let why = Reason::of_miss(access.op);
+        actions.act(Action::Fill { page: access.page, tier, why });
+    }
+
+    /// Promotes or demotes a page, with [`Action::Move`].
+    ///
+    /// # Panics
+    /// If the page is not in the cache.
+    pub fn relocate(&mut self, page: PageNo, to: Tier, why: Reason, actions: &mut impl Actions) {
+        let dirty = self.move_to(page.0, to).is_dirty();
+        actions.act(Action::Move { page, to, lines: LineMask::ALL, dirty, why });
+    }
+
+    /// Removes a page from the cache, with [`Action::Evict`] if it is dirty, else with
+    /// [`Action::Drop`].
+    ///
+    /// # Panics
+    /// If the page is not in the cache.
+    pub fn expel(&mut self, page: PageNo, why: Reason, actions: &mut impl Actions) {
+        self.evict(page.0, why, actions);
+    }
+
+    /// Removes a page and the bytes written to it, without an action. Returns its tier before.
+    pub fn forget(&mut self, page: PageNo) -> Option<Tier> {
+        self.remove(page.0).tier()
+    }
+
     fn insert_dirty(&mut self, page: u32) {
         self.dirty.insert(page);
         self.dirty_pages += 1;
@@ -163,7 +211,9 @@ impl<S: Storage> Directory<S> {
         self.states.set(page, state);
     }
 
-    pub(super) fn is_full(&self, tier: Tier) -> bool {
+    /// Returns true if the tier has no free frame.
+    #[must_use]
+    pub fn is_full(&self, tier: Tier) -> bool {
         self.used.of(tier) >= self.capacity.of(tier)
     }
 
