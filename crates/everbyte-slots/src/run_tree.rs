@@ -136,12 +136,9 @@ impl<const LOG: u32, const REGION_LOG: u32> AlignedTree<LOG, REGION_LOG> {
         loop {
             let region = self.regions.alloc(hint >> REGION_LOG)?;
             let start = region << REGION_LOG;
-            if self.slots.take_run(start, Self::REGION).is_ok() {
+            // No more than is wanted: another thread may need the rest meanwhile.
+            if self.slots.take_run(start, len).is_ok() {
                 self.lower(region);
-                if len < Self::REGION {
-                    // What is left of the region was just taken, so nothing else can have freed it.
-                    let _ = self.free_run(start + len, Self::REGION - len);
-                }
                 return Some(start);
             }
             // Somebody was there first; or has left again meanwhile.
@@ -251,6 +248,26 @@ mod tests {
             assert_eq!(tree.alloc_aligned(wrong, 0), None, "{wrong}");
         }
         assert_eq!(tree.hidden_regions(), 0);
+    }
+
+    #[test]
+    fn who_takes_runs_never_holds_more_than_them() {
+        let tree = RunTree::new(1024);
+        tree.free_run(0, 512).expect("a new tree has no free slot");
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| {
+                for _ in 0..100_000 {
+                    // Where the hint is nothing is free, so it comes out of a whole region.
+                    if let Some(start) = tree.alloc_aligned(16, 600) {
+                        tree.free_run(start, 16).expect("it was taken");
+                    }
+                }
+            });
+            while !runs.is_finished() {
+                let slot = tree.alloc(500).expect("sixteen slots are taken at most");
+                tree.free(slot).expect("it was taken");
+            }
+        });
     }
 
     #[test]

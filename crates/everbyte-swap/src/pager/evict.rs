@@ -10,8 +10,10 @@
 //! 5. The pages of what was claimed are taken away, all of them at once, and only then
 //! 6. are the units `Stored` or `Empty`.
 //!
-//! Invariant: one thread evicts at a time, so a unit that it left `WritingBack` and finds so again
-//! was not touched.
+//! Invariants:
+//! - One thread evicts at a time, so a unit that it left `WritingBack` and finds so again was not touched.
+//! - No more dirty units are chosen than there are free slots. If there is none, a region with the slots
+//!   that it needs has clean units, which leave without one: so it is not full.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{MutexGuard, TryLockError};
@@ -70,6 +72,12 @@ pub(super) struct Batch {
     /// Units that are claimed only while those around them are protected.
     bridge: Vec<(UnitNo, Unit)>,
     clean: usize,
+    /// Slots that were free and that no unit of the batch is to have.
+    room: u64,
+    /// A dirty unit was passed over for want of a slot.
+    is_short: bool,
+    /// A unit was passed over that may leave without a slot, or give one back.
+    is_hopeful: bool,
     hand: u64,
     slot_hint: SlotNo,
 }
@@ -83,6 +91,9 @@ impl Batch {
             runs: Vec::with_capacity(room),
             bridge: Vec::with_capacity(BRIDGE_MAX + crate::unit::index(WINDOW)),
             clean: 0,
+            room: 0,
+            is_short: false,
+            is_hopeful: false,
             hand: 0,
             slot_hint,
         }
@@ -134,6 +145,10 @@ impl<M: Memory> Pager<M> {
             return 0;
         }
         self.choose(batch);
+        let is_stuck = batch.leaving.is_empty() && batch.is_short && !batch.is_hopeful;
+        if is_stuck && !self.has_room() {
+            self.full.store(true, SeqCst);
+        }
         self.protect(batch);
         self.copy_out(batch);
         self.claim_copied(batch);
@@ -144,6 +159,8 @@ impl<M: Memory> Pager<M> {
     fn choose(&self, batch: &mut Batch) {
         batch.leaving.clear();
         batch.clean = 0;
+        batch.room = self.slots.free_count();
+        (batch.is_short, batch.is_hopeful) = (false, false);
         for _ in 0..self.windows.free_count() {
             if batch.leaving.len() >= BATCH {
                 return;
@@ -169,8 +186,7 @@ impl<M: Memory> Pager<M> {
             if matches!(seen.phase(), Phase::Empty | Phase::Stored) {
                 continue;
             }
-            let step = self.choose_unit(at, seen, batch.clean);
-            batch.clean += usize::from(matches!(step, Step::Claimed(_)));
+            let step = self.choose_unit(at, seen, batch);
             if step == Step::Kept {
                 stays = true;
             } else {
@@ -180,20 +196,38 @@ impl<M: Memory> Pager<M> {
         stays
     }
 
-    fn choose_unit(&self, at: UnitNo, seen: Unit, clean: usize) -> Step {
+    fn choose_unit(&self, at: UnitNo, seen: Unit, batch: &mut Batch) -> Step {
         let is_pinned = seen.pins() > 0 && !planted(Bug::PinnedEvicted);
         match seen.phase() {
             Phase::Clean | Phase::Dirty if seen.is_referenced() => {
                 // If it changed meanwhile, it is in use anyway.
                 let _cleared = self.units.replace(at, seen, seen.referenced(false));
-                Step::Kept
             }
-            Phase::Clean if self.units.claim(at, seen) => Step::Claimed(seen.slot()),
-            Phase::Dirty if clean < CLEAN_ENOUGH && !is_pinned && self.units.claim(at, seen) => {
-                Step::Writable
+            Phase::Clean if self.units.claim(at, seen) => {
+                batch.clean += 1;
+                return Step::Claimed(seen.slot());
             }
-            _ => Step::Kept,
+            Phase::Dirty
+                if batch.clean < CLEAN_ENOUGH && !is_pinned && self.units.claim(at, seen) =>
+            {
+                return self.choose_dirty(at, seen, batch);
+            }
+            _ => {}
         }
+        batch.is_hopeful |= seen.phase() != Phase::Dirty;
+        Step::Kept
+    }
+
+    /// A claimed unit leaves if there is a slot for it, or if it seems to need none.
+    fn choose_dirty(&self, at: UnitNo, seen: Unit, batch: &mut Batch) -> Step {
+        if batch.room > 0 {
+            batch.room -= 1;
+        } else if !self.memory.is_zero(at) {
+            batch.is_short = true;
+            self.settle(at, seen);
+            return Step::Kept;
+        }
+        Step::Writable
     }
 
     /// Step 2.
@@ -280,11 +314,7 @@ impl<M: Memory> Pager<M> {
                 .flatten();
             for nth in from..end {
                 let slot = run.map(|run| SlotNo(run.0 + (nth - from) as u64));
-                let slot = slot.or_else(|| self.slots.alloc(batch.slot_hint));
-                if let Some(slot) = slot {
-                    batch.slot_hint = SlotNo(slot.0 + 1);
-                }
-                self.copy_unit(&mut batch.leaving[nth], slot);
+                self.copy_unit(&mut batch.leaving[nth], slot, &mut batch.slot_hint);
             }
             from = end;
         }
@@ -298,8 +328,8 @@ impl<M: Memory> Pager<M> {
         }
     }
 
-    /// Copies a protected page to `slot`, which is given up if it is not needed.
-    fn copy_unit(&self, leaving: &mut Leaving, slot: Option<SlotNo>) {
+    /// Copies a protected page to `slot`, which is given up if it is not needed, or to another free one.
+    fn copy_unit(&self, leaving: &mut Leaving, slot: Option<SlotNo>, hint: &mut SlotNo) {
         self.memory.step();
         let at = leaving.at;
         if planted(Bug::GhostReused) && leaving.seen.stale_slot().is_some() {
@@ -312,24 +342,23 @@ impl<M: Memory> Pager<M> {
             self.memory.step();
             let _protected = self.memory.protect(UnitRun { first: at, units: 1 });
         }
-        match slot {
-            _ if is_zero => {
-                slot.into_iter().for_each(|slot| self.slots.free(slot));
-                leaving.step = Step::Copied(None);
-            }
-            Some(slot) => {
-                self.memory.copy_out(at, slot);
-                if planted(Bug::CopiedBeforeProtected) {
-                    self.memory.step();
-                    let _protected = self.memory.protect(UnitRun { first: at, units: 1 });
-                }
-                leaving.step = Step::Copied(Some(slot));
-            }
-            None => {
-                self.full.store(true, SeqCst);
-                self.keep(leaving, None);
-            }
+        if is_zero {
+            slot.into_iter().for_each(|slot| self.slots.free(slot));
+            leaving.step = Step::Copied(None);
+            return;
         }
+        let Some(slot) = slot.or_else(|| self.slots.alloc(*hint)) else {
+            // Another region was faster, or it seemed to be zeroes.
+            self.keep(leaving, None);
+            return;
+        };
+        *hint = SlotNo(slot.0 + 1);
+        self.memory.copy_out(at, slot);
+        if planted(Bug::CopiedBeforeProtected) {
+            self.memory.step();
+            let _protected = self.memory.protect(UnitRun { first: at, units: 1 });
+        }
+        leaving.step = Step::Copied(Some(slot));
     }
 
     /// Step 4.

@@ -60,7 +60,12 @@ fn run_thread(region: &Region, thread: u64, threads: u64, end: Instant) -> u64 {
 }
 
 fn stress(threads: u64, order: SlotOrder, options: &RegionOptions) {
-    let space = space(16 * MIB, order);
+    stress_in(16 * MIB, threads, order, options);
+}
+
+/// The same in a space of `bytes` bytes.
+fn stress_in(bytes: u64, threads: u64, order: SlotOrder, options: &RegionOptions) {
+    let space = space(bytes, order);
     let region = Region::map(16 * MIB, 4 * MIB, &space, options).unwrap();
     let end = Instant::now() + duration();
     let done: u64 = std::thread::scope(|scope| {
@@ -77,7 +82,7 @@ fn stress(threads: u64, order: SlotOrder, options: &RegionOptions) {
     assert!(statistics.units_resident <= statistics.units_limit, "{statistics:?}");
     assert_eq!(statistics.units_over_limit, 0, "{statistics:?}");
     drop(region);
-    assert_eq!(space.slots_free(), 16 * MIB / UNIT, "slots are missing");
+    assert_eq!(space.slots_free(), bytes / UNIT, "slots are missing");
     assert_eq!(space.slots_unreserved(), space.slots());
 }
 
@@ -97,6 +102,22 @@ fn contents_hold_under_two_threads() {
 fn contents_hold_under_eight_threads() {
     stress(8, SlotOrder::Order64, &RegionOptions::new());
     stress(8, SlotOrder::Order64, &RegionOptions::new().tracks_stores(false).read_ahead(1));
+}
+
+/// The space has what is reserved, and not a slot more.
+#[test]
+fn the_slots_that_are_reserved_are_enough() {
+    let options = RegionOptions::new();
+    let more = space(16 * MIB, SlotOrder::Order64);
+    let region = Region::map(16 * MIB, 4 * MIB, &more, &options).unwrap();
+    let reserved = (more.slots() - more.slots_unreserved()) * UNIT;
+    drop(region);
+    assert!(reserved < 16 * MIB);
+    for (threads, order) in
+        [(1, SlotOrder::Order8), (1, SlotOrder::Order64), (4, SlotOrder::Order64)]
+    {
+        stress_in(reserved, threads, order, &options);
+    }
 }
 
 #[test]
