@@ -11,6 +11,7 @@ mod environment;
 mod files;
 mod index;
 mod measure;
+mod media;
 mod mount;
 mod publish;
 mod replay;
@@ -39,6 +40,7 @@ use crate::environment::Environment;
 use crate::files::command::{FilesArgs, files};
 use crate::index::command::{IndexArgs, index};
 use crate::index::misses::{self, MissesArgs};
+use crate::media::command::{MediaArgs, media};
 use crate::mount::command::{MountArgs, mount};
 use crate::mount::served::{self as served_mount, ServeMountArgs};
 use crate::publish::Output;
@@ -73,6 +75,7 @@ enum Suite {
     Cache(CacheArgs),
     Files(FilesArgs),
     Index(IndexArgs),
+    Media(MediaArgs),
     Mount(MountArgs),
     Swap(SwapArgs),
     /// TPC-C on SQLite, in one place and journal mode.
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Suite::Cache(args) => cache(&args),
         Suite::Files(args) => files(&args),
         Suite::Index(args) => index(&args),
+        Suite::Media(args) => media(&args),
         Suite::Mount(args) => mount(&args),
         Suite::Swap(args) => swap(&args),
         Suite::Tpcc(args) => tpcc(&args),

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::environment::Environment;
-use crate::stats::Spread;
+use crate::stats::{Spread, summarise};
 
 /// Everything that a run found out.
 #[derive(Debug, Serialize)]
@@ -75,5 +75,44 @@ impl Results {
         let fits =
             |row: &&Row| row.subject == subject && row.workload == workload && row.metric == metric;
         self.rows.iter().find(fits)
+    }
+}
+
+/// The row of a figure that was measured in every round, if it was.
+pub(crate) fn timed(
+    subject: &str,
+    workload: &str,
+    metric: &'static str,
+    unit: &'static str,
+    figures: &[f64],
+) -> Option<Row> {
+    let (median, spread) = summarise(figures)?;
+    Some(Row {
+        subject: subject.to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        value: Some(median),
+        unit,
+        spread: Some(spread),
+        note: None,
+    })
+}
+
+/// The row of an exact figure.
+pub(crate) fn exact(
+    subject: &str,
+    workload: &str,
+    metric: &'static str,
+    unit: &'static str,
+    value: f64,
+) -> Row {
+    Row {
+        subject: subject.to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        value: Some(value),
+        unit,
+        spread: None,
+        note: None,
     }
 }

@@ -319,6 +319,31 @@ fn operations_on_files_are_compared_with_what_each_is_held_against() {
 }
 
 #[test]
+fn requests_to_memory_are_measured_at_every_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let results = results_of("media", &["--report", page.to_str().unwrap()]);
+    assert_eq!(results["suite"], "media");
+    for medium in ["dram", "stt-mram", "pcm-banks", "reram", "pcm"] {
+        for size in ["2 B", "64 B", "512 B", "4 KiB"] {
+            for access in ["read", "write"] {
+                let title = format!("{access} {size}");
+                let own = |metric| value(&results, medium, &title, metric);
+                assert!(own("time") >= own("modelled_time"), "{medium}: {title}");
+                assert!(own("time_to_4k") > 0.0);
+            }
+        }
+    }
+    let share = |subject, size| value(&results, subject, &format!("write {size}"), "time_to_4k");
+    // 64 lines one after the other cost more than one.
+    assert!(share("pcm", "2 B") < 0.5);
+    assert!((share("paper", "2 B") * 32.0 - 1.0).abs() < 1e-9);
+    assert!((share("simulator", "2 KiB") - share("paper", "2 KiB")).abs() < 0.02);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("32 times at 2 bytes"));
+}
+
+#[test]
 fn slots_are_found_at_every_fill() {
     let results = results_of("swap", &["--skip", "ft", "--skip", "paging"]);
     for way in ["linux-3.14-linear", "order8", "order64", "free-stack", "hibitset", "roaring"] {

@@ -45,7 +45,7 @@ const EIGHT: &[&str] = &[
     "webserver.",
 ];
 
-pub(crate) const SUITES: [Suite; 7] = [
+pub(crate) const SUITES: [Suite; 8] = [
     Suite {
         name: "block",
         command: "-p everbyte-bench -- block --seconds 0.08 --output OUT",
@@ -118,6 +118,16 @@ pub(crate) const SUITES: [Suite; 7] = [
             "scm_bytes",
             "skipped",
         ],
+        workloads: &[],
+    },
+    Suite {
+        name: "media",
+        command: "-p everbyte-bench -- media --output OUT",
+        form: Form::Bench,
+        minutes: 1,
+        needs_idle: true,
+        traces: &[],
+        kept: &["time", "time_to_4k", "modelled_time"],
         workloads: &[],
     },
     Suite {

@@ -42,6 +42,8 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
             grid(results, &CACHE, |place| place.starts_with(&stream))
         }
         ("cache", "hits") => grid(results, &HITS, |_| true),
+        ("media", "writes") => grid(results, &MEDIA, |place| place.starts_with("write")),
+        ("media", "reads") => grid(results, &MEDIA, |place| place.starts_with("read")),
         ("simulation", name) => simulation::view(name, results)?,
         ("policies" | "ablation", name) => policies::view(name, results)?,
         _ => bail!("no view {view}"),
@@ -149,6 +151,18 @@ const HITS: Grid = Grid {
     write: |cell| match cell {
         [found, simulated, ..] => format!("{found:.2} ({simulated:.2})"),
         _ => String::new(),
+    },
+    has_spread: false,
+};
+
+const MEDIA: Grid = Grid {
+    first: "request",
+    subjects: &["dram", "stt-mram", "pcm-banks", "reram", "pcm", "simulator", "paper"],
+    metrics: &["time_to_4k", "time"],
+    write: |cell| match cell {
+        [share, time, ..] => format!("{share:.3} ({time:.0})"),
+        [share] => format!("{share:.3}"),
+        [] => String::new(),
     },
     has_spread: false,
 };

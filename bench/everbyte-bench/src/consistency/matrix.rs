@@ -12,9 +12,9 @@ use super::library::{LibraryTarget, MountHere};
 use super::run::{self, Bench, Cells, Durability, Sample, Workload};
 use super::target::{FileTarget, SchemeTarget, Target};
 use super::task::{Access, Task};
-use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, exact, timed};
+use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings};
 use crate::baselines::Kind;
-use crate::rows::{Row, metric};
+use crate::rows::{Row, exact, metric, timed};
 use crate::stats::as_f64;
 use crate::subjects::ext4::call;
 

@@ -26,7 +26,6 @@ use everbyte_media::Technology;
 use indicatif::ProgressBar;
 
 use crate::rows::Row;
-use crate::stats::summarise;
 
 /// Emulated media: DRAM with its flushes made, and phase-change memory, whose writes cost most: one
 /// after the other, and in banks.
@@ -90,43 +89,4 @@ pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Resu
         rows.extend(sqlite::run(settings)?);
     }
     Ok(rows)
-}
-
-/// The row of a figure that was measured in every round, if it was.
-fn timed(
-    subject: &str,
-    workload: &str,
-    metric: &'static str,
-    unit: &'static str,
-    figures: &[f64],
-) -> Option<Row> {
-    let (median, spread) = summarise(figures)?;
-    Some(Row {
-        subject: subject.to_owned(),
-        workload: workload.to_owned(),
-        metric,
-        value: Some(median),
-        unit,
-        spread: Some(spread),
-        note: None,
-    })
-}
-
-/// The row of an exact figure.
-fn exact(
-    subject: &str,
-    workload: &str,
-    metric: &'static str,
-    unit: &'static str,
-    value: f64,
-) -> Row {
-    Row {
-        subject: subject.to_owned(),
-        workload: workload.to_owned(),
-        metric,
-        value: Some(value),
-        unit,
-        spread: None,
-        note: None,
-    }
 }

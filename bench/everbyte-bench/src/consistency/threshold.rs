@@ -12,8 +12,8 @@ use everbyte_media::Technology;
 use super::run::{self, Bench, Durability, Sample, Workload};
 use super::target::{Target, VolumeTarget};
 use super::task::Task;
-use super::{DEVICE_BYTES, Settings, exact, timed};
-use crate::rows::{Row, metric};
+use super::{DEVICE_BYTES, Settings};
+use crate::rows::{Row, exact, metric, timed};
 use crate::stats::{as_f64, summarise};
 
 const LOG_BYTES: u64 = 32 << 20;

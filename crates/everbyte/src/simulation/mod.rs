@@ -8,6 +8,7 @@
 pub(crate) mod args;
 mod figure;
 pub(crate) mod outputs;
+mod paper;
 pub(crate) mod report;
 pub(crate) mod results;
 pub(crate) mod task;

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use anyhow::Result;
 use everbyte_policy::sim::Kind;
 
-use super::args::Setting;
+use super::args::{Backing, Setting};
 use super::figure::{Figure, Line};
+use super::paper;
 use super::results::{Row, as_f64, baseline_of};
 use crate::size::show_size;
 
@@ -55,13 +56,16 @@ pub(crate) fn page(rows: &[Row]) -> Result<String> {
          one tier have no SCM. \"Normalised\" is divided by CLOCK with migration at the same \
          size, and left out where that was not simulated.</p>"
     );
-    let mut groups: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    // By trace, and there the paper's backing device first.
+    let mut groups: BTreeMap<(&str, bool, String), Vec<Row>> = BTreeMap::new();
     for row in rows {
-        groups.entry(group_of(row)).or_default().push(row.clone());
+        let is_other = row.setting.backing != Backing::Sd;
+        groups.entry((&row.trace, is_other, group_of(row))).or_default().push(row.clone());
     }
-    for (name, rows) in &groups {
+    for ((_, _, name), rows) in &groups {
         write!(page, "<h2>{}</h2>", escaped(name))?;
         trace_line(&mut page, &rows[0])?;
+        paper::table(&mut page, rows)?;
         for sketch in sketches() {
             if let Some(svg) = sketch.figure(rows).draw()? {
                 write!(page, "<h3>{}</h3><p>{}</p>{svg}", sketch.heading, sketch.explanation)?;

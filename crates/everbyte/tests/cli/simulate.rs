@@ -91,6 +91,42 @@ fn results_come_as_table_json_csv_and_report() {
 }
 
 #[test]
+fn the_papers_numbers_stand_beside_ours_and_its_device_comes_first() {
+    let place = Place::empty();
+    generated(&place);
+    let line = "sim FOLDER/web.csv.zst --policy hybrid,clock-migration --size 20%,60% \
+                --backing hdd,ssd,sd --report FOLDER/out.html --json";
+    let document = place.run(line).json();
+    let writes = |policy: &str, size: &str| {
+        let results = document["results"].as_array().unwrap();
+        let found = results.iter().find(|result| {
+            let setting = &result["setting"];
+            setting["policy"] == policy && setting["size"] == size && setting["backing"] == "sd"
+        });
+        found.unwrap()["outcome"]["scm"]["writes"].as_f64().unwrap()
+    };
+    let changes = ["20%", "60%"]
+        .map(|size| 100.0 * (writes("hybrid", size) / writes("clock-migration", size) - 1.0));
+    let mean = (changes[0] + changes[1]) / 2.0;
+    let least = changes[0].min(changes[1]);
+    let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
+    assert_eq!(page.matches("Beside the paper").count(), 3);
+    for (line, ours, published) in
+        [("mean", mean, "-11.4%"), ("best", least, "-27.0%")]
+    {
+        let cells = format!("<td>SCM writes, {line}<td class=\"n\">{ours:+.1}%<td class=\"n\">");
+        let cells = cells + published;
+        assert!(page.contains(&cells), "{cells}");
+    }
+    let [sd, hdd, ssd] = ["on sd</h2>", "on hdd</h2>", "on ssd</h2>"].map(|end| page.find(end));
+    assert!(sd.is_some() && sd < hdd && hdd < ssd, "{sd:?} {hdd:?} {ssd:?}");
+    let alone = place.run("sim FOLDER/web.csv.zst --policy lru --size 50% --report FOLDER/one.html");
+    alone.good();
+    let page = fs::read_to_string(place.folder.path().join("one.html")).unwrap();
+    assert!(!page.contains("Beside the paper"), "there is nothing to compare");
+}
+
+#[test]
 fn traces_come_from_standard_input() {
     let place = Place::empty();
     let trace = generated(&place);
