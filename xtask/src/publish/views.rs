@@ -34,6 +34,12 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("consistency", "to-rollback") => multiples(results, "time_to_rollback"),
         ("consistency", "to-published") => multiples(results, "time_to_rollback_published"),
         ("consistency", "bytes") => bytes(results),
+        ("consistency", "words") => grid(results, &WORDS, |_| true),
+        ("consistency", "by-file") => grid(results, &BY_FILE, is_by_file),
+        ("consistency", "best-by-file") => grid(results, &BEST_BY_FILE, is_by_file),
+        ("consistency", "logs") => {
+            grid(results, &LOGS, |place| is_by_file(place) && place.contains("random"))
+        }
         ("tpcc", "shares") => tpcc(results, "tpmc_to_none"),
         ("tpcc", "to-published") => tpcc(results, "tpmc_to_rollback_published"),
         ("tpcc", "rates") => tpcc(results, "tpmc"),
@@ -155,6 +161,66 @@ const HITS: Grid = Grid {
     has_spread: false,
 };
 
+/// The paper's words: least and most, and the mean where there is one.
+const WORDS: Grid = Grid {
+    first: "the paper's words",
+    subjects: &["rollback-published", "rollback", "paper"],
+    metrics: &["speed_least", "speed_most", "speed_mean"],
+    write: |cell| match cell {
+        [least, most, mean, ..] => {
+            format!("{} to {}, mean {}", ratio(*least), ratio(*most), ratio(*mean))
+        }
+        [least, most] => format!("{} to {}", ratio(*least), ratio(*most)),
+        _ => String::new(),
+    },
+    has_spread: false,
+};
+
+const BY_FILE: Grid = Grid {
+    first: "workload",
+    subjects: &[
+        "ramfs",
+        "redo-published",
+        "block-journal-ordered",
+        "block-journal-data",
+        "rollback",
+    ],
+    metrics: &["time_to_rollback_published"],
+    write: |cell| cell.first().map_or_else(String::new, |value| ratio(*value)),
+    has_spread: false,
+};
+
+const BEST_BY_FILE: Grid = Grid {
+    first: "workload",
+    subjects: &["ramfs", "redo-improved", "block-journal-ordered", "block-journal-data", "shadow"],
+    metrics: &["time_to_rollback"],
+    write: |cell| cell.first().map_or_else(String::new, |value| ratio(*value)),
+    has_spread: false,
+};
+
+/// KiB of log of a pass.
+const LOGS: Grid = Grid {
+    first: "workload",
+    subjects: &[
+        "rollback-published",
+        "rollback",
+        "redo-published",
+        "redo-improved",
+        "block-journal-ordered",
+        "block-journal-data",
+    ],
+    metrics: &["log_bytes_of_pass"],
+    write: |cell| cell.first().map_or_else(String::new, |bytes| format!("{:.1}", bytes / 1024.0)),
+    has_spread: false,
+};
+
+/// Returns true for a write of the paper's records, which are varied by file.
+fn is_by_file(place: &str) -> bool {
+    place.starts_with("dram: ")
+        && place.ends_with(", checkpoint")
+        && [" write 1K in ", " write 100K in "].iter().any(|record| place.contains(record))
+}
+
 const MEDIA: Grid = Grid {
     first: "request",
     subjects: &["dram", "stt-mram", "pcm-banks", "reram", "pcm", "simulator", "paper"],
@@ -189,6 +255,13 @@ fn grid(results: &Results, grid: &Grid, wanted: impl Fn(&str) -> bool) -> Vec<Li
     };
     let has_any = |subject: &&str| places.iter().any(|place| !cell(subject, place).text.is_empty());
     let subjects: Vec<&str> = grid.subjects.iter().copied().filter(has_any).collect();
+    if subjects.is_empty() {
+        let missing = format!(
+            "*The published run has no such rows yet; `cargo xtask publish --suite {}` measures them.*",
+            results.suite
+        );
+        return vec![Line::prose(vec![Cell::plain(missing)])];
+    }
     let mut names = vec![grid.first];
     names.extend(&subjects);
     let mut lines = heading(&names);

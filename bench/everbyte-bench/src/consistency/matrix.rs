@@ -12,7 +12,7 @@ use super::library::{LibraryTarget, MountHere};
 use super::run::{self, Bench, Cells, Durability, Sample, Workload};
 use super::target::{FileTarget, SchemeTarget, Target};
 use super::task::{Access, Task};
-use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings};
+use super::{DEVICE_BYTES, MEDIA, MOUNT, NONE, OURS, OURS_PUBLISHED, Settings, words};
 use crate::baselines::Kind;
 use crate::rows::{Row, exact, metric, timed};
 use crate::stats::as_f64;
@@ -29,6 +29,9 @@ const EXT4: [(&str, &str); 2] =
 
 /// Their names in the results.
 pub(super) const EXT4_NAMES: [&str; 2] = [EXT4[0].0, EXT4[1].0];
+
+/// Bytes of log of one pass over a file.
+pub(super) const PASS_LOG_BYTES: &str = "log_bytes_of_pass";
 
 /// A scheme that the others are compared with, and the names of the ratios.
 struct Base {
@@ -117,6 +120,7 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
         files.clear();
         drop(mount);
     }
+    rows.extend(words::rows(&rows));
     Ok(rows)
 }
 
@@ -146,7 +150,7 @@ fn rows_of(medium: Technology, workload: &Workload, names: &[&str], cells: &Cell
                 rows.extend(timed(name, &title, metric, "ratio", &ratios(samples, base)));
             }
         }
-        rows.extend(counted(name, &title, samples));
+        rows.extend(counted(name, &title, workload.task, samples));
     }
     rows
 }
@@ -158,7 +162,7 @@ fn ratios(own: &[Sample], base: &[Sample]) -> Vec<f64> {
 }
 
 /// Means over all rounds of what was counted.
-fn counted(name: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
+fn counted(name: &str, title: &str, task: Task, samples: &[Sample]) -> Vec<Row> {
     let all: Vec<_> = samples.iter().filter_map(|sample| sample.sums).collect();
     if all.is_empty() {
         return Vec::new();
@@ -166,10 +170,17 @@ fn counted(name: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
     let requests = as_f64(samples.iter().map(|sample| sample.requests).sum());
     let asked = as_f64(samples.iter().map(|sample| sample.bytes).sum());
     let sum = |of: fn(&super::target::Sums) -> u64| as_f64(all.iter().map(of).sum());
-    vec![
+    let log_share = sum(|s| s.counts.log_bytes) / asked;
+    let mut rows = Vec::new();
+    if let Task::Iozone { record, file, .. } = task {
+        // Records that do not fit are not written.
+        let written = as_f64(file / record * record);
+        rows.push(exact(name, title, PASS_LOG_BYTES, "B", log_share * written));
+    }
+    rows.extend([
         exact(name, title, metric::MEDIA_BYTES, "ratio", sum(|s| s.counts.bytes_stored) / asked),
         exact(name, title, "log_bytes", "B/request", sum(|s| s.counts.log_bytes) / requests),
-        exact(name, title, "log_bytes_per_byte", "ratio", sum(|s| s.counts.log_bytes) / asked),
+        exact(name, title, "log_bytes_per_byte", "ratio", log_share),
         exact(name, title, "lines_stored", "1/request", sum(|s| s.counts.lines_stored) / requests),
         exact(
             name,
@@ -180,7 +191,8 @@ fn counted(name: &str, title: &str, samples: &[Sample]) -> Vec<Row> {
         ),
         exact(name, title, "fences", "1/request", sum(|s| s.counts.fences) / requests),
         exact(name, title, "modelled_time", "ns", sum(|s| s.modelled_ns) / requests),
-    ]
+    ]);
+    rows
 }
 
 /// Returns the ratios of each other scheme's time to that of `base`, over all IOzone-like writes of

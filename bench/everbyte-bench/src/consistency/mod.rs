@@ -14,6 +14,7 @@ mod sqlite;
 mod target;
 mod task;
 mod threshold;
+mod words;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

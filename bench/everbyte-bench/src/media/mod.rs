@@ -141,9 +141,8 @@ fn measure(
 ) -> Result<Sample> {
     let mut rng = SmallRng::seed_from_u64(u64::from(bytes) ^ (round << 32));
     let places = medium.len() / u64::from(bytes);
-    let offsets: Vec<PoolOffset> = (0..requests)
-        .map(|_| PoolOffset(rng.random_range(0..places) * u64::from(bytes)))
-        .collect();
+    let offsets: Vec<PoolOffset> =
+        (0..requests).map(|_| PoolOffset(rng.random_range(0..places) * u64::from(bytes))).collect();
     let mut buffer = vec![0; bytes as usize];
     rng.fill_bytes(&mut buffer);
     let before = medium.counters().modelled_ns;
@@ -206,9 +205,8 @@ fn simulated(access: Access) -> Vec<Row> {
 
 /// The paper's numbers, which are of writes alone.
 fn published() -> Vec<Row> {
-    let row = |(bytes, share)| {
-        exact(PAPER, &title(Access::Write, bytes), TO_LARGEST, "ratio", share)
-    };
+    let row =
+        |(bytes, share)| exact(PAPER, &title(Access::Write, bytes), TO_LARGEST, "ratio", share);
     PUBLISHED.into_iter().map(row).collect()
 }
 
@@ -234,7 +232,8 @@ mod tests {
         let medium = Mapped::anonymous(1 << 20, &options).unwrap();
         let cost = Technology::Pcm.cost();
         for (bytes, lines) in [(2, 1), (64, 1), (128, 2), (4096, 64)] {
-            for (access, line_ns) in [(Access::Read, cost.read_ns), (Access::Write, cost.write_ns)] {
+            for (access, line_ns) in [(Access::Read, cost.read_ns), (Access::Write, cost.write_ns)]
+            {
                 let sample = measure(&medium, access, bytes, 20, 0).unwrap();
                 let expected = as_f64(lines * line_ns);
                 assert!((sample.modelled_ns - expected).abs() < 1e-9, "{access:?} of {bytes} B");

@@ -8,20 +8,20 @@ use crate::rows::metric;
 
 /// All of them.
 pub(super) fn figures() -> Vec<Figure> {
-    let figure = |access: Access, metric, heading: &str, explanation: &str, others: &[&str]| Figure {
-        title: heading.to_owned(),
-        explanation: explanation.to_owned(),
-        subjects: Technology::ALL
-            .into_iter()
-            .map(Technology::name)
-            .chain(others.iter().copied())
-            .map(str::to_owned)
-            .collect(),
-        workloads: SIZES.map(|bytes| (title(access, bytes), size(bytes))).to_vec(),
-        metric,
-        shape: Shape::Lines,
-        logarithmic: true,
-    };
+    let figure =
+        |access: Access, metric, heading: &str, explanation: &str, others: &[&str]| Figure {
+            title: heading.to_owned(),
+            explanation: explanation.to_owned(),
+            subjects: Technology::ALL
+                .into_iter()
+                .map(|technology| technology.name().to_owned())
+                .chain(others.iter().map(|name| (*name).to_owned()))
+                .collect(),
+            workloads: SIZES.map(|bytes| (title(access, bytes), size(bytes))).to_vec(),
+            metric,
+            shape: Shape::Lines,
+            logarithmic: true,
+        };
     vec![
         figure(
             Access::Write,

@@ -111,16 +111,15 @@ fn the_papers_numbers_stand_beside_ours_and_its_device_comes_first() {
     let least = changes[0].min(changes[1]);
     let page = fs::read_to_string(place.folder.path().join("out.html")).unwrap();
     assert_eq!(page.matches("Beside the paper").count(), 3);
-    for (line, ours, published) in
-        [("mean", mean, "-11.4%"), ("best", least, "-27.0%")]
-    {
+    for (line, ours, published) in [("mean", mean, "-11.4%"), ("best", least, "-27.0%")] {
         let cells = format!("<td>SCM writes, {line}<td class=\"n\">{ours:+.1}%<td class=\"n\">");
         let cells = cells + published;
         assert!(page.contains(&cells), "{cells}");
     }
     let [sd, hdd, ssd] = ["on sd</h2>", "on hdd</h2>", "on ssd</h2>"].map(|end| page.find(end));
     assert!(sd.is_some() && sd < hdd && hdd < ssd, "{sd:?} {hdd:?} {ssd:?}");
-    let alone = place.run("sim FOLDER/web.csv.zst --policy lru --size 50% --report FOLDER/one.html");
+    let alone =
+        place.run("sim FOLDER/web.csv.zst --policy lru --size 50% --report FOLDER/one.html");
     alone.good();
     let page = fs::read_to_string(place.folder.path().join("one.html")).unwrap();
     assert!(!page.contains("Beside the paper"), "there is nothing to compare");
