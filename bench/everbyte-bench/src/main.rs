@@ -10,6 +10,7 @@ mod consistency;
 mod environment;
 mod files;
 mod index;
+mod layers;
 mod measure;
 mod media;
 mod mount;
@@ -24,6 +25,7 @@ mod suite;
 mod swap;
 mod table;
 mod tpcc;
+mod wear;
 mod workload;
 
 use std::io::{self, Write};
@@ -40,6 +42,7 @@ use crate::environment::Environment;
 use crate::files::command::{FilesArgs, files};
 use crate::index::command::{IndexArgs, index};
 use crate::index::misses::{self, MissesArgs};
+use crate::layers::command::{LayersArgs, layers};
 use crate::media::command::{MediaArgs, media};
 use crate::mount::command::{MountArgs, mount};
 use crate::mount::served::{self as served_mount, ServeMountArgs};
@@ -53,6 +56,7 @@ use crate::swap::command::{SwapArgs, swap};
 use crate::swap::kernel::guardian::{self, GuardianArgs};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
+use crate::wear::command::{WearArgs, wear};
 
 /// Rounds and seconds of a smoke test.
 const QUICK_ROUNDS: usize = 2;
@@ -75,6 +79,7 @@ enum Suite {
     Cache(CacheArgs),
     Files(FilesArgs),
     Index(IndexArgs),
+    Layers(LayersArgs),
     Media(MediaArgs),
     Mount(MountArgs),
     Swap(SwapArgs),
@@ -82,6 +87,7 @@ enum Suite {
     Tpcc(TpccArgs),
     /// Kills TPC-C in the midst of transactions and judges the database that is left.
     TpccKill(KillArgs),
+    Wear(WearArgs),
     #[command(hide = true)]
     TpccChild(ChildArgs),
     #[command(hide = true)]
@@ -146,10 +152,12 @@ fn main() -> ExitCode {
         Suite::Cache(args) => cache(&args),
         Suite::Files(args) => files(&args),
         Suite::Index(args) => index(&args),
+        Suite::Layers(args) => layers(&args),
         Suite::Media(args) => media(&args),
         Suite::Mount(args) => mount(&args),
         Suite::Swap(args) => swap(&args),
         Suite::Tpcc(args) => tpcc(&args),
+        Suite::Wear(args) => wear(&args),
         Suite::TpccKill(args) => kill::rounds(&args),
         Suite::TpccChild(args) => kill::child(&args),
         Suite::IndexMisses(args) => misses::child(&args),

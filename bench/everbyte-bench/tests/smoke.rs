@@ -344,6 +344,77 @@ fn requests_to_memory_are_measured_at_every_size() {
 }
 
 #[test]
+fn layers_are_compared_buffered_and_direct() {
+    if !can_mount() {
+        let (success, text) = call(&["layers", "--quick"]);
+        assert!(!success && text.contains("needs root"), "{text}");
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let page = folder.path().join("page.html");
+    let place = folder.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let results = results_of(
+        "layers",
+        &["--folder", place.to_str().unwrap(), "--report", page.to_str().unwrap()],
+    );
+    assert_eq!(results["suite"], "layers");
+    for pattern in ["sequential read", "random read", "sequential write", "random write"] {
+        for caching in ["buffered", "direct"] {
+            let title = format!("1 file, {pattern}, {caching}");
+            assert!(value(&results, "disk", &title, "rate_to_ramdisk") > 0.0);
+            let title = format!("10 files, {pattern}, {caching}");
+            for subject in ["everbyte", "nbd-memory", "ssd"] {
+                assert!(value(&results, subject, &title, "rate_to_ramdisk") > 0.0);
+            }
+        }
+        let title = format!("10 files, {pattern}, direct");
+        assert!(value(&results, "shadow", &title, "throughput") > 0.0);
+    }
+    // A disk that seeks for each of them answers no more than a thousand a second, cached or not.
+    let seeks =
+        |caching| value(&results, "disk", &format!("1 file, random read, {caching}"), "rate");
+    assert!(seeks("direct") < 1000.0, "{}", seeks("direct"));
+    assert!(seeks("buffered") < 1000.0, "{}", seeks("buffered"));
+    assert!(
+        (value(&results, "bpfs-published", "BPFS beside NTFS", "rate_to_ramdisk") - 2.0).abs()
+            < 1e-9
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Figure 4 of the paper") && page.contains("1/160 of the paper's"));
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains("everbyte-bench"), "{mounts}");
+    let loops = std::fs::read_dir("/sys/block")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    let left: Vec<String> = loops.filter(|file| file.contains("everbyte-bench")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "the folder is as it was");
+}
+
+#[test]
+fn wear_is_counted_by_every_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, trace) = (folder.path().join("page.html"), folder.path().join("one.csv"));
+    // One block of a hundred is written whole, over and over.
+    let mut text = "time_ns,op,file,offset,len\n".to_owned();
+    text.extend((0..100).map(|n| format!("{n},W,disk,{},4096\n", n * 4096)));
+    text.extend((100..40_000).map(|n| format!("{n},W,disk,0,4096\n")));
+    std::fs::write(&trace, text).unwrap();
+    let [page_name, trace_name] = [&page, &trace].map(|path| path.to_str().unwrap());
+    let results = results_of("wear", &[trace_name, "--report", page_name]);
+    assert_eq!(results["suite"], "wear");
+    let most = |rule| value(&results, rule, "one", "most_to_mean");
+    let stored = |rule| value(&results, rule, "one", "media_bytes_per_byte");
+    for rule in ["near", "next-fit", "least-worn", "hot-cold"] {
+        assert!(most(rule) >= 1.0 && value(&results, rule, "one", "unused") < 100.0);
+        assert!((stored(rule) - stored("near")).abs() < 1e-9, "no rule costs writes");
+    }
+    assert!(std::fs::read_to_string(page).unwrap().contains("Wear of the frame"));
+}
+
+#[test]
 fn slots_are_found_at_every_fill() {
     let results = results_of("swap", &["--skip", "ft", "--skip", "paging"]);
     for way in ["linux-3.14-linear", "order8", "order64", "free-stack", "hibitset", "roaring"] {

@@ -81,7 +81,7 @@ const SCHEMES: &[&str] = &[
     "dram: random write 100K in 16M, checkpoint",
 ];
 
-pub(crate) const SUITES: [Suite; 8] = [
+pub(crate) const SUITES: [Suite; 10] = [
     Suite {
         name: "block",
         command: "-p everbyte-bench -- block --seconds 0.08 --output OUT",
@@ -156,6 +156,23 @@ pub(crate) const SUITES: [Suite; 8] = [
         workloads: &[],
     },
     Suite {
+        name: "layers",
+        command: "-p everbyte-bench -- layers --output OUT",
+        form: Form::Bench,
+        minutes: 8,
+        needs_idle: true,
+        traces: &[],
+        kept: &[
+            "rate",
+            "throughput",
+            "rate_to_ramdisk",
+            "rate_to_direct",
+            "rate_to_disk_least",
+            "rate_to_disk_most",
+        ],
+        workloads: &[],
+    },
+    Suite {
         name: "media",
         command: "-p everbyte-bench -- media --output OUT",
         form: Form::Bench,
@@ -183,6 +200,16 @@ pub(crate) const SUITES: [Suite; 8] = [
             "scm_bytes",
             "elapsed_ns",
         ],
+        workloads: &[],
+    },
+    Suite {
+        name: "wear",
+        command: "-p everbyte-bench -- wear TRACES --output OUT",
+        form: Form::Bench,
+        minutes: 3,
+        needs_idle: false,
+        traces: &[],
+        kept: &[],
         workloads: &[],
     },
     Suite {

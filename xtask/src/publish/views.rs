@@ -48,6 +48,9 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
             grid(results, &CACHE, |place| place.starts_with(&stream))
         }
         ("cache", "hits") => grid(results, &HITS, |_| true),
+        ("layers", "buffering") => grid(results, &BUFFERING, |place| place.starts_with("1 file,")),
+        ("layers", "all") => grid(results, &LAYERS, |place| place.contains(" files, ")),
+        ("wear", "rules") => grid(results, &WEAR, |_| true),
         ("media", "writes") => grid(results, &MEDIA, |place| place.starts_with("write")),
         ("media", "reads") => grid(results, &MEDIA, |place| place.starts_with("read")),
         ("simulation", name) => simulation::view(name, results)?,
@@ -220,6 +223,46 @@ fn is_by_file(place: &str) -> bool {
         && place.ends_with(", checkpoint")
         && [" write 1K in ", " write 100K in "].iter().any(|record| place.contains(record))
 }
+
+/// Rates, and buffered ones as a multiple of direct ones.
+const BUFFERING: Grid = Grid {
+    first: "workload",
+    subjects: &["ramdisk", "disk"],
+    metrics: &["rate", "rate_to_direct"],
+    write: |cell| match cell {
+        [rate, to_direct, ..] => format!("{rate:.0}, {}x direct", ratio(*to_direct)),
+        [rate] => format!("{rate:.0}"),
+        [] => String::new(),
+    },
+    has_spread: false,
+};
+
+/// MiB/s, and in brackets as a multiple of the ramdisk's.
+const LAYERS: Grid = Grid {
+    first: "workload",
+    subjects: &["everbyte", "nbd-memory", "ramdisk", "ssd", "rollback", "shadow"],
+    metrics: &["throughput", "rate_to_ramdisk"],
+    write: |cell| match cell {
+        [rate, to_ramdisk, ..] => format!("{rate:.0} ({})", ratio(*to_ramdisk)),
+        [rate] => format!("{rate:.0}"),
+        [] => String::new(),
+    },
+    has_spread: false,
+};
+
+/// Wear of the most written frame, and of that which one of a hundred exceeds.
+const WEAR: Grid = Grid {
+    first: "trace",
+    subjects: &["near", "next-fit", "least-worn", "hot-cold"],
+    metrics: &["most_to_mean", "p99_to_mean", "most_in_place"],
+    write: |cell| match cell {
+        [most, centile, in_place, ..] => {
+            format!("{} / {} ({in_place:.0})", ratio(*most), ratio(*centile))
+        }
+        _ => String::new(),
+    },
+    has_spread: false,
+};
 
 const MEDIA: Grid = Grid {
     first: "request",

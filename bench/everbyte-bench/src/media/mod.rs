@@ -36,7 +36,7 @@ const MODELLED: &str = "modelled_time";
 
 /// The simulator's costs of SCM, as a subject.
 const SIMULATOR: &str = "simulator";
-/// What the paper tells, as a subject.
+/// The paper's numbers, as a subject.
 const PAPER: &str = "paper";
 /// Its writes as shares of one of 4 KiB, whose smaller ones are 2 to 32 times cheaper.
 const PUBLISHED: [(u32, f64); 3] = [(2, 1.0 / 32.0), (2048, 1.0 / 2.0), (LARGEST, 1.0)];

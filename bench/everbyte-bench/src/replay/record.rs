@@ -1,31 +1,20 @@
 //! Recording of ext4's requests to its device.
 //!
-//! ext4 on a loop device on a file that `nbdfuse` shows of our own NBD server, whose device
-//! remembers every request. Invariants: mounts are made in a mount namespace that only the
-//! recording thread and its children are in, and those children end with that thread, so nothing
-//! stays mounted however the process ends; what unmounting writes is not remembered.
+//! ext4 on an export of our own NBD server, whose device remembers every request; see
+//! [`Mounted`]. Invariant: what unmounting writes is not remembered.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use everbyte_device::{BlockDevice, Compound, DeviceError, Fua, Hole, MemoryDevice};
 use everbyte_nbd::{Address, Server};
-use nix::sched::{CloneFlags, unshare};
 use parking_lot::Mutex;
-use rustix::fs::syncfs;
 
 use super::traffic;
-use crate::subjects::ext4::call;
+use crate::subjects::mounted::{Below, Mounted, apart};
 use crate::subjects::served::OneExport;
-
-/// Time that mounting and unmounting may take.
-const TIME_MAX: Duration = Duration::from_secs(20);
-/// Time between looks whether they are done.
-const POLL: Duration = Duration::from_millis(20);
 
 /// A request of ext4.
 #[derive(Clone, Debug)]
@@ -114,9 +103,6 @@ impl everbyte_device::Decorator for Recorder {
 /// # Errors
 /// Not root, a tool is missing, or something fails.
 pub(crate) fn record(folder: &Path, size_bytes: u64) -> Result<Vec<Recording>> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("needs root, to mount a loop device");
-    }
     let one = |(name, options): (&'static str, _)| {
         let folder = folder.join(name);
         fs::create_dir(&folder)?;
@@ -132,11 +118,7 @@ fn record_one(folder: &Path, size_bytes: u64, options: [&str; 2]) -> Result<Reco
     let address = Address::Unix(folder.join("recorder.sock"));
     let server = Server::bind(&address, Arc::new(OneExport(device)))?;
     let uri = address.uri("disk");
-    // A thread of its own, because it leaves the mount namespace of the others for good.
-    let recording = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| record_apart(folder, &uri, options, &recorder));
-        thread.join().map_err(|_| anyhow!("the recording thread panicked")).flatten()
-    });
+    let recording = apart(|| record_apart(folder, &uri, options, &recorder));
     server.shutdown();
     recording
 }
@@ -147,9 +129,7 @@ fn record_apart(
     options: [&str; 2],
     recorder: &Recorder,
 ) -> Result<Recording> {
-    unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
-    call(Command::new("mount").args(["--make-rprivate", "/"]))?;
-    let mounted = Mounted::new(folder, uri, options)?;
+    let mounted = Mounted::new(folder, Below::Export(uri), &options, "discard")?;
     traffic::warm_up(&mounted.root)?;
     mounted.sync()?;
     let before = recorder.take();
@@ -160,70 +140,4 @@ fn record_apart(
         Ok(())
     })?;
     Ok(Recording { before, traces })
-}
-
-/// The mounted file system.
-struct Mounted {
-    root: PathBuf,
-    fuse: PathBuf,
-    nbdfuse: Child,
-}
-
-impl Mounted {
-    fn new(folder: &Path, uri: &str, options: [&str; 2]) -> Result<Self> {
-        let (fuse, root) = (folder.join("nbdfuse"), folder.join("recorded"));
-        fs::create_dir(&fuse)?;
-        fs::create_dir(&root)?;
-        let file = fuse.join("nbd");
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "--", "nbdfuse"]).arg(&file).arg(uri);
-        let spawned = command.stdin(Stdio::null()).spawn();
-        let nbdfuse = spawned.context("setpriv is not installed")?;
-        // From here on, dropping it unmounts and removes everything that was made.
-        let mut mounted = Self { root, fuse, nbdfuse };
-        wait_for_file(&file, &mut mounted.nbdfuse)?;
-        let at_once = "lazy_itable_init=0,lazy_journal_init=0";
-        let make = ["-q", "-F", "-t", "ext4", "-b", "4096", "-E", at_once];
-        call(Command::new("mke2fs").args(make).args(options).arg(&file))?;
-        let mount = ["-o", "loop,discard"];
-        call(Command::new("mount").args(mount).arg(&file).arg(&mounted.root))?;
-        mounted.sync()?;
-        Ok(mounted)
-    }
-
-    fn sync(&self) -> Result<()> {
-        syncfs(File::open(&self.root)?)?;
-        Ok(())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        for at in [&self.root, &self.fuse] {
-            // It may never have been mounted.
-            let _not_mounted = call(Command::new("umount").arg(at));
-        }
-        let start = Instant::now();
-        while matches!(self.nbdfuse.try_wait(), Ok(None)) {
-            if start.elapsed() > TIME_MAX {
-                // It may have ended just now.
-                let _gone = self.nbdfuse.kill();
-            }
-            std::thread::sleep(POLL);
-        }
-    }
-}
-
-fn wait_for_file(file: &Path, nbdfuse: &mut Child) -> Result<()> {
-    let start = Instant::now();
-    while !file.exists() {
-        if let Some(status) = nbdfuse.try_wait()? {
-            bail!("nbdfuse ended at once: {status}");
-        }
-        if start.elapsed() > TIME_MAX {
-            bail!("nbdfuse does not show {}", file.display());
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
 }

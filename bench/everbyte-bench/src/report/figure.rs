@@ -9,7 +9,11 @@ use super::{escaped, short};
 use crate::rows::Results;
 use crate::stats::as_f64;
 
-const SIZE: (u32, u32) = (960, 400);
+/// Pixels of a figure, and of the part of it that the legend takes, right of the plot.
+const SIZE: (u32, u32) = (1080, 400);
+const LEGEND_WIDTH: u32 = 230;
+/// Pixels from one name of the legend to the next.
+const LEGEND_STEP: i32 = 17;
 /// Share of a group's width that its bars take.
 const GROUP_SHARE: f64 = 0.86;
 /// Colours that stay apart for most people with weak colour vision.
@@ -153,8 +157,10 @@ impl Figure {
     {
         let failed = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
         area.fill(&WHITE).map_err(failed)?;
+        let (plot, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+        self.draw_legend(&legend, bars)?;
         let groups = as_f64(self.workloads.len() as u64);
-        let mut chart = ChartBuilder::on(area)
+        let mut chart = ChartBuilder::on(&plot)
             .margin(8)
             .x_label_area_size(28)
             .y_label_area_size(70)
@@ -165,10 +171,10 @@ impl Figure {
             .disable_x_mesh()
             .disable_x_axis()
             .light_line_style(RGBColor(240, 243, 246))
-            .y_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| self.label(*value))
             .draw()
             .map_err(failed)?;
-        for (subject, name) in self.subjects.iter().enumerate() {
+        for subject in 0..self.subjects.len() {
             let colour = COLOURS[subject % COLOURS.len()];
             let own = bars.iter().filter(|bar| bar.subject == subject);
             let drawn = match self.shape {
@@ -183,9 +189,7 @@ impl Figure {
                     chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))
                 }
             };
-            drawn.map_err(failed)?.label(name).legend(move |(x, y)| {
-                Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
-            });
+            drawn.map_err(failed)?;
         }
         for (group, (_, label)) in self.workloads.iter().enumerate() {
             let centre = as_f64(group as u64) + 0.5;
@@ -193,18 +197,86 @@ impl Figure {
             let style = TextStyle::from(("sans-serif", 14)).pos(centred());
             area.draw(&Text::new(label.clone(), (at.0, at.1 + 8), style)).map_err(failed)?;
         }
-        chart
-            .configure_series_labels()
-            .background_style(WHITE.mix(0.85))
-            .border_style(RGBColor(200, 205, 210))
-            .position(SeriesLabelPosition::UpperRight)
-            .draw()
-            .map_err(failed)?;
         area.present().map_err(failed)
+    }
+
+    /// Names and colours of the subjects that have something in the plot, one below the other.
+    fn draw_legend<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+        bars: &[Bar],
+    ) -> Result<(), String> {
+        let failed = |error: DrawingAreaErrorKind<B::ErrorType>| error.to_string();
+        let mut top = 12;
+        for (subject, name) in self.subjects.iter().enumerate() {
+            if bars.iter().any(|bar| bar.subject == subject) {
+                let colour = COLOURS[subject % COLOURS.len()];
+                let sign = Rectangle::new([(4, top), (16, top + 10)], colour.filled());
+                area.draw(&sign).map_err(failed)?;
+                let words = Text::new(name.clone(), (22, top - 1), ("sans-serif", 13));
+                area.draw(&words).map_err(failed)?;
+                top += LEGEND_STEP;
+            }
+        }
+        Ok(())
+    }
+
+    /// The words at a line of the upward axis; a logarithmic one has them at decades alone.
+    fn label(&self, value: f64) -> String {
+        let exponent = value.log10();
+        let is_decade = (exponent - exponent.round()).abs() < 1e-6;
+        if is_decade || !self.logarithmic { short(value) } else { String::new() }
     }
 }
 
 fn centred() -> plotters::style::text_anchor::Pos {
     use plotters::style::text_anchor::{HPos, Pos, VPos};
     Pos::new(HPos::Center, VPos::Top)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::exact;
+
+    /// Texts of a figure with their places from the left, in pixels.
+    fn texts(svg: &str) -> Vec<(f64, String)> {
+        let lines: Vec<&str> = svg.lines().collect();
+        let text = |pair: &[&str]| {
+            let x = pair[0].strip_prefix("<text x=\"")?.split('"').next()?.parse().ok()?;
+            Some((x, pair[1].to_owned()))
+        };
+        lines.windows(2).filter_map(text).collect()
+    }
+
+    #[test]
+    fn the_legend_stands_beside_the_plot_and_decades_alone_are_labelled() {
+        let environment = crate::environment::Environment::new("/dev/shm".as_ref(), 0, 1, 0.0);
+        let rows = vec![
+            exact("quick", "one", "time", "ns", 3.0),
+            exact("slow", "one", "time", "ns", 40_000.0),
+            exact("quick", "two", "time", "ns", 50.0),
+        ];
+        let results = Results { suite: "block", environment, rows };
+        let figure = Figure {
+            title: "times".to_owned(),
+            explanation: String::new(),
+            subjects: ["quick", "slow", "absent"].map(str::to_owned).to_vec(),
+            workloads: ["one", "two"].map(|name| (name.to_owned(), name.to_owned())).to_vec(),
+            metric: "time",
+            shape: Shape::Bars,
+            logarithmic: true,
+        };
+        let svg = figure.draw(&results).unwrap().unwrap();
+        let texts = texts(&svg);
+        let at = |wanted: &str| texts.iter().find(|(_, text)| text == wanted).map(|(x, _)| *x);
+        let plot_ends = f64::from(SIZE.0 - LEGEND_WIDTH);
+        assert!(at("quick").unwrap() > plot_ends && at("slow").unwrap() > plot_ends, "{texts:?}");
+        assert!(at("one").unwrap() < plot_ends);
+        assert_eq!(at("absent"), None);
+        let numbers = texts.iter().filter_map(|(_, text)| text.parse::<f64>().ok());
+        let numbers: Vec<f64> = numbers.collect();
+        assert!(numbers.len() >= 4, "{texts:?}");
+        assert!(numbers.iter().all(|number| number.log10().fract().abs() < 1e-9), "{numbers:?}");
+    }
 }

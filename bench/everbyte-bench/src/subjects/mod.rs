@@ -3,6 +3,7 @@
 pub(crate) mod ext4;
 pub(crate) mod file;
 pub(crate) mod floor;
+pub(crate) mod mounted;
 pub(crate) mod nbd;
 pub(crate) mod plain;
 pub(crate) mod pmemblk;

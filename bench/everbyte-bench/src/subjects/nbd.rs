@@ -44,6 +44,10 @@ pub(crate) enum ServerKind {
     OurNull,
     OurMemory,
     OurVolume,
+    /// Memory as slow as a hard disk.
+    OurDisk,
+    /// Memory as slow as a SATA solid-state disk.
+    OurSsd,
     NbdkitNull,
     NbdkitMemory,
     NbdkitFile,
@@ -51,6 +55,7 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
+    /// Those that are compared over NBD; the slow ones only lie below file systems.
     pub(crate) const ALL: [Self; 7] = [
         Self::OurNull,
         Self::OurMemory,
@@ -66,6 +71,8 @@ impl ServerKind {
             Self::OurNull => "nbd-null",
             Self::OurMemory => "nbd-memory",
             Self::OurVolume => "nbd-everbyte",
+            Self::OurDisk => "nbd-disk",
+            Self::OurSsd => "nbd-ssd",
             Self::NbdkitNull => "nbdkit-null",
             Self::NbdkitMemory => "nbdkit-memory",
             Self::NbdkitFile => "nbdkit-file",
@@ -75,17 +82,21 @@ impl ServerKind {
 
     /// Returns true for our own servers.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Self::OurNull | Self::OurMemory | Self::OurVolume)
+        matches!(
+            self,
+            Self::OurNull | Self::OurMemory | Self::OurVolume | Self::OurDisk | Self::OurSsd
+        )
     }
 
-    /// Returns true if it keeps written bytes.
-    fn stores(self) -> bool {
-        !matches!(self, Self::OurNull | Self::NbdkitNull)
+    /// Returns true if all of it is to be written before it is measured.
+    fn is_filled(self) -> bool {
+        !matches!(self, Self::OurNull | Self::NbdkitNull | Self::OurDisk | Self::OurSsd)
     }
 }
 
 impl Server {
-    /// Starts a server of `size_bytes` with its files in `folder`, and writes all of its export.
+    /// Starts a server of `size_bytes` with its files in `folder`, and writes all of its export
+    /// unless it is slow.
     ///
     /// # Errors
     /// It is not installed, or does not start.
@@ -97,10 +108,15 @@ impl Server {
         let child = command.spawn().with_context(|| format!("{name} is not installed"))?;
         let mut server = Self { name, child, address: Address::Unix(socket.clone()) };
         server.wait_until_listening(kind, &socket)?;
-        if kind.stores() {
+        if kind.is_filled() {
             server.fill(size_bytes)?;
         }
         Ok(server)
+    }
+
+    /// Its export's URI.
+    pub(crate) fn uri(&self) -> String {
+        self.address.uri("disk")
     }
 
     fn wait_until_listening(&mut self, kind: ServerKind, socket: &Path) -> Result<()> {
@@ -145,6 +161,8 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
             ServedDevice::Null => "null",
             ServedDevice::Memory => "memory",
             ServedDevice::Volume => "volume",
+            ServedDevice::Disk => "disk",
+            ServedDevice::Ssd => "ssd",
         });
         command.arg("--socket").arg(socket).arg("--folder").arg(folder);
         command.arg("--size").arg(size_bytes.to_string());
@@ -159,6 +177,8 @@ fn command(kind: ServerKind, folder: &Path, socket: &Path, size_bytes: u64) -> R
         ServerKind::OurNull => ours(ServedDevice::Null)?,
         ServerKind::OurMemory => ours(ServedDevice::Memory)?,
         ServerKind::OurVolume => ours(ServedDevice::Volume)?,
+        ServerKind::OurDisk => ours(ServedDevice::Disk)?,
+        ServerKind::OurSsd => ours(ServedDevice::Ssd)?,
         ServerKind::NbdkitNull | ServerKind::NbdkitMemory => {
             let plugin = if kind == ServerKind::NbdkitNull { "null" } else { "memory" };
             let mut command = nbdkit(plugin);

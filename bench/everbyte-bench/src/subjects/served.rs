@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::ValueEnum;
 use everbyte_block::{Delta, MapKind};
-use everbyte_device::BlockDevice;
+use everbyte_device::{BlockDevice, DelayDevice, DiskCosts};
 use everbyte_media::{Mapped, MediaOptions};
 use everbyte_nbd::{Address, Export, ExportInfo, Exports, OpenError, Server};
 
@@ -29,6 +29,10 @@ pub(crate) enum ServedDevice {
     Memory,
     /// A volume, all of it written.
     Volume,
+    /// Bare memory as slow as a hard disk.
+    Disk,
+    /// Bare memory as slow as a SATA solid-state disk.
+    Ssd,
 }
 
 /// Serve a device to the benchmark.
@@ -69,11 +73,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     let pool;
     let device: Arc<dyn BlockDevice> = match args.device {
         ServedDevice::Null => Arc::new(PlainDevice::null(args.size)?),
-        ServedDevice::Memory => {
-            let file = nameless_file(&args.folder, args.size)?;
-            let options = MediaOptions::new().force_flush(true).populate(true);
-            Arc::new(PlainDevice::memory(Mapped::from_file(&file, &options)?))
-        }
+        ServedDevice::Memory => memory(args)?,
+        ServedDevice::Disk => Arc::new(DelayDevice::new(memory(args)?, DiskCosts::HDD)),
+        ServedDevice::Ssd => Arc::new(DelayDevice::new(memory(args)?, DiskCosts::SSD)),
         ServedDevice::Volume => {
             pool = BenchPool::new(&args.folder, args.size, 1)?;
             let subject = pool.volume("served", args.size, Delta::Auto, MapKind::Radix)?;
@@ -89,4 +91,11 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     io::stdin().read_to_end(&mut Vec::new())?;
     server.shutdown();
     Ok(())
+}
+
+/// Bare memory of the size that is asked for.
+fn memory(args: &ServeArgs) -> Result<Arc<dyn BlockDevice>> {
+    let file = nameless_file(&args.folder, args.size)?;
+    let options = MediaOptions::new().force_flush(true).populate(true);
+    Ok(Arc::new(PlainDevice::memory(Mapped::from_file(&file, &options)?)))
 }

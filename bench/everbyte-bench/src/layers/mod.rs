@@ -1,0 +1,320 @@
+//! The suite of layers: what a page cache is worth over a fast and over a slow device, and the
+//! translation layer below ext4 beside other devices.
+//!
+//! Remakes Figures 4 and 6 of Song, Moon and Noh, "I/O Translation Layer Technology for
+//! High-performance and Compatibility Using New Memory" (2015). Our export and the slow devices lie below
+//! a loop device over `nbdfuse`, for there is no other way into the kernel here; `nbd-memory`, bare memory
+//! behind the same, says what that costs. Invariants: one thread, requests of 4 KiB that go from file to
+//! file in turn; a slice begins with nothing cached and, where it wrote, ends when all is durable; a
+//! round does every workload once on every place, one place right after the other.
+
+pub(crate) mod command;
+mod place;
+mod report;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use indicatif::ProgressBar;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::baselines::Kind;
+use crate::rows::{Row, exact, metric, timed};
+use crate::stats::as_f64;
+use crate::subjects::mounted::apart;
+use crate::subjects::nbd::ServerKind;
+use crate::workload::{Action, Pattern, Payload, Workload as Requests};
+use place::{Device, Ext4Place, Place, SchemePlace};
+
+/// Bytes of a request.
+const BYTES: usize = 4096;
+/// Requests between looks at the clock.
+const STRIDE: u64 = 8;
+/// Seed of places.
+const SEED: u64 = 0x1a_7e85;
+
+/// Devices below ext4 in Figure 4: as fast as memory, and as slow as a disk.
+const FAST_AND_SLOW: [Device; 2] = [Device::Ramdisk, Device::Export("disk", ServerKind::OurDisk)];
+/// Devices below ext4 in Figure 6.
+const LAYERS: [Device; 4] = [
+    Device::Export("everbyte", ServerKind::OurVolume),
+    Device::Export("nbd-memory", ServerKind::OurMemory),
+    Device::Ramdisk,
+    Device::Export("ssd", ServerKind::OurSsd),
+];
+/// Schemes in process beside them: ours, and that of BPFS.
+const SCHEMES: [Kind; 2] = [Kind::Rollback, Kind::Shadow];
+
+/// The comparison in BPFS's own paper, as a workload of [`PUBLISHED`].
+const BPFS_WORKLOAD: &str = "BPFS beside NTFS";
+const BPFS: &str = "bpfs-published";
+/// Speed of BPFS as a multiple of NTFS's, by Condit et al., "Better I/O Through Byte-Addressable,
+/// Persistent Memory" (SOSP 2009): typically twice as fast on a RAM disk, 4 to 10 times on disk.
+const PUBLISHED: [(&str, f64); 3] =
+    [("rate_to_ramdisk", 2.0), ("rate_to_disk_least", 4.0), ("rate_to_disk_most", 10.0)];
+
+/// Ratio of the rate to ext4's on a ramdisk in the same round.
+const TO_RAMDISK: &str = "rate_to_ramdisk";
+/// Ratio of the rate through the page cache to that past it in the same round.
+const TO_DIRECT: &str = "rate_to_direct";
+
+/// The parts of the suite.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// Figure 4: buffered and direct, on memory and on a disk.
+    Buffering,
+    /// Figure 6: the translation layer and its alternatives.
+    Layers,
+}
+
+/// Settings of a run.
+pub(crate) struct Settings<'a> {
+    /// A folder on tmpfs.
+    pub(crate) folder: &'a Path,
+    /// Bytes of each device; half of that are the files, and what is read or written at most.
+    pub(crate) device_bytes: u64,
+    /// Files of Figure 6.
+    pub(crate) files: usize,
+    pub(crate) rounds: usize,
+    /// Longest time of a workload on a place in a round; what makes it durable comes besides.
+    pub(crate) slice: Duration,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) progress: &'a ProgressBar,
+}
+
+/// Folder and size of the devices that places are made of.
+struct Devices<'a> {
+    folder: &'a Path,
+    bytes: u64,
+}
+
+/// Way to files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Caching {
+    /// Through the page cache.
+    Buffered,
+    /// Past it.
+    Direct,
+}
+
+/// Something to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Workload {
+    files: usize,
+    requests: Requests,
+    caching: Caching,
+}
+
+impl Workload {
+    /// The four patterns of fio, buffered and direct, on so many files.
+    fn all(files: usize) -> Vec<Self> {
+        let mut all = Vec::new();
+        for caching in [Caching::Direct, Caching::Buffered] {
+            for action in [Action::Read, Action::Rewrite] {
+                let requests = Requests::new(action, BYTES);
+                all.push(Self { files, requests: requests.sequential(), caching });
+                all.push(Self { files, requests, caching });
+            }
+        }
+        all
+    }
+
+    /// Words for its pattern.
+    fn pattern(&self) -> &'static str {
+        match (self.requests.pattern, self.requests.writes()) {
+            (Pattern::Sequential, false) => "sequential read",
+            (Pattern::Random, false) => "random read",
+            (Pattern::Sequential, true) => "sequential write",
+            (Pattern::Random, true) => "random write",
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files =
+            if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
+        let caching = match self.caching {
+            Caching::Buffered => "buffered",
+            Caching::Direct => "direct",
+        };
+        write!(f, "{files}, {}, {caching}", self.pattern())
+    }
+}
+
+/// Requests of a slice and the time that they took.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    requests: u64,
+    elapsed: Duration,
+}
+
+impl Sample {
+    fn per_second(&self) -> f64 {
+        as_f64(self.requests) / self.elapsed.as_secs_f64()
+    }
+}
+
+/// Measures the parts that `wants` names.
+///
+/// # Errors
+/// Tools are missing, no memory, or it is to stop.
+pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let parts: [(Part, &[Device], &[Kind], usize); 2] = [
+        (Part::Buffering, &FAST_AND_SLOW, &[], 1),
+        (Part::Layers, &LAYERS, &SCHEMES, settings.files),
+    ];
+    for (part, devices, schemes, files) in parts {
+        if wants(part) {
+            rows.extend(apart(|| measured(settings, devices, schemes, files))?);
+        }
+    }
+    if wants(Part::Layers) {
+        let published = |(metric, value)| exact(BPFS, BPFS_WORKLOAD, metric, "ratio", value);
+        rows.extend(PUBLISHED.map(published));
+    }
+    Ok(rows)
+}
+
+/// Makes the places, measures every workload on each and takes them down.
+fn measured(
+    settings: &Settings<'_>,
+    devices: &[Device],
+    schemes: &[Kind],
+    files: usize,
+) -> Result<Vec<Row>> {
+    let folder = settings.folder.join(format!("{files}-files"));
+    std::fs::create_dir(&folder)?;
+    let below = Devices { folder: &folder, bytes: settings.device_bytes };
+    let file_bytes = settings.device_bytes / 2 / files as u64 / BYTES as u64 * BYTES as u64;
+    let mut places: Vec<Box<dyn Place>> = Vec::new();
+    for &device in devices {
+        settings.progress.set_message(format!("making ext4 on {}", device.name()));
+        let place = Ext4Place::new(device, &below, files, file_bytes);
+        places.push(Box::new(place.with_context(|| format!("ext4 on {}", device.name()))?));
+    }
+    for &kind in schemes {
+        settings.progress.set_message(format!("making {}", kind.name()));
+        places.push(Box::new(SchemePlace::new(kind, files, file_bytes)?));
+    }
+    let workloads = Workload::all(files);
+    settings.progress.inc_length((workloads.len() * places.len() * settings.rounds) as u64);
+    let mut cells = vec![vec![Vec::new(); places.len()]; workloads.len()];
+    for round in 0..settings.rounds {
+        for (workload, cells) in workloads.iter().zip(&mut cells) {
+            for (place, samples) in places.iter().zip(cells) {
+                if settings.stop.load(Ordering::Relaxed) {
+                    bail!("stopped");
+                }
+                settings.progress.set_message(format!("{}: {workload}", place.name()));
+                if place.allows(workload.caching) {
+                    let sample = measure(&**place, workload, file_bytes, settings.slice, round);
+                    let of = || format!("{} on {}", workload, place.name());
+                    samples.push(sample.with_context(of)?);
+                }
+                settings.progress.inc(1);
+            }
+        }
+    }
+    let names: Vec<&str> = places.iter().map(|place| place.name()).collect();
+    Ok(rows_of(&names, &workloads, &cells))
+}
+
+/// Does requests until the slice is over or as many bytes were asked for as the files have.
+fn measure(
+    place: &dyn Place,
+    workload: &Workload,
+    file_bytes: u64,
+    slice: Duration,
+    round: usize,
+) -> Result<Sample> {
+    place.prepare()?;
+    let mut payload = Payload::new(&workload.requests, 0, round);
+    let mut rng = SmallRng::seed_from_u64(SEED ^ round as u64);
+    let (files, blocks) = (workload.files as u64, file_bytes / BYTES as u64);
+    let mut requests = 0;
+    let start = Instant::now();
+    while requests < files * blocks && (requests % STRIDE != 0 || start.elapsed() < slice) {
+        let file = usize::try_from(requests % files)?;
+        let block = match workload.requests.pattern {
+            Pattern::Sequential => requests / files,
+            Pattern::Random => rng.random_range(0..blocks),
+        };
+        let offset = block * BYTES as u64;
+        if workload.requests.writes() {
+            place.write(workload.caching, file, offset, payload.next(BYTES))?;
+        } else {
+            place.read(workload.caching, file, offset, payload.room(BYTES))?;
+        }
+        requests += 1;
+    }
+    if workload.requests.writes() {
+        place.sync()?;
+    }
+    Ok(Sample { requests, elapsed: start.elapsed() })
+}
+
+/// Rates, and their ratios to the ramdisk's and to those past the page cache.
+fn rows_of(names: &[&str], workloads: &[Workload], cells: &[Vec<Vec<Sample>>]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let ramdisk = names.iter().position(|name| *name == Device::Ramdisk.name());
+    for (workload, of_places) in workloads.iter().zip(cells) {
+        let title = workload.to_string();
+        let past = Workload { caching: Caching::Direct, ..*workload };
+        let past = workloads.iter().position(|other| *other == past && *other != *workload);
+        for (at, samples) in of_places.iter().enumerate().filter(|(_, all)| !all.is_empty()) {
+            let rates: Vec<f64> = samples.iter().map(Sample::per_second).collect();
+            let mebibytes: Vec<f64> =
+                rates.iter().map(|rate| rate * 4096.0 / 1_048_576.0).collect();
+            let times: Vec<f64> = rates.iter().map(|rate| 1e9 / rate).collect();
+            let name = names[at];
+            rows.extend(timed(name, &title, metric::RATE, "1/s", &rates));
+            rows.extend(timed(name, &title, metric::TIME, "ns", &times));
+            rows.extend(timed(name, &title, "throughput", "MiB/s", &mebibytes));
+            let to = |base: &[Sample]| -> Vec<f64> {
+                rates.iter().zip(base).map(|(rate, base)| rate / base.per_second()).collect()
+            };
+            if let Some(base) = ramdisk.filter(|base| *base != at) {
+                rows.extend(timed(name, &title, TO_RAMDISK, "ratio", &to(&of_places[base])));
+            }
+            if let Some(past) = past {
+                rows.extend(timed(name, &title, TO_DIRECT, "ratio", &to(&cells[past][at])));
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_held_against_the_ramdisk_and_the_way_past_the_cache() {
+        let workloads = Workload::all(1);
+        let names: Vec<String> = workloads.iter().map(ToString::to_string).collect();
+        assert_eq!(names[0], "1 file, sequential read, direct");
+        assert_eq!(names[7], "1 file, random write, buffered");
+        let sample = |requests| vec![Sample { requests, elapsed: Duration::from_secs(1) }];
+        let cells: Vec<Vec<Vec<Sample>>> =
+            (1..=8).map(|n| vec![sample(100 * n), sample(10 * n * n), Vec::new()]).collect();
+        let rows = rows_of(&["ramdisk", "disk", "shadow"], &workloads, &cells);
+        let value = |subject: &str, workload: &str, metric: &str| {
+            let fits = |row: &&Row| {
+                row.subject == subject && row.workload == workload && row.metric == metric
+            };
+            rows.iter().find(fits).and_then(|row| row.value)
+        };
+        assert_eq!(value("disk", &names[7], TO_RAMDISK), Some(0.8));
+        assert_eq!(value("disk", &names[7], TO_DIRECT), Some(4.0));
+        assert_eq!(value("ramdisk", &names[7], TO_DIRECT), Some(2.0));
+        assert_eq!(value("disk", &names[3], TO_DIRECT), None);
+        assert_eq!(value("shadow", &names[3], metric::RATE), None);
+    }
+}
