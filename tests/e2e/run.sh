@@ -22,11 +22,15 @@ gcc -Wall -O1 -pthread "$E2E/heap_stress.c" -o "$STRESS" || fail "heap_stress ca
 "$EVERBYTE" volume create "$POOL" more --kind swap --size 640M >/dev/null
 "$EVERBYTE" volume create "$POOL" disk --size 16M >/dev/null
 
-# paged DRAM COMMAND...: the command by `everbyte run`, quiet about itself.
+# paged DRAM [--bss] COMMAND...: the command by `everbyte run`, quiet about itself.
 paged() {
-    local dram=$1
+    local options=(--dram "$1")
     shift
-    "$EVERBYTE" run --dram "$dram" --pool "$POOL/more" -- "$@" 2>"$SCRATCH/run.log" || {
+    if [[ $1 == --bss ]]; then
+        options+=(--bss)
+        shift
+    fi
+    "$EVERBYTE" run "${options[@]}" --pool "$POOL/more" -- "$@" 2>"$SCRATCH/run.log" || {
         cat "$SCRATCH/run.log" >&2
         return 1
     }
@@ -88,6 +92,16 @@ ok "a heap holds every byte, through system calls, forks and exec"
 gcc -Wall -O1 -pthread "$E2E/own_allocator.c" -o "$SCRATCH/own" || fail "own_allocator cannot be built"
 [[ $(paged 16M timeout 60 "$SCRATCH/own" 80) == good ]] || fail "an own allocator has wrong bytes"
 ok "a program with an allocator of its own pages by its mappings"
+gcc -Wall -O1 "$E2E/static_array.c" -o "$SCRATCH/static" || fail "static_array cannot be built"
+gcc -Wall -O1 -no-pie "$E2E/static_array.c" -o "$SCRATCH/static_no_pie" || fail "static_array cannot be built"
+for program in static static_no_pie; do
+    [[ $(paged 32M --bss "$SCRATCH/$program" 40) == good ]] || fail "a static array has wrong bytes"
+    if paged 32M "$SCRATCH/$program" 40 2>"$SCRATCH/static.log"; then
+        fail "a static array pages although nobody asked"
+    fi
+    grep -q "MiB are in DRAM" "$SCRATCH/static.log" || fail "$program fails without --bss"
+done
+ok "a static array pages at half its footprint on request, with system calls and forks"
 nothing_is_lent || fail "runs are lent although every program has ended"
 
 status=0

@@ -1,4 +1,5 @@
-//! The program's heap: one region, of which parts are given to the allocator and to mappings.
+//! The program's heap: one region, of which parts are given to the allocator and to mappings. Its first part
+//! may be the program's variables.
 //!
 //! Invariants: no more of the region is in use than there are slots for beside the DRAM limit, so nothing
 //! that was given out can fail to page; what is free holds zeroes. In a forked child the same addresses
@@ -14,14 +15,13 @@ use everbyte_swap::{
 };
 use libmimalloc_sys as mi;
 
-use crate::kernel;
+use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
 use crate::say::say;
 use crate::settings::Settings;
 use crate::source::{Source, memory_file};
+use crate::variables;
 
-/// Bytes of a page, and of a unit.
-pub(crate) const PAGE: usize = 4096;
 /// Alignment of mimalloc's arenas, and of their lengths, in bytes.
 const ARENA: usize = 32 << 20;
 /// Bytes of slots that are asked for at once, so that a growing program asks seldom.
@@ -67,14 +67,24 @@ impl Heap {
         let mode = FaultMode::Transparent { handlers: HANDLERS };
         let options =
             RegionOptions::new().fault_mode(mode).reserves(false).thread_start(crate::stay_at_work);
-        let region = Region::map(bytes, settings.dram_bytes, &space, &options);
+        let variables = if settings.bss { variables::pages() } else { 0..0 };
+        let region = if variables.is_empty() {
+            Region::map(bytes, settings.dram_bytes, &space, &options)
+        } else {
+            let over = variables.clone();
+            // SAFETY: the loader made these pages for the program alone, and neither it nor another
+            // thread has begun.
+            unsafe { Region::map_over(over, bytes, settings.dram_bytes, &space, &options) }
+        };
         let region = region.map_err(|error| error.to_string())?;
         let base = region.as_mut_ptr().expose_provenance();
         let len = usize::try_from(bytes).map_err(|error| error.to_string())?;
-        let free = FreeRanges::new(base..base + len);
+        let used_bytes = variables.len();
+        let end = base + used_bytes;
+        let free = FreeRanges::new(end..base + len);
         let has_complained = false;
-        let state = State { free, used_bytes: 0, end: base, store, source, has_complained };
-        Ok(Self {
+        let state = State { free, used_bytes, end, store, source, has_complained };
+        let heap = Self {
             region,
             space,
             base,
@@ -83,7 +93,12 @@ impl Heap {
             state: Lock::new(state),
             arenas: AtomicU32::new(0),
             is_child: AtomicBool::new(false),
-        })
+        };
+        if heap.has_slots(&mut heap.state.lock(), 0) {
+            Ok(heap)
+        } else {
+            Err(format!("its variables alone, {} MiB, are too much", used_bytes >> 20))
+        }
     }
 
     /// True if an address lies in the region.

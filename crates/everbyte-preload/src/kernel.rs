@@ -6,6 +6,8 @@ use std::ptr;
 
 use libc::{c_int, c_long, c_void};
 
+/// Bytes of a page, and of a unit.
+pub(crate) const PAGE: usize = 4096;
 pub(crate) const FAILED: *mut c_void = libc::MAP_FAILED;
 
 /// Sets the error that the C library reports.

@@ -21,6 +21,7 @@ mod report;
 mod say;
 mod settings;
 mod source;
+mod variables;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -7,7 +7,8 @@ use std::ptr;
 use libc::{c_int, c_void, size_t};
 use libmimalloc_sys as mi;
 
-use crate::heap::{Heap, PAGE};
+use crate::heap::Heap;
+use crate::kernel::PAGE;
 use crate::{any_heap, at_work, heap, kernel, own};
 
 /// The alignment of everything.

@@ -9,7 +9,8 @@ use std::ptr;
 
 use libc::{c_int, c_void, off_t, size_t};
 
-use crate::heap::{Heap, PAGE};
+use crate::heap::Heap;
+use crate::kernel::PAGE;
 use crate::say::say;
 use crate::{any_heap, at_work, heap, kernel};
 

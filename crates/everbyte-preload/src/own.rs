@@ -9,12 +9,11 @@ use std::ptr;
 
 use dlmalloc::{Allocator, Dlmalloc};
 
-use crate::kernel;
+use crate::kernel::{self, PAGE};
 use crate::lock::Lock;
 
 /// Bytes before each allocation of the program's that say how large it is.
 const HEAD: usize = 16;
-const PAGE: usize = 4096;
 
 struct PrivatePages;
 

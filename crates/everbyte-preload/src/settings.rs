@@ -11,6 +11,8 @@ pub(crate) struct Settings {
     pub(crate) space_bytes: u64,
     /// The pool and its swap volume; without them the rest is in memory, too.
     pub(crate) volume: Option<(PathBuf, String)>,
+    /// The program's variables that begin as zeroes page, too.
+    pub(crate) bss: bool,
     /// Statistics are written at the end, and so often before.
     pub(crate) statistics: Option<Duration>,
 }
@@ -26,6 +28,7 @@ impl Settings {
             dram_bytes: number("EVERBYTE_RUN_DRAM").ok_or("EVERBYTE_RUN_DRAM")?,
             space_bytes: number("EVERBYTE_RUN_SPACE").ok_or("EVERBYTE_RUN_SPACE")?,
             volume: pool.zip(volume),
+            bss: number("EVERBYTE_RUN_BSS") == Some(1),
             statistics: number("EVERBYTE_RUN_STATS").map(Duration::from_secs),
         })
     }

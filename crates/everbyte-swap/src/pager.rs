@@ -168,6 +168,12 @@ impl<M: Memory> Pager<M> {
         self.trouble.store(trouble as u8, SeqCst);
     }
 
+    /// Takes a unit for dirty whose page is there. Only before anything else is done with it.
+    pub(crate) fn adopt(&self, at: UnitNo) {
+        self.resident.fetch_add(1, SeqCst);
+        self.settle(at, Unit::DIRTY);
+    }
+
     /// Ends the caller's claim to a unit, which is as `unit` says from now on.
     fn settle(&self, at: UnitNo, unit: Unit) {
         self.memory.step();

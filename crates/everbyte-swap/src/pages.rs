@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "mapping the region, moving its pages and reading them")]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
@@ -37,6 +38,9 @@ pub(crate) struct Pages {
     base: *mut u8,
     raw: *mut c_void,
     raw_len: usize,
+    /// The first unit behind memory that was there before. The kernel has two mappings, and fills or
+    /// protects no range that lies in both.
+    seam: u64,
     pub(crate) uffd: Uffd,
     space: Arc<SwapSpace>,
     /// The kernel takes a list of ranges.
@@ -58,22 +62,64 @@ impl Pages {
         // SAFETY: the kernel chooses a free place.
         let raw = unsafe { mmap_anonymous(ptr::null_mut(), raw_len, access, flags) }?;
         let skip = raw.addr().next_multiple_of(WINDOW_BYTES) - raw.addr();
-        let pages = Self {
-            base: raw.cast::<u8>().wrapping_add(skip),
-            raw,
-            raw_len,
-            uffd,
-            space,
-            zaps_lists: AtomicBool::new(true),
-        };
+        let base = raw.cast::<u8>().wrapping_add(skip);
+        let zaps_lists = AtomicBool::new(true);
+        Self { base, raw, raw_len, seam: 0, uffd, space, zaps_lists }.registered(len)
+    }
+
+    /// Takes memory that is there, whole pages from a multiple of a window on, as the first of `len` bytes, and
+    /// maps the rest behind it. What it holds stays; [`present`](Self::present) says which units have pages.
+    ///
+    /// # Safety
+    /// The range is private anonymous memory, and from now on nobody but these pages changes its mapping.
+    pub(crate) unsafe fn over(
+        existing: &Range<usize>,
+        len: usize,
+        uffd: Uffd,
+        space: Arc<SwapSpace>,
+    ) -> io::Result<Self> {
+        let raw = ptr::with_exposed_provenance_mut::<c_void>(existing.start);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let behind = raw.wrapping_byte_add(existing.len());
+        let more = len - existing.len();
+        if more > 0 {
+            let flags = flags | MapFlags::FIXED_NOREPLACE;
+            // SAFETY: the kernel refuses if anything is there.
+            let found = unsafe { mmap_anonymous(behind, more, access, flags) }?;
+            if found != behind {
+                // SAFETY: just mapped by an old kernel, which takes the address for a wish.
+                unsafe { munmap(found, more) }?;
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+        }
+        let (base, seam) = (raw.cast(), (existing.len() / UNIT) as u64);
+        let zaps_lists = AtomicBool::new(true);
+        Self { base, raw, raw_len: len, seam, uffd, space, zaps_lists }.registered(len)
+    }
+
+    /// The units of the first `len` bytes that have pages.
+    pub(crate) fn present(&self, len: usize) -> io::Result<Vec<UnitNo>> {
+        let mut found = vec![0u8; len / UNIT];
+        // SAFETY: the vector has a byte for each page of the range, which is mapped.
+        if unsafe { libc::mincore(self.base.cast(), len, found.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let units = (0..).map(UnitNo).zip(found);
+        Ok(units.filter_map(|(at, found)| (found & 1 == 1).then_some(at)).collect())
+    }
+
+    /// Has accesses to what has no page told, and keeps forked children away.
+    fn registered(self, len: usize) -> io::Result<Self> {
+        let (raw, raw_len) = (self.raw, self.raw_len);
         // A child must not take zeroes for what is in a slot: it has no such memory at all.
         // SAFETY: the range is ours, and the advice changes nothing in this process.
         unsafe { madvise(raw, raw_len, Advice::LinuxDontFork) }?;
         // Only a saving of trouble: the kernel makes no large pages of registered memory by itself.
         // SAFETY: as above.
         let _best_effort = unsafe { madvise(raw, raw_len, Advice::LinuxNoHugepage) };
-        pages.uffd.register(pages.base.addr(), len)?;
-        Ok(pages)
+        self.uffd.register(self.base.addr(), len)?;
+        Ok(self)
     }
 
     /// The first byte.
@@ -86,6 +132,28 @@ impl Pages {
         let advice = if share { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
         // SAFETY: the range is ours, and the advice changes nothing in this process.
         unsafe { madvise(self.raw, self.raw_len, advice) }?;
+        Ok(())
+    }
+
+    /// The part of a run that lies in one mapping, and the rest.
+    fn split(&self, run: UnitRun) -> [UnitRun; 2] {
+        let (first, end) = (run.first.0, run.first.0 + run.units);
+        let middle = self.seam.clamp(first, end);
+        let part = |from: u64, to: u64| UnitRun { first: UnitNo(from), units: to - from };
+        [part(first, middle), part(middle, end)]
+    }
+
+    /// Units from `at` on, of `units`, that lie in one mapping.
+    fn together(&self, at: UnitNo, units: u64) -> u64 {
+        let [before, behind] = self.split(UnitRun { first: at, units });
+        if before.units > 0 { before.units } else { behind.units }
+    }
+
+    fn set_protected(&self, run: UnitRun, protect: bool) -> Result<(), MemoryError> {
+        for part in self.split(run).into_iter().filter(|part| part.units > 0) {
+            let (start, len) = (self.place(part.first).addr(), index(part.units) * UNIT);
+            self.uffd.protect(start, len, protect).map_err(|error| reason(&error))?;
+        }
         Ok(())
     }
 
@@ -128,7 +196,7 @@ impl Memory for Pages {
     ) -> Result<u64, MemoryError> {
         let store = self.space.store();
         // Behind the end of a group of slots the next one is elsewhere.
-        let units = units.min(512 - slot.0 % 512);
+        let units = self.together(at, units.min(512 - slot.0 % 512));
         if !store.is_readable(slot, units) {
             return Err(MemoryError::Unreadable);
         }
@@ -140,6 +208,7 @@ impl Memory for Pages {
     }
 
     fn zero_in(&self, at: UnitNo, units: u64, is_store: bool) -> Result<u64, MemoryError> {
+        let units = self.together(at, units);
         let (to, len) = (self.place(at).addr(), index(units) * UNIT);
         let filled = if is_store || units > 1 {
             // A page of its own at once, where a store would otherwise fault again.
@@ -153,13 +222,11 @@ impl Memory for Pages {
     }
 
     fn protect(&self, run: UnitRun) -> Result<(), MemoryError> {
-        let done = self.uffd.protect(self.place(run.first).addr(), index(run.units) * UNIT, true);
-        done.map_err(|error| reason(&error))
+        self.set_protected(run, true)
     }
 
     fn unprotect(&self, run: UnitRun) -> Result<(), MemoryError> {
-        let done = self.uffd.protect(self.place(run.first).addr(), index(run.units) * UNIT, false);
-        done.map_err(|error| reason(&error))
+        self.set_protected(run, false)
     }
 
     fn zap(&self, runs: &[UnitRun]) -> Result<(), MemoryError> {

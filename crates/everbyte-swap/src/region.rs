@@ -101,6 +101,14 @@ impl RegionOptions {
         self
     }
 
+    /// Threads that resolve faults; 0 if who faults does.
+    fn handlers(&self) -> usize {
+        match self.fault_mode {
+            FaultMode::Sigbus => 0,
+            FaultMode::Transparent { handlers } => handlers.max(1),
+        }
+    }
+
     /// True if slots for all of the region are reserved when it is mapped. False leaves that to
     /// [`Region::reserve`]: for a region of which only as much is used as there are slots for.
     pub fn reserves(mut self, reserves: bool) -> Self {
@@ -142,29 +150,57 @@ impl Region {
         space: &Arc<SwapSpace>,
         options: &RegionOptions,
     ) -> Result<Self, RegionError> {
-        let units = bytes / UNIT_BYTES;
-        let is_whole = bytes > 0 && bytes.is_multiple_of(UNIT_BYTES);
-        if !is_whole || bytes > isize::MAX as u64 / 2 {
+        let handlers = checked_handlers(bytes, dram_limit, options)?;
+        let pages = Pages::map(index(bytes), open_uffd(handlers)?, Arc::clone(space));
+        let pages = pages.map_err(RegionError::io("map the region"))?;
+        Self::start(pages, bytes, &[], dram_limit, space, options)
+    }
+
+    /// As [`map`](Self::map), with memory that is there as its first part, such as a program's variables:
+    /// `existing` begins at a multiple of 64 KiB. It holds what it held. The rest is mapped behind it, where
+    /// nothing may be. Dropping the region unmaps all of it.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map); `Misaligned` unless `existing` is whole units from such an address on;
+    /// `BadLength` if it is longer than the region.
+    ///
+    /// # Safety
+    /// `existing` is private anonymous memory, readable and writable, whose addresses are exposed. Nobody
+    /// but the region changes its mapping any more, and no other thread uses it during this call.
+    pub unsafe fn map_over(
+        existing: Range<usize>,
+        bytes: u64,
+        dram_limit: u64,
+        space: &Arc<SwapSpace>,
+        options: &RegionOptions,
+    ) -> Result<Self, RegionError> {
+        let handlers = checked_handlers(bytes, dram_limit, options)?;
+        let (start, end) = (existing.start as u64, existing.end as u64);
+        if !start.is_multiple_of(UNIT_BYTES * WINDOW) || !end.is_multiple_of(UNIT_BYTES) {
+            return Err(RegionError::Misaligned { start, end });
+        }
+        if existing.is_empty() || end - start > bytes {
             return Err(RegionError::BadLength { bytes });
         }
-        let limit = dram_limit / UNIT_BYTES;
-        if limit < LIMIT_MIN {
-            let least = LIMIT_MIN * UNIT_BYTES;
-            return Err(RegionError::LimitTooLow { limit: dram_limit, least });
-        }
-        let handlers = match options.fault_mode {
-            FaultMode::Sigbus => 0,
-            FaultMode::Transparent { handlers } => handlers.max(1),
-        };
-        let delivery = if handlers == 0 { Delivery::Sigbus } else { Delivery::Messages };
-        let uffd = Uffd::open(delivery).map_err(|failure| match failure {
-            OpenFailure::Forbidden { setting, source } => {
-                RegionError::Forbidden { setting, source }
-            }
-            OpenFailure::Unsupported(source) => RegionError::Unsupported { source },
-        })?;
-        let pages = Pages::map(index(bytes), uffd, Arc::clone(space));
-        let pages = pages.map_err(RegionError::io("map the region"))?;
+        let uffd = open_uffd(handlers)?;
+        // SAFETY: the caller's promise.
+        let pages = unsafe { Pages::over(&existing, index(bytes), uffd, Arc::clone(space)) };
+        let pages = pages.map_err(RegionError::io("map the region behind what is there"))?;
+        let present = pages.present(existing.len());
+        let present = present.map_err(RegionError::io("see which pages are there"))?;
+        Self::start(pages, bytes, &present, dram_limit, space, options)
+    }
+
+    /// A region of these pages, of which some units are present.
+    fn start(
+        pages: Pages,
+        bytes: u64,
+        present: &[UnitNo],
+        dram_limit: u64,
+        space: &Arc<SwapSpace>,
+        options: &RegionOptions,
+    ) -> Result<Self, RegionError> {
+        let (units, limit) = (bytes / UNIT_BYTES, dram_limit / UNIT_BYTES);
         let needed = if options.reserves { slots_needed(units, limit) } else { 0 };
         let before = space.reserve(needed);
         let before = before.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
@@ -175,6 +211,7 @@ impl Region {
             tracks_stores: options.tracks_stores,
         };
         let pager = Pager::new(pages, units, Arc::clone(&space.slots), &pager_options);
+        present.iter().for_each(|&at| pager.adopt(at));
         // From here on, dropping the region gives back what was reserved.
         let mut region = Self {
             faults: None,
@@ -185,6 +222,7 @@ impl Region {
             reserved: Mutex::new(needed),
             process: std::process::id(),
         };
+        let handlers = options.handlers();
         region.threads = Some(Threads::start(&region.shared, handlers, options.thread_start)?);
         if handlers == 0 {
             region.faults = Some(region.register()?);
@@ -444,6 +482,31 @@ impl std::fmt::Debug for Region {
             .field("statistics", &self.statistics())
             .finish_non_exhaustive()
     }
+}
+
+/// The number of threads that resolve faults, of a region that can be.
+fn checked_handlers(
+    bytes: u64,
+    dram_limit: u64,
+    options: &RegionOptions,
+) -> Result<usize, RegionError> {
+    let is_whole = bytes > 0 && bytes.is_multiple_of(UNIT_BYTES);
+    if !is_whole || bytes > isize::MAX as u64 / 2 {
+        return Err(RegionError::BadLength { bytes });
+    }
+    if dram_limit / UNIT_BYTES < LIMIT_MIN {
+        let least = LIMIT_MIN * UNIT_BYTES;
+        return Err(RegionError::LimitTooLow { limit: dram_limit, least });
+    }
+    Ok(options.handlers())
+}
+
+fn open_uffd(handlers: usize) -> Result<Uffd, RegionError> {
+    let delivery = if handlers == 0 { Delivery::Sigbus } else { Delivery::Messages };
+    Uffd::open(delivery).map_err(|failure| match failure {
+        OpenFailure::Forbidden { setting, source } => RegionError::Forbidden { setting, source },
+        OpenFailure::Unsupported(source) => RegionError::Unsupported { source },
+    })
 }
 
 fn place_error(error: PlaceError) -> RegionError {

@@ -538,3 +538,47 @@ fn a_truncated_store_fails_and_resident_bytes_stay() {
         assert!(status.success(), "{status:?}");
     }
 }
+
+/// Memory as a program's variables are: there before the region, some of it used.
+#[test]
+fn memory_that_is_there_becomes_part_of_a_region_with_what_it_holds() {
+    for options in [RegionOptions::new(), transparent()] {
+        let len = usize::try_from(4 * LEN).unwrap();
+        // SAFETY: the kernel chooses a free place.
+        let room = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, 3, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(room, libc::MAP_FAILED);
+        let start = room.expose_provenance().next_multiple_of(16 * UNIT_LEN);
+        let existing = start..start + len / 4;
+        let end = room.addr() + len;
+        // SAFETY: the rest of what was just mapped.
+        assert_eq!(unsafe { libc::munmap(room.with_addr(existing.end), end - existing.end) }, 0);
+        let place = |number: u64| room.with_addr(start + unit(number)).cast::<u8>();
+        for number in (0..LEN / UNIT).step_by(3) {
+            // SAFETY: mapped above.
+            unsafe { place(number).write(u8::try_from(number % 251).unwrap() + 1) };
+        }
+        let space = space(2 * LEN, SlotOrder::Order64);
+        let wrong = existing.start + UNIT_LEN..existing.end;
+        // SAFETY: refused before anything is done.
+        let refused = unsafe { Region::map_over(wrong, 2 * LEN, LIMIT, &space, &options) };
+        assert!(matches!(refused, Err(RegionError::Misaligned { .. })), "{refused:?}");
+        // SAFETY: private anonymous memory that is used through the region from now on.
+        let region = unsafe { Region::map_over(existing, 2 * LEN, LIMIT, &space, &options) };
+        let region = region.unwrap();
+        assert_eq!(region.as_mut_ptr().addr(), start);
+        let units = LEN / UNIT;
+        for _ in 0..2 {
+            for number in 0..2 * units {
+                let held = number < units && number % 3 == 0;
+                let expected = if held { number % 251 + 1 } else { 0 };
+                assert_eq!(u64::from(byte(&region, number)), expected, "unit {number}");
+            }
+        }
+        let statistics = region.statistics();
+        assert!(statistics.units_out > units / 4, "{statistics:?}");
+        assert!(statistics.units_resident <= statistics.units_limit, "{statistics:?}");
+        region.check().unwrap();
+    }
+}

@@ -29,11 +29,16 @@ Examples:
   everbyte run --dram 1G --pool /dev/shm/p -- python3 analysis.py
   everbyte run --dram 1G --pool /dev/shm/p/more --stats -- sort -S 3G --parallel=2 words
   everbyte run --dram 64M -- sqlite3 :memory:
+  everbyte run --dram 2G --pool /dev/shm/p --bss -- ./fortran-program
 
 What pages: everything that the program gets from malloc and its relatives, and private anonymous
 mappings of 1 MiB and more. At most --dram of it is in DRAM; the rest is in runs of a swap volume,
 which the pool's server lends when the program needs more. What does not page: stacks, global variables,
 smaller mappings, shared memory, and what a program gets from the kernel by system calls of its own.
+
+With --bss the program's global variables that begin as zeroes page, too, such as large arrays in Fortran
+or C; not those of libraries. Slots for what of them exceeds --dram are borrowed at the start. The program
+can then get nothing from brk and sbrk.
 
 Children are started the same way; each has --dram bytes of its own, and all share the volume. A child
 of fork has its parent's whole heap, in DRAM, and does not page until it executes a program; a fork for
@@ -70,6 +75,9 @@ pub(crate) struct Args {
     /// The pool's file or device, followed by /VOLUME if it has more than one swap volume.
     #[arg(long, value_name = "POOL[/VOLUME]")]
     pool: Option<PathBuf>,
+    /// Let global variables that begin as zeroes (.bss) page as well, for programs with large static arrays.
+    #[arg(long)]
+    bss: bool,
     /// Write statistics to standard error, every second and at the end.
     #[arg(long)]
     stats: bool,
@@ -91,11 +99,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         command.env_remove("EVERBYTE_RUN_STATS");
     }
+    if args.bss {
+        command.env("EVERBYTE_RUN_BSS", "1");
+    } else {
+        command.env_remove("EVERBYTE_RUN_BSS");
+    }
     let Some(target) = &args.pool else {
         tracing::warn!("without --pool the rest of the heap is in memory, too: this saves nothing");
         command.env("EVERBYTE_RUN_SPACE", memory_bytes()?.to_string());
         command.env_remove("EVERBYTE_RUN_POOL");
-        announce(&program, args.dram, "memory without a name");
+        announce(&program, args, "memory without a name");
         return Err(replace_by(&mut command, &program));
     };
     let (path, wanted) = split_target(target)?;
@@ -106,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(mut client) => {
                 let volumes = volumes(client.call(Request::VolumeList)?)?;
                 lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
-                announce(&program, args.dram, &target.display().to_string());
+                announce(&program, args, &target.display().to_string());
                 return Err(replace_by(&mut command, &program));
             }
             Err(_) => return Err(SessionError::from(FileError::InUse(holder)).into()),
@@ -120,7 +133,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let status = pool.handle(Request::VolumeList).map_err(anyhow::Error::from).and_then(|answer| {
         let volumes = volumes(answer)?;
         lend_from(&mut command, &path, choose(&volumes, wanted.as_deref(), &path)?)?;
-        announce(&program, args.dram, &target.display().to_string());
+        announce(&program, args, &target.display().to_string());
         serve(&pool, &mut command).with_context(|| format!("cannot run {}", program.display()))
     });
     let closed = pool.close();
@@ -134,14 +147,15 @@ fn replace_by(command: &mut Command, program: &Path) -> anyhow::Error {
     anyhow::Error::from(command.exec()).context(format!("cannot run {}", program.display()))
 }
 
-fn announce(program: &Path, dram: u64, place: &str) {
+fn announce(program: &Path, args: &Args, place: &str) {
+    let variables = if args.bss { "initialised variables" } else { "variables" };
     #[expect(clippy::print_stderr, reason = "standard output is the program's")]
     {
         eprintln!(
-            "everbyte run: the heap of {} has {} of DRAM, the rest is in {place}; stacks, variables, \
+            "everbyte run: the heap of {} has {} of DRAM, the rest is in {place}; stacks, {variables}, \
              raw system calls and children that are static or run as others do not page",
             program.display(),
-            show_size(dram)
+            show_size(args.dram)
         );
     }
 }
