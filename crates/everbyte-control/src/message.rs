@@ -213,6 +213,9 @@ pub struct NewFs {
     /// The shape of directories; `None` for the one that suits most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directories: Option<String>,
+    /// The shape of the maps of files' blocks; `None` for the one that suits most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_map: Option<String>,
 }
 
 /// A cache that is to be made. Its strings are words of the command line.

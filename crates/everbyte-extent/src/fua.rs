@@ -13,7 +13,7 @@ use crate::address::{BlockPiece, BlockRange, DeviceOffset, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::Path;
+use crate::map::{Path, Spot};
 
 /// The end of an attempt at the FUA fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,18 +40,21 @@ impl<M: Medium> Extent<M> {
         }
         let Some(piece) = pieces(offset, data).next() else { return Ok(FuaOutcome::Durable) };
         match self.fua_target(piece)? {
-            Some((entry_at, old)) => self.write_piece_durably(entry_at, old, piece),
+            Some((spot, old)) => self.write_piece_durably(spot, old, piece),
             None => Ok(FuaOutcome::NotAllowed),
         }
     }
 
-    /// The entry for `piece` and its address, if it may be changed without a checkpoint.
-    fn fua_target(
-        &self,
-        piece: BlockPiece<'_>,
-    ) -> Result<Option<(PoolOffset, Option<Entry>)>, Corrupt> {
-        let Path::Entry(at) = self.look_up(piece.block)? else { return Ok(None) };
-        let entry = self.entries().load(at)?;
+    /// The entry for `piece` and its place, if its block may be changed without a checkpoint.
+    fn fua_target(&self, piece: BlockPiece<'_>) -> Result<Option<(Spot, Option<Entry>)>, Corrupt> {
+        let (at, spot, entry) = match self.look_up(piece.block)? {
+            Path::Entry(at) => (at, Spot::Word(at), self.entries().load(at)?),
+            Path::Run(run) => match run.pair_at {
+                Some(at) if self.is_settled_pair(at) => (at.plus(8), Spot::Run(run), run.entry),
+                _ => return Ok(None),
+            },
+            Path::Missing(_) => return Ok(None),
+        };
         let named = entry.map(|entry| entry.block);
         if let Some(block) = named {
             // What replaces the block leaves its bytes alone.
@@ -59,13 +62,13 @@ impl<M: Medium> Extent<M> {
             let len = if in_place { piece.data.len() } else { 0 };
             self.volume().prefetch_store(block.offset().plus(piece.start as u64), len);
         }
-        Ok(self.volume().fua_fast_path_allowed(at, named).then_some((at, entry)))
+        Ok(self.volume().fua_fast_path_allowed(at, named).then_some((spot, entry)))
     }
 
     /// Writes `piece` over `old`, durably.
     fn write_piece_durably(
         &self,
-        entry_at: PoolOffset,
+        spot: Spot,
         old: Option<Entry>,
         piece: BlockPiece<'_>,
     ) -> Result<FuaOutcome, ExtentError> {
@@ -92,7 +95,11 @@ impl<M: Medium> Extent<M> {
             }
             self.check_replaceable(block, piece)?;
         }
-        self.replace_durably(entry_at, old, data, piece)
+        // One word says where a block lies, or this is no place to change it.
+        match spot {
+            Spot::Word(entry_at) => self.replace_durably(entry_at, old, data, piece),
+            Spot::Run(_) => Ok(FuaOutcome::NotAllowed),
+        }
     }
 
     /// Fills a new block with `piece` over what `around` holds, and names it instead of `old`.

@@ -6,12 +6,13 @@
 use everbyte_media::{BLOCK, Medium, Piece, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::Corrupt;
+use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{self, ENTRIES, MapKind, Path};
+use crate::map::{self, ENTRIES, InRun, MapKind, Path};
 
 /// Blocks that are locked at once for reading: 1 MiB.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -61,21 +62,40 @@ pub fn chunks(offset: DeviceOffset, len: usize) -> impl Iterator<Item = (ByteRan
     })
 }
 
+/// The contents of a block with this entry.
+fn stored_by(entry: Option<Entry>) -> Stored {
+    match entry {
+        None => Stored::Hole,
+        Some(entry) if entry.flags.zero => Stored::Zero,
+        Some(entry) => Stored::Data(entry.block.offset()),
+    }
+}
+
 impl<M: Medium> Extent<M> {
     fn stored(&self, block: LogicalBlock) -> Result<Stored, Corrupt> {
-        match self.look_up(block)? {
-            Path::Entry(at) => self.stored_by(at),
-            Path::Missing(_) => Ok(Stored::Hole),
-        }
+        self.stored_after(block, &mut None)
     }
 
-    /// The contents of the block whose entry is at `at`.
-    fn stored_by(&self, at: PoolOffset) -> Result<Stored, Corrupt> {
-        Ok(match self.entries().load(at)? {
-            None => Stored::Hole,
-            Some(entry) if entry.flags.zero => Stored::Zero,
-            Some(entry) => Stored::Data(entry.block.offset()),
-        })
+    /// The same for one of several blocks, of which the last that was looked up, with what a map of runs said of it, is
+    /// `seen`.
+    fn stored_after(
+        &self,
+        block: LogicalBlock,
+        seen: &mut Option<(LogicalBlock, InRun)>,
+    ) -> Result<Stored, Corrupt> {
+        if let Some((first, run)) = seen
+            && let Some(after) = block.0.checked_sub(first.0).filter(|&after| after < run.blocks)
+        {
+            return Ok(stored_by(run.entry_after(after)));
+        }
+        match self.look_up(block)? {
+            Path::Entry(at) => self.entries().load(at).map(stored_by),
+            Path::Missing(_) => Ok(Stored::Hole),
+            Path::Run(run) => {
+                *seen = Some((block, run));
+                Ok(stored_by(run.entry))
+            }
+        }
     }
 
     /// Returns true if `block` has contents of its own. The caller holds its lock.
@@ -115,12 +135,12 @@ impl<M: Medium> Extent<M> {
 
     /// Reads under locks that the caller holds.
     fn read_locked(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
-        let mut done = 0;
+        let (mut done, mut seen) = (0, None);
         while done < out.len() {
             let at = offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(out.len() - done);
             let piece = &mut out[done..done + len];
-            match self.stored(at.block())? {
+            match self.stored_after(at.block(), &mut seen)? {
                 Stored::Data(start) if self.has_checksums() => {
                     let mut whole = [0; BLOCK];
                     self.read_verified(start.block(), at.block().offset(), &mut whole)?;
@@ -152,11 +172,11 @@ impl<M: Medium> Extent<M> {
         if !prefix.is_empty() {
             pieces.push(Piece::Bytes(prefix));
         }
-        let mut done = 0;
+        let (mut done, mut seen) = (0, None);
         while done < range.len {
             let at = range.offset.plus(done as u64);
             let len = (BLOCK - at.in_block()).min(range.len - done);
-            match (self.stored(at.block())?, pieces.last_mut()) {
+            match (self.stored_after(at.block(), &mut seen)?, pieces.last_mut()) {
                 (Stored::Data(start), last) => {
                     let at = start.plus(at.in_block() as u64);
                     match last {
@@ -176,7 +196,7 @@ impl<M: Medium> Extent<M> {
         Ok(pieces)
     }
 
-    /// The contents at byte `at`, and the first block that may differ from it: where a leaf of the
+    /// The contents at byte `at`, and the first block that may be of another sort: where a leaf of the
     /// map is missing, that of the next one which is there.
     ///
     /// # Errors
@@ -186,8 +206,11 @@ impl<M: Medium> Extent<M> {
         self.check_range(at.0, 1)?;
         let block = at.block();
         Ok(match self.look_up(block)? {
-            Path::Entry(entry_at) => (self.stored_by(entry_at)?, LogicalBlock(block.0 + 1)),
+            Path::Entry(entry_at) => {
+                (stored_by(self.entries().load(entry_at)?), LogicalBlock(block.0 + 1))
+            }
             Path::Missing(_) => (Stored::Hole, self.next_leaf(block)),
+            Path::Run(run) => (stored_by(run.entry), LogicalBlock(block.0 + run.blocks)),
         })
     }
 
@@ -198,7 +221,7 @@ impl<M: Medium> Extent<M> {
     /// block: just leaves are taken off a map, and a map that shrinks has all locks.
     pub(crate) fn next_leaf(&self, block: LogicalBlock) -> LogicalBlock {
         let next = (block.0 / ENTRIES + 1) * ENTRIES;
-        if self.map_kind() == MapKind::Direct {
+        if self.map_kind() != MapKind::Radix {
             return LogicalBlock(next);
         }
         LogicalBlock(match map::first_leaf_from(&self.entries(), self.root_at(), next) {

@@ -1,4 +1,4 @@
-//! The table of an extent that is resized. A radix map needs nothing: it grows by what is written.
+//! The table of an extent that is resized. Other maps need nothing: they grow by what is written.
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium};
 use everbyte_pool::format::Entry;
@@ -28,7 +28,7 @@ impl<M: Medium> Extent<M> {
         new: u64,
         fresh: Option<BlockRun>,
     ) -> Result<(), Corrupt> {
-        if self.map_kind() == MapKind::Radix {
+        if self.map_kind() != MapKind::Direct {
             return Ok(());
         }
         let (root_at, old) = (self.root_at(), self.size_bytes());

@@ -102,13 +102,14 @@ impl<M: Medium> Extent<M> {
             report.read_bytes += BLOCK_U64;
             check_readable(self.medium(), "map node", node.offset(), BLOCK_U64)?;
         }
-        Ok(matches!(path?, Path::Entry(_)))
+        Ok(!matches!(path?, Path::Missing(_)))
     }
 
     fn scrub_block(&self, block: LogicalBlock, report: &mut ScrubReport) {
         let entry = match self.look_up(block) {
             Ok(Path::Entry(at)) => self.entries().load(at),
             Ok(Path::Missing(_)) => Ok(None),
+            Ok(Path::Run(run)) => Ok(run.entry),
             Err(corrupt) => Err(corrupt),
         };
         match entry {

@@ -59,10 +59,14 @@ impl<M: Medium> Extent<M> {
             self.zero_tail(LeafPart { offset: DeviceOffset(from * BLOCK_U64), len })?;
             from = first;
         }
-        while self.map_kind() == MapKind::Radix {
-            let leaf = map::first_leaf_from(&self.entries(), self.root_at(), from)?;
-            let Some(leaf) = leaf else { break };
-            let offset = leaf.max(from) * BLOCK_U64;
+        loop {
+            let next = match self.map_kind() {
+                MapKind::Radix => map::first_leaf_from(&self.entries(), self.root_at(), from)?,
+                MapKind::Runs => self.first_run_from(from)?,
+                MapKind::Direct => None,
+            };
+            let Some(next) = next else { break };
+            let offset = next.max(from) * BLOCK_U64;
             let len = LEAF_BYTES - offset % LEAF_BYTES;
             self.zero_tail(LeafPart { offset: DeviceOffset(offset), len })?;
             from = (offset + len) / BLOCK_U64;

@@ -1,9 +1,10 @@
 //! The blocks of an inode: those of its bytes or of its directory, and the one of its attributes.
 
-use everbyte_extent::{FirstEntries, MapKind, MapView, visit_first_entries};
+use everbyte_extent::{FirstEntries, MapView, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
 
+use crate::block_map_kind::BlockMapKind;
 use crate::dir::Dir;
 use crate::edits::Edit;
 use crate::format::{
@@ -12,14 +13,14 @@ use crate::format::{
 use crate::number::FileType;
 use crate::reader::Reader;
 
-/// Shows every block of the inode in `edit` once.
+/// Shows every block and cell of the inode in `edit` once, in a file system with these shapes.
 ///
 /// # Errors
 /// A structure that cannot be right, or `claim`'s.
 pub(crate) fn visit_blocks<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
-    directories: DirSettings,
+    (directories, map): (DirSettings, BlockMapKind),
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let mut claim_one = |block, named_at| {
@@ -30,7 +31,7 @@ pub(crate) fn visit_blocks<M: Medium>(
         claim_one(block, Field::Attributes.at(edit.at))?;
     }
     match edit.words.file_type() {
-        FileType::Regular => visit_map(reader, edit, claim),
+        FileType::Regular => visit_map(reader, edit, map, claim),
         FileType::Directory => {
             let dir = Dir::new(reader, edit.number, Field::Root.at(edit.at), directories);
             dir.each_block(&mut |named_at, block| claim_one(block, named_at))
@@ -43,7 +44,7 @@ pub(crate) fn visit_blocks<M: Medium>(
     }
 }
 
-/// Plans to give up all blocks that `visit` shows.
+/// Plans to give up all blocks and cells that `visit` shows.
 ///
 /// # Errors
 /// That of `visit`; some of them are planned to be given up then.
@@ -57,7 +58,7 @@ pub(crate) fn give_all<M: Medium>(
             // Nodes stand between blocks that lie together, and would part them.
             Part::Blocks(run) if claimed.holds == BlockUse::Map => batch.give_all(run.blocks()),
             Part::Blocks(run) => data.extend(run.blocks()),
-            Part::Cell { .. } => {}
+            Part::Cell { at, size } => batch.give_cell(at, size),
         }
         Ok(())
     })?;
@@ -69,17 +70,18 @@ fn first_entries(edit: &Edit) -> FirstEntries {
     FirstEntries { at: edit.at.plus(INODE_AREA_AT), count: FIRST_ENTRIES }
 }
 
-/// Shows every block of the map of a regular file once.
+/// Shows every block and cell of the map of a regular file once.
 pub(crate) fn visit_map<M: Medium>(
     reader: Reader<'_, M>,
     edit: &Edit,
+    map: BlockMapKind,
     claim: &mut Claim<'_>,
 ) -> Result<(), Corrupt> {
     let data = reader.data.blocks();
     visit_first_entries(reader.medium, first_entries(edit), &data, claim)?;
     let size_bytes = edit.words.get(Field::Size).next_multiple_of(BLOCK_U64);
     let root_at = Field::Root.at(edit.at);
-    MapView { kind: MapKind::Radix, root_at, size_bytes, data }.visit(reader.medium, claim)
+    MapView { kind: map.map(), root_at, size_bytes, data }.visit(reader.medium, claim)
 }
 
 /// Returns true if a symbolic link's target stands in a block of its own.

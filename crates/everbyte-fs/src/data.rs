@@ -96,7 +96,8 @@ impl<M: Medium> FileSystem<M> {
 
     /// Writes `data` as [`FileSystem::write`] does, durably once it returns; times are not. Within a
     /// block that was there before the last checkpoint, of a file of which only times were changed
-    /// since, this needs no checkpoint.
+    /// since, this needs no checkpoint; beyond the first 16 blocks of a file whose map has runs, only where
+    /// the write changes less than half of the block.
     ///
     /// # Errors
     /// As [`FileSystem::write`]; also if it was written, and is not certainly durable.
@@ -282,7 +283,7 @@ impl<M: Medium> FileSystem<M> {
 
     /// Plans that a regular file has no blocks.
     fn plan_free_map(&self, batch: &mut Batch<'_, '_, M>, edit: &Edit) -> Result<(), FsError> {
-        give_all(batch, |give| visit_map(self.reader(), edit, give))?;
+        give_all(batch, |give| visit_map(self.reader(), edit, self.files.map, give))?;
         let entries = (0..FIRST_ENTRIES).map(|entry| edit.at.plus(INODE_AREA_AT + 8 * entry));
         for at in entries.chain([Field::Root.at(edit.at)]) {
             let old = self.medium().load_word(at);

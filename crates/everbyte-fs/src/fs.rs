@@ -12,6 +12,7 @@ use everbyte_pool::format::encode_word;
 use everbyte_pool::sync::Mutex;
 use everbyte_pool::{LANES_DEFAULT, NewRoot, Pool, PoolError, Volume, VolumeHandle, VolumeSpec};
 
+use crate::block_map_kind::BlockMapKind;
 use crate::dentries::{DENTRIES_MAX, Dentries};
 use crate::directory_kind::DirectoryKind;
 use crate::error::FsError;
@@ -30,6 +31,8 @@ pub struct FsOptions {
     pub index: IndexKind,
     /// The shape of directories.
     pub directories: DirectoryKind,
+    /// The shape of the maps of files' blocks.
+    pub block_map: BlockMapKind,
     /// Bytes of a node of the index: a power of two from 64 to 4096; `None` for a size that suits it. A
     /// direct index and a window have no nodes.
     pub index_node_bytes: Option<u32>,
@@ -50,6 +53,7 @@ impl Default for FsOptions {
         Self {
             index: IndexKind::default(),
             directories: DirectoryKind::default(),
+            block_map: BlockMapKind::default(),
             index_node_bytes: None,
             inodes_max: None,
             large_tables: false,
@@ -124,7 +128,8 @@ impl<M: Medium> FileSystem<M> {
         spec.log_bytes = options.log_bytes;
         spec.lanes = options.lanes;
         spec.checkpoint_lines = options.checkpoint_lines;
-        spec.ro_compat = options.directories.ro_compat();
+        spec.map = options.block_map.map().code();
+        spec.ro_compat = options.directories.ro_compat() | options.block_map.ro_compat();
         pool.create_volume(&spec, NewRoot::Blocks(&superblock.image()))?;
         Self::open(pool, name).inspect_err(|error| {
             // A volume without a file system is of no use to anybody. It is the error that matters.
@@ -143,6 +148,7 @@ impl<M: Medium> FileSystem<M> {
         let volume = handle.volume();
         let reader = reader_of(volume);
         let (superblock, at) = FsSuperblock::load(reader, volume.root_at())?;
+        let map = BlockMapKind::from_code(volume.descriptor().map, volume.root_at())?;
         if reader.medium.load_word(at.plus(TABLES_AT)) == 0 && volume.read_only_reason().is_none() {
             format(volume, &superblock, at).map_err(|error| match error {
                 FsError::NoSpace => PoolError::NoSpace {
@@ -164,7 +170,7 @@ impl<M: Medium> FileSystem<M> {
             superblock,
             tables,
             locks: InodeLocks::new(),
-            files: Files::new(Arc::clone(volume)),
+            files: Files::new(Arc::clone(volume), map),
             dentries,
             renames: Mutex::new(()),
             handle,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use everbyte_media::Medium;
-use everbyte_pool::format::VolumeKind;
+use everbyte_pool::format::{Descriptor, VolumeKind};
 use everbyte_pool::{
     BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, Part, UsedExtent, VolumeView,
 };
 
+use crate::block_map_kind::{BlockMapKind, RO_COMPAT_BLOCK_MAPS};
 use crate::blocks::visit_blocks;
 use crate::check;
 use crate::directory_kind::RO_COMPAT_DIRECTORIES;
@@ -39,7 +40,11 @@ impl<M: Medium> Kind<M> for FsKind {
     }
 
     fn known_features(&self) -> u64 {
-        RO_COMPAT_FS | RO_COMPAT_DIRECTORIES
+        RO_COMPAT_FS | RO_COMPAT_DIRECTORIES | RO_COMPAT_BLOCK_MAPS
+    }
+
+    fn has_cells(&self, descriptor: &Descriptor) -> bool {
+        descriptor.map == BlockMapKind::Runs.map().code()
     }
 
     fn visit(
@@ -51,6 +56,7 @@ impl<M: Medium> Kind<M> for FsKind {
         let data = DataArea::new(view.data_start..view.data_end);
         let reader = Reader::new(medium, &data);
         let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
+        let map = BlockMapKind::from_code(view.descriptor.map, view.root_at)?;
         let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
         claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
         if medium.load_word(at.plus(TABLES_AT)) == 0 {
@@ -69,7 +75,7 @@ impl<M: Medium> Kind<M> for FsKind {
                 return Err(Corrupt::new(format!("{number}"), at, what));
             }
             let edit = Edit::new(number, at, words);
-            visit_blocks(reader, &edit, superblock.directories(), claim)
+            visit_blocks(reader, &edit, (superblock.directories(), map), claim)
         })
     }
 

@@ -120,8 +120,8 @@ impl<M: Medium> FileSystem<M> {
         batch: &mut Batch<'_, '_, M>,
         edit: &Edit,
     ) -> Result<(), FsError> {
-        let directories = self.superblock.directories();
-        give_all(batch, |give| visit_blocks(self.reader(), edit, directories, give))?;
+        let shapes = (self.superblock.directories(), self.files.map);
+        give_all(batch, |give| visit_blocks(self.reader(), edit, shapes, give))?;
         Ok(())
     }
 }

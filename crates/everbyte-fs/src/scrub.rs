@@ -105,7 +105,8 @@ impl<M: Medium> FileSystem<M> {
             let _lock = self.locks.read(inode);
             let Some((at, words)) = self.tables.load(reader, inode)? else { return Ok(()) };
             let edit = Edit::new(inode, at, words);
-            visit_blocks(reader, &edit, self.superblock.directories(), &mut |used| {
+            let shapes = (self.superblock.directories(), self.files.map);
+            visit_blocks(reader, &edit, shapes, &mut |used| {
                 self.scrub_blocks(report, &used);
                 Ok(())
             })?;
@@ -133,10 +134,11 @@ impl<M: Medium> FileSystem<M> {
     }
 
     fn scrub_blocks(&self, report: &mut ScrubReport, used: &UsedExtent) {
-        if let Part::Blocks(run) = used.part {
-            let (at, len) = (run.start.offset(), run.len * BLOCK_U64);
-            let structure = used.holds.to_string();
-            report.read(self.medium(), Some(self.volume().name()), &structure, at, len);
-        }
+        let (at, len) = match used.part {
+            Part::Blocks(run) => (run.start.offset(), run.len * BLOCK_U64),
+            Part::Cell { at, size } => (at, size.bytes()),
+        };
+        let structure = used.holds.to_string();
+        report.read(self.medium(), Some(self.volume().name()), &structure, at, len);
     }
 }

@@ -180,9 +180,9 @@ pub trait Kind<M: Medium>: Send + Sync {
         true
     }
 
-    /// Returns true if its volumes use cells. They are visited at every opening then, because the
-    /// free cells are not saved.
-    fn has_cells(&self) -> bool {
+    /// Returns true if a volume with this descriptor uses cells. It is visited at every opening then,
+    /// because the free cells are not saved.
+    fn has_cells(&self, _descriptor: &Descriptor) -> bool {
         false
     }
 

@@ -98,4 +98,8 @@ pub enum Bug {
     CorruptBeforeSecondLook,
     /// A shutdown ends with the first volume whose checkpoint fails.
     CloseStopsEarly,
+    /// Words of a node of a map of runs change without a record.
+    RunsUnlogged,
+    /// A pair of a map of runs counts as one that no undo touches.
+    RunsBelieved,
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_control::{FileRequest, MountServed, NewVolume, Refused, Response, VolumeStatus};
 use everbyte_device::BlockDevice;
-use everbyte_fs::{AccessTimes, DirectoryKind, FileSystem, FsOptions, IndexKind};
+use everbyte_fs::{AccessTimes, BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind};
 use everbyte_fuse::{KernelCaching, Mount, MountError, MountOptions};
 use everbyte_media::Mapped;
 use everbyte_pool::ScrubReport;
@@ -63,9 +63,15 @@ impl FsHandle {
             DirectoryKind::from_name(name)
                 .ok_or_else(|| Refused::new(format!("{name:?} is no shape of directories")))
         })?;
+        let block_map = wanted.and_then(|wanted| wanted.block_map.as_deref());
+        let block_map = block_map.map_or(Ok(BlockMapKind::default()), |name| {
+            BlockMapKind::from_name(name)
+                .ok_or_else(|| Refused::new(format!("{name:?} is no shape of block maps")))
+        })?;
         let options = FsOptions {
             index,
             directories,
+            block_map,
             index_node_bytes: wanted.and_then(|wanted| wanted.index_node_bytes),
             inodes_max: wanted.and_then(|wanted| wanted.inodes_max),
             large_tables: wanted.is_some_and(|wanted| wanted.large_tables),

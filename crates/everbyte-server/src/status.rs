@@ -10,6 +10,8 @@ use everbyte_pool::{CheckReport, Pool, ScrubFinding, ScrubReport, Volume};
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
     [("radix", MapKind::Radix), ("direct", MapKind::Direct)];
+/// The same, and those that only file systems have.
+const ALL_MAP_WORDS: [(&str, MapKind); 3] = [MAP_WORDS[0], MAP_WORDS[1], ("runs", MapKind::Runs)];
 pub(crate) const DELTA_WORDS: [(&str, Delta); 3] =
     [("auto", Delta::Auto), ("on", Delta::On), ("off", Delta::Off)];
 
@@ -51,7 +53,7 @@ pub(crate) fn volume(
         used_bytes: info.used_bytes,
         log_bytes: info.log_bytes,
         lanes: descriptor.lanes,
-        map: word(&MAP_WORDS, MapKind::from_code(descriptor.map)),
+        map: word(&ALL_MAP_WORDS, MapKind::from_code(descriptor.map)),
         delta: word(&DELTA_WORDS, Delta::from_code(descriptor.delta)),
         checksum: word(&CHECKSUM_WORDS, Checksum::from_code(descriptor.checksum)),
         threshold_lines: descriptor.threshold_lines,

@@ -10,11 +10,13 @@ mod cases;
 mod choice;
 mod collected;
 pub(crate) mod command;
+mod cost;
 mod directories;
 pub(crate) mod directory;
 pub(crate) mod drive;
 pub(crate) mod file_set;
 pub(crate) mod library;
+mod maps;
 pub(crate) mod misses;
 mod names;
 pub(crate) mod personality;
@@ -58,6 +60,8 @@ pub(crate) enum Part {
     Misses,
     /// Names in directories of every shape, and the workloads on them.
     Names,
+    /// Files with block maps of every shape, and the workloads on them.
+    Maps,
     /// Filebench's workloads in directories.
     Directories,
 }
@@ -80,6 +84,8 @@ pub(crate) struct Settings<'a> {
     tables: u64,
     /// Names of the directories of the part `names`, ascending.
     names: Vec<u32>,
+    /// Blocks of the files of the part `maps`, ascending.
+    map_blocks: Vec<u32>,
     rounds: usize,
     slice: Duration,
     /// Operations of a run, instead of a slice of time.
@@ -146,7 +152,7 @@ impl Settings<'_> {
         if wants(Part::Directories) {
             self.places.iter().try_for_each(Place::check)?;
         }
-        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses, Part::Names]
+        if [Part::Workloads, Part::Nodes, Part::Sizes, Part::Misses, Part::Names, Part::Maps]
             .into_iter()
             .any(wants)
         {
@@ -191,6 +197,10 @@ fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Result<Vec<Row>
     if wants(Part::Names) {
         rows.extend(names::entries(settings)?);
         rows.extend(names::workloads(settings)?);
+    }
+    if wants(Part::Maps) {
+        rows.extend(maps::files(settings)?);
+        rows.extend(maps::workloads(settings)?);
     }
     if wants(Part::Directories) && !settings.places.is_empty() {
         rows.extend(directories::run(settings)?);

@@ -6,17 +6,15 @@
 //! What is made or taken away is durable before what follows begins; those checkpoints are not
 //! measured.
 
-use std::ops::AddAssign;
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 use everbyte_fs::{
     DirectoryKind, FileSystem, FileType, FsError, IndexKind, InodeNo, Name, NewInode,
 };
-use everbyte_media::{BLOCK_U64, Mapped, Medium};
+use everbyte_media::{BLOCK_U64, Mapped};
 
 use super::cases::{Case, make_library, measure as measure_case};
 use super::collected::Collected;
+use super::cost::Cost;
 use super::file_set::FileSet;
 use super::place::Setting;
 use super::{Settings, title};
@@ -76,38 +74,6 @@ pub(super) fn subject(kind: DirectoryKind) -> String {
 /// The name of an operation in a directory of so many names.
 pub(super) fn names_title(operation: Operation, names: u32) -> String {
     format!("{}, {names} names", operation.name())
-}
-
-/// The cost of some operations.
-#[derive(Clone, Copy, Default, Debug)]
-struct Cost {
-    operations: u64,
-    time: Duration,
-    bytes_stored: u64,
-    lines_stored: u64,
-    fences: u64,
-    log_bytes: u64,
-}
-
-impl AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.operations += other.operations;
-        self.time += other.time;
-        self.bytes_stored += other.bytes_stored;
-        self.lines_stored += other.lines_stored;
-        self.fences += other.fences;
-        self.log_bytes += other.log_bytes;
-    }
-}
-
-impl Cost {
-    fn ns(&self) -> f64 {
-        self.time.as_secs_f64() * 1e9 / as_f64(self.operations.max(1))
-    }
-
-    fn of_each(&self, count: u64) -> f64 {
-        as_f64(count) / as_f64(self.operations.max(1))
-    }
 }
 
 /// A directory of one shape, and what was measured in it.
@@ -185,20 +151,7 @@ impl Subject {
 
     /// The cost of so many operations.
     fn cost(&self, operations: u64, act: impl FnOnce() -> Result<()>) -> Result<Cost> {
-        let medium = self.fs.volume().medium();
-        let (before, log) = (medium.counters(), self.fs.volume().log_bytes());
-        let start = Instant::now();
-        act()?;
-        let time = start.elapsed();
-        let counters = medium.counters().since(&before);
-        Ok(Cost {
-            operations,
-            time,
-            bytes_stored: counters.bytes_stored,
-            lines_stored: counters.lines_stored,
-            fences: counters.fences,
-            log_bytes: self.fs.volume().log_bytes() - log,
-        })
+        Cost::of(&self.fs, operations, act)
     }
 
     /// Measures every operation.
@@ -264,13 +217,8 @@ impl Subject {
             if operation == Operation::List {
                 push("directory_bytes", "B/name", self.bytes_of_name()?, None);
             }
-            for (metric, unit, count) in [
-                ("bytes_stored", "B/request", sum.bytes_stored),
-                ("lines_stored", "1/request", sum.lines_stored),
-                ("fences", "1/request", sum.fences),
-                ("log_bytes", "B/request", sum.log_bytes),
-            ] {
-                push(metric, unit, sum.of_each(count), None);
+            for (metric, unit, count) in sum.counts() {
+                push(metric, unit, count, None);
             }
         }
         Ok(rows)
@@ -349,22 +297,37 @@ pub(super) fn workload_title(workload: &str) -> String {
 /// # Errors
 /// It is to stop.
 pub(super) fn workloads(settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let shapes = DirectoryKind::ALL.map(|kind| {
+        let setting = Setting { directories: kind, ..Setting::of(IndexKind::default()) };
+        (subject(kind), setting)
+    });
+    workloads_by_shape(settings, &shapes, workload_title)
+}
+
+/// Every workload with the fewest files, on a file system of each of these settings, which have names, under
+/// titles that `title_of` makes.
+///
+/// # Errors
+/// It is to stop.
+pub(super) fn workloads_by_shape(
+    settings: &Settings<'_>,
+    shapes: &[(String, Setting)],
+    title_of: impl Fn(&str) -> String,
+) -> Result<Vec<Row>> {
     let files = settings.files_min();
     let mut collected = Collected::default();
-    let kinds = DirectoryKind::ALL;
-    let steps = settings.rounds * settings.personalities.len() * kinds.len();
+    let steps = settings.rounds * settings.personalities.len() * shapes.len();
     settings.progress.inc_length(steps as u64);
     for _ in 0..settings.rounds {
         for &personality in &settings.personalities {
             let set = FileSet::new(personality, files);
             let case = Case { personality, set: &set, threads: vec![1] };
-            for kind in kinds {
-                let setting = Setting { directories: kind, ..Setting::of(IndexKind::default()) };
-                settings.progress.set_message(subject(kind));
-                let workload = workload_title(&title(personality, files, 1));
-                let make = || make_library(&setting, &case);
+            for (subject, setting) in shapes {
+                settings.progress.set_message(subject.clone());
+                let workload = title_of(&title(personality, files, 1));
+                let make = || make_library(setting, &case);
                 for (_, note, outcome) in measure_case(settings, &case, make) {
-                    collected.push(&subject(kind), &workload, note, outcome);
+                    collected.push(subject, &workload, note, outcome);
                 }
                 settings.check_stop()?;
                 settings.progress.inc(1);

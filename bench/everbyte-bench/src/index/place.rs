@@ -8,7 +8,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use everbyte_fs::{DirectoryKind, FileSystem, FsOptions, IndexKind, kinds};
+use everbyte_fs::{BlockMapKind, DirectoryKind, FileSystem, FsOptions, IndexKind, kinds};
 use everbyte_media::{BLOCK_U64, Mapped, MediaOptions, check_room};
 use everbyte_pool::{OpenOptions, Pool};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -49,6 +49,7 @@ pub(crate) struct Setting {
     pub(crate) large_tables: bool,
     pub(crate) pages: Pages,
     pub(crate) directories: DirectoryKind,
+    pub(crate) block_map: BlockMapKind,
 }
 
 /// Bytes that a workload takes at most.
@@ -69,6 +70,7 @@ impl Setting {
             large_tables: false,
             pages: Pages::Small,
             directories: DirectoryKind::default(),
+            block_map: BlockMapKind::default(),
         }
     }
 
@@ -119,6 +121,7 @@ impl Setting {
             inodes_max: Some(inodes),
             large_tables: self.large_tables,
             directories: self.directories,
+            block_map: self.block_map,
             log_bytes: Some(LOG_BYTES.min(bytes / 8)),
             lanes: LANES,
             ..FsOptions::default()

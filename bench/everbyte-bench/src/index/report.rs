@@ -1,7 +1,7 @@
 //! The figures of the index suite: those of the two papers, remade, with their numbers beside ours, and
 //! those that answer what they left open.
 
-use everbyte_fs::DirectoryKind;
+use everbyte_fs::{BlockMapKind, DirectoryKind};
 
 use super::collected::TO_REFERENCE;
 use super::directories::{IN_PROCESS, SERVERS, access_title};
@@ -13,7 +13,7 @@ use super::names::{
 use super::personality::Personality;
 use super::place::Pages;
 use super::sweeps::{nodes_title, sizes_of_tables_and_pages, sizes_title};
-use super::{Settings, choice, title};
+use super::{Settings, choice, maps, title};
 use crate::report::figure::{Figure, Shape};
 use crate::rows::{Row, metric};
 use crate::stats::as_f64;
@@ -86,6 +86,7 @@ pub(super) fn figures(settings: &Settings<'_>) -> Vec<Figure> {
     figures.push(alone(settings));
     figures.push(the_choice(settings));
     figures.extend([entries(settings), entries_to_hashed(settings), directories(settings)]);
+    figures.extend([maps(settings), map_space(settings), mapped(settings)]);
     figures.push(ntl(settings));
     figures
 }
@@ -332,6 +333,61 @@ fn directories(settings: &Settings<'_>) -> Figure {
         "Operations in a second, one thread, fewest files. Filebench's trees have directories of some \
          twenty to a hundred names, but for varmail, whose files are in one.",
         shapes(),
+        groups.collect(),
+        metric::RATE,
+    )
+}
+
+fn map_shapes() -> Vec<String> {
+    BlockMapKind::ALL.into_iter().map(maps::subject).collect()
+}
+
+/// These operations on files of every size.
+fn on_files(settings: &Settings<'_>, operations: &[maps::Operation]) -> Vec<(String, String)> {
+    let of = |&operation: &maps::Operation| {
+        settings.map_blocks.iter().map(move |&blocks| {
+            let title = maps::files_title(operation, blocks);
+            (title.clone(), title)
+        })
+    };
+    operations.iter().flat_map(of).collect()
+}
+
+fn maps(settings: &Settings<'_>) -> Figure {
+    Figure {
+        logarithmic: true,
+        ..bars(
+            "Files, by the shape of their block maps",
+            "Times as multiples of those with radix trees in the same round; logarithmic. Below 1 runs are \
+             faster. The study left block maps open. The first 16 blocks of a file are named in its inode.",
+            map_shapes(),
+            on_files(settings, &maps::Operation::ALL),
+            maps::TO_REFERENCE,
+        )
+    }
+}
+
+fn map_space(settings: &Settings<'_>) -> Figure {
+    Figure {
+        logarithmic: true,
+        ..bars(
+            "Space of block maps",
+            "Bytes of maps for each block of a file, after appends and after overwrites of whole blocks, each of \
+             which puts a block elsewhere; logarithmic.",
+            map_shapes(),
+            on_files(settings, &[maps::Operation::Append, maps::Operation::Overwrite]),
+            "map_bytes",
+        )
+    }
+}
+
+fn mapped(settings: &Settings<'_>) -> Figure {
+    let title = |own| maps::workload_title(&title(own, settings.files_min(), 1));
+    let groups = settings.personalities.iter().map(|&own| (title(own), own.name().to_owned()));
+    bars(
+        "The workloads by shape of block maps",
+        "Operations in a second, one thread, fewest files.",
+        map_shapes(),
         groups.collect(),
         metric::RATE,
     )

@@ -9,19 +9,10 @@ use everbyte_pool::plant::Bug;
 use everbyte_pool::{Batch, Corrupt};
 use smallvec::SmallVec;
 
-use super::{EntryReader, MapKind, Path, build_branch, lookup_path, slot_at};
+use super::{EntryReader, MapKind, Path, Slot, Spot, build_branch, lookup_path, runs, slot_at};
 use crate::address::LogicalBlock;
 use crate::error::ExtentError;
 use crate::extent::Extent;
-
-/// The tree in which a word is looked up.
-#[derive(Clone, Copy)]
-enum Tree {
-    /// The map, by logical block.
-    Map,
-    /// The checksums below this root word, by block of the pool.
-    Checksums(PoolOffset),
-}
 
 impl<M: Medium> Extent<M> {
     /// Reads entries of the extent's map.
@@ -49,7 +40,7 @@ impl<M: Medium> Extent<M> {
         block: LogicalBlock,
         on_node: impl FnMut(BlockNo),
     ) -> Result<Path, Corrupt> {
-        self.lookup_path(Tree::Map, block.0, |at| self.medium().load_word(at), on_node)
+        self.look_up_map(None, block, on_node)
     }
 
     /// Finds the slot of the checksum of `block` below `root_at`, with every node passed shown to
@@ -59,13 +50,8 @@ impl<M: Medium> Extent<M> {
         root_at: PoolOffset,
         block: BlockNo,
         on_node: impl FnMut(BlockNo),
-    ) -> Result<Path, Corrupt> {
-        self.lookup_path(
-            Tree::Checksums(root_at),
-            block.0,
-            |at| self.medium().load_word(at),
-            on_node,
-        )
+    ) -> Result<Slot, Corrupt> {
+        self.look_up_checksum(None, (root_at, block), on_node)
     }
 
     /// The entry of `block`, if it is known without a lookup.
@@ -82,44 +68,74 @@ impl<M: Medium> Extent<M> {
         }
     }
 
+    /// Returns true if undo of an open epoch can touch neither the pair at `at` of a map of runs nor its node.
+    pub(crate) fn is_settled_pair(&self, at: PoolOffset) -> bool {
+        let (volume, node) = (self.volume(), at.block());
+        let is_settled = volume.fua_fast_path_allowed(at, Some(node))
+            && volume.fua_fast_path_allowed(at.plus(8), None);
+        is_settled || planted(Bug::RunsBelieved)
+    }
+
+    /// The first block from `from` on that a map of runs names.
+    pub(crate) fn first_run_from(&self, from: u64) -> Result<Option<u64>, Corrupt> {
+        let mut block = from;
+        while block < u64::MAX {
+            let run = runs::look_up(&self.entries(), None, self.root_at(), block)?;
+            if run.entry.is_some() {
+                return Ok(Some(block));
+            }
+            block += run.blocks;
+        }
+        Ok(None)
+    }
+
     /// Returns true if the entry of `block` is in a leaf of the map, and not beside the root word.
     #[inline]
     fn is_below_leaf(&self, block: LogicalBlock) -> bool {
         self.first_entries().is_none_or(|first| block.0 >= first.count)
     }
 
-    fn lookup_path(
+    fn look_up_map(
         &self,
-        tree: Tree,
-        number: u64,
-        word: impl Fn(PoolOffset) -> u64,
+        batch: Option<&Batch<'_, '_, M>>,
+        block: LogicalBlock,
         on_node: impl FnMut(BlockNo),
     ) -> Result<Path, Corrupt> {
+        if let Some(at) = self.first_entries().and_then(|first| first.entry(block)) {
+            return Ok(Path::Entry(at));
+        }
         let (entries, root_at) = (self.entries(), self.root_at());
-        match (tree, self.map_kind()) {
-            (Tree::Checksums(root_at), _) => lookup_path(
-                &entries,
-                root_at,
-                number,
-                self.medium().len() / BLOCK_U64,
-                word,
-                on_node,
-            ),
-            (Tree::Map, MapKind::Radix) => {
-                let first =
-                    self.first_entries().and_then(|first| first.entry(LogicalBlock(number)));
-                if let Some(at) = first {
-                    return Ok(Path::Entry(at));
-                }
-                lookup_path(&entries, root_at, number, self.size_blocks(), word, on_node)
+        match self.map_kind() {
+            MapKind::Radix => {
+                let word = |at| self.word_in(batch, at);
+                let blocks = self.size_blocks();
+                Ok(lookup_path(&entries, root_at, block.0, blocks, word, on_node)?.into())
             }
-            (Tree::Map, MapKind::Direct) => {
+            MapKind::Runs => runs::look_up(&entries, batch, root_at, block.0).map(Path::Run),
+            MapKind::Direct => {
                 let root = entries.load(root_at)?.ok_or_else(|| {
                     Corrupt::new("volume root", root_at, "a direct map has no table")
                 })?;
-                Ok(Path::Entry(slot_at(root.block, number)))
+                Ok(Path::Entry(slot_at(root.block, block.0)))
             }
         }
+    }
+
+    fn look_up_checksum(
+        &self,
+        batch: Option<&Batch<'_, '_, M>>,
+        (root_at, block): (PoolOffset, BlockNo),
+        on_node: impl FnMut(BlockNo),
+    ) -> Result<Slot, Corrupt> {
+        let word = |at| self.word_in(batch, at);
+        let blocks = self.medium().len() / BLOCK_U64;
+        lookup_path(&self.entries(), root_at, block.0, blocks, word, on_node)
+    }
+
+    /// The word at `at`; with a batch, as it will be once that is carried out.
+    #[inline]
+    fn word_in(&self, batch: Option<&Batch<'_, '_, M>>, at: PoolOffset) -> u64 {
+        batch.map_or_else(|| self.medium().load_word(at), |batch| batch.word(at))
     }
 
     /// The same as [`Extent::look_up`] for a batch, which sees its own changes.
@@ -131,7 +147,7 @@ impl<M: Medium> Extent<M> {
         if let Some(at) = self.known_entry(block) {
             return Ok(Path::Entry(at));
         }
-        let path = self.lookup_path(Tree::Map, block.0, |at| batch.word(at), |_| {})?;
+        let path = self.look_up_map(Some(batch), block, |_| {})?;
         // A branch that is only planned may be abandoned.
         let is_kept = !batch.changes_seen_words() && self.is_below_leaf(block);
         if let (Path::Entry(at), true) = (&path, is_kept) {
@@ -140,16 +156,17 @@ impl<M: Medium> Extent<M> {
         Ok(path)
     }
 
-    /// The address of the entry for `block`, with the branch that leads to it planned if it is
+    /// The place of the entry for `block`, with the branch that leads to it planned if it is
     /// missing.
     pub(crate) fn entry_for_write<'v>(
         &'v self,
         batch: &mut Batch<'v, '_, M>,
         block: LogicalBlock,
-    ) -> Result<PoolOffset, ExtentError> {
+    ) -> Result<Spot, ExtentError> {
         loop {
             match self.look_up_in(batch, block)? {
-                Path::Entry(at) => return Ok(at),
+                Path::Entry(at) => return Ok(Spot::Word(at)),
+                Path::Run(run) => return Ok(Spot::Run(run)),
                 Path::Missing(attach) => self.attach(batch, block.0, &attach)?,
             }
         }
@@ -163,17 +180,12 @@ impl<M: Medium> Extent<M> {
         block: BlockNo,
     ) -> Result<PoolOffset, ExtentError> {
         loop {
-            match self.lookup_path(
-                Tree::Checksums(root_at),
-                block.0,
-                |at| batch.word(at),
-                |_| {},
-            )? {
-                Path::Entry(at) => {
+            match self.look_up_checksum(Some(batch), (root_at, block), |_| {})? {
+                Slot::At(at) => {
                     self.check_slot(at)?;
                     return Ok(at);
                 }
-                Path::Missing(attach) => self.attach(batch, block.0, &attach)?,
+                Slot::Missing(attach) => self.attach(batch, block.0, &attach)?,
             }
         }
     }

@@ -1,15 +1,16 @@
 //! The mapping table: from logical block number to the word that says where the block lies.
 //!
 //! Owns the shape of the table. The meaning of an entry, and the moments at which it is logged and
-//! stored, are the write path's. Both shapes have 8-byte entries that are stored
+//! stored, are the write path's. A radix tree and a table have 8-byte entries that are stored
 //! atomically, so that lookups need no lock of the table. Whoever changes the shape holds
-//! the structure lock.
+//! the structure lock. Runs have no entry of a block's own, and no lookup beside a change.
 
 mod direct;
 mod first;
 mod leaves;
 mod lookup;
 mod radix;
+mod runs;
 
 use std::ops::Range;
 
@@ -22,8 +23,9 @@ pub use direct::table_blocks;
 pub use first::{FirstEntries, visit_first_entries};
 pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
-    Attach, Path, build_branch, each_slot_node, find_leaf_link, first_leaf_from, lookup_path,
+    Attach, Slot, build_branch, each_slot_node, find_leaf_link, first_leaf_from, lookup_path,
 };
+pub(crate) use runs::{InRun, Renamed, plan_renamed};
 
 use crate::address::LogicalBlock;
 
@@ -39,23 +41,47 @@ pub enum MapKind {
     /// One table for the whole volume; takes 1/512 of its size at once, and every look-up is one
     /// load.
     Direct,
+    /// A B+ tree of runs of blocks that lie together; takes space for the runs. For extents of which
+    /// whoever changes one keeps everyone else out, as a file's is, and a block volume's is not.
+    Runs,
 }
 
 impl MapKind {
-    /// The number in a volume's descriptor.
+    /// Its number on the medium.
     #[must_use]
     pub fn code(self) -> u32 {
         match self {
             Self::Radix => 0,
             Self::Direct => 1,
+            Self::Runs => 2,
         }
     }
 
     /// The shape with this number.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
-        [Self::Radix, Self::Direct].into_iter().find(|kind| kind.code() == code)
+        [Self::Radix, Self::Direct, Self::Runs].into_iter().find(|kind| kind.code() == code)
     }
+}
+
+/// Outcome of a lookup.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Path {
+    /// At the entry for the block.
+    Entry(PoolOffset),
+    /// At a missing branch.
+    Missing(Attach),
+    /// At what is said of the block and others, which have no entries of their own.
+    Run(InRun),
+}
+
+/// Place where a block's entry changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spot {
+    /// Its own word.
+    Word(PoolOffset),
+    /// A map of runs, which says this now.
+    Run(InRun),
 }
 
 /// Reads entries of maps, root words and inner ones too.
@@ -142,6 +168,7 @@ impl MapView {
         match self.kind {
             MapKind::Radix => radix::visit(&entries, self.root_at, claim),
             MapKind::Direct => direct::visit(&entries, self, claim),
+            MapKind::Runs => runs::visit(&entries, self.root_at, claim),
         }
     }
 
@@ -154,7 +181,7 @@ impl MapView {
         let data = DataArea::new(self.data.clone());
         match self.kind {
             MapKind::Direct => direct::table(&EntryReader::new(medium, &data), self).map(drop),
-            MapKind::Radix => Ok(()),
+            MapKind::Radix | MapKind::Runs => Ok(()),
         }
     }
 }

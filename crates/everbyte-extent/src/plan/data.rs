@@ -9,7 +9,7 @@ use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 
 use super::classify::{Change, Seen, classify, in_place};
-use super::{Planner, SlotUse, Target};
+use super::{Place, Planner, SlotUse, Target};
 use crate::address::BlockPiece;
 use crate::error::ExtentError;
 
@@ -29,13 +29,12 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         self.send_whole(to, piece)?;
-        let entry_at = self.entry_for(piece.block)?;
-        let word = extent.medium().load_word(entry_at);
-        if let Some(old) = extent.entries().decode(word, entry_at)? {
+        let (place, old) = self.place_for(piece.block)?;
+        if let Some(old) = old {
             extent.volume().prefetch_free(old.block);
             self.batch.give(old.block);
         }
-        self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
+        self.name(place, Some(Entry::data(to)));
         Ok(())
     }
 
@@ -74,8 +73,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         let block = target.block;
-        let meaningless = self.batch.writer().is_fresh(block)
-            || !extent.volume().word_logged_in_open(target.entry_at);
+        let meaningless = self.batch.writer().is_fresh(block) || !self.may_come_back(target.place);
         // It held data a moment ago, perhaps, which a reader still uses.
         let is_pinned = extent.volume().is_pinned(block);
         let to = match meaningless && !is_pinned && !extent.is_poisoned(block) {
@@ -99,6 +97,15 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
         self.batch.store(at.plus(end as u64), &ZEROES[end..]);
         self.name_instead(target, block);
         self.sum(block, None, piece, SlotUse::Undone)
+    }
+
+    /// Returns true if undoing an open epoch may make the entry at `place` another one.
+    fn may_come_back(&self, place: Place) -> bool {
+        let volume = self.extent.volume();
+        match place {
+            Place::Word { at, .. } => volume.word_logged_in_open(at),
+            Place::Run { pair_at, .. } => pair_at.is_none_or(|at| !self.extent.is_settled_pair(at)),
+        }
     }
 
     /// A write over a block that holds data. `compares` says whether to look which lines change.

@@ -18,12 +18,13 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_plant::planted;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
-use everbyte_pool::{Batch, Circumstances, Fill};
+use everbyte_pool::{Batch, Circumstances, Fill, Savepoint};
 
 use crate::address::{BlockPiece, DeviceOffset, LogicalBlock, pieces};
 use crate::checksum;
 use crate::error::ExtentError;
 use crate::extent::Extent;
+use crate::map::{MapKind, Renamed, Spot, plan_renamed};
 use prefetch::Found;
 use run::LeafRun;
 
@@ -39,16 +40,27 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     found: Vec<Found>,
     /// Those of them that were needed already.
     passed: usize,
+    /// Blocks whose places change in a map of runs, which is planned when the rest is.
+    renamed: Vec<Renamed>,
+    /// True if what is mapped is to stay where it is.
+    stays: bool,
 }
 
 /// The entry of a block that is written, and what it names.
 #[derive(Clone, Copy)]
 struct Target {
-    entry_at: PoolOffset,
-    /// The word of the entry.
-    word: u64,
+    place: Place,
     /// The block that it names.
     block: BlockNo,
+}
+
+/// The place of an entry.
+#[derive(Clone, Copy)]
+enum Place {
+    /// A word of its own, which is this now.
+    Word { at: PoolOffset, word: u64 },
+    /// A pair of a map of runs, for this block and perhaps others; `None` for a hole.
+    Run { block: LogicalBlock, pair_at: Option<PoolOffset> },
 }
 
 /// The part that the slot of a block's checksum plays for those who undo.
@@ -76,6 +88,8 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             run: None,
             found: Vec::new(),
             passed: 0,
+            renamed: Vec::new(),
+            stays: false,
         }
     }
 
@@ -85,16 +99,49 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     /// The pool is full, the map corrupt, or bytes that must be kept cannot be read. The plan is
     /// as it was before then.
     pub fn write(&mut self, offset: DeviceOffset, data: &'d [u8]) -> Result<(), ExtentError> {
+        self.planned(|own| own.write_pieces(offset, data))
+    }
+
+    /// Plans what `plan` does and what a map of runs then says, or nothing.
+    fn planned(
+        &mut self,
+        plan: impl Fn(&mut Self) -> Result<(), ExtentError>,
+    ) -> Result<(), ExtentError> {
         let savepoint = self.batch.savepoint();
+        let mut planned = plan(self).and_then(|()| self.name_runs());
+        if matches!(planned, Err(ExtentError::NoSpace)) && self.extent.map_kind() == MapKind::Runs {
+            // Perhaps there was space for data, and then none for a node that says where.
+            self.give_up(savepoint);
+            self.stays = true;
+            planned = plan(self).and_then(|()| self.name_runs());
+            self.stays = false;
+        }
+        planned.inspect_err(|_| self.give_up(savepoint))
+    }
+
+    /// Drops all that was planned since `savepoint`.
+    fn give_up(&mut self, savepoint: Savepoint) {
+        self.batch.roll_back(savepoint);
+        self.renamed.clear();
+        self.run = None;
+    }
+
+    fn write_pieces(&mut self, offset: DeviceOffset, data: &'d [u8]) -> Result<(), ExtentError> {
         let end = offset.0 + data.len() as u64;
         for piece in pieces(offset, data) {
-            let planned = self.take_leaf_run(piece.block, end / BLOCK_U64);
-            if let Err(error) = planned.and_then(|()| self.write_piece(piece)) {
-                self.batch.roll_back(savepoint);
-                return Err(error);
-            }
+            self.take_leaf_run(piece.block, end / BLOCK_U64)?;
+            self.write_piece(piece)?;
         }
         Ok(())
+    }
+
+    /// Plans what a map of runs says of the blocks that are to lie elsewhere.
+    fn name_runs(&mut self) -> Result<(), ExtentError> {
+        if self.renamed.is_empty() {
+            return Ok(());
+        }
+        let mut renamed = std::mem::take(&mut self.renamed);
+        plan_renamed(self.extent, self.batch, &mut renamed)
     }
 
     fn write_piece(&mut self, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
@@ -107,15 +154,14 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         {
             return self.replace_unseen(piece, to);
         }
-        let entry_at = self.entry_for(piece.block)?;
-        let word = extent.medium().load_word(entry_at);
-        let Some(entry) = extent.entries().decode(word, entry_at)? else {
+        let (place, entry) = self.place_for(piece.block)?;
+        let Some(entry) = entry else {
             let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
             self.fill_new(to, None, piece)?;
-            self.batch.change_word_once(entry_at, word, Entry::data(to).encode());
+            self.name(place, Some(Entry::data(to)));
             return Ok(());
         };
-        let target = Target { entry_at, word, block: entry.block };
+        let target = Target { place, block: entry.block };
         if entry.flags.zero {
             return self.write_over_zeroes(piece, target);
         }
@@ -130,6 +176,9 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     fn take_data(&mut self, block: LogicalBlock) -> Result<Option<BlockNo>, ExtentError> {
         if let Some(to) = self.run.and_then(|run| run.block_of(block)) {
             return Ok(Some(to));
+        }
+        if self.stays {
+            return Ok(None);
         }
         let Some(root_at) = self.extent.checksum_root_at() else { return Ok(self.batch.take()) };
         let savepoint = self.batch.savepoint();
@@ -176,9 +225,30 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 
     /// Plans that the entry of `target` names `to` instead.
     fn name_instead(&mut self, target: Target, to: BlockNo) {
-        self.batch.change_word_once(target.entry_at, target.word, Entry::data(to).encode());
+        self.name(target.place, Some(Entry::data(to)));
         if to != target.block {
             self.batch.give(target.block);
+        }
+    }
+
+    /// Plans that the entry at `place` is `entry`, or none.
+    fn name(&mut self, place: Place, entry: Option<Entry>) {
+        match place {
+            Place::Word { at, word } => {
+                self.batch.change_word_once(at, word, entry.map_or(0, Entry::encode));
+            }
+            Place::Run { block, .. } => self.renamed.push(Renamed { block, entry }),
+        }
+    }
+
+    /// The place of the entry of `block`, with the branch that leads there planned if it is missing, and what it is.
+    fn place_for(&mut self, block: LogicalBlock) -> Result<(Place, Option<Entry>), ExtentError> {
+        match self.entry_for(block)? {
+            Spot::Word(at) => {
+                let word = self.extent.medium().load_word(at);
+                Ok((Place::Word { at, word }, self.extent.entries().decode(word, at)?))
+            }
+            Spot::Run(run) => Ok((Place::Run { block, pair_at: run.pair_at }, run.entry)),
         }
     }
 

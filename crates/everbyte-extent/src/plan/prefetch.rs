@@ -5,7 +5,7 @@ use everbyte_media::{BLOCK, Medium, PoolOffset};
 use super::Planner;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
 use crate::error::ExtentError;
-use crate::map::Path;
+use crate::map::{Path, Spot};
 
 /// Blocks of a plan up to which their entries are fetched ahead.
 const BLOCKS_MAX: u64 = 64;
@@ -56,14 +56,14 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
     }
 
-    /// The address of the entry for `block`, which was looked up ahead or is now, with the branch that
+    /// The place of the entry for `block`, which was looked up ahead or is now, with the branch that
     /// leads to it planned if it is missing.
-    pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<PoolOffset, ExtentError> {
+    pub(super) fn entry_for(&mut self, block: LogicalBlock) -> Result<Spot, ExtentError> {
         // In the order in which they are planned.
         match self.found.get(self.passed) {
             Some(found) if found.block == block => {
                 self.passed += 1;
-                Ok(found.entry_at)
+                Ok(Spot::Word(found.entry_at))
             }
             _ => self.extent.entry_for_write(self.batch, block),
         }

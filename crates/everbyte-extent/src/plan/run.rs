@@ -42,7 +42,8 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         block: LogicalBlock,
         end: u64,
     ) -> Result<(), ExtentError> {
-        let is_leaf = block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
+        let is_leaf =
+            !self.stays && block.0.is_multiple_of(LEAF_BLOCKS) && block.0 + LEAF_BLOCKS <= end;
         if !is_leaf || self.extent.checksum_root_at().is_some() || !self.is_hole(block)? {
             return Ok(());
         }
@@ -63,8 +64,12 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
             }
         }
         // All entries but those beside the root word stand in one node or table, one after the other.
-        let Path::Entry(at) = extent.look_up_in(self.batch, LogicalBlock(first.0 + beside))? else {
-            return Ok(true);
+        let at = match extent.look_up_in(self.batch, LogicalBlock(first.0 + beside))? {
+            Path::Entry(at) => at,
+            Path::Missing(_) => return Ok(true),
+            Path::Run(run) => {
+                return Ok(run.entry.is_none() && run.blocks >= LEAF_BLOCKS - beside);
+            }
         };
         for place in 0..LEAF_BLOCKS - beside {
             if !is_free(at.plus(8 * place))? {

@@ -130,7 +130,11 @@ fn few() -> Explorer {
 }
 
 fn every_setting() -> impl Iterator<Item = Settings> {
-    let maps = [[MapKind::Radix, MapKind::Direct], [MapKind::Direct, MapKind::Radix]];
+    let maps = [
+        [MapKind::Radix, MapKind::Direct],
+        [MapKind::Direct, MapKind::Radix],
+        [MapKind::Runs, MapKind::Runs],
+    ];
     maps.into_iter().flat_map(|maps| {
         [false, true].map(|checksums| Settings {
             maps,

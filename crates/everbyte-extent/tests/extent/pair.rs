@@ -10,7 +10,7 @@ use everbyte_extent::{
     MapView, Planner, leaf_parts, table_blocks, visit_checksums,
 };
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
-use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
+use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
     BatchOutcome, BlockRun, BlockUse, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part,
     Pool, PoolError, ScrubFinding, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
@@ -55,9 +55,9 @@ fn root_at(table: PoolOffset, which: usize) -> PoolOffset {
     table.plus(16 * which as u64)
 }
 
-/// The shape of the map of extent `which`, of which the volume's descriptor has a bit.
+/// The shape of the map of extent `which`, of which the volume's descriptor has two bits.
 fn map_of(bits: u32, which: usize) -> MapKind {
-    MapKind::from_code(bits >> which & 1).unwrap()
+    MapKind::from_code(bits >> (2 * which) & 3).unwrap()
 }
 
 impl<M: Medium> Kind<M> for PairKind {
@@ -67,6 +67,10 @@ impl<M: Medium> Kind<M> for PairKind {
 
     fn name(&self) -> &'static str {
         "pair"
+    }
+
+    fn has_cells(&self, descriptor: &Descriptor) -> bool {
+        BOTH.iter().any(|&which| map_of(descriptor.map, which) == MapKind::Runs)
     }
 
     fn visit(
@@ -119,7 +123,7 @@ impl<M: Medium> Pair<M> {
         Pool::format(&**medium, 2, [1; 16]).unwrap();
         let pool = open_pool(medium).unwrap();
         let mut spec = VolumeSpec::new("p", PAIR, 4096);
-        spec.map = settings.maps[0].code() | settings.maps[1].code() << 1;
+        spec.map = settings.maps[0].code() | settings.maps[1].code() << 2;
         spec.delta = settings.delta.code();
         spec.checksum = u32::from(settings.checksums);
         spec.threshold_lines = settings.threshold_lines;

@@ -1,12 +1,14 @@
 //! Crashes: after any of them the tree is as it was at a checkpoint, the pool sound, and the file
 //! system usable.
 
+mod maps;
+
 use std::sync::{Arc, LazyLock};
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, Omission, SimMedium, Summary};
 use everbyte_fs::plant::Bug;
 use everbyte_fs::testkit::damage::fix_hash_key;
-use everbyte_fs::{DirectoryKind, FsOptions, IndexKind};
+use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_plant::plant;
 
@@ -200,6 +202,7 @@ pub(crate) struct Workload {
     ops: Vec<Op>,
     pub(crate) index: IndexKind,
     pub(crate) directories: DirectoryKind,
+    pub(crate) block_map: BlockMapKind,
     /// True if operations may be refused.
     pub(crate) may_fail: bool,
     pub(crate) pool_blocks: u64,
@@ -209,7 +212,8 @@ impl Workload {
     fn options(&self) -> FsOptions {
         // Tables for two regions of a window.
         let inodes_max = if self.index == IndexKind::Window { 9000 } else { 400 };
-        FsOptions { inodes_max: Some(inodes_max), directories: self.directories, ..options() }
+        let (directories, block_map) = (self.directories, self.block_map);
+        FsOptions { inodes_max: Some(inodes_max), directories, block_map, ..options() }
     }
 }
 
@@ -222,6 +226,7 @@ pub(crate) fn work(name: &'static str, ops: impl IntoIterator<Item = Op>) -> Wor
         ops,
         index: IndexKind::Direct,
         directories: DirectoryKind::Hashed,
+        block_map: BlockMapKind::Radix,
         may_fail: false,
         pool_blocks,
     }

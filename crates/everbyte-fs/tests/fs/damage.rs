@@ -7,7 +7,9 @@ use everbyte_crash::SimMedium;
 use everbyte_fs::testkit::damage::reseal;
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 
-use everbyte_fs::{DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind};
+use everbyte_fs::{
+    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, IndexKind,
+};
 
 use crate::operations::{Op, Subject};
 use crate::posix::{name, new_inode};
@@ -23,11 +25,13 @@ fn image() -> Vec<u8> {
 
 /// The same with directories of that shape.
 fn image_with(directories: DirectoryKind) -> Vec<u8> {
+    image_of(&FsOptions { directories, ..options() })
+}
+
+/// The same of a file system that is made so.
+fn image_of(options: &FsOptions) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
-    let mut real = Real::make(
-        &medium,
-        &everbyte_fs::FsOptions { inodes_max: Some(60), directories, ..options() },
-    );
+    let mut real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..*options });
     for op in [
         Op::Mkdir(vec!["d"], 0o755),
         Op::Create(vec!["a"], 0o644),
@@ -379,4 +383,88 @@ fn a_file_system_that_finds_no_space_is_not_there_and_says_what_it_needs() {
         assert_eq!((pool.info().free_bytes, pool.info().volumes), (free, 0));
     }
     make(&small).unwrap();
+}
+
+/// The node of runs that the word at `named_at` names.
+fn node_of_runs(medium: &SimMedium, named_at: PoolOffset) -> PoolOffset {
+    let value = everbyte_pool::format::decode_word(medium.load_word(named_at)).unwrap();
+    BlockNo(value & ((1 << 40) - 1)).offset().plus((value >> 45) * 512)
+}
+
+/// Pairs of a map of runs that cannot be where they are: each is an error that says where, for who reads, writes,
+/// or checks the pool; and no bytes are given for others.
+#[test]
+fn a_node_of_runs_that_cannot_be_right_is_an_error_and_gives_no_bytes_of_others() {
+    let options = FsOptions { block_map: BlockMapKind::Runs, ..options() };
+    let image = image_of(&options);
+    let medium = Arc::new(SimMedium::from_image(image.clone()));
+    let real = Real::open(&medium).unwrap();
+    let inode = real.fs.lookup(real.fs.root(), name("a")).unwrap().inode;
+    // Its root word follows that of its attributes.
+    let root_at = word_of_file(&medium, 80_000);
+    let node = node_of_runs(&medium, root_at);
+    let (key, word) = (medium.load_word(node), medium.load_word(node.plus(8)));
+    drop(real);
+    let checked = everbyte_pool::format::encode_word;
+    let (first, len) = (16_u64, 4_u64);
+    assert_eq!(key, checked(first << 8 | (len - 1)), "the file's blocks lie together");
+    let root = medium.load_word(root_at) & ((1 << 48) - 1);
+    let blocks = POOL_BYTES / BLOCK_U64;
+    for (at, wrong) in [
+        (node, key ^ 1),
+        (node, checked(first << 8 | 255)),
+        (node.plus(8), word ^ 1 << 20),
+        (node.plus(8), checked(blocks - 1)),
+        (node.plus(8), checked(1 << 42 | word & 0xff_ffff)),
+        (node.plus(24), word),
+        (node.plus(8), 0),
+        (root_at, checked(root ^ 3 << 42)),
+        (root_at, checked(root ^ 1 << 42)),
+        (root_at, checked(root | 1 << 40)),
+        (root_at, checked(1 << 42 | (blocks + 9))),
+    ] {
+        let medium = Arc::new(SimMedium::from_image(image.clone()));
+        medium.store_word(at, wrong);
+        let pool = open_pool(&medium).unwrap();
+        let report = pool.check();
+        assert!(!report.is_ok_and(|report| report.is_clean()), "{wrong:#x} at {at}");
+        drop(pool);
+        let Ok(real) = Real::open(&medium) else { continue };
+        let mut bytes = vec![0; 80_000];
+        match real.fs.read(inode, 0, &mut bytes) {
+            Err(FsError::Corrupt(corrupt)) => assert!(
+                ["node of runs", "map entry"].iter().any(|what| corrupt.to_string().contains(what)),
+                "{corrupt}"
+            ),
+            // A run that is too long, and one that nobody asks for: the file's bytes are as they were.
+            Ok(_) => assert!(at == node.plus(24) || wrong == checked(first << 8 | 255)),
+            Err(error) => panic!("{wrong:#x} at {at}: {error}"),
+        }
+    }
+}
+
+/// The root word of the only file of that many bytes.
+fn word_of_file(medium: &SimMedium, size: u64) -> PoolOffset {
+    let inodes = (0..POOL_BYTES / 256).map(|inode| PoolOffset(inode * 256));
+    let is_it = |at: &PoolOffset| {
+        let mode = medium.load_word(at.plus(24));
+        mode & 0o170_000 == 0o100_000 && medium.load_word(at.plus(40)) == size
+    };
+    let mut inodes = inodes;
+    inodes.find(is_it).expect("there is such a file").plus(112)
+}
+
+#[test]
+fn no_flip_of_a_map_of_runs_panics_or_hangs() {
+    let image = image_of(&FsOptions { block_map: BlockMapKind::Runs, ..options() });
+    let medium = SimMedium::from_image(image.clone());
+    let root_at = word_of_file(&medium, 80_000);
+    let node = node_of_runs(&medium, root_at);
+    let words = [root_at, node, node.plus(8)];
+    for (at, bit) in words.into_iter().flat_map(|at| (0..64).map(move |bit| (at, bit))) {
+        let medium = SimMedium::from_image(image.clone());
+        medium.store_word(at, medium.load_word(at) ^ 1 << bit);
+        let used = catch_unwind(AssertUnwindSafe(|| use_damaged(medium.image())));
+        assert!(used.unwrap_or_else(|_| panic!("bit {bit} of {at}")), "bit {bit} of {at}");
+    }
 }

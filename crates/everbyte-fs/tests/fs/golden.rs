@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use everbyte_crash::{Plan, SimMedium};
-use everbyte_fs::{DirectoryKind, FsOptions, IndexKind};
+use everbyte_fs::{BlockMapKind, DirectoryKind, FsOptions, IndexKind};
 use everbyte_media::BLOCK_U64;
 use ruzstd::decoding::StreamingDecoder;
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,10 @@ struct Shop {
 
 impl Shop {
     fn new(index: IndexKind, directories: DirectoryKind) -> Self {
+        Self::with_map(index, directories, BlockMapKind::Radix)
+    }
+
+    fn with_map(index: IndexKind, directories: DirectoryKind, block_map: BlockMapKind) -> Self {
         // A window has 2 MiB of inodes at once.
         let blocks = if index == IndexKind::Window { 4 * 512 } else { 256 };
         let medium = Arc::new(SimMedium::new(blocks * BLOCK_U64));
@@ -134,6 +138,7 @@ impl Shop {
             lanes: 1,
             log_bytes: Some(64 << 10),
             directories,
+            block_map,
             ..FsOptions::default()
         };
         let real = Real::make(&medium, &with_index(index, options));
@@ -162,7 +167,26 @@ fn make() -> Vec<(Golden, Vec<u8>)> {
     let mut all: Vec<_> = IndexKind::ALL.into_iter().map(clean).collect();
     all.push(crashed());
     all.extend([DirectoryKind::Linear, DirectoryKind::BPlus].map(with_directories));
+    all.push(with_runs());
     all
+}
+
+fn with_runs() -> (Golden, Vec<u8>) {
+    let mut shop = Shop::with_map(IndexKind::Direct, DirectoryKind::Hashed, BlockMapKind::Runs);
+    shop.make(&contents());
+    // Two levels of nodes, in which pairs stand in no order.
+    let create = [Op::Create(vec!["c", "runs"], 0o600)];
+    let apart = (0..45).map(|run| (16 + run * 29 % 45 * 2, 4096));
+    let writes = apart.chain([(40, 8192), (16, 100)]).map(|(block, len)| Op::Write {
+        path: vec!["c", "runs"],
+        offset: block * BLOCK_U64,
+        len,
+        byte: 6,
+    });
+    shop.make(&create.into_iter().chain(writes).chain([Op::Sync]).collect::<Vec<_>>());
+    shop.real.fs.pool().close().unwrap();
+    let image = shop.medium.image();
+    (shop.golden("fs-block-map-runs", "some of everything; a clean shutdown", &image), image)
 }
 
 fn with_directories(directories: DirectoryKind) -> (Golden, Vec<u8>) {

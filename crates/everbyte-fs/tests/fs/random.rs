@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 
 use everbyte_crash::SimMedium;
-use everbyte_fs::{DirectoryKind, FileSystem, FsError, FsOptions, IndexKind, InodeNo};
+use everbyte_fs::{
+    BlockMapKind, DirectoryKind, FileSystem, FsError, FsOptions, IndexKind, InodeNo,
+};
 use everbyte_media::{Mapped, MediaOptions};
 use proptest::prelude::*;
 
@@ -87,9 +89,11 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
-fn run((index, directories): (IndexKind, DirectoryKind), ops: &[Op], is_closed: bool) {
+type Shapes = (IndexKind, DirectoryKind, BlockMapKind);
+
+fn run((index, directories, block_map): Shapes, ops: &[Op], is_closed: bool) {
     let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
-    let options = FsOptions { directories, ..with_index(index, options()) };
+    let options = FsOptions { directories, block_map, ..with_index(index, options()) };
     let (mut real, mut model) = (Real::make(&medium, &options), Model::new());
     for op in ops {
         let made = real.make(op);
@@ -169,10 +173,11 @@ proptest! {
     fn random_operations_do_what_the_model_does(
         index in prop::sample::select(IndexKind::ALL.to_vec()),
         directories in prop::sample::select(DirectoryKind::ALL.to_vec()),
+        block_map in prop::sample::select(BlockMapKind::ALL.to_vec()),
         ops in prop::collection::vec(op(), 1..60),
         is_closed in any::<bool>(),
     ) {
-        run((index, directories), &ops, is_closed);
+        run((index, directories, block_map), &ops, is_closed);
     }
 
     #[test]

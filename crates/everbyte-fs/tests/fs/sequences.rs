@@ -4,7 +4,7 @@
 //! alone makes the same case again.
 
 use everbyte_crash::Explorer;
-use everbyte_fs::{DirectoryKind, IndexKind};
+use everbyte_fs::{BlockMapKind, DirectoryKind, IndexKind};
 
 use crate::crash::{RUN_POOL_BLOCKS, explored, work};
 use crate::operations::{Mode, Op, Path};
@@ -110,7 +110,9 @@ fn no_crash_of_a_random_sequence_leaves_anything_but_a_checkpoint() {
             ..Explorer::default()
         };
         work.directories = dice.of(&DirectoryKind::ALL);
+        work.block_map = dice.of(&BlockMapKind::ALL);
         let summary = explored(&explorer, &work).unwrap_or_else(|error| panic!("{what}: {error}"));
-        println!("seed {seed}, {}, {}: {summary}", work.index.name(), work.directories.name());
+        let shapes = (work.directories.name(), work.block_map.name());
+        println!("seed {seed}, {}, {shapes:?}: {summary}", work.index.name());
     }
 }

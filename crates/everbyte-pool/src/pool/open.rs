@@ -416,7 +416,8 @@ fn find_cells<M: Medium>(
     summary: &mut RecoverySummary,
 ) {
     let has_cells = |volume: &Found| {
-        kinds.get(volume.descriptor.volume_kind()).is_some_and(|kind| kind.has_cells())
+        let kind = kinds.get(volume.descriptor.volume_kind());
+        kind.is_some_and(|kind| kind.has_cells(&volume.descriptor))
     };
     for volume in found.iter_mut().filter(|volume| has_cells(volume)) {
         let walked = view(medium, sb, volume).and_then(|view| {

@@ -10,7 +10,7 @@ use everbyte_media::{
     BLOCK_U64, BlockNo, Counters, LineMask, Mapped, MediaError, MediaOptions, Medium,
     PersistenceDomain, Piece, PoisonedRange, PoolOffset,
 };
-use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
+use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
     BlockUse, CellSize, Claim, Corrupt, Kind, Kinds, NewRoot, OpenOptions, Part, Pool, UsedExtent,
     VolumeSpec, VolumeView,
@@ -105,7 +105,7 @@ impl Kind<Counting> for Rack {
         "rack"
     }
 
-    fn has_cells(&self) -> bool {
+    fn has_cells(&self, _descriptor: &Descriptor) -> bool {
         true
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use everbyte_media::{BLOCK, BLOCK_U64, Medium, PoolOffset};
-use everbyte_pool::format::{Entry, VolumeKind, decode_word, encode_word};
+use everbyte_pool::format::{Descriptor, Entry, VolumeKind, decode_word, encode_word};
 use everbyte_pool::{
     Batch, BlockRun, BlockUse, CellSize, ChangeError, Claim, Corrupt, Kind, Kinds, NewRoot,
     OpenOptions, Part, Pool, PoolError, UsedExtent, Volume, VolumeHandle, VolumeSpec, VolumeView,
@@ -77,7 +77,7 @@ impl<M: Medium> Kind<M> for ShelfKind {
         SHELF_FEATURE
     }
 
-    fn has_cells(&self) -> bool {
+    fn has_cells(&self, _descriptor: &Descriptor) -> bool {
         true
     }
 

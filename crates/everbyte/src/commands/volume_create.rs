@@ -7,7 +7,7 @@ use anyhow::bail;
 use everbyte_backing::{self as backing, BackingError};
 use everbyte_block::{BLOCK_NAME, CACHE_NAME};
 use everbyte_control::{NewCache, NewFs, NewVolume, Request, Response};
-use everbyte_fs::{DirectoryKind, FS_NAME, IndexKind};
+use everbyte_fs::{BlockMapKind, DirectoryKind, FS_NAME, IndexKind};
 use everbyte_pool::LANES_DEFAULT;
 use everbyte_server::{Need, ask};
 use everbyte_swap_volume::SWAP_NAME;
@@ -138,20 +138,26 @@ struct FsArgs {
     #[arg(long, value_name = "SHAPE",
           value_parser = DirectoryKind::ALL.map(DirectoryKind::name))]
     directories: Option<String>,
+    /// The shape of the maps of files' blocks: a radix tree with a word for each block, or a B+ tree of runs of
+    /// blocks that lie together. Left out, it is radix. It cannot be changed later.
+    #[arg(long, value_name = "SHAPE",
+          value_parser = BlockMapKind::ALL.map(BlockMapKind::name))]
+    block_map: Option<String>,
 }
 
 impl FsArgs {
     fn wanted(&self, is_fs: bool) -> Result<Option<Box<NewFs>>, UsageError> {
-        let Self { index, index_node, inodes, large_inode_tables, directories } = self;
+        let Self { index, index_node, inodes, large_inode_tables, directories, block_map } = self;
         let is_given = index.is_some()
             || index_node.is_some()
             || inodes.is_some()
             || *large_inode_tables
-            || directories.is_some();
+            || directories.is_some()
+            || block_map.is_some();
         if is_given && !is_fs {
             return Err(UsageError(
-                "--index, --index-node, --inodes, --large-inode-tables and --directories are for \
-                 file systems: add --kind fs, or leave them out"
+                "--index, --index-node, --inodes, --large-inode-tables, --directories and \
+                 --block-map are for file systems: add --kind fs, or leave them out"
                     .into(),
             ));
         }
@@ -162,6 +168,7 @@ impl FsArgs {
             inodes_max: *inodes,
             large_tables: *large_inode_tables,
             directories: directories.clone(),
+            block_map: block_map.clone(),
         };
         Ok(is_given.then(|| Box::new(new)))
     }
