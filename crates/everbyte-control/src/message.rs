@@ -647,6 +647,26 @@ pub struct PoolStats {
     pub volumes: Vec<CheckpointStats>,
     /// By address.
     pub servers: Vec<ServerStats>,
+    /// Lines written to the pool's frames, if they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wear: Option<WearStats>,
+}
+
+/// Lines written to the frames of 4 KiB of a pool since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WearStats {
+    /// Frames that are counted: all but those by which the pool grew since.
+    pub frames: u64,
+    /// Of them, frames that were written.
+    pub frames_written: u64,
+    /// Lines of 64 bytes written to all of them.
+    pub lines: u64,
+    /// Lines written to the frame that was written most.
+    pub lines_most: u64,
+    /// The number of that frame, from the start of the pool.
+    pub frame_most: u64,
+    /// Lines written to the frame that one of a hundred exceeds.
+    pub lines_p99: u64,
 }
 
 /// Counts of operations of a medium.

@@ -32,6 +32,7 @@ mod send;
 mod shards;
 pub mod testkit;
 mod units;
+mod wear;
 mod window;
 mod writeback;
 
@@ -47,4 +48,5 @@ pub use shards::prepare_thread;
 pub use units::{
     BLOCK, BLOCK_U32, BLOCK_U64, BlockNo, LINE, LINE_U64, LINES_PER_BLOCK, LineMask, PoolOffset,
 };
+pub use wear::Wear;
 pub use window::{WINDOW_REGION_BYTES, Window};

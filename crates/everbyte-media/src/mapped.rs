@@ -33,6 +33,7 @@ use crate::open::{
 use crate::room::memory_to_spare;
 use crate::send;
 use crate::units::{BLOCK, BLOCK_U64, BlockNo, LINE, LineMask, PoolOffset};
+use crate::wear::{Wear, WearCounts};
 use crate::window::{WINDOW_REGION_BYTES, Window, WindowSpace};
 use crate::writeback::WriteBack;
 
@@ -54,6 +55,7 @@ pub struct Mapped {
     flushes: bool,
     write_back: Option<WriteBack>,
     emulated: Option<Technology>,
+    wear: Option<WearCounts>,
     counters: ShardedCounters,
     growing: Mutex<()>,
 }
@@ -225,6 +227,12 @@ impl Mapped {
         Ok(())
     }
 
+    /// Lines written to each frame since it was opened, summed up; `None` if they are not counted.
+    #[must_use]
+    pub fn wear(&self) -> Option<Wear> {
+        self.wear.as_ref().map(WearCounts::sum)
+    }
+
     /// Opens the file that is mapped anew: another description of it, with locks of its own, which
     /// other processes can be given to map. `None` if there is no file that they would share.
     ///
@@ -367,6 +375,8 @@ impl Mapped {
             flushes: needs_flush || options.force_flush || options.emulate.is_some(),
             write_back: needs_sync.then(WriteBack::new),
             emulated: options.emulate,
+            wear: (options.count_wear && options.emulate.is_some())
+                .then(|| WearCounts::new(found.len)),
             counters: ShardedCounters::default(),
             growing: Mutex::new(()),
         })
@@ -415,8 +425,11 @@ impl Mapped {
     }
 
     #[inline]
-    fn charge_writes(&self, lines: u64) {
+    fn charge_writes(&self, at: PoolOffset, len: u64, lines: u64) {
         if let Some(technology) = self.emulated {
+            if let Some(wear) = &self.wear {
+                wear.add(at, len);
+            }
             self.charge(emulate::write_ns(technology, lines));
         }
     }
@@ -529,7 +542,7 @@ impl Medium for Mapped {
         }
         self.note_lost(at, len);
         self.count_store(at, len);
-        self.charge_writes(lines_touched(at, len));
+        self.charge_writes(at, len, lines_touched(at, len));
     }
 
     #[inline]
@@ -593,7 +606,7 @@ impl Medium for Mapped {
         self.note_lost(at, len);
         let lines = lines_touched(at, len);
         self.counters.flushed(lines);
-        self.charge_writes(lines);
+        self.charge_writes(at, len, lines);
     }
 
     #[inline]

@@ -32,6 +32,7 @@ const SYS_NVDIMM_DEVICES: &str = "/sys/bus/nd/devices";
 #[must_use]
 pub struct MediaOptions {
     pub(crate) emulate: Option<Technology>,
+    pub(crate) count_wear: bool,
     pub(crate) force_flush: bool,
     pub(crate) private: bool,
     pub(crate) read_only: bool,
@@ -49,6 +50,13 @@ impl MediaOptions {
     /// flush instructions on media that would not need them.
     pub fn emulate(mut self, technology: Option<Technology>) -> Self {
         self.emulate = technology;
+        self
+    }
+
+    /// Counts the lines that are written to each frame of 4 KiB, at 8 bytes a frame, if a technology is
+    /// emulated; see [`Mapped::wear`](crate::Mapped::wear).
+    pub fn count_wear(mut self, count: bool) -> Self {
+        self.count_wear = count;
         self
     }
 

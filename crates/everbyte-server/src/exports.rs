@@ -149,6 +149,7 @@ impl OpenPool {
                 .iter()
                 .map(|server| status::server(server.address().to_string(), &server.stats()))
                 .collect(),
+            wear: self.pool().medium().wear().as_ref().map(status::wear),
         }
     }
 

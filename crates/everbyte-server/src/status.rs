@@ -3,9 +3,9 @@
 use everbyte_block::{Checksum, Delta, MapKind};
 use everbyte_control::{
     CheckStatus, CheckpointStats, MediumStats, MediumStatus, ScrubPart, ScrubProblem, ServerStats,
-    VolumeStatus,
+    VolumeStatus, WearStats,
 };
-use everbyte_media::{Counters, Description, Mapped};
+use everbyte_media::{Counters, Description, Mapped, Wear};
 use everbyte_pool::{CheckReport, Pool, ScrubFinding, ScrubReport, Volume};
 
 pub(crate) const MAP_WORDS: [(&str, MapKind); 2] =
@@ -100,6 +100,17 @@ pub(crate) fn counters(counters: &Counters) -> MediumStats {
         lines_flushed: counters.lines_flushed,
         fences: counters.fences,
         modelled_ns: counters.modelled_ns,
+    }
+}
+
+pub(crate) fn wear(wear: &Wear) -> WearStats {
+    WearStats {
+        frames: wear.frames,
+        frames_written: wear.frames_written,
+        lines: wear.lines,
+        lines_most: wear.lines_most,
+        frame_most: wear.frame_most.0,
+        lines_p99: wear.lines_p99,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use everbyte_control::{MediumStatus, PoolStats, PoolStatus, Request, Response};
+use anyhow::Context;
+use everbyte_control::{MediumStatus, PoolStats, PoolStatus, Request, Response, WearStats};
 use everbyte_server::{Need, ask};
 
 use super::unexpected;
@@ -15,7 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   everbyte pool info /dev/shm/p
   everbyte pool info /dev/shm/p --json
-  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since it was opened";
+  everbyte pool info /dev/shm/p --stats      bytes, lines, fences and requests since it was opened
+  everbyte pool info /dev/shm/p --wear       writes per frame, where 'serve --count-wear' counts them";
 
 /// Show a pool: size, space, persistence domain, its volumes, and who serves it.
 ///
@@ -29,16 +31,27 @@ pub(crate) struct Args {
     /// Show counts since the pool was opened instead.
     #[arg(long)]
     stats: bool,
+    /// Show how evenly frames of 4 KiB were written since the pool was opened instead. A server counts
+    /// that with 'serve --emulate TECHNOLOGY --count-wear'.
+    #[arg(long, conflicts_with = "stats")]
+    wear: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let request = if args.stats { Request::Stats } else { Request::Info };
+    let request = if args.stats || args.wear { Request::Stats } else { Request::Info };
     match ask(&args.pool, Need::Look, request)? {
         Response::Pool(pool) if args.json => output::json(&pool)?,
         Response::Pool(pool) => show(&pool),
+        Response::Stats(stats) if args.wear => {
+            let wear = stats.wear.context(
+                "writes per frame are not counted: serve the pool with \
+                 --emulate TECHNOLOGY --count-wear",
+            )?;
+            if args.json { output::json(&wear)? } else { show_wear(&wear) }
+        }
         Response::Stats(stats) if args.json => output::json(&stats)?,
         Response::Stats(stats) => show_stats(&stats),
         other => return Err(unexpected(&other)),
@@ -105,6 +118,24 @@ fn medium_line(medium: &MediumStatus) -> String {
         line.push_str(&format!(", emulates {technology}"));
     }
     line
+}
+
+fn show_wear(wear: &WearStats) {
+    // Tenths of a multiple of the mean, in whole numbers.
+    let to_mean = |lines: u64| {
+        let tenths =
+            u128::from(lines) * u128::from(wear.frames) * 10 / u128::from(wear.lines.max(1));
+        format!("{lines} lines, {}.{} times the average frame's", tenths / 10, tenths % 10)
+    };
+    let rows = [
+        ("frames", format!("{} of 4 KiB, {} of them written", wear.frames, wear.frames_written)),
+        ("lines", format!("{} written since the pool was opened", wear.lines)),
+        ("most", format!("{}, in frame {}", to_mean(wear.lines_most), wear.frame_most)),
+        ("p99", format!("{}, exceeded by one frame of a hundred", to_mean(wear.lines_p99))),
+    ];
+    for (name, value) in rows {
+        output::line(format!("{name:<10} {value}"));
+    }
 }
 
 fn show_stats(stats: &PoolStats) {

@@ -85,6 +85,9 @@ pub(crate) struct Args {
     /// where that is not needed.
     #[arg(long, value_enum, value_name = "TECHNOLOGY")]
     emulate: Option<Emulate>,
+    /// Count the lines that are written to each frame of 4 KiB, for 'everbyte pool info --wear'.
+    #[arg(long, requires = "emulate")]
+    count_wear: bool,
     /// Flush lines only where the medium needs it, or always.
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     flush: Flush,
@@ -156,6 +159,7 @@ impl Args {
         });
         MediaOptions::new()
             .emulate(technology)
+            .count_wear(self.count_wear)
             .force_flush(self.flush == Flush::Force)
             .populate(self.populate)
     }

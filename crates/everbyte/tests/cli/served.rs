@@ -48,6 +48,26 @@ fn commands_go_through_the_server() {
 const OTHER_USER: u32 = 65534;
 
 #[test]
+fn writes_per_frame_are_counted_on_request() {
+    let place = Place::with_disk();
+    place.run("pool info POOL --wear").failed(1, &["are not counted", "--count-wear"]);
+    let server = place.serve("POOL", "--emulate dram --count-wear");
+    let wear = || place.run("pool info POOL --wear --json").json();
+    let before = wear();
+    place.run("volume create POOL other --size 1M").good();
+    let after = wear();
+    let of = |wear: &serde_json::Value, key: &str| wear[key].as_u64().unwrap();
+    assert!(of(&after, "lines") > of(&before, "lines"), "{before} {after}");
+    assert!(of(&after, "lines_most") <= of(&after, "lines"));
+    assert!(of(&after, "frames_written") <= of(&after, "frames"));
+    assert!(of(&after, "frame_most") < of(&after, "frames"));
+    let text = place.run("pool info POOL --wear").good();
+    assert!(text.contains("times the average frame's"), "{text}");
+    server.stop();
+    place.run("serve POOL --nbd unix:FOLDER/x.sock --count-wear").failed(2, &["--emulate"]);
+}
+
+#[test]
 fn root_commands_the_server_of_another_user() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not run: only root can become another user");
