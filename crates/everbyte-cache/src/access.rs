@@ -163,7 +163,7 @@ impl Cache {
         let pages: Vec<Page> = state.demotion_failed.iter().copied().collect();
         for page in pages {
             state.demote(page);
-            let is_clean = state.frames.look(page, |frame| !frame.dirty) == Some(true);
+            let is_clean = state.frames.look(page, |frame| !frame.is_dirty()) == Some(true);
             if is_clean && state.demotion_failed.contains(&page) {
                 state.invalidate(page)?;
             }

@@ -8,7 +8,7 @@ use everbyte_plant::planted;
 use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::{Access, Op, PageNo};
 
-use crate::frame::{Bytes, Frame, Span};
+use crate::frame::{Bytes, Frame, InDram, Span};
 use crate::layout::{PAGE, PAGE_U64, Page, Part};
 use crate::plant::Bug;
 use crate::references::Reference;
@@ -114,8 +114,7 @@ impl State {
             }
         }
         self.actions = actions;
-        let is_clean = |frame: &Frame| !frame.dirty;
-        if access.op == Op::Write && self.frames.look(page, is_clean) == Some(true) {
+        if access.op == Op::Write && self.frames.look(page, Frame::is_dirty) == Some(false) {
             // It was written back before the policy heard of the write.
             self.untold_policy.cleaned(page);
         }
@@ -126,7 +125,9 @@ impl State {
             Action::Hit { served, .. } => self.settle(accessed, served),
             Action::Fill { page, tier, .. } => {
                 if let Some(arrival) = arrival.take() {
-                    self.insert(page.0, Frame::fetched(arrival.bytes, arrival.written));
+                    let Arrival { bytes, written: newer } = arrival;
+                    let frame = Frame::fetched(!newer.is_empty());
+                    self.insert(page.0, frame, Some(InDram { bytes, newer }));
                 } else {
                     self.keep(page.0);
                 }
@@ -146,7 +147,7 @@ impl State {
                 self.demotion_failed.remove(&page);
                 self.promote(page);
             }
-            Tier::Scm if self.frames.look(page, |frame| frame.dram.is_some()) == Some(true) => {
+            Tier::Scm if self.frames.look(page, |frame| frame.in_dram) == Some(true) => {
                 self.demote(page);
             }
             Tier::Scm => {}
@@ -157,7 +158,7 @@ impl State {
     /// that the policy believes to be in DRAM is promoted when it is next used.
     pub(crate) fn restore(&mut self, found: Vec<(Page, Mark)>) {
         for &(page, mark) in &found {
-            self.insert(page, Frame::found(mark));
+            self.insert(page, Frame::found(mark), None);
         }
         let mut actions = Vec::new();
         for (page, mark) in found {

@@ -43,70 +43,71 @@ impl Span {
     }
 }
 
-/// A page in the cache.
+/// The bytes of a page in DRAM.
+#[derive(Debug)]
+pub(crate) struct InDram {
+    pub(crate) bytes: Bytes,
+    /// Those that are newer than in SCM; all of the page without a mark.
+    pub(crate) newer: Span,
+}
+
+/// State of a page beside the backing device's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// That device has the same bytes.
+    Clean,
+    /// That device may have older bytes.
+    Written,
+    /// As `Written`, and a write-back has copied the bytes since they were written last.
+    Copied,
+}
+
+/// A page in the cache, without its bytes. There is one for each page of SCM, so it has four bytes.
 ///
-/// Invariants: it has bytes in DRAM, a mark, or both, but for the moment between the removal of its
+/// Invariants: it is in DRAM, has a mark, or both, but for the moment between the removal of its
 /// mark and its own. Bytes in DRAM are the newest. A dirty page has the mark `Dirty`, or bytes in DRAM
 /// that are newer than those in SCM, or both.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
-    /// Its bytes in DRAM.
-    pub(crate) dram: Option<Bytes>,
-    /// Number of its last write.
-    pub(crate) version: u64,
-    /// Bytes that are newer in DRAM than in SCM; all of the page without a mark.
-    pub(crate) dram_dirty: Span,
+    /// True if DRAM has its bytes.
+    pub(crate) in_dram: bool,
     /// Its mark in SCM, if it has bytes there.
     pub(crate) mark: Option<Mark>,
-    /// True if the backing device may have older bytes.
-    pub(crate) dirty: bool,
+    pub(crate) content: Content,
     /// True if the policy has evicted it and it waits to be written back.
     pub(crate) pending_writeback: bool,
 }
 
+const _: () = assert!(size_of::<Frame>() == 4);
+
 impl Frame {
-    /// A page that came from the backing device, with its bytes in DRAM, `written` of which are newer
-    /// than that device's.
-    pub(crate) fn fetched(bytes: Bytes, written: Span) -> Self {
-        Self {
-            dram: Some(bytes),
-            version: 0,
-            dram_dirty: written,
-            mark: None,
-            dirty: !written.is_empty(),
-            pending_writeback: false,
-        }
+    /// A page that came from the backing device, or was written as a whole. It is in DRAM.
+    pub(crate) fn fetched(is_written: bool) -> Self {
+        let content = if is_written { Content::Written } else { Content::Clean };
+        Self { in_dram: true, mark: None, content, pending_writeback: false }
     }
 
     /// A page found in SCM when the cache was opened.
     pub(crate) fn found(mark: Mark) -> Self {
-        Self {
-            dram: None,
-            version: 0,
-            dram_dirty: Span::default(),
-            mark: Some(mark),
-            dirty: mark == Mark::Dirty,
-            pending_writeback: true,
-        }
+        let content = match mark {
+            Mark::Clean => Content::Clean,
+            Mark::Dirty => Content::Written,
+        };
+        Self { in_dram: false, mark: Some(mark), content, pending_writeback: true }
+    }
+
+    /// Returns true if the backing device may have older bytes.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.content != Content::Clean
     }
 
     /// Returns the tier that a hit finds the page in. `None` if it is on its way out of the cache.
     pub(crate) fn tier(&self) -> Option<Tier> {
-        match (&self.dram, self.mark) {
+        match (self.in_dram, self.mark) {
             _ if self.pending_writeback => None,
-            (Some(_), _) => Some(Tier::Dram),
-            (None, Some(_)) => Some(Tier::Scm),
-            (None, None) => None,
+            (true, _) => Some(Tier::Dram),
+            (false, Some(_)) => Some(Tier::Scm),
+            (false, None) => None,
         }
-    }
-
-    /// Returns true if a further write of it changes nothing but bytes: it is dirty, and counts as
-    /// dirty where it is.
-    pub(crate) fn is_dirty_in_place(&self) -> bool {
-        self.dirty
-            && match &self.dram {
-                Some(_) => !self.dram_dirty.is_empty(),
-                None => self.mark == Some(Mark::Dirty),
-            }
     }
 }

@@ -14,19 +14,22 @@ use everbyte_device::DeviceError;
 use everbyte_policy::policy::{PageHasher, Tier};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::frame::{Frame, Span};
+use crate::frame::{Content, Frame, InDram, Span};
 use crate::layout::Page;
 use crate::scm::{Mark, ScmVolume};
 
 /// Shards: many more than threads that hit at once, so that they seldom meet.
 const SHARDS: usize = 256;
 
+type PageMap<T> = HashMap<Page, T, BuildHasherDefault<PageHasher>>;
+
 /// Frames of some pages.
+///
+/// Invariant: `dram` has exactly the pages whose frames say so.
 #[derive(Default)]
 pub(crate) struct Shard {
-    frames: HashMap<Page, Frame, BuildHasherDefault<PageHasher>>,
-    /// Writes so far, of which each has a number of its own in its shard.
-    versions: u64,
+    frames: PageMap<Frame>,
+    dram: PageMap<InDram>,
     /// Bytes that requests wrote to SCM in place.
     bytes_in_place: u64,
 }
@@ -40,6 +43,35 @@ impl Shard {
         self.frames.get_mut(&page)
     }
 
+    /// Returns a page's frame and its bytes in DRAM, if it has them.
+    pub(crate) fn both_mut(&mut self, page: Page) -> Option<(&mut Frame, Option<&mut InDram>)> {
+        let frame = self.frames.get_mut(&page)?;
+        let bytes = if frame.in_dram { self.dram.get_mut(&page) } else { None };
+        Some((frame, bytes))
+    }
+
+    /// Gives a page that has a frame bytes in DRAM, or takes them away.
+    pub(crate) fn set_dram(&mut self, page: Page, bytes: Option<InDram>) {
+        let Some(frame) = self.frames.get_mut(&page) else { return };
+        frame.in_dram = bytes.is_some();
+        match bytes {
+            Some(bytes) => self.dram.insert(page, bytes),
+            None => self.dram.remove(&page),
+        };
+    }
+
+    /// Returns true if a further write of the page changes nothing but its bytes: it is dirty, and
+    /// counts as dirty where it is.
+    pub(crate) fn is_dirty_in_place(&self, page: Page) -> bool {
+        self.get(page).is_some_and(|frame| {
+            frame.is_dirty()
+                && match frame.in_dram {
+                    true => self.dram.get(&page).is_some_and(|bytes| !bytes.newer.is_empty()),
+                    false => frame.mark == Some(Mark::Dirty),
+                }
+        })
+    }
+
     /// Reads bytes of a page where it is. Zeroes if it is nowhere.
     pub(crate) fn read(
         &self,
@@ -48,8 +80,9 @@ impl Shard {
         start: usize,
         out: &mut [u8],
     ) -> Result<(), DeviceError> {
-        match self.get(page).and_then(|frame| frame.dram.as_deref()) {
-            Some(bytes) => {
+        let is_in_dram = self.get(page).is_some_and(|frame| frame.in_dram);
+        match self.dram.get(&page).filter(|_| is_in_dram) {
+            Some(InDram { bytes, .. }) => {
                 out.copy_from_slice(&bytes[start..start + out.len()]);
                 Ok(())
             }
@@ -65,22 +98,19 @@ impl Shard {
         start: usize,
         data: &[u8],
     ) -> Result<Option<Tier>, DeviceError> {
-        let Some(frame) = self.frames.get_mut(&page) else { return Ok(None) };
-        let tier = if let Some(bytes) = &mut frame.dram {
+        let Some((frame, in_dram)) = self.both_mut(page) else { return Ok(None) };
+        if let Some(InDram { bytes, newer }) = in_dram {
             bytes[start..start + data.len()].copy_from_slice(data);
-            frame.dram_dirty = frame.dram_dirty.with(Span::of(start, data.len()));
-            Tier::Dram
-        } else {
-            let mark = (frame.mark != Some(Mark::Dirty)).then_some(Mark::Dirty);
-            scm.store(page, start, data, mark)?;
-            frame.mark = Some(Mark::Dirty);
-            self.bytes_in_place += data.len() as u64;
-            Tier::Scm
-        };
-        self.versions += 1;
-        frame.version = self.versions;
-        frame.dirty = true;
-        Ok(Some(tier))
+            *newer = newer.with(Span::of(start, data.len()));
+            frame.content = Content::Written;
+            return Ok(Some(Tier::Dram));
+        }
+        let mark = (frame.mark != Some(Mark::Dirty)).then_some(Mark::Dirty);
+        scm.store(page, start, data, mark)?;
+        frame.mark = Some(Mark::Dirty);
+        frame.content = Content::Written;
+        self.bytes_in_place += data.len() as u64;
+        Ok(Some(Tier::Scm))
     }
 }
 
@@ -115,16 +145,17 @@ impl Frames {
         self.look(page, |_| ()).is_some()
     }
 
-    /// Adds a frame. A dirty one counts as written.
-    pub(crate) fn insert(&self, page: Page, mut frame: Frame) {
+    /// Adds a frame, with its bytes in DRAM if they are there.
+    pub(crate) fn insert(&self, page: Page, frame: Frame, bytes: Option<InDram>) {
         let mut shard = self.write(page);
-        shard.versions += 1;
-        frame.version = shard.versions;
         shard.frames.insert(page, frame);
+        shard.set_dram(page, bytes);
     }
 
     pub(crate) fn remove(&self, page: Page) {
-        self.write(page).frames.remove(&page);
+        let mut shard = self.write(page);
+        shard.set_dram(page, None);
+        shard.frames.remove(&page);
     }
 
     /// Returns the bytes that requests wrote to SCM in place.

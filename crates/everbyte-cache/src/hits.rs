@@ -39,9 +39,8 @@ impl Cache {
     pub(crate) fn write_hit(&self, part: Part, data: &[u8]) -> Result<bool, DeviceError> {
         let access = access_of(part, Op::Write);
         let mut shard = self.frames.write(part.page);
-        let Some(frame) = shard.get(part.page) else { return Ok(false) };
-        let Some(found) = frame.tier() else { return Ok(false) };
-        let is_counted = frame.is_dirty_in_place() || planted(Bug::DirtyUncounted);
+        let Some(found) = shard.get(part.page).and_then(Frame::tier) else { return Ok(false) };
+        let is_counted = shard.is_dirty_in_place(part.page) || planted(Bug::DirtyUncounted);
         if !is_counted || !stays(self.settings.policy, access, found) {
             return Ok(false);
         }

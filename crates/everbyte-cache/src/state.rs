@@ -17,7 +17,7 @@ use everbyte_policy::policy::{Action, Tier};
 use everbyte_policy::sim::Costs;
 
 use crate::bypassed::Bypassed;
-use crate::frame::{Frame, Span};
+use crate::frame::{Content, Frame, InDram, Span};
 use crate::frames::Frames;
 use crate::layout::{PAGE, Page};
 use crate::plant::Bug;
@@ -160,19 +160,19 @@ impl State {
         Ok(())
     }
 
-    /// Adds a frame for a page that has none.
-    pub(crate) fn insert(&mut self, page: Page, frame: Frame) {
+    /// Adds a frame for a page that has none, with its bytes in DRAM if they are there.
+    pub(crate) fn insert(&mut self, page: Page, frame: Frame, bytes: Option<InDram>) {
         self.pages.insert(page);
-        if frame.dirty {
+        if frame.is_dirty() {
             self.dirty.insert(page);
         }
-        if !frame.dram_dirty.is_empty() {
+        if bytes.as_ref().is_some_and(|bytes| !bytes.newer.is_empty()) {
             self.dram_dirty.insert(page);
         }
         if frame.pending_writeback {
             self.pending_writeback.insert(page);
         }
-        self.frames.insert(page, frame);
+        self.frames.insert(page, frame, bytes);
     }
 
     /// Takes a page back that was pending write-back: the policy has it again.
@@ -202,7 +202,7 @@ impl State {
 
     /// Evicts some clean pages that are in SCM. Returns their number.
     fn evict_clean(&mut self) -> Result<usize, DeviceError> {
-        let is_clean = |frame: &Frame| !frame.dirty && frame.mark.is_some();
+        let is_clean = |frame: &Frame| !frame.is_dirty() && frame.mark.is_some();
         let clean = self.pages.iter().copied();
         let clean = clean.filter(|&page| self.frames.look(page, is_clean) == Some(true));
         let pages: Vec<Page> = clean.take(EVICTED_CLEAN_PAGES).collect();
@@ -213,18 +213,17 @@ impl State {
     /// Writes to SCM the bytes that are newer in DRAM. Returns their number.
     fn copy_down(&mut self, page: Page) -> Result<u64, DeviceError> {
         let mut shard = self.frames.write(page);
-        let Some(frame) = shard.get_mut(page) else { return Ok(0) };
-        let Some(bytes) = &frame.dram else { return Ok(0) };
-        let mark = if frame.dirty { Mark::Dirty } else { Mark::Clean };
-        let span = if frame.mark.is_none() { Span::WHOLE } else { frame.dram_dirty };
+        let Some((frame, Some(copy))) = shard.both_mut(page) else { return Ok(0) };
+        let mark = if frame.is_dirty() { Mark::Dirty } else { Mark::Clean };
+        let span = if frame.mark.is_none() { Span::WHOLE } else { copy.newer };
         if span.is_empty() && frame.mark == Some(mark) {
             return Ok(0);
         }
         let changed = (frame.mark != Some(mark)).then_some(mark);
-        self.scm.store(page, span.range().start, &bytes[span.range()], changed)?;
+        self.scm.store(page, span.range().start, &copy.bytes[span.range()], changed)?;
         frame.mark = Some(mark);
         // From now on a write of it waits for the lock of the state.
-        frame.dram_dirty = Span::default();
+        copy.newer = Span::default();
         self.dram_dirty.remove(&page);
         Ok(span.range().len() as u64)
     }
@@ -234,9 +233,7 @@ impl State {
         match self.copy_down(page) {
             Ok(bytes) => {
                 self.counts.stats.scm_bytes_moved += bytes;
-                if let Some(frame) = self.frames.write(page).get_mut(page) {
-                    frame.dram = None;
-                }
+                self.frames.write(page).set_dram(page, None);
                 self.demotion_failed.remove(&page);
             }
             Err(error) => {
@@ -250,7 +247,7 @@ impl State {
     /// promised them; a clean one frees its space there.
     pub(crate) fn promote(&mut self, page: Page) {
         let mut shard = self.frames.write(page);
-        if shard.get(page).is_none_or(|frame| frame.dram.is_some()) {
+        if shard.get(page).is_none_or(|frame| frame.in_dram) {
             return;
         }
         let mut bytes = Box::new([0; PAGE]);
@@ -262,9 +259,8 @@ impl State {
             drop(shard);
             return self.note(page, error);
         }
-        let Some(frame) = shard.get_mut(page) else { return };
-        frame.dram = Some(bytes);
-        let is_clean = !frame.dirty;
+        shard.set_dram(page, Some(InDram { bytes, newer: Span::default() }));
+        let is_clean = shard.get(page).is_some_and(|frame| !frame.is_dirty());
         drop(shard);
         if is_clean {
             self.unmark_or_note(page);
@@ -273,7 +269,7 @@ impl State {
 
     /// Evicts a page: a clean one is invalidated, a dirty one is pending write-back.
     pub(crate) fn evict(&mut self, page: Page) {
-        let Some(is_dirty) = self.frames.look(page, |frame| frame.dirty) else { return };
+        let Some(is_dirty) = self.frames.look(page, Frame::is_dirty) else { return };
         if is_dirty {
             self.demote(page);
         } else if self.unmark_or_note(page) {
@@ -292,11 +288,9 @@ impl State {
     /// Makes SCM forget a page, and keeps its bytes in DRAM.
     fn forget_too_early(&mut self, page: Page) {
         let mut bytes = Box::new([0; PAGE]);
-        if self.read(page, 0, &mut bytes[..]).is_ok()
-            && self.unmark_or_note(page)
-            && let Some(frame) = self.frames.write(page).get_mut(page)
-        {
-            frame.dram = Some(bytes);
+        if self.read(page, 0, &mut bytes[..]).is_ok() && self.unmark_or_note(page) {
+            let copy = InDram { bytes, newer: Span::default() };
+            self.frames.write(page).set_dram(page, Some(copy));
         }
     }
 
@@ -331,11 +325,12 @@ impl State {
         self.demotion_failed.remove(&page);
     }
 
-    /// Makes a page clean after the backing device has flushed the bytes that it had at `version`.
-    pub(crate) fn clean(&mut self, page: Page, version: u64) -> Result<(), DeviceError> {
+    /// Makes a page clean after the backing device has flushed the bytes that were copied, unless it
+    /// was written since.
+    pub(crate) fn clean(&mut self, page: Page) -> Result<(), DeviceError> {
         let mut shard = self.frames.write(page);
-        let Some(frame) = shard.get_mut(page) else { return Ok(()) };
-        if frame.version != version && !planted(Bug::CleanThoughWritten) {
+        let Some((frame, in_dram)) = shard.both_mut(page) else { return Ok(()) };
+        if frame.content != Content::Copied && !planted(Bug::CleanThoughWritten) {
             return Ok(());
         }
         if frame.pending_writeback {
@@ -344,15 +339,17 @@ impl State {
             self.remove(page);
             return Ok(());
         }
-        if frame.dram.is_none() {
+        if in_dram.is_none() {
             self.scm.set_mark(page, Mark::Clean)?;
             frame.mark = Some(Mark::Clean);
         } else if unmark(&self.scm, page, frame)? {
             // The bytes in SCM were only there for durability.
             self.invalidated += 1;
         }
-        frame.dirty = false;
-        frame.dram_dirty = Span::default();
+        frame.content = Content::Clean;
+        if let Some(copy) = in_dram {
+            copy.newer = Span::default();
+        }
         drop(shard);
         self.dirty.remove(&page);
         self.dram_dirty.remove(&page);

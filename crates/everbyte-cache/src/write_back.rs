@@ -12,7 +12,7 @@ use everbyte_plant::planted;
 
 use crate::cache::Cache;
 use crate::error::CacheError;
-use crate::frame::Frame;
+use crate::frame::{Content, Frame};
 use crate::layout::{PAGE, PAGE_U64, Page};
 use crate::plant::Bug;
 use crate::state::State;
@@ -35,10 +35,9 @@ pub(crate) enum WritebackTarget {
     Pages(BTreeSet<Page>),
 }
 
-/// A page's bytes at a version.
+/// A page's bytes.
 struct Copied {
     page: Page,
-    version: u64,
     bytes: Vec<u8>,
 }
 
@@ -166,7 +165,7 @@ impl Cache {
         for piece in written.chunks(PIECE_PAGES) {
             let mut state = self.state.lock();
             for copied in piece {
-                state.clean(copied.page, copied.version)?;
+                state.clean(copied.page)?;
                 state.counts.stats.written_back_pages += 1;
             }
         }
@@ -204,22 +203,23 @@ impl Cache {
 
 impl State {
     fn copy_dirty(&mut self, page: Page, len: usize) -> Result<Option<Copied>, DeviceError> {
-        let known = |frame: &Frame| (frame.version, frame.dirty, frame.pending_writeback);
-        let Some((version, is_dirty, is_pending)) = self.frames.look(page, known) else {
-            return Ok(None);
-        };
+        let Some(is_dirty) = self.frames.look(page, Frame::is_dirty) else { return Ok(None) };
         if !is_dirty {
-            if is_pending {
+            if self.pending_writeback.contains(&page) {
                 self.unmark(page)?;
                 self.remove(page);
             }
             return Ok(None);
+        }
+        if let Some(frame) = self.frames.write(page).get_mut(page) {
+            // Before the bytes are copied, so that a write meanwhile is a write since.
+            frame.content = Content::Copied;
         }
         if !planted(Bug::OpenEpochWrittenBack) {
             self.persist_copy(page)?;
         }
         let mut bytes = vec![0; len];
         self.read(page, 0, &mut bytes)?;
-        Ok(Some(Copied { page, version, bytes }))
+        Ok(Some(Copied { page, bytes }))
     }
 }

@@ -124,7 +124,7 @@ impl State {
     /// Invalidates the clean ones of `pages`.
     fn drop_clean(&mut self, pages: &Range<Page>) -> Result<(), DeviceError> {
         let mut clean: Vec<Page> = self.pages.range(pages.clone()).copied().collect();
-        clean.retain(|&page| self.frames.look(page, |frame| frame.dirty) == Some(false));
+        clean.retain(|&page| self.frames.look(page, Frame::is_dirty) == Some(false));
         clean.into_iter().try_for_each(|page| self.invalidate(page))
     }
 
