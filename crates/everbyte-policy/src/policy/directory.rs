@@ -33,9 +33,12 @@ impl Capacity {
     }
 }
 
-/// A page's tier, dirty bit and reference bits.
+/// A page's tier, dirty bit and reference bits, and a byte that the policy gives a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct State(pub(super) u8);
+pub(super) struct State(pub(super) u16);
+
+/// The policy's byte is above the others' bits: a table of its own would cost more than twice as much.
+const NOTE_SHIFT: u32 = 8;
 
 impl State {
     pub(super) const DRAM: Self = Self(1);
@@ -60,12 +63,23 @@ impl State {
     #[inline]
     pub(super) fn with_if(self, condition: bool, bits: Self) -> Self {
         // No branch: what accesses do is hard to predict.
-        Self(self.0 | (bits.0 * u8::from(condition)))
+        Self(self.0 | (bits.0 * u16::from(condition)))
     }
 
     #[inline]
     pub(super) fn without(self, bits: Self) -> Self {
         Self(self.0 & !bits.0)
+    }
+
+    /// Returns the policy's byte.
+    #[inline]
+    pub(super) fn note(self) -> u8 {
+        self.0.to_le_bytes()[1]
+    }
+
+    #[inline]
+    pub(super) fn with_note(self, note: u8) -> Self {
+        Self(self.0 & ((1 << NOTE_SHIFT) - 1) | u16::from(note) << NOTE_SHIFT)
     }
 
     pub(super) fn of(tier: Tier) -> Self {

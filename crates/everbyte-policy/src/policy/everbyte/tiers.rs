@@ -7,7 +7,7 @@
 use super::super::action::{Action, Actions, LineMask, Reason, Tier};
 use super::super::directory::{Capacity, Directory, State};
 use super::super::lists::Lists;
-use super::super::storage::{PageSet, Storage, Table};
+use super::super::storage::{PageSet, Storage};
 use super::worth::{Class, Worth};
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::Costs;
@@ -69,6 +69,8 @@ impl Rules {
 
 /// Both tiers of a cache under [`Rules`].
 pub(super) struct Tiers<S: Storage> {
+    /// Noted of a page of DRAM: turns of the queue that it is kept; of one of SCM: whole-page writes since it
+    /// came, and the mark of a page that was not used yet.
     pub(super) pages: Directory<S>,
     pub(super) rules: Rules,
     /// Rule 1: the list, without those that wait.
@@ -81,9 +83,6 @@ pub(super) struct Tiers<S: Storage> {
     write_hand: u32,
     /// DRAM's pages in the order of rule 4.
     queue: Lists<S, 1>,
-    /// In DRAM, turns of the queue that a page is kept; in SCM, whole-page writes since it came, and
-    /// the mark of a page that was not used yet.
-    writes: S::Table<u8>,
     pub(super) worth: Worth,
 }
 
@@ -100,7 +99,6 @@ impl<S: Storage> Tiers<S> {
             waiting_pages: 0,
             write_hand: 0,
             queue: Lists::new(storage),
-            writes: storage.table(),
         }
     }
 
@@ -135,11 +133,16 @@ impl<S: Storage> Tiers<S> {
             state.with(USED)
         };
         let bits = bits.with_if(found == Tier::Dram, HIT_IN_DRAM);
-        self.pages.touch(page, state, bits, access.op);
-        let served = match found {
-            Tier::Dram => self.keep(access),
-            Tier::Scm => self.serve_in_scm(access, state, actions),
+        let note = match found {
+            Tier::Dram => self.keep(access, state.note()),
+            Tier::Scm => self.use_in_scm(access, state.note()),
         };
+        self.pages.touch(page, state, bits.with_note(note), access.op);
+        let is_promoted = found == Tier::Scm && note & KEEP_MAX >= WHOLE_WRITES_MAX;
+        if is_promoted {
+            self.promote(page, state.is_dirty(), actions);
+        }
+        let served = if is_promoted { Tier::Dram } else { found };
         actions.act(Action::Hit { found, served });
     }
 
@@ -150,40 +153,25 @@ impl<S: Storage> Tiers<S> {
         self.list.touch(0, page);
     }
 
-    /// Rule 4. Returns the tier that serves the access.
+    /// Rule 4: returns the turns that a page of DRAM is kept, which were `before`.
     #[inline]
-    fn keep(&mut self, access: Access) -> Tier {
-        let before = self.writes.get(access.page.0);
-        let keep = match access.op {
+    fn keep(&self, access: Access, before: u8) -> u8 {
+        match access.op {
             Op::Read => before.max(1),
             Op::Write if access.len <= self.rules.small_write_bytes => before,
             Op::Write if self.rules.keeps => (before + 1).min(KEEP_MAX),
             Op::Write => before.max(1),
-        };
-        if keep != before {
-            self.writes.set(access.page.0, keep);
         }
-        Tier::Dram
     }
 
-    /// Rule 9, for a page whose bits were `state` before the access. Returns the tier that serves it.
+    /// Rule 9: returns what is noted of a page of SCM, which was `before`.
     #[inline]
-    fn serve_in_scm(&mut self, access: Access, state: State, actions: &mut impl Actions) -> Tier {
-        let before = self.writes.get(access.page.0);
+    fn use_in_scm(&mut self, access: Access, before: u8) -> u8 {
         if before & ON_TRIAL != 0 {
             self.worth.returned(Class(before >> CLASS_SHIFT & 3));
-            self.writes.set(access.page.0, before & !ON_TRIAL);
         }
-        if access.op == Op::Read || u32::from(access.len) < PAGE_BYTES || !self.rules.promotes {
-            return Tier::Scm;
-        }
-        let writes = self.writes.get(access.page.0) + 1;
-        if writes & KEEP_MAX < WHOLE_WRITES_MAX {
-            self.writes.set(access.page.0, writes);
-            return Tier::Scm;
-        }
-        self.promote(access.page.0, state.is_dirty(), actions);
-        Tier::Dram
+        let is_whole = access.op == Op::Write && u32::from(access.len) == PAGE_BYTES;
+        (before & !ON_TRIAL) + u8::from(is_whole && self.rules.promotes)
     }
 
     fn promote(&mut self, page: u32, dirty: bool, actions: &mut impl Actions) {
@@ -195,7 +183,7 @@ impl<S: Storage> Tiers<S> {
             let leaver = self.leaver();
             self.demote(leaver, Reason::Swapped, actions);
         }
-        self.writes.set(page, 1);
+        self.pages.set_state(page, self.pages.state(page).with_note(1));
         self.queue.push_front(0, page);
     }
 
@@ -207,10 +195,10 @@ impl<S: Storage> Tiers<S> {
         }
         self.worth.fetched(access);
         let written = access.op == Op::Write;
-        self.pages.insert(page, Tier::Dram, State::default().with_if(written, State::DIRTY));
+        let bits = State::default().with_if(written, State::DIRTY);
+        self.pages.insert(page, Tier::Dram, bits.with_note(u8::from(written)));
         self.list.push_front(0, page);
         self.queue.push_front(0, page);
-        self.writes.set(page, u8::from(written));
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
@@ -247,11 +235,11 @@ impl<S: Storage> Tiers<S> {
     fn leaver(&mut self) -> u32 {
         loop {
             let page = self.queue.back(0).expect("a full tier has a page");
-            let keep = self.writes.get(page);
-            if keep == 0 {
+            let state = self.pages.state(page);
+            if state.note() == 0 {
                 return page;
             }
-            self.writes.set(page, keep - 1);
+            self.pages.set_state(page, state.with_note(state.note() - 1));
             self.queue.touch(0, page);
         }
     }
@@ -261,9 +249,9 @@ impl<S: Storage> Tiers<S> {
         let state = self.pages.state(page);
         let class = Class::of(state.is_dirty(), state.has(HIT_IN_DRAM));
         self.worth.demoted(class);
-        self.writes.set(page, ON_TRIAL | class.0 << CLASS_SHIFT);
         let state = self.pages.move_to(page, Tier::Scm);
-        self.pages.set_state(page, state.without(HIT_IN_DRAM));
+        let note = ON_TRIAL | class.0 << CLASS_SHIFT;
+        self.pages.set_state(page, state.without(HIT_IN_DRAM).with_note(note));
         let (page, to, lines, dirty) = (PageNo(page), Tier::Scm, LineMask::ALL, state.is_dirty());
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
@@ -339,7 +327,6 @@ impl<S: Storage> Tiers<S> {
         } else {
             self.unlist(page);
         }
-        self.writes.set(page, 0);
     }
 
     pub(super) fn remove(&mut self, page: u32) {
