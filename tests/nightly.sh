@@ -3,8 +3,8 @@
 # What is too long for every change: machine kills on every kind of medium, with planted losses that
 # the judge must notice; the kernel's NBD client under machine kills; kill -9 under SQLite and under
 # TPC-C; crashes of random workloads with new seeds; a POSIX suite and fsx on a mount; and the
-# end-to-end scripts with more rounds; the memory extension beside kernel swap. Needs the packages in .ci/run;
-# see e2e/tally.sh for how it ends.
+# end-to-end scripts with more rounds; the memory extension beside kernel swap. Needs the packages in .ci/run,
+# and redis-server, redis-tools, memcached, rustc and hpcc; see e2e/tally.sh for how it ends.
 
 cd "$(dirname "$0")" || exit 1
 source e2e/tally.sh
@@ -18,6 +18,7 @@ export CRASH_CACHE_ROUNDS=${CRASH_CACHE_ROUNDS:-50}
 export CACHE_STORAGE_KILLS=${CACHE_STORAGE_KILLS:-30}
 export FAILING_BACKING_ROUNDS=${FAILING_BACKING_ROUNDS:-50}
 export RUN_ROUNDS=${RUN_ROUNDS:-50}
+export PROGRAMS=${PROGRAMS:-full}
 
 # Random workloads are new ones every night; the number printed brings tonight's back.
 export EVERBYTE_CRASH_SEED=${EVERBYTE_CRASH_SEED:-$((10#$(date -u +%Y%m%d) * 100000))}
