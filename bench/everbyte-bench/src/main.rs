@@ -138,6 +138,8 @@ struct BlockArgs {
 enum Part {
     /// Calls in process.
     Calls,
+    /// Payloads that come by a socket: through a buffer, or straight to their place.
+    Received,
     /// Servers over NBD.
     Nbd,
     /// ext4's own traffic.
@@ -206,6 +208,9 @@ fn block(args: &BlockArgs) -> Result<()> {
         let (rows, medium) = suite::in_process(&here, &settings)?;
         results.rows.extend(rows);
         results.environment.medium = medium;
+    }
+    if wants(Part::Received) && !args.quick {
+        results.rows.extend(suite::by_socket(&workload::received(), &settings)?);
     }
     if wants(Part::Nbd) {
         results.rows.extend(suite::over_nbd(&over_nbd, &settings)?);

@@ -21,6 +21,7 @@ use crate::subjects::file::FileSubject;
 use crate::subjects::floor::{Floor, MediumFloor};
 use crate::subjects::nbd::{Server, ServerKind};
 use crate::subjects::pmemblk::Pmemblk;
+use crate::subjects::received::{Received, Way};
 use crate::subjects::volume::{BenchPool, VolumeSubject};
 use crate::workload::Workload;
 
@@ -309,6 +310,21 @@ fn mount_ext4(
     }
     let made = ext4::mount(settings.folder, settings.size_bytes);
     keep(made, "ext4", workloads, settings, absent)
+}
+
+/// Measures the ways of a payload from a socket into memory.
+///
+/// # Errors
+/// The subjects cannot be made, or it is to stop.
+pub(crate) fn by_socket(workloads: &[Workload], settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let (folder, size) = (settings.folder, settings.size_bytes);
+    let floor = Floor::new(folder, size)?;
+    let ways = [Way::Buffered, Way::StraightFlushed, Way::Straight]
+        .map(|way| Received::new(folder, size, way));
+    let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut subjects: Vec<&dyn Subject> = vec![&floor];
+    subjects.extend(ways.iter().map(|subject| subject as &dyn Subject));
+    run(&subjects, workloads, FLOOR, settings)
 }
 
 /// The subject, or a row for each workload that it should have met.

@@ -48,9 +48,23 @@ impl<M: Medium> BlockVolume<M> {
         if let Some(outcome) = self.write_short(&request) {
             return outcome;
         }
+        self.check_write(named(&request))?;
+        if request.data.is_empty() {
+            return Ok(());
+        }
         let mut outcome = Ok(());
-        self.write_all(&[request], std::slice::from_mut(&mut outcome));
-        outcome
+        let epoch = self.write_in_epoch(&mut [PendingWrite { request, outcome: &mut outcome }]);
+        outcome?;
+        match request.fua {
+            Fua::No => Ok(()),
+            Fua::Yes => self.complete_for(&request, epoch),
+        }
+    }
+
+    /// Waits until `epoch` is durable, because `request` has FUA.
+    fn complete_for(&self, request: &WriteRequest<'_>, epoch: u64) -> Outcome {
+        let completed = self.volume().complete(epoch);
+        completed.map_err(|error| named(request).failed(self.volume(), error))
     }
 
     /// Writes a request for one block by the short path or the FUA fast path, if that is for it.
