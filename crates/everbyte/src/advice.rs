@@ -6,6 +6,7 @@
 use std::error::Error;
 
 use everbyte_control::{Cause, ControlError, Refused};
+use everbyte_policy::trace::TraceError;
 use everbyte_pool::PoolError;
 use everbyte_pool::file::FileError;
 use everbyte_server::{Busy, SessionError};
@@ -31,7 +32,18 @@ fn of(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     let file = || error.downcast_ref().and_then(of_file);
     let refusal = || error.downcast_ref().and_then(of_refusal);
-    file().or_else(refusal).or_else(|| error.downcast_ref().and_then(of_pool))
+    let trace = || error.downcast_ref().and_then(of_trace);
+    file().or_else(refusal).or_else(trace).or_else(|| error.downcast_ref().and_then(of_pool))
+}
+
+fn of_trace(error: &TraceError) -> Option<&'static str> {
+    match error {
+        TraceError::UnknownFormat { .. } => Some(
+            "--format FORMAT, or --columns time_s,op,offset,len with the columns that there are",
+        ),
+        TraceError::NoOperations { .. } => Some("--assume-reads takes every request as a read"),
+        _ => None,
+    }
 }
 
 fn of_file(error: &FileError) -> Option<&'static str> {

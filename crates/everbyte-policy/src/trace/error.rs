@@ -43,10 +43,19 @@ pub enum TraceError {
     },
     /// The beginning looks like none of the formats.
     #[error(
-        "{trace}: looks like none of the known formats; name the format if it is one of: {}",
+        "{trace}: looks like none of the known formats, it begins with {begin:?}; name the format if \
+         it is one of: {}; or name its columns",
         Format::names()
     )]
     UnknownFormat {
+        /// The trace.
+        trace: String,
+        /// Its first line, shortened.
+        begin: String,
+    },
+    /// There is nothing in it.
+    #[error("{trace}: the trace is empty")]
+    Empty {
         /// The trace.
         trace: String,
     },

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::columns::Columns;
+
 /// A format of traces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Format {
@@ -26,10 +28,15 @@ pub enum Format {
     OracleGeneral,
     /// The system calls of Mobibench.
     Mobibench,
+    /// Text with these columns, which nothing but the caller can know.
+    Columns(Columns),
 }
 
+/// The beginning of the name of a format that is given by its columns.
+const COLUMNS: &str = "columns:";
+
 impl Format {
-    /// All formats.
+    /// All formats that have a name of their own, which are all but [`Format::Columns`].
     pub const ALL: [Self; 10] = [
         Self::Csv,
         Self::VscsiV1,
@@ -43,7 +50,7 @@ impl Format {
         Self::Mobibench,
     ];
 
-    /// Returns its name, as it is displayed and parsed.
+    /// Returns its name, as it is displayed and parsed, but for the columns of [`Format::Columns`].
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,6 +64,7 @@ impl Format {
             Self::Disksim => "disksim",
             Self::OracleGeneral => "oracle-general",
             Self::Mobibench => "mobibench",
+            Self::Columns(_) => "columns",
         }
     }
 
@@ -68,7 +76,10 @@ impl Format {
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Self::Columns(columns) => write!(f, "{COLUMNS}{columns}"),
+            named => f.write_str(named.name()),
+        }
     }
 }
 
@@ -76,6 +87,9 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(columns) = text.strip_prefix(COLUMNS) {
+            return columns.parse().map(Self::Columns);
+        }
         let found = Self::ALL.into_iter().find(|format| format.name() == text);
         found.ok_or_else(|| format!("{text:?} is none of the formats {}", Self::names()))
     }

@@ -14,6 +14,8 @@
 
 mod beside;
 mod blkparse;
+mod column_lines;
+mod columns;
 mod csv;
 mod decode;
 mod detect;
@@ -39,6 +41,7 @@ mod vscsi;
 #[cfg(test)]
 mod tests;
 
+pub use columns::Columns;
 pub use csv::CsvWriter;
 pub use error::{Place, Problem, TraceError};
 pub use files::FileNames;

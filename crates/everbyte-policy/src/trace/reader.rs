@@ -3,8 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
+use super::column_lines::ColumnLines;
 use super::decode::{Item, LineFormat, RecordFormat};
-use super::error::{Problem, TraceError};
+use super::error::{Problem, TraceError, shortened};
 use super::files::FileNames;
 use super::format::Format;
 use super::input::Input;
@@ -58,6 +59,7 @@ impl Decoder {
                 oracle_general::RECORD_BYTES,
             ),
             Format::Mobibench => Self::Lines(Box::<mobibench::Mobibench>::default()),
+            Format::Columns(columns) => Self::Lines(Box::new(ColumnLines::new(columns))),
         }
     }
 }
@@ -100,9 +102,17 @@ impl TraceReader {
     fn over(mut input: Input, options: &ReadOptions) -> Result<Self, TraceError> {
         let head = input.head()?;
         let trace = || input.place().trace.clone();
-        let unknown = || TraceError::UnknownFormat { trace: trace() };
+        let unknown = || match head.trim_ascii() {
+            [] => TraceError::Empty { trace: trace() },
+            head => TraceError::UnknownFormat { trace: trace(), begin: beginning(head) },
+        };
         let format = options.format.or_else(|| detect::format_of(&head)).ok_or_else(unknown)?;
-        if format == Format::OracleGeneral && !options.assume_reads {
+        let has_operations = match &format {
+            Format::OracleGeneral => false,
+            Format::Columns(columns) => columns.have_operations(),
+            _ => true,
+        };
+        if !has_operations && !options.assume_reads {
             return Err(TraceError::NoOperations { trace: trace(), format });
         }
         Ok(Self {
@@ -202,6 +212,12 @@ impl TraceReader {
         }
         Ok(request)
     }
+}
+
+/// Returns the first line, shortened, with everything that is no text in another form.
+fn beginning(head: &[u8]) -> String {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    shortened(&String::from_utf8_lossy(line))
 }
 
 impl Iterator for TraceReader {

@@ -275,9 +275,61 @@ fn mobibench_calls_are_sorted_and_followed() {
     refuse(Format::Mobibench, far, &["beyond the largest offset"]);
 }
 
+/// Expects that `text`, read by these columns, says `rows`.
+fn expect_columns(columns: &str, text: &str, rows: &[Row]) {
+    let format: Format = format!("columns:{columns}").parse().unwrap();
+    assert_eq!(format.to_string().parse(), Ok(format));
+    let mut reader = reader(text.as_bytes(), &forced(format)).unwrap();
+    let requests: Vec<_> = reader.by_ref().map(|request| request.unwrap()).collect();
+    let name = |file| reader.files().name(file).unwrap();
+    let found: Vec<_> =
+        requests.iter().map(|r| (r.time_ns, r.op, name(r.file), r.offset, r.len)).collect();
+    assert_eq!(found, rows, "{columns}");
+}
+
+#[test]
+fn columns_are_in_any_order() {
+    let rows = [(1_500_000_000, Read, "a", 1024, 512), (2_000_000_000, Put, "b", 0, 4096)];
+    let columns = "op,-,len,offset_sectors,time_s,file";
+    expect_columns(columns, "R,x,512,2,1.5,a\nwrite,,4096,0,2,b,more\n", &rows);
+    expect_columns(columns, "op;?;len;lba;time;file\nr;x;512;2;1.5;a\n1;x;4096;0;2;b\n", &rows);
+    expect_columns(columns, "READ x  512\t2 1.5 a\nW x 4096 0 2 b\n", &rows);
+    expect_columns(
+        "offset_pages",
+        "3\n0\n",
+        &[(0, Read, "disk", 12288, 4096), (0, Read, "disk", 0, 4096)],
+    );
+    expect_columns("time_ns,offset", "5,5000\n", &[(5, Read, "disk", 4096, 4096)]);
+    let all = [(0, Flush, "disk", 0, 0), (0, Trim, "disk", 0, 9), (0, Zero, "disk", 0, 1)];
+    expect_columns("op,offset,len", "F,0,0\ntrim,0,9\nzero,0,1\n", &all);
+}
+
+#[test]
+fn wrong_columns_are_explained() {
+    let refused = |columns: &str| format!("columns:{columns}").parse::<Format>().unwrap_err();
+    assert!(refused("op,lba").contains("\"lba\" is no column: there are -, time_ns"));
+    assert!(refused("offset,offset_pages").contains("\"offset_pages\" is the second"));
+    assert!(refused("op,len").contains("no column is an offset"));
+    assert!(refused(&["-"; 17].join(",")).contains("more than 16"));
+    let format = |columns: &str| format!("columns:{columns}").parse::<Format>().unwrap();
+    refuse(format("op,offset"), "R,0\nX,1\n", &["line 2", "operation is \"X\"", "0 (read)"]);
+    refuse(format("op,offset"), "R,0\nR\n", &["line 2", "offset is missing"]);
+    refuse(format("op,offset"), "op,offset\nop,offset\n", &["line 2", "operation"]);
+    refuse(format("op,offset_pages"), "R,9999999999999999\n", &["line 1", "too large"]);
+    let options = ReadOptions { format: Some(format("offset")), ..ReadOptions::default() };
+    let error = reader(b"0\n", &options).err().unwrap();
+    assert!(matches!(error, TraceError::NoOperations { .. }), "{error}");
+}
+
 #[test]
 fn what_is_no_trace_is_told() {
-    for bytes in [&b""[..], b"\n\n", b"hello world\n", b"a,b,c\n", &[0; 12], &[0xFF; 100]] {
+    for bytes in [&b""[..], b"\n \n"] {
+        let error = reader(bytes, &ReadOptions::default()).err().unwrap().to_string();
+        assert_eq!(error, "trace: the trace is empty");
+    }
+    let error = reader(b"0,R,a,0\n0,R,a,5\n", &ReadOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("it begins with \"0,R,a,0\""), "{error}");
+    for bytes in [&b"hello world\n"[..], b"a,b,c\n", &[0; 12], &[0xFF; 100]] {
         let error = reader(bytes, &ReadOptions::default()).err().unwrap();
         assert!(matches!(error, TraceError::UnknownFormat { .. }), "{bytes:?}: {error}");
         assert!(error.to_string().contains("oracle-general"), "{error}");

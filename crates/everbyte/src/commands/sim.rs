@@ -30,6 +30,10 @@ A trace is a file, compressed with zstd or not, in one of these formats:
                   it needs --assume-reads, and figures about writes mean nothing
   mobibench       system calls of Android applications
 
+Any other text is read by --columns, which names its columns in their order: time_ns, time_us,
+time_ms, time_s, op, file, offset, offset_sectors, offset_pages, len, len_sectors, len_pages, and -
+for one that means nothing. An offset is needed; docs/traces.md says more.
+
 Requests are cut into pages of 4 KiB, with exactly the bytes that they touch. Zeroes are written;
 flushes and trims are passed over. A trace called like a subcommand is named as ./info.";
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use everbyte_policy::PAGE_BYTES;
 use everbyte_policy::sim::{BackingCosts, Costs, Kind};
-use everbyte_policy::trace::{Format, ReadOptions};
+use everbyte_policy::trace::{Columns, Format, ReadOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::size::parse_size;
@@ -24,8 +24,11 @@ pub(crate) struct Reading {
     /// oracle-general or mobibench. With auto, each trace's beginning tells.
     #[arg(long, default_value = "auto", value_parser = parse_format, value_name = "FORMAT")]
     format: FormatChoice,
+    /// The columns of a text in no known format, such as time_s,op,offset_sectors,len; see below.
+    #[arg(long, value_name = "LIST", conflicts_with = "format", allow_hyphen_values = true)]
+    columns: Option<Columns>,
     /// Take every request of a format that does not say what is read and what is written
-    /// (oracle-general) as a read.
+    /// (oracle-general, columns without op) as a read.
     #[arg(long)]
     assume_reads: bool,
     /// Requests of more bytes than this are taken for a mistake in the trace.
@@ -47,7 +50,7 @@ fn parse_format(text: &str) -> Result<FormatChoice, String> {
 impl Reading {
     pub(crate) fn options(&self) -> ReadOptions {
         ReadOptions {
-            format: self.format.0,
+            format: self.columns.map(Format::Columns).or(self.format.0),
             assume_reads: self.assume_reads,
             request_bytes_max: self.request_max,
         }

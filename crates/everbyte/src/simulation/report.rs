@@ -54,7 +54,9 @@ pub(crate) fn page(rows: &[Row]) -> Result<String> {
          </title><style>{STYLE}</style></head><body><h1>Everbyte: simulated caches</h1>\
          <p>Counts are exact; times are counts multiplied by costs, without overlap. Policies of \
          one tier have no SCM. \"Normalised\" is divided by CLOCK with migration at the same \
-         size, and left out where that was not simulated.</p>"
+         size, and left out where that was not simulated. Headings that end in \"as in the paper\" \
+         are figures of Kang and Eom, <cite>A Buffer Cache Replacement Algorithm for Considering \
+         both Hybrid Main Memory and Storage</cite>, Journal of KIISE 42(8), 2015.</p>"
     );
     // By trace, and there the paper's backing device first.
     let mut groups: BTreeMap<(&str, bool, String), Vec<Row>> = BTreeMap::new();
@@ -117,21 +119,21 @@ fn sketches() -> Vec<Sketch> {
     const SHARE: &str = "cache, % of the footprint";
     vec![
         Sketch {
-            heading: "Hit ratio",
+            heading: "Hit ratio, as in the paper",
             explanation: "Accesses whose page was in DRAM or SCM.",
             axes: [SHARE, "hits, %"],
             x: percent_of_footprint,
             y: |row, _| Some(100.0 * row.outcome.hit_ratio()),
         },
         Sketch {
-            heading: "Writes to SCM, normalised",
+            heading: "Writes to SCM, normalised, as in the paper",
             explanation: "In place, by filling and by moving pages.",
             axes: [SHARE, "of CLOCK with migration"],
             x: percent_of_footprint,
             y: |row, rows| normalised(row, rows, |row| row.outcome.scm.writes),
         },
         Sketch {
-            heading: "Writes to SCM of at most 512 bytes",
+            heading: "Writes to SCM of at most 512 bytes, as in the paper",
             explanation: "Their share of all writes to SCM.",
             axes: [SHARE, "% of writes"],
             x: percent_of_footprint,
@@ -141,14 +143,14 @@ fn sketches() -> Vec<Sketch> {
             },
         },
         Sketch {
-            heading: "Bytes written to SCM, normalised",
+            heading: "Bytes written to SCM, normalised, as in the paper",
             explanation: "What wears it.",
             axes: [SHARE, "of CLOCK with migration"],
             x: percent_of_footprint,
             y: |row, rows| normalised(row, rows, |row| row.outcome.scm.bytes),
         },
         Sketch {
-            heading: "Elapsed time",
+            heading: "Elapsed time, as in the paper",
             explanation: "Of all steps of DRAM, SCM and the backing device under the costs assumed.",
             axes: [SHARE, "s"],
             x: percent_of_footprint,

@@ -120,7 +120,7 @@ impl Task {
             trace: trace.to_owned(),
             trace_bytes: fingerprint.bytes,
             trace_crc32c: fingerprint.crc32c,
-            format: options.format.map(|format| format.name().to_owned()),
+            format: options.format.map(|format| format.to_string()),
             assume_reads: options.assume_reads,
             request_max: options.request_bytes_max,
             setting,
