@@ -121,7 +121,12 @@ class Kernel:
             os.unlink(deb)
             run("depmod", "-b", folder, self.release)
             os.chmod(folder, 0o755)
-            os.rename(folder, self.files)
+            try:
+                os.rename(folder, self.files)
+            except OSError:
+                # Another test may have unpacked the same package meanwhile.
+                if not os.path.isdir(self.files):
+                    raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
