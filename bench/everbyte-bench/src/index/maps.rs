@@ -6,12 +6,12 @@
 //! durable what was done are not measured.
 
 use anyhow::{Context, Result, ensure};
-use everbyte_fs::{BlockMapKind, FileSystem, FileType, IndexKind, InodeNo, Name, NewInode};
+use everbyte_fs::{BlockMapKind, FileSystem, IndexKind, InodeNo, Name};
 use everbyte_media::{BLOCK, BLOCK_U64, Mapped};
 
 use super::Settings;
 use super::cost::Cost;
-use super::names::workloads_by_shape;
+use super::names::{FILE, workloads_by_shape};
 use super::place::Setting;
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
@@ -99,16 +99,6 @@ struct Subject {
     /// Bytes of maps for each block: of files that were only appended to, and of those that were overwritten.
     map_bytes: [f64; 2],
 }
-
-const FILE: NewInode<'_> = NewInode {
-    kind: FileType::Regular,
-    permissions: 0o644,
-    umask: 0,
-    uid: 0,
-    gid: 0,
-    device: 0,
-    target: &[],
-};
 
 impl Subject {
     /// Makes empty files that are to have so many blocks each.

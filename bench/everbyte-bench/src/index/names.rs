@@ -91,7 +91,8 @@ fn name_of(number: u32) -> String {
     format!("{:08x}.dat", number.wrapping_mul(0x9e37_79b1))
 }
 
-const FILE: NewInode<'_> = NewInode {
+/// An empty file.
+pub(super) const FILE: NewInode<'_> = NewInode {
     kind: FileType::Regular,
     permissions: 0o644,
     umask: 0,

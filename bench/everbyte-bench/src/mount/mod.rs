@@ -24,8 +24,7 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 
 use crate::index::personality::Personality;
-use crate::rows::{Row, metric};
-use crate::stats::summarise;
+use crate::rows::{Row, metric, timed};
 use calls::{Call, Client, Sample};
 use room::{FOR_MOUNTS, Room};
 use server::{Kind, Server, build_passthrough};
@@ -147,7 +146,7 @@ fn rows_of_call(title: &str, servers: &[Server], samples: &[Vec<Sample>]) -> Vec
     let mut rows = Vec::new();
     for (server, own) in servers.iter().zip(samples) {
         let mut push = |metric, unit, figures: Vec<f64>| {
-            rows.extend(row(server.kind.name(), title, (metric, unit), &figures));
+            rows.extend(timed(server.kind.name(), title, metric, unit, &figures));
         };
         let all = |of: fn(&Sample) -> f64| own.iter().map(of).collect::<Vec<_>>();
         push(metric::TIME, "ns", all(Sample::ns_per_call));
@@ -164,23 +163,4 @@ fn rows_of_call(title: &str, servers: &[Server], samples: &[Vec<Sample>]) -> Vec
         }
     }
     rows
-}
-
-/// The row of figures of all rounds, if there are any.
-fn row(
-    subject: &str,
-    workload: &str,
-    (metric, unit): (&'static str, &'static str),
-    figures: &[f64],
-) -> Option<Row> {
-    let (median, spread) = summarise(figures)?;
-    Some(Row {
-        subject: subject.to_owned(),
-        workload: workload.to_owned(),
-        metric,
-        value: Some(median),
-        unit,
-        spread: Some(spread),
-        note: None,
-    })
 }

@@ -6,13 +6,13 @@ use anyhow::Result;
 
 use super::server::Server;
 use super::terms::Caching;
-use super::{Settings, row, title};
+use super::{Settings, title};
 use crate::index;
 use crate::index::directory::{Access, Directory, Place};
 use crate::index::drive::{self, Bound, Filled, Outcome, Run};
 use crate::index::file_set::FileSet;
 use crate::index::personality::Personality;
-use crate::rows::{Row, metric};
+use crate::rows::{Row, metric, timed};
 use crate::stats::as_f64;
 
 /// Subjects that the others are compared with, and the metrics that do so.
@@ -98,7 +98,7 @@ fn rows_of(title: &str, servers: &[&Server], slices: &[Vec<Slice>]) -> Vec<Row> 
     let mut rows = Vec::new();
     for (server, own) in servers.iter().zip(slices) {
         let mut push = |metric, unit, figures: Vec<f64>| {
-            rows.extend(row(server.kind.name(), title, (metric, unit), &figures));
+            rows.extend(timed(server.kind.name(), title, metric, unit, &figures));
         };
         push(metric::RATE, "1/s", own.iter().map(|slice| slice.outcome.rate()).collect());
         let cpu = own.iter();
