@@ -39,9 +39,10 @@ quietly() {
 # - bind-mount: mounts over and over, which stress-ng itself calls pathological; no matter of files
 # - binderfs: mounts a file system of its own
 # - fiemap: the kernel answers FIEMAP for FUSE on block devices only
+# - io: syncs every file system of the machine, also those whose devices another script has just killed
 # - procfs: reads all of the machine's /proc and nothing of the mount
 # - verity: the kernel passes no request to enable fs-verity to FUSE unless the server has the ioctl
-EXCLUDED=bind-mount,binderfs,fiemap,procfs,verity
+EXCLUDED=bind-mount,binderfs,fiemap,io,procfs,verity
 
 stressors() {
     local mode
@@ -145,14 +146,17 @@ insert_statements() {
     done
 }
 
-# With synchronous=extra the directory is synced after the journal is unlinked, which commits.
+# With synchronous=extra the directory is synced after the journal is unlinked, which commits. To
+# SQLite a directory that cannot be opened for that is one that needs no sync: if the server is killed
+# just after it has unlinked the journal, SQLite calls the last row committed, and nobody made it so.
 # sqlite_round JOURNAL: kill -9 of the mount under a writer; what was committed must be there.
 sqlite_round() {
-    local journal=$1 database=$MOUNT/$1.db writer committed
+    local journal=$1 database=$MOUNT/$1.db writer committed unsure=0
+    [[ $journal != delete ]] || unsure=1
     quietly "sqlite: make" sqlite3 "$database" "pragma journal_mode=$journal; drop table if exists t;
         create table t (n integer primary key, bytes text);"
     (
-        printf 'pragma synchronous=extra;\n'
+        printf 'pragma journal_mode=%s;\npragma synchronous=extra;\n' "$journal"
         insert_statements
     ) 2>/dev/null | sqlite3 -batch -bail "$database" >"$SCRATCH/committed" 2>/dev/null &
     writer=$!
@@ -163,7 +167,7 @@ sqlite_round() {
     mount_files "${OPTIONS[@]}"
     committed=$(grep -E '^[0-9]+$' "$SCRATCH/committed" | tail -n 1)
     [[ ${committed:-0} -gt 0 ]] || fail "sqlite: nothing was committed with journal_mode=$journal"
-    sqlite3 "$database" "pragma integrity_check; select count(*) >= $committed and
+    sqlite3 "$database" "pragma integrity_check; select count(*) >= $committed - $unsure and
         count(*) = max(n) from t;" >"$SCRATCH/suite.log" 2>&1 || true
     [[ $(cat "$SCRATCH/suite.log") == $'ok\n1' ]] ||
         fail "sqlite, journal_mode=$journal, $committed rows: $(head -n 3 "$SCRATCH/suite.log")"
