@@ -133,6 +133,21 @@ grep -q MemoryError "$SCRATCH/full.log" || fail "python3 was not told"
 "$EVERBYTE" volume resize "$POOL" more --size 640M >/dev/null
 ok "a full volume is told to the program and to its user"
 
+# A server that has gone for good: a program waits for the next one once, not each time that it asks.
+start_server "$POOL" disk
+told=$(paged 16M timeout 35 "$PYTHON" -c 'import os, signal, sys
+os.kill(int(sys.argv[1]), signal.SIGKILL)
+refused = 0
+for _ in range(6):
+    try:
+        bytearray(256 << 20)
+    except MemoryError:
+        refused += 1
+print(refused)' "$SERVER_PID") || fail "a program whose server has gone hangs: $(cat "$SCRATCH/run.log")"
+wait "$SERVER_PID" 2>/dev/null || true
+[[ $told -eq 6 ]] || fail "a program whose server has gone was refused $told of 6 times"
+ok "a program whose server has gone is told so, without waiting each time"
+
 # kill -9 in turns: the program, the server, both. A program beside it checks its bytes all the time, and
 # three others write to the pool's other volumes.
 BYTES=$((16 << 20))

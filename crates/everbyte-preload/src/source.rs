@@ -20,8 +20,8 @@ const REST: Duration = Duration::from_millis(50);
 pub(crate) enum Source {
     /// A file in memory, and its length.
     Memory { file: File, bytes: u64 },
-    /// A swap volume, by the server of its pool.
-    Volume { pool: PathBuf, socket: PathBuf, name: String },
+    /// A swap volume, by the server of its pool, and whether that was gone when it was asked last.
+    Volume { pool: PathBuf, socket: PathBuf, name: String, is_gone: bool },
 }
 
 impl Source {
@@ -30,12 +30,14 @@ impl Source {
     pub(crate) fn new(volume: Option<(PathBuf, String)>) -> Result<Self, String> {
         if let Some((pool, name)) = volume {
             let socket = socket_path(&pool);
-            return Ok(Self::Volume { pool, socket, name });
+            return Ok(Self::Volume { pool, socket, name, is_gone: false });
         }
         Ok(Self::Memory { file: memory_file(0)?, bytes: 0 })
     }
 
-    /// Gets ranges of a file of at least a run, and of `bytes` bytes or more if there are.
+    /// Gets ranges of a file of at least a run, and of `bytes` bytes or more if there are. Waits for the
+    /// next server of a pool if there is none, but only the first time: a program that asks again and again
+    /// hears at once that there is none.
     ///
     /// # Errors
     /// There is nothing; the reason, in words.
@@ -49,8 +51,10 @@ impl Source {
                 let range = std::mem::replace(has, end)..end;
                 Ok((file.try_clone().map_err(failed)?, vec![range]))
             }
-            Self::Volume { pool, socket, name } => {
-                let lease = borrow_from_any_server(pool, socket, name, bytes);
+            Self::Volume { pool, socket, name, is_gone } => {
+                let patience = if *is_gone { Duration::ZERO } else { NEXT_SERVER_TIME_MAX };
+                let lease = borrow_from_any_server(pool, socket, name, bytes, patience);
+                *is_gone = lease.as_ref().is_err_and(says_gone);
                 let Borrowed { file, ranges } = lease.map_err(|error| error.to_string())?;
                 Ok((file, ranges))
             }
@@ -58,21 +62,24 @@ impl Source {
     }
 }
 
-/// Borrows from the pool's server; from the next one, if this one ends.
+/// There is no server. A lease that one made as it ended was received by nobody, and is none.
+fn says_gone(error: &ControlError) -> bool {
+    matches!(error, ControlError::Unreachable { .. } | ControlError::Broken { .. })
+}
+
+/// Borrows from the pool's server; from the next one that begins within `patience`, if this one ends.
 fn borrow_from_any_server(
     pool: &Path,
     socket: &Path,
     name: &str,
     bytes: u64,
+    patience: Duration,
 ) -> Result<Borrowed, ControlError> {
-    let deadline = Instant::now() + NEXT_SERVER_TIME_MAX;
+    let deadline = Instant::now() + patience;
     loop {
         let client = ControlClient::connect_at(pool, socket.to_owned());
         match client.and_then(|mut client| client.borrow_runs(name, bytes)) {
-            // A lease that a server made as it ended was received by nobody, and is none.
-            Err(ControlError::Unreachable { .. } | ControlError::Broken { .. })
-                if Instant::now() < deadline =>
-            {
+            Err(error) if says_gone(&error) && Instant::now() < deadline => {
                 std::thread::sleep(REST);
             }
             lease => return lease,
