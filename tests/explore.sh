@@ -8,8 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo test --quiet -p everbyte-block --test crash random -- --nocapture
-echo "ok - random workloads"
+cargo test --quiet -p everbyte-block --test crash -- --nocapture
+echo "ok - every workload, and random ones"
 EVERBYTE_CRASH_FILLED=40 cargo test --quiet -p everbyte-block --test crash promises -- --nocapture
 echo "ok - every image"
 cargo test --quiet -p everbyte-block --test concurrent -- --nocapture

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 #
-# Runs every end-to-end script, two at a time; see tally.sh for how it ends. CRASH_LEDGER_ROUNDS,
+# Runs every end-to-end script, three at a time; see tally.sh for how it ends. CRASH_LEDGER_ROUNDS,
 # CRASH_TIGHT_ROUNDS, CRASH_FS_ROUNDS, CRASH_MOUNT_ROUNDS, CRASH_CACHE_ROUNDS and CACHE_STORAGE_KILLS
 # set how often servers are killed, FAILING_BACKING_ROUNDS how often a backing device fails, MOUNT_SUITES how
 # long suites run on a mount, DIFFERENTIAL_SEEDS how often a mount is compared with ext4, RUN_ROUNDS how often
 # programs with leases are killed, PROGRAMS how many programs of others run at half of their memory.
 
 cd "$(dirname "$0")" || exit 1
-LANES=${LANES:-2}
+LANES=${LANES:-3}
 source ./tally.sh
 
 run cli.sh

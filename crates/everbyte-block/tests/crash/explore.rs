@@ -4,11 +4,17 @@ use everbyte_crash::{Explorer, Failure, Summary};
 
 use crate::steps::Case;
 
+/// There is time for more images of each crash point.
+fn is_night() -> bool {
+    std::env::var_os("EVERBYTE_CRASH_CASES").is_some()
+}
+
 /// For many small workloads: every crash point, and a crash of few recoveries.
 pub(crate) fn broad() -> Explorer {
+    let (runs_max, samples) = if is_night() { (10, 3) } else { (6, 2) };
     Explorer {
-        runs_max: 10,
-        samples: 3,
+        runs_max,
+        samples,
         nested_images_max: 1,
         nested_points_max: 3,
         nested_runs_max: 3,
@@ -18,9 +24,10 @@ pub(crate) fn broad() -> Explorer {
 
 /// For few workloads: more images, and recoveries crashed at most of their operations.
 pub(crate) fn deep() -> Explorer {
+    let (runs_max, samples) = if is_night() { (32, 8) } else { (16, 4) };
     Explorer {
-        runs_max: 32,
-        samples: 8,
+        runs_max,
+        samples,
         nested_images_max: 2,
         nested_points_max: 40,
         nested_runs_max: 6,

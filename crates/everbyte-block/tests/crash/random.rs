@@ -8,7 +8,7 @@ use everbyte_block::{Delta, MapKind};
 use crate::explore;
 use crate::steps::{Case, Data, End, Setup, Step, W, b};
 
-const CASES: u64 = 60;
+const CASES: u64 = 24;
 /// Blocks that random requests begin in: mapped, holes, reserved.
 const FIRST: u64 = 4;
 const LAST: u64 = 24;

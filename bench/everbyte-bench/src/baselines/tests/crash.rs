@@ -15,11 +15,11 @@ fn durable() -> impl Iterator<Item = Kind> {
 /// Every crash point, some images of each, some crashes of recoveries.
 pub(super) fn broad() -> Explorer {
     Explorer {
-        runs_max: 12,
-        samples: 4,
-        nested_images_max: 2,
-        nested_points_max: 6,
-        nested_runs_max: 4,
+        runs_max: 8,
+        samples: 2,
+        nested_images_max: 1,
+        nested_points_max: 3,
+        nested_runs_max: 2,
         ..Explorer::default()
     }
 }
@@ -180,8 +180,8 @@ fn changes_detected() {
 #[test]
 fn full_logs() {
     let explorer = Explorer {
-        points_max: 60,
-        runs_max: 6,
+        points_max: 30,
+        runs_max: 4,
         samples: 2,
         nested_images_max: 1,
         nested_points_max: 3,

@@ -20,7 +20,7 @@ use crate::random::with_index;
 use crate::real::Real;
 
 /// Seeded orders tried of each workload, unless the environment says otherwise.
-const SEEDED: u64 = 15;
+const SEEDED: u64 = 8;
 /// Places of a switch that are tried, evenly spread, unless a workload says otherwise.
 const SWITCHES_MAX: u64 = 12;
 /// An inode that has gone between the search for its name and its use.
