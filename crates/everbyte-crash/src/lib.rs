@@ -143,6 +143,7 @@ mod explorer;
 mod failure;
 mod labels;
 mod line;
+mod line_map;
 mod medium;
 mod memory;
 mod omission;

@@ -12,6 +12,7 @@ use everbyte_media::{LINE, LINE_U64};
 
 use crate::decision_trace::{DecisionTrace, Image, mix};
 use crate::line::{Line, LineContent, StoreKind, StoredPiece, Thinning, mask_of};
+use crate::line_map::LineMap;
 
 /// A number of a simulated thread, given in the order in which threads first used the medium.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,7 +55,7 @@ impl Default for Rules {
 pub struct CrashState {
     base: Arc<Vec<u8>>,
     /// Lines that are, or may be, other than in the base.
-    lines: Arc<BTreeMap<u64, LineContent>>,
+    lines: Arc<LineMap<LineContent>>,
     rules: Rules,
 }
 
@@ -62,26 +63,25 @@ impl CrashState {
     /// Lines that have more than one possible content.
     #[must_use]
     pub fn open_lines(&self) -> usize {
-        self.lines.values().filter(|crash_content| crash_content.differ() != 0).count()
+        self.lines.iter().filter(|(_, crash_content)| crash_content.differ() != 0).count()
     }
 
     /// Returns true if a crash may leave more than one value in the byte at `at`.
     pub(crate) fn in_doubt(&self, at: u64) -> bool {
-        let line = self.lines.get(&(at / LINE_U64));
+        let line = self.lines.get(at / LINE_U64);
         line.is_some_and(|crash_content| crash_content.differ() >> (at % LINE_U64) & 1 != 0)
     }
 
     /// A hash of what sets this state apart from others over the same base.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let mut hash = 0;
-        for (line, crash_content) in self.lines.iter() {
-            hash = mix(&[hash, *line, crash_content.images().len() as u64]);
-            for image in crash_content.images() {
-                let (words, _) = image.as_chunks::<8>();
-                hash = words.iter().fold(hash, |h, word| mix(&[h, u64::from_le_bytes(*word)]));
-            }
-        }
-        hash
+        let of_line = |(line, crash_content): (u64, &LineContent)| {
+            let images = crash_content.images();
+            let words = images.iter().flat_map(|image| image.as_chunks::<8>().0);
+            let first = mix(&[line, images.len() as u64]);
+            words.fold(first, |hash, word| mix(&[hash, u64::from_le_bytes(*word)]))
+        };
+        // Lines come in any order.
+        self.lines.iter().map(of_line).fold(0, u64::wrapping_add)
     }
 }
 
@@ -98,8 +98,8 @@ struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: Arc<Vec<u8>>,
-    origin: Arc<BTreeMap<u64, LineContent>>,
-    touched: BTreeMap<u64, Box<Line>>,
+    origin: Arc<LineMap<LineContent>>,
+    touched: LineMap<Line>,
     in_flight: BTreeMap<ThreadNo, InFlight>,
     seq: u64,
     rules: Rules,
@@ -125,8 +125,8 @@ pub(crate) fn lines_of(at: u64, len: u64) -> std::ops::RangeInclusive<u64> {
 }
 
 /// The line as the crash that this medium was booted from left it.
-fn original(base: &[u8], origin: &BTreeMap<u64, LineContent>, line: u64) -> LineContent {
-    origin.get(&line).cloned().unwrap_or_else(|| {
+fn original(base: &[u8], origin: &LineMap<LineContent>, line: u64) -> LineContent {
+    origin.get(line).cloned().unwrap_or_else(|| {
         let mut image: Image = [0; LINE];
         image.copy_from_slice(&base[index(line * LINE_U64)..][..LINE]);
         LineContent::Known(image)
@@ -136,7 +136,7 @@ fn original(base: &[u8], origin: &BTreeMap<u64, LineContent>, line: u64) -> Line
 impl Memory {
     /// A memory that durably holds `image`.
     pub(crate) fn new(image: Vec<u8>, rules: Rules) -> Self {
-        let lines = Arc::default();
+        let lines = Arc::new(LineMap::new(image.len() as u64 / LINE_U64));
         Self::booted(&CrashState { base: Arc::new(image), lines, rules })
     }
 
@@ -144,7 +144,7 @@ impl Memory {
         Self {
             base: Arc::clone(&state.base),
             origin: Arc::clone(&state.lines),
-            touched: BTreeMap::new(),
+            touched: LineMap::new(state.base.len() as u64 / LINE_U64),
             in_flight: BTreeMap::new(),
             seq: 0,
             rules: state.rules,
@@ -159,21 +159,28 @@ impl Memory {
     /// Copies the newest bytes at `at` into `out`, which is not empty.
     pub(crate) fn read(&mut self, at: u64, out: &mut [u8], decisions: &mut DecisionTrace) {
         out.copy_from_slice(&self.base[index(at)..][..out.len()]);
-        let lines = lines_of(at, out.len() as u64);
-        for (&line, crash_content) in self.origin.range(lines.clone()) {
+        let (first, last) = lines_of(at, out.len() as u64).into_inner();
+        let mut next = first;
+        while let Some(line) = self.touched.next_with(&self.origin, next, last) {
             let (start, len) = overlap(line, at, out.len());
-            if crash_content.differ() & mask_of(start, len) != 0 {
-                self.touched
-                    .entry(line)
-                    .or_insert_with(|| Box::new(Line::new(crash_content.clone())));
-            } else if !self.touched.contains_key(&line) {
-                patch(out, at, line, &crash_content.images()[0]);
+            if let Some(image) = self.newest(line, mask_of(start, len), decisions) {
+                patch(out, at, line, image);
             }
+            next = line + 1;
         }
-        for (&line, touched) in self.touched.range_mut(lines) {
-            let (start, len) = overlap(line, at, out.len());
-            patch(out, at, line, touched.read(mask_of(start, len), line, decisions));
+    }
+
+    /// The newest content of the line, if it may be other than in the base; only the bytes of `mask` mean
+    /// anything.
+    fn newest(&mut self, line: u64, mask: u64, decisions: &mut DecisionTrace) -> Option<&Image> {
+        if !self.touched.contains(line) {
+            let crash_content = self.origin.get(line)?;
+            if crash_content.differ() & mask == 0 {
+                return Some(&crash_content.images()[0]);
+            }
+            self.touched.insert(line, Line::new(crash_content.clone()));
         }
+        self.touched.get_mut(line).map(|touched| touched.read(mask, line, decisions))
     }
 
     /// A thread other than `thread` that streamed to `at .. at + len` and has not fenced since.
@@ -187,7 +194,7 @@ impl Memory {
         self.in_flight.iter().find_map(|(&other, in_flight)| {
             let unfenced = |line: &u64| {
                 let (start, len) = overlap(*line, at, len);
-                let touched = self.touched.get(line);
+                let touched = self.touched.get(*line);
                 touched
                     .is_some_and(|touched| touched.streamed_by(other.0) & mask_of(start, len) != 0)
             };
@@ -203,9 +210,8 @@ impl Memory {
         for line in lines_of(at, bytes.len() as u64) {
             let (start, len) = overlap(line, at, bytes.len());
             let from = index(line * LINE_U64 + start as u64 - at);
-            let entry = self.touched.entry(line);
-            let touched = entry
-                .or_insert_with(|| Box::new(Line::new(original(&self.base, &self.origin, line))));
+            let first = || Line::new(original(&self.base, &self.origin, line));
+            let touched = self.touched.get_or_insert_with(line, first);
             let part = &bytes[from..from + len];
             StoredPiece::split(start, part, kind, ordered, &mut self.seq, |piece| {
                 touched.push(piece);
@@ -219,8 +225,8 @@ impl Memory {
     /// Starts writing back the lines of `at .. at + len`; `len` is not 0.
     pub(crate) fn flush(&mut self, thread: ThreadNo, at: u64, len: u64) {
         let in_flight = self.in_flight.entry(thread).or_default();
-        for (&line, touched) in self.touched.range(lines_of(at, len)) {
-            if !touched.is_clean() {
+        for line in lines_of(at, len) {
+            if self.touched.get(line).is_some_and(|touched| !touched.is_clean()) {
                 in_flight.flushed.push((line, self.seq));
             }
         }
@@ -231,13 +237,13 @@ impl Memory {
         let Some(done) = self.in_flight.get_mut(&thread).map(std::mem::take) else { return false };
         let mut any = false;
         for (line, limit) in done.flushed {
-            if let Some(touched) = self.touched.get_mut(&line) {
+            if let Some(touched) = self.touched.get_mut(line) {
                 any |=
                     touched.persist(|piece| piece.kind == StoreKind::Ordinary && piece.seq < limit);
             }
         }
         for line in done.streamed {
-            if let Some(touched) = self.touched.get_mut(&line) {
+            if let Some(touched) = self.touched.get_mut(line) {
                 any |= touched.persist(|piece| piece.kind == StoreKind::Streamed(thread.0));
             }
         }
@@ -249,7 +255,7 @@ impl Memory {
         let mut lines = (*self.origin).clone();
         let subsets_max = self.rules.subsets_max as usize;
         let thinning = Thinning { subsets_max, seed: self.rules.seed };
-        for (&line, touched) in &mut self.touched {
+        for (line, touched) in self.touched.iter_mut() {
             lines.insert(line, touched.crash_content(line, thinning));
         }
         CrashState { base: Arc::clone(&self.base), lines: Arc::new(lines), rules: self.rules }

@@ -79,6 +79,14 @@ enum Part {
     Maybe,
 }
 
+/// A request as a candidate for an outcome.
+struct Change<'a> {
+    request: &'a Request,
+    part: Part,
+    /// The bytes that it leaves, by their places among the watched ones.
+    bytes: Vec<(usize, Vec<u8>)>,
+}
+
 /// An outcome in the making.
 #[derive(Clone)]
 struct Cut {
@@ -130,56 +138,55 @@ impl<'a> History<'a> {
         Self { workload, requests }
     }
 
-    /// The requests of one thread that change something, in order.
-    fn changes(&self) -> Vec<Vec<&Request>> {
-        let changes = |r: &&Request| r.changes() && !r.is_refused;
-        let of = |task| self.requests.iter().filter(move |r| r.task == task).filter(changes);
+    /// The requests of each thread that change something, the first one last.
+    fn changes(&self, part: &dyn Fn(&Request) -> Part) -> Vec<Vec<Change<'_>>> {
+        let of = |task| {
+            let theirs = self.requests.iter().rev().filter(move |r| r.task == task);
+            let changes = theirs.filter(|r| r.changes() && !r.is_refused);
+            changes.map(|request| Change {
+                request,
+                part: part(request),
+                bytes: self.bytes(request),
+            })
+        };
         (0..self.workload.tasks.len()).map(|task| of(task).collect()).collect()
     }
 
-    fn apply(&self, request: &Request, contents: &mut [u8]) {
+    /// The bytes that `request` leaves, by their places among the watched ones.
+    fn bytes(&self, request: &Request) -> Vec<(usize, Vec<u8>)> {
         let ranges = request.step.ranges();
         let places = ranges.into_iter().flat_map(|(at, len)| self.workload.places(at, len));
-        for (start, from, len) in places {
-            let bytes = match request.step {
-                Step::Discard { .. } | Step::Reserve { .. } => vec![0; len],
-                _ => pattern(seed_of(request.task, request.index), from, len),
-            };
-            contents[start..start + len].copy_from_slice(&bytes);
-        }
+        let bytes = places.map(|(start, from, len)| match request.step {
+            Step::Discard { .. } | Step::Reserve { .. } => (start, vec![0; len]),
+            _ => (start, pattern(seed_of(request.task, request.index), from, len)),
+        });
+        bytes.collect()
     }
 
     /// Returns true if some order of the requests that are part of it has an outcome that `fits`.
     fn explains(&self, part: &dyn Fn(&Request) -> Part, fits: &dyn Fn(&[u8]) -> bool) -> bool {
-        let mut rest = self.changes();
-        rest.iter_mut().for_each(|requests| requests.reverse());
+        let changes = self.changes(part);
+        let mut rest: Vec<&[Change<'_>]> = changes.iter().map(Vec::as_slice).collect();
         let contents = self.workload.initial();
-        self.explains_from(&mut rest, Cut { contents, open_from: usize::MAX }, part, fits)
+        Self::explains_from(&mut rest, Cut { contents, open_from: usize::MAX }, fits)
     }
 
     /// `rest` holds each thread's remaining requests, the next one last.
-    fn explains_from(
-        &self,
-        rest: &mut Vec<Vec<&Request>>,
-        cut: Cut,
-        part: &dyn Fn(&Request) -> Part,
-        fits: &dyn Fn(&[u8]) -> bool,
-    ) -> bool {
-        if rest.iter().all(Vec::is_empty) {
+    fn explains_from(rest: &mut [&[Change<'_>]], cut: Cut, fits: &dyn Fn(&[u8]) -> bool) -> bool {
+        if rest.iter().all(|changes| changes.is_empty()) {
             return fits(&cut.contents);
         }
         for task in 0..rest.len() {
-            let Some(&next) = rest[task].last() else { continue };
-            let mut others = rest.iter().filter_map(|requests| requests.last());
-            if others.any(|other| other.ended < next.begun) {
+            let remaining = rest[task];
+            let Some((next, later)) = remaining.split_last() else { continue };
+            let mut others = rest.iter().filter_map(|changes| changes.last());
+            if others.any(|other| other.request.ended < next.request.begun) {
                 continue;
             }
-            rest[task].pop();
-            let with = self.with(next, &cut, part(next));
-            let without = Self::without(next, &cut, part(next));
-            let mut cuts = with.into_iter().chain(without);
-            let found = cuts.any(|cut| self.explains_from(rest, cut, part, fits));
-            rest[task].push(next);
+            rest[task] = later;
+            let cuts = [Self::with(next, &cut), Self::without(next, &cut)];
+            let found = cuts.into_iter().flatten().any(|cut| Self::explains_from(rest, cut, fits));
+            rest[task] = remaining;
             if found {
                 return true;
             }
@@ -187,22 +194,24 @@ impl<'a> History<'a> {
         false
     }
 
-    /// The outcome with `request` in it, if that can be.
-    fn with(&self, request: &Request, cut: &Cut, part: Part) -> Option<Cut> {
-        let beyond = !request.is_short() && request.begun > cut.open_from;
-        (part != Part::No && !beyond).then(|| {
+    /// The outcome with `change` in it, if that can be.
+    fn with(change: &Change<'_>, cut: &Cut) -> Option<Cut> {
+        let beyond = !change.request.is_short() && change.request.begun > cut.open_from;
+        (change.part != Part::No && !beyond).then(|| {
             let mut cut = cut.clone();
-            self.apply(request, &mut cut.contents);
+            for (start, bytes) in &change.bytes {
+                cut.contents[*start..start + bytes.len()].copy_from_slice(bytes);
+            }
             cut
         })
     }
 
-    /// The outcome without `request`, if that can be.
-    fn without(request: &Request, cut: &Cut, part: Part) -> Option<Cut> {
-        (part != Part::Yes).then(|| {
+    /// The outcome without `change`, if that can be.
+    fn without(change: &Change<'_>, cut: &Cut) -> Option<Cut> {
+        (change.part != Part::Yes).then(|| {
             let mut cut = cut.clone();
-            if !request.is_short() {
-                cut.open_from = cut.open_from.min(request.ended);
+            if !change.request.is_short() {
+                cut.open_from = cut.open_from.min(change.request.ended);
             }
             cut
         })
