@@ -5,7 +5,6 @@
 //! if it was stored to or partly decided since boot. Costs depend on the lines touched, not on
 //! the size. Knows nothing of locks, counters, operation numbers or the explorer.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use everbyte_media::{LINE, LINE_U64};
@@ -100,7 +99,8 @@ pub(crate) struct Memory {
     base: Arc<Vec<u8>>,
     origin: Arc<LineMap<LineContent>>,
     touched: LineMap<Line>,
-    in_flight: BTreeMap<ThreadNo, InFlight>,
+    /// By the number of the thread.
+    in_flight: Vec<InFlight>,
     seq: u64,
     rules: Rules,
 }
@@ -145,7 +145,7 @@ impl Memory {
             base: Arc::clone(&state.base),
             origin: Arc::clone(&state.lines),
             touched: LineMap::new(state.base.len() as u64 / LINE_U64),
-            in_flight: BTreeMap::new(),
+            in_flight: Vec::new(),
             seq: 0,
             rules: state.rules,
         }
@@ -191,16 +191,27 @@ impl Memory {
         len: usize,
     ) -> Option<ThreadNo> {
         let lines = lines_of(at, len as u64);
-        self.in_flight.iter().find_map(|(&other, in_flight)| {
-            let unfenced = |line: &u64| {
-                let (start, len) = overlap(*line, at, len);
-                let touched = self.touched.get(*line);
-                touched
-                    .is_some_and(|touched| touched.streamed_by(other.0) & mask_of(start, len) != 0)
-            };
+        let unfenced = |line: u64, other: ThreadNo| {
+            let (start, len) = overlap(line, at, len);
+            let touched = self.touched.get(line);
+            touched.is_some_and(|touched| touched.streamed_by(other.0) & mask_of(start, len) != 0)
+        };
+        let all = (0..).map(ThreadNo).zip(&self.in_flight);
+        let mut others = all.filter(|(other, _)| *other != thread);
+        let found = others.find(|(other, in_flight)| {
             let mut theirs = in_flight.streamed.iter().filter(|line| lines.contains(line));
-            (other != thread && theirs.any(unfenced)).then_some(other)
-        })
+            theirs.any(|line| unfenced(*line, *other))
+        });
+        found.map(|(other, _)| other)
+    }
+
+    /// What `thread` has not fenced yet.
+    fn in_flight_of(in_flight: &mut Vec<InFlight>, thread: ThreadNo) -> &mut InFlight {
+        let place = thread.0 as usize;
+        if in_flight.len() <= place {
+            in_flight.resize_with(place + 1, InFlight::default);
+        }
+        &mut in_flight[place]
     }
 
     /// Stores `bytes`, which are not empty, at `at`.
@@ -217,14 +228,14 @@ impl Memory {
                 touched.push(piece);
             });
             if streamed {
-                self.in_flight.entry(thread).or_default().streamed.push(line);
+                Self::in_flight_of(&mut self.in_flight, thread).streamed.push(line);
             }
         }
     }
 
     /// Starts writing back the lines of `at .. at + len`; `len` is not 0.
     pub(crate) fn flush(&mut self, thread: ThreadNo, at: u64, len: u64) {
-        let in_flight = self.in_flight.entry(thread).or_default();
+        let in_flight = Self::in_flight_of(&mut self.in_flight, thread);
         for line in lines_of(at, len) {
             if self.touched.get(line).is_some_and(|touched| !touched.is_clean()) {
                 in_flight.flushed.push((line, self.seq));
@@ -234,7 +245,7 @@ impl Memory {
 
     /// Makes the flushes and streams of `thread` durable. Returns true if there were any.
     pub(crate) fn fence(&mut self, thread: ThreadNo) -> bool {
-        let Some(done) = self.in_flight.get_mut(&thread).map(std::mem::take) else { return false };
+        let done = std::mem::take(Self::in_flight_of(&mut self.in_flight, thread));
         let mut any = false;
         for (line, limit) in done.flushed {
             if let Some(touched) = self.touched.get_mut(line) {

@@ -126,12 +126,18 @@ impl Step {
 
 /// Bytes that tell by whom and where they were written.
 pub(crate) fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
-    let byte = |i: u64| {
-        let mixed =
-            (i / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8);
-        mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes()[usize::try_from(i % 8).unwrap()]
+    let word = |i: u64| {
+        let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8);
+        mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes()
     };
-    (at..at + len as u64).map(byte).collect()
+    let skipped = usize::try_from(at % 8).unwrap();
+    let mut bytes = Vec::with_capacity(skipped + len + 8);
+    for i in at / 8..(at + len as u64).div_ceil(8) {
+        bytes.extend_from_slice(&word(i));
+    }
+    bytes.truncate(skipped + len);
+    bytes.drain(..skipped);
+    bytes
 }
 
 /// The seed of what a step writes.
@@ -263,7 +269,8 @@ impl Workload {
             let mapped = (MAPPED..MAPPED + MAPPED_BLOCKS).contains(&block);
             if mapped { pattern(0, b(block), 4096) } else { vec![0; 4096] }
         };
-        self.watched.iter().flat_map(block).collect()
+        let blocks: Vec<Vec<u8>> = self.watched.iter().map(block).collect();
+        blocks.concat()
     }
 
     /// The places in the watched blocks of the bytes `at .. at + len`, with the bytes' addresses.
