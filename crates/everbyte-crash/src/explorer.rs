@@ -18,9 +18,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use everbyte_media::PoolOffset;
 
+use crate::address::index;
 use crate::decision_trace::{Choice, Plan, mix};
 use crate::failure::{Failure, NestedCrash, Summary};
-use crate::memory::{CrashState, Rules, SUBSETS_MAX, StoreOrder, index};
+use crate::memory::{CrashState, Rules, SUBSETS_MAX, StoreOrder};
 use crate::recovery_run::{Outcome, Recorded, capture, follow, recover_and_check};
 use crate::replay::{Path, ReplayError};
 use crate::scenario::{Crash, Scenario};

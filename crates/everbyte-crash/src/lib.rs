@@ -137,6 +137,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod closures;
 mod decision_trace;
 mod explorer;

@@ -3,10 +3,13 @@
 //! Explorations look up a line at every load, most of which are of one word, and most lines have no
 //! value. Costs of a map depend on its values, but for four bytes for every 64 lines of the medium.
 
-use crate::memory::index;
+use crate::address::index;
 
 /// Lines of a group.
 const GROUP: u64 = 64;
+
+/// A number for each line of a group.
+type Table = [u32; 64];
 
 /// A value for each of some lines.
 #[derive(Clone, Debug)]
@@ -14,7 +17,7 @@ pub(crate) struct LineMap<T> {
     /// Of each group, the number of its table from 1 on, or 0.
     tables_of: Vec<u32>,
     /// Of each line of a group, the number of its value from 1 on, or 0.
-    tables: Vec<[u32; GROUP as usize]>,
+    tables: Vec<Table>,
     values: Vec<(u64, T)>,
 }
 
@@ -73,7 +76,7 @@ impl<T> LineMap<T> {
     fn push(&mut self, line: u64, value: T) -> usize {
         let table = &mut self.tables_of[index(line / GROUP)];
         if *table == 0 {
-            self.tables.push([0; GROUP as usize]);
+            self.tables.push([0; 64]);
             *table = number(&self.tables);
         }
         self.values.push((line, value));

@@ -21,9 +21,10 @@ use everbyte_media::{
 use parking_lot::Mutex;
 use rustix::net::SendFlags;
 
+use crate::address::{index, lines_of};
 use crate::decision_trace::{Choice, DecisionTrace, Learned, Plan};
 use crate::labels::Labels;
-use crate::memory::{CrashState, Memory, Rules, ThreadNo, index, lines_of};
+use crate::memory::{CrashState, Memory, Rules, ThreadNo};
 use crate::omission::{LabelledOmission, Omission, Omitter};
 use crate::schedule;
 

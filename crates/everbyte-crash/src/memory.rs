@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use everbyte_media::{LINE, LINE_U64};
 
+use crate::address::{index, lines_of, overlap};
 use crate::decision_trace::{DecisionTrace, Image, mix};
 use crate::line::{Line, LineContent, StoreKind, StoredPiece, Thinning, mask_of};
 use crate::line_map::LineMap;
@@ -105,25 +106,6 @@ pub(crate) struct Memory {
     rules: Rules,
 }
 
-/// An address or a length as an index, which it always can be.
-#[allow(clippy::cast_possible_truncation, reason = "both are 64 bits wide")]
-pub(crate) const fn index(value: u64) -> usize {
-    const { assert!(usize::BITS == u64::BITS) }
-    value as usize
-}
-
-/// The part of `at .. at + len` that lies in `line`: start in the line, and length.
-fn overlap(line: u64, at: u64, len: usize) -> (usize, usize) {
-    let start = at.max(line * LINE_U64);
-    let end = (at + len as u64).min((line + 1) * LINE_U64);
-    (index(start - line * LINE_U64), index(end - start))
-}
-
-/// Lines that `at .. at + len` touches; `len` is not 0.
-pub(crate) fn lines_of(at: u64, len: u64) -> std::ops::RangeInclusive<u64> {
-    at / LINE_U64..=(at + len - 1) / LINE_U64
-}
-
 /// The line as the crash that this medium was booted from left it.
 fn original(base: &[u8], origin: &LineMap<LineContent>, line: u64) -> LineContent {
     origin.get(line).cloned().unwrap_or_else(|| {
@@ -205,7 +187,7 @@ impl Memory {
         found.map(|(other, _)| other)
     }
 
-    /// What `thread` has not fenced yet.
+    /// Flushes and streams of `thread` that it has not fenced yet.
     fn in_flight_of(in_flight: &mut Vec<InFlight>, thread: ThreadNo) -> &mut InFlight {
         let place = thread.0 as usize;
         if in_flight.len() <= place {

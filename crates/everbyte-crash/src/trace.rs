@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use everbyte_media::LINE_U64;
 
+use crate::address::{index, lines_of};
 use crate::decision_trace::Learned;
 use crate::labels::Labels;
 use crate::medium::{Op, OpKind};
-use crate::memory::{ThreadNo, index, lines_of};
+use crate::memory::ThreadNo;
 use crate::recovery_run::RecoveryRun;
 use crate::step::Step;
 

@@ -7,6 +7,7 @@
 //! - An inode that was freed is free for others once that is durable: until then a crash may bring it
 //!   back. So its slot is filled without a record.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +16,7 @@ use everbyte_plant::planted;
 use everbyte_pool::format::{decode_word, encode_word};
 use everbyte_pool::sync::{Mutex, MutexGuard};
 use everbyte_pool::{Batch, Claim, Corrupt, Volume};
+use zerocopy::FromZeros;
 
 use crate::error::FsError;
 use crate::format::{
@@ -49,7 +51,7 @@ pub(crate) struct InodeTables<M: Medium> {
 }
 
 /// Epochs in which inodes were changed.
-#[derive(Default)]
+#[derive(FromZeros)]
 struct Changes {
     any: AtomicU64,
     /// The newest in which more than the time of the last access was changed.
@@ -114,7 +116,8 @@ impl<M: Medium> InodeTables<M> {
             growing: Mutex::new(()),
             stripes: std::array::from_fn(|_| Mutex::new(())),
             shards: std::array::from_fn(|_| Mutex::new(Shard::default())),
-            changed: (0..locks::STRIPES).map(|_| Changes::default()).collect(),
+            changed: <[Changes]>::new_box_zeroed_with_elems(locks::STRIPES)
+                .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Changes>())),
         })
     }
 

@@ -278,7 +278,14 @@ pub fn numbered_name(number: u32) -> String {
 /// Bytes that a write of `byte` at `offset` stores, which tell where they belong.
 #[must_use]
 pub fn written(offset: u64, len: usize, byte: u8) -> Vec<u8> {
-    (offset..offset + len as u64).map(|at| byte ^ (at % 251) as u8).collect()
+    let cycle: Vec<u8> = (0..251).map(|place| byte ^ place).collect();
+    let (mut bytes, mut place) = (Vec::with_capacity(len), (offset % 251) as usize);
+    while bytes.len() < len {
+        let rest = &cycle[place..];
+        bytes.extend_from_slice(&rest[..rest.len().min(len - bytes.len())]);
+        place = 0;
+    }
+    bytes
 }
 
 /// The target of a link, of so many bytes.
