@@ -10,6 +10,7 @@ use super::*;
 use crate::access::{Op, PAGE_BYTES};
 use crate::costs::{BackingCosts, Costs};
 
+mod decisions;
 mod inclusive;
 mod rules;
 

@@ -1,0 +1,243 @@
+//! The decisions of `everbyte`, action by action, on generated traces: a change that is meant to make it
+//! faster or smaller must not change one of them.
+//!
+//! The digests are those of the policy as it is. A change of its rules changes them, on purpose: the
+//! failure prints the new ones.
+
+use super::*;
+
+const TRACE_PAGES: u32 = 12_000;
+const ACCESSES: u32 = 30_000;
+/// Full simulations of modes, and sampled ones.
+const FRAMES: [u32; 4] = [24, 300, 1900, 5000];
+const DEVICES: [BackingCosts; 3] = [BackingCosts::SD_CARD, BackingCosts::SSD, BackingCosts::HDD];
+
+/// Each trace with the digests of its sizes.
+const GOLDEN: [(&str, fn(u32, &mut Chance) -> Access, [u64; FRAMES.len()]); 4] = [
+    (
+        "popular pages",
+        popular,
+        [
+            0xBCD6_5043_5463_0265,
+            0xD963_AF3A_B119_4492,
+            0x7A59_D8EC_32DE_B229,
+            0x6AD7_36B5_247B_278E,
+        ],
+    ),
+    (
+        "scans and loops",
+        scans,
+        [
+            0xF1CA_E4BF_8074_B5CE,
+            0xFF86_4AD0_05E9_CACF,
+            0xF2D9_8236_41D8_0DB1,
+            0xB67F_9005_4F64_50AB,
+        ],
+    ),
+    (
+        "a log and its checkpoints",
+        log,
+        [
+            0xD36C_41E3_1C85_5D22,
+            0x814D_923C_F2C1_94B8,
+            0x50A1_EAE9_1901_C707,
+            0x1A11_82C5_D7C1_B1B7,
+        ],
+    ),
+    (
+        "a moving working set",
+        moving,
+        [
+            0x3B1B_5D86_854E_64BD,
+            0x632F_25A3_B339_7EED,
+            0x8CAF_05FC_96AF_47E9,
+            0xC15E_640A_82F0_4E34,
+        ],
+    ),
+];
+/// Of caches in use: pages are cleaned and removed, they are resized, their device gets slower. The modes
+/// in turn, then each order alone.
+const IN_USE: [u64; 3] = [0x7DC0_A4F6_7007_A8CF, 0xEF0A_0268_2176_1C79, 0x1734_3553_8C18_A960];
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from((self.0 >> 32) * u64::from(limit) >> 32).expect("less than the limit")
+    }
+
+    /// Returns lower numbers more often.
+    fn low(&mut self, limit: u32) -> u32 {
+        let limit = 1 + self.below(limit);
+        self.below(limit)
+    }
+}
+
+fn one(page: u32, len: u16, op: Op) -> Access {
+    Access { page: PageNo(page % TRACE_PAGES), start: 0, len, op }
+}
+
+fn popular(_: u32, chance: &mut Chance) -> Access {
+    let rank = chance.low(TRACE_PAGES);
+    let len = [64, 512, 1500, 4096][chance.below(4) as usize];
+    let op = if chance.below(2) == 0 { Op::Read } else { Op::Write };
+    // Popular pages lie apart.
+    one(rank.wrapping_mul(7919), len, op)
+}
+
+fn scans(at: u32, chance: &mut Chance) -> Access {
+    match at / 700 % 4 {
+        0 => one(at, 4096, Op::Read),
+        1 => one(at % 2500, 4096, Op::Write),
+        2 => one(at % 900 * 3, 4096, Op::Read),
+        _ => one(chance.below(TRACE_PAGES), 256, Op::Write),
+    }
+}
+
+fn log(at: u32, chance: &mut Chance) -> Access {
+    match at % 8 {
+        0..3 => one(10_000 + at / 16 % 2000, 1200, Op::Write),
+        3 => one(10_000 + at / 16 % 2000, 4096, Op::Write),
+        4 if at / 2000 % 3 == 2 => one(chance.below(9000), 4096, Op::Write),
+        4..6 => one(chance.below(2500), 4096, Op::Read),
+        _ => one(chance.low(9000), 4096, Op::Read),
+    }
+}
+
+fn moving(at: u32, chance: &mut Chance) -> Access {
+    let page = at / 3 + chance.low(1500);
+    let len = if chance.below(5) == 0 { 4096 } else { 128 };
+    one(page, len, if chance.below(3) == 0 { Op::Read } else { Op::Write })
+}
+
+/// FNV-1a over the actions.
+struct Digest {
+    hash: u64,
+    evictions: u32,
+}
+
+impl Digest {
+    fn new() -> Self {
+        Self { hash: 0xCBF2_9CE4_8422_2325, evictions: 0 }
+    }
+
+    fn add(&mut self, words: &[u64]) {
+        for word in words {
+            self.hash = (self.hash ^ word).wrapping_mul(0x0100_0000_01B3);
+            self.hash ^= self.hash >> 32;
+        }
+    }
+
+    /// Adds what the policy tells of its pages.
+    fn add_state<S: Storage>(&mut self, policy: &Everbyte<S>) {
+        let directory = policy.directory();
+        let Capacity { dram, scm } = directory.used();
+        self.add(&[dram.into(), scm.into(), directory.dirty_pages().into()]);
+        for page in (0..TRACE_PAGES).map(PageNo) {
+            let tier = directory.tier(page).map_or(0, |tier| 1 + tier as u64);
+            self.add(&[tier, directory.is_dirty(page).into()]);
+        }
+        let mut from = Some(PageNo(0));
+        while let Some(page) = from.and_then(|from| policy.next_waiting(from)) {
+            self.add(&[page.0.into()]);
+            from = page.0.checked_add(1).map(PageNo);
+        }
+    }
+}
+
+impl Actions for Digest {
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Hit { found, served } => self.add(&[1, found as u64, served as u64]),
+            Action::Fill { page, tier, why } => {
+                self.add(&[2, page.0.into(), tier as u64, why as u64]);
+            }
+            Action::Move { page, to, lines, dirty, why } => {
+                self.add(&[3, page.0.into(), to as u64, lines.0, dirty.into(), why as u64]);
+            }
+            Action::Drop { page, from, why } => {
+                self.evictions += 1;
+                self.add(&[4, page.0.into(), from as u64, why as u64]);
+            }
+            Action::Evict { page, from, why } => {
+                self.evictions += 1;
+                self.add(&[5, page.0.into(), from as u64, why as u64]);
+            }
+            Action::Copy { .. } | Action::Update { .. } => panic!("its tiers are exclusive"),
+        }
+    }
+}
+
+fn capacity_of(frames: u32) -> Capacity {
+    Capacity { dram: frames / 4, scm: frames - frames / 4 }
+}
+
+fn digest(trace: fn(u32, &mut Chance) -> Access, frames: u32) -> u64 {
+    let mut digest = Digest::new();
+    for backing in DEVICES {
+        let (mut chance, storage) = (Chance(frames.into()), Dense { pages: TRACE_PAGES });
+        let costs = Costs::with_backing(backing);
+        let mut policy = Everbyte::new(storage, capacity_of(frames), 512, costs);
+        for at in 0..ACCESSES {
+            policy.access(trace(at, &mut chance), &mut digest);
+        }
+        digest.add_state(&policy);
+    }
+    assert!(digest.evictions > 1000, "{} decisions at {frames}", digest.evictions);
+    digest.hash
+}
+
+#[test]
+fn decisions_on_traces_stay_what_they_are() {
+    let now = GOLDEN.map(|(name, trace, _)| (name, FRAMES.map(|frames| digest(trace, frames))));
+    let golden = GOLDEN.map(|(name, _, digests)| (name, digests));
+    assert_eq!(now, golden, "{now:#X?}");
+}
+
+/// Accesses with what happens to a cache in use between them.
+fn use_it<S: Storage>(mut policy: Everbyte<S>) -> u64 {
+    let (mut digest, mut chance) = (Digest::new(), Chance(5));
+    let traces = [popular, scans, log, moving];
+    for at in 0..ACCESSES {
+        policy.access(traces[at as usize / 5000 % 4](at, &mut chance), &mut digest);
+        let page = PageNo(chance.below(TRACE_PAGES));
+        match chance.below(64) {
+            0 => policy.remove(page),
+            1 => policy.cleaned(page),
+            // Those that are about to be written back are cleaned in the order of sectors.
+            2..6 => {
+                let next = policy.next_waiting(page);
+                next.into_iter().for_each(|page| policy.cleaned(page));
+            }
+            _ => {}
+        }
+        match at {
+            9000 => policy.resize(capacity_of(4000), &mut digest),
+            15_000 => policy.set_costs(Costs::with_backing(BackingCosts::HDD)),
+            21_000 => policy.resize(Capacity { dram: 100, scm: 300 }, &mut digest),
+            _ => {}
+        }
+        if at % 3000 == 0 {
+            digest.add_state(&policy);
+        }
+    }
+    digest.hash
+}
+
+fn use_each<S: Storage>(storage: S) -> [u64; 3] {
+    let capacity = capacity_of(1000);
+    [
+        use_it(Everbyte::new(storage, capacity_of(400), 512, Costs::default())),
+        use_it(Everbyte::with_rules(storage, capacity, Rules::ALL, FAST)),
+        use_it(Everbyte::with_rules(storage, capacity, LRU_ORDER, FAST)),
+    ]
+}
+
+#[test]
+fn decisions_of_a_cache_in_use_stay_what_they_are() {
+    let (dense, sparse) = (use_each(Dense { pages: TRACE_PAGES }), use_each(Sparse));
+    assert_eq!((dense, sparse), (IN_USE, IN_USE), "{dense:#X?}");
+}
