@@ -204,7 +204,15 @@ impl<S: Storage> Directory<S> {
         self.remove(page.0).tier()
     }
 
-    fn insert_dirty(&mut self, page: u32) {
+    /// Returns the table of the pages' bits, for policies that keep more there. They change neither the tier
+    /// nor, but with [`Self::insert_dirty`], the dirty bit.
+    #[inline]
+    pub(super) fn states_mut(&mut self) -> &mut S::Table<State> {
+        &mut self.states
+    }
+
+    /// Adds a page that became dirty to the dirty pages.
+    pub(super) fn insert_dirty(&mut self, page: u32) {
         self.dirty.insert(page);
         self.dirty_pages += 1;
     }
@@ -257,11 +265,22 @@ impl<S: Storage> Directory<S> {
     pub(super) fn move_to(&mut self, page: u32, to: Tier) -> State {
         let state = self.states.get(page);
         let from = state.tier().expect("only a page of the cache can move");
-        *self.used_mut(from) -= 1;
-        *self.used_mut(to) += 1;
+        if from != to {
+            self.count_move(to);
+        }
         let state = state.without(State::of(from)).with(State::of(to));
         self.states.set(page, state);
         state
+    }
+
+    /// Counts a page that moves to a tier from the other one.
+    pub(super) fn count_move(&mut self, to: Tier) {
+        let (from, to) = match to {
+            Tier::Dram => (&mut self.used.scm, &mut self.used.dram),
+            Tier::Scm => (&mut self.used.dram, &mut self.used.scm),
+        };
+        *from -= 1;
+        *to += 1;
     }
 
     /// Removes a page from the cache, with an eviction if it is dirty, else with a drop. Returns

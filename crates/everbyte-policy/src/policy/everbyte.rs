@@ -49,7 +49,7 @@ use self::tiers::Tiers;
 use super::Policy;
 use super::action::{Actions, Tier};
 use super::directory::{Capacity, Directory};
-use super::storage::{PageSet, Storage};
+use super::storage::{PageSet, Placed, Storage};
 use crate::access::{Access, PageNo};
 use crate::costs::Costs;
 
@@ -92,13 +92,13 @@ impl<S: Storage> Everbyte<S> {
 }
 
 impl<S: Storage> Policy for Everbyte<S> {
-    type Storage = S;
+    type Storage = Placed<S>;
 
-    fn directory(&self) -> &Directory<S> {
+    fn directory(&self) -> &Directory<Placed<S>> {
         &self.tiers.pages
     }
 
-    fn directory_mut(&mut self) -> &mut Directory<S> {
+    fn directory_mut(&mut self) -> &mut Directory<Placed<S>> {
         &mut self.tiers.pages
     }
 

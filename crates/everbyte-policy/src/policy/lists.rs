@@ -68,20 +68,6 @@ impl<S: Storage, const N: usize> Lists<S, N> {
         self.links.set(page, Link { newer: NONE, older });
     }
 
-    /// Puts a page that is in no list to the back.
-    pub(super) fn push_back(&mut self, list: usize, page: u32) {
-        let ends = &mut self.ends[list];
-        let newer = ends.back;
-        ends.back = page;
-        ends.len += 1;
-        if newer == NONE {
-            ends.front = page;
-        } else {
-            self.links.change(newer, |link| link.older = page);
-        }
-        self.links.set(page, Link { newer, older: NONE });
-    }
-
     /// Removes a page from the list that it is in.
     pub(super) fn remove(&mut self, list: usize, page: u32) {
         let link = self.links.get(page);

@@ -31,6 +31,7 @@ mod pdram;
 mod recency;
 mod ring;
 mod s3_fifo;
+mod sequence;
 mod sieve;
 mod spitfire;
 mod storage;
@@ -58,7 +59,7 @@ pub use pdram::Pdram;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use spitfire::{Spitfire, SpitfireConfig};
-pub use storage::{Dense, PageHasher, PageSet, Sparse, Storage, Table, Value};
+pub use storage::{Dense, PageHasher, PageSet, Placed, PlacedTable, Sparse, Storage, Table, Value};
 pub use w_tinylfu::WTinyLfu;
 
 use crate::access::{Access, PageNo};

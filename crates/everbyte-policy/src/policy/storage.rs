@@ -33,6 +33,9 @@ pub trait Table<T: Value> {
     fn set(&mut self, page: u32, value: T);
     /// Changes the value of the page.
     fn change(&mut self, page: u32, change: impl FnOnce(&mut T));
+    /// Returns the value of the page, to be changed to any but the default one; nothing if it is the default
+    /// one, and is not kept.
+    fn get_mut(&mut self, page: u32) -> Option<&mut T>;
 }
 
 /// A set of pages in the order of their numbers.
@@ -100,6 +103,11 @@ impl<T: Value> Table<T> for Vec<T> {
     fn change(&mut self, page: u32, change: impl FnOnce(&mut T)) {
         change(&mut self[page as usize]);
     }
+
+    #[inline]
+    fn get_mut(&mut self, page: u32) -> Option<&mut T> {
+        Some(&mut self[page as usize])
+    }
 }
 
 impl PageSet for Bitmap {
@@ -166,6 +174,10 @@ impl<T: Value> Table<T> for HashMap<u32, T, BuildHasherDefault<PageHasher>> {
             self.set(page, value);
         }
     }
+
+    fn get_mut(&mut self, page: u32) -> Option<&mut T> {
+        Self::get_mut(self, &page)
+    }
 }
 
 impl PageSet for BTreeSet<u32> {
@@ -183,6 +195,66 @@ impl PageSet for BTreeSet<u32> {
 
     fn next(&self, from: u32) -> Option<u32> {
         self.range(from..).next().copied()
+    }
+}
+
+/// Another storage, whose tables have the places of a page beside its value: one look-up for all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<S>(pub(super) S);
+
+/// What a table of [`Placed`] has of a page. The places mean nothing where the value is the default one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Record<T> {
+    pub(super) value: T,
+    /// Places in two sequences.
+    pub(super) list: u32,
+    pub(super) queue: u32,
+}
+
+/// A table of [`Placed`].
+pub struct PlacedTable<S: Storage, T: Value>(pub(super) S::Table<Record<T>>);
+
+impl<S: Storage> Storage for Placed<S> {
+    type Table<T: Value> = PlacedTable<S, T>;
+    type Set = S::Set;
+
+    fn table<T: Value>(self) -> PlacedTable<S, T> {
+        PlacedTable(self.0.table())
+    }
+
+    fn set(self) -> S::Set {
+        self.0.set()
+    }
+}
+
+impl<S: Storage, T: Value> Table<T> for PlacedTable<S, T> {
+    #[inline]
+    fn get(&self, page: u32) -> T {
+        self.0.get(page).value
+    }
+
+    #[inline]
+    fn set(&mut self, page: u32, value: T) {
+        if value == T::default() {
+            self.0.set(page, Record::default());
+        } else {
+            self.0.change(page, |record| record.value = value);
+        }
+    }
+
+    #[inline]
+    fn change(&mut self, page: u32, change: impl FnOnce(&mut T)) {
+        self.0.change(page, |record| {
+            change(&mut record.value);
+            if record.value == T::default() {
+                *record = Record::default();
+            }
+        });
+    }
+
+    #[inline]
+    fn get_mut(&mut self, page: u32) -> Option<&mut T> {
+        self.0.get_mut(page).map(|record| &mut record.value)
     }
 }
 

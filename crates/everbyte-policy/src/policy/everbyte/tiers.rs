@@ -6,8 +6,8 @@
 
 use super::super::action::{Action, Actions, LineMask, Reason, Tier};
 use super::super::directory::{Capacity, Directory, State};
-use super::super::lists::Lists;
-use super::super::storage::{PageSet, Storage};
+use super::super::sequence::Sequence;
+use super::super::storage::{PageSet, Placed, Record, Storage, Table};
 use super::worth::{Class, Worth};
 use crate::access::{Access, Op, PAGE_BYTES, PageNo};
 use crate::costs::Costs;
@@ -67,22 +67,45 @@ impl Rules {
     };
 }
 
+impl Rules {
+    /// Rule 4: returns the turns that a page of DRAM is kept, which were `before`.
+    #[inline]
+    fn keep(&self, access: Access, before: u8) -> u8 {
+        match access.op {
+            Op::Read => before.max(1),
+            Op::Write if access.len <= self.small_write_bytes => before,
+            Op::Write if self.keeps => (before + 1).min(KEEP_MAX),
+            Op::Write => before.max(1),
+        }
+    }
+
+    /// Rule 9: returns what is noted of a page of SCM, which was `before`.
+    #[inline]
+    fn use_in_scm(&self, access: Access, before: u8, worth: &mut Worth) -> u8 {
+        if before & ON_TRIAL != 0 {
+            worth.returned(Class(before >> CLASS_SHIFT & 3));
+        }
+        let is_whole = access.op == Op::Write && u32::from(access.len) == PAGE_BYTES;
+        (before & !ON_TRIAL) + u8::from(is_whole && self.promotes)
+    }
+}
+
 /// Both tiers of a cache under [`Rules`].
 pub(super) struct Tiers<S: Storage> {
     /// Noted of a page of DRAM: turns of the queue that it is kept; of one of SCM: whole-page writes since it
     /// came, and the mark of a page that was not used yet.
-    pub(super) pages: Directory<S>,
+    pub(super) pages: Directory<Placed<S>>,
     pub(super) rules: Rules,
     /// Rule 1: the list, without those that wait.
-    list: Lists<S, 1>,
-    /// The page that the SIEVE looks at next; the list's end if there is none.
+    list: Sequence,
+    /// Place of the page that the SIEVE looks at next; the list's end if there is none.
     hand: Option<u32>,
     pub(super) waiting: S::Set,
     waiting_pages: u32,
     /// The page from which the next waiting one is looked for.
     write_hand: u32,
     /// DRAM's pages in the order of rule 4.
-    queue: Lists<S, 1>,
+    queue: Sequence,
     pub(super) worth: Worth,
 }
 
@@ -91,14 +114,14 @@ impl<S: Storage> Tiers<S> {
         let frames = capacity.dram.saturating_add(capacity.scm);
         Self {
             worth: Worth::new(costs, frames),
-            pages: Directory::new(storage, capacity),
+            pages: Directory::new(Placed(storage), capacity),
             rules,
-            list: Lists::new(storage),
+            list: Sequence::default(),
             hand: None,
             waiting: storage.set(),
             waiting_pages: 0,
             write_hand: 0,
-            queue: Lists::new(storage),
+            queue: Sequence::default(),
         }
     }
 
@@ -112,66 +135,44 @@ impl<S: Storage> Tiers<S> {
 
     #[inline]
     pub(super) fn access(&mut self, access: Access, actions: &mut impl Actions) {
-        let state = self.pages.state(access.page.0);
-        match state.tier() {
-            Some(found) => self.hit(access, state, found, actions),
-            None => self.miss(access, actions),
+        if self.list.is_full() {
+            self.clear_up_list();
         }
-    }
-
-    #[inline]
-    fn hit(&mut self, access: Access, state: State, found: Tier, actions: &mut impl Actions) {
         let page = access.page.0;
-        let bits = if state.has(WAITING) {
-            self.stop_waiting(page);
-            self.list.push_front(0, page);
-            state.without(WAITING.with(USED))
+        let record = self.pages.states_mut().0.get_mut(page);
+        let found = record.and_then(|record| record.value.tier().map(|tier| (record, tier)));
+        let Some((record, found)) = found else { return self.miss(access, actions) };
+        let before = record.value;
+        let bits = if before.has(WAITING) {
+            self.waiting.remove(page);
+            self.waiting_pages -= 1;
+            record.list = self.list.push_newest(page);
+            before.without(WAITING.with(USED))
         } else {
             if self.rules.order == Order::Lru {
-                self.touch(page);
+                if self.hand == Some(record.list) {
+                    self.hand = self.list.newer(record.list);
+                }
+                record.list = self.list.renew(page, record.list);
             }
-            state.with(USED)
+            before.with(USED)
         };
-        let bits = bits.with_if(found == Tier::Dram, HIT_IN_DRAM);
         let note = match found {
-            Tier::Dram => self.keep(access, state.note()),
-            Tier::Scm => self.use_in_scm(access, state.note()),
+            Tier::Dram => self.rules.keep(access, before.note()),
+            Tier::Scm => self.rules.use_in_scm(access, before.note(), &mut self.worth),
         };
-        self.pages.touch(page, state, bits.with_note(note), access.op);
+        let written = access.op == Op::Write;
+        let bits = bits.with_if(found == Tier::Dram, HIT_IN_DRAM).with_if(written, State::DIRTY);
+        record.value = bits.with_note(note);
+        if written && !before.is_dirty() {
+            self.pages.insert_dirty(page);
+        }
         let is_promoted = found == Tier::Scm && note & KEEP_MAX >= WHOLE_WRITES_MAX;
         if is_promoted {
-            self.promote(page, state.is_dirty(), actions);
+            self.promote(page, before.is_dirty(), actions);
         }
         let served = if is_promoted { Tier::Dram } else { found };
         actions.act(Action::Hit { found, served });
-    }
-
-    fn touch(&mut self, page: u32) {
-        if self.hand == Some(page) {
-            self.hand = self.list.newer(page);
-        }
-        self.list.touch(0, page);
-    }
-
-    /// Rule 4: returns the turns that a page of DRAM is kept, which were `before`.
-    #[inline]
-    fn keep(&self, access: Access, before: u8) -> u8 {
-        match access.op {
-            Op::Read => before.max(1),
-            Op::Write if access.len <= self.rules.small_write_bytes => before,
-            Op::Write if self.rules.keeps => (before + 1).min(KEEP_MAX),
-            Op::Write => before.max(1),
-        }
-    }
-
-    /// Rule 9: returns what is noted of a page of SCM, which was `before`.
-    #[inline]
-    fn use_in_scm(&mut self, access: Access, before: u8) -> u8 {
-        if before & ON_TRIAL != 0 {
-            self.worth.returned(Class(before >> CLASS_SHIFT & 3));
-        }
-        let is_whole = access.op == Op::Write && u32::from(access.len) == PAGE_BYTES;
-        (before & !ON_TRIAL) + u8::from(is_whole && self.rules.promotes)
     }
 
     fn promote(&mut self, page: u32, dirty: bool, actions: &mut impl Actions) {
@@ -183,8 +184,12 @@ impl<S: Storage> Tiers<S> {
             let leaver = self.leaver();
             self.demote(leaver, Reason::Swapped, actions);
         }
-        self.pages.set_state(page, self.pages.state(page).with_note(1));
-        self.queue.push_front(0, page);
+        if self.queue.is_full() {
+            self.clear_up_queue();
+        }
+        let record = record(&mut self.pages, page);
+        record.value = record.value.with_note(1);
+        record.queue = self.queue.push_newest(page);
     }
 
     /// Rule 3.
@@ -197,8 +202,12 @@ impl<S: Storage> Tiers<S> {
         let written = access.op == Op::Write;
         let bits = State::default().with_if(written, State::DIRTY);
         self.pages.insert(page, Tier::Dram, bits.with_note(u8::from(written)));
-        self.list.push_front(0, page);
-        self.queue.push_front(0, page);
+        if self.queue.is_full() {
+            self.clear_up_queue();
+        }
+        let record = record(&mut self.pages, page);
+        record.list = self.list.push_newest(page);
+        record.queue = self.queue.push_newest(page);
         let why = Reason::of_miss(access.op);
         actions.act(Action::Fill { page: access.page, tier: Tier::Dram, why });
     }
@@ -234,24 +243,42 @@ impl<S: Storage> Tiers<S> {
     /// Returns the page that leaves DRAM next: rule 4.
     fn leaver(&mut self) -> u32 {
         loop {
-            let page = self.queue.back(0).expect("a full tier has a page");
-            let state = self.pages.state(page);
-            if state.note() == 0 {
+            if self.queue.is_full() {
+                self.clear_up_queue();
+            }
+            let place = self.queue.oldest().expect("a full tier has a page");
+            let page = self.queue.page(place);
+            let record = record(&mut self.pages, page);
+            let note = record.value.note();
+            if note == 0 {
                 return page;
             }
-            self.pages.set_state(page, state.with_note(state.note() - 1));
-            self.queue.touch(0, page);
+            record.value = record.value.with_note(note - 1);
+            record.queue = self.queue.renew(page, place);
         }
     }
 
+    fn clear_up_queue(&mut self) {
+        let pages = &mut self.pages;
+        self.queue.clear_up(|page, place| record(pages, page).queue = place);
+    }
+
+    fn clear_up_list(&mut self) {
+        let (pages, hand) = (&mut self.pages, self.hand.map(|place| self.list.page(place)));
+        self.list.clear_up(|page, place| record(pages, page).list = place);
+        self.hand = hand.map(|page| record(pages, page).list);
+    }
+
     fn demote(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
-        self.queue.remove(0, page);
-        let state = self.pages.state(page);
+        self.pages.count_move(Tier::Scm);
+        let record = record(&mut self.pages, page);
+        let state = record.value;
         let class = Class::of(state.is_dirty(), state.has(HIT_IN_DRAM));
-        self.worth.demoted(class);
-        let state = self.pages.move_to(page, Tier::Scm);
         let note = ON_TRIAL | class.0 << CLASS_SHIFT;
-        self.pages.set_state(page, state.without(HIT_IN_DRAM).with_note(note));
+        record.value =
+            state.without(State::DRAM.with(HIT_IN_DRAM)).with(State::SCM).with_note(note);
+        self.queue.remove(record.queue);
+        self.worth.demoted(class);
         let (page, to, lines, dirty) = (PageNo(page), Tier::Scm, LineMask::ALL, state.is_dirty());
         actions.act(Action::Move { page, to, lines, dirty, why });
     }
@@ -262,49 +289,50 @@ impl<S: Storage> Tiers<S> {
         let frames = u64::from(capacity.dram) + u64::from(capacity.scm);
         let most = frames * u64::from(self.rules.waiting_permille) / 1000;
         loop {
-            if u64::from(self.waiting_pages) > most || self.list.len(0) == 0 {
+            if u64::from(self.waiting_pages) > most || self.list.is_empty() {
                 let page = self.waiting.next_around(self.write_hand).expect("one waits");
                 self.write_hand = page + 1;
                 self.worth.written(page, true);
                 self.leave(page, Reason::Victim, actions);
                 return;
             }
-            let page = self.candidate();
+            let place = self.candidate();
+            let page = self.list.page(place);
             let state = self.pages.state(page);
             if !state.is_dirty() {
                 self.leave(page, Reason::Victim, actions);
                 return;
             }
-            self.unlist(page);
+            self.unlist(place);
             self.waiting.insert(page);
             self.waiting_pages += 1;
             self.pages.set_state(page, state.with(WAITING));
         }
     }
 
-    /// Returns the next page to go or to wait: rule 8. The list must not be empty.
+    /// Returns the place of the next page to go or to wait: rule 8. The list must not be empty.
     fn candidate(&mut self) -> u32 {
         loop {
-            let page = self.hand.or_else(|| self.list.back(0)).expect("the list has a page");
-            self.hand = Some(page);
-            let state = self.pages.state(page);
-            if self.rules.order == Order::Lru || !state.has(USED) {
-                return page;
+            let place = self.hand.or_else(|| self.list.oldest()).expect("the list has a page");
+            self.hand = Some(place);
+            let record = record(&mut self.pages, self.list.page(place));
+            if self.rules.order == Order::Lru || !record.value.has(USED) {
+                return place;
             }
-            self.pages.set_state(page, state.without(USED));
-            self.hand = self.list.newer(page);
+            record.value = record.value.without(USED);
+            self.hand = self.list.newer(place);
         }
     }
 
-    /// Takes a page out of the list.
-    fn unlist(&mut self, page: u32) {
-        if self.hand == Some(page) {
+    /// Takes the page at a place out of the list.
+    fn unlist(&mut self, place: u32) {
+        if self.hand == Some(place) {
             self.hand = match self.rules.order {
-                Order::Sieve => self.list.newer(page),
+                Order::Sieve => self.list.newer(place),
                 Order::Lru => None,
             };
         }
-        self.list.remove(0, page);
+        self.list.remove(place);
     }
 
     fn stop_waiting(&mut self, page: u32) {
@@ -314,25 +342,28 @@ impl<S: Storage> Tiers<S> {
 
     /// Evicts a page, wherever it is.
     fn leave(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
-        let state = self.pages.evict(page, why, actions);
-        self.forget(page, state);
+        let record = *record(&mut self.pages, page);
+        self.pages.evict(page, why, actions);
+        self.forget(page, record);
     }
 
-    fn forget(&mut self, page: u32, state: State) {
-        if state.has(State::DRAM) {
-            self.queue.remove(0, page);
+    /// Takes a page that has left out of its orders.
+    fn forget(&mut self, page: u32, record: Record<State>) {
+        if record.value.has(State::DRAM) {
+            self.queue.remove(record.queue);
         }
-        if state.has(WAITING) {
+        if record.value.has(WAITING) {
             self.stop_waiting(page);
         } else {
-            self.unlist(page);
+            self.unlist(record.list);
         }
     }
 
     pub(super) fn remove(&mut self, page: u32) {
-        let state = self.pages.remove(page);
-        if state.tier().is_some() {
-            self.forget(page, state);
+        if self.pages.state(page).tier().is_some() {
+            let record = *record(&mut self.pages, page);
+            self.pages.remove(page);
+            self.forget(page, record);
         }
     }
 
@@ -341,9 +372,14 @@ impl<S: Storage> Tiers<S> {
         let state = self.pages.state(page);
         if state.has(WAITING) {
             self.stop_waiting(page);
-            self.pages.set_state(page, state.without(WAITING.with(USED)));
-            self.list.push_back(0, page);
-            self.hand = Some(page);
+            if self.list.is_full() {
+                self.clear_up_list();
+            }
+            let place = self.list.push_oldest(page);
+            let record = record(&mut self.pages, page);
+            record.value = state.without(WAITING.with(USED));
+            record.list = place;
+            self.hand = Some(place);
         }
     }
 
@@ -358,4 +394,10 @@ impl<S: Storage> Tiers<S> {
             self.evict_one(actions);
         }
     }
+}
+
+/// Returns the record of a page of the cache.
+#[inline]
+fn record<S: Storage>(pages: &mut Directory<Placed<S>>, page: u32) -> &mut Record<State> {
+    pages.states_mut().0.get_mut(page).expect("a page of the cache has a record")
 }
