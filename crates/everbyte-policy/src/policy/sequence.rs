@@ -1,25 +1,26 @@
 //! Pages in an order, in a ring of entries with holes.
 //!
 //! A linked list has four pages' links to change when a page is moved. Here the page gets a new entry at
-//! the end, and its old one becomes a hole: that is one store beside the page's record, and a bit. When the
-//! ring is full of entries and holes, they are told apart by the bits, and the holes go.
+//! the end, and its old one becomes a hole: two stores beside the page's record. When the ring is full of
+//! entries and holes, the holes go.
 //!
 //! The caller keeps the place of each page, so that it can stand in a record with all else that is known of
 //! the page.
 //!
-//! Invariants: the entries lie in the `span` places from `first` on, around, after which `next` comes;
-//! `kept` has the bit of each place with an entry, and no other.
+//! Invariant: the entries lie in the `span` places from `first` on, around, after which `next` comes; all
+//! other places are holes.
+
+use super::lists::NONE as HOLE;
 
 /// Places for each page, after which the ring is cleared up.
 const PLACES_A_PAGE: usize = 2;
-/// Places of the smallest ring, and the unit of larger ones: the bits of a word.
-const WORD: usize = u64::BITS as usize;
+/// Places of the smallest ring.
+const PLACES_MIN: usize = 16;
 
 /// Pages in an order. A place is valid until [`Sequence::clear_up`] tells another.
 #[derive(Default)]
 pub(super) struct Sequence {
     pages: Vec<u32>,
-    kept: Vec<u64>,
     first: usize,
     next: usize,
     span: usize,
@@ -53,11 +54,10 @@ impl Sequence {
 
     /// Puts a page to the oldest end of a sequence that is not full. Returns its place.
     pub(super) fn push_oldest(&mut self, page: u32) -> u32 {
-        self.first = self.around(self.first + self.pages.len() - 1);
+        self.first = self.first.checked_sub(1).unwrap_or(self.pages.len() - 1);
         self.span += 1;
         self.len += 1;
         self.pages[self.first] = page;
-        self.keep(self.first);
         place(self.first)
     }
 
@@ -65,26 +65,15 @@ impl Sequence {
     fn append(&mut self, page: u32) -> u32 {
         let at = self.next;
         self.pages[at] = page;
-        self.keep(at);
         self.span += 1;
-        self.next = self.around(at + 1);
+        self.next = self.after(at);
         place(at)
-    }
-
-    #[inline]
-    fn keep(&mut self, at: usize) {
-        self.kept[at / WORD] |= 1 << (at % WORD);
-    }
-
-    #[inline]
-    fn drop(&mut self, at: usize) {
-        self.kept[at / WORD] &= !(1 << (at % WORD));
     }
 
     /// Removes the page at a place.
     #[inline]
     pub(super) fn remove(&mut self, place: u32) {
-        self.drop(place as usize);
+        self.pages[place as usize] = HOLE;
         self.len -= 1;
     }
 
@@ -92,10 +81,10 @@ impl Sequence {
     #[inline]
     pub(super) fn renew(&mut self, page: u32, place: u32) -> u32 {
         let at = place as usize;
-        if self.around(at + 1) == self.next {
+        if self.after(at) == self.next {
             return place;
         }
-        self.drop(at);
+        self.pages[at] = HOLE;
         self.append(page)
     }
 
@@ -105,24 +94,31 @@ impl Sequence {
         if self.is_empty() {
             return None;
         }
-        let at = self.next_kept(self.first);
-        self.span -= self.offset(at);
-        self.first = at;
-        Some(place(at))
+        while self.pages[self.first] == HOLE {
+            self.first = self.after(self.first);
+            self.span -= 1;
+        }
+        Some(place(self.first))
     }
 
     /// Returns the place of the page after that at a place, towards the newest.
     #[inline]
     pub(super) fn newer(&self, at: u32) -> Option<u32> {
-        let next = self.next_kept(self.around(at as usize + 1));
-        (self.offset(next) > self.offset(at as usize)).then(|| place(next))
+        let mut at = self.after(at as usize);
+        while at != self.next {
+            if self.pages[at] != HOLE {
+                return Some(place(at));
+            }
+            at = self.after(at);
+        }
+        None
     }
 
     /// Makes room: removes the holes, and makes the ring larger or smaller. Calls `moved` with each page
     /// that has another place since.
     #[cold]
     pub(super) fn clear_up(&mut self, mut moved: impl FnMut(u32, u32)) {
-        let places = (self.len * PLACES_A_PAGE).next_multiple_of(WORD).max(WORD);
+        let places = (self.len * PLACES_A_PAGE).max(PLACES_MIN);
         if self.pages.len() >= places && self.pages.len() / 2 <= places {
             self.close_up(moved);
             return;
@@ -132,10 +128,8 @@ impl Sequence {
         self.pages.truncate(places);
         self.pages.shrink_to_fit();
         self.pages.reserve_exact(places - self.pages.len());
-        self.pages.resize(places, 0);
-        self.kept = vec![0; places / WORD];
+        self.pages.resize(places, HOLE);
         (self.first, self.next) = (0, self.len);
-        self.keep_all(0, self.len);
         for (at, &page) in self.pages[..self.len].iter().enumerate() {
             moved(page, place(at));
         }
@@ -143,65 +137,25 @@ impl Sequence {
 
     /// Removes the holes: all entries follow the first one.
     fn close_up(&mut self, mut moved: impl FnMut(u32, u32)) {
-        let mut to = self.first;
-        let (mut word, mut left) = (self.first / WORD, self.span + self.first % WORD);
-        // The first word comes again at the end if the entries begin within it: then below them.
-        let mut bits = u64::MAX << (self.first % WORD);
-        while left > 0 {
-            let mut entries = self.kept[word] & bits;
-            self.kept[word] &= !bits;
-            while entries != 0 {
-                let at = word * WORD + entries.trailing_zeros() as usize;
-                entries &= entries - 1;
-                if at != to {
-                    let page = self.pages[at];
+        let (mut from, mut to) = (self.first, self.first);
+        for _ in 0..self.span {
+            let page = self.pages[from];
+            if page != HOLE {
+                if from != to {
+                    self.pages[from] = HOLE;
                     self.pages[to] = page;
                     moved(page, place(to));
                 }
-                to = self.around(to + 1);
+                to = self.after(to);
             }
-            bits = u64::MAX;
-            left = left.saturating_sub(WORD);
-            word = if word + 1 == self.kept.len() { 0 } else { word + 1 };
+            from = self.after(from);
         }
         (self.next, self.span) = (to, self.len);
-        let end = self.first + self.len;
-        let wraps = end.saturating_sub(self.pages.len());
-        self.keep_all(self.first, end - wraps);
-        self.keep_all(0, wraps);
-    }
-
-    /// Sets the bits of the places from `from` to before `end`.
-    fn keep_all(&mut self, mut from: usize, end: usize) {
-        while from < end {
-            let bit = from % WORD;
-            let count = (WORD - bit).min(end - from);
-            self.kept[from / WORD] |= u64::MAX >> (WORD - count) << bit;
-            from += count;
-        }
-    }
-
-    /// Returns the first place with an entry from `at` on, around. There must be one.
-    #[inline]
-    fn next_kept(&self, at: usize) -> usize {
-        let mut word = at / WORD;
-        let mut entries = self.kept[word] & (u64::MAX << (at % WORD));
-        while entries == 0 {
-            word = if word + 1 == self.kept.len() { 0 } else { word + 1 };
-            entries = self.kept[word];
-        }
-        word * WORD + entries.trailing_zeros() as usize
-    }
-
-    /// Returns how far a place is from the first.
-    #[inline]
-    fn offset(&self, at: usize) -> usize {
-        if at >= self.first { at - self.first } else { at + self.pages.len() - self.first }
     }
 
     #[inline]
-    fn around(&self, at: usize) -> usize {
-        if at >= self.pages.len() { at - self.pages.len() } else { at }
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.pages.len() { 0 } else { at + 1 }
     }
 }
 
@@ -311,7 +265,7 @@ mod tests {
                 }
                 prop_assert_eq!(placed.sequence.is_empty(), model.is_empty());
                 let places = placed.sequence.pages.len();
-                prop_assert!(places <= (PAGES as usize * PLACES_A_PAGE).next_multiple_of(WORD));
+                prop_assert!(places <= PAGES as usize * PLACES_A_PAGE);
                 if number % 16 == 0 {
                     prop_assert_eq!(placed.pages(), model.clone());
                 }
