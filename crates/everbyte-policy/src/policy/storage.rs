@@ -202,7 +202,7 @@ impl PageSet for BTreeSet<u32> {
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<S>(pub(super) S);
 
-/// What a table of [`Placed`] has of a page. The places mean nothing where the value is the default one.
+/// Entry of a table of [`Placed`]. The places mean nothing where the value is the default one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Record<T> {
     pub(super) value: T,

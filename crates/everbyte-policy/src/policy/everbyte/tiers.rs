@@ -135,9 +135,7 @@ impl<S: Storage> Tiers<S> {
 
     #[inline]
     pub(super) fn access(&mut self, access: Access, actions: &mut impl Actions) {
-        if self.list.is_full() {
-            self.clear_up_list();
-        }
+        self.make_room_in_list();
         let page = access.page.0;
         let record = self.pages.states_mut().0.get_mut(page);
         let found = record.and_then(|record| record.value.tier().map(|tier| (record, tier)));
@@ -184,9 +182,7 @@ impl<S: Storage> Tiers<S> {
             let leaver = self.leaver();
             self.demote(leaver, Reason::Swapped, actions);
         }
-        if self.queue.is_full() {
-            self.clear_up_queue();
-        }
+        self.make_room_in_queue();
         let record = record(&mut self.pages, page);
         record.value = record.value.with_note(1);
         record.queue = self.queue.push_newest(page);
@@ -202,9 +198,7 @@ impl<S: Storage> Tiers<S> {
         let written = access.op == Op::Write;
         let bits = State::default().with_if(written, State::DIRTY);
         self.pages.insert(page, Tier::Dram, bits.with_note(u8::from(written)));
-        if self.queue.is_full() {
-            self.clear_up_queue();
-        }
+        self.make_room_in_queue();
         let record = record(&mut self.pages, page);
         record.list = self.list.push_newest(page);
         record.queue = self.queue.push_newest(page);
@@ -243,9 +237,7 @@ impl<S: Storage> Tiers<S> {
     /// Returns the page that leaves DRAM next: rule 4.
     fn leaver(&mut self) -> u32 {
         loop {
-            if self.queue.is_full() {
-                self.clear_up_queue();
-            }
+            self.make_room_in_queue();
             let place = self.queue.oldest().expect("a full tier has a page");
             let page = self.queue.page(place);
             let record = record(&mut self.pages, page);
@@ -258,15 +250,21 @@ impl<S: Storage> Tiers<S> {
         }
     }
 
-    fn clear_up_queue(&mut self) {
-        let pages = &mut self.pages;
-        self.queue.clear_up(|page, place| record(pages, page).queue = place);
+    #[inline]
+    fn make_room_in_queue(&mut self) {
+        if self.queue.is_full() {
+            let pages = &mut self.pages;
+            self.queue.clear_up(|page, place| record(pages, page).queue = place);
+        }
     }
 
-    fn clear_up_list(&mut self) {
-        let (pages, hand) = (&mut self.pages, self.hand.map(|place| self.list.page(place)));
-        self.list.clear_up(|page, place| record(pages, page).list = place);
-        self.hand = hand.map(|page| record(pages, page).list);
+    #[inline]
+    fn make_room_in_list(&mut self) {
+        if self.list.is_full() {
+            let (pages, hand) = (&mut self.pages, self.hand.map(|place| self.list.page(place)));
+            self.list.clear_up(|page, place| record(pages, page).list = place);
+            self.hand = hand.map(|page| record(pages, page).list);
+        }
     }
 
     fn demote(&mut self, page: u32, why: Reason, actions: &mut impl Actions) {
@@ -372,9 +370,7 @@ impl<S: Storage> Tiers<S> {
         let state = self.pages.state(page);
         if state.has(WAITING) {
             self.stop_waiting(page);
-            if self.list.is_full() {
-                self.clear_up_list();
-            }
+            self.make_room_in_list();
             let place = self.list.push_oldest(page);
             let record = record(&mut self.pages, page);
             record.value = state.without(WAITING.with(USED));

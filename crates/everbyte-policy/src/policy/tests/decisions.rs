@@ -12,8 +12,11 @@ const ACCESSES: u32 = 30_000;
 const FRAMES: [u32; 4] = [24, 300, 1900, 5000];
 const DEVICES: [BackingCosts; 3] = [BackingCosts::SD_CARD, BackingCosts::SSD, BackingCosts::HDD];
 
+/// Makes an access from its number and chance.
+type Trace = fn(u32, &mut Chance) -> Access;
+
 /// Each trace with the digests of its sizes.
-const GOLDEN: [(&str, fn(u32, &mut Chance) -> Access, [u64; FRAMES.len()]); 4] = [
+const GOLDEN: [(&str, Trace, [u64; FRAMES.len()]); 4] = [
     (
         "popular pages",
         popular,
@@ -66,7 +69,7 @@ impl Chance {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        u32::try_from((self.0 >> 32) * u64::from(limit) >> 32).expect("less than the limit")
+        u32::try_from(((self.0 >> 32) * u64::from(limit)) >> 32).expect("less than the limit")
     }
 
     /// Returns lower numbers more often.
@@ -175,7 +178,7 @@ fn capacity_of(frames: u32) -> Capacity {
     Capacity { dram: frames / 4, scm: frames - frames / 4 }
 }
 
-fn digest(trace: fn(u32, &mut Chance) -> Access, frames: u32) -> u64 {
+fn digest(trace: Trace, frames: u32) -> u64 {
     let mut digest = Digest::new();
     for backing in DEVICES {
         let (mut chance, storage) = (Chance(frames.into()), Dense { pages: TRACE_PAGES });
