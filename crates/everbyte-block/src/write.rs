@@ -80,7 +80,7 @@ impl<M: Medium> BlockVolume<M> {
                 Err(error) => Some(Err(error)),
             };
         }
-        if !self.extent().has_short_path(request.data.len()) {
+        if !self.extent().has_short_path() {
             return None;
         }
         self.extent().prefetch_write(range.first);
@@ -170,19 +170,7 @@ impl<M: Medium> BlockVolume<M> {
         if planted(Bug::BlocksUnlockedEarly) {
             blocks.clear();
         }
-        if self.changes_nothing(batch) {
-            return 0;
-        }
         self.write_locked(batch)
-    }
-
-    /// Returns true if `batch` is one short write, which need not be durable now, of what its block
-    /// holds: it is done.
-    fn changes_nothing(&self, batch: &[PendingWrite<'_, '_>]) -> bool {
-        let [PendingWrite { request, .. }] = batch else { return false };
-        request.fua == Fua::No
-            && self.check_write(named(request)).is_ok()
-            && self.extent().holds(DeviceOffset(request.offset), request.data)
     }
 
     /// The same, under the quiesce lock and block locks that the caller holds.

@@ -113,13 +113,6 @@ impl DeltaState {
         changed
     }
 
-    /// Learns from a write that covered `lines` and changed none of them.
-    pub(crate) fn learn_unchanged(&self, lines: LineMask) {
-        if self.setting == Delta::Auto {
-            self.learn(lines.count(), 0);
-        }
-    }
-
     /// Races between learners lose a sample, which does no harm.
     fn learn(&self, lines: u32, changed: u32) {
         let saved = (lines - changed) * ONE / lines.max(1);

@@ -178,12 +178,8 @@ impl<M: Medium> Extent<M> {
         &self.delta
     }
 
-    /// Returns true if the calling thread's next write is compared with the stored bytes.
-    pub(crate) fn will_compare(&self) -> bool {
-        self.delta.compares_after(self.volume.writes_of_lane())
-    }
-
-    /// The same, and counts that write.
+    /// Returns true if the calling thread's next write is compared with the stored bytes, and counts that
+    /// write.
     pub(crate) fn compares(&self) -> bool {
         self.delta.compares_after(self.volume.count_write())
     }

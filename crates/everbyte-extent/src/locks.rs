@@ -27,8 +27,11 @@ const LINE_STRIPES: usize = 4;
 const LINES: usize = 256;
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = (LINES * LINE_STRIPES) as u64;
-/// Sequences that a reader notes without taking memory: those of 128 KiB.
-const NOTED: usize = 32;
+/// Most sequences that a reader notes: those of 64 KiB.
+const NOTED: usize = 16;
+/// Most blocks that are read without locks. Of a longer range a writer of any of its stripes would
+/// come by too often, and to copy twice takes longer than its locks.
+pub(crate) const NOTED_BLOCKS_MAX: u64 = NOTED as u64;
 
 /// Blocks that share a lock, and how often they were changed.
 #[derive(Default)]
@@ -86,7 +89,7 @@ impl Drop for WriteGuard<'_> {
 
 /// The sequences of a run of blocks at one moment, at which nobody had any of them for writing.
 #[derive(Default)]
-pub(crate) struct Noted(SmallVec<[u64; NOTED]>);
+pub(crate) struct Noted([u64; NOTED]);
 
 impl Default for BlockLocks {
     fn default() -> Self {
@@ -158,18 +161,17 @@ impl BlockLocks {
         (0..self.stripes.len()).map(|stripe| WriteGuard::of(self.stripe(stripe))).collect()
     }
 
-    /// Notes the sequences of blocks, no more of them than there are stripes. False if a thread has one of
-    /// them for writing.
+    /// Notes the sequences of blocks, at most `NOTED_BLOCKS_MAX`. False if a thread has one of them for writing.
     #[inline]
     pub(crate) fn note(&self, range: BlockRange, noted: &mut Noted) -> bool {
-        noted.0.clear();
-        for block in range.first.0..range.end().0 {
+        debug_assert!(range.count <= NOTED_BLOCKS_MAX);
+        for (block, noted) in (range.first.0..range.end().0).zip(&mut noted.0) {
             // What is loaded from now on is loaded after this.
             let sequence = self.sequence(block).load(Ordering::Acquire);
             if !sequence.is_multiple_of(2) {
                 return false;
             }
-            noted.0.push(sequence);
+            *noted = sequence;
         }
         true
     }

@@ -112,18 +112,29 @@ impl<M: Medium> Extent<M> {
     /// The range leaves the extent, the map is corrupt, or bytes cannot be read or are not what was
     /// stored. `out` may hold anything then.
     pub fn read(&self, offset: DeviceOffset, out: &mut [u8]) -> Result<(), ExtentError> {
+        if out.len() <= BLOCK - offset.in_block() {
+            // Most reads are of one block, which is one chunk.
+            return self.read_chunk(ByteRange { offset, len: out.len() }, out);
+        }
         self.check_range(offset.0, out.len() as u64)?;
         for (range, chunk_at) in chunks(offset, out.len()) {
-            let out = &mut out[chunk_at..chunk_at + range.len];
-            if !self.read_unlocked(range, out)? {
-                // A copy that was thrown away may have been of a block that is another volume's by now.
-                self.read_in_locks(range, out).inspect_err(|_| out.fill(0))?;
-            }
+            self.read_chunk(range, &mut out[chunk_at..chunk_at + range.len])?;
         }
         Ok(())
     }
 
+    /// Reads `range`, which may leave the extent still, at one moment.
+    #[inline]
+    fn read_chunk(&self, range: ByteRange, out: &mut [u8]) -> Result<(), ExtentError> {
+        if self.read_unlocked(range, out)? {
+            return Ok(());
+        }
+        // A copy that was thrown away may have been of a block that is another volume's by now.
+        self.read_in_locks(range, out).inspect_err(|_| out.fill(0))
+    }
+
     /// Reads under the locks of the blocks.
+    #[cold]
     fn read_in_locks(&self, range: ByteRange, out: &mut [u8]) -> Result<(), ExtentError> {
         let mut blocks = self.locks().read(range.blocks());
         if planted(Bug::ReaderUnlocksEarly) {

@@ -1,20 +1,16 @@
 //! The short path: a write of one block, or of a part of one, without a plan.
 //!
 //! For what is common: the entry is known without a walk of the map; the block is a hole or holds
-//! data that is not compared and has no checksum; log and pool have room. All else is the
+//! data that has no checksum; log and pool have room. All else is the
 //! planner's, and is noticed before anything is done. What is decided, recorded and stored, and in
 //! which order, is what the planner and a batch would do, so recovery knows no difference.
 
-use everbyte_media::{BLOCK, BlockNo, Medium, PoolOffset};
+use everbyte_media::{BLOCK, BlockNo, LineMask, Medium, PoolOffset};
 use everbyte_pool::format::{Entry, WordItem};
 use everbyte_pool::{WriteError, Writer};
 
-use crate::address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock, pieces};
+use crate::address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock};
 use crate::extent::Extent;
-
-/// Longest write that is compared before it joins an epoch. Of longer ones the comparison is most of
-/// what they take, so those that do change something would pay for it twice.
-const HELD_BYTES_MAX: usize = 512;
 
 /// The end of an attempt at the short path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +51,19 @@ impl<M: Medium> Extent<M> {
         data: &[u8],
     ) -> Result<ShortOutcome, WriteError> {
         debug_assert!(BlockRange::of_bytes(offset, data.len() as u64).count <= 1);
-        let Some(piece) = pieces(offset, data).next() else { return Ok(ShortOutcome::NotForIt) };
-        let Some(entry_at) = self.short_entry(piece) else { return Ok(ShortOutcome::NotForIt) };
-        let is_done = match piece.data.len() {
-            BLOCK => self.write_whole(entry_at, piece)?,
-            _ => self.write_part(entry_at, piece)?,
+        if data.is_empty() || !self.has_short_path() {
+            return Ok(ShortOutcome::NotForIt);
+        }
+        let piece = BlockPiece { block: offset.block(), start: offset.in_block(), data };
+        // Unknown beside media errors.
+        let Some(entry_at) = self.known_entry(piece.block) else {
+            return Ok(ShortOutcome::NotForIt);
+        };
+        let compares = self.compares();
+        let is_done = if data.len() == BLOCK && !compares && self.threshold().replaces_whole() {
+            self.write_whole(entry_at, piece)?
+        } else {
+            self.write_part(entry_at, piece, compares)?
         };
         if !is_done {
             return Ok(ShortOutcome::NotForIt);
@@ -68,49 +72,11 @@ impl<M: Medium> Extent<M> {
         Ok(ShortOutcome::Done)
     }
 
-    /// Returns true if the short path may be for the next write, if that has `len` bytes of one
-    /// block.
+    /// Returns true if the short path may be for writes of one block.
+    #[inline]
     #[must_use]
-    pub fn has_short_path(&self, len: usize) -> bool {
+    pub fn has_short_path(&self) -> bool {
         !self.has_checksums()
-            && (len < BLOCK || self.threshold().replaces_whole())
-            && !self.will_compare()
-    }
-
-    /// Returns true if a short write is to be compared and the volume holds its bytes already. Then
-    /// nothing is left to do: what they were written by is in this epoch or an earlier one, so
-    /// whatever makes later writes durable makes these so. Otherwise nothing was done or counted.
-    ///
-    /// The caller is in the volume's quiesce lock, and holds the locks of the blocks.
-    #[must_use]
-    pub fn holds(&self, offset: DeviceOffset, data: &[u8]) -> bool {
-        if data.len() > HELD_BYTES_MAX || self.has_checksums() || !self.will_compare() {
-            return false;
-        }
-        let mut found = pieces(offset, data);
-        let (Some(piece), None) = (found.next(), found.next()) else { return false };
-        let Some(entry_at) = self.known_entry(piece.block) else { return false };
-        let Some(block) = self.short_target(entry_at).and_then(|target| target.block) else {
-            return false;
-        };
-        let (medium, delta) = (self.medium(), self.delta());
-        let is_held = medium.changed_lines(block, piece.start, piece.data).is_empty()
-            && !medium.has_poison()
-            && medium.check().is_ok();
-        if is_held {
-            self.compares();
-            delta.learn_unchanged(piece.lines());
-        }
-        is_held
-    }
-
-    /// The address of the entry for `piece`, if the path may be for it.
-    fn short_entry(&self, piece: BlockPiece<'_>) -> Option<PoolOffset> {
-        // Unknown beside media errors.
-        let known = self.known_entry(piece.block);
-        let entry_at = known.filter(|_| self.has_short_path(piece.data.len()))?;
-        self.compares();
-        Some(entry_at)
     }
 
     /// The target that the entry at `entry_at` names, if the path is for such.
@@ -139,33 +105,78 @@ impl<M: Medium> Extent<M> {
         }
     }
 
-    /// Writes a part of a block: in place, or to another one.
-    fn write_part(&self, entry_at: PoolOffset, piece: BlockPiece<'_>) -> Result<bool, WriteError> {
+    /// Writes a part of a block, or all of one that is compared: what differs in place, or everything to
+    /// another one. If nothing differs there is nothing to do: what the bytes were written by is in this
+    /// epoch or an earlier one, so whatever makes later writes durable makes these so.
+    fn write_part(
+        &self,
+        entry_at: PoolOffset,
+        piece: BlockPiece<'_>,
+        compares: bool,
+    ) -> Result<bool, WriteError> {
         let Some(target) = self.short_target(entry_at) else { return Ok(false) };
         let Some(block) = target.block else {
             return replace(&mut self.volume().join()?, target, piece);
         };
-        let (at, lines) = (block.offset().plus(piece.start as u64), piece.lines());
+        let at = block.offset().plus(piece.start as u64);
         self.volume().prefetch_store(at, piece.data.len());
+        let changed = if compares {
+            let changed = self.delta().changed(self.medium(), block, piece.start, piece.data);
+            if self.medium().has_poison() {
+                // Perhaps zeroes stood for what was compared.
+                return Ok(false);
+            }
+            changed
+        } else {
+            piece.lines()
+        };
+        if changed.is_empty() {
+            return Ok(true);
+        }
         let mut writer = self.volume().join()?;
         if self.volume().is_pinned(block) {
             return replace(&mut writer, target, piece);
         }
-        if !writer.is_fresh(block) {
+        if writer.is_fresh(block) {
+            if piece.data.len() == BLOCK && changed == LineMask::FULL {
+                writer.fill(at, piece.data);
+                writer.commit()?;
+                return Ok(true);
+            }
+        } else {
             let logged = writer.logged(block);
-            if self.threshold().replaces_in(writer.epoch(), lines, logged) {
+            if self.threshold().replaces_in(writer.epoch(), changed, logged) {
                 return replace(&mut writer, target, piece);
             }
-            let to_log = lines.without(logged);
-            if Writer::<M>::lines_bytes(to_log) > writer.room_bytes()
-                || writer.log_lines(block, to_log).is_err()
+            let to_log = changed.without(logged);
+            if !to_log.is_empty()
+                && (Writer::<M>::lines_bytes(to_log) > writer.room_bytes()
+                    || writer.log_lines(block, to_log).is_err())
             {
                 return Ok(false);
             }
         }
-        writer.commit()?.store(at, piece.data);
+        store_changed(&mut writer, block, piece, changed)?;
         Ok(true)
     }
+}
+
+/// Fences, and stores what of `piece` lies in the lines `changed` of `block`, which are logged or fresh.
+fn store_changed<M: Medium>(
+    writer: &mut Writer<'_, M>,
+    block: BlockNo,
+    piece: BlockPiece<'_>,
+    changed: LineMask,
+) -> Result<(), WriteError> {
+    let mut committed = writer.commit()?;
+    if changed == piece.lines() {
+        committed.store(block.offset().plus(piece.start as u64), piece.data);
+        return Ok(());
+    }
+    for (at, data) in piece.parts_in(block, changed) {
+        committed.store(at, data);
+    }
+    Ok(())
 }
 
 /// Fills a new block with `piece` over what the old one holds, or zeroes, and names it instead.

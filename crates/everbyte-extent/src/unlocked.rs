@@ -15,15 +15,11 @@ use everbyte_pool::Corrupt;
 use everbyte_pool::plant::Bug;
 
 use crate::extent::Extent;
-use crate::locks::Noted;
+use crate::locks::{NOTED_BLOCKS_MAX, Noted};
 use crate::read::ByteRange;
 
 /// Copies that are made in vain before a reader takes the locks.
 const ATTEMPTS: u32 = 3;
-
-/// Blocks of the longest read that goes without locks. Of a longer one a writer of any of its stripes would
-/// come by too often, and to copy twice takes longer than its locks.
-const BLOCKS_MAX: u64 = 16;
 
 /// The end of an attempt.
 enum Attempt {
@@ -43,7 +39,7 @@ impl<M: Medium> Extent<M> {
     /// The map is corrupt.
     #[inline]
     pub(crate) fn read_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
-        let is_long = range.blocks().count > BLOCKS_MAX;
+        let is_long = range.blocks().count > NOTED_BLOCKS_MAX;
         if is_long || self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
             return Ok(false);
         }

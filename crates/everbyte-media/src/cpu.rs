@@ -279,21 +279,29 @@ unsafe fn edge_differs(stored: *const u8, new: &[u8]) -> bool {
 /// As [`CopyLines`] says, the ranges being mapped; AVX-512F is there.
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
-    for line in 0..lines {
+    let step = |line: usize| {
         let source = from.wrapping_add(line * LINE).cast::<__m512i>();
         // SAFETY: line `line` of the source.
         let value = unsafe { _mm512_loadu_si512(source) };
         let place = to.wrapping_add(line * LINE).cast::<__m512i>();
         // SAFETY: line `line` of the target, aligned.
         unsafe { _mm512_stream_si512(place, value) }
+    };
+    let fours = lines / 4 * 4;
+    for line in (0..fours).step_by(4) {
+        step(line);
+        step(line + 1);
+        step(line + 2);
+        step(line + 3);
     }
+    (fours..lines).for_each(step);
 }
 
 /// # Safety
 /// As [`CopyLines`] says, the ranges being mapped; AVX2 is there.
 #[target_feature(enable = "avx2")]
 unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
-    for line in 0..lines {
+    let step = |line: usize| {
         let source = from.wrapping_add(line * LINE).cast::<__m256i>();
         // SAFETY: the first half of line `line` of the source.
         let low = unsafe { _mm256_loadu_si256(source) };
@@ -304,7 +312,15 @@ unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
         unsafe { _mm256_stream_si256(place, low) }
         // SAFETY: its second half.
         unsafe { _mm256_stream_si256(place.wrapping_add(1), high) }
+    };
+    let fours = lines / 4 * 4;
+    for line in (0..fours).step_by(4) {
+        step(line);
+        step(line + 1);
+        step(line + 2);
+        step(line + 3);
     }
+    (fours..lines).for_each(step);
 }
 
 /// # Safety
@@ -442,7 +458,7 @@ unsafe fn shared_avx2(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: as above.
     unsafe {
         asm!(
-            "sub {lines}, 2",
+            "sub {lines}, 4",
             "jb 3f",
             "2:",
             "vmovdqu {first}, [{from} + {done}]",
@@ -453,17 +469,29 @@ unsafe fn shared_avx2(to: *mut u8, from: *const u8, lines: usize) {
             "vmovdqu [{to} + {done} + 32], {second}",
             "vmovdqu [{to} + {done} + 64], {third}",
             "vmovdqu [{to} + {done} + 96], {fourth}",
-            "add {done}, 128",
-            "sub {lines}, 2",
+            "vmovdqu {first}, [{from} + {done} + 128]",
+            "vmovdqu {second}, [{from} + {done} + 160]",
+            "vmovdqu {third}, [{from} + {done} + 192]",
+            "vmovdqu {fourth}, [{from} + {done} + 224]",
+            "vmovdqu [{to} + {done} + 128], {first}",
+            "vmovdqu [{to} + {done} + 160], {second}",
+            "vmovdqu [{to} + {done} + 192], {third}",
+            "vmovdqu [{to} + {done} + 224], {fourth}",
+            "add {done}, 256",
+            "sub {lines}, 4",
             "jae 2b",
             "3:",
-            "test {lines}, 1",
-            "jz 4f",
+            "add {lines}, 4",
+            "jz 5f",
+            "4:",
             "vmovdqu {first}, [{from} + {done}]",
             "vmovdqu {second}, [{from} + {done} + 32]",
             "vmovdqu [{to} + {done}], {first}",
             "vmovdqu [{to} + {done} + 32], {second}",
-            "4:",
+            "add {done}, 64",
+            "dec {lines}",
+            "jnz 4b",
+            "5:",
             from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
             done = inout(reg) 0_usize => _, first = out(ymm_reg) _, second = out(ymm_reg) _,
             third = out(ymm_reg) _, fourth = out(ymm_reg) _, options(nostack)

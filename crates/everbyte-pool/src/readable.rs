@@ -4,7 +4,7 @@
 //! because a poisoned range reads as zeroes, which most structures take for "nothing here". Media
 //! errors in a volume's data are no business of this module.
 
-use everbyte_media::{Medium, PoolOffset};
+use everbyte_media::{MediaError, Medium, PoolOffset};
 
 use crate::format::Corrupt;
 
@@ -19,5 +19,13 @@ pub fn check_readable<M: Medium>(
     at: PoolOffset,
     len: u64,
 ) -> Result<(), Corrupt> {
-    medium.check_range(at, len).map_err(|error| Corrupt::new(structure, at, error.to_string()))
+    match medium.check_range(at, len) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(unreadable(structure, at, &error)),
+    }
+}
+
+#[cold]
+fn unreadable(structure: &str, at: PoolOffset, error: &MediaError) -> Corrupt {
+    Corrupt::new(structure, at, error.to_string())
 }

@@ -4,6 +4,9 @@
 //! names. With it, a test can give a thread an `Observer` that is asked before each lock is
 //! taken, and instead of each wait; a thread without one locks as always. Knows no scheduler.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 #[cfg(not(feature = "schedule"))]
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -13,17 +16,30 @@ pub use observed::{
 };
 
 /// A small number of this thread's own, for spreading threads over shards.
+#[inline]
 pub(crate) fn thread_index() -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static INDEX: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
     #[cfg(feature = "schedule")]
     if let Some(index) = observed::thread_index() {
         return index;
     }
-    INDEX.with(|index| *index)
+    let index = INDEX.get();
+    if index == UNKNOWN { number_thread() } else { index }
+}
+
+/// The number of a thread that has none yet.
+const UNKNOWN: usize = usize::MAX;
+
+thread_local! {
+    static INDEX: Cell<usize> = const { Cell::new(UNKNOWN) };
+}
+
+/// Gives the calling thread its number.
+#[cold]
+fn number_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let index = NEXT.fetch_add(1, Ordering::Relaxed);
+    INDEX.set(index);
+    index
 }
 
 #[cfg(feature = "schedule")]

@@ -29,7 +29,7 @@ fn caught(mistake: impl Into<Mistake>, workload: &Workload, expected: &str) {
 /// Rule 1 of the protocol: no writer is left behind in a sealed epoch.
 #[test]
 fn seal_does_not_wait() {
-    caught(Bug::SealDoesNotWait, &straggler(), "a wrong cut");
+    caught(Bug::SealDoesNotWait, &straggler(), "no cut at all");
 }
 
 /// Rule 2: nobody relies on a record that is not fenced.
@@ -47,7 +47,7 @@ fn fill_not_fenced() {
 /// Rule 4: a lane is one writer's from the first record to the fence.
 #[test]
 fn lane_shared() {
-    caught(Bug::LaneShared, &one_lane(), "a wrong cut");
+    caught(Bug::LaneShared, &one_lane(), "committed before record");
 }
 
 /// Rule 5: the log's halves take turns, so that an epoch keeps its records while it is flushed.

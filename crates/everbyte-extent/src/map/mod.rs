@@ -115,7 +115,7 @@ impl<'m, M: Medium> EntryReader<'m, M> {
         check_readable(self.medium, "map entry", at, 8)?;
         match Entry::decode(word) {
             Ok(Some(entry)) if !self.data.contains(entry.block) => {
-                Err(wrong_entry(at, &format!("{} is outside the pool's data", entry.block)))
+                Err(outside_data(at, entry.block))
             }
             Ok(entry) => Ok(entry),
             Err(what) => Err(wrong_entry(at, what)),
@@ -127,6 +127,11 @@ impl<'m, M: Medium> EntryReader<'m, M> {
         let blocks = self.data.blocks();
         blocks.end - blocks.start
     }
+}
+
+#[cold]
+fn outside_data(at: PoolOffset, block: BlockNo) -> Corrupt {
+    wrong_entry(at, &format!("{block} is outside the pool's data"))
 }
 
 #[cold]

@@ -36,11 +36,12 @@ const MARKED: u64 = 1;
 ///
 /// Most questions are about freshness, so that lies apart, densely: eight blocks a line. Where no
 /// block is marked, as where all of them are replaced whole, marks take no memory.
+///
+/// Who asks looks up what the answer takes, and no more.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockState<'s> {
-    fresh: &'s AtomicU64,
-    marks: Marks<'s>,
-    records: &'s Records,
+    states: &'s BlockStates,
+    block: BlockNo,
 }
 
 /// Which parts of a block are logged and dirty: a line.
@@ -84,46 +85,73 @@ fn word_place(at: PoolOffset) -> (usize, u64) {
 }
 
 impl<'s> BlockState<'s> {
+    /// The epoch that the block was allocated in, and `MARKED`.
+    #[inline]
+    fn fresh(self) -> &'s AtomicU64 {
+        let [fresh] = self.states.fresh.get(self.block.0);
+        fresh
+    }
+
+    #[inline]
+    fn marks(self) -> Marks<'s> {
+        Marks(self.states.marks.get(self.block.0))
+    }
+
     /// Which words of the block are logged, if any has been since the pool was opened.
+    #[inline]
     fn words(self) -> Option<LoggedWords<'s>> {
-        let number = self.marks.number().load(Ordering::Acquire);
-        number.checked_sub(1).map(|index| self.records.get(index))
+        self.words_of(self.marks())
+    }
+
+    /// The same of a block whose marks are at hand.
+    #[inline]
+    fn words_of(self, marks: Marks<'s>) -> Option<LoggedWords<'s>> {
+        let number = marks.number().load(Ordering::Acquire);
+        number.checked_sub(1).map(|index| self.states.records.get(index))
     }
 
     /// The same, made if need be.
+    #[inline]
     fn words_to_set(self) -> LoggedWords<'s> {
-        self.words().unwrap_or_else(|| self.records.add(self.marks.number()))
+        let marks = self.marks();
+        self.words_of(marks).unwrap_or_else(|| self.states.records.add(marks.number()))
     }
 
     /// Returns true if the block was allocated in `epoch`, so that nothing in it needs a log.
+    #[inline]
     pub(crate) fn is_fresh(self, epoch: u64) -> bool {
-        self.fresh.load(Ordering::Acquire) >> 1 == epoch
+        self.fresh().load(Ordering::Acquire) >> 1 == epoch
     }
 
     /// Returns true if the block was allocated in an epoch after `completed`.
+    #[inline]
     pub(crate) fn is_fresh_since(self, completed: u64) -> bool {
-        self.fresh.load(Ordering::Acquire) >> 1 > completed
+        self.fresh().load(Ordering::Acquire) >> 1 > completed
     }
 
     /// Says in which epoch the block was allocated; 0 for "before any that is open".
+    #[inline]
     pub(crate) fn set_fresh(self, epoch: u64) {
-        self.fresh.store(epoch << 1, Ordering::Release);
+        self.fresh().store(epoch << 1, Ordering::Release);
     }
 
     /// Returns true if the block was allocated in `epoch` and nothing in it was dirty since: no
     /// list names it, and no mask has to be emptied.
+    #[inline]
     pub(crate) fn is_untouched_since(self, epoch: u64) -> bool {
-        self.fresh.load(Ordering::Acquire) == epoch << 1
+        self.fresh().load(Ordering::Acquire) == epoch << 1
     }
 
     /// Prefetches the block's freshness.
+    #[inline]
     pub(crate) fn prefetch_fresh(self) {
-        prefetch(self.fresh);
+        prefetch(self.fresh());
     }
 
     /// Prefetches the block's marks.
+    #[inline]
     pub(crate) fn prefetch_marks(self) {
-        prefetch(self.marks.0);
+        prefetch(self.marks().0);
     }
 
     /// Prefetches the record of the word at `at`, which lies in this block.
@@ -134,31 +162,36 @@ impl<'s> BlockState<'s> {
     }
 
     /// Lines with a record in `epoch`.
+    #[inline]
     pub(crate) fn logged(self, epoch: u64) -> LineMask {
-        LineMask(self.marks.logged(epoch).load(Ordering::Acquire))
+        LineMask(self.marks().logged(epoch).load(Ordering::Acquire))
     }
 
     /// Notes that `lines` have a record in `epoch`.
+    #[inline]
     pub(crate) fn add_logged(self, epoch: u64, lines: LineMask) {
-        self.marks.logged(epoch).fetch_or(lines.0, Ordering::AcqRel);
+        self.marks().logged(epoch).fetch_or(lines.0, Ordering::AcqRel);
     }
 
     /// Notes dirty lines. Returns those that were dirty before in this epoch, or `None` if all of
     /// `lines` were; none at all means that the caller must put the block on a dirty list.
+    #[inline]
     pub(crate) fn add_dirty(self, epoch: u64, lines: LineMask) -> Option<LineMask> {
-        let dirty = self.marks.dirty(epoch);
+        let dirty = self.marks().dirty(epoch);
         if dirty.load(Ordering::Acquire) & lines.0 == lines.0 {
             return None;
         }
-        if self.fresh.load(Ordering::Acquire) & MARKED == 0 {
-            self.fresh.fetch_or(MARKED, Ordering::AcqRel);
+        let fresh = self.fresh();
+        if fresh.load(Ordering::Acquire) & MARKED == 0 {
+            fresh.fetch_or(MARKED, Ordering::AcqRel);
         }
         Some(LineMask(dirty.fetch_or(lines.0, Ordering::AcqRel)))
     }
 
     /// Lines stored to in `epoch` that are not yet flushed.
+    #[inline]
     pub(crate) fn dirty(self, epoch: u64) -> LineMask {
-        LineMask(self.marks.dirty(epoch).load(Ordering::Acquire))
+        LineMask(self.marks().dirty(epoch).load(Ordering::Acquire))
     }
 
     /// Returns true if the word at `at`, which lies in this block, has a record in `epoch`.
@@ -166,6 +199,22 @@ impl<'s> BlockState<'s> {
         let (place, bit) = word_place(at);
         let words = self.words();
         words.is_some_and(|words| words.of(epoch)[place].load(Ordering::Acquire) & bit != 0)
+    }
+
+    /// Returns true if the word at `at`, which lies in this block, needs no record in `epoch`: it has one, its
+    /// line has, or the block was allocated in that epoch.
+    #[inline]
+    pub(crate) fn covers_word(self, epoch: u64, at: PoolOffset) -> bool {
+        let marks = self.marks();
+        prefetch(marks.0);
+        if self.is_fresh(epoch) {
+            return true;
+        }
+        let (place, bit) = word_place(at);
+        let has_record =
+            |words: LoggedWords<'_>| words.of(epoch)[place].load(Ordering::Acquire) & bit != 0;
+        self.words_of(marks).is_some_and(has_record)
+            || marks.logged(epoch).load(Ordering::Acquire) >> (at.in_block() / LINE) & 1 != 0
     }
 
     /// Notes that the word at `at` has a record in `epoch`.
@@ -182,8 +231,9 @@ impl<'s> BlockState<'s> {
 
     /// Forgets everything about `epoch`, whose records are dead.
     pub(crate) fn forget(self, epoch: u64) {
-        self.marks.logged(epoch).store(0, Ordering::Release);
-        self.marks.dirty(epoch).store(0, Ordering::Release);
+        let marks = self.marks();
+        marks.logged(epoch).store(0, Ordering::Release);
+        marks.dirty(epoch).store(0, Ordering::Release);
         if let Some(words) = self.words() {
             for bits in words.of(epoch) {
                 bits.store(0, Ordering::Release);
@@ -283,8 +333,7 @@ impl BlockStates {
     /// The state of `block`, which must be below the capacity.
     #[inline]
     pub(crate) fn get(&self, block: BlockNo) -> BlockState<'_> {
-        let [fresh] = self.fresh.get(block.0);
-        BlockState { fresh, marks: Marks(self.marks.get(block.0)), records: &self.records }
+        BlockState { states: self, block }
     }
 
     /// The state of the block that `at` lies in.

@@ -417,20 +417,10 @@ impl<M: Medium> Volume<M> {
     /// Counts a write of the calling thread's, and returns how many there were before on the lane that it
     /// takes first. Threads that share that lane may lose counts.
     pub fn count_write(&self) -> u32 {
-        let count = self.write_count();
+        let count = &self.writes[thread_index() % self.writes.len()];
         let before = count.load(Ordering::Relaxed);
         count.store(before.wrapping_add(1), Ordering::Relaxed);
         before
-    }
-
-    /// Writes so far on the lane that the calling thread takes first, by [`Volume::count_write`].
-    #[must_use]
-    pub fn writes_of_lane(&self) -> u32 {
-        self.write_count().load(Ordering::Relaxed)
-    }
-
-    fn write_count(&self) -> &AtomicU32 {
-        &self.writes[thread_index() % self.writes.len()]
     }
 
     fn take_lane(&self) -> MutexGuard<'_, Lane> {

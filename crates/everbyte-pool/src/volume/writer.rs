@@ -304,12 +304,7 @@ impl<'v, M: Medium> Writer<'v, M> {
     /// fresh block or cell.
     #[must_use]
     pub fn word_is_covered(&self, at: PoolOffset) -> bool {
-        let state = self.volume.shared.states.at(at);
-        state.prefetch_marks();
-        let epoch = self.epoch();
-        state.is_fresh(epoch)
-            || state.word_logged(epoch, at)
-            || !state.logged(epoch).and(LineMask::covering(at.in_block(), 8)).is_empty()
+        self.volume.shared.states.at(at).covers_word(self.epoch(), at)
     }
 
     /// Saves the old values of words that are not covered. The room was checked by the caller.
