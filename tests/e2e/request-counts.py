@@ -34,14 +34,14 @@ SLACK = 1 / 50
 
 # Kind: instructions, locked instructions, stores to shared lines, of a request.
 LIMITS = {
-    "rewrite": (2783, 8.16, 0.1),
-    "part": (2605, 9.53, 1.13),
-    "rewrite-fua": (2552, 7.16, 0.1),
-    "part-fua": (2848, 9.53, 1.0),
-    "read": (766, 0, 0),
+    "rewrite": (2480, 8.16, 0.1),
+    "part": (2322, 9.53, 1.13),
+    "rewrite-fua": (2334, 7.16, 0.1),
+    "part-fua": (2536, 9.53, 1.0),
+    "read": (759, 0, 0),
     # Compared with what was written since the last flush: bytes that differ, and bytes that do not.
-    "again": (1665, 9.02, 0),
-    "same": (1043, 5, 0),
+    "again": (1653, 9.02, 0),
+    "same": (1036, 5, 0),
 }
 
 

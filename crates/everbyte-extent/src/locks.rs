@@ -27,11 +27,6 @@ const LINE_STRIPES: usize = 4;
 const LINES: usize = 256;
 /// Stripes; twice the blocks of a leaf, so that a leaf does not lock everything.
 const STRIPES: u64 = (LINES * LINE_STRIPES) as u64;
-/// Most sequences that a reader notes: those of 64 KiB.
-const NOTED: usize = 16;
-/// Most blocks that are read without locks. Of a longer range a writer of any of its stripes would
-/// come by too often, and to copy twice takes longer than its locks.
-pub(crate) const NOTED_BLOCKS_MAX: u64 = NOTED as u64;
 
 /// Blocks that share a lock, and how often they were changed.
 #[derive(Default)]
@@ -87,9 +82,14 @@ impl Drop for WriteGuard<'_> {
     }
 }
 
-/// The sequences of a run of blocks at one moment, at which nobody had any of them for writing.
-#[derive(Default)]
-pub(crate) struct Noted([u64; NOTED]);
+/// The sequences of a run of at most `N` blocks at one moment, at which nobody had any of them for writing.
+pub(crate) struct Noted<const N: usize>([u64; N]);
+
+impl<const N: usize> Default for Noted<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
 
 impl Default for BlockLocks {
     fn default() -> Self {
@@ -161,10 +161,10 @@ impl BlockLocks {
         (0..self.stripes.len()).map(|stripe| WriteGuard::of(self.stripe(stripe))).collect()
     }
 
-    /// Notes the sequences of blocks, at most `NOTED_BLOCKS_MAX`. False if a thread has one of them for writing.
+    /// Notes the sequences of blocks, at most `N`. False if a thread has one of them for writing.
     #[inline]
-    pub(crate) fn note(&self, range: BlockRange, noted: &mut Noted) -> bool {
-        debug_assert!(range.count <= NOTED_BLOCKS_MAX);
+    pub(crate) fn note<const N: usize>(&self, range: BlockRange, noted: &mut Noted<N>) -> bool {
+        debug_assert!(range.count <= N as u64);
         for (block, noted) in (range.first.0..range.end().0).zip(&mut noted.0) {
             // What is loaded from now on is loaded after this.
             let sequence = self.sequence(block).load(Ordering::Acquire);
@@ -179,7 +179,7 @@ impl BlockLocks {
     /// Returns true if nobody had any of the blocks for writing since their sequences were `noted`: what
     /// the calling thread has loaded of them since is what was there at one moment.
     #[inline]
-    pub(crate) fn are_as_noted(&self, range: BlockRange, noted: &Noted) -> bool {
+    pub(crate) fn are_as_noted<const N: usize>(&self, range: BlockRange, noted: &Noted<N>) -> bool {
         // The loads before are not to be made after the look.
         fence(Ordering::Acquire);
         let blocks = range.first.0..range.end().0;
@@ -240,13 +240,15 @@ mod tests {
     fn a_reader_without_locks_notices_every_writer_that_was_there_since() {
         let locks = BlockLocks::new();
         let range = BlockRange { first: LogicalBlock(7), count: 3 };
-        let mut noted = Noted::default();
+        let mut noted = Noted::<3>::default();
         assert!(locks.note(range, &mut noted));
         drop(locks.write_one(LogicalBlock(6)));
         drop(locks.read(range));
         assert!(locks.are_as_noted(range, &noted));
         let held = locks.write_one(LogicalBlock(9 + STRIPES));
-        assert!(!locks.are_as_noted(range, &noted) && !locks.note(range, &mut Noted::default()));
+        assert!(
+            !locks.are_as_noted(range, &noted) && !locks.note(range, &mut Noted::<3>::default())
+        );
         drop(held);
         assert!(!locks.are_as_noted(range, &noted));
         assert!(locks.note(range, &mut noted) && locks.are_as_noted(range, &noted));

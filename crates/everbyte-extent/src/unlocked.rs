@@ -15,11 +15,15 @@ use everbyte_pool::Corrupt;
 use everbyte_pool::plant::Bug;
 
 use crate::extent::Extent;
-use crate::locks::{NOTED_BLOCKS_MAX, Noted};
+use crate::locks::Noted;
 use crate::read::ByteRange;
 
 /// Copies that are made in vain before a reader takes the locks.
 const ATTEMPTS: u32 = 3;
+
+/// Blocks of the longest read that goes without locks. Of a longer one a writer of any of its stripes would
+/// come by too often, and to copy twice takes longer than its locks.
+const BLOCKS_MAX: usize = 16;
 
 /// The end of an attempt.
 enum Attempt {
@@ -39,11 +43,24 @@ impl<M: Medium> Extent<M> {
     /// The map is corrupt.
     #[inline]
     pub(crate) fn read_unlocked(&self, range: ByteRange, out: &mut [u8]) -> Result<bool, Corrupt> {
-        let is_long = range.blocks().count > NOTED_BLOCKS_MAX;
-        if is_long || self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
+        if self.has_checksums() || planted(Bug::ReaderUnlocksEarly) {
             return Ok(false);
         }
-        let mut noted = Noted::default();
+        match range.blocks().count {
+            ..=1 => self.read_noting::<1>(range, out),
+            blocks if blocks <= BLOCKS_MAX as u64 => self.read_noting::<BLOCKS_MAX>(range, out),
+            _ => Ok(false),
+        }
+    }
+
+    /// The same of at most `N` blocks.
+    #[inline]
+    fn read_noting<const N: usize>(
+        &self,
+        range: ByteRange,
+        out: &mut [u8],
+    ) -> Result<bool, Corrupt> {
+        let mut noted = Noted::<N>::default();
         for _ in 0..ATTEMPTS {
             match self.attempt(range, out, &mut noted)? {
                 Attempt::Done => return Ok(true),
@@ -54,11 +71,12 @@ impl<M: Medium> Extent<M> {
         Ok(false)
     }
 
-    fn attempt(
+    #[inline]
+    fn attempt<const N: usize>(
         &self,
         range: ByteRange,
         out: &mut [u8],
-        noted: &mut Noted,
+        noted: &mut Noted<N>,
     ) -> Result<Attempt, Corrupt> {
         let blocks = range.blocks();
         if !self.locks().note(blocks, noted) {
@@ -83,11 +101,12 @@ impl<M: Medium> Extent<M> {
     }
 
     /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for.
-    fn copy_unlocked(
+    #[inline]
+    fn copy_unlocked<const N: usize>(
         &self,
         range: ByteRange,
         out: &mut [u8],
-        noted: &mut Noted,
+        noted: &mut Noted<N>,
     ) -> Result<bool, Corrupt> {
         let mut done = 0;
         while done < out.len() {

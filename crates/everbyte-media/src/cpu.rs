@@ -14,8 +14,8 @@ use std::arch::asm;
 use std::arch::x86_64::{
     __cpuid, __cpuid_count, __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_cmpeq_epi8,
     _mm_loadu_si128, _mm_movemask_epi8, _mm_prefetch, _mm_stream_si128, _mm256_and_si256,
-    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_stream_si256,
-    _mm512_cmpneq_epi64_mask, _mm512_loadu_si512, _mm512_stream_si512,
+    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm512_cmpneq_epi64_mask,
+    _mm512_loadu_si512,
 };
 use std::sync::LazyLock;
 
@@ -279,48 +279,86 @@ unsafe fn edge_differs(stored: *const u8, new: &[u8]) -> bool {
 /// As [`CopyLines`] says, the ranges being mapped; AVX-512F is there.
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
-    let step = |line: usize| {
-        let source = from.wrapping_add(line * LINE).cast::<__m512i>();
-        // SAFETY: line `line` of the source.
-        let value = unsafe { _mm512_loadu_si512(source) };
-        let place = to.wrapping_add(line * LINE).cast::<__m512i>();
-        // SAFETY: line `line` of the target, aligned.
-        unsafe { _mm512_stream_si512(place, value) }
-    };
-    let fours = lines / 4 * 4;
-    for line in (0..fours).step_by(4) {
-        step(line);
-        step(line + 1);
-        step(line + 2);
-        step(line + 3);
+    // SAFETY: the ranges, four lines at a time, and then one.
+    unsafe {
+        asm!(
+            "sub {lines}, 4",
+            "jb 3f",
+            "2:",
+            "vmovdqu64 zmm16, [{from} + {done}]",
+            "vmovdqu64 zmm17, [{from} + {done} + 64]",
+            "vmovdqu64 zmm18, [{from} + {done} + 128]",
+            "vmovdqu64 zmm19, [{from} + {done} + 192]",
+            "vmovntdq [{to} + {done}], zmm16",
+            "vmovntdq [{to} + {done} + 64], zmm17",
+            "vmovntdq [{to} + {done} + 128], zmm18",
+            "vmovntdq [{to} + {done} + 192], zmm19",
+            "add {done}, 256",
+            "sub {lines}, 4",
+            "jae 2b",
+            "3:",
+            "add {lines}, 4",
+            "jz 5f",
+            "4:",
+            "vmovdqu64 zmm16, [{from} + {done}]",
+            "vmovntdq [{to} + {done}], zmm16",
+            "add {done}, 64",
+            "dec {lines}",
+            "jnz 4b",
+            "5:",
+            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
+            done = inout(reg) 0_usize => _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
+            out("zmm19") _, options(nostack)
+        );
     }
-    (fours..lines).for_each(step);
 }
 
 /// # Safety
 /// As [`CopyLines`] says, the ranges being mapped; AVX2 is there.
 #[target_feature(enable = "avx2")]
 unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
-    let step = |line: usize| {
-        let source = from.wrapping_add(line * LINE).cast::<__m256i>();
-        // SAFETY: the first half of line `line` of the source.
-        let low = unsafe { _mm256_loadu_si256(source) };
-        // SAFETY: its second half.
-        let high = unsafe { _mm256_loadu_si256(source.wrapping_add(1)) };
-        let place = to.wrapping_add(line * LINE).cast::<__m256i>();
-        // SAFETY: the first half of line `line` of the target, aligned.
-        unsafe { _mm256_stream_si256(place, low) }
-        // SAFETY: its second half.
-        unsafe { _mm256_stream_si256(place.wrapping_add(1), high) }
-    };
-    let fours = lines / 4 * 4;
-    for line in (0..fours).step_by(4) {
-        step(line);
-        step(line + 1);
-        step(line + 2);
-        step(line + 3);
+    // SAFETY: the ranges, four lines at a time, and then one.
+    unsafe {
+        asm!(
+            "sub {lines}, 4",
+            "jb 3f",
+            "2:",
+            "vmovdqu {first}, [{from} + {done}]",
+            "vmovdqu {second}, [{from} + {done} + 32]",
+            "vmovdqu {third}, [{from} + {done} + 64]",
+            "vmovdqu {fourth}, [{from} + {done} + 96]",
+            "vmovntdq [{to} + {done}], {first}",
+            "vmovntdq [{to} + {done} + 32], {second}",
+            "vmovntdq [{to} + {done} + 64], {third}",
+            "vmovntdq [{to} + {done} + 96], {fourth}",
+            "vmovdqu {first}, [{from} + {done} + 128]",
+            "vmovdqu {second}, [{from} + {done} + 160]",
+            "vmovdqu {third}, [{from} + {done} + 192]",
+            "vmovdqu {fourth}, [{from} + {done} + 224]",
+            "vmovntdq [{to} + {done} + 128], {first}",
+            "vmovntdq [{to} + {done} + 160], {second}",
+            "vmovntdq [{to} + {done} + 192], {third}",
+            "vmovntdq [{to} + {done} + 224], {fourth}",
+            "add {done}, 256",
+            "sub {lines}, 4",
+            "jae 2b",
+            "3:",
+            "add {lines}, 4",
+            "jz 5f",
+            "4:",
+            "vmovdqu {first}, [{from} + {done}]",
+            "vmovdqu {second}, [{from} + {done} + 32]",
+            "vmovntdq [{to} + {done}], {first}",
+            "vmovntdq [{to} + {done} + 32], {second}",
+            "add {done}, 64",
+            "dec {lines}",
+            "jnz 4b",
+            "5:",
+            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
+            done = inout(reg) 0_usize => _, first = out(ymm_reg) _, second = out(ymm_reg) _,
+            third = out(ymm_reg) _, fourth = out(ymm_reg) _, options(nostack)
+        );
     }
-    (fours..lines).for_each(step);
 }
 
 /// # Safety

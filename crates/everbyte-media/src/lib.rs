@@ -20,6 +20,7 @@ compile_error!(
 mod bus;
 mod counters;
 mod cpu;
+mod crc;
 mod emulate;
 mod error;
 mod map;
@@ -38,6 +39,7 @@ mod writeback;
 
 pub use bus::{FaultRange, PageFault, ResolveFaults};
 pub use cpu::prefetch;
+pub use crc::crc32c;
 pub use emulate::{LineCost, Technology};
 pub use error::OpenError;
 pub use mapped::{Description, Mapped};

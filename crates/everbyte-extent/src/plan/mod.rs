@@ -283,6 +283,7 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 
 impl<'d> BlockPiece<'d> {
     /// The lines that it touches.
+    #[inline]
     pub(crate) fn lines(&self) -> LineMask {
         LineMask::covering(self.start, self.data.len())
     }

@@ -5,7 +5,7 @@
 //! carries, is right too. Records lie back to back from the start of a lane's half; sequence
 //! numbers count from 0 there.
 
-use everbyte_media::{LINE, LINE_U64, PoolOffset};
+use everbyte_media::{LINE, LINE_U64, PoolOffset, crc32c};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Kind of the contents that a record saves.
@@ -78,7 +78,7 @@ impl RecordHeader {
     /// The checksum that the header should carry.
     #[must_use]
     pub fn expected_crc(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[4..])
+        crc32c(&self.as_bytes()[4..])
     }
 
     /// Returns the kind of the record, if it is known and `count` is possible for it.

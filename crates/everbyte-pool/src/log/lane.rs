@@ -6,7 +6,7 @@
 //! is all that it still needs.
 
 use everbyte_media::{
-    BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset,
+    BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, MediaError, Medium, PoolOffset, crc32c,
 };
 use everbyte_plant::planted;
 use zerocopy::IntoBytes;
@@ -112,10 +112,10 @@ impl LaneLog {
         items: &[WordItem],
     ) -> Option<InFlight<()>> {
         let (first, rest) = items.split_first()?;
-        self.scratch.clear();
-        self.scratch.resize(LINE, 0);
-        self.scratch.extend_from_slice(rest.as_bytes());
-        self.scratch.resize(self.scratch.len().next_multiple_of(LINE), 0);
+        let rest = rest.as_bytes();
+        let payload = self.payload_room(rest.len().next_multiple_of(LINE));
+        payload[..rest.len()].copy_from_slice(rest);
+        payload[rest.len()..].fill(0);
         let record =
             Record { kind: RecordKind::Words, order: 0, target: first.target, old: first.old };
         Some(self.append(medium, record, items.len()))
@@ -134,13 +134,11 @@ impl LaneLog {
         block: BlockNo,
         lines: LineMask,
     ) -> Result<InFlight<()>, MediaError> {
-        self.scratch.clear();
-        self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
-        let mut filled = LINE;
+        let mut room = self.payload_room(LINE * lines.count() as usize);
         for (start, len) in lines.runs() {
-            let from = block.offset().plus(start as u64);
-            medium.read(from, &mut self.scratch[filled..filled + len]);
-            filled += len;
+            let (image, rest) = room.split_at_mut(len);
+            medium.read(block.offset().plus(start as u64), image);
+            room = rest;
         }
         medium.check_range(block.offset(), BLOCK_U64)?;
         let record =
@@ -163,12 +161,10 @@ impl LaneLog {
         lines: LineMask,
         (start, data): (usize, &[u8]),
     ) -> Result<InFlight<()>, MediaError> {
-        self.scratch.clear();
-        self.scratch.resize(LINE * (1 + lines.count() as usize), 0);
         let end = start + data.len();
-        let mut filled = LINE;
+        let mut room = self.payload_room(LINE * lines.count() as usize);
         for (run, len) in lines.runs() {
-            let image = &mut self.scratch[filled..filled + len];
+            let (image, rest) = room.split_at_mut(len);
             if run < start || run + len > end {
                 medium.read(block.offset().plus(run as u64), image);
             }
@@ -176,7 +172,7 @@ impl LaneLog {
             if from < to {
                 image[from - run..to - run].copy_from_slice(&data[from - start..to - start]);
             }
-            filled += len;
+            room = rest;
         }
         medium.check_range(block.offset(), BLOCK_U64)?;
         let record =
@@ -184,11 +180,18 @@ impl LaneLog {
         Ok(self.append(medium, record, lines.count() as usize))
     }
 
+    /// Room for the payload of the next record, all of which the caller fills: it may hold what an earlier one
+    /// had.
+    fn payload_room(&mut self, bytes: usize) -> &mut [u8] {
+        self.scratch.resize(LINE + bytes, 0);
+        &mut self.scratch[LINE..]
+    }
+
     fn append<M: Medium>(&mut self, medium: &M, record: Record, count: usize) -> InFlight<()> {
         let Record { kind, order, target, old } = record;
         let header = RecordHeader {
             crc: 0,
-            payload_crc: crc32c::crc32c(&self.scratch[LINE..]),
+            payload_crc: crc32c(&self.scratch[LINE..]),
             log_key: self.geometry.log_key,
             epoch: self.epoch,
             seq: self.seq,
