@@ -12,7 +12,7 @@ use everbyte_pool::plant::Bug;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock};
 use crate::error::ExtentError;
 use crate::extent::Extent;
-use crate::map::{self, ENTRIES, InRun, MapKind, Path};
+use crate::map::{self, ENTRIES, InRun, Interrupted, MapKind, Path};
 
 /// Blocks that are locked at once for reading: 1 MiB.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -208,10 +208,10 @@ impl<M: Medium> Extent<M> {
     }
 
     /// The contents at byte `at`, and the first block that may be of another sort: where a leaf of the
-    /// map is missing, that of the next one which is there.
+    /// map is missing, that of the next one which is there or cannot be read.
     ///
     /// # Errors
-    /// The byte lies beyond the end, or the map is corrupt.
+    /// The byte lies beyond the end, or the map is corrupt on the way there, or leads to itself.
     pub fn stored_run(&self, at: DeviceOffset) -> Result<(Stored, LogicalBlock), ExtentError> {
         let _blocks = self.locks().read(BlockRange::of_bytes(at, 1));
         self.check_range(at.0, 1)?;
@@ -220,25 +220,37 @@ impl<M: Medium> Extent<M> {
             Path::Entry(entry_at) => {
                 (stored_by(self.entries().load(entry_at)?), LogicalBlock(block.0 + 1))
             }
-            Path::Missing(_) => (Stored::Hole, self.next_leaf(block)),
+            Path::Missing(_) => {
+                let next = self.leaf_after(block);
+                (Stored::Hole, next.map_err(|interrupted| interrupted.corrupt)?)
+            }
             Path::Run(run) => (stored_by(run.entry), LogicalBlock(block.0 + run.blocks)),
         })
     }
 
-    /// The first block of the next leaf of the map that is there, or beyond the last one. Where the
+    /// The first block of the next leaf of the map that is there or cannot be read, or beyond the last one. Where the
     /// map cannot tell, the leaf that would come next.
+    pub(crate) fn next_leaf(&self, block: LogicalBlock) -> LogicalBlock {
+        self.leaf_after(block).unwrap_or_else(|interrupted| LogicalBlock(interrupted.at))
+    }
+
+    /// The same.
     ///
     /// Reads inner nodes only. They stay where they are as long as the caller holds the lock of any
     /// block: just leaves are taken off a map, and a map that shrinks has all locks.
-    pub(crate) fn next_leaf(&self, block: LogicalBlock) -> LogicalBlock {
+    ///
+    /// # Errors
+    /// The map leads to itself.
+    fn leaf_after(&self, block: LogicalBlock) -> Result<LogicalBlock, Interrupted> {
         let next = (block.0 / ENTRIES + 1) * ENTRIES;
         if self.map_kind() != MapKind::Radix {
-            return LogicalBlock(next);
+            return Ok(LogicalBlock(next));
         }
-        LogicalBlock(match map::first_leaf_from(&self.entries(), self.root_at(), next) {
+        Ok(LogicalBlock(match map::first_leaf_from(&self.entries(), self.root_at(), next) {
             Ok(Some(leaf)) => leaf.max(next),
             Ok(None) => u64::MAX / everbyte_media::BLOCK_U64,
-            Err(_) => next,
-        })
+            Err(interrupted) if interrupted.is_endless => return Err(interrupted),
+            Err(interrupted) => interrupted.at,
+        }))
     }
 }

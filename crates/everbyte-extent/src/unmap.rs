@@ -61,7 +61,8 @@ impl<M: Medium> Extent<M> {
         }
         loop {
             let next = match self.map_kind() {
-                MapKind::Radix => map::first_leaf_from(&self.entries(), self.root_at(), from)?,
+                MapKind::Radix => map::first_leaf_from(&self.entries(), self.root_at(), from)
+                    .map_err(|interrupted| interrupted.corrupt)?,
                 MapKind::Runs => self.first_run_from(from)?,
                 MapKind::Direct => None,
             };

@@ -1,8 +1,11 @@
 //! The blocks of an inode: those of its bytes or of its directory, and the one of its attributes.
 
+use std::fmt;
+
 use everbyte_extent::{FirstEntries, MapView, visit_first_entries};
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::{Batch, BlockRun, BlockUse, Claim, Corrupt, Part, UsedExtent};
+use hashbrown::HashSet;
 
 use crate::block_map_kind::BlockMapKind;
 use crate::dir::Dir;
@@ -10,7 +13,7 @@ use crate::edits::Edit;
 use crate::format::{
     DirSettings, FIRST_ENTRIES, Field, INLINE_TARGET_MAX, INODE_AREA_AT, InodeWords,
 };
-use crate::number::FileType;
+use crate::number::{FileType, InodeNo};
 use crate::reader::Reader;
 
 /// Shows every block and cell of the inode in `edit` once, in a file system with these shapes.
@@ -44,25 +47,71 @@ pub(crate) fn visit_blocks<M: Medium>(
     }
 }
 
-/// Plans to give up all blocks and cells that `visit` shows.
+/// Notes what is shown of a structure, of which nobody else keeps count, so that none is walked for ever: damaged words
+/// can lead from a node to itself, or to one node from many places.
+pub(crate) struct Shown<'s> {
+    structure: &'s dyn fmt::Display,
+    nodes: HashSet<PoolOffset>,
+    /// Bytes of the pool that have not been shown.
+    bytes_left: u64,
+}
+
+impl<'s> Shown<'s> {
+    /// Nothing yet of `structure`.
+    pub(crate) fn new<M: Medium>(reader: Reader<'_, M>, structure: &'s dyn fmt::Display) -> Self {
+        let blocks = reader.data.blocks();
+        let bytes_left = (blocks.end - blocks.start) * BLOCK_U64;
+        Self { structure, nodes: HashSet::new(), bytes_left }
+    }
+
+    /// Notes `extent`.
+    ///
+    /// # Errors
+    /// It is a node that was shown before, or more was shown than the pool has.
+    pub(crate) fn note(&mut self, extent: &UsedExtent) -> Result<(), Corrupt> {
+        let (at, bytes) = extent.part.bytes();
+        if extent.holds == BlockUse::Map && !self.nodes.insert(at) {
+            return Err(self.wrong(extent.named_at, &format!("it leads to {at} a second time")));
+        }
+        let left = self.bytes_left.checked_sub(bytes);
+        let more = || self.wrong(extent.named_at, "it leads to more blocks than the pool has");
+        self.bytes_left = left.ok_or_else(more)?;
+        Ok(())
+    }
+
+    fn wrong(&self, named_at: PoolOffset, what: &str) -> Corrupt {
+        Corrupt::new(self.structure.to_string(), named_at, what)
+    }
+}
+
+/// Plans to give up all blocks and cells of `inode` that `visit` shows. Reads nothing that the batch changes.
 ///
 /// # Errors
-/// That of `visit`; some of them are planned to be given up then.
+/// That of `visit`, or something is shown twice. Nothing is planned to be given up then.
 pub(crate) fn give_all<M: Medium>(
     batch: &mut Batch<'_, '_, M>,
+    (reader, inode): (Reader<'_, M>, InodeNo),
     visit: impl FnOnce(&mut Claim<'_>) -> Result<(), Corrupt>,
 ) -> Result<(), Corrupt> {
-    let mut data = Vec::new();
-    visit(&mut |claimed| {
-        match claimed.part {
-            // Nodes stand between blocks that lie together, and would part them.
-            Part::Blocks(run) if claimed.holds == BlockUse::Map => batch.give_all(run.blocks()),
-            Part::Blocks(run) => data.extend(run.blocks()),
-            Part::Cell { at, size } => batch.give_cell(at, size),
+    let (mut runs, mut cells) = (Vec::new(), Vec::new());
+    let mut shown = Shown::new(reader, &inode);
+    visit(&mut |extent| {
+        shown.note(&extent)?;
+        match extent.part {
+            Part::Blocks(run) => runs.push((run, extent.named_at)),
+            Part::Cell { at, size } => cells.push((at, size)),
         }
         Ok(())
     })?;
-    batch.give_all(data);
+    // Blocks that lie together are given up together, whatever stood between the words that name them.
+    runs.sort_unstable_by_key(|(run, _)| run.start);
+    if let Some([_, (run, named_at)]) =
+        runs.array_windows().find(|[(run, _), (next, _)]| run.start.0 + run.len > next.start.0)
+    {
+        return Err(shown.wrong(*named_at, &format!("it leads to {} a second time", run.start)));
+    }
+    batch.give_all(runs.iter().flat_map(|(run, _)| run.blocks()));
+    cells.into_iter().for_each(|(at, size)| batch.give_cell(at, size));
     Ok(())
 }
 

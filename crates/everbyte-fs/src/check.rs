@@ -59,8 +59,10 @@ pub(crate) fn judge<M: Medium>(
     let mut broken = tree.gather(tables);
     broken.extend(tree.follow_names());
     for (inode, corrupt) in broken {
-        let path = inode.map(|inode| format!("{}: ", tree.path(inode)));
-        tree.note(format!("{}{corrupt}", path.unwrap_or_default()));
+        tree.note(|tree| {
+            let path = inode.map(|inode| format!("{}: ", tree.path(inode)));
+            format!("{}{corrupt}", path.unwrap_or_default())
+        });
     }
     tree.compare();
     tree.find_circles();
@@ -71,9 +73,11 @@ pub(crate) fn judge<M: Medium>(
 }
 
 impl<M: Medium> Tree<'_, M> {
-    fn note(&mut self, problem: String) {
+    /// Lists the problem that `say` puts in words, or counts it. Words of what is only counted are not made: to find a path
+    /// takes a walk through directories.
+    fn note(&mut self, say: impl FnOnce(&Self) -> String) {
         if self.problems.len() < LISTED_MAX {
-            self.problems.push(problem);
+            self.problems.push(say(self));
         } else {
             self.more += 1;
         }
@@ -217,7 +221,7 @@ impl<M: Medium> Tree<'_, M> {
             }
         }
         if !self.nodes.get(&root).is_some_and(|node| node.kind == FileType::Directory) {
-            self.note(format!("the root, {root}, is no directory that can be read"));
+            self.note(|_| format!("the root, {root}, is no directory that can be read"));
         }
         wrong.sort_unstable();
         for (inode, what) in wrong {
@@ -253,9 +257,11 @@ impl<M: Medium> Tree<'_, M> {
     }
 
     fn note_about(&mut self, inode: InodeNo, what: &str) {
-        let at = self.nodes.get(&inode).map_or(PoolOffset(0), |node| node.at);
-        let path = self.path(inode);
-        self.note(format!("{path}, {inode} at {at}: {what}"));
+        self.note(|tree| {
+            let at = tree.nodes.get(&inode).map_or(PoolOffset(0), |node| node.at);
+            let path = tree.path(inode);
+            format!("{path}, {inode} at {at}: {what}")
+        });
     }
 
     /// A path to `inode` from the root, as far as names lead there.

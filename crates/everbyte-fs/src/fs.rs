@@ -178,7 +178,10 @@ impl<M: Medium> FileSystem<M> {
         fs.set_size_blocks(fs.volume().size_bytes()? / BLOCK_U64);
         fs.handle.set_users(Arc::new(fs.locks.clone()));
         if fs.volume().read_only_reason().is_none() {
-            orphans.into_iter().try_for_each(|inode| fs.reclaim(inode)).map_err(pool_error)?;
+            orphans
+                .into_iter()
+                .try_for_each(|inode| fs.reclaim_or_leave(inode))
+                .map_err(pool_error)?;
         }
         Ok(fs)
     }

@@ -86,6 +86,22 @@ impl<M: Medium> FileSystem<M> {
         }
     }
 
+    /// Frees an orphan that nobody has open, or leaves it if it cannot be right: that is no reason to keep anybody from
+    /// other files.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub(crate) fn reclaim_or_leave(&self, number: InodeNo) -> Result<(), FsError> {
+        match self.reclaim(number) {
+            Err(FsError::Corrupt(corrupt)) => {
+                let volume = self.volume().name();
+                tracing::warn!(volume, %corrupt, "{number} has no name, and cannot be freed");
+                Ok(())
+            }
+            reclaimed => reclaimed,
+        }
+    }
+
     /// Frees an orphan that nobody has open.
     ///
     /// # Errors
@@ -121,7 +137,8 @@ impl<M: Medium> FileSystem<M> {
         edit: &Edit,
     ) -> Result<(), FsError> {
         let shapes = (self.superblock.directories(), self.files.map);
-        give_all(batch, |give| visit_blocks(self.reader(), edit, shapes, give))?;
+        let of = (self.reader(), edit.number);
+        give_all(batch, of, |give| visit_blocks(self.reader(), edit, shapes, give))?;
         Ok(())
     }
 }

@@ -4,8 +4,9 @@
 
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_pool::{Corrupt, Part, ScrubReport, UsedExtent};
+use hashbrown::HashSet;
 
-use crate::blocks::visit_blocks;
+use crate::blocks::{Shown, visit_blocks};
 use crate::dir::Dir;
 use crate::edits::Edit;
 use crate::error::FsError;
@@ -18,8 +19,6 @@ use crate::tables::SlotState;
 const PART_BYTES: u64 = 64 << 20;
 /// Files of a part of which the path is looked for, which takes a walk through the tree each.
 const PATHS_MAX: usize = 8;
-/// Entries after which such a walk ends without a result: a damaged tree may have no end.
-const PATH_ENTRIES_MAX: usize = 1 << 24;
 /// Inode tables after which it ends although little was read.
 const PART_TABLES: u64 = 1 << 12;
 
@@ -33,7 +32,9 @@ impl<M: Medium> FileSystem<M> {
         let reader = self.reader();
         let name = self.volume().name().to_owned();
         if from == 0 {
+            let mut shown = Shown::new(reader, &"index of inode tables");
             let visited = self.tables.visit(reader, &mut |used| {
+                shown.note(&used)?;
                 self.scrub_blocks(&mut report, &used);
                 Ok(())
             });
@@ -68,32 +69,31 @@ impl<M: Medium> FileSystem<M> {
         (report, Some(end).filter(|&end| end < self.tables.tables()))
     }
 
-    /// A path to `inode`, if there is one that can be read. Walks the whole tree.
+    /// A path to `inode`, if there is one that can be read. Walks the whole tree, each directory once: names of a
+    /// damaged one can lead back to it.
     fn path_to(&self, inode: InodeNo) -> Option<String> {
-        let mut left = vec![(self.root(), String::new())];
         if inode == self.root() {
             return Some("/".to_owned());
         }
-        let mut seen = 0;
-        while let Some((directory, path)) = left.pop() {
+        let mut seen: HashSet<InodeNo> = HashSet::from([self.root()]);
+        // Directories, each with the place here of the one that has it, and its name there.
+        let mut known: Vec<(InodeNo, usize, Vec<u8>)> = vec![(self.root(), 0, Vec::new())];
+        let mut at = 0;
+        while let Some(directory) = known.get(at).map(|(directory, ..)| *directory) {
             let mut place = 0;
             while let Ok(entries) = self.list(directory, place) {
                 let Some(last) = entries.last() else { break };
                 place = last.next;
-                seen += entries.len();
-                if seen > PATH_ENTRIES_MAX {
-                    return None;
-                }
                 for entry in entries {
-                    let path = format!("{path}/{}", entry.name.escape_ascii());
                     if entry.inode == inode {
-                        return Some(path);
+                        return Some(path_of(&known, at, &entry.name));
                     }
-                    if entry.kind == FileType::Directory {
-                        left.push((entry.inode, path));
+                    if entry.kind == FileType::Directory && seen.insert(entry.inode) {
+                        known.push((entry.inode, at, entry.name));
                     }
                 }
             }
+            at += 1;
         }
         None
     }
@@ -106,7 +106,9 @@ impl<M: Medium> FileSystem<M> {
             let Some((at, words)) = self.tables.load(reader, inode)? else { return Ok(()) };
             let edit = Edit::new(inode, at, words);
             let shapes = (self.superblock.directories(), self.files.map);
+            let mut shown = Shown::new(reader, &inode);
             visit_blocks(reader, &edit, shapes, &mut |used| {
+                shown.note(&used)?;
                 self.scrub_blocks(report, &used);
                 Ok(())
             })?;
@@ -141,4 +143,14 @@ impl<M: Medium> FileSystem<M> {
         let structure = used.holds.to_string();
         report.read(self.medium(), Some(self.volume().name()), &structure, at, len);
     }
+}
+
+/// The path of `name` in the directory at place `at` of `known`.
+fn path_of(known: &[(InodeNo, usize, Vec<u8>)], mut at: usize, name: &[u8]) -> String {
+    let mut names = vec![name];
+    while at > 0 {
+        names.push(&known[at].2);
+        at = known[at].1;
+    }
+    names.iter().rev().fold(String::new(), |path, name| format!("{path}/{}", name.escape_ascii()))
 }

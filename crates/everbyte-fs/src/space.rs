@@ -2,6 +2,7 @@
 
 use everbyte_extent::{DeviceOffset, Planner, Stored, leaf_parts};
 use everbyte_media::{BLOCK_U64, Medium};
+use everbyte_pool::Corrupt;
 
 use crate::data::note_changed;
 use crate::edits::Edits;
@@ -97,8 +98,13 @@ impl<M: Medium> FileSystem<M> {
             return Err(FsError::NoData);
         }
         let mut at = offset;
+        let mut left = self.runs_max();
         while at < size {
             let (stored, next) = file.extent.stored_run(DeviceOffset(at))?;
+            left = left.checked_sub(1).ok_or_else(|| {
+                let what = "it leads to more blocks than the pool has";
+                Corrupt::new(format!("map of {inode}"), file.extent.root_at(), what)
+            })?;
             let is_data = matches!(stored, Stored::Data(_));
             if is_data == (what == Seek::Data) {
                 return Ok(at);
@@ -106,5 +112,11 @@ impl<M: Medium> FileSystem<M> {
             at = next.0.saturating_mul(BLOCK_U64);
         }
         if what == Seek::Hole { Ok(size) } else { Err(FsError::NoData) }
+    }
+
+    /// More runs of one sort than a file can have: each lies in a leaf of its map, and has a word there.
+    fn runs_max(&self) -> u64 {
+        let blocks = self.volume().data_area().blocks();
+        (blocks.end - blocks.start).saturating_mul(BLOCK_U64 / 8)
     }
 }

@@ -105,7 +105,8 @@ pub enum Part {
 
 impl Part {
     /// Its address, and its length in bytes.
-    pub(crate) fn bytes(self) -> (PoolOffset, u64) {
+    #[must_use]
+    pub fn bytes(self) -> (PoolOffset, u64) {
         match self {
             Self::Blocks(run) => (run.start.offset(), run.len * BLOCK_U64),
             Self::Cell { at, size } => (at, size.bytes()),

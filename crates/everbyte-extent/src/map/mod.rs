@@ -23,7 +23,8 @@ pub use direct::table_blocks;
 pub use first::{FirstEntries, visit_first_entries};
 pub(crate) use leaves::Leaves;
 pub(crate) use radix::{
-    Attach, Slot, build_branch, each_slot_node, find_leaf_link, first_leaf_from, lookup_path,
+    Attach, Interrupted, Slot, build_branch, each_slot_node, find_leaf_link, first_leaf_from,
+    lookup_path,
 };
 pub(crate) use runs::{InRun, Renamed, plan_renamed};
 

@@ -168,14 +168,26 @@ pub(crate) fn find_leaf_link<M: Medium>(
     Ok(Some((link, node)))
 }
 
+/// The end of a search that met a word that cannot be right.
+#[derive(Debug)]
+pub(crate) struct Interrupted {
+    /// The first block that was not passed: those before it are holes.
+    pub(crate) at: u64,
+    /// True if the tree leads to itself, so that no search in it may end.
+    pub(crate) is_endless: bool,
+    /// The word.
+    pub(crate) corrupt: Corrupt,
+}
+
 /// The first block of the first lowest-level node that holds blocks from `from` on.
 pub(crate) fn first_leaf_from<M: Medium>(
     entries: &EntryReader<'_, M>,
     root_at: PoolOffset,
     from: u64,
-) -> Result<Option<u64>, Corrupt> {
-    let Some(root) = entries.load(root_at)? else { return Ok(None) };
-    let height = height_of(root, "volume root", root_at)?;
+) -> Result<Option<u64>, Interrupted> {
+    let wrong = |corrupt| Interrupted { at: from, is_endless: false, corrupt };
+    let Some(root) = entries.load(root_at).map_err(wrong)? else { return Ok(None) };
+    let height = height_of(root, "volume root", root_at).map_err(wrong)?;
     if from >= covered_by(height) {
         return Ok(None);
     }
@@ -188,8 +200,11 @@ fn first_leaf_below<M: Medium>(
     (named_at, node): (PoolOffset, Node),
     from: u64,
     left: &mut NodesLeft,
-) -> Result<Option<u64>, Corrupt> {
-    left.enter(named_at)?;
+) -> Result<Option<u64>, Interrupted> {
+    let wrong = |base: u64, is_endless| {
+        move |corrupt| Interrupted { at: base.max(from), is_endless, corrupt }
+    };
+    left.enter(named_at).map_err(wrong(node.base, true))?;
     if node.level == 1 {
         return Ok(Some(node.base));
     }
@@ -197,8 +212,8 @@ fn first_leaf_below<M: Medium>(
     let first = from.saturating_sub(node.base) / child_blocks;
     for index in first..ENTRIES {
         let at = slot_at(node.block, index);
-        if let Some(entry) = entries.load(at)? {
-            let base = node.base + index * child_blocks;
+        let base = node.base + index * child_blocks;
+        if let Some(entry) = entries.load(at).map_err(wrong(base, false))? {
             let below = Node { block: entry.block, level: node.level - 1, base };
             let found = first_leaf_below(entries, (at, below), from, left)?;
             if found.is_some() {

@@ -2,6 +2,7 @@
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_plant::planted;
+use everbyte_pool::Corrupt;
 use everbyte_pool::format::Entry;
 use everbyte_pool::plant::Bug;
 
@@ -185,10 +186,16 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         }
         let mut blocks = Vec::new();
         for index in 0..ENTRIES {
-            let entry = extent.entries().load(map::slot_at(leaf, index))?;
-            blocks.extend(entry.map(|entry| entry.block));
+            let at = map::slot_at(leaf, index);
+            blocks.extend(extent.entries().load(at)?.map(|entry| (entry.block, at)));
         }
-        self.batch.give_all(blocks);
+        blocks.push((leaf, link));
+        blocks.sort_unstable();
+        if let Some([_, (block, at)]) = blocks.array_windows().find(|[(a, _), (b, _)]| a == b) {
+            let what = format!("{block} is named a second time");
+            return Err(Corrupt::new("map entry", *at, what).into());
+        }
+        self.batch.give_all(blocks.iter().map(|(block, _)| *block).filter(|block| *block != leaf));
         self.batch.give(leaf);
         self.batch.change_word(link, 0);
         Ok(())

@@ -16,7 +16,7 @@ use crate::posix::{name, new_inode};
 use crate::random::options;
 use crate::real::{Real, open_pool};
 
-const POOL_BYTES: u64 = 12 << 20;
+pub(crate) const POOL_BYTES: u64 = 12 << 20;
 
 /// The image of a closed pool with files of every kind.
 fn image() -> Vec<u8> {
@@ -29,7 +29,7 @@ fn image_with(directories: DirectoryKind) -> Vec<u8> {
 }
 
 /// The same of a file system that is made so.
-fn image_of(options: &FsOptions) -> Vec<u8> {
+pub(crate) fn image_of(options: &FsOptions) -> Vec<u8> {
     let medium = Arc::new(SimMedium::new(POOL_BYTES));
     let mut real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..*options });
     for op in [
@@ -297,7 +297,7 @@ fn damage_slots(directories: DirectoryKind) {
 }
 
 /// Changes a word of the inode that has `size` bytes, and puts its checksum right.
-fn change_inode(
+pub(crate) fn change_inode(
     medium: &SimMedium,
     blocks: std::ops::Range<u64>,
     size: u64,
@@ -386,7 +386,7 @@ fn a_file_system_that_finds_no_space_is_not_there_and_says_what_it_needs() {
 }
 
 /// The node of runs that the word at `named_at` names.
-fn node_of_runs(medium: &SimMedium, named_at: PoolOffset) -> PoolOffset {
+pub(crate) fn node_of_runs(medium: &SimMedium, named_at: PoolOffset) -> PoolOffset {
     let value = everbyte_pool::format::decode_word(medium.load_word(named_at)).unwrap();
     BlockNo(value & ((1 << 40) - 1)).offset().plus((value >> 45) * 512)
 }
@@ -444,7 +444,7 @@ fn a_node_of_runs_that_cannot_be_right_is_an_error_and_gives_no_bytes_of_others(
 }
 
 /// The root word of the only file of that many bytes.
-fn word_of_file(medium: &SimMedium, size: u64) -> PoolOffset {
+pub(crate) fn word_of_file(medium: &SimMedium, size: u64) -> PoolOffset {
     let inodes = (0..POOL_BYTES / 256).map(|inode| PoolOffset(inode * 256));
     let is_it = |at: &PoolOffset| {
         let mode = medium.load_word(at.plus(24));

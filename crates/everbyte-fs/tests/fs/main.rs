@@ -9,6 +9,7 @@ mod counters;
 mod crash;
 mod damage;
 mod durable;
+mod endless;
 mod golden;
 mod limits;
 mod lives;

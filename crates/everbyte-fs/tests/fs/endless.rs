@@ -1,0 +1,290 @@
+//! Images in which words lead to a node from many places, or back to it: whoever walks there ends, with an error
+//! that names the structure.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use everbyte_crash::SimMedium;
+use everbyte_fs::testkit::damage::reseal;
+use everbyte_fs::{
+    BlockMapKind, DirectoryKind, FileSystem, FileType, FsError, FsOptions, InodeNo, Seek,
+};
+use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_pool::format::{Entry, EntryFlags, decode_word, encode_word};
+
+use crate::damage::{POOL_BYTES, change_inode, directory_with, node_of_runs, word_of_file};
+use crate::posix::{create, name, new_inode};
+use crate::random::options;
+use crate::real::Real;
+
+type Fs = Arc<FileSystem<SimMedium>>;
+
+/// Time after which work has no end: all that ends here does so within two seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The size of the file in the images, which no other has.
+const FILE_BYTES: u64 = 200_000;
+
+/// Does `work` in a thread, and panics if it takes for ever.
+fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || done.send(work()));
+    let result = is_done.recv_timeout(PATIENCE);
+    result.unwrap_or_else(|_| panic!("{what} does not end"))
+}
+
+/// The image of a pool that was closed with an empty directory `e`, and a file `a` beside others.
+fn image(options: FsOptions, before_close: impl FnOnce(&Fs)) -> SimMedium {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..options });
+    let fs = &real.fs;
+    for other in ["e", "d"] {
+        let new = new_inode(FileType::Directory, 0o755);
+        fs.create_inode(fs.root(), name(other), &new).unwrap();
+    }
+    let inode = create(fs, fs.root(), "a");
+    fs.write(inode, 0, &vec![7; usize::try_from(FILE_BYTES).unwrap()]).unwrap();
+    let directory = find(fs, "d");
+    create(fs, directory, "kept");
+    fs.sync().unwrap();
+    before_close(fs);
+    let pool = Arc::clone(fs.pool());
+    drop(real);
+    pool.close().unwrap();
+    SimMedium::from_image(medium.image())
+}
+
+fn find(fs: &Fs, text: &str) -> InodeNo {
+    fs.lookup(fs.root(), name(text)).unwrap().inode
+}
+
+fn word(block: BlockNo, height: u8) -> u64 {
+    Entry { block, flags: EntryFlags { height, ..EntryFlags::default() } }.encode()
+}
+
+/// A block of the pool that nobody has.
+fn free_block(number: u64) -> BlockNo {
+    BlockNo(POOL_BYTES / BLOCK_U64 - 1 - number)
+}
+
+/// Fills `block` with `words`, again and again.
+fn fill(medium: &SimMedium, block: BlockNo, words: &[u64]) {
+    for (index, word) in (0..512).zip(words.iter().cycle()) {
+        medium.store_word(block.offset().plus(8 * index), *word);
+    }
+}
+
+/// Nodes of which each names the one below in all its words: under the uppermost a walk would see 512^levels.
+/// Returns the word for the uppermost one.
+fn levels(medium: &SimMedium, levels: u8, named: impl Fn(BlockNo, u8) -> u64, lowest: u64) -> u64 {
+    (1..=levels).fold(lowest, |below, level| {
+        let block = free_block(u64::from(level));
+        fill(medium, block, &[below]);
+        named(block, level)
+    })
+}
+
+fn said<T>(result: Result<T, FsError>) -> String {
+    match result {
+        Err(error @ FsError::Corrupt(_)) => {
+            assert_eq!(error.errno(), 5);
+            error.to_string()
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was believed"),
+    }
+}
+
+/// Says what a check, a scrub and `change` find, each of which ends, and sees that other files are untouched.
+fn found(
+    image: &SimMedium,
+    what: &str,
+    change: impl FnOnce(&Fs) -> String + Send + 'static,
+) -> [String; 3] {
+    let medium = || Arc::new(SimMedium::from_image(image.image()));
+    let pool = crate::real::open_pool(&medium()).unwrap();
+    let checked = ends(&format!("a check of {what}"), move || pool.check().unwrap());
+    let checked = checked.problems.join("; ");
+    let real = Real::open(&medium()).unwrap();
+    let fs = Arc::clone(&real.fs);
+    let scrubbed = ends(&format!("a scrub of {what}"), move || fs.scrub(0).0.findings);
+    let scrubbed: Vec<String> = scrubbed.iter().map(|found| format!("{found:?}")).collect();
+    let medium = medium();
+    let real = Real::open(&medium).unwrap();
+    let fs = Arc::clone(&real.fs);
+    let changed = ends(&format!("a change of {what}"), move || change(&fs));
+    assert!(real.fs.lookup(find(&real.fs, "d"), name("kept")).is_ok());
+    [checked, scrubbed.join("; "), changed]
+}
+
+#[test]
+fn directories_that_lead_to_themselves_are_errors_for_a_check_a_scrub_and_who_removes_them() {
+    for directories in DirectoryKind::ALL {
+        let image = image(FsOptions { directories, ..options() }, |_| {});
+        let root_at = directory_with(&image, 0);
+        let top = if directories == DirectoryKind::Hashed {
+            // Neighbours that name the same block are one bucket, so there are two, which name each other.
+            let nodes = [word(free_block(0), 1), word(free_block(1), 1)];
+            (0..2).for_each(|node| fill(&image, free_block(node), &nodes));
+            nodes[0]
+        } else {
+            levels(&image, 5, word, word(free_block(0), 0))
+        };
+        image.store_word(root_at, top);
+        let remove = |fs: &Fs| said(fs.remove_directory(fs.root(), name("e")));
+        for said in found(&image, &format!("{directories:?} directories"), remove) {
+            assert!(
+                said.contains("inode") || said.contains("directory"),
+                "{directories:?}: {said}"
+            );
+        }
+        let real = Real::open(&Arc::new(image)).unwrap();
+        let fs = Arc::clone(&real.fs);
+        let listed = ends("a listing", move || fs.list(find(&fs, "e"), 0));
+        assert!(said(listed).contains("directory"), "{directories:?}");
+    }
+}
+
+/// The root word of the file's map, with a map of five levels in which each node names the next in all its words,
+/// and the lowest says `lowest` of each block, in a file of the largest size.
+fn endless_map(image: &SimMedium, lowest: u64, levels_from: u8) {
+    let root_at = word_of_file(image, FILE_BYTES);
+    change_inode(image, 0..POOL_BYTES / BLOCK_U64, FILE_BYTES, (5, 1 << 52));
+    let mut below = lowest;
+    for level in levels_from..=5 {
+        let block = free_block(u64::from(level));
+        fill(image, block, &[below]);
+        below = word(block, if level == 5 { 5 } else { 0 });
+    }
+    image.store_word(root_at, below);
+}
+
+#[test]
+fn maps_that_lead_to_themselves_are_errors_for_a_check_a_scrub_and_who_removes_the_file() {
+    let image = image(options(), |_| {});
+    let (lowest, root_at) = (free_block(1), word_of_file(&image, FILE_BYTES));
+    fill(&image, lowest, &[word(lowest, 0)]);
+    image.store_word(root_at, word(lowest, 5));
+    let changes: [fn(&Fs) -> String; 2] =
+        [|fs| said(fs.unlink(fs.root(), name("a"))), |fs| said(fs.truncate(find(fs, "a"), 0))];
+    for change in changes {
+        for said in found(&image, "a map", change) {
+            assert!(["inode", "map"].iter().any(|what| said.contains(what)), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_mapped_without_end_is_searched_for_data_and_cut_off_within_a_bound() {
+    let zero = Entry::zero(free_block(0)).encode();
+    // With leaves everywhere, and with nodes everywhere that have none below.
+    for (lowest, level) in [(zero, 1), (0, 2)] {
+        let image = image(options(), |_| {});
+        endless_map(&image, lowest, level);
+        let real = Real::open(&Arc::new(image)).unwrap();
+        let (fs, inode) = (Arc::clone(&real.fs), find(&real.fs, "a"));
+        let sought = ends("a search", move || fs.seek(inode, 1 << 20, Seek::Data));
+        assert!(said(sought).contains("more"), "level {level}");
+        let fs = Arc::clone(&real.fs);
+        assert!(
+            said(ends("a cut", move || fs.truncate(inode, 5))).contains("map"),
+            "level {level}"
+        );
+    }
+}
+
+/// The last word of the uppermost node is damaged, behind a hole of 2^51 bytes: nobody tries leaf after leaf up to there.
+#[test]
+fn a_damaged_word_behind_a_large_hole_is_found_at_once() {
+    let image = image(options(), |_| {});
+    endless_map(&image, 0, 5);
+    let damaged = free_block(5).offset().plus(8 * 10);
+    image.store_word(damaged, 1);
+    let real = Real::open(&Arc::new(image)).unwrap();
+    let (fs, inode) = (Arc::clone(&real.fs), find(&real.fs, "a"));
+    let sought = said(ends("a search", move || fs.seek(inode, 1 << 20, Seek::Data)));
+    assert!(sought.contains(&damaged.to_string()), "{sought}");
+    let fs = Arc::clone(&real.fs);
+    let cut = said(ends("a cut", move || fs.truncate(inode, 5)));
+    assert!(cut.contains(&damaged.to_string()), "{cut}");
+}
+
+#[test]
+fn blocks_that_a_file_has_twice_are_given_to_nobody() {
+    // Two words of a radix tree, and two pairs of a node of runs.
+    for block_map in BlockMapKind::ALL {
+        let image = image(FsOptions { block_map, ..options() }, |_| {});
+        let root_at = word_of_file(&image, FILE_BYTES);
+        if block_map == BlockMapKind::Radix {
+            let node = BlockNo(decode_word(image.load_word(root_at)).unwrap() & ((1 << 40) - 1));
+            image.store_word(
+                node.offset().plus(8 * 17),
+                image.load_word(node.offset().plus(8 * 16)),
+            );
+        } else {
+            let node = node_of_runs(&image, root_at);
+            assert_eq!(image.load_word(node.plus(16 + 8)), 0);
+            image.store_word(node.plus(16), encode_word(100 << 8));
+            image.store_word(node.plus(16 + 8), image.load_word(node.plus(8)));
+        }
+        let real = Real::open(&Arc::new(image)).unwrap();
+        let (fs, free) = (&real.fs, real.fs.status().free_blocks);
+        assert!(said(fs.unlink(fs.root(), name("a"))).contains("a second time"), "{block_map:?}");
+        assert!(said(fs.truncate(find(fs, "a"), 0)).contains("a second time"), "{block_map:?}");
+        assert_eq!(fs.status().free_blocks, free, "{block_map:?}");
+    }
+}
+
+#[test]
+fn a_damaged_orphan_stays_and_keeps_nobody_from_opening_the_file_system() {
+    let image = image(options(), |fs| {
+        fs.open_inode(find(fs, "a")).unwrap();
+        fs.unlink(fs.root(), name("a")).unwrap();
+        fs.sync().unwrap();
+    });
+    let lowest = free_block(1);
+    fill(&image, lowest, &[word(lowest, 0)]);
+    image.store_word(word_of_file(&image, FILE_BYTES), word(lowest, 5));
+    let medium = Arc::new(image);
+    let real = ends("an opening", move || Real::open(&medium).map_err(|error| error.to_string()));
+    let fs = real.unwrap().fs;
+    assert!(fs.lookup(find(&fs, "d"), name("kept")).is_ok());
+    assert_eq!(fs.status().inodes - fs.status().free_inodes, 5, "the orphan is one of them");
+    create(&fs, fs.root(), "new");
+    fs.sync().unwrap();
+    let report = fs.pool().check().unwrap();
+    assert!(report.problems.iter().any(|problem| problem.contains("map")), "{report:?}");
+}
+
+/// A scrub looks for the path of a damaged file in a tree in which a directory has itself.
+#[test]
+fn a_path_is_looked_for_in_each_directory_once() {
+    let image = image(options(), |fs| {
+        let (root, directory) = (fs.root(), find(fs, "d"));
+        let inner = new_inode(FileType::Directory, 0o755);
+        fs.create_inode(directory, name("inner"), &inner).unwrap();
+        // Now it is the only directory with three entries.
+        create(fs, directory, "other");
+        let inode = find(fs, "a");
+        fs.open_inode(inode).unwrap();
+        fs.unlink(root, name("a")).unwrap();
+    });
+    let root_at = directory_with(&image, 3);
+    let bucket = BlockNo(image.load_word(root_at) & ((1 << 40) - 1));
+    // An entry has the number of its inode two words before its name.
+    let mut bytes = [0; 4096];
+    image.read(bucket.offset(), &mut bytes);
+    let text = bytes.windows(5).position(|bytes| bytes == b"inner").unwrap();
+    let number_at = bucket.offset().plus(text as u64 - 16);
+    let of_directory = image.load_word(PoolOffset(root_at.0 - 112 + 8));
+    assert_eq!(image.load_word(number_at), of_directory + 3);
+    image.store_word(number_at, of_directory);
+    reseal(&image, bucket);
+    // The orphan would be freed by an opening that can write it.
+    image.store_word(word_of_file(&image, FILE_BYTES), 1);
+    let real = Real::open(&Arc::new(image)).unwrap();
+    let fs = Arc::clone(&real.fs);
+    let found = ends("a scrub", move || fs.scrub(0).0.findings);
+    assert!(found.iter().any(|found| found.what.contains("to which no name leads")), "{found:?}");
+}
