@@ -3,7 +3,8 @@
 //! A child could not read what its parent has in slots; it would find zeroes there. So everything is
 //! brought into DRAM before the fork, beyond the limit, and shared until one of the two writes. A fork
 //! for which there is not enough memory fails. After `exec` a program has a heap and a limit of its own.
-//! `vfork`, `posix_spawn`, `system` and `popen` share the parent's memory and need nothing of this.
+//! `posix_spawn`, `system` and `popen` share the parent's memory and need nothing of this, nor does `vfork`, which has
+//! a file of its own.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -22,6 +22,7 @@ mod say;
 mod settings;
 mod source;
 mod variables;
+mod vfork;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -42,14 +43,35 @@ const PURGE_DELAY_MS: i64 = 200;
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
 
-thread_local! {
-    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+/// For whom a thread allocates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Role {
+    /// The program: from the heap.
+    Program,
+    /// This library: from its own heap.
+    AtWork,
+    /// A child by `vfork`, which has the thread for itself until it executes or ends: from the kernel.
+    VforkChild,
 }
 
-/// The heap, unless this thread works for this library, or there is none yet.
+thread_local! {
+    static ROLE: Cell<Role> = const { Cell::new(Role::Program) };
+}
+
+#[inline]
+fn role() -> Role {
+    ROLE.get()
+}
+
+fn set_role(role: Role) {
+    ROLE.set(role);
+}
+
+/// The heap, unless this thread does not allocate for the program, or there is none yet.
 #[inline]
 fn heap() -> Option<&'static Heap> {
-    if IS_AT_WORK.get() { None } else { any_heap() }
+    if role() == Role::Program { any_heap() } else { None }
 }
 
 /// The heap, to look whose an address is.
@@ -61,16 +83,19 @@ fn any_heap() -> Option<&'static Heap> {
 
 /// Does `work`, whose allocations are not the heap's, and leaves `errno` as it was.
 fn at_work<T>(work: impl FnOnce() -> T) -> T {
-    let (before, errno) = (IS_AT_WORK.replace(true), kernel::errno());
+    let (before, errno) = (role(), kernel::errno());
+    if before == Role::Program {
+        set_role(Role::AtWork);
+    }
     let done = work();
-    IS_AT_WORK.set(before);
+    set_role(before);
     kernel::set_errno(errno);
     done
 }
 
 /// Makes this thread one that never allocates from the heap.
 fn stay_at_work() {
-    IS_AT_WORK.set(true);
+    set_role(Role::AtWork);
 }
 
 extern "C" fn start() {

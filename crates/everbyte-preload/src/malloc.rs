@@ -9,7 +9,7 @@ use libmimalloc_sys as mi;
 
 use crate::heap::Heap;
 use crate::kernel::PAGE;
-use crate::{any_heap, at_work, heap, kernel, own};
+use crate::{any_heap, at_work, heap, kernel, own, vfork};
 
 /// The alignment of everything.
 const ALIGN: usize = 16;
@@ -78,8 +78,11 @@ pub(crate) unsafe extern "C" fn free(at: *mut c_void) {
         return;
     }
     if is_the_heaps(at) {
-        // SAFETY: the caller's promise; it lies in the allocator's arenas.
-        unsafe { mi::mi_free(at) };
+        // What a child frees its parent may still have.
+        if !vfork::is_child() {
+            // SAFETY: the caller's promise; it lies in the allocator's arenas.
+            unsafe { mi::mi_free(at) };
+        }
     } else {
         // SAFETY: the caller's promise; what is not the heap's is our own.
         unsafe { own::free(at.cast()) };

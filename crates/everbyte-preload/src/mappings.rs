@@ -2,7 +2,8 @@
 //!
 //! Private anonymous mappings of a size that matters become part of the heap; everything else goes to the
 //! kernel. In the heap, `madvise` and `mremap` mean what they mean elsewhere. Taking away all access
-//! does not: a page that cannot be read cannot be paged, so it stays accessible.
+//! does not: a page that cannot be read cannot be paged, so it stays accessible. To a child by `vfork` the
+//! heap is its parent's memory: nothing of it is mapped, unmapped or pinned for the child.
 
 use std::ops::Range;
 use std::ptr;
@@ -12,7 +13,7 @@ use libc::{c_int, c_void, off_t, size_t};
 use crate::heap::Heap;
 use crate::kernel::PAGE;
 use crate::say::say;
-use crate::{any_heap, at_work, heap, kernel};
+use crate::{any_heap, at_work, heap, kernel, vfork};
 
 /// Mappings from this size on are paged.
 const PAGED_MIN: usize = 1 << 20;
@@ -67,7 +68,8 @@ pub(crate) unsafe extern "C" fn mmap(
         && let Some((heap, part)) = in_heap(at, len)
     {
         let is_inside = pages(at, len).is_some_and(|all| all == part);
-        if !is_anonymous || !is_inside || flags & libc::MAP_FIXED_NOREPLACE != 0 {
+        let is_free = flags & libc::MAP_FIXED_NOREPLACE != 0;
+        if !is_anonymous || !is_inside || is_free || vfork::is_child() {
             return failed(libc::EINVAL);
         }
         at_work(|| heap.discard(&part));
@@ -121,7 +123,9 @@ pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     if !at.addr().is_multiple_of(PAGE) || pages(at, len) != Some(part.clone()) {
         return refused(libc::EINVAL);
     }
-    at_work(|| heap.give(part));
+    if !vfork::is_child() {
+        at_work(|| heap.give(part));
+    }
     0
 }
 
@@ -151,6 +155,9 @@ pub(crate) unsafe extern "C" fn mremap(
     let is_plain = flags & !libc::MREMAP_MAYMOVE == 0;
     if !is_plain || old_len == 0 || new_len == 0 || !old.start.is_multiple_of(PAGE) {
         return failed(libc::EINVAL);
+    }
+    if vfork::is_child() {
+        return failed(libc::ENOMEM);
     }
     if new.end < old.end {
         at_work(|| heap.give(new.end..old.end));
@@ -185,6 +192,11 @@ pub(crate) unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_
         return refused(libc::EINVAL);
     }
     match advice {
+        libc::MADV_DONTNEED if vfork::is_child() => {
+            // SAFETY: the caller's promise: these bytes may become zeroes.
+            unsafe { at.cast::<u8>().write_bytes(0, part.end - part.start) };
+        }
+        libc::MADV_FREE if vfork::is_child() => {}
         libc::MADV_DONTNEED | libc::MADV_FREE => at_work(|| heap.discard(&part)),
         // What these change is not the heap's to change, and a fork goes by its own rules.
         libc::MADV_DONTFORK | libc::MADV_WIPEONFORK | libc::MADV_REMOVE => {
@@ -219,6 +231,7 @@ pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
     let first = at.cast_mut().map_addr(|at| at - at % PAGE);
     let len = len.saturating_add(at.addr() % PAGE);
     match in_heap(first, len).filter(|(heap, _)| !heap.is_child()) {
+        Some(_) if vfork::is_child() => refused(libc::ENOMEM),
         Some((heap, part)) => match at_work(|| heap.pin(&part)) {
             Ok(()) => 0,
             Err(_) => refused(libc::ENOMEM),
@@ -241,6 +254,7 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
     let len = len.saturating_add(at.addr() % PAGE);
     match in_heap(first, len).filter(|(heap, _)| !heap.is_child()) {
         // That some of it is not locked is no error.
+        Some(_) if vfork::is_child() => 0,
         Some((heap, part)) => {
             let _unpinned = at_work(|| heap.unpin(&part));
             0
@@ -257,6 +271,9 @@ pub(crate) unsafe extern "C" fn munlock(at: *const c_void, len: size_t) -> c_int
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn mlockall(flags: c_int) -> c_int {
     if any_heap().is_some_and(|heap| !heap.is_child()) {
+        if vfork::is_child() {
+            return refused(libc::ENOMEM);
+        }
         at_work(|| {
             say("mlockall fails, because it would keep the whole heap in DRAM: mlock works")
         });
