@@ -120,6 +120,8 @@ impl<M: Medium> Extent<M> {
         };
         let at = block.offset().plus(piece.start as u64);
         self.volume().prefetch_store(at, piece.data.len());
+        // Compared before it joins the epoch: the caller's lock keeps the bytes as they are, and a checkpoint in
+        // between changes none. What depends on the epoch is asked after that.
         let changed = if compares {
             let changed = self.delta().changed(self.medium(), block, piece.start, piece.data);
             if self.medium().has_poison() {
