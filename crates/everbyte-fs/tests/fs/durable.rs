@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use everbyte_crash::{Closures, Crash, Explorer, Log, SimMedium};
 use everbyte_fs::plant::Bug;
-use everbyte_fs::{FileSystem, FileType, FsOptions, InodeNo, Name, NewInode};
+use everbyte_fs::{BlockMapKind, FileSystem, FileType, FsOptions, InodeNo, Name, NewInode};
 use everbyte_media::{BLOCK_U64, Medium};
 use everbyte_plant::plant;
 
@@ -14,6 +14,21 @@ use crate::crash::sound;
 use crate::real::Real;
 
 const POOL_BLOCKS: u64 = 160;
+
+/// The shape of the file's map, and the place of its first byte that is not in a hole.
+#[derive(Clone, Copy)]
+struct Place {
+    block_map: BlockMapKind,
+    base: u64,
+}
+
+/// Blocks whose entries stand in the inode.
+const IN_INODE: Place = Place { block_map: BlockMapKind::Radix, base: 0 };
+/// Blocks of which the map's nodes say where they are, of each shape.
+const IN_NODES: [Place; 2] = [
+    Place { block_map: BlockMapKind::Radix, base: 16 * BLOCK_U64 },
+    Place { block_map: BlockMapKind::Runs, base: 16 * BLOCK_U64 },
+];
 
 /// Something that is done to the file.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +52,9 @@ fn find(fs: &FileSystem<SimMedium>) -> InodeNo {
 }
 
 /// A file of 9000 bytes that is durable.
-fn prepare(medium: &Arc<SimMedium>) {
-    let options = FsOptions { lanes: 1, log_bytes: Some(64 << 10), ..FsOptions::default() };
+fn prepare(medium: &Arc<SimMedium>, Place { block_map, base }: Place) {
+    let options =
+        FsOptions { lanes: 1, log_bytes: Some(64 << 10), block_map, ..FsOptions::default() };
     let real = Real::make(medium, &options);
     let new = NewInode {
         kind: FileType::Regular,
@@ -50,7 +66,7 @@ fn prepare(medium: &Arc<SimMedium>) {
         target: &[],
     };
     let inode = real.fs.create_inode(real.fs.root(), name(), &new).unwrap().inode;
-    real.fs.write(inode, 0, &[1; 9000]).unwrap();
+    real.fs.write(inode, base, &[1; 9000]).unwrap();
     real.fs.sync().unwrap();
 }
 
@@ -61,7 +77,7 @@ fn over(bytes: &[u8], (offset, len, byte): (usize, usize, u8)) -> Option<Vec<u8>
     Some(bytes)
 }
 
-fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, steps: &[Step]) {
+fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, (steps, base): (&[Step], u64)) {
     let real = Real::open(medium).unwrap();
     let (fs, inode) = (&real.fs, find(&real.fs));
     let mut now = vec![1; 9000];
@@ -86,12 +102,14 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, steps: &[Step]) {
             log.note(allowed.union(&after).cloned().collect());
         }
         match *step {
-            Write(offset, len, byte) => drop(fs.write(inode, offset as u64, &vec![byte; len])),
+            Write(offset, len, byte) => {
+                drop(fs.write(inode, base + offset as u64, &vec![byte; len]))
+            }
             Durably(offset, len, byte) => {
                 let data = vec![byte; len];
-                assert_eq!(fs.write_durably(inode, offset as u64, &data).unwrap(), len);
+                assert_eq!(fs.write_durably(inode, base + offset as u64, &data).unwrap(), len);
             }
-            Truncate(size) => drop(fs.truncate(inode, size as u64).unwrap()),
+            Truncate(size) => drop(fs.truncate(inode, base + size as u64).unwrap()),
             Sync => fs.sync().unwrap(),
         }
         if is_durable {
@@ -101,11 +119,11 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, steps: &[Step]) {
     }
 }
 
-fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
+fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>, base: u64) -> Result<(), String> {
     sound(&real)?;
     let inode = find(&real.fs);
     let mut found = vec![0; 20_000];
-    let len = real.fs.read(inode, 0, &mut found).map_err(|error| error.to_string())?;
+    let len = real.fs.read(inode, base, &mut found).map_err(|error| error.to_string())?;
     found.truncate(len);
     match crash.events.last() {
         Some(allowed) if !allowed.event.contains(&found) => {
@@ -117,14 +135,14 @@ fn check(real: Real<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String
     }
 }
 
-fn explored(steps: &[Step]) -> Result<String, String> {
+fn explored(steps: &[Step], place: Place) -> Result<String, String> {
     let scenario = Closures::new(
-        |medium, log| run(medium, log, steps),
+        |medium, log| run(medium, log, (steps, place.base)),
         |medium| Real::open(medium).map_err(|error| error.to_string()),
-        check,
+        |real, crash| check(real, crash, place.base),
     )
     .medium_len(POOL_BLOCKS * BLOCK_U64)
-    .prepared(prepare);
+    .prepared(move |medium| prepare(medium, place));
     let explorer = Explorer { nested_depth: 0, runs_max: 6, ..Explorer::default() };
     let summary = explorer.explore(&scenario).map_err(|failure| failure.to_string())?;
     Ok(summary.to_string())
@@ -141,25 +159,31 @@ fn what_was_written_durably_is_there_after_every_crash() {
         &[Truncate(12_000), Durably(9000, 50, 2), Write(10_000, 9, 3), Durably(11_990, 20, 4)],
         &[Write(100, 4, 2), Sync, Durably(200, 300, 3), Truncate(150), Durably(0, 100, 4)],
     ];
-    for steps in workloads {
-        let summary = explored(steps).unwrap_or_else(|failure| panic!("{steps:?}: {failure}"));
-        println!("{steps:?}: {summary}");
+    for place in [IN_INODE].into_iter().chain(IN_NODES) {
+        for steps in workloads {
+            let (map, base) = (place.block_map.name(), place.base);
+            let summary = explored(steps, place);
+            let summary = summary.unwrap_or_else(|e| panic!("{map} {base}: {steps:?}: {e}"));
+            println!("{map} {base}: {steps:?}: {summary}");
+        }
     }
 }
 
 #[test]
 fn a_write_that_is_durable_beyond_a_durable_size_is_caught() {
     let steps = [Truncate(12_000), Durably(9000, 50, 2)];
-    explored(&steps).unwrap();
-    let _bug = plant(Bug::DurableBeyondSize);
-    let failure = explored(&steps).expect_err("a planted bug");
-    assert!(failure.contains("9000 bytes that begin with 1"), "{failure}");
+    for place in [IN_INODE].into_iter().chain(IN_NODES) {
+        explored(&steps, place).unwrap();
+        let _bug = plant(Bug::DurableBeyondSize);
+        let failure = explored(&steps, place).expect_err("a planted bug");
+        assert!(failure.contains("9000 bytes that begin with 1"), "{failure}");
+    }
 }
 
 #[test]
 fn a_small_overwrite_is_durable_by_one_fence_and_no_checkpoint() {
     let medium = Arc::new(SimMedium::new(POOL_BLOCKS * BLOCK_U64));
-    prepare(&medium);
+    prepare(&medium, IN_INODE);
     let real = Real::open(&medium).unwrap();
     let (fs, inode) = (&real.fs, find(&real.fs));
     // The first change of the times is logged, with a fence of its own.
