@@ -240,7 +240,8 @@ check_fs() {
     case $1 in
     ext4) root e2fsck -fn "$2" ;;
     xfs) root xfs_repair -n "$2" ;;
-    btrfs) root btrfs check --readonly "$2" ;;
+    # Forced: without it every mount of the machine is looked at, also those of servers just killed.
+    btrfs) root btrfs check --readonly --force "$2" ;;
     vfat) fsck.fat -n "$2" ;;
     ntfs) root ntfsfix -n "$2" ;;
     *) fail "no checker for $1" ;;
@@ -255,7 +256,8 @@ make_fs() {
     case $1 in
     ext4) root mkfs.ext4 -q "$2" ;;
     xfs) root mkfs.xfs -q -f "$2" ;;
-    btrfs) root mkfs.btrfs -q -f "$2" ;;
+    # It looks at every mount of the machine, and fails while the server of another script is dead.
+    btrfs) within 20 root mkfs.btrfs -q -f "$2" ;;
     vfat) mkfs.fat -F 32 "$2" ;;
     ntfs) root mkfs.ntfs -q -Q -F "$2" ;;
     *) fail "no mkfs for $1" ;;
