@@ -13,7 +13,7 @@ use crate::publish::{self, Output};
 use crate::rows::Results;
 
 /// Rounds, seconds and warehouses of a smoke test.
-const QUICK_ROUNDS: usize = 2;
+const QUICK_ROUNDS: usize = 1;
 const QUICK_SLICE_S: f64 = 0.005;
 const QUICK_TPCC_SLICE_S: f64 = 0.02;
 const QUICK_WAREHOUSES: u32 = 1;
