@@ -13,8 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "programs.h"
+
 #define WORDS ((size_t)8 << 20)
-#define die(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 
 extern char **environ;
 static uint64_t words[WORDS];
@@ -38,17 +39,6 @@ static size_t wrong_here_and_there(void) {
         count += words[at] != word(at);
     }
     return count;
-}
-
-static long anonymous_mib(void) {
-    char line[256];
-    long kib = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (status && fgets(line, sizeof line, status))
-        sscanf(line, "RssAnon: %ld", &kib);
-    if (status)
-        fclose(status);
-    return kib >> 10;
 }
 
 /* A file's bytes arrive in the array by a system call, on pages that are not there. */

@@ -19,25 +19,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "programs.h"
+
 #define MIB ((size_t)1 << 20)
 #define BLOCKS 32
 #define ROUND_SECONDS_MAX 20
-#define die(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 
 static volatile pid_t victim;
 static volatile int is_over;
 static unsigned char *blocks[BLOCKS];
-
-static long anonymous_mib(void) {
-    char line[256];
-    long kib = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (status && fgets(line, sizeof line, status))
-        sscanf(line, "RssAnon: %ld", &kib);
-    if (status)
-        fclose(status);
-    return kib >> 10;
-}
 
 static void use_memory(void) {
     for (size_t bytes = 16; bytes <= 4 * MIB; bytes *= 8) {

@@ -275,12 +275,9 @@ unsafe fn edge_differs(stored: *const u8, new: &[u8]) -> bool {
     copy != new
 }
 
-/// # Safety
-/// As [`CopyLines`] says, the ranges being mapped; AVX-512F is there.
-#[target_feature(enable = "avx512f")]
-unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
-    // SAFETY: the ranges, four lines at a time, and then one.
-    unsafe {
+/// The loop that copies lines by AVX-512, four at a time and then one, and stores them by this instruction.
+macro_rules! copy_by_avx512 {
+    ($store:literal, $to:ident, $from:ident, $lines:ident) => {
         asm!(
             "sub {lines}, 4",
             "jb 3f",
@@ -289,10 +286,10 @@ unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
             "vmovdqu64 zmm17, [{from} + {done} + 64]",
             "vmovdqu64 zmm18, [{from} + {done} + 128]",
             "vmovdqu64 zmm19, [{from} + {done} + 192]",
-            "vmovntdq [{to} + {done}], zmm16",
-            "vmovntdq [{to} + {done} + 64], zmm17",
-            "vmovntdq [{to} + {done} + 128], zmm18",
-            "vmovntdq [{to} + {done} + 192], zmm19",
+            concat!($store, " [{to} + {done}], zmm16"),
+            concat!($store, " [{to} + {done} + 64], zmm17"),
+            concat!($store, " [{to} + {done} + 128], zmm18"),
+            concat!($store, " [{to} + {done} + 192], zmm19"),
             "add {done}, 256",
             "sub {lines}, 4",
             "jae 2b",
@@ -301,15 +298,70 @@ unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
             "jz 5f",
             "4:",
             "vmovdqu64 zmm16, [{from} + {done}]",
-            "vmovntdq [{to} + {done}], zmm16",
+            concat!($store, " [{to} + {done}], zmm16"),
             "add {done}, 64",
             "dec {lines}",
             "jnz 4b",
             "5:",
-            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
+            from = in(reg) $from, to = in(reg) $to, lines = inout(reg) $lines => _,
             done = inout(reg) 0_usize => _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
             out("zmm19") _, options(nostack)
-        );
+        )
+    };
+}
+
+/// The same by AVX2.
+macro_rules! copy_by_avx2 {
+    ($store:literal, $to:ident, $from:ident, $lines:ident) => {
+        asm!(
+            "sub {lines}, 4",
+            "jb 3f",
+            "2:",
+            "vmovdqu {first}, [{from} + {done}]",
+            "vmovdqu {second}, [{from} + {done} + 32]",
+            "vmovdqu {third}, [{from} + {done} + 64]",
+            "vmovdqu {fourth}, [{from} + {done} + 96]",
+            concat!($store, " [{to} + {done}], {first}"),
+            concat!($store, " [{to} + {done} + 32], {second}"),
+            concat!($store, " [{to} + {done} + 64], {third}"),
+            concat!($store, " [{to} + {done} + 96], {fourth}"),
+            "vmovdqu {first}, [{from} + {done} + 128]",
+            "vmovdqu {second}, [{from} + {done} + 160]",
+            "vmovdqu {third}, [{from} + {done} + 192]",
+            "vmovdqu {fourth}, [{from} + {done} + 224]",
+            concat!($store, " [{to} + {done} + 128], {first}"),
+            concat!($store, " [{to} + {done} + 160], {second}"),
+            concat!($store, " [{to} + {done} + 192], {third}"),
+            concat!($store, " [{to} + {done} + 224], {fourth}"),
+            "add {done}, 256",
+            "sub {lines}, 4",
+            "jae 2b",
+            "3:",
+            "add {lines}, 4",
+            "jz 5f",
+            "4:",
+            "vmovdqu {first}, [{from} + {done}]",
+            "vmovdqu {second}, [{from} + {done} + 32]",
+            concat!($store, " [{to} + {done}], {first}"),
+            concat!($store, " [{to} + {done} + 32], {second}"),
+            "add {done}, 64",
+            "dec {lines}",
+            "jnz 4b",
+            "5:",
+            from = in(reg) $from, to = in(reg) $to, lines = inout(reg) $lines => _,
+            done = inout(reg) 0_usize => _, first = out(ymm_reg) _, second = out(ymm_reg) _,
+            third = out(ymm_reg) _, fourth = out(ymm_reg) _, options(nostack)
+        )
+    };
+}
+
+/// # Safety
+/// As [`CopyLines`] says, the ranges being mapped; AVX-512F is there.
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
+    // SAFETY: the ranges, four lines at a time, and then one.
+    unsafe {
+        copy_by_avx512!("vmovntdq", to, from, lines);
     }
 }
 
@@ -319,45 +371,7 @@ unsafe fn copy_avx512(to: *mut u8, from: *const u8, lines: usize) {
 unsafe fn copy_avx2(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: the ranges, four lines at a time, and then one.
     unsafe {
-        asm!(
-            "sub {lines}, 4",
-            "jb 3f",
-            "2:",
-            "vmovdqu {first}, [{from} + {done}]",
-            "vmovdqu {second}, [{from} + {done} + 32]",
-            "vmovdqu {third}, [{from} + {done} + 64]",
-            "vmovdqu {fourth}, [{from} + {done} + 96]",
-            "vmovntdq [{to} + {done}], {first}",
-            "vmovntdq [{to} + {done} + 32], {second}",
-            "vmovntdq [{to} + {done} + 64], {third}",
-            "vmovntdq [{to} + {done} + 96], {fourth}",
-            "vmovdqu {first}, [{from} + {done} + 128]",
-            "vmovdqu {second}, [{from} + {done} + 160]",
-            "vmovdqu {third}, [{from} + {done} + 192]",
-            "vmovdqu {fourth}, [{from} + {done} + 224]",
-            "vmovntdq [{to} + {done} + 128], {first}",
-            "vmovntdq [{to} + {done} + 160], {second}",
-            "vmovntdq [{to} + {done} + 192], {third}",
-            "vmovntdq [{to} + {done} + 224], {fourth}",
-            "add {done}, 256",
-            "sub {lines}, 4",
-            "jae 2b",
-            "3:",
-            "add {lines}, 4",
-            "jz 5f",
-            "4:",
-            "vmovdqu {first}, [{from} + {done}]",
-            "vmovdqu {second}, [{from} + {done} + 32]",
-            "vmovntdq [{to} + {done}], {first}",
-            "vmovntdq [{to} + {done} + 32], {second}",
-            "add {done}, 64",
-            "dec {lines}",
-            "jnz 4b",
-            "5:",
-            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
-            done = inout(reg) 0_usize => _, first = out(ymm_reg) _, second = out(ymm_reg) _,
-            third = out(ymm_reg) _, fourth = out(ymm_reg) _, options(nostack)
-        );
+        copy_by_avx2!("vmovntdq", to, from, lines);
     }
 }
 
@@ -432,35 +446,7 @@ unsafe fn shared_avx512(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: the ranges, four lines at a time, and then one. As in `copy_rest`, the accesses are nobody's
     // but the assembly's, so a race gives bytes and breaks no rule of the language's.
     unsafe {
-        asm!(
-            "sub {lines}, 4",
-            "jb 3f",
-            "2:",
-            "vmovdqu64 zmm16, [{from} + {done}]",
-            "vmovdqu64 zmm17, [{from} + {done} + 64]",
-            "vmovdqu64 zmm18, [{from} + {done} + 128]",
-            "vmovdqu64 zmm19, [{from} + {done} + 192]",
-            "vmovdqu64 [{to} + {done}], zmm16",
-            "vmovdqu64 [{to} + {done} + 64], zmm17",
-            "vmovdqu64 [{to} + {done} + 128], zmm18",
-            "vmovdqu64 [{to} + {done} + 192], zmm19",
-            "add {done}, 256",
-            "sub {lines}, 4",
-            "jae 2b",
-            "3:",
-            "add {lines}, 4",
-            "jz 5f",
-            "4:",
-            "vmovdqu64 zmm16, [{from} + {done}]",
-            "vmovdqu64 [{to} + {done}], zmm16",
-            "add {done}, 64",
-            "dec {lines}",
-            "jnz 4b",
-            "5:",
-            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
-            done = inout(reg) 0_usize => _, out("zmm16") _, out("zmm17") _, out("zmm18") _,
-            out("zmm19") _, options(nostack)
-        );
+        copy_by_avx512!("vmovdqu64", to, from, lines);
     }
 }
 
@@ -495,45 +481,7 @@ unsafe fn copy_string(to: *mut u8, from: *const u8, len: usize) {
 unsafe fn shared_avx2(to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: as above.
     unsafe {
-        asm!(
-            "sub {lines}, 4",
-            "jb 3f",
-            "2:",
-            "vmovdqu {first}, [{from} + {done}]",
-            "vmovdqu {second}, [{from} + {done} + 32]",
-            "vmovdqu {third}, [{from} + {done} + 64]",
-            "vmovdqu {fourth}, [{from} + {done} + 96]",
-            "vmovdqu [{to} + {done}], {first}",
-            "vmovdqu [{to} + {done} + 32], {second}",
-            "vmovdqu [{to} + {done} + 64], {third}",
-            "vmovdqu [{to} + {done} + 96], {fourth}",
-            "vmovdqu {first}, [{from} + {done} + 128]",
-            "vmovdqu {second}, [{from} + {done} + 160]",
-            "vmovdqu {third}, [{from} + {done} + 192]",
-            "vmovdqu {fourth}, [{from} + {done} + 224]",
-            "vmovdqu [{to} + {done} + 128], {first}",
-            "vmovdqu [{to} + {done} + 160], {second}",
-            "vmovdqu [{to} + {done} + 192], {third}",
-            "vmovdqu [{to} + {done} + 224], {fourth}",
-            "add {done}, 256",
-            "sub {lines}, 4",
-            "jae 2b",
-            "3:",
-            "add {lines}, 4",
-            "jz 5f",
-            "4:",
-            "vmovdqu {first}, [{from} + {done}]",
-            "vmovdqu {second}, [{from} + {done} + 32]",
-            "vmovdqu [{to} + {done}], {first}",
-            "vmovdqu [{to} + {done} + 32], {second}",
-            "add {done}, 64",
-            "dec {lines}",
-            "jnz 4b",
-            "5:",
-            from = in(reg) from, to = in(reg) to, lines = inout(reg) lines => _,
-            done = inout(reg) 0_usize => _, first = out(ymm_reg) _, second = out(ymm_reg) _,
-            third = out(ymm_reg) _, fourth = out(ymm_reg) _, options(nostack)
-        );
+        copy_by_avx2!("vmovdqu", to, from, lines);
     }
 }
 
