@@ -1,4 +1,5 @@
-//! The handler of SIGBUS, for mapped memory that turns out not to be there.
+//! The handlers of SIGBUS, for mapped memory that turns out not to be there, and of SIGSEGV, for memory
+//! whose owner forbids accesses for a while.
 //!
 //! A file that someone truncated, a tmpfs that is full, or a failed memory cell answers an access
 //! with SIGBUS. If the address lies in one of our mappings, the handler notes the page as poisoned,
@@ -7,13 +8,17 @@
 //! address lies in a [`FaultRange`], its owner resolves the fault. Every other SIGBUS goes to the
 //! previous handler.
 //!
+//! SIGSEGV is handled from the first range on whose owner asks for it. A fault on a mapping that forbids
+//! the access (`SEGV_ACCERR`) is for the owner of the range; everything else goes to the previous handler, which
+//! is as a rule that of Rust's library, for stacks that overflow.
+//!
 //! Invariants: the handler only loads and stores atomics and makes system calls; it takes no
 //! lock and allocates nothing, and owners of fault ranges promise as much. A slot's fields are stable while its generation is even and
 //! non-zero in `live`; a reader that sees the generation change ignores the slot. A slot is
 //! released before its address range is unmapped.
 //!
-//! Limits: a thread that blocks SIGBUS is killed by the kernel when it faults. Who installs a
-//! SIGBUS handler later must pass on what is not its own.
+//! Limits: a thread that blocks the signal is killed by the kernel when it faults. Who installs a
+//! handler later must pass on what is not its own.
 
 use std::io;
 use std::ptr;
@@ -42,6 +47,8 @@ struct Slot {
     resolver: AtomicUsize,
     /// The resolver's argument.
     context: AtomicPtr<()>,
+    /// The resolver is asked about accesses that the mapping forbids, too.
+    forbids: AtomicBool,
     poisoned: PoisonedPages,
     /// The first offset at which a store was lost plus 1, or 0.
     lost: AtomicU64,
@@ -56,14 +63,43 @@ static REGISTRY: [Slot; SLOTS] = [const {
         page: AtomicUsize::new(0),
         resolver: AtomicUsize::new(0),
         context: AtomicPtr::new(ptr::null_mut()),
+        forbids: AtomicBool::new(false),
         poisoned: PoisonedPages::new(),
         lost: AtomicU64::new(0),
     }
 }; SLOTS];
 
-/// The disposition before ours; null until the handler is installed, never freed.
-static PREVIOUS: AtomicPtr<sigaction> = AtomicPtr::new(ptr::null_mut());
-static INSTALLED: Mutex<bool> = Mutex::new(false);
+/// A signal that is handled here.
+struct Caught {
+    signal: c_int,
+    /// The disposition before ours; null until the handler is installed, never freed.
+    previous: AtomicPtr<sigaction>,
+    installed: Mutex<bool>,
+}
+
+impl Caught {
+    const fn new(signal: c_int) -> Self {
+        let previous = AtomicPtr::new(ptr::null_mut());
+        Self { signal, previous, installed: Mutex::new(false) }
+    }
+}
+
+static BUS: Caught = Caught::new(libc::SIGBUS);
+static SEGV: Caught = Caught::new(libc::SIGSEGV);
+/// The code of a SIGSEGV of a mapping that is there, and forbids the access.
+const SEGV_ACCERR: c_int = 2;
+
+/// Who answers for a range.
+struct Owner {
+    /// A [`Resolver`], or 0.
+    resolver: usize,
+    context: *mut (),
+    forbids: bool,
+}
+
+impl Owner {
+    const NOBODY: Self = Self { resolver: 0, context: ptr::null_mut(), forbids: false };
+}
 
 /// The registration of one mapping; ends when dropped.
 pub(crate) struct Registration {
@@ -77,17 +113,11 @@ impl Registration {
     /// # Errors
     /// The handler could not be installed, or there is no room to note poisoned pages.
     pub(crate) fn new(base: usize, reserved: usize, page: usize) -> io::Result<Option<Self>> {
-        Self::claim(base, reserved, page, 0, ptr::null_mut())
+        install(&BUS)?;
+        Self::claim(base, reserved, page, &Owner::NOBODY)
     }
 
-    fn claim(
-        base: usize,
-        reserved: usize,
-        page: usize,
-        resolver: usize,
-        context: *mut (),
-    ) -> io::Result<Option<Self>> {
-        install()?;
+    fn claim(base: usize, reserved: usize, page: usize, owner: &Owner) -> io::Result<Option<Self>> {
         let claim = |slot: &&Slot| {
             let (no, yes) = (Ordering::Relaxed, Ordering::Acquire);
             slot.taken.compare_exchange(false, true, yes, no).is_ok()
@@ -98,9 +128,10 @@ impl Registration {
         slot.base.store(base, Ordering::SeqCst);
         slot.reserved.store(reserved, Ordering::SeqCst);
         slot.page.store(page, Ordering::SeqCst);
-        slot.resolver.store(resolver, Ordering::SeqCst);
-        slot.context.store(context, Ordering::SeqCst);
-        let is_medium = resolver == 0;
+        slot.resolver.store(owner.resolver, Ordering::SeqCst);
+        slot.context.store(owner.context, Ordering::SeqCst);
+        slot.forbids.store(owner.forbids, Ordering::SeqCst);
+        let is_medium = owner.resolver == 0;
         if is_medium && let Err(error) = slot.poisoned.make_room(reserved.div_ceil(page)) {
             slot.taken.store(false, Ordering::Release);
             return Err(error);
@@ -147,7 +178,7 @@ impl Drop for Registration {
     }
 }
 
-/// A page fault that the kernel answered with SIGBUS.
+/// A page fault that the kernel answered with SIGBUS, or with SIGSEGV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageFault {
     /// The address that was touched.
@@ -156,9 +187,12 @@ pub struct PageFault {
     pub is_store: bool,
     /// True if the page was there and would not be written to.
     pub is_present: bool,
+    /// True if the mapping forbids the access (SIGSEGV). Only those ask for it who registered with
+    /// [`FaultRange::register_forbidding`].
+    pub is_forbidden: bool,
 }
 
-/// An owner of addresses whose page faults end in SIGBUS, as those of userfaultfd can.
+/// An owner of addresses whose page faults end in SIGBUS, as those of userfaultfd can, or in SIGSEGV.
 ///
 /// # Safety
 /// `resolve` runs in a signal handler, on whatever thread faulted: an implementor must not
@@ -193,6 +227,35 @@ impl FaultRange {
         len: usize,
         resolver: *const R,
     ) -> io::Result<Option<Self>> {
+        install(&BUS)?;
+        Self::claim(base, len, resolver, false)
+    }
+
+    /// As [`register`](Self::register), and sends the SIGSEGV of accesses that the mapping forbids to
+    /// `resolver`, too.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn register_forbidding<R: ResolveFaults>(
+        base: usize,
+        len: usize,
+        resolver: *const R,
+    ) -> io::Result<Option<Self>> {
+        install(&BUS)?;
+        install(&SEGV)?;
+        Self::claim(base, len, resolver, true)
+    }
+
+    /// Registers; the promise of [`register`](Self::register) is its caller's.
+    fn claim<R: ResolveFaults>(
+        base: usize,
+        len: usize,
+        resolver: *const R,
+        forbids: bool,
+    ) -> io::Result<Option<Self>> {
         fn call<R: ResolveFaults>(context: *const (), fault: PageFault) -> bool {
             // SAFETY: `register` stored this function with a pointer to an `R`, which its caller
             // keeps valid for as long as faults arrive.
@@ -200,31 +263,35 @@ impl FaultRange {
         }
         let function: Resolver = call::<R>;
         let context = resolver.cast_mut().cast();
-        let registration = Registration::claim(base, len, 1, function as usize, context)?;
+        let owner = Owner { resolver: function as usize, context, forbids };
+        let registration = Registration::claim(base, len, 1, &owner)?;
         Ok(registration.map(|registration| Self { _registration: registration }))
     }
 }
 
-/// Installs the handler, once.
-fn install() -> io::Result<()> {
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+/// Installs the handler of a signal, once.
+fn install(caught: &Caught) -> io::Result<()> {
+    let mut installed = caught.installed.lock().unwrap_or_else(PoisonError::into_inner);
     if *installed {
         return Ok(());
     }
     // SAFETY: all-zero bytes are a valid `sigaction`: plain integers and a null handler.
     let mut previous: Box<sigaction> = Box::new(unsafe { std::mem::zeroed() });
     // SAFETY: asks for the current disposition; `previous` may be written.
-    check(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut *previous) })?;
-    PREVIOUS.store(Box::into_raw(previous), Ordering::SeqCst);
+    check(unsafe { libc::sigaction(caught.signal, ptr::null(), &raw mut *previous) })?;
+    caught.previous.store(Box::into_raw(previous), Ordering::SeqCst);
 
     // SAFETY: as above.
     let mut ours: sigaction = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
+    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
     ours.sa_sigaction = handler as usize;
-    // A resolver may store to a medium whose memory turns out not to be there: a fault within a fault.
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    if caught.signal == libc::SIGBUS {
+        // A resolver may store to a medium whose memory turns out not to be there: a fault within a fault.
+        ours.sa_flags |= libc::SA_NODEFER;
+    }
     // SAFETY: `ours` is filled in, and its handler is safe to run in a signal context.
-    check(unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) })?;
+    check(unsafe { libc::sigaction(caught.signal, &raw const ours, ptr::null_mut()) })?;
     *installed = true;
     Ok(())
 }
@@ -242,7 +309,7 @@ const WRITE_FAULT: i64 = 2;
 /// The bit of the error code that says that the page was there.
 const PROTECTION_FAULT: i64 = 1;
 
-extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the C library's location of this thread's errno is always valid.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -250,15 +317,18 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     // SAFETY: the kernel passes a valid `siginfo_t` to an SA_SIGINFO handler.
     let details = unsafe { &*info };
     let from_kernel = details.si_code > 0;
-    // SAFETY: a SIGBUS of the kernel's fills in the address; otherwise it is not used.
+    let is_forbidden = signal == libc::SIGSEGV;
+    // Of a SIGBUS that a process sent, and of most kinds of SIGSEGV, the address means nothing.
+    let is_ours = if is_forbidden { details.si_code == SEGV_ACCERR } else { from_kernel };
+    // SAFETY: the kernel fills in the address of such faults; otherwise it is not used.
     let address = unsafe { details.si_addr() }.addr();
     // SAFETY: the kernel passes a valid `ucontext_t` to an SA_SIGINFO handler.
     let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let code = registers[ERROR_CODE];
     let is_store = code & WRITE_FAULT != 0;
-    let fault = PageFault { address, is_store, is_present: code & PROTECTION_FAULT != 0 };
-    // Of a SIGBUS that a process sent, the address means nothing.
-    if !(from_kernel && in_handler(|| repair(fault))) {
+    let is_present = code & PROTECTION_FAULT != 0;
+    let fault = PageFault { address, is_store, is_present, is_forbidden };
+    if !(is_ours && in_handler(|| repair(fault))) {
         pass_on(signal, info, context, from_kernel);
     }
     // SAFETY: as above.
@@ -276,8 +346,12 @@ fn repair(fault: PageFault) -> bool {
         let page = slot.page.load(Ordering::SeqCst);
         let resolver = slot.resolver.load(Ordering::SeqCst);
         let context = slot.context.load(Ordering::SeqCst);
+        let forbids = slot.forbids.load(Ordering::SeqCst);
         let stable = generation % 2 == 1 && slot.generation.load(Ordering::SeqCst) == generation;
         if !stable || address < base || address - base >= reserved {
+            return false;
+        }
+        if fault.is_forbidden && !forbids {
             return false;
         }
         if resolver != 0 {
@@ -308,7 +382,8 @@ fn map_zeroes(at: usize, len: usize) -> bool {
 
 /// Hands the signal to the previous handler, or to the default action, which ends the process.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, from_kernel: bool) {
-    let previous = PREVIOUS.load(Ordering::SeqCst);
+    let caught = if signal == libc::SIGBUS { &BUS } else { &SEGV };
+    let previous = caught.previous.load(Ordering::SeqCst);
     // SAFETY: set before our handler was installed, and never freed or changed.
     let previous = unsafe { &*previous };
     match previous.sa_sigaction {
@@ -349,10 +424,13 @@ mod tests {
     use super::*;
     use crate::shards::{SHARED, shard};
 
+    const FAULT: PageFault =
+        PageFault { address: 0, is_store: false, is_present: false, is_forbidden: false };
+
     #[test]
     fn only_registered_addresses_are_repaired() {
         let page = 4096;
-        let load = |address| PageFault { address, is_store: false, is_present: false };
+        let load = |address| PageFault { address, ..FAULT };
         assert!(!repair(load(0x1234)));
         // An address range that is not ours to map is registered but never touched.
         let here = Registration::new(page * 16, page, page).unwrap().unwrap();
@@ -379,14 +457,49 @@ mod tests {
         // SAFETY: `noted` outlives the range, whose addresses nobody touches.
         let range = unsafe { FaultRange::register(base, len, &raw const noted) };
         let range = range.unwrap().unwrap();
-        let fault = |address, is_store| PageFault { address, is_store, is_present: true };
+        let fault = |address, is_store| PageFault { address, is_store, ..FAULT };
         assert!(repair(fault(base + 5, true)));
         assert_eq!(noted.0.load(Ordering::SeqCst), base + 5);
         assert!(!repair(fault(base + 6, false)), "it refuses loads");
+        let forbidden = PageFault { is_forbidden: true, ..fault(base + 7, true) };
+        assert!(!repair(forbidden), "it did not ask for those");
         assert!(!repair(fault(base + len, true)), "the end is exclusive");
         assert_eq!(noted.0.load(Ordering::SeqCst), base + 6);
         drop(range);
         assert!(!repair(fault(base + 5, true)));
+    }
+
+    /// Makes the page of a fault accessible.
+    struct Allows;
+
+    // SAFETY: a system call.
+    unsafe impl ResolveFaults for Allows {
+        fn resolve(&self, fault: PageFault) -> bool {
+            let page = ptr::without_provenance_mut(fault.address / 4096 * 4096);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: the test's own page.
+            fault.is_forbidden && unsafe { libc::mprotect(page, 4096, access) } == 0
+        }
+    }
+
+    #[test]
+    fn an_access_that_the_mapping_forbids_is_made_again_once_it_is_allowed() {
+        let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a mapping of its own.
+        let page = unsafe { libc::mmap(ptr::null_mut(), 4096, access, flags, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        let (allows, at) = (Allows, page.expose_provenance());
+        // SAFETY: `allows` outlives the range, which is touched below alone.
+        let range = unsafe { FaultRange::register_forbidding(at, 4096, &raw const allows) };
+        let range = range.unwrap().unwrap();
+        let byte = page.cast::<u8>();
+        // SAFETY: the page is mapped, and the handler makes it writable.
+        unsafe { byte.write_volatile(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte.read_volatile() }, 7);
+        drop(range);
+        // SAFETY: the test's own page, which nobody uses any more.
+        assert_eq!(unsafe { libc::munmap(page, 4096) }, 0);
     }
 
     /// Notes the shard of the thread in the handler, and puts a page there.

@@ -248,6 +248,14 @@ impl Mapped {
         File::options().read(true).write(self.writable).open(path).map(Some)
     }
 
+    /// Returns true if pieces of `bytes` bytes, at multiples of as many, can be mapped a second time by
+    /// `mremap`, and what is stored to either mapping shows in the other.
+    #[must_use]
+    pub fn has_pieces(&self, bytes: u64) -> bool {
+        let is_shared = matches!(self.kind, MediaKind::Dax | MediaKind::Tmpfs | MediaKind::File);
+        is_shared && self.writable && bytes.is_multiple_of(self.page)
+    }
+
     /// Takes the medium's memory out of what the process has locked (`mlockall`), address space for
     /// growth included.
     ///

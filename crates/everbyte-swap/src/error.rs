@@ -104,6 +104,17 @@ pub enum RegionError {
     /// Somebody closed the region's userfaultfd, by number or with every other descriptor.
     #[error("the region's userfaultfd was closed, so nothing can be moved any more")]
     DescriptorLost,
+    /// A region in direct mode cannot do this.
+    #[error("a region in direct mode cannot {what}")]
+    NotDirect {
+        /// The request, as a verb for "cannot ...".
+        what: &'static str,
+    },
+    /// The store's memory cannot be mapped a second time, which direct mode needs.
+    #[error(
+        "direct mode needs a store in a file or a lease of shared memory, and a space of order 64"
+    )]
+    NotMappable,
     /// The system refused.
     #[error("cannot {action}: {source}")]
     Io {

@@ -4,6 +4,7 @@
 //! A [`Region`] is memory of which a part is in DRAM and the rest in a [`SwapSpace`]: a
 //! [`SlotStore`], such as a file on tmpfs, DAX or a disk, and its free slots, found by a slot tree.
 //! Contents mean nothing after the process has ended, so nothing is logged, flushed or fenced.
+//! In direct mode ([`RegionOptions::direct`]) parts of a byte-addressable store are mapped straight instead.
 //! `docs/swap.md` describes how units move, and why none is lost.
 //!
 //! # Example
@@ -22,18 +23,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod backing;
+mod direct;
+mod direct_region;
 mod error;
+mod mapped_parts;
+mod paged;
 mod pager;
 mod pages;
+mod part;
 mod plant;
 mod region;
 mod resolver;
 mod slots;
 mod store;
 mod threads;
+#[cfg(test)]
+mod turns;
 mod uffd;
 mod unit;
 
+pub use direct_region::DirectMode;
 pub use error::RegionError;
 pub use pager::stats::Statistics;
 pub use region::{FaultMode, Region, RegionOptions};

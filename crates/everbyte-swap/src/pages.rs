@@ -269,11 +269,7 @@ impl Memory for Pages {
     }
 
     fn pause(&self, tries: u32) {
-        match tries {
-            0..8 => (0..32).for_each(|_| std::hint::spin_loop()),
-            8..64 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
-        }
+        pause(tries);
     }
 }
 
@@ -282,6 +278,15 @@ impl Drop for Pages {
         // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range,
         // and there would be nothing to do about it.
         let _cannot_fail = unsafe { munmap(self.raw, self.raw_len) };
+    }
+}
+
+/// Waits a little for another thread, for the `tries`th time.
+pub(crate) fn pause(tries: u32) {
+    match tries {
+        0..8 => (0..32).for_each(|_| std::hint::spin_loop()),
+        8..64 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(50)),
     }
 }
 

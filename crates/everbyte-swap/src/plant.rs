@@ -1,4 +1,4 @@
-//! The mistakes that tests plant in the pager with `everbyte_plant`, to see them caught.
+//! The mistakes that tests plant in the pager and in direct mode with `everbyte_plant`, to see them caught.
 
 /// A mistake in the order of steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,4 +27,18 @@ pub(crate) enum Bug {
     NeighbourProtected,
     /// A unit counts as stored before its page is gone.
     StoredBeforeZapped,
+    /// Two threads make an empty part.
+    TwoMakers,
+    /// A part that is moved is copied to its run before stores to it fault.
+    CopiedBeforeFrozen,
+    /// A part's run is free before its mapping is gone.
+    RunFreedBeforeMoved,
+    /// A part is let go of before its mapping is replaced.
+    PartReleasedBeforeMoved,
+    /// Pinned parts are moved too.
+    PinnedPartMoved,
+    /// A new part shows what its run held before.
+    RunNotZeroed,
+    /// The run of a part that has moved to DRAM is forgotten.
+    RunLeaked,
 }

@@ -1,23 +1,21 @@
 //! Regions: memory of a program's that pages to a store.
 
-#![allow(unsafe_code, reason = "lending the region's bytes, and registering for their faults")]
+#![allow(unsafe_code, reason = "lending the region's bytes, and leaving them to forked children")]
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use everbyte_media::FaultRange;
-
+use crate::backing::Backing;
+use crate::direct_region::{Direct, DirectMode, DirectOptions, direct_slots_needed};
 use crate::error::RegionError;
-use crate::pager::memory::{MemoryError, UnitRun};
+use crate::paged::{Paged, Workers};
+use crate::pager::memory::UnitRun;
 use crate::pager::stats::Statistics;
-use crate::pager::{
-    FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, Trouble, WINDOW, slots_needed,
-};
+use crate::pager::{LIMIT_MIN, PagerOptions, WINDOW, slots_needed};
 use crate::pages::Pages;
-use crate::resolver::Shared;
 use crate::slots::SlotNo;
 use crate::store::{SwapSpace, UNIT};
-use crate::threads::Threads;
 use crate::uffd::{Delivery, OpenFailure, Uffd};
 use crate::unit::{UnitNo, index};
 
@@ -51,6 +49,8 @@ pub struct RegionOptions {
     read_ahead: u64,
     tracks_stores: bool,
     reserves: bool,
+    direct: Option<DirectMode>,
+    mappings_max: Option<u64>,
     thread_start: fn(),
 }
 
@@ -61,6 +61,8 @@ impl Default for RegionOptions {
             read_ahead: WINDOW,
             tracks_stores: true,
             reserves: true,
+            direct: None,
+            mappings_max: None,
             thread_start: || {},
         }
     }
@@ -101,6 +103,27 @@ impl RegionOptions {
         self
     }
 
+    /// Maps what is not in DRAM straight from the store's memory, in parts of 2 MiB, instead of paging by 4 KiB: loads
+    /// and stores go there, without a fault once a part was touched. For stores that are files or leases of
+    /// byte-addressable memory. Read-ahead and the tracking of stores mean nothing then.
+    ///
+    /// New parts are in DRAM as long as the limit has room. Any limit will do, 0 too; what is above a multiple of
+    /// 2 MiB counts for nothing. A system call on bytes that were never touched, or whose part is watched or moved at the
+    /// moment, fails with EFAULT or does less than it was asked to: pin such buffers, which then stay where they
+    /// are, in DRAM or not, by whole parts and without a bound. A thread that blocks SIGSEGV and faults is killed.
+    pub fn direct(mut self, mode: DirectMode) -> Self {
+        self.direct = Some(mode);
+        self
+    }
+
+    /// Mappings that the process may have for parts of a region in direct mode to be moved; half of
+    /// `vm.max_map_count` by default. Where it has more, nothing moves, and
+    /// [`Statistics::moves_refused`] counts on.
+    pub fn mappings_max(mut self, mappings: u64) -> Self {
+        self.mappings_max = Some(mappings);
+        self
+    }
+
     /// Threads that resolve faults; 0 if who faults does.
     fn handlers(&self) -> usize {
         match self.fault_mode {
@@ -127,10 +150,8 @@ impl RegionOptions {
 /// [`check`](Self::check) says so. A page whose slot cannot be read, and any page once somebody has
 /// closed the region's userfaultfd, ends in SIGBUS.
 pub struct Region {
-    /// Declared first, hence dropped first: no fault reaches a pager that is gone.
-    faults: Option<FaultRange>,
-    threads: Option<Threads>,
-    shared: Arc<Shared>,
+    /// Dropped by this process alone.
+    backing: ManuallyDrop<Box<dyn Backing>>,
     space: Arc<SwapSpace>,
     bytes: u64,
     reserved: Mutex<u64>,
@@ -139,21 +160,24 @@ pub struct Region {
 
 impl Region {
     /// Maps `bytes` bytes, a positive multiple of 4096, of which `dram_limit` may be in DRAM, at
-    /// least 256 KiB. The rest, and a little more, is reserved in `space`.
+    /// least 256 KiB unless it is in direct mode. The rest, and a little more, is reserved in `space`.
     ///
     /// # Errors
     /// `BadLength`, `LimitTooLow`, `SpaceTooSmall`; `Forbidden` and `Unsupported` where there is no
-    /// userfaultfd; `TooMany`; `Io`.
+    /// userfaultfd; `NotMappable` and `NotDirect` in direct mode, which has no transparent faults; `TooMany`; `Io`.
     pub fn map(
         bytes: u64,
         dram_limit: u64,
         space: &Arc<SwapSpace>,
         options: &RegionOptions,
     ) -> Result<Self, RegionError> {
+        if let Some(mode) = options.direct {
+            return Self::map_direct(bytes, dram_limit, space, options, mode);
+        }
         let handlers = checked_handlers(bytes, dram_limit, options)?;
         let pages = Pages::map(index(bytes), open_uffd(handlers)?, Arc::clone(space));
         let pages = pages.map_err(RegionError::io("map the region"))?;
-        Self::start(pages, bytes, &[], dram_limit, space, options)
+        Self::map_paged(pages, bytes, &[], dram_limit, space, options)
     }
 
     /// As [`map`](Self::map), with memory that is there as its first part, such as a program's variables:
@@ -162,7 +186,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`map`](Self::map); `Misaligned` unless `existing` is whole units from such an address on;
-    /// `BadLength` if it is longer than the region.
+    /// `BadLength` if it is longer than the region; `NotDirect` in direct mode.
     ///
     /// # Safety
     /// `existing` is private anonymous memory, readable and writable, whose addresses are exposed. Nobody
@@ -174,6 +198,9 @@ impl Region {
         space: &Arc<SwapSpace>,
         options: &RegionOptions,
     ) -> Result<Self, RegionError> {
+        if options.direct.is_some() {
+            return Err(RegionError::NotDirect { what: "begin with memory that is there" });
+        }
         let handlers = checked_handlers(bytes, dram_limit, options)?;
         let (start, end) = (existing.start as u64, existing.end as u64);
         if !start.is_multiple_of(UNIT_BYTES * WINDOW) || !end.is_multiple_of(UNIT_BYTES) {
@@ -188,11 +215,34 @@ impl Region {
         let pages = pages.map_err(RegionError::io("map the region behind what is there"))?;
         let present = pages.present(existing.len());
         let present = present.map_err(RegionError::io("see which pages are there"))?;
-        Self::start(pages, bytes, &present, dram_limit, space, options)
+        Self::map_paged(pages, bytes, &present, dram_limit, space, options)
+    }
+
+    fn map_direct(
+        bytes: u64,
+        dram_limit: u64,
+        space: &Arc<SwapSpace>,
+        options: &RegionOptions,
+        mode: DirectMode,
+    ) -> Result<Self, RegionError> {
+        check_length(bytes)?;
+        if options.fault_mode != FaultMode::Sigbus {
+            return Err(RegionError::NotDirect { what: "have faults resolved by other threads" });
+        }
+        if !space.store().is_mappable() || !space.slots.aligns_runs() {
+            return Err(RegionError::NotMappable);
+        }
+        let (units, limit) = (bytes / UNIT_BYTES, dram_limit / UNIT_BYTES);
+        let (thread_start, mappings_max) = (options.thread_start, options.mappings_max);
+        let needed = if options.reserves { direct_slots_needed(units, limit) } else { 0 };
+        Self::start(bytes, needed, space, |slot_hint| {
+            let options = DirectOptions { mode, mappings_max, thread_start };
+            Ok(Box::new(Direct::start(units, limit, slot_hint, space, options)?))
+        })
     }
 
     /// A region of these pages, of which some units are present.
-    fn start(
+    fn map_paged(
         pages: Pages,
         bytes: u64,
         present: &[UnitNo],
@@ -202,42 +252,41 @@ impl Region {
     ) -> Result<Self, RegionError> {
         let (units, limit) = (bytes / UNIT_BYTES, dram_limit / UNIT_BYTES);
         let needed = if options.reserves { slots_needed(units, limit) } else { 0 };
-        let before = space.reserve(needed);
-        let before = before.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
-        let pager_options = PagerOptions {
-            limit,
-            slot_hint: SlotNo(before),
-            read_ahead: options.read_ahead,
-            tracks_stores: options.tracks_stores,
-        };
-        let pager = Pager::new(pages, units, Arc::clone(&space.slots), &pager_options);
-        present.iter().for_each(|&at| pager.adopt(at));
-        // From here on, dropping the region gives back what was reserved.
-        let mut region = Self {
-            faults: None,
-            threads: None,
-            shared: Arc::new(Shared::new(pager)),
-            space: Arc::clone(space),
-            bytes,
-            reserved: Mutex::new(needed),
-            process: std::process::id(),
-        };
-        let handlers = options.handlers();
-        region.threads = Some(Threads::start(&region.shared, handlers, options.thread_start)?);
-        if handlers == 0 {
-            region.faults = Some(region.register()?);
-        }
-        Ok(region)
+        let workers = Workers { handlers: options.handlers(), thread_start: options.thread_start };
+        Self::start(bytes, needed, space, |slot_hint| {
+            let pager_options = PagerOptions {
+                limit,
+                slot_hint,
+                read_ahead: options.read_ahead,
+                tracks_stores: options.tracks_stores,
+            };
+            let slots = &space.slots;
+            Ok(Box::new(Paged::start(pages, units, present, slots, &pager_options, workers)?))
+        })
     }
 
-    fn register(&self) -> Result<FaultRange, RegionError> {
-        let base = self.shared.pager.memory.base().addr();
-        // SAFETY: the resolver is behind an `Arc` of this region's, which outlives the range that
-        // is dropped before it; who touches the region's bytes borrows the region, or has
-        // promised as much.
-        let range =
-            unsafe { FaultRange::register(base, index(self.bytes), Arc::as_ptr(&self.shared)) };
-        range.map_err(RegionError::io("handle SIGBUS"))?.ok_or(RegionError::TooMany)
+    /// Reserves slots, and makes a region of what `start` makes, given the slot to search from.
+    fn start(
+        bytes: u64,
+        needed: u64,
+        space: &Arc<SwapSpace>,
+        start: impl FnOnce(SlotNo) -> Result<Box<dyn Backing>, RegionError>,
+    ) -> Result<Self, RegionError> {
+        let before = space.reserve(needed);
+        let before = before.map_err(|free| RegionError::SpaceTooSmall { needed, free })?;
+        match start(SlotNo(before)) {
+            Ok(backing) => Ok(Self {
+                backing: ManuallyDrop::new(backing),
+                space: Arc::clone(space),
+                bytes,
+                reserved: Mutex::new(needed),
+                process: std::process::id(),
+            }),
+            Err(error) => {
+                space.release(needed);
+                Err(error)
+            }
+        }
     }
 
     /// Bytes of the region.
@@ -252,11 +301,11 @@ impl Region {
         self.bytes == 0
     }
 
-    /// The first byte, aligned to 64 KiB, for code that shares the region among threads by rules of
+    /// The first byte, aligned to 64 KiB (in direct mode to 2 MiB), for code that shares the region among threads by rules of
     /// its own. Valid until the region is dropped, in this process and not in forked children.
     #[must_use]
     pub fn as_mut_ptr(&self) -> *mut u8 {
-        self.shared.pager.memory.base()
+        self.backing.base()
     }
 
     /// The region's bytes.
@@ -282,8 +331,7 @@ impl Region {
     /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`.
     pub fn prefetch(&self, range: Range<u64>) -> Result<u64, RegionError> {
         let run = self.covering(&range)?;
-        let units = self.shared.pager.prefetch(run).map_err(place_error)?;
-        Ok(units * UNIT_BYTES)
+        Ok(self.backing.prefetch(run)? * UNIT_BYTES)
     }
 
     /// Brings in every unit that the range touches and keeps it in DRAM, writable, until it is
@@ -294,7 +342,7 @@ impl Region {
     /// `NoMemory`, `DescriptorLost`. Nothing is pinned then that was not before.
     pub fn pin(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.covering(&range)?;
-        self.shared.pager.pin(run).map_err(place_error)
+        self.backing.pin(run)
     }
 
     /// Takes back one [`pin`](Self::pin) of the same range.
@@ -303,7 +351,7 @@ impl Region {
     /// `OutOfRange`; `BadPin` if some of it is not pinned: everything is then as it was.
     pub fn unpin(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.covering(&range)?;
-        self.shared.pager.unpin(run).map_err(place_error)
+        self.backing.unpin(run)
     }
 
     /// Makes whole units hold zeroes, and gives up their DRAM and slots (dont-need).
@@ -328,7 +376,7 @@ impl Region {
         if !(range.start.is_multiple_of(UNIT_BYTES) && range.end.is_multiple_of(UNIT_BYTES)) {
             return Err(RegionError::Misaligned { start: range.start, end: range.end });
         }
-        self.shared.pager.discard(run).map_err(place_error)
+        self.backing.discard(run)
     }
 
     /// Changes the DRAM limit, at least 256 KiB and four thirds of what is pinned. A lower limit is
@@ -338,11 +386,11 @@ impl Region {
     /// `LimitTooLow`, `SpaceTooSmall`: the limit is as it was.
     pub fn set_dram_limit(&mut self, bytes: u64) -> Result<(), RegionError> {
         let limit = bytes / UNIT_BYTES;
-        let needed = slots_needed(self.bytes / UNIT_BYTES, limit.max(LIMIT_MIN));
+        let needed = self.backing.slots_needed(self.bytes / UNIT_BYTES, limit);
         let more = self.reserve_slots(needed)?;
-        if let Err(error) = self.shared.pager.set_limit(limit) {
+        if let Err(error) = self.backing.set_limit(limit) {
             self.release_slots(more);
-            return Err(match place_error(error) {
+            return Err(match error {
                 RegionError::LimitTooLow { least, .. } => {
                     RegionError::LimitTooLow { limit: bytes, least }
                 }
@@ -358,8 +406,9 @@ impl Region {
     /// # Errors
     /// `SpaceTooSmall`: what was reserved before still is.
     pub fn reserve(&self, bytes: u64) -> Result<(), RegionError> {
-        let limit = self.shared.pager.statistics().units_limit;
-        self.reserve_slots(slots_needed(bytes.div_ceil(UNIT_BYTES), limit)).map(|_| ())
+        let limit = self.backing.statistics().units_limit;
+        let needed = self.backing.slots_needed(bytes.div_ceil(UNIT_BYTES), limit);
+        self.reserve_slots(needed).map(|_| ())
     }
 
     /// Reserves slots until there are `needed`, and returns how many came to it.
@@ -385,22 +434,11 @@ impl Region {
     /// region alone, also not drop it, and use its bytes only.
     ///
     /// # Errors
-    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`: a child would not have the region,
-    /// and everything is as it was.
+    /// `OutOfRange`, `Unreadable`, `NoMemory`, `DescriptorLost`, `Io`, and `NotDirect` in direct mode: a child
+    /// would not have the region, and everything is as it was.
     pub fn fork_begins(&self, range: Range<u64>) -> Result<(), RegionError> {
         let run = self.covering(&range)?;
-        let pager = &self.shared.pager;
-        let whole = pager.hold_whole(run).map_err(|error| {
-            let at = run.first;
-            place_error(PlaceError::Fault { at, error })
-        });
-        let shared = whole.and_then(|()| {
-            pager.memory.share_with_children(true).map_err(RegionError::io("share the region"))
-        });
-        if shared.is_err() {
-            pager.let_go();
-        }
-        shared
+        self.backing.fork_begins(run)
     }
 
     /// Ends what [`fork_begins`](Self::fork_begins) began, in the process that has the region.
@@ -408,10 +446,7 @@ impl Region {
     /// # Errors
     /// `Io`: children that are forked later would have the region, without what is in slots.
     pub fn fork_ended(&self) -> Result<(), RegionError> {
-        let pager = &self.shared.pager;
-        let unshared = pager.memory.share_with_children(false);
-        pager.let_go();
-        unshared.map_err(RegionError::io("keep the region from children"))
+        self.backing.fork_ended()
     }
 
     /// Bytes of `range` that are in slots alone, rounded out to units.
@@ -419,13 +454,13 @@ impl Region {
     /// # Errors
     /// `OutOfRange`.
     pub fn bytes_stored(&self, range: Range<u64>) -> Result<u64, RegionError> {
-        Ok(self.shared.pager.units_stored(self.covering(&range)?) * UNIT_BYTES)
+        Ok(self.backing.units_stored(self.covering(&range)?) * UNIT_BYTES)
     }
 
     /// Counters since the region was mapped, and what it holds now.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.shared.pager.statistics()
+        self.backing.statistics()
     }
 
     /// Checks that the region pages as it should.
@@ -434,15 +469,7 @@ impl Region {
     /// `DescriptorLost`, `StoreFailed`, `Unreadable` with the first offset that a fault could not
     /// read, or `StoreFull`, which may pass.
     pub fn check(&self) -> Result<(), RegionError> {
-        match self.shared.pager.trouble() {
-            Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
-            Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
-            None => {}
-        }
-        if let Some(offset) = self.shared.unreadable() {
-            return Err(RegionError::Unreadable { offset });
-        }
-        if self.shared.pager.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+        self.backing.check()
     }
 
     /// The units that a range touches.
@@ -462,14 +489,10 @@ impl Drop for Region {
         if self.process != std::process::id() {
             // In a forked child there are neither threads to end nor memory to unmap, and the slots
             // are the parent's.
-            std::mem::forget(self.faults.take());
-            std::mem::forget(self.threads.take());
-            std::mem::forget(Arc::clone(&self.shared));
             return;
         }
-        self.threads = None;
-        self.faults = None;
-        self.shared.pager.free_slots();
+        // SAFETY: here alone, and nobody uses it afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.backing) };
         let reserved = *self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         self.space.release(reserved);
     }
@@ -490,15 +513,20 @@ fn checked_handlers(
     dram_limit: u64,
     options: &RegionOptions,
 ) -> Result<usize, RegionError> {
-    let is_whole = bytes > 0 && bytes.is_multiple_of(UNIT_BYTES);
-    if !is_whole || bytes > isize::MAX as u64 / 2 {
-        return Err(RegionError::BadLength { bytes });
-    }
+    check_length(bytes)?;
     if dram_limit / UNIT_BYTES < LIMIT_MIN {
         let least = LIMIT_MIN * UNIT_BYTES;
         return Err(RegionError::LimitTooLow { limit: dram_limit, least });
     }
     Ok(options.handlers())
+}
+
+fn check_length(bytes: u64) -> Result<(), RegionError> {
+    let is_whole = bytes > 0 && bytes.is_multiple_of(UNIT_BYTES);
+    if !is_whole || bytes > isize::MAX as u64 / 2 {
+        return Err(RegionError::BadLength { bytes });
+    }
+    Ok(())
 }
 
 fn open_uffd(handlers: usize) -> Result<Uffd, RegionError> {
@@ -507,25 +535,4 @@ fn open_uffd(handlers: usize) -> Result<Uffd, RegionError> {
         OpenFailure::Forbidden { setting, source } => RegionError::Forbidden { setting, source },
         OpenFailure::Unsupported(source) => RegionError::Unsupported { source },
     })
-}
-
-fn place_error(error: PlaceError) -> RegionError {
-    let offset = |at: UnitNo| at.0 * UNIT_BYTES;
-    match error {
-        PlaceError::Fault { at, error } => match error {
-            FaultError::Unreadable => RegionError::Unreadable { offset: offset(at) },
-            FaultError::NoMemory => RegionError::NoMemory { offset: offset(at) },
-            FaultError::DescriptorLost => RegionError::DescriptorLost,
-        },
-        PlaceError::TooManyPinned { pinned, most } => {
-            RegionError::TooMuchPinned { pinned: pinned * UNIT_BYTES, most: most * UNIT_BYTES }
-        }
-        PlaceError::Pinned(at) => RegionError::Pinned { offset: offset(at) },
-        PlaceError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
-        PlaceError::LimitTooLow(units) => {
-            RegionError::LimitTooLow { limit: 0, least: units * UNIT_BYTES }
-        }
-        PlaceError::Zap(at, MemoryError::Again) => RegionError::NoMemory { offset: offset(at) },
-        PlaceError::Zap(..) => RegionError::DescriptorLost,
-    }
 }

@@ -105,6 +105,11 @@ impl SlotMap {
         SlotSearches { searches: self.searches.load(Relaxed), visits: self.visits.load(Relaxed) }
     }
 
+    /// True if runs that it finds begin at multiples of their length.
+    pub(crate) fn aligns_runs(&self) -> bool {
+        matches!(self.tree, Tree::Order64(_))
+    }
+
     /// Takes the next free slot at or after `hint`, else the first.
     pub(crate) fn alloc(&self, hint: SlotNo) -> Option<SlotNo> {
         let mut visits = 0;

@@ -21,13 +21,15 @@ use crate::unit::SLOTS_MAX;
 
 /// Bytes of a unit, and of a slot.
 pub const UNIT: usize = BLOCK;
+/// Slots of a run: 2 MiB.
+pub(crate) const RUN_SLOTS: u64 = 512;
 
 /// A store of pages without any promise after the process has ended.
 ///
 /// # Contract
 /// - A slot is [`UNIT`] bytes. Slots of an aligned group of 512 follow each other in memory.
 /// - `address` and what it points to stay valid while the store lives. The kernel reads there, with
-///   the slot's owner waiting; `write` is the only other access.
+///   the slot's owner waiting; `write` is the only other access, unless the store is mappable.
 /// - What `write` stored in a slot is what `address` points to from then on, for every thread that
 ///   is ordered after it, until the slot is written again; unless `check` or `is_readable` says
 ///   otherwise from then on.
@@ -64,6 +66,13 @@ pub unsafe trait SlotStore: Send + Sync + 'static {
     /// Returns true unless one of `slots` slots from `slot` on is known to be unreadable. Called
     /// before they are read, so a store that is slow on purpose can be slow here.
     fn is_readable(&self, slot: SlotNo, slots: u64) -> bool;
+
+    /// Returns true if the memory of an aligned group of 512 slots can be mapped a second time, by an
+    /// `mremap` that leaves the first mapping, and be loaded and stored there by its owner as any memory: what
+    /// direct mode needs. Not for a store that must see accesses.
+    fn is_mappable(&self) -> bool {
+        false
+    }
 }
 
 /// A store in a file on tmpfs, DAX or a disk, in ranges of one that were lent, or in memory. Clones
@@ -135,7 +144,8 @@ impl FileStore {
 // SAFETY: the slots are consecutive blocks of a mapping that lives as long as the medium. Ordinary
 // stores are seen by every thread that is ordered after them, the kernel's copies included; one
 // that met memory which is not there fails the medium (`check`) and poisons its page
-// (`is_readable`). The medium's accesses neither allocate nor lock.
+// (`is_readable`). The medium's accesses neither allocate nor lock. It is mappable only where all
+// mappings share their memory.
 unsafe impl SlotStore for FileStore {
     fn slots(&self) -> u64 {
         self.medium.len() / BLOCK_U64
@@ -160,6 +170,10 @@ unsafe impl SlotStore for FileStore {
 
     fn is_readable(&self, slot: SlotNo, slots: u64) -> bool {
         self.medium.check_range(Self::place(slot), slots * BLOCK_U64).is_ok()
+    }
+
+    fn is_mappable(&self) -> bool {
+        self.medium.has_pieces(RUN_SLOTS * BLOCK_U64)
     }
 }
 

@@ -71,30 +71,39 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Starts a thread, and waits until it has descriptors of its own.
     fn spawn(
         &mut self,
         name: &str,
         kept: Vec<RawFd>,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), RegionError> {
-        let named = std::thread::Builder::new().name(format!("everbyte {name}"));
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread_start = self.thread_start;
-        let handle = named.spawn(move || {
-            thread_start();
-            // The program's allocator may be waiting for a fault by the time of the first one.
-            everbyte_media::prepare_thread();
-            block_signals();
-            keep_only(kept);
-            // Whoever started this thread waits for that.
-            let _told = ready.send(());
-            run();
-        });
-        self.handles.push(handle.map_err(RegionError::io("start a thread"))?);
-        let _kept = is_ready.recv();
+        self.handles.push(spawn(name, kept, self.thread_start, run)?);
         Ok(())
     }
+}
+
+/// Starts a thread of a region's, and waits until it has descriptors of its own: `kept`.
+pub(crate) fn spawn(
+    name: &str,
+    kept: Vec<RawFd>,
+    thread_start: fn(),
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, RegionError> {
+    let named = std::thread::Builder::new().name(format!("everbyte {name}"));
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let handle = named.spawn(move || {
+        thread_start();
+        // The program's allocator may be waiting for a fault by the time of the first one.
+        everbyte_media::prepare_thread();
+        block_signals();
+        keep_only(kept);
+        // Whoever started this thread waits for that.
+        let _told = ready.send(());
+        run();
+    });
+    let handle = handle.map_err(RegionError::io("start a thread"))?;
+    let _kept = is_ready.recv();
+    Ok(handle)
 }
 
 impl Drop for Threads {

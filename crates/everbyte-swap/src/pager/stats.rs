@@ -17,6 +17,8 @@ macro_rules! counters {
             pub units_limit: u64,
             /// Pins that are held now, one for each unit and call.
             pub units_pinned: u64,
+            /// Units of a region in direct mode that are mapped straight from the store now.
+            pub units_direct: u64,
             /// Slots of the space that are free now.
             pub slots_free: u64,
         }
@@ -70,6 +72,14 @@ counters! {
     direct_evictions,
     /// Units that went in above the limit, because nothing could be evicted.
     units_over_limit,
+    /// Parts of a region in direct mode that were made inaccessible for a moment, to see whether they are used.
+    parts_watched,
+    /// Those of them that were touched meanwhile.
+    parts_touched,
+    /// Moves of parts that were not made because the process had too many mappings.
+    moves_refused,
+    /// Moves of parts that the system or the store made impossible; the parts stayed where they were.
+    moves_failed,
 }
 
 /// Counts one.

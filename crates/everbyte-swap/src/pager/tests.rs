@@ -18,12 +18,11 @@ use super::memory::{Memory, MemoryError, UnitRun};
 use super::*;
 use crate::plant::Bug;
 use crate::slots::SlotOrder;
+use crate::turns::Turns;
 use crate::unit::Phase;
 
 /// Threads of a run.
 const THREADS: usize = 3;
-/// The lock that stands for "something has changed".
-const CHANGE: usize = 0;
 const UNITS: u64 = 40;
 const SLOTS: u64 = 6;
 const LIMIT: u64 = 4;
@@ -45,23 +44,13 @@ struct Page {
 struct Table {
     pages: Mutex<HashMap<u64, Page>>,
     slots: Mutex<[Words; index(SLOTS)]>,
-    /// Steps of all threads.
-    steps: AtomicU64,
-    own_steps: [AtomicU64; THREADS],
-    /// Steps that the others had made when a thread paused last.
-    last_pause: [AtomicU64; THREADS],
+    turns: Turns<THREADS>,
 }
 
 impl Table {
     fn new() -> Self {
         let garbage = [[u64::MAX; THREADS]; index(SLOTS)];
-        Self {
-            pages: Mutex::new(HashMap::new()),
-            slots: Mutex::new(garbage),
-            steps: AtomicU64::new(0),
-            own_steps: [const { AtomicU64::new(0) }; THREADS],
-            last_pause: [const { AtomicU64::new(0) }; THREADS],
-        }
+        Self { pages: Mutex::new(HashMap::new()), slots: Mutex::new(garbage), turns: Turns::new() }
     }
 
     fn set_protected(&self, run: UnitRun, protected: bool) {
@@ -152,24 +141,11 @@ impl Memory for Table {
     }
 
     fn pause(&self, tries: u32) {
-        assert!(tries < 100_000, "a thread waits for ever");
-        let me = schedule::thread_index().expect("nobody waits alone");
-        let others = self.steps.load(SeqCst) - self.own_steps[me].load(SeqCst);
-        // If others came in between, what was in the way may be gone, with nobody left to say so.
-        if self.last_pause[me].swap(others, SeqCst) == others {
-            let _is_run = schedule::wait(CHANGE);
-        } else {
-            self.step();
-        }
+        self.turns.pause(tries);
     }
 
     fn step(&self) {
-        self.steps.fetch_add(1, SeqCst);
-        if let Some(me) = schedule::thread_index() {
-            self.own_steps[me].fetch_add(1, SeqCst);
-        }
-        schedule::released(CHANGE);
-        schedule::point();
+        self.turns.step();
     }
 }
 

@@ -59,7 +59,7 @@ fn run_child(name: &str) -> ExitStatus {
 }
 
 /// Runs `child` in a forked process, which ends with what it returns.
-fn fork(child: impl FnOnce() -> i32) -> ExitStatus {
+pub(crate) fn fork(child: impl FnOnce() -> i32) -> ExitStatus {
     // SAFETY: the child makes system calls and touches memory that is there, until it ends.
     match unsafe { libc::fork() } {
         0 => {

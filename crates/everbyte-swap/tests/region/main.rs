@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use everbyte_swap::{FileStore, SlotOrder, SwapSpace};
 
+mod direct;
 mod hazards;
 mod model;
 mod stack;

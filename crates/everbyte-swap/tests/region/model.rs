@@ -1,14 +1,29 @@
 //! Any sequence of calls, compared with a vector that does the same.
 
-use everbyte_swap::{FaultMode, Region, RegionError, RegionOptions, SlotOrder};
+use everbyte_swap::{
+    DirectMode, FaultMode, Region, RegionError, RegionOptions, SlotOrder, Statistics,
+};
 use proptest::prelude::*;
 
 use crate::{MIB, UNIT, space};
 
-const LEN: u64 = 2 * MIB;
-const LIMIT: u64 = MIB / 4;
+/// Steps of a region, in which calls name ranges.
+const STEPS: u64 = 512;
 
-/// A call on a range of units, from the first, so many.
+/// Sizes in bytes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Of a step.
+    step: u64,
+    limit: u64,
+    /// Of what a pin keeps at least.
+    pin: u64,
+}
+
+const PAGED: Sizes = Sizes { step: UNIT, limit: MIB / 4, pin: UNIT };
+const DIRECT: Sizes = Sizes { step: 8 * UNIT, limit: 4 * MIB, pin: 2 * MIB };
+
+/// A call on a range of steps, from the first, so many.
 #[derive(Clone, Debug)]
 enum Call {
     Fill(u64, u64, u8),
@@ -23,7 +38,7 @@ enum Call {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    let range = || (0..LEN / UNIT, 1..80u64);
+    let range = || (0..STEPS, 1..80u64);
     prop_oneof![
         4 => (range(), 1..255u8).prop_map(|((at, units), byte)| Call::Fill(at, units, byte)),
         1 => range().prop_map(|(at, units)| Call::Zero(at, units)),
@@ -31,7 +46,7 @@ fn call() -> impl Strategy<Value = Call> {
         3 => range().prop_map(|(at, units)| Call::Read(at, units)),
         1 => range().prop_map(|(at, units)| Call::Discard(at, units)),
         1 => range().prop_map(|(at, units)| Call::Prefetch(at, units)),
-        2 => (0..LEN / UNIT, 1..12u64).prop_map(|(at, units)| Call::Pin(at, units)),
+        2 => (0..STEPS, 1..12u64).prop_map(|(at, units)| Call::Pin(at, units)),
         2 => Just(Call::Unpin),
         1 => (64..400u64).prop_map(Call::Limit),
     ]
@@ -39,24 +54,34 @@ fn call() -> impl Strategy<Value = Call> {
 
 /// A region and what it should hold.
 struct Both {
+    sizes: Sizes,
     region: Region,
     model: Vec<u8>,
     pinned: Vec<(u64, u64)>,
 }
 
 impl Both {
-    fn new(options: &RegionOptions, order: SlotOrder) -> Self {
-        let region = Region::map(LEN, LIMIT, &space(LEN, order), options).unwrap();
-        Self { region, model: vec![0; usize::try_from(LEN).unwrap()], pinned: Vec::new() }
+    fn new(options: &RegionOptions, order: SlotOrder, sizes: Sizes) -> Self {
+        let len = STEPS * sizes.step;
+        let region = Region::map(len, sizes.limit, &space(len, order), options).unwrap();
+        let model = vec![0; usize::try_from(len).unwrap()];
+        Self { sizes, region, model, pinned: Vec::new() }
     }
 
-    fn bytes(at: u64, units: u64) -> std::ops::Range<u64> {
-        at * UNIT..(at * UNIT + units * UNIT).min(LEN)
+    fn bytes(&self, at: u64, steps: u64) -> std::ops::Range<u64> {
+        let step = self.sizes.step;
+        at * step..(at + steps).min(STEPS) * step
+    }
+
+    /// The bytes that a pin of a range keeps.
+    fn kept(&self, range: &std::ops::Range<u64>) -> std::ops::Range<u64> {
+        let pin = self.sizes.pin;
+        range.start / pin * pin..range.end.next_multiple_of(pin)
     }
 
     /// Changes bytes of both in the same way.
     fn change(&mut self, at: u64, units: u64, change: impl Fn(usize, &mut u8)) {
-        let range = Self::bytes(at, units);
+        let range = self.bytes(at, units);
         let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
         for bytes in [self.region.as_mut_slice(), &mut self.model[..]] {
             // Every 97th byte: enough to touch each unit in some 40 places.
@@ -72,7 +97,7 @@ impl Both {
                 self.change(at, units, |at, place| *place = byte ^ at.to_le_bytes()[1]);
             }
             Call::Zero(at, units) => {
-                let range = Self::bytes(at, units);
+                let range = self.bytes(at, units);
                 let (start, end) =
                     (usize::try_from(range.start).unwrap(), usize::try_from(range.end).unwrap());
                 self.region.as_mut_slice()[start..end].fill(0);
@@ -81,24 +106,24 @@ impl Both {
             Call::Change(at, units) => {
                 self.change(at, units, |_, place| *place = place.wrapping_add(1));
             }
-            Call::Read(at, units) => self.compare(Self::bytes(at, units)),
+            Call::Read(at, units) => self.compare(self.bytes(at, units)),
             Call::Discard(at, units) => self.discard(at, units),
             Call::Prefetch(at, units) => {
-                let range = Self::bytes(at, units);
+                let range = self.bytes(at, units);
                 let most = range.end - range.start;
                 assert!(self.region.prefetch(range).unwrap() <= most);
             }
-            Call::Pin(at, units) => match self.region.pin(Self::bytes(at, units)) {
+            Call::Pin(at, units) => match self.region.pin(self.bytes(at, units)) {
                 Ok(()) => self.pinned.push((at, units)),
                 Err(RegionError::TooMuchPinned { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
             Call::Unpin => {
                 if let Some((at, units)) = self.pinned.pop() {
-                    self.region.unpin(Self::bytes(at, units)).unwrap();
+                    self.region.unpin(self.bytes(at, units)).unwrap();
                 }
             }
-            Call::Limit(units) => match self.region.set_dram_limit(units * UNIT) {
+            Call::Limit(units) => match self.region.set_dram_limit(units * self.sizes.step) {
                 Ok(()) | Err(RegionError::LimitTooLow { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
@@ -106,9 +131,9 @@ impl Both {
     }
 
     fn discard(&mut self, at: u64, units: u64) {
-        let range = Self::bytes(at, units);
+        let range = self.bytes(at, units);
         let is_pinned = self.pinned.iter().any(|&(pin_at, pin_units)| {
-            let pinned = Self::bytes(pin_at, pin_units);
+            let pinned = self.kept(&self.bytes(pin_at, pin_units));
             pinned.start < range.end && range.start < pinned.end
         });
         match self.region.discard(range.clone()) {
@@ -131,24 +156,21 @@ impl Both {
     }
 }
 
-fn run(calls: &[Call], options: &RegionOptions, order: SlotOrder) {
-    let mut both = Both::new(options, order);
+fn run(calls: &[Call], options: &RegionOptions, order: SlotOrder, sizes: Sizes) -> Both {
+    let mut both = Both::new(options, order, sizes);
     for call in calls {
         both.make(call);
     }
-    both.compare(0..LEN);
+    both.compare(0..both.region.len());
     both.region.check().unwrap();
-    let pinned: u64 = both
-        .pinned
-        .iter()
-        .map(|&(at, units)| {
-            let range = Both::bytes(at, units);
-            (range.end - range.start) / UNIT
-        })
-        .sum();
+    let pinned = both.pinned.iter().map(|&(at, units)| {
+        let range = both.bytes(at, units);
+        (range.end - range.start) / UNIT
+    });
     let statistics = both.region.statistics();
-    assert_eq!(statistics.units_pinned, pinned);
+    assert_eq!(statistics.units_pinned, pinned.sum::<u64>());
     assert_eq!(statistics.units_over_limit, 0, "{statistics:?}");
+    both
 }
 
 proptest! {
@@ -156,19 +178,33 @@ proptest! {
 
     #[test]
     fn a_region_is_memory(calls in prop::collection::vec(call(), 1..60)) {
-        run(&calls, &RegionOptions::new(), SlotOrder::Order64);
+        run(&calls, &RegionOptions::new(), SlotOrder::Order64, PAGED);
     }
 
     #[test]
     fn a_region_that_always_copies_out_is_memory(
         calls in prop::collection::vec(call(), 1..60),
     ) {
-        run(&calls, &RegionOptions::new().tracks_stores(false), SlotOrder::Order8);
+        run(&calls, &RegionOptions::new().tracks_stores(false), SlotOrder::Order8, PAGED);
     }
 
     #[test]
     fn a_transparent_region_is_memory(calls in prop::collection::vec(call(), 1..30)) {
         let mode = FaultMode::Transparent { handlers: 1 };
-        run(&calls, &RegionOptions::new().fault_mode(mode), SlotOrder::Order64);
+        run(&calls, &RegionOptions::new().fault_mode(mode), SlotOrder::Order64, PAGED);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn a_region_in_direct_mode_is_memory(calls in prop::collection::vec(call(), 1..30)) {
+        for mode in [DirectMode::Still, DirectMode::Exchanging] {
+            let options = RegionOptions::new().direct(mode);
+            let both = run(&calls, &options, SlotOrder::Order64, DIRECT);
+            let Statistics { units_resident, units_limit, .. } = both.region.statistics();
+            assert!(units_resident <= units_limit || !both.pinned.is_empty());
+        }
     }
 }

@@ -1,0 +1,398 @@
+//! Direct mode: parts of 2 MiB that are runs of a byte-addressable store, mapped straight, or in DRAM.
+//!
+//! Owns the words of all parts and the count of those in DRAM. Changes mappings and moves bytes through
+//! [`PartMemory`] alone, so that tests can explore it on memory that is a table.
+//!
+//! The order of steps of a move:
+//! 1. The part is claimed, so nobody else moves it, pins it or makes it accessible.
+//! 2. It becomes read-only. From here on its bytes cannot change: who stores faults, and waits for the part.
+//! 3. It is copied.
+//! 4. Its mapping is replaced at once, so that loads find the same bytes before and after.
+//! 5. Only then the part is let go of, and the run that it has left is free.
+//!
+//! `docs/swap.md` argues by these steps that no store is lost.
+//!
+//! Invariants:
+//! - A part counts as in DRAM from before its memory is made until after it is gone.
+//! - Nothing here allocates, sleeps on a lock or touches the region's bytes but through `PartMemory`, so
+//!   that faults can be resolved in a signal handler.
+
+pub(crate) mod budget;
+mod heat;
+pub(crate) mod memory;
+mod place;
+pub(crate) mod rounds;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+
+use everbyte_plant::planted;
+
+use crate::pager::stats::{Counters, Statistics, add, count};
+use crate::part::{PART_UNITS, Part, PartNo, PartPhase, PartTable, RunNo, WATCHES};
+use crate::plant::Bug;
+use crate::slots::{SlotMap, SlotNo};
+use crate::unit::index;
+use budget::Budget;
+use memory::{Allowed, PartError, PartMemory};
+
+pub(crate) use place::DirectError;
+
+/// Times that the system refuses a step before a fault fails.
+const REFUSALS_MAX: u32 = 200;
+
+/// Settings of a region in direct mode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectSettings {
+    /// Units of the region, of which the last part may have fewer than others.
+    pub(crate) units: u64,
+    /// Parts that may be in DRAM.
+    pub(crate) limit: u64,
+    /// The slot from which the first run is searched.
+    pub(crate) slot_hint: SlotNo,
+}
+
+/// The parts of a region in direct mode.
+pub(crate) struct Parts<M> {
+    pub(crate) memory: M,
+    table: PartTable,
+    units: u64,
+    slots: Arc<SlotMap>,
+    /// The slot from which the first part's run is searched.
+    home: SlotNo,
+    /// Parts in DRAM.
+    dram: AtomicU64,
+    limit: AtomicU64,
+    pinned: AtomicU64,
+    budget: Budget,
+    /// The moments at which the parts of a round were touched; 0 for those that were not.
+    touched: [AtomicU64; WATCHES],
+    /// How hot each part was when it was watched last; see [`heat`].
+    heat: Box<[AtomicU8]>,
+    pub(crate) counters: Counters,
+    full: AtomicBool,
+    store_failed: AtomicBool,
+}
+
+impl<M: PartMemory> Parts<M> {
+    /// Parts that are all empty.
+    pub(crate) fn new(
+        memory: M,
+        slots: Arc<SlotMap>,
+        budget: Budget,
+        settings: &DirectSettings,
+    ) -> Self {
+        let parts = index(settings.units.div_ceil(PART_UNITS));
+        Self {
+            memory,
+            table: PartTable::new(parts),
+            units: settings.units,
+            slots,
+            home: settings.slot_hint,
+            dram: AtomicU64::new(0),
+            limit: AtomicU64::new(settings.limit),
+            pinned: AtomicU64::new(0),
+            budget,
+            touched: [const { AtomicU64::new(0) }; WATCHES],
+            heat: (0..parts).map(|_| AtomicU8::new(0)).collect(),
+            counters: Counters::default(),
+            full: AtomicBool::new(false),
+            store_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Parts of the region.
+    pub(crate) fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    /// Units of a part that belong to the region.
+    fn units_of(&self, at: PartNo) -> u64 {
+        PART_UNITS.min(self.units - at.0 * PART_UNITS)
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let parts = (0..self.len()).map(PartNo);
+        let direct = parts.filter(|&at| self.table.load(at).run().is_some()).count() as u64;
+        Statistics {
+            units_resident: self.dram.load(SeqCst) * PART_UNITS,
+            units_limit: self.limit.load(SeqCst) * PART_UNITS,
+            units_pinned: self.pinned.load(SeqCst),
+            units_direct: direct * PART_UNITS,
+            slots_free: self.slots.free_count(),
+            ..self.counters.read()
+        }
+    }
+
+    /// True if the store has lost what was copied to it: nothing goes there any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.store_failed.load(SeqCst)
+    }
+
+    /// True if the last part that needed a run found none.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(SeqCst)
+    }
+
+    /// Resolves a fault: afterwards the access can be made again. It may then fault once more.
+    pub(crate) fn fault(&self, at: PartNo, is_store: bool) -> Result<(), PartError> {
+        count(if is_store { &self.counters.faults_store } else { &self.counters.faults_load });
+        let (mut waits, mut refusals) = (0, 0);
+        loop {
+            self.memory.step();
+            let seen = self.table.load(at);
+            let done = match seen.phase() {
+                PartPhase::Busy => Ok(false),
+                PartPhase::Empty => self.make(at, seen),
+                // As a rule another thread was first.
+                _ => self.make_accessible(at, seen, true),
+            };
+            match done {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(PartError::Refused) if refusals < REFUSALS_MAX => refusals += 1,
+                Err(error) => return Err(error),
+            }
+            if waits == 0 {
+                count(&self.counters.faults_waited);
+            }
+            self.memory.pause(waits);
+            waits = waits.saturating_add(1);
+        }
+    }
+
+    /// Ends the caller's claim to a part, which is as `part` says from now on.
+    fn settle(&self, at: PartNo, part: Part) {
+        self.memory.step();
+        self.table.set(at, part);
+        self.memory.step();
+    }
+
+    /// Makes a part that is not empty accessible. False if it is another's or changed.
+    fn make_accessible(&self, at: PartNo, seen: Part, is_used: bool) -> Result<bool, PartError> {
+        if !self.table.claim(at, seen) {
+            return Ok(false);
+        }
+        self.memory.step();
+        let done = self.memory.allow(at, Allowed::Everything);
+        if done.is_err() {
+            self.settle(at, seen);
+        } else {
+            if seen.is_watched() && is_used {
+                self.touched[seen.watch()].store(self.memory.now_ns().max(1), SeqCst);
+            }
+            self.settle(at, seen.unwatched());
+        }
+        done.map(|()| true)
+    }
+
+    /// Gives an empty part DRAM if there is room, else a run. If there is no run either, it goes to DRAM above
+    /// the limit: the program's contents matter more. False if it is another's.
+    fn make(&self, at: PartNo, seen: Part) -> Result<bool, PartError> {
+        if !self.table.claim(at, seen) {
+            return Ok(false);
+        }
+        self.memory.step();
+        let has_room = self.try_admit();
+        if !has_room && let Some(run) = self.make_direct(at) {
+            add(&self.counters.units_zeroed, self.units_of(at));
+            self.settle(at, Part::direct(run));
+            return Ok(true);
+        }
+        if !has_room {
+            self.dram.fetch_add(1, SeqCst);
+        }
+        let opened = self.memory.open(at);
+        if opened.is_err() {
+            self.dram.fetch_sub(1, SeqCst);
+            self.settle(at, seen);
+        } else {
+            if !has_room {
+                add(&self.counters.units_over_limit, self.units_of(at));
+            }
+            add(&self.counters.units_zeroed, self.units_of(at));
+            self.settle(at, Part::DRAM);
+        }
+        opened.map(|()| true)
+    }
+
+    /// Counts a part as in DRAM if there is room.
+    fn try_admit(&self) -> bool {
+        if self.dram.fetch_add(1, SeqCst) < self.limit.load(SeqCst) {
+            return true;
+        }
+        self.dram.fetch_sub(1, SeqCst);
+        false
+    }
+
+    /// Makes an empty part that the caller owns a run of zeroes.
+    fn make_direct(&self, at: PartNo) -> Option<RunNo> {
+        let run = self.take_run(at)?;
+        let zeroed = if planted(Bug::RunNotZeroed) { Ok(()) } else { self.memory.zero_run(run) };
+        match zeroed.and_then(|()| self.memory.map_run(at, run)) {
+            Ok(()) => Some(run),
+            Err(error) => {
+                self.note(error);
+                self.free_run(run);
+                None
+            }
+        }
+    }
+
+    /// Takes a run for a part, if there is one and the store is sound. Runs follow each other as parts do where
+    /// that can be had: such neighbours are one mapping.
+    fn take_run(&self, at: PartNo) -> Option<RunNo> {
+        if self.has_failed() {
+            return None;
+        }
+        let hint = SlotNo((self.home.0 + at.0 * PART_UNITS) % self.slots.capacity().max(1));
+        let Some(first) = self.slots.alloc_run(PART_UNITS, hint) else {
+            self.full.store(true, SeqCst);
+            return None;
+        };
+        Some(RunNo(first.0 / PART_UNITS))
+    }
+
+    fn free_run(&self, run: RunNo) {
+        self.memory.step();
+        self.slots.free_run(SlotNo(run.0 * PART_UNITS), PART_UNITS);
+        self.full.store(false, SeqCst);
+    }
+
+    fn note(&self, error: PartError) {
+        if error == PartError::StoreFailed {
+            self.store_failed.store(true, SeqCst);
+        }
+    }
+
+    /// True if a part is one that may be moved or watched.
+    fn is_movable(seen: Part) -> bool {
+        let is_there = seen.is_dram() || seen.run().is_some();
+        is_there && (seen.pins() == 0 || planted(Bug::PinnedPartMoved))
+    }
+
+    /// Moves a part from its run to DRAM, if there is room. False if there is none, or the part is not a run,
+    /// is pinned or another's. On failure it stays where it is.
+    pub(crate) fn promote(&self, at: PartNo) -> Result<bool, PartError> {
+        let seen = self.table.load(at);
+        let Some(run) = seen.run().filter(|_| Self::is_movable(seen)) else { return Ok(false) };
+        if !self.try_admit() {
+            return Ok(false);
+        }
+        if !self.table.claim(at, seen) {
+            self.dram.fetch_sub(1, SeqCst);
+            return Ok(false);
+        }
+        self.memory.step();
+        if planted(Bug::RunFreedBeforeMoved) {
+            self.free_run(run);
+        }
+        let moved = self.freeze(at).and_then(|()| {
+            if planted(Bug::PartReleasedBeforeMoved) {
+                self.settle(at, Part::DRAM);
+            }
+            self.memory.move_in(at, run)
+        });
+        if moved.is_err() {
+            self.dram.fetch_sub(1, SeqCst);
+            self.thaw(at, seen);
+        } else {
+            add(&self.counters.units_in, self.units_of(at));
+            self.settle(at, Part::DRAM);
+            if !planted(Bug::RunLeaked) && !planted(Bug::RunFreedBeforeMoved) {
+                self.free_run(run);
+            }
+        }
+        moved.map(|()| true)
+    }
+
+    /// Moves a part from DRAM to a run. False if there is no run, or the part is not in DRAM, is pinned or
+    /// another's. On failure it stays where it is.
+    pub(crate) fn demote(&self, at: PartNo) -> Result<bool, PartError> {
+        let seen = self.table.load(at);
+        if !seen.is_dram() || !Self::is_movable(seen) {
+            return Ok(false);
+        }
+        let Some(run) = self.take_run(at) else { return Ok(false) };
+        if !self.table.claim(at, seen) {
+            self.free_run(run);
+            return Ok(false);
+        }
+        self.memory.step();
+        let frozen = if planted(Bug::CopiedBeforeFrozen) { Ok(()) } else { self.freeze(at) };
+        let copied = frozen.and_then(|()| self.memory.copy_out(at, run));
+        let moved = copied.and_then(|()| self.memory.map_run(at, run));
+        if let Err(error) = moved {
+            self.note(error);
+            self.thaw(at, seen);
+            self.free_run(run);
+        } else {
+            add(&self.counters.units_out, self.units_of(at));
+            self.settle(at, Part::direct(run));
+            self.dram.fetch_sub(1, SeqCst);
+        }
+        moved.map(|()| true)
+    }
+
+    /// Keeps stores from a part that the caller owns.
+    fn freeze(&self, at: PartNo) -> Result<(), PartError> {
+        let frozen = self.memory.allow(at, Allowed::Loads);
+        self.memory.step();
+        frozen
+    }
+
+    /// Ends a move that came to nothing. If the part cannot be made accessible, who touches it finds out.
+    fn thaw(&self, at: PartNo, seen: Part) {
+        let _or_by_the_next_fault = self.memory.allow(at, Allowed::Everything);
+        self.settle(at, seen.unwatched());
+    }
+
+    /// Makes a part inaccessible until somebody touches it, as the `watch`th of a round. False if it is empty,
+    /// watched, pinned or another's.
+    pub(crate) fn watch(&self, at: PartNo, watch: usize) -> bool {
+        let seen = self.table.load(at);
+        let is_free = !seen.is_watched() && Self::is_movable(seen) && self.table.claim(at, seen);
+        if !is_free {
+            return false;
+        }
+        self.memory.step();
+        let done = self.memory.allow(at, Allowed::Nothing);
+        self.settle(at, if done.is_ok() { seen.watched(watch) } else { seen });
+        done.is_ok()
+    }
+
+    /// Ends the watch of a part, if nobody has touched it.
+    pub(crate) fn unwatch(&self, at: PartNo) {
+        let mut tries = 0;
+        loop {
+            let seen = self.table.load(at);
+            let is_over = match seen.phase() {
+                PartPhase::DramWatched | PartPhase::DirectWatched => {
+                    // Whoever touches a part that could not be made accessible tries again.
+                    self.make_accessible(at, seen, false).unwrap_or(true)
+                }
+                PartPhase::Busy => false,
+                _ => true,
+            };
+            if is_over {
+                return;
+            }
+            self.memory.pause(tries);
+            tries += 1;
+        }
+    }
+
+    /// Frees every run that the region has. Only when it is not mapped any more.
+    pub(crate) fn free_runs(&self) {
+        for at in (0..self.len()).map(PartNo) {
+            if let Some(run) = self.table.load(at).run() {
+                self.free_run(run);
+                self.table.set(at, Part::EMPTY);
+            }
+        }
+    }
+}

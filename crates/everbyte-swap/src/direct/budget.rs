@@ -1,0 +1,91 @@
+//! The bound on mappings: how many more of them moving parts may make.
+//!
+//! Adjacent runs in adjacent parts are one mapping; a move can break it into three. Systems allow a process
+//! so many (`vm.max_map_count`) and fail every `mmap` beyond, whoever asks. So moves stop at a bound below
+//! that. Invariant: what was taken since the mappings were counted last, and those, are no more than the bound, but
+//! for what others have mapped since.
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Mappings that a move can add.
+pub(super) const MOVE_MAPPINGS: u64 = 2;
+/// The bound of Linux where `/proc` does not tell it.
+const MOST_USUAL: u64 = 65_530;
+
+/// Room for mappings.
+pub(crate) struct Budget {
+    bound: u64,
+    room: AtomicU64,
+    count: fn() -> Option<u64>,
+}
+
+impl Budget {
+    /// Room up to `bound` mappings of the process, which `count` counts.
+    pub(crate) fn new(bound: u64, count: fn() -> Option<u64>) -> Self {
+        Self { bound, room: AtomicU64::new(0), count }
+    }
+
+    /// Takes room for so many mappings. False if there is none, even when they are counted anew.
+    pub(super) fn take(&self, mappings: u64) -> bool {
+        let taken = self.room.fetch_update(SeqCst, SeqCst, |room| room.checked_sub(mappings));
+        taken.is_ok() || self.renew(mappings)
+    }
+
+    /// Gives back room for mappings that are gone.
+    pub(super) fn give_back(&self, mappings: u64) {
+        self.room.fetch_add(mappings, SeqCst);
+    }
+
+    fn renew(&self, wanted: u64) -> bool {
+        // Where nobody tells the mappings, those that moves make are bounded all the same.
+        let found = (self.count)().unwrap_or(0);
+        let left = self.bound.saturating_sub(found).checked_sub(wanted);
+        self.room.store(left.unwrap_or(0), SeqCst);
+        left.is_some()
+    }
+}
+
+/// Half of the mappings that the system allows a process.
+pub(crate) fn half_of_most() -> u64 {
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    most.and_then(|most| most.trim().parse().ok()).unwrap_or(MOST_USUAL) / 2
+}
+
+/// Counts the mappings of this process. Allocates nothing.
+pub(crate) fn count_mappings() -> Option<u64> {
+    let mut maps = File::open("/proc/self/maps").ok()?;
+    let mut some = [0; 4096];
+    let mut lines = 0;
+    loop {
+        match maps.read(&mut some).ok()? {
+            0 => return Some(lines),
+            len => lines += some[..len].iter().filter(|byte| **byte == b'\n').count() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_what_the_bound_leaves_when_it_was_counted_last() {
+        let budget = Budget::new(100, || Some(90));
+        assert!(budget.take(6) && budget.take(4), "10 are left");
+        assert!(budget.take(7), "they are counted anew, and 90 are there still");
+        assert!(!budget.take(11));
+        assert!(!Budget::new(100, || Some(100)).take(1));
+        assert!(Budget::new(100, || None).take(100));
+        budget.give_back(4);
+        assert!(budget.take(4));
+    }
+
+    #[test]
+    fn this_process_has_mappings_and_may_have_more() {
+        assert!(count_mappings().unwrap() > 3);
+        assert!(half_of_most() > 100);
+    }
+}

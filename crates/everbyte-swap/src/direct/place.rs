@@ -1,0 +1,236 @@
+//! Requests of a program: parts brought in, pinned, or given up, and another limit.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::Parts;
+use super::budget::MOVE_MAPPINGS;
+use super::memory::{Allowed, PartError, PartMemory};
+use crate::pager::memory::UnitRun;
+use crate::pager::stats::{add, count};
+use crate::part::{PART_PINS_MAX, PART_UNITS, Part, PartNo, PartPhase};
+use crate::unit::{UnitNo, index};
+
+/// A request that was refused or failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DirectError {
+    /// A part could not be made or made accessible.
+    Part(PartNo, PartError),
+    /// This unit is in a pinned part.
+    Pinned(UnitNo),
+    /// This part is not pinned, or cannot be pinned once more.
+    BadPin(PartNo),
+}
+
+/// The parts that a run of units touches.
+fn parts_of(run: UnitRun) -> impl Iterator<Item = PartNo> + Clone {
+    let end = if run.units == 0 { 0 } else { (run.first.0 + run.units).div_ceil(PART_UNITS) };
+    (run.first.0 / PART_UNITS..end).map(PartNo)
+}
+
+impl<M: PartMemory> Parts<M> {
+    /// Moves parts to DRAM from the first on, as far as there is room for them, for mappings and in DRAM. Returns the
+    /// units of the run that are there.
+    pub(crate) fn prefetch(&self, run: UnitRun) -> Result<u64, DirectError> {
+        for at in parts_of(run) {
+            let failed = |error| DirectError::Part(at, error);
+            if self.table.load(at).phase() == PartPhase::Empty {
+                self.fault(at, false).map_err(failed)?;
+            }
+            let is_run = self.table.load(at).run().is_some();
+            if is_run && self.may_move() {
+                self.promote(at).map_err(failed)?;
+            }
+            if self.table.load(at).run().is_some() {
+                return Ok((at.0 * PART_UNITS).saturating_sub(run.first.0));
+            }
+        }
+        Ok(run.units)
+    }
+
+    /// True if the bound on mappings leaves room for a move.
+    pub(super) fn may_move(&self) -> bool {
+        let may = self.budget.take(MOVE_MAPPINGS);
+        if !may {
+            count(&self.counters.moves_refused);
+        }
+        may
+    }
+
+    /// Keeps parts where they are, accessible, until they are unpinned as often.
+    pub(crate) fn pin(&self, run: UnitRun) -> Result<(), DirectError> {
+        for at in parts_of(run) {
+            if let Err(error) = self.pin_part(at) {
+                parts_of(run).take_while(|before| *before != at).for_each(|at| {
+                    self.unpin_part(at);
+                });
+                return Err(error);
+            }
+        }
+        self.pinned.fetch_add(run.units, SeqCst);
+        Ok(())
+    }
+
+    fn pin_part(&self, at: PartNo) -> Result<(), DirectError> {
+        let mut tries = 0;
+        loop {
+            self.memory.step();
+            let seen = self.table.load(at);
+            match seen.phase() {
+                PartPhase::Dram | PartPhase::Direct if seen.pins() == PART_PINS_MAX => {
+                    return Err(DirectError::BadPin(at));
+                }
+                PartPhase::Dram | PartPhase::Direct => {
+                    if self.table.replace(at, seen, seen.with_pins(seen.pins() + 1)) {
+                        return Ok(());
+                    }
+                }
+                PartPhase::Busy => {
+                    self.memory.pause(tries);
+                    tries += 1;
+                }
+                PartPhase::Empty | PartPhase::DramWatched | PartPhase::DirectWatched => {
+                    self.fault(at, true).map_err(|error| DirectError::Part(at, error))?;
+                }
+            }
+        }
+    }
+
+    /// Takes one pin off each part; all of them, or none.
+    pub(crate) fn unpin(&self, run: UnitRun) -> Result<(), DirectError> {
+        for at in parts_of(run) {
+            if !self.unpin_part(at) {
+                for at in parts_of(run).take_while(|before| *before != at) {
+                    // What was unpinned a moment ago can be pinned, unless it is gone by now.
+                    let _again = self.pin_part(at);
+                }
+                return Err(DirectError::BadPin(at));
+            }
+        }
+        self.pinned.fetch_sub(run.units, SeqCst);
+        Ok(())
+    }
+
+    fn unpin_part(&self, at: PartNo) -> bool {
+        let mut tries = 0;
+        loop {
+            let seen = self.table.load(at);
+            if seen.phase() == PartPhase::Busy {
+                self.memory.pause(tries);
+                tries += 1;
+            } else if seen.pins() == 0 {
+                return false;
+            } else if self.table.replace(at, seen, seen.with_pins(seen.pins() - 1)) {
+                return true;
+            }
+        }
+    }
+
+    /// Makes units hold zeroes. Parts of which no unit is left over give up their DRAM or run. Pinned ones are
+    /// refused.
+    pub(crate) fn discard(&self, run: UnitRun) -> Result<(), DirectError> {
+        if let Some(at) = parts_of(run).find(|&at| self.table.load(at).pins() > 0) {
+            return Err(DirectError::Pinned(UnitNo((at.0 * PART_UNITS).max(run.first.0))));
+        }
+        parts_of(run).try_for_each(|at| self.discard_in_part(at, run))
+    }
+
+    /// Makes the units of `run` that lie in a part hold zeroes.
+    fn discard_in_part(&self, at: PartNo, run: UnitRun) -> Result<(), DirectError> {
+        let first = at.0 * PART_UNITS;
+        let from = run.first.0.max(first) - first;
+        let end = self.units_of(at).min(run.first.0 + run.units - first);
+        let seen = self.claim_in_any_phase(at);
+        if seen.pins() > 0 {
+            self.settle(at, seen);
+            return Err(DirectError::Pinned(UnitNo(first + from)));
+        }
+        let done = if seen.phase() == PartPhase::Empty {
+            self.settle(at, seen);
+            Ok(())
+        } else if from == 0 && end == self.units_of(at) {
+            self.empty(at, seen)
+        } else {
+            self.zero(at, seen, from..end)
+        };
+        done.map_err(|error| DirectError::Part(at, error))
+    }
+
+    /// Makes units of a part that the caller owns hold zeroes, and lets go of it.
+    fn zero(&self, at: PartNo, seen: Part, units: Range<u64>) -> Result<(), PartError> {
+        let allowed = self.memory.allow(at, Allowed::Everything);
+        if allowed.is_ok() {
+            self.memory.zero(at, units);
+        }
+        self.settle(at, if allowed.is_ok() { seen.unwatched() } else { seen });
+        allowed
+    }
+
+    /// Empties a part that the caller owns.
+    fn empty(&self, at: PartNo, seen: Part) -> Result<(), PartError> {
+        if let Err(error) = self.memory.close(at, seen.run()) {
+            self.settle(at, seen);
+            return Err(error);
+        }
+        self.settle(at, Part::EMPTY);
+        match seen.run() {
+            Some(run) => self.free_run(run),
+            None => {
+                self.dram.fetch_sub(1, SeqCst);
+            }
+        }
+        Ok(())
+    }
+
+    fn claim_in_any_phase(&self, at: PartNo) -> Part {
+        let mut tries = 0;
+        loop {
+            self.memory.step();
+            let seen = self.table.load(at);
+            if self.table.claim(at, seen) {
+                return seen;
+            }
+            self.memory.pause(tries);
+            tries += 1;
+        }
+    }
+
+    /// Changes the limit, and moves parts out of DRAM until it is kept, the coldest first: as far as there are runs, and
+    /// what is pinned stays.
+    pub(crate) fn set_limit(&self, parts: u64) {
+        self.limit.store(parts, SeqCst);
+        for heat in (0..=u8::MAX).step_by(15) {
+            for at in (0..self.len()).map(PartNo) {
+                if self.dram.load(SeqCst) <= parts {
+                    return;
+                }
+                let is_cold = self.heat[index(at.0)].load(SeqCst) <= heat;
+                if is_cold && self.table.load(at).is_dram() {
+                    if !self.may_move() {
+                        return;
+                    }
+                    // What cannot leave stays; whoever asks is told by `is_full` and `has_failed`.
+                    let _moved = self.demote(at);
+                }
+            }
+        }
+    }
+
+    /// Units of `run` that are in runs.
+    pub(crate) fn units_direct(&self, run: UnitRun) -> u64 {
+        let end = run.first.0 + run.units;
+        let direct = parts_of(run).filter(|&at| self.table.load(at).run().is_some());
+        let units = direct.map(|at| {
+            let first = at.0 * PART_UNITS;
+            (first + PART_UNITS).min(end) - first.max(run.first.0)
+        });
+        units.sum()
+    }
+
+    /// Counts moves that failed.
+    pub(super) fn note_failed(&self, moved: &Result<bool, PartError>) {
+        if moved.is_err() {
+            add(&self.counters.moves_failed, 1);
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! Direct mode explored: its own code, on mappings that are a table, by threads that a scheduler runs one at a
+//! time.
+//!
+//! Every step is a point at which another thread may go on, also between two words of a copy. Threads own a word
+//! of each part that they share, and some parts alone; whatever they load must be what they stored. Not
+//! covered: weak memory orders, and switches between two accesses to atomics without a step in between.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use everbyte_crash::schedule::{self, Schedule, Task};
+use everbyte_plant::plant;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::rounds::Round;
+use super::*;
+use crate::pager::memory::UnitRun;
+use crate::slots::SlotOrder;
+use crate::turns::Turns;
+use crate::unit::UnitNo;
+
+/// Threads of a run. The first one makes rounds.
+const THREADS: usize = 3;
+const PARTS: u64 = 6;
+/// Parts that all threads use.
+const SHARED: [u64; 3] = [0, 1, 2];
+/// Parts of one thread each.
+const OWN: [u64; THREADS] = [3, 4, 5];
+const LIMIT: u64 = 2;
+/// Runs with which nobody goes above the limit.
+const RUNS: usize = 5;
+const STEPS: usize = 7;
+
+/// A word of each thread; it lies in the unit of the thread's number.
+type Words = [u64; THREADS];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mapping {
+    Nothing,
+    Dram(Words),
+    Run(usize),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct View {
+    mapping: Mapping,
+    allowed: Allowed,
+}
+
+const NOTHING: View = View { mapping: Mapping::Nothing, allowed: Allowed::Nothing };
+
+/// Mappings and runs that are tables.
+struct Table {
+    views: Mutex<[View; index(PARTS)]>,
+    runs: Mutex<[Words; RUNS]>,
+    fails: AtomicBool,
+    turns: Turns<THREADS>,
+}
+
+impl Table {
+    fn new() -> Self {
+        Self {
+            views: Mutex::new([NOTHING; index(PARTS)]),
+            runs: Mutex::new([[u64::MAX; THREADS]; RUNS]),
+            fails: AtomicBool::new(false),
+            turns: Turns::new(),
+        }
+    }
+
+    fn view(&self, at: PartNo) -> View {
+        self.views.lock().unwrap()[index(at.0)]
+    }
+
+    fn set(&self, at: PartNo, mapping: Mapping, allowed: Allowed) {
+        self.views.lock().unwrap()[index(at.0)] = View { mapping, allowed };
+    }
+
+    /// Makes an access, if the mapping allows it.
+    fn access<T>(
+        &self,
+        at: PartNo,
+        needs: Allowed,
+        act: impl FnOnce(&mut Words) -> T,
+    ) -> Option<T> {
+        let mut views = self.views.lock().unwrap();
+        let view = &mut views[index(at.0)];
+        let is_allowed = match view.allowed {
+            Allowed::Nothing => false,
+            Allowed::Loads => needs == Allowed::Loads,
+            Allowed::Everything => true,
+        };
+        is_allowed.then(|| match &mut view.mapping {
+            Mapping::Nothing => panic!("part {at:?} is accessible, and there is nothing"),
+            Mapping::Dram(words) => act(words),
+            Mapping::Run(run) => act(&mut self.runs.lock().unwrap()[*run]),
+        })
+    }
+
+    fn check(&self) -> Result<(), PartError> {
+        if self.fails.load(SeqCst) { Err(PartError::StoreFailed) } else { Ok(()) }
+    }
+}
+
+impl PartMemory for Table {
+    fn open(&self, at: PartNo) -> Result<(), PartError> {
+        if self.view(at).mapping == Mapping::Nothing {
+            self.set(at, Mapping::Dram([0; THREADS]), Allowed::Everything);
+        }
+        self.allow(at, Allowed::Everything)
+    }
+
+    fn close(&self, at: PartNo, _run: Option<RunNo>) -> Result<(), PartError> {
+        self.set(at, Mapping::Nothing, Allowed::Nothing);
+        Ok(())
+    }
+
+    fn allow(&self, at: PartNo, allowed: Allowed) -> Result<(), PartError> {
+        self.set(at, self.view(at).mapping, allowed);
+        Ok(())
+    }
+
+    fn zero_run(&self, run: RunNo) -> Result<(), PartError> {
+        for word in 0..THREADS {
+            self.step();
+            self.runs.lock().unwrap()[index(run.0)][word] = 0;
+        }
+        self.check()
+    }
+
+    fn copy_out(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+        for word in 0..THREADS {
+            self.step();
+            let value = self.access(at, Allowed::Loads, |words| words[word]);
+            self.runs.lock().unwrap()[index(run.0)][word] = value.expect("it may be loaded");
+        }
+        self.check()
+    }
+
+    fn map_run(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+        self.step();
+        self.set(at, Mapping::Run(index(run.0)), Allowed::Everything);
+        Ok(())
+    }
+
+    fn move_in(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+        let mut copy = [0; THREADS];
+        for (word, to) in copy.iter_mut().enumerate() {
+            self.step();
+            *to = self.runs.lock().unwrap()[index(run.0)][word];
+        }
+        self.step();
+        self.set(at, Mapping::Dram(copy), Allowed::Everything);
+        Ok(())
+    }
+
+    fn zero(&self, at: PartNo, units: std::ops::Range<u64>) {
+        for word in (0..THREADS).filter(|word| units.contains(&(*word as u64))) {
+            self.access(at, Allowed::Everything, |words| words[word] = 0)
+                .expect("it is accessible");
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.turns.count()
+    }
+
+    fn pause(&self, tries: u32) {
+        self.turns.pause(tries);
+    }
+
+    fn step(&self) {
+        self.turns.step();
+    }
+}
+
+type Sim = Parts<Table>;
+
+fn sim_with(free_runs: usize, limit: u64, bound: u64) -> Sim {
+    let slots = SlotMap::new(SlotOrder::Order64, RUNS as u64 * PART_UNITS);
+    slots.free_run(SlotNo(0), free_runs as u64 * PART_UNITS);
+    let settings = DirectSettings { units: PARTS * PART_UNITS, limit, slot_hint: SlotNo(0) };
+    Parts::new(Table::new(), Arc::new(slots), Budget::new(bound, || Some(0)), &settings)
+}
+
+fn sim(free_runs: usize) -> Sim {
+    sim_with(free_runs, LIMIT, 1 << 40)
+}
+
+/// Makes an access as the processor does: again after each fault.
+fn access<T>(parts: &Sim, at: u64, needs: Allowed, act: impl Fn(&mut Words) -> T) -> T {
+    for _ in 0..10_000 {
+        parts.memory.step();
+        if let Some(done) = parts.memory.access(PartNo(at), needs, &act) {
+            return done;
+        }
+        parts.fault(PartNo(at), needs == Allowed::Everything).expect("nothing fails here");
+    }
+    panic!("part {at} faults for ever: {:?}", parts.table.load(PartNo(at)));
+}
+
+/// A thread: what it stored in its word of each part.
+struct Program<'a> {
+    parts: &'a Sim,
+    me: usize,
+    stored: Mutex<HashMap<u64, u64>>,
+}
+
+impl<'a> Program<'a> {
+    fn new(parts: &'a Sim, me: usize) -> Self {
+        Self { parts, me, stored: Mutex::default() }
+    }
+
+    fn load(&self, at: u64) {
+        let found = access(self.parts, at, Allowed::Loads, |words| words[self.me]);
+        let stored = self.stored.lock().unwrap().get(&at).copied().unwrap_or(0);
+        assert_eq!(found, stored, "part {at} for thread {}", self.me);
+    }
+
+    fn store(&self, at: u64, value: u64) {
+        access(self.parts, at, Allowed::Everything, |words| words[self.me] = value);
+        self.stored.lock().unwrap().insert(at, value);
+    }
+
+    /// Holds a part in place while others go on.
+    fn pin(&self, at: u64) {
+        let run = UnitRun { first: UnitNo(at * PART_UNITS + 7), units: 1 };
+        self.parts.pin(run).expect("it can be pinned");
+        let place = |view: View| match view.mapping {
+            Mapping::Run(run) => Some(run),
+            _ => None,
+        };
+        let before = self.parts.memory.view(PartNo(at));
+        for _ in 0..4 {
+            self.parts.memory.step();
+            let now = self.parts.memory.view(PartNo(at));
+            assert_eq!(now.allowed, Allowed::Everything, "pinned part {at} is not accessible");
+            assert_eq!(place(now), place(before), "pinned part {at} was moved");
+        }
+        self.parts.unpin(run).expect("it is pinned");
+    }
+
+    /// Gives up the own part, or the own word of it.
+    fn discard(&self, is_whole: bool) {
+        let own = OWN[self.me];
+        let first = own * PART_UNITS;
+        let run = match is_whole {
+            true => UnitRun { first: UnitNo(first), units: PART_UNITS },
+            false => UnitRun { first: UnitNo(first + self.me as u64), units: 1 },
+        };
+        self.parts.discard(run).expect("nobody else uses it");
+        self.stored.lock().unwrap().remove(&own);
+    }
+
+    fn run(&self, seed: u64) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut round = Round::new(seed);
+        for step in 1..=STEPS {
+            let any = [SHARED[0], SHARED[1], SHARED[2], OWN[self.me]];
+            let at = any[random.random_range(0..any.len())];
+            match random.random_range(0..11) {
+                0..3 => self.load(at),
+                3..6 => self.store(at, step as u64),
+                6 => drop(self.parts.demote(PartNo(at))),
+                7 => drop(self.parts.promote(PartNo(at))),
+                8 => self.pin(at),
+                9 if self.me == 0 => {
+                    if self.parts.begin_round(&mut round) {
+                        self.load(at);
+                        self.parts.end_round(&mut round, 1000);
+                    }
+                }
+                9 => self.discard(false),
+                _ => self.discard(true),
+            }
+        }
+        self.parts.memory.step();
+    }
+}
+
+/// Nothing is under way: everything agrees.
+fn check_settled(parts: &Sim, runs_all: usize) {
+    let mut runs = Vec::new();
+    let mut in_dram = 0;
+    for at in (0..PARTS).map(PartNo) {
+        let (part, view) = (parts.table.load(at), parts.memory.view(at));
+        assert_eq!(part.pins(), 0);
+        let expected = match part.phase() {
+            PartPhase::Empty => NOTHING,
+            PartPhase::Dram => View { allowed: Allowed::Everything, ..view },
+            PartPhase::Direct => {
+                let run = part.run().map_or(RUNS, |run| index(run.0));
+                View { mapping: Mapping::Run(run), allowed: Allowed::Everything }
+            }
+            phase => panic!("{at:?} is {phase:?}"),
+        };
+        assert_eq!(view, expected, "{at:?} is {part:?}");
+        let is_dram = matches!(view.mapping, Mapping::Dram(_));
+        assert_eq!(is_dram, part.is_dram(), "{at:?} is {part:?}");
+        in_dram += u64::from(is_dram);
+        runs.extend(part.run());
+    }
+    assert_eq!(parts.dram.load(SeqCst), in_dram, "parts in DRAM");
+    let named = runs.len();
+    runs.sort_unstable();
+    runs.dedup();
+    assert_eq!(runs.len(), named, "a run has two parts");
+    assert_eq!(parts.slots.free_count(), (runs_all - named) as u64 * PART_UNITS, "free slots");
+}
+
+/// One run of all threads; the complaint of whoever has one.
+fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
+    // In some runs there are too few, and every run is soon another part's.
+    let runs = if seed.is_multiple_of(3) { RUNS - 2 } else { RUNS };
+    let parts = sim(runs);
+    let programs: Vec<_> = (0..THREADS).map(|me| Program::new(&parts, me)).collect();
+    let task = |program: &'_ Program<'_>| {
+        let _planted = bug.map(plant);
+        program.run(seed ^ (program.me as u64) << 32);
+    };
+    let tasks = programs.iter().map(|program| -> Task<'_> { Box::new(move || task(program)) });
+    if let Some(trouble) = schedule::run(schedule, tasks.collect()).trouble {
+        let words: Vec<_> = (0..PARTS).map(|at| parts.table.load(PartNo(at))).collect();
+        return Err(format!("{trouble}; {words:?}, {:?}", parts.statistics()));
+    }
+    let settled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        check_settled(&parts, runs);
+        for program in &programs {
+            SHARED.iter().chain([&OWN[program.me]]).for_each(|&at| program.load(at));
+        }
+        check_settled(&parts, runs);
+    }));
+    settled.map_err(|panic| format!("{:?}", panic.downcast_ref::<String>()))
+}
+
+/// The schedules to try for a seed of the programs.
+fn schedules(seed: u64) -> Vec<Schedule> {
+    let first = index(seed) % THREADS;
+    let delays = vec![seed * 7 % 151, 151 + seed * 13 % 211];
+    vec![Schedule::Seeded(seed), Schedule::Delays { first, at: delays }]
+}
+
+/// The first complaint in `seeds` seeds, with what brings it back.
+fn search(seeds: u64, bug: Option<Bug>) -> Option<String> {
+    (0..seeds).find_map(|seed| {
+        schedules(seed).into_iter().find_map(|schedule| {
+            let trouble = run_one(seed, &schedule, bug).err()?;
+            Some(format!("seed {seed}, {schedule}: {trouble}"))
+        })
+    })
+}
+
+/// Seeds to try; `EVERBYTE_SCHEDULES` has its say as in other crates.
+fn seeds() -> u64 {
+    let wanted = std::env::var("EVERBYTE_SCHEDULES").ok();
+    wanted.map_or(500, |wanted| wanted.parse().expect("a number of schedules"))
+}
+
+#[test]
+fn no_order_of_steps_loses_a_part() {
+    assert_eq!(search(seeds(), None), None);
+}
+
+#[test]
+fn every_planted_bug_of_moving_parts_is_caught() {
+    const BUGS: [Bug; 7] = [
+        Bug::TwoMakers,
+        Bug::CopiedBeforeFrozen,
+        Bug::RunFreedBeforeMoved,
+        Bug::PartReleasedBeforeMoved,
+        Bug::PinnedPartMoved,
+        Bug::RunNotZeroed,
+        Bug::RunLeaked,
+    ];
+    let missed: Vec<Bug> =
+        BUGS.into_iter().filter(|&bug| search(5000, Some(bug)).is_none()).collect();
+    assert_eq!(missed, []);
+}
+
+#[test]
+fn parts_are_in_dram_while_there_is_room_and_then_runs() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    (0..PARTS).for_each(|at| program.store(at, at + 1));
+    let statistics = parts.statistics();
+    assert_eq!(statistics.units_resident, LIMIT * PART_UNITS);
+    assert_eq!(statistics.units_direct, (PARTS - LIMIT) * PART_UNITS);
+    assert_eq!(statistics.units_over_limit, 0);
+    (0..PARTS).for_each(|at| program.load(at));
+    check_settled(&parts, RUNS);
+}
+
+#[test]
+fn a_store_without_runs_costs_dram_and_no_contents() {
+    let parts = sim(1);
+    let program = Program::new(&parts, 0);
+    (0..PARTS).for_each(|at| program.store(at, at + 1));
+    assert!(parts.is_full());
+    let statistics = parts.statistics();
+    assert_eq!(statistics.units_over_limit, (PARTS - LIMIT - 1) * PART_UNITS);
+    assert_eq!(parts.demote(PartNo(0)), Ok(false), "there is no run");
+    (0..PARTS).for_each(|at| program.load(at));
+    check_settled(&parts, 1);
+}
+
+#[test]
+fn a_store_that_fails_gets_no_more_parts() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    (0..=LIMIT).for_each(|at| program.store(at, at + 1));
+    parts.memory.fails.store(true, SeqCst);
+    assert_eq!(parts.demote(PartNo(0)), Err(PartError::StoreFailed));
+    assert!(parts.has_failed());
+    (LIMIT + 1..PARTS).for_each(|at| program.store(at, at + 1));
+    assert_eq!(parts.statistics().units_direct, PART_UNITS, "what was there before stays");
+    (0..PARTS).for_each(|at| program.load(at));
+    check_settled(&parts, RUNS);
+}
+
+#[test]
+fn nothing_moves_at_the_bound_on_mappings() {
+    let parts = sim_with(RUNS, LIMIT, 0);
+    let program = Program::new(&parts, 0);
+    (0..PARTS).for_each(|at| program.store(at, at + 1));
+    assert!(!parts.begin_round(&mut Round::new(1)));
+    parts.set_limit(0);
+    assert_eq!(parts.statistics().units_resident, LIMIT * PART_UNITS);
+    parts.set_limit(PARTS);
+    let all = UnitRun { first: UnitNo(0), units: PARTS * PART_UNITS };
+    assert_eq!(parts.prefetch(all), Ok(LIMIT * PART_UNITS));
+    assert!(parts.statistics().moves_refused >= 3);
+    check_settled(&parts, RUNS);
+}
+
+#[test]
+fn a_limit_is_kept_at_once_and_room_is_used_when_asked() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    (0..PARTS - 1).for_each(|at| program.store(at, at + 1));
+    let all = UnitRun { first: UnitNo(3), units: PARTS * PART_UNITS - 3 };
+    parts.pin(UnitRun { first: UnitNo(0), units: 1 }).unwrap();
+    parts.set_limit(0);
+    assert_eq!(parts.statistics().units_resident, PART_UNITS, "what is pinned stays");
+    assert_eq!(parts.units_direct(all), (PARTS - 2) * PART_UNITS);
+    parts.unpin(UnitRun { first: UnitNo(0), units: 1 }).unwrap();
+    parts.set_limit(4);
+    assert_eq!(parts.prefetch(all), Ok(4 * PART_UNITS - 3));
+    (0..PARTS - 1).for_each(|at| program.load(at));
+    check_settled(&parts, RUNS);
+}
+
+#[test]
+fn a_part_that_is_touched_at_once_takes_the_place_of_one_that_is_not() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    (0..PARTS).for_each(|at| program.store(at, at + 1));
+    let mut round = Round::new(3);
+    for _ in 0..64 {
+        assert!(parts.begin_round(&mut round));
+        program.load(PARTS - 1);
+        parts.end_round(&mut round, 1 << 40);
+    }
+    let statistics = parts.statistics();
+    assert!(parts.table.load(PartNo(PARTS - 1)).is_dram(), "{statistics:?}");
+    assert_eq!(statistics.units_in, PART_UNITS, "and nothing else moves: {statistics:?}");
+    assert_eq!(statistics.units_out, PART_UNITS);
+    assert_eq!(statistics.parts_touched, statistics.faults_load, "{statistics:?}");
+    (0..PARTS).for_each(|at| program.load(at));
+    check_settled(&parts, RUNS);
+}
+
+#[test]
+fn nothing_is_watched_where_nothing_could_be_gained() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    (0..LIMIT).for_each(|at| program.store(at, 1));
+    assert!(!parts.begin_round(&mut Round::new(1)), "everything is in DRAM");
+    let parts = sim_with(RUNS, 0, 1 << 40);
+    Program::new(&parts, 0).store(0, 1);
+    assert!(!parts.begin_round(&mut Round::new(1)), "there is no DRAM");
+    assert_eq!(parts.statistics().parts_watched, 0);
+}
+
+#[test]
+fn requests_are_for_whole_parts_and_pins_keep_them() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    program.store(0, 1);
+    let (first, rest) = (
+        UnitRun { first: UnitNo(0), units: 1 },
+        UnitRun { first: UnitNo(2), units: 2 * PART_UNITS },
+    );
+    assert_eq!(parts.unpin(first), Err(DirectError::BadPin(PartNo(0))));
+    parts.pin(rest).unwrap();
+    assert_eq!(parts.demote(PartNo(0)), Ok(false));
+    assert!(!parts.watch(PartNo(0), 0));
+    assert_eq!(parts.discard(first), Err(DirectError::Pinned(UnitNo(0))));
+    assert_eq!(parts.statistics().units_pinned, 2 * PART_UNITS);
+    let more = UnitRun { first: UnitNo(0), units: PARTS * PART_UNITS };
+    assert_eq!(parts.unpin(more), Err(DirectError::BadPin(PartNo(3))), "and none is unpinned");
+    parts.unpin(rest).unwrap();
+    assert_eq!(parts.demote(PartNo(0)), Ok(true));
+    program.load(0);
+    parts.discard(more).unwrap();
+    assert_eq!((parts.statistics().units_resident, parts.statistics().units_direct), (0, 0));
+}

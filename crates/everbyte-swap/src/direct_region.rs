@@ -1,0 +1,386 @@
+//! Regions in direct mode: parts on real mappings, the thread that finds out which are hot, and faults.
+//!
+//! Invariant: what a signal handler runs is [`DirectShared::resolve`], `direct` and `mapped_parts`, and none
+//! of it allocates, sleeps on a lock, or touches the region itself but for parts that it has claimed.
+
+#![allow(
+    unsafe_code,
+    reason = "registering for the region's faults, and the contract of their resolver"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use everbyte_media::{FaultRange, PageFault, ResolveFaults};
+
+use crate::backing::Backing;
+use crate::direct::budget::{Budget, count_mappings, half_of_most};
+use crate::direct::memory::PartError;
+use crate::direct::rounds::{Findings, Round};
+use crate::direct::{DirectError, DirectSettings, Parts};
+use crate::error::RegionError;
+use crate::mapped_parts::MappedParts;
+use crate::pager::memory::UnitRun;
+use crate::pager::stats::{Statistics, add};
+use crate::part::{PART, PART_UNITS, PartNo};
+use crate::slots::SlotNo;
+use crate::store::{SwapSpace, UNIT};
+use crate::threads::spawn;
+use crate::unit::{UnitNo, index};
+
+/// Time for which parts are inaccessible in a round, at most.
+const WINDOW: Duration = Duration::from_millis(10);
+/// Time between two rounds.
+const REST: Duration = Duration::from_millis(30);
+/// The same where nothing is touched, or can be found out.
+const REST_LONG: Duration = Duration::from_secs(1);
+/// Moves take no more than one part in so many of the time.
+const MOVES_SHARE: u32 = 10;
+
+/// Rules by which parts of a region in direct mode move between DRAM and the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectMode {
+    /// A thread of the region's now and then makes a few parts inaccessible, for at most 10 ms, to see how soon
+    /// they are touched; hot ones in the store and cold ones in DRAM change places.
+    Exchanging,
+    /// Parts stay where they are first touched, but for [`Region::prefetch`](crate::Region::prefetch) and
+    /// [`Region::set_dram_limit`](crate::Region::set_dram_limit). What was touched once never faults again, so
+    /// system calls may be given it.
+    Still,
+}
+
+/// A region's parts, and what could not be done for a fault.
+struct DirectShared {
+    parts: Parts<MappedParts>,
+    process: u32,
+    /// The offset of the first page that could not be read plus 1, or 0.
+    unreadable: AtomicU64,
+    /// The offset of the first part for which the system had no memory or mapping plus 1, or 0.
+    refused: AtomicU64,
+}
+
+impl DirectShared {
+    fn note(noted: &AtomicU64, offset: u64) {
+        let _first_wins = noted.compare_exchange(0, offset + 1, SeqCst, SeqCst);
+    }
+}
+
+// SAFETY: `fault` moves parts, whose promise it is not to allocate, lock or panic; reading the clock
+// and the number of the process needs neither; of the region, only bytes of claimed parts are touched, which are
+// accessible to whoever claimed them.
+unsafe impl ResolveFaults for DirectShared {
+    fn resolve(&self, fault: PageFault) -> bool {
+        // A forked child has no such memory, whatever else it has mapped there.
+        if std::process::id() != self.process {
+            return false;
+        }
+        let offset = fault.address.wrapping_sub(self.parts.memory.base().addr()) as u64;
+        let at = PartNo(offset / PART);
+        if at.0 >= self.parts.len() {
+            return false;
+        }
+        if !fault.is_forbidden {
+            // The store's memory is not there, or has failed.
+            Self::note(&self.unreadable, offset / UNIT as u64 * UNIT as u64);
+            return false;
+        }
+        let start = Instant::now();
+        let done = self.parts.fault(at, fault.is_store);
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        add(&self.parts.counters.fault_ns, ns);
+        if done.is_err() {
+            Self::note(&self.refused, at.0 * PART);
+        }
+        done.is_ok()
+    }
+}
+
+/// A region in direct mode.
+pub(crate) struct Direct {
+    /// Declared first, hence dropped first: no fault reaches parts that are gone.
+    faults: Option<FaultRange>,
+    sampler: Option<Sampler>,
+    shared: Arc<DirectShared>,
+}
+
+/// Settings of a region in direct mode.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectOptions {
+    pub(crate) mode: DirectMode,
+    /// Mappings that the process may have for parts to be moved; half of what the system allows if `None`.
+    pub(crate) mappings_max: Option<u64>,
+    /// The region's thread calls this first.
+    pub(crate) thread_start: fn(),
+}
+
+impl Direct {
+    /// Maps `units` units, of which `limit` may be in DRAM, on a store whose slots may be used from `slot_hint` on.
+    pub(crate) fn start(
+        units: u64,
+        limit: u64,
+        slot_hint: SlotNo,
+        space: &Arc<SwapSpace>,
+        options: DirectOptions,
+    ) -> Result<Self, RegionError> {
+        let memory = MappedParts::map(units.div_ceil(PART_UNITS), Arc::clone(space));
+        let memory = memory.map_err(RegionError::io("map the region"))?;
+        let bound = options.mappings_max.unwrap_or_else(half_of_most);
+        let budget = Budget::new(bound, count_mappings);
+        let limit = limit / PART_UNITS;
+        let settings = DirectSettings { units, limit, slot_hint };
+        let parts = Parts::new(memory, Arc::clone(&space.slots), budget, &settings);
+        let shared = Arc::new(DirectShared {
+            parts,
+            process: std::process::id(),
+            unreadable: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let mut direct = Self { faults: None, sampler: None, shared };
+        direct.faults = Some(direct.register()?);
+        if options.mode == DirectMode::Exchanging {
+            direct.sampler = Some(Sampler::start(&direct.shared, options.thread_start)?);
+        }
+        Ok(direct)
+    }
+
+    fn register(&self) -> Result<FaultRange, RegionError> {
+        let parts = &self.shared.parts;
+        let (base, len) = (parts.memory.base().addr(), index(parts.len() * PART));
+        // SAFETY: the resolver is behind an `Arc` of this struct's, which outlives the range that
+        // is dropped before it; who touches the region's bytes borrows the region, or has
+        // promised as much.
+        let range =
+            unsafe { FaultRange::register_forbidding(base, len, Arc::as_ptr(&self.shared)) };
+        range.map_err(RegionError::io("handle SIGSEGV"))?.ok_or(RegionError::TooMany)
+    }
+}
+
+impl Backing for Direct {
+    fn base(&self) -> *mut u8 {
+        self.shared.parts.memory.base()
+    }
+
+    /// One run more than the parts that have no room in DRAM: two parts change places by way of it.
+    fn slots_needed(&self, units: u64, limit: u64) -> u64 {
+        direct_slots_needed(units, limit)
+    }
+
+    fn prefetch(&self, run: UnitRun) -> Result<u64, RegionError> {
+        self.shared.parts.prefetch(run).map_err(region_error)
+    }
+
+    fn pin(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.parts.pin(run).map_err(region_error)
+    }
+
+    fn unpin(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.parts.unpin(run).map_err(region_error)
+    }
+
+    fn discard(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.parts.discard(run).map_err(region_error)
+    }
+
+    fn set_limit(&self, units: u64) -> Result<(), RegionError> {
+        self.shared.parts.set_limit(units / PART_UNITS);
+        Ok(())
+    }
+
+    fn fork_begins(&self, _run: UnitRun) -> Result<(), RegionError> {
+        Err(RegionError::NotDirect { what: "be given to a forked child" })
+    }
+
+    fn fork_ended(&self) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    fn units_stored(&self, run: UnitRun) -> u64 {
+        self.shared.parts.units_direct(run)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.shared.parts.statistics()
+    }
+
+    fn check(&self) -> Result<(), RegionError> {
+        let offset = |noted: &AtomicU64| noted.load(SeqCst).checked_sub(1);
+        if self.shared.parts.has_failed() {
+            return Err(RegionError::StoreFailed);
+        }
+        if let Some(offset) = offset(&self.shared.unreadable) {
+            return Err(RegionError::Unreadable { offset });
+        }
+        if let Some(offset) = offset(&self.shared.refused) {
+            return Err(RegionError::NoMemory { offset });
+        }
+        if self.shared.parts.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+    }
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        self.sampler = None;
+        self.faults = None;
+        // Runs are others' only once nothing of the region maps them.
+        self.shared.parts.memory.unmap();
+        self.shared.parts.free_runs();
+    }
+}
+
+/// Slots with which a region of `units` units never runs out of runs.
+pub(crate) fn direct_slots_needed(units: u64, limit: u64) -> u64 {
+    let (parts, limit) = (units.div_ceil(PART_UNITS), limit / PART_UNITS);
+    let spare = u64::from(limit > 0);
+    if parts <= limit { 0 } else { (parts - limit + spare) * PART_UNITS }
+}
+
+fn region_error(error: DirectError) -> RegionError {
+    let offset = |at: PartNo| at.0 * PART;
+    match error {
+        DirectError::Part(at, PartError::Refused) => RegionError::NoMemory { offset: offset(at) },
+        DirectError::Part(at, PartError::Unreadable) => {
+            RegionError::Unreadable { offset: offset(at) }
+        }
+        DirectError::Part(_, PartError::StoreFailed) => RegionError::StoreFailed,
+        DirectError::Pinned(UnitNo(at)) => RegionError::Pinned { offset: at * UNIT as u64 },
+        DirectError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
+    }
+}
+
+/// The thread that makes rounds; it ends when this is dropped.
+struct Sampler {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Sampler {
+    fn start(shared: &Arc<DirectShared>, thread_start: fn()) -> Result<Self, RegionError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shared, until) = (Arc::clone(shared), Arc::clone(&stop));
+        let run = move || run_rounds(&shared.parts, &until);
+        let handle = spawn("sampler", Vec::new(), thread_start, run)?;
+        Ok(Self { stop, handle: Some(handle) })
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        if let Some(handle) = self.handle.take() {
+            handle.thread().unpark();
+            // A thread that panicked has nothing more to say here.
+            let _ended = handle.join();
+        }
+    }
+}
+
+fn run_rounds(parts: &Parts<MappedParts>, stop: &AtomicBool) {
+    let mut round = Round::new(parts.memory.base().addr() as u64);
+    let mut rest = REST;
+    while !stop.load(SeqCst) {
+        std::thread::park_timeout(rest);
+        let longer = (rest * 2).min(REST_LONG);
+        if stop.load(SeqCst) || !parts.begin_round(&mut round) {
+            rest = longer;
+            continue;
+        }
+        std::thread::park_timeout(WINDOW);
+        let start = Instant::now();
+        let window_ns = u64::try_from(WINDOW.as_nanos()).unwrap_or(u64::MAX);
+        let findings = parts.end_round(&mut round, window_ns);
+        rest = match findings {
+            Findings { is_refused: true, .. } => REST_LONG,
+            Findings { touched: 0, .. } => longer,
+            // A round that moved much is paid for by a long rest.
+            Findings { moves: 1.., .. } => (start.elapsed() * (MOVES_SHARE - 1)).max(REST),
+            _ => REST,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+    use crate::slots::SlotOrder;
+    use crate::store::FileStore;
+
+    #[test]
+    fn a_region_needs_a_run_for_each_part_without_room_and_one_to_change_places() {
+        assert_eq!(direct_slots_needed(4 * PART_UNITS, 4 * PART_UNITS), 0);
+        assert_eq!(direct_slots_needed(4 * PART_UNITS, 3 * PART_UNITS), 2 * PART_UNITS);
+        assert_eq!(direct_slots_needed(4 * PART_UNITS, 3 * PART_UNITS - 1), 3 * PART_UNITS);
+        assert_eq!(direct_slots_needed(4 * PART_UNITS, 0), 4 * PART_UNITS, "nothing moves");
+        assert_eq!(direct_slots_needed(1, 0), PART_UNITS);
+    }
+
+    /// Threads that store to words of their own, in parts that others move, watch and pin all the time.
+    #[test]
+    fn contents_hold_while_parts_move() {
+        const PARTS: u64 = 4;
+        const THREADS: u64 = 3;
+        const MOVES: usize = 200;
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let store = FileStore::create(&directory.path().join("store"), 4 * PART).unwrap();
+        let space = SwapSpace::new(store, SlotOrder::Order64);
+        let options =
+            DirectOptions { mode: DirectMode::Still, mappings_max: None, thread_start: || {} };
+        let (units, limit) = (PARTS * PART_UNITS, 2 * PART_UNITS);
+        let direct = Direct::start(units, limit, SlotNo(0), &space, options).unwrap();
+        let (base, parts) = (direct.base().expose_provenance(), &direct.shared.parts);
+        let stop = AtomicBool::new(false);
+        let run = |me: u64| {
+            let mut random = SmallRng::seed_from_u64(me);
+            // Few words, so that each is met again after its part has moved.
+            let mut stored = vec![0u64; 1024];
+            let word = |nth: usize| {
+                let at = nth * index(PARTS * PART) / 1024 + 8 * index(me);
+                // SAFETY: an aligned word of the region, which outlives the threads; words are atomics.
+                unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(base + at)) }
+            };
+            while !stop.load(SeqCst) {
+                let nth = random.random_range(0..stored.len());
+                assert_eq!(word(nth).load(SeqCst), stored[nth], "word {nth} of thread {me}");
+                stored[nth] += me + 1;
+                word(nth).fetch_add(me + 1, SeqCst);
+            }
+            for (nth, stored) in stored.into_iter().enumerate() {
+                assert_eq!(word(nth).load(SeqCst), stored, "word {nth} of thread {me}");
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..THREADS).for_each(|me| drop(scope.spawn(move || run(me))));
+            let mut random = SmallRng::seed_from_u64(99);
+            for _ in 0..MOVES {
+                let at = PartNo(random.random_range(0..PARTS));
+                match random.random_range(0..6) {
+                    0 | 1 => drop(parts.demote(at).unwrap()),
+                    2 | 3 => drop(parts.promote(at).unwrap()),
+                    4 => {
+                        parts.watch(at, 0);
+                        std::thread::yield_now();
+                        parts.unwatch(at);
+                    }
+                    _ => {
+                        let run = UnitRun { first: UnitNo(at.0 * PART_UNITS), units: PART_UNITS };
+                        parts.pin(run).unwrap();
+                        assert_eq!(parts.demote(at), Ok(false));
+                        parts.unpin(run).unwrap();
+                    }
+                }
+            }
+            stop.store(true, SeqCst);
+        });
+        let statistics = direct.statistics();
+        assert!(statistics.units_in > 0 && statistics.units_out > 0, "{statistics:?}");
+        drop(direct);
+        assert_eq!(space.slots_free(), space.slots(), "runs are missing");
+    }
+}

@@ -1,0 +1,264 @@
+//! The parts of a region in direct mode: real mappings behind the steps.
+//!
+//! Owns the address range. What takes a part's place is prepared elsewhere and then moved there by one
+//! `mremap`, which takes the old mapping away and puts the new one there while every fault of the process waits. A
+//! run is mapped a second time by an `mremap` of no bytes of the store's own mapping, so no descriptor of its
+//! file is needed, and what that has locked stays locked.
+//!
+//! Invariant: every mapping in the range is kept from children of a fork before it is moved there.
+//!
+//! Limit: where the kernel has too little memory in the midst of such a move, the part is not mapped any more, and
+//! touching it ends in SIGSEGV. It checks the number of mappings before.
+
+#![allow(unsafe_code, reason = "mapping parts, moving their mappings and copying their bytes")]
+
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use libc::c_void;
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect,
+    mremap_fixed, munmap,
+};
+
+use crate::direct::memory::{Allowed, PartError, PartMemory};
+use crate::pages::pause;
+use crate::part::{PART, PART_UNITS, PartNo, RunNo};
+use crate::slots::SlotNo;
+use crate::store::{SwapSpace, UNIT};
+use crate::unit::index;
+
+const PART_BYTES: usize = index(PART);
+
+static ZEROES: [u8; UNIT] = [0; UNIT];
+
+/// The parts of a region.
+pub(crate) struct MappedParts {
+    base: *mut u8,
+    raw: *mut c_void,
+    raw_len: usize,
+    space: Arc<SwapSpace>,
+    is_mapped: AtomicBool,
+    start: Instant,
+}
+
+// SAFETY: the range is memory without thread affinity, and the pointers never change. Which thread
+// may do what to a part is the business of whoever claims parts.
+unsafe impl Send for MappedParts {}
+// SAFETY: as above.
+unsafe impl Sync for MappedParts {}
+
+/// A mapping of a part's size that nobody else knows; unmapped when dropped.
+struct Prepared(*mut c_void);
+
+impl Prepared {
+    /// New memory of zeroes, at a multiple of its size, so that it can be one large page.
+    fn memory(access: ProtFlags) -> io::Result<Self> {
+        let place = map_nothing(PART_BYTES, access)?;
+        if place.addr().is_multiple_of(PART_BYTES) {
+            return Self(place).kept_from_children();
+        }
+        drop(Self(place));
+        let raw = map_nothing(2 * PART_BYTES, access)?;
+        let before = raw.addr().next_multiple_of(PART_BYTES) - raw.addr();
+        let place = raw.wrapping_byte_add(before);
+        let behind = place.wrapping_byte_add(PART_BYTES);
+        for (rest, len) in [(raw, before), (behind, PART_BYTES - before)] {
+            if len > 0 {
+                // SAFETY: mapped above, and known to nobody else.
+                unsafe { munmap(rest, len) }?;
+            }
+        }
+        Self(place).kept_from_children()
+    }
+
+    /// The memory of a run, which is mapped at `at`, a second time.
+    fn run(at: *const u8) -> io::Result<Self> {
+        // Aligned as the run is, so that both can be large pages.
+        let place = Self::memory(ProtFlags::empty())?.leave();
+        let (at, flags) = (at.cast_mut().cast(), MremapFlags::MAYMOVE);
+        // If this fails the kernel may have unmapped the place already, which is then somebody else's.
+        // SAFETY: of no bytes the kernel moves nothing: it makes a second mapping, at a place that is ours.
+        unsafe { mremap_fixed(at, 0, PART_BYTES, flags, place) }?;
+        let run = Self(place).kept_from_children()?;
+        // All of it is there. Entering small pages by one call spares a fault for each.
+        // SAFETY: its own mapping, whose bytes the advice does not change.
+        let _best_effort = unsafe { madvise(place, PART_BYTES, Advice::LinuxPopulateWrite) };
+        Ok(run)
+    }
+
+    /// The mapping, for somebody else to unmap.
+    fn leave(self) -> *mut c_void {
+        let place = self.0;
+        std::mem::forget(self);
+        place
+    }
+
+    fn kept_from_children(self) -> io::Result<Self> {
+        // SAFETY: its own mapping; the advice changes nothing in this process.
+        unsafe { madvise(self.0, PART_BYTES, Advice::LinuxDontFork) }?;
+        // Large pages only save time, and not every kind of memory has them.
+        // SAFETY: as above.
+        let _best_effort = unsafe { madvise(self.0, PART_BYTES, Advice::LinuxHugepage) };
+        Ok(self)
+    }
+
+    /// Takes the place of whatever is mapped at `to`.
+    ///
+    /// # Safety
+    /// Whoever uses `to` may find the bytes of this mapping there from now on.
+    unsafe fn move_to(self, to: *mut c_void) -> io::Result<()> {
+        // SAFETY: the mapping is nobody else's, and what it replaces is the caller's business.
+        unsafe { mremap_fixed(self.0, PART_BYTES, PART_BYTES, MremapFlags::MAYMOVE, to) }?;
+        self.leave();
+        Ok(())
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: its own mapping, which nobody else knows. It cannot fail for such a range, and there
+        // would be nothing to do about it.
+        let _cannot_fail = unsafe { munmap(self.0, PART_BYTES) };
+    }
+}
+
+/// Private memory of zeroes that takes nothing until it is touched.
+fn map_nothing(len: usize, access: ProtFlags) -> io::Result<*mut c_void> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: the kernel chooses a free place.
+    Ok(unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }?)
+}
+
+impl MappedParts {
+    /// Maps so many parts, aligned to their size, all empty.
+    pub(crate) fn map(parts: u64, space: Arc<SwapSpace>) -> io::Result<Self> {
+        let raw_len = index(parts + 1) * PART_BYTES;
+        let raw = map_nothing(raw_len, ProtFlags::empty())?;
+        let skip = raw.addr().next_multiple_of(PART_BYTES) - raw.addr();
+        let base = raw.cast::<u8>().wrapping_add(skip);
+        let (is_mapped, start) = (AtomicBool::new(true), Instant::now());
+        let mapped = Self { base, raw, raw_len, space, is_mapped, start };
+        // SAFETY: the range is ours, and the advice changes nothing in this process.
+        unsafe { madvise(raw, raw_len, Advice::LinuxDontFork) }?;
+        // SAFETY: as above.
+        let _best_effort = unsafe { madvise(raw, raw_len, Advice::LinuxHugepage) };
+        Ok(mapped)
+    }
+
+    /// The first byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Unmaps the range. For when nobody touches it any more.
+    pub(crate) fn unmap(&self) {
+        if self.is_mapped.swap(false, SeqCst) {
+            // SAFETY: our own range, which nobody touches any more. It cannot fail for such a range, and
+            // there would be nothing to do about it.
+            let _cannot_fail = unsafe { munmap(self.raw, self.raw_len) };
+        }
+    }
+
+    fn place(&self, at: PartNo) -> *mut u8 {
+        self.base.wrapping_add(index(at.0) * PART_BYTES)
+    }
+
+    fn slots_of(run: RunNo) -> impl Iterator<Item = SlotNo> {
+        (0..PART_UNITS).map(move |nth| SlotNo(run.0 * PART_UNITS + nth))
+    }
+
+    /// Puts a mapping in the place of a part's.
+    fn replace(&self, at: PartNo, by: io::Result<Prepared>) -> Result<(), PartError> {
+        let to = self.place(at).cast();
+        // SAFETY: a part of our own range, which the caller owns, and which is to hold what was prepared.
+        let moved = by.and_then(|by| unsafe { by.move_to(to) });
+        moved.map_err(|_refused| PartError::Refused)
+    }
+
+    fn check_store(&self) -> Result<(), PartError> {
+        self.space.store().check().map_err(|_reason| PartError::StoreFailed)
+    }
+}
+
+impl Drop for MappedParts {
+    fn drop(&mut self) {
+        self.unmap();
+    }
+}
+
+impl PartMemory for MappedParts {
+    fn open(&self, at: PartNo) -> Result<(), PartError> {
+        self.allow(at, Allowed::Everything)
+    }
+
+    fn close(&self, at: PartNo, _run: Option<RunNo>) -> Result<(), PartError> {
+        self.replace(at, Prepared::memory(ProtFlags::empty()))
+    }
+
+    fn allow(&self, at: PartNo, allowed: Allowed) -> Result<(), PartError> {
+        let access = match allowed {
+            Allowed::Nothing => MprotectFlags::empty(),
+            Allowed::Loads => MprotectFlags::READ,
+            Allowed::Everything => MprotectFlags::READ | MprotectFlags::WRITE,
+        };
+        // SAFETY: a part of our own range, which the caller owns. Who is kept out faults, and waits.
+        let done = unsafe { mprotect(self.place(at).cast(), PART_BYTES, access) };
+        done.map_err(|_refused| PartError::Refused)
+    }
+
+    fn zero_run(&self, run: RunNo) -> Result<(), PartError> {
+        for slot in Self::slots_of(run) {
+            // SAFETY: the zeroes are no part of the store.
+            unsafe { self.space.store().write(slot, ZEROES.as_ptr()) }
+        }
+        self.check_store()
+    }
+
+    fn copy_out(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+        for (slot, nth) in Self::slots_of(run).zip(0..) {
+            let page = self.place(at).wrapping_add(nth * UNIT);
+            // SAFETY: a page of our range, which may be loaded. The part is not this run.
+            unsafe { self.space.store().write(slot, page) }
+        }
+        self.check_store()
+    }
+
+    fn map_run(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+        let address = self.space.store().address(SlotNo(run.0 * PART_UNITS));
+        self.replace(at, Prepared::run(address))
+    }
+
+    fn move_in(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
+        let (store, first) = (self.space.store(), SlotNo(run.0 * PART_UNITS));
+        let new = Prepared::memory(ProtFlags::READ | ProtFlags::WRITE);
+        let new = new.map_err(|_refused| PartError::Refused)?;
+        // SAFETY: the run is mapped at the store's address as long as the store is there, and nobody stores to it: the
+        // part that it is may only be loaded. The new memory is as long, and nobody else's.
+        unsafe { ptr::copy_nonoverlapping(store.address(first), new.0.cast(), PART_BYTES) }
+        // What cannot be read is known only once it was tried.
+        if !store.is_readable(first, PART_UNITS) {
+            return Err(PartError::Unreadable);
+        }
+        self.replace(at, Ok(new))
+    }
+
+    fn zero(&self, at: PartNo, units: Range<u64>) {
+        let first = self.place(at).wrapping_add(index(units.start) * UNIT);
+        // SAFETY: pages of a part of our range, which the caller owns and has made accessible.
+        unsafe { ptr::write_bytes(first, 0, index(units.end - units.start) * UNIT) }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self, tries: u32) {
+        pause(tries);
+    }
+}

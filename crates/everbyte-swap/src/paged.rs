@@ -1,0 +1,172 @@
+//! Regions whose units page: a pager on real pages, its threads, and its faults.
+
+#![allow(unsafe_code, reason = "registering for the region's faults")]
+
+use std::sync::Arc;
+
+use everbyte_media::FaultRange;
+
+use crate::backing::Backing;
+use crate::error::RegionError;
+use crate::pager::memory::{MemoryError, UnitRun};
+use crate::pager::stats::Statistics;
+use crate::pager::{FaultError, LIMIT_MIN, Pager, PagerOptions, PlaceError, Trouble, slots_needed};
+use crate::pages::Pages;
+use crate::resolver::Shared;
+use crate::slots::SlotMap;
+use crate::store::UNIT;
+use crate::threads::Threads;
+use crate::unit::{UnitNo, index};
+
+const UNIT_BYTES: u64 = UNIT as u64;
+
+/// A pager at work.
+pub(crate) struct Paged {
+    /// Declared first, hence dropped first: no fault reaches a pager that is gone.
+    faults: Option<FaultRange>,
+    threads: Option<Threads>,
+    shared: Arc<Shared>,
+}
+
+/// Threads of a pager.
+#[derive(Clone, Copy)]
+pub(crate) struct Workers {
+    /// Threads that resolve faults; 0 if who faults does.
+    pub(crate) handlers: usize,
+    /// Each thread calls this first.
+    pub(crate) thread_start: fn(),
+}
+
+impl Paged {
+    /// Pages `units` units, of which some are present.
+    pub(crate) fn start(
+        pages: Pages,
+        units: u64,
+        present: &[UnitNo],
+        slots: &Arc<SlotMap>,
+        options: &PagerOptions,
+        workers: Workers,
+    ) -> Result<Self, RegionError> {
+        let pager = Pager::new(pages, units, Arc::clone(slots), options);
+        present.iter().for_each(|&at| pager.adopt(at));
+        let shared = Arc::new(Shared::new(pager));
+        let mut paged = Self { faults: None, threads: None, shared };
+        let Workers { handlers, thread_start } = workers;
+        paged.threads = Some(Threads::start(&paged.shared, handlers, thread_start)?);
+        if handlers == 0 {
+            paged.faults = Some(paged.register()?);
+        }
+        Ok(paged)
+    }
+
+    fn register(&self) -> Result<FaultRange, RegionError> {
+        let pager = &self.shared.pager;
+        let (base, len) = (pager.memory.base().addr(), index(pager.len()) * UNIT);
+        // SAFETY: the resolver is behind an `Arc` of this struct's, which outlives the range that
+        // is dropped before it; who touches the region's bytes borrows the region, or has
+        // promised as much.
+        let range = unsafe { FaultRange::register(base, len, Arc::as_ptr(&self.shared)) };
+        range.map_err(RegionError::io("handle SIGBUS"))?.ok_or(RegionError::TooMany)
+    }
+}
+
+impl Backing for Paged {
+    fn base(&self) -> *mut u8 {
+        self.shared.pager.memory.base()
+    }
+
+    fn slots_needed(&self, units: u64, limit: u64) -> u64 {
+        slots_needed(units, limit.max(LIMIT_MIN))
+    }
+
+    fn prefetch(&self, run: UnitRun) -> Result<u64, RegionError> {
+        self.shared.pager.prefetch(run).map_err(place_error)
+    }
+
+    fn pin(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.pager.pin(run).map_err(place_error)
+    }
+
+    fn unpin(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.pager.unpin(run).map_err(place_error)
+    }
+
+    fn discard(&self, run: UnitRun) -> Result<(), RegionError> {
+        self.shared.pager.discard(run).map_err(place_error)
+    }
+
+    fn set_limit(&self, units: u64) -> Result<(), RegionError> {
+        self.shared.pager.set_limit(units).map_err(place_error)
+    }
+
+    fn fork_begins(&self, run: UnitRun) -> Result<(), RegionError> {
+        let pager = &self.shared.pager;
+        let whole = pager.hold_whole(run).map_err(|error| {
+            let at = run.first;
+            place_error(PlaceError::Fault { at, error })
+        });
+        let shared = whole.and_then(|()| {
+            pager.memory.share_with_children(true).map_err(RegionError::io("share the region"))
+        });
+        if shared.is_err() {
+            pager.let_go();
+        }
+        shared
+    }
+
+    fn fork_ended(&self) -> Result<(), RegionError> {
+        let pager = &self.shared.pager;
+        let unshared = pager.memory.share_with_children(false);
+        pager.let_go();
+        unshared.map_err(RegionError::io("keep the region from children"))
+    }
+
+    fn units_stored(&self, run: UnitRun) -> u64 {
+        self.shared.pager.units_stored(run)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.shared.pager.statistics()
+    }
+
+    fn check(&self) -> Result<(), RegionError> {
+        match self.shared.pager.trouble() {
+            Some(Trouble::DescriptorLost) => return Err(RegionError::DescriptorLost),
+            Some(Trouble::StoreFailed) => return Err(RegionError::StoreFailed),
+            None => {}
+        }
+        if let Some(offset) = self.shared.unreadable() {
+            return Err(RegionError::Unreadable { offset });
+        }
+        if self.shared.pager.is_full() { Err(RegionError::StoreFull) } else { Ok(()) }
+    }
+}
+
+impl Drop for Paged {
+    fn drop(&mut self) {
+        self.threads = None;
+        self.faults = None;
+        self.shared.pager.free_slots();
+    }
+}
+
+fn place_error(error: PlaceError) -> RegionError {
+    let offset = |at: UnitNo| at.0 * UNIT_BYTES;
+    match error {
+        PlaceError::Fault { at, error } => match error {
+            FaultError::Unreadable => RegionError::Unreadable { offset: offset(at) },
+            FaultError::NoMemory => RegionError::NoMemory { offset: offset(at) },
+            FaultError::DescriptorLost => RegionError::DescriptorLost,
+        },
+        PlaceError::TooManyPinned { pinned, most } => {
+            RegionError::TooMuchPinned { pinned: pinned * UNIT_BYTES, most: most * UNIT_BYTES }
+        }
+        PlaceError::Pinned(at) => RegionError::Pinned { offset: offset(at) },
+        PlaceError::BadPin(at) => RegionError::BadPin { offset: offset(at) },
+        PlaceError::LimitTooLow(units) => {
+            RegionError::LimitTooLow { limit: 0, least: units * UNIT_BYTES }
+        }
+        PlaceError::Zap(at, MemoryError::Again) => RegionError::NoMemory { offset: offset(at) },
+        PlaceError::Zap(..) => RegionError::DescriptorLost,
+    }
+}

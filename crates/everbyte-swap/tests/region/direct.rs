@@ -1,0 +1,250 @@
+//! Regions in direct mode on real memory: where their bytes are, what moves them, and what is refused.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+
+use everbyte_swap::{
+    DirectMode, FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SwapSpace,
+};
+
+use crate::hazards::fork;
+use crate::{MIB, UNIT, space};
+
+const PART: u64 = 2 * MIB;
+const PARTS: u64 = 6;
+const LEN: u64 = PARTS * PART;
+
+fn still() -> RegionOptions {
+    RegionOptions::new().direct(DirectMode::Still)
+}
+
+fn region(limit: u64, space: &Arc<SwapSpace>) -> Region {
+    Region::map(LEN, limit, space, &still()).unwrap()
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
+fn expected(unit: u64) -> u8 {
+    u8::try_from(unit % 251).unwrap() + 1
+}
+
+/// Stores to every unit.
+fn fill(region: &mut Region) {
+    for unit in 0..region.len() / UNIT {
+        region.as_mut_slice()[index(unit * UNIT)] = expected(unit);
+    }
+}
+
+fn check(region: &Region) {
+    for unit in 0..region.len() / UNIT {
+        assert_eq!(region.as_slice()[index(unit * UNIT)], expected(unit), "unit {unit}");
+    }
+}
+
+/// Lines of `/proc/self/maps` in the region.
+fn mappings(region: &Region) -> usize {
+    let first = region.as_mut_ptr().addr();
+    let range = first..first + index(region.len());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let starts =
+        maps.lines().filter_map(|line| usize::from_str_radix(line.split('-').next()?, 16).ok());
+    starts.filter(|start| range.contains(start)).count()
+}
+
+#[test]
+fn bytes_beyond_the_limit_are_the_stores_own_memory() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("store");
+    let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap(), SlotOrder::Order64);
+    let mut region = Region::map(LEN, 0, &space, &still()).unwrap();
+    fill(&mut region);
+    let faults = region.statistics().faults_store;
+    assert_eq!(faults, PARTS, "one for each part");
+    let mut file = Vec::new();
+    File::open(&path).unwrap().read_to_end(&mut file).unwrap();
+    assert!(file == region.as_slice(), "parts and runs have one order, and the same bytes");
+    assert_eq!(mappings(&region), 1, "neighbours are one mapping");
+    assert_eq!(region.bytes_stored(UNIT..3 * UNIT).unwrap(), 2 * UNIT);
+    assert_eq!(space.slots_free(), 0);
+    let statistics = region.statistics();
+    assert_eq!((statistics.units_resident, statistics.units_direct), (0, LEN / UNIT));
+    drop(region);
+    assert_eq!(space.slots_free(), LEN / UNIT);
+}
+
+#[test]
+fn a_new_part_holds_zeroes_whatever_its_run_held() {
+    let space = space(LEN, SlotOrder::Order64);
+    let mut before = region(0, &space);
+    before.as_mut_slice().fill(7);
+    drop(before);
+    let mut after = region(PART, &space);
+    assert!(after.as_slice().iter().all(|byte| *byte == 0));
+    after.as_mut_slice().fill(7);
+    after.discard(UNIT..LEN - UNIT).unwrap();
+    let last = index(LEN - UNIT);
+    assert!(after.as_slice()[index(UNIT)..last].iter().all(|byte| *byte == 0));
+    assert!(after.as_slice()[..index(UNIT)].iter().all(|byte| *byte == 7));
+    assert!(after.as_slice()[last..].iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn parts_move_to_dram_and_back_with_their_bytes() {
+    let space = space(LEN, SlotOrder::Order64);
+    let mut region = region(2 * PART, &space);
+    fill(&mut region);
+    region.set_dram_limit(4 * PART).unwrap();
+    assert_eq!(region.prefetch(PART..LEN).unwrap(), 3 * PART);
+    assert_eq!(region.statistics().units_in, 2 * PART / UNIT);
+    check(&region);
+    region.set_dram_limit(PART).unwrap();
+    let statistics = region.statistics();
+    assert_eq!(statistics.units_out, 3 * PART / UNIT);
+    assert_eq!(statistics.units_resident, PART / UNIT);
+    check(&region);
+    region.check().unwrap();
+}
+
+/// Its last part is not whole.
+#[test]
+fn a_region_need_not_be_whole_parts() {
+    let space = space(2 * PART, SlotOrder::Order64);
+    let mut region = Region::map(PART + UNIT, 0, &space, &still()).unwrap();
+    fill(&mut region);
+    check(&region);
+    region.set_dram_limit(PART).unwrap();
+    assert_eq!(region.prefetch(PART..PART + UNIT).unwrap(), UNIT);
+    check(&region);
+    region.discard(PART..PART + UNIT).unwrap();
+    assert_eq!(region.statistics().units_resident, 0, "all of the part's units are given up");
+}
+
+#[test]
+fn system_calls_may_be_given_what_was_touched_or_is_pinned() {
+    let space = space(LEN, SlotOrder::Order64);
+    let mut region = region(PART, &space);
+    let zeroes = || File::open("/dev/zero").unwrap();
+    let error = zeroes().read(&mut region.as_mut_slice()[..8]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    fill(&mut region);
+    for part in 0..PARTS {
+        let at = index(part * PART);
+        assert_eq!(zeroes().read(&mut region.as_mut_slice()[at..at + 8]).unwrap(), 8);
+    }
+    let range = 3 * PART + 5..4 * PART + 5;
+    region.pin(range.clone()).unwrap();
+    region.set_dram_limit(LEN).unwrap();
+    assert_eq!(region.prefetch(3 * PART..LEN).unwrap(), 0, "what is pinned stays");
+    assert!(
+        matches!(region.discard(0..LEN), Err(RegionError::Pinned { offset }) if offset == 3 * PART)
+    );
+    region.unpin(range).unwrap();
+    assert_eq!(region.prefetch(3 * PART..LEN).unwrap(), 3 * PART);
+}
+
+#[test]
+fn a_forked_child_has_nothing_of_it() {
+    let space = space(LEN, SlotOrder::Order64);
+    let mut region = region(2 * PART, &space);
+    fill(&mut region);
+    region.set_dram_limit(3 * PART).unwrap();
+    region.prefetch(0..LEN).unwrap();
+    region.discard(5 * PART..LEN).unwrap();
+    for part in 0..PARTS {
+        let place = region.as_mut_ptr().wrapping_add(index(part * PART));
+        let status = fork(|| {
+            // SAFETY: restores the default action, which the handler of faults falls back to.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            // SAFETY: not the child's memory; that it ends is what is tested.
+            i32::from(unsafe { place.read_volatile() })
+        });
+        assert_eq!(status.signal(), Some(libc::SIGSEGV), "part {part}: {status:?}");
+    }
+    assert!(matches!(region.fork_begins(0..LEN), Err(RegionError::NotDirect { .. })));
+}
+
+#[test]
+fn an_access_that_is_nobodys_still_ends_the_process() {
+    let space = space(LEN, SlotOrder::Order64);
+    let region = region(PART, &space);
+    let status = fork(|| {
+        // SAFETY: nothing is mapped there; that it ends is what is tested.
+        i32::from(unsafe { std::ptr::without_provenance::<u8>(4096).read_volatile() })
+    });
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status:?}");
+    drop(region);
+}
+
+#[test]
+fn what_direct_mode_cannot_do_is_refused_by_name() {
+    let map = |space: &Arc<SwapSpace>, options| Region::map(LEN, PART, space, &options);
+    let own = SwapSpace::new(FileStore::anonymous(LEN).unwrap(), SlotOrder::Order64);
+    assert!(matches!(map(&own, still()), Err(RegionError::NotMappable)));
+    let order8 = space(LEN, SlotOrder::Order8);
+    assert!(matches!(map(&order8, still()), Err(RegionError::NotMappable)));
+    let small = space(LEN - 2 * PART, SlotOrder::Order64);
+    let needed = (PARTS * PART) / UNIT;
+    let refused = map(&small, still()).unwrap_err();
+    assert!(
+        matches!(refused, RegionError::SpaceTooSmall { needed: n, .. } if n == needed),
+        "{refused}"
+    );
+    let good = space(LEN, SlotOrder::Order64);
+    let transparent = still().fault_mode(FaultMode::Transparent { handlers: 1 });
+    assert!(matches!(map(&good, transparent), Err(RegionError::NotDirect { .. })));
+    let bad = Region::map(UNIT + 1, 0, &good, &still());
+    assert!(matches!(bad, Err(RegionError::BadLength { .. })));
+    assert_eq!(good.slots_unreserved(), good.slots());
+}
+
+#[test]
+fn nothing_moves_beyond_the_bound_on_mappings() {
+    let space = space(LEN, SlotOrder::Order64);
+    let options = still().mappings_max(1);
+    let mut region = Region::map(LEN, PART, &space, &options).unwrap();
+    fill(&mut region);
+    region.set_dram_limit(LEN).unwrap();
+    assert_eq!(region.prefetch(0..LEN).unwrap(), PART);
+    assert_eq!(region.statistics().moves_refused, 1);
+    check(&region);
+}
+
+/// A truncated store has no memory there any more.
+#[test]
+fn a_run_that_is_gone_is_told_and_what_is_in_dram_stays() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("store");
+    let space = SwapSpace::new(FileStore::create(&path, LEN).unwrap(), SlotOrder::Order64);
+    let mut region = region(PART, &space);
+    fill(&mut region);
+    File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    region.set_dram_limit(LEN).unwrap();
+    let lost = region.prefetch(PART..2 * PART).unwrap_err();
+    assert!(matches!(lost, RegionError::Unreadable { offset: PART }), "{lost}");
+    assert_eq!(region.as_slice()[index(UNIT)], expected(1), "what is in DRAM is still there");
+}
+
+/// Touches one part over and over until it is in DRAM, which takes a few rounds.
+#[test]
+fn a_hot_part_takes_the_place_of_a_cold_one() {
+    let space = space(LEN, SlotOrder::Order64);
+    let options = RegionOptions::new().direct(DirectMode::Exchanging);
+    let mut region = Region::map(LEN, 2 * PART, &space, &options).unwrap();
+    fill(&mut region);
+    let hot = index(LEN - PART);
+    while region.bytes_stored(LEN - PART..LEN).unwrap() > 0 {
+        let statistics = region.statistics();
+        assert!(statistics.parts_watched < 10_000, "{statistics:?}");
+        for _ in 0..1000 {
+            region.as_mut_slice()[hot + 1] ^= 1;
+        }
+    }
+    let statistics = region.statistics();
+    assert!(statistics.parts_watched > 0 && statistics.parts_touched > 0, "{statistics:?}");
+    assert_eq!(statistics.units_resident, 2 * PART / UNIT);
+    check(&region);
+}
