@@ -162,10 +162,13 @@ pub(crate) fn durable_after_discard() -> Workload {
     Workload::new("durable after a discard", tasks).two_delays()
 }
 
-/// A whole block that is on its way before it turns out that the pool has none for the next one.
+/// A whole block that is on its way before it turns out that the pool has none for the next write of the same batch.
 pub(crate) fn given_up() -> Workload {
     let tasks = vec![
-        vec![Step::Discard { at: b(MAPPED), len: 8192 }, write(b(MAPPED + 3), 8192)],
+        vec![
+            Step::Discard { at: b(MAPPED), len: 8192 },
+            Step::Atomic { at: [b(MAPPED + 3), b(MAPPED + 4)], len: 4096 },
+        ],
         vec![write(b(MAPPED + 2), 4096)],
     ];
     // Superblocks and table 6, log 8, two nodes, mapped 4, and one.

@@ -110,7 +110,7 @@ impl<'m, M: Medium> EntryReader<'m, M> {
     }
 
     /// Decodes a word that was read at `at`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decode(&self, word: u64, at: PoolOffset) -> Result<Option<Entry>, Corrupt> {
         // A poisoned range reads as a hole.
         check_readable(self.medium, "map entry", at, 8)?;

@@ -20,8 +20,7 @@ const RETIRED_WORTH: usize = 64;
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
-    /// A write of a whole block, to `to`, whatever lies there now. The bytes are sent on their
-    /// way first, so that finding the entry and logging it costs no time of its own.
+    /// A write of a whole block, to `to`, whatever lies there now.
     pub(super) fn replace_unseen(
         &mut self,
         piece: BlockPiece<'d>,
