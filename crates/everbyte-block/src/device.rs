@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use everbyte_device::{
-    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest,
+    BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, Lends, SendError, WriteRequest,
 };
 use everbyte_extent::{DeviceOffset, leaf_parts};
 use everbyte_media::{BLOCK_U32, Medium};
@@ -85,6 +85,10 @@ impl<M: Medium> BlockDevice for BlockVolume<M> {
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         // Everything is in memory already.
         self.check_range(RequestRange { offset, len })
+    }
+
+    fn lender(&self) -> Option<&dyn Lends> {
+        Some(self)
     }
 }
 

@@ -5,9 +5,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use everbyte_device::{DeviceError, Extent as Status, SendError, send_all};
+use everbyte_device::{DeviceError, Extent as Status, Lends, Lent, SendError, send_all};
 use everbyte_extent::{ByteRange, DeviceOffset, ExtentError, Stored, View, chunks};
-use everbyte_media::{Medium, Piece};
+use everbyte_media::{Medium, Piece, PoolOffset};
 
 use crate::error::RequestRange;
 use crate::volume::BlockVolume;
@@ -166,6 +166,18 @@ impl<M: Medium> BlockVolume<M> {
             at = to;
         }
         Ok(extents)
+    }
+}
+
+impl<M: Medium> Lends for BlockVolume<M> {
+    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        let at = self.extent().place_of(DeviceOffset(offset), len).ok().flatten()?;
+        let address = self.medium().lend(at, len as u64)?;
+        Some(Lent { address, place: at.0, len })
+    }
+
+    fn has_failed(&self, lent: &Lent) -> bool {
+        self.medium().check_range(PoolOffset(lent.place), lent.len as u64).is_err()
     }
 }
 

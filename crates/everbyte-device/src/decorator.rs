@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use crate::device::{
     BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendError, WriteRequest, read_and_send,
 };
+use crate::lend::Lends;
 
 /// Route of a [`send`](BlockDevice::send), which is a read, and of a
 /// [`write_batch`](BlockDevice::write_batch), which is several writes, where a [`Decorator`] does not
@@ -135,6 +136,12 @@ pub trait Decorator: Send + Sync {
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.inner().cache(offset, len)
     }
+
+    /// See [`BlockDevice::lender`]. Bytes that are used where they lie pass no decorator, so it lends none
+    /// unless it says so.
+    fn lender(&self) -> Option<&dyn Lends> {
+        None
+    }
 }
 
 #[deny(
@@ -198,6 +205,10 @@ impl<D: Decorator> BlockDevice for D {
 
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         Decorator::cache(self, offset, len)
+    }
+
+    fn lender(&self) -> Option<&dyn Lends> {
+        Decorator::lender(self)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::lend::Lends;
+
 /// Force Unit Access: `Yes` if a request must be durable when it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fua {
@@ -211,6 +213,11 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// `OutOfRange`, `Gone`.
     fn cache(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
+
+    /// Returns the device as one whose bytes can be used where they lie, if it is one.
+    fn lender(&self) -> Option<&dyn Lends> {
+        None
+    }
 }
 
 /// A [`BlockDevice::send`] of what `read` fills in, by a copy.

@@ -14,6 +14,7 @@ mod direct;
 mod fault;
 mod file;
 mod identity;
+mod lend;
 mod memory;
 mod range;
 pub mod record;
@@ -28,6 +29,7 @@ pub use device::{BlockDevice, DeviceError, Extent, Fua, Geometry, Hole, SendErro
 pub use fault::{FaultDevice, Faults};
 pub use file::{FileDevice, FileDeviceError, FileOptions};
 pub use identity::{BackingIdentity, FileIdentity, Likeness, stable_path};
+pub use lend::{Lends, Lent};
 pub use memory::MemoryDevice;
 pub use range::check_range;
 pub use socket::send_all;

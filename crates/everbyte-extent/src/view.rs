@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use everbyte_media::{BLOCK_U64, Mapped, MediaError, Medium, Piece};
+use everbyte_media::{BLOCK_U64, Mapped, MediaError, Medium, Piece, PoolOffset};
 use everbyte_pool::{BlockRun, PinError, PinnedBlocks};
 
 use crate::address::DeviceOffset;
@@ -69,6 +69,29 @@ impl<M: Medium> Extent<M> {
         let pins = self.volume().pin(pieces.iter().filter_map(blocks_of).collect())?;
         self.check_pieces(&pieces, 0, offset)?;
         Ok(View { pins, pieces, len })
+    }
+}
+
+impl<M: Medium> Extent<M> {
+    /// The place of bytes `offset .. offset + len`, at most 1 MiB, if they lie one behind the other; they
+    /// can be read and are what was stored. They stay there until one of their blocks is written, and
+    /// nothing keeps that from happening, unlike with a view.
+    ///
+    /// # Errors
+    /// The range leaves the extent; its bytes cannot be read or are not what was stored; the map is corrupt.
+    pub fn place_of(
+        &self,
+        offset: DeviceOffset,
+        len: usize,
+    ) -> Result<Option<PoolOffset>, ExtentError> {
+        self.check_range(offset.0, len as u64)?;
+        let range = ByteRange { offset, len };
+        let _blocks = self.locks().read(range.blocks());
+        self.check_range(offset.0, len as u64)?;
+        let pieces = self.pieces(range, &[])?;
+        let &[Piece::Stored { at, .. }] = pieces.as_slice() else { return Ok(None) };
+        self.check_pieces(&pieces, 0, offset)?;
+        Ok(Some(at))
     }
 }
 

@@ -668,6 +668,12 @@ impl Medium for Mapped {
         self.touch(at, len, BLOCK);
     }
 
+    fn lend(&self, at: PoolOffset, len: u64) -> Option<*const u8> {
+        let with_next = len.checked_add(BLOCK as u64)?;
+        let is_inside = at.0.checked_add(with_next)? <= self.len();
+        (is_inside && self.emulated.is_none()).then(|| self.address(at, len))
+    }
+
     fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let locate = |at, len| self.place(at, len as u64).cast_const();
         let sent = match send::send(socket, pieces, locate) {

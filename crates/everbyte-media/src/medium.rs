@@ -285,6 +285,15 @@ pub trait Medium: Send + Sync + 'static {
     /// known to be poisoned.
     fn probe(&self, at: PoolOffset, len: u64);
 
+    /// The address of `at .. at + len`, for who loads the bytes without this trait; the 4 KiB behind can be
+    /// loaded as well. `None` where such loads would not be what loads of the medium are: its costs are
+    /// emulated, or it is not memory of this process, or it ends there. Valid while the medium is. What it points to may change at
+    /// any time, or fail, so nobody makes a reference of it.
+    fn lend(&self, at: PoolOffset, len: u64) -> Option<*const u8> {
+        let _ = (at, len);
+        None
+    }
+
     /// Checks that earlier loads of `at .. at + len` gave what was stored.
     ///
     /// # Errors

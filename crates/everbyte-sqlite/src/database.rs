@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, WriteRequest};
+use everbyte_device::{AtomicWriteError, AtomicWrites, DeviceError, Fua, Lent, WriteRequest};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::batch::Batch;
@@ -33,6 +33,10 @@ pub struct Activity {
     pub batches_committed: u64,
     /// Batches that the device refused, so that SQLite had to use its journal.
     pub batches_refused: u64,
+    /// Reads of the database itself: copies.
+    pub main_reads: u64,
+    /// Pages of the database that SQLite used where they lie.
+    pub pages_lent: u64,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +45,8 @@ struct Counters {
     syncs: AtomicU64,
     batches_committed: AtomicU64,
     batches_refused: AtomicU64,
+    main_reads: AtomicU64,
+    pages_lent: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -127,6 +133,8 @@ impl Database {
             syncs: get(&self.counters.syncs),
             batches_committed: get(&self.counters.batches_committed),
             batches_refused: get(&self.counters.batches_refused),
+            main_reads: get(&self.counters.main_reads),
+            pages_lent: get(&self.counters.pages_lent),
         }
     }
 
@@ -139,6 +147,9 @@ impl Database {
     ) -> Result<usize, DatabaseError> {
         let files = self.files.read();
         self.check(&files)?;
+        if kind == FileKind::Main {
+            count(&self.counters.main_reads);
+        }
         let length = files.length(kind).ok_or_else(|| self.no_file(kind))?;
         let there = length.saturating_sub(offset).min(out.len() as u64);
         let there = usize::try_from(there).expect("at most `out`");
@@ -151,6 +162,35 @@ impl Database {
             }
         }
         Ok(there)
+    }
+
+    /// Tells where bytes of the database lie, all of which it has; `None` if they are to be read. They stay
+    /// there until the database is written, for which the caller has SQLite's lock.
+    pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        let files = self.files.read();
+        if files.broken.is_some() || files.batch.is_some() {
+            return None;
+        }
+        let end = offset.checked_add(len as u64)?;
+        if end > files.header.length(FileKind::Main)? {
+            return None;
+        }
+        let lender = self.device.lender()?;
+        let lent = lender.lend(files.header.start(FileKind::Main) + offset, len)?;
+        count(&self.counters.pages_lent);
+        Some(lent)
+    }
+
+    /// Ends the use of lent bytes. If memory failed under them, what SQLite took from it may be zeroes, and nothing may
+    /// be done any more.
+    pub(crate) fn take_back(&self, lent: &Lent) -> Result<(), DatabaseError> {
+        match self.device.lender() {
+            Some(lender) if lender.has_failed(lent) => {
+                let reason = format!("memory failed under a page in use, at {}", lent.place);
+                Err(self.broken(&mut self.files.write(), reason))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes to a file, which grows if need be; a gap before the new bytes reads as zeroes.

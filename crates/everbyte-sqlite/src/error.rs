@@ -97,6 +97,14 @@ pub enum DatabaseError {
         /// The event, for people.
         reason: String,
     },
+    /// SQLite would change a page that it uses where it lies. Nothing was done.
+    #[error("database {name}: the page at {offset} is in use where it lies, and cannot be changed")]
+    InUse {
+        /// The database.
+        name: String,
+        /// The page's first byte.
+        offset: u64,
+    },
     /// SQLite asked for a feature that other file systems have and this one lacks.
     #[error("{what} is not supported on Everbyte volumes")]
     Unsupported {
@@ -129,6 +137,7 @@ impl DatabaseError {
             Self::NoFile { .. }
             | Self::Device { .. }
             | Self::Batch { .. }
+            | Self::InUse { .. }
             | Self::Broken { .. } => otherwise,
         }
     }

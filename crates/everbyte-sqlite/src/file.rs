@@ -6,6 +6,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use everbyte_device::Lent;
+use everbyte_media::{BLOCK, BLOCK_U64};
 use libsqlite3_sys as ffi;
 
 use crate::database::Database;
@@ -44,6 +46,10 @@ pub(crate) struct File {
     batch_atomic: bool,
     durability: Durability,
     delete_on_close: bool,
+    /// Bytes from the start of the database that SQLite may use where they lie.
+    lent_max: u64,
+    /// Pages that it uses so, with their offsets: a few at a time.
+    lent: Vec<(u64, Lent)>,
 }
 
 impl File {
@@ -62,8 +68,17 @@ impl File {
             database.create(kind)?;
         }
         let delete_on_close = flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
-        let level = Level::None;
-        Ok(Self { database, kind, level, batch_atomic, durability, delete_on_close })
+        let (level, lent_max, lent) = (Level::None, 0, Vec::new());
+        Ok(Self {
+            database,
+            kind,
+            level,
+            batch_atomic,
+            durability,
+            delete_on_close,
+            lent_max,
+            lent,
+        })
     }
 
     /// Returns the flags that it was opened with after all.
@@ -85,11 +100,59 @@ impl File {
         self.database.read(self.kind, offset, out)
     }
 
+    /// Bytes from the start of the file that SQLite may use where they lie.
+    pub(crate) fn lent_max(&self) -> u64 {
+        self.lent_max
+    }
+
+    pub(crate) fn set_lent_max(&mut self, bytes: u64) {
+        self.lent_max = bytes;
+    }
+
+    /// Tells where bytes of the file lie, if SQLite may use them there.
+    ///
+    /// That is: whole blocks, which have no bytes that others write; of the database, whose
+    /// blocks change only under EXCLUSIVE; while this connection holds SHARED and no more, so that nobody
+    /// has EXCLUSIVE. It stays so while the bytes are in use, because SQLite gives a connection's pages back
+    /// before its lock, and before it writes to them itself, which `check_unused` refuses otherwise.
+    pub(crate) fn lend(&mut self, offset: u64, len: usize) -> Option<*const u8> {
+        let is_whole = offset.is_multiple_of(BLOCK_U64) && len.is_multiple_of(BLOCK) && len > 0;
+        let is_within = offset.checked_add(len as u64).is_some_and(|end| end <= self.lent_max);
+        let is_stable = self.kind == FileKind::Main && self.level == Level::Shared;
+        if !(is_whole && is_within && is_stable) {
+            return None;
+        }
+        let lent = self.database.lend(offset, len)?;
+        self.lent.push((offset, lent));
+        Some(lent.address)
+    }
+
+    /// Ends one use of the bytes from `offset` on.
+    pub(crate) fn take_back(&mut self, offset: u64) -> Result<(), DatabaseError> {
+        match self.lent.iter().rposition(|(at, _)| *at == offset) {
+            Some(index) => self.database.take_back(&self.lent.swap_remove(index).1),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses to change bytes that SQLite uses where they lie.
+    fn check_unused(&self, from: u64, to: u64) -> Result<(), DatabaseError> {
+        let is_in = |(at, lent): &&(u64, Lent)| *at < to && from < at + lent.len as u64;
+        match self.lent.iter().find(is_in) {
+            Some(&(offset, _)) => {
+                Err(DatabaseError::InUse { name: self.database.name().to_owned(), offset })
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatabaseError> {
+        self.check_unused(offset, offset.saturating_add(data.len() as u64))?;
         self.database.write(self.kind, offset, data)
     }
 
     pub(crate) fn truncate(&self, length: u64) -> Result<(), DatabaseError> {
+        self.check_unused(length, u64::MAX)?;
         self.database.truncate(self.kind, length)
     }
 

@@ -46,6 +46,14 @@
 //! (`PRAGMA cache_size`), or if it is the first of an empty database. `PRAGMA synchronous = OFF`
 //! turns batches off.
 //!
+//! # Pages without a copy
+//! With `PRAGMA mmap_size = BYTES` SQLite reads pages of the first `BYTES` of a database where they lie in the
+//! pool's memory, while no transaction of the connection writes. It copies those that it cannot have so: pages
+//! smaller than 4 KiB or in several pieces, holes, and all pages of a pool whose costs are emulated.
+//! Memory that fails under such a page reads as zeroes, as it does nowhere else, and may have been taken for the page
+//! when the database says so: all that the connection asks for afterwards fails. A database that is
+//! deleted from the pool (`Pool::delete_volume`) while a statement runs has no such pages any more, and the statement may find others' bytes.
+//!
 //! # What is supported
 //! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY and OFF. WAL only with
 //!   `PRAGMA locking_mode = EXCLUSIVE` set before it, also when a database in WAL mode is opened

@@ -192,9 +192,9 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    /// The methods of its files. Version 1: neither shared memory nor mapped pages.
+    /// The methods of its files. Without shared memory between connections.
     const METHODS: &'static sqlite3_io_methods = &sqlite3_io_methods {
-        iVersion: 1,
+        iVersion: 3,
         xClose: Some(close),
         xRead: Some(read),
         xWrite: Some(write),
@@ -211,8 +211,8 @@ impl OpenFile {
         xShmLock: None,
         xShmBarrier: None,
         xShmUnmap: None,
-        xFetch: None,
-        xUnfetch: None,
+        xFetch: Some(fetch),
+        xUnfetch: Some(unfetch),
     };
 }
 
@@ -432,8 +432,22 @@ unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, out: *mut c_in
 unsafe extern "C" fn file_control(
     file: *mut sqlite3_file,
     op: c_int,
-    _argument: *mut c_void,
+    argument: *mut c_void,
 ) -> c_int {
+    if op == ffi::SQLITE_FCNTL_MMAP_SIZE {
+        // SAFETY: an open file of SQLite's.
+        let file = unsafe { opened(file) };
+        // SAFETY: with this operation it passes a place for a number.
+        let size = unsafe { &mut *argument.cast::<i64>() };
+        return guard(ffi::SQLITE_IOERR, || {
+            let before = i64::try_from(file.lent_max()).unwrap_or(i64::MAX);
+            if let Ok(wanted) = u64::try_from(*size) {
+                file.set_lent_max(wanted);
+            }
+            *size = before;
+            Ok(ffi::SQLITE_OK)
+        });
+    }
     // SQLite turns to its journal if a batch fails with a code of the IOERR family.
     let otherwise = match op {
         ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => ffi::SQLITE_IOERR_BEGIN_ATOMIC,
@@ -451,6 +465,36 @@ unsafe extern "C" fn file_control(
             ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE => file.begin_batch()?,
             ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => file.commit_batch()?,
             _ => file.roll_back_batch(),
+        }
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+/// Gives SQLite a page where it lies, or NULL, and it reads the page.
+unsafe extern "C" fn fetch(
+    file: *mut sqlite3_file,
+    offset: i64,
+    len: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened(file) };
+    guard(ffi::SQLITE_IOERR_MMAP, || {
+        let (offset, len) = (offset.unsigned_abs(), usize::try_from(len).unwrap_or(0));
+        let page = file.lend(offset, len).map_or(null_mut(), |page| page.cast_mut().cast());
+        // SAFETY: SQLite's place for the result. It only loads from such pages.
+        unsafe { *out = page };
+        Ok(ffi::SQLITE_OK)
+    })
+}
+
+/// Takes a page back. With NULL, SQLite says that it uses none, and nothing is kept that would have to go.
+unsafe extern "C" fn unfetch(file: *mut sqlite3_file, offset: i64, page: *mut c_void) -> c_int {
+    // SAFETY: an open file of SQLite's.
+    let file = unsafe { opened(file) };
+    guard(ffi::SQLITE_IOERR_MMAP, || {
+        if !page.is_null() {
+            file.take_back(offset.unsigned_abs())?;
         }
         Ok(ffi::SQLITE_OK)
     })

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Compound, WriteRequest};
+use everbyte_device::{AtomicWriteError, AtomicWrites, BlockDevice, Compound, Lends, WriteRequest};
 use everbyte_media::Mapped;
 use everbyte_pool::format::VolumeKind;
 
@@ -96,6 +96,10 @@ impl everbyte_device::Decorator for BlockVolume {
 
     fn inner(&self) -> &Self::Inner {
         &self.0.device
+    }
+
+    fn lender(&self) -> Option<&dyn Lends> {
+        self.0.device.lender()
     }
 }
 

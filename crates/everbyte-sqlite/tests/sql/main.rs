@@ -7,6 +7,7 @@ mod batches;
 mod connections;
 mod crash;
 mod devices;
+mod mapped;
 mod modes;
 mod refusals;
 

@@ -1,0 +1,188 @@
+//! Pages that SQLite uses where they lie.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use everbyte_block::{BlockOptions, BlockVolume};
+use everbyte_device::{
+    AtomicWriteError, AtomicWrites, BlockDevice, Compound, Lends, Lent, WriteRequest,
+};
+use everbyte_media::{Mapped, MediaOptions, Technology};
+use everbyte_pool::Pool;
+use everbyte_sqlite::{Activity, Store, volume_bytes};
+use rusqlite::Connection;
+
+use crate::{Bench, NAME, bench_in, new_pool, number, open_pool, pragma, usual_bench};
+
+/// A connection that maps all that it can.
+fn map(bench: &Bench) -> Connection {
+    let db = bench.connect();
+    assert_eq!(pragma(&db, "mmap_size = 1000000000"), "1000000000");
+    db
+}
+
+fn activity(bench: &Bench) -> Activity {
+    bench.store.activity(NAME).unwrap()
+}
+
+/// A table of a thousand rows, whose sum is 499,500.
+fn fill(db: &Connection) {
+    db.execute_batch(
+        "CREATE TABLE t (n INTEGER PRIMARY KEY, b BLOB);
+         WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n < 999)
+         INSERT INTO t SELECT n, randomblob(300) FROM i;",
+    )
+    .unwrap();
+}
+
+const SUM: &str = "SELECT sum(n) FROM t WHERE length(b) > 0";
+
+#[test]
+fn a_connection_that_only_reads_copies_hardly_anything() {
+    let bench = usual_bench(true);
+    fill(&bench.connect());
+    let db = map(&bench);
+    let before = activity(&bench);
+    assert_eq!(number(&db, SUM), 499_500);
+    let after = activity(&bench);
+    assert!(after.pages_lent - before.pages_lent > 70, "{before:?} {after:?}");
+    // Its first page, and the version of the database, as in any mode.
+    assert!(after.main_reads - before.main_reads < 6, "{before:?} {after:?}");
+    assert_eq!(pragma(&db, "integrity_check"), "ok");
+    pragma(&db, "mmap_size = 0");
+    let before = activity(&bench);
+    assert_eq!(number(&db, SUM), 499_500);
+    assert_eq!(activity(&bench).pages_lent, before.pages_lent, "not asked for any more");
+}
+
+#[test]
+fn a_reader_that_maps_sees_commits_whole_and_in_order() {
+    let bench = usual_bench(true);
+    let (writer, reader) = (bench.connect(), map(&bench));
+    fill(&writer);
+    for round in 1..20 {
+        let mut rows = reader.prepare("SELECT n FROM t ORDER BY n").unwrap();
+        let mut rows = rows.query([]).unwrap();
+        let first: i64 = rows.next().unwrap().unwrap().get(0).unwrap();
+        writer.busy_timeout(std::time::Duration::ZERO).unwrap();
+        writer.execute_batch("BEGIN; UPDATE t SET n = -1 - n, b = randomblob(300)").unwrap();
+        writer.execute_batch("COMMIT").unwrap_err();
+        let mut seen = vec![first];
+        while let Some(row) = rows.next().unwrap() {
+            seen.push(row.get(0).unwrap());
+        }
+        assert!(seen.is_sorted() && seen.len() == 1000, "as it was when the statement began");
+        drop(rows);
+        writer.execute_batch("COMMIT").unwrap();
+        let expected = if round % 2 == 1 { -500_500 } else { 499_500 };
+        assert_eq!(number(&reader, SUM), expected);
+        assert_eq!(pragma(&reader, "integrity_check"), "ok");
+    }
+    assert!(activity(&bench).pages_lent > 1000);
+}
+
+#[test]
+fn a_connection_that_maps_may_write_while_its_own_statement_reads() {
+    for batch_atomic in [false, true] {
+        let bench = usual_bench(batch_atomic);
+        let db = map(&bench);
+        fill(&db);
+        db.execute_batch("CREATE TABLE other (n)").unwrap();
+        let mut rows = db.prepare("SELECT n FROM t ORDER BY n").unwrap();
+        let mut rows = rows.query([]).unwrap();
+        let mut seen = 0;
+        while let Some(row) = rows.next().unwrap() {
+            let n: i64 = row.get(0).unwrap();
+            assert_eq!(n, seen);
+            seen += 1;
+            if n % 50 == 0 {
+                db.execute("UPDATE t SET b = randomblob(200) WHERE n = ?", [n]).unwrap();
+                db.execute("INSERT INTO other SELECT n FROM t WHERE n < 40", []).unwrap();
+            }
+        }
+        assert_eq!(seen, 1000);
+        drop(rows);
+        assert_eq!(number(&db, "SELECT count(*) FROM other"), 800);
+        assert_eq!(pragma(&bench.connect(), "integrity_check"), "ok");
+    }
+}
+
+#[test]
+fn pages_of_other_sizes_are_right_too() {
+    for (page_bytes, is_lent) in [(512, false), (4096, true), (8192, true), (65_536, true)] {
+        let bench = usual_bench(true);
+        let db = bench.connect();
+        db.execute_batch(&format!("PRAGMA page_size = {page_bytes}")).unwrap();
+        fill(&db);
+        let db = map(&bench);
+        assert_eq!(number(&db, SUM), 499_500, "pages of {page_bytes} bytes");
+        assert_eq!(activity(&bench).pages_lent > 0, is_lent, "pages of {page_bytes} bytes");
+    }
+}
+
+#[test]
+fn a_pool_with_emulated_costs_lends_nothing() {
+    let options = MediaOptions::new().emulate(Some(Technology::Pcm));
+    let medium = Mapped::anonymous(32 << 20, &options).unwrap();
+    Pool::format(&medium, 8, [1; 16]).unwrap();
+    let bench = bench_in(open_pool(Arc::new(medium)), 4 << 20, true);
+    fill(&bench.connect());
+    assert_eq!(number(&map(&bench), SUM), 499_500);
+    assert_eq!(activity(&bench).pages_lent, 0);
+}
+
+/// A volume whose memory fails when told to.
+struct Failing {
+    volume: BlockVolume<Mapped>,
+    has_failed: AtomicBool,
+}
+
+impl everbyte_device::Decorator for Failing {
+    type Inner = BlockVolume<Mapped>;
+    const COMPOUND: Compound = Compound::Forwarded;
+
+    fn inner(&self) -> &Self::Inner {
+        &self.volume
+    }
+
+    fn lender(&self) -> Option<&dyn Lends> {
+        Some(self)
+    }
+}
+
+impl AtomicWrites for Failing {
+    fn write_atomic(&self, requests: &[WriteRequest<'_>]) -> Result<(), AtomicWriteError> {
+        self.volume.write_atomic(requests)
+    }
+}
+
+impl Lends for Failing {
+    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        self.volume.lend(offset, len)
+    }
+
+    fn has_failed(&self, _: &Lent) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn memory_that_fails_under_a_page_ends_all_work() {
+    let size_bytes = volume_bytes(4 << 20);
+    let volume =
+        BlockVolume::create(&new_pool(64), "v", size_bytes, &BlockOptions::default()).unwrap();
+    assert!(volume.lender().is_some());
+    let device = Arc::new(Failing { volume, has_failed: AtomicBool::new(false) });
+    let store = Store::of_devices();
+    store.attach(NAME, Arc::clone(&device) as Arc<dyn AtomicWrites>).unwrap();
+    let bench = Bench::new(store, true);
+    fill(&bench.connect());
+    let db = map(&bench);
+    assert_eq!(number(&db, SUM), 499_500);
+    device.has_failed.store(true, Ordering::Relaxed);
+    let _ = db.query_row(SUM, [], |row| row.get::<_, i64>(0));
+    db.query_row(SUM, [], |row| row.get::<_, i64>(0)).unwrap_err();
+    let other = bench.connect_to(NAME);
+    let written = other.and_then(|db| db.execute_batch("INSERT INTO t VALUES (-1, x'00')"));
+    written.unwrap_err();
+}
