@@ -81,10 +81,10 @@ const SCHEMES: &[&str] = &[
     "dram: random write 100K in 16M, checkpoint",
 ];
 
-pub(crate) const SUITES: [Suite; 10] = [
+pub(crate) const SUITES: [Suite; 11] = [
     Suite {
         name: "block",
-        command: "-p everbyte-bench -- block --seconds 0.08 --output OUT",
+        command: "-p everbyte-bench -- block --seconds 0.08 --skip received --output OUT",
         form: Form::Bench,
         minutes: 5,
         needs_idle: true,
@@ -104,7 +104,7 @@ pub(crate) const SUITES: [Suite; 10] = [
     },
     Suite {
         name: "consistency",
-        command: "-p everbyte-bench -- consistency --skip tpcc,threshold --output OUT",
+        command: "-p everbyte-bench -- consistency --skip tpcc,threshold,points --output OUT",
         form: Form::Bench,
         minutes: 9,
         needs_idle: true,
@@ -130,12 +130,22 @@ pub(crate) const SUITES: [Suite; 10] = [
     },
     Suite {
         name: "tpcc",
-        command: "-p everbyte-bench -- consistency --skip matrix,threshold --output OUT",
+        command: "-p everbyte-bench -- consistency --skip matrix,threshold,points --output OUT",
         form: Form::Bench,
         minutes: 20,
         needs_idle: true,
         traces: &[],
         kept: &["tpmc", "tpmc_to_none", "tpmc_to_rollback_published", "skipped"],
+        workloads: &[],
+    },
+    Suite {
+        name: "points",
+        command: "-p everbyte-bench -- consistency --skip matrix,threshold,tpcc --repeats 15 --output OUT",
+        form: Form::Bench,
+        minutes: 1,
+        needs_idle: true,
+        traces: &[],
+        kept: &["time", "time_to_tmpfs_mapped"],
         workloads: &[],
     },
     Suite {

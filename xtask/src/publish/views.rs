@@ -43,6 +43,7 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("tpcc", "shares") => tpcc(results, "tpmc_to_none"),
         ("tpcc", "to-published") => tpcc(results, "tpmc_to_rollback_published"),
         ("tpcc", "rates") => tpcc(results, "tpmc"),
+        ("points", "times") => grid(results, &POINTS, |_| true),
         ("cache", "web" | "webserver" | "mixed") => {
             let stream = format!("{name}, ");
             grid(results, &CACHE, |place| place.starts_with(&stream))
@@ -177,6 +178,19 @@ const WORDS: Grid = Grid {
         _ => String::new(),
     },
     has_spread: false,
+};
+
+/// Point reads of SQLite: times, and the share of those of SQLite's own mapped pages.
+const POINTS: Grid = Grid {
+    first: "workload",
+    subjects: &["everbyte, copied", "everbyte, mapped", "tmpfs, copied", "tmpfs, mapped"],
+    metrics: &["time", "time_to_tmpfs_mapped"],
+    write: |cell| match cell {
+        [_, share, ..] => format!(" ns, {}", ratio(*share)),
+        [_] => " ns".to_owned(),
+        _ => String::new(),
+    },
+    has_spread: true,
 };
 
 const BY_FILE: Grid = Grid {

@@ -8,6 +8,7 @@
 pub(crate) mod command;
 mod library;
 mod matrix;
+mod points;
 mod report;
 mod run;
 mod sqlite;
@@ -54,6 +55,8 @@ pub(crate) enum Part {
     Threshold,
     /// TPC-C on SQLite.
     Tpcc,
+    /// Point reads of SQLite.
+    Points,
 }
 
 /// Settings of a run.
@@ -88,6 +91,9 @@ pub(crate) fn run(settings: &Settings<'_>, wants: impl Fn(Part) -> bool) -> Resu
     }
     if wants(Part::Tpcc) {
         rows.extend(sqlite::run(settings)?);
+    }
+    if wants(Part::Points) {
+        rows.extend(points::run(settings)?);
     }
     Ok(rows)
 }
