@@ -432,7 +432,7 @@ fn wear_is_counted_by_every_rule() {
 
 #[test]
 fn slots_are_found_at_every_fill() {
-    let results = results_of("swap", &["--skip", "ft", "--skip", "paging"]);
+    let results = results_of("swap", &["--skip", "ft,paging,direct"]);
     for way in ["linux-3.14-linear", "order8", "order64", "free-stack", "hibitset", "roaring"] {
         for (fill, threads) in [("0.0%", 1), ("50.0%", 2), ("99.9%", 1)] {
             let workload = format!("{fill} full, random frees, t{threads}");
@@ -451,7 +451,7 @@ fn slots_are_found_at_every_fill() {
 
 #[test]
 fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
-    let results = results_of("swap", &["--skip", "slots"]);
+    let results = results_of("swap", &["--skip", "slots,direct"]);
     for subject in ["dram", "mmap-tmpfs", "region", "region-transparent"] {
         assert!(value(&results, subject, "paging: random stores, t2", "time") > 0.0);
     }
@@ -465,6 +465,43 @@ fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
         assert!(value(&results, subject, &format!("{half}: along z"), "seconds") > 0.0);
     }
     assert!(value(&results, "region-on-flash", "FT.S, 50% in DRAM, t1", "flash_lifetime") > 0.0);
+}
+
+#[test]
+fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
+    const SKIP: [&str; 2] = ["--skip", "slots,crowded,ft"];
+    let results = results_of("swap", &SKIP);
+    for threads in ["t1", "t2"] {
+        let stores = format!("paging: random stores, {threads}");
+        assert!(value(&results, "region-direct", &stores, "time") > 0.0);
+    }
+    // What was touched while it was filled does not fault again, but where it is watched or moved.
+    let faults =
+        |subject| value(&results, subject, "paging: random loads, t1", "region_faults_per_access");
+    assert!(faults("region-direct") < 0.1 * faults("region"), "{}", faults("region-direct"));
+    let rows = results["rows"].as_array().unwrap();
+    for (touch, medium, line_ns, copied_ns) in [
+        ("loads", "reram", 10.0, (10.0, 50.0)),
+        ("loads", "pcm", 40.0, (40.0, 135.0)),
+        ("stores", "stt-mram", 10.0, (0.0, 10.0)),
+        ("stores", "pcm", 175.0, (40.0, 135.0)),
+    ] {
+        for subject in ["region", "region-direct"] {
+            let of_moves = |metric| value(&results, subject, &format!("direct: {touch}"), metric);
+            let (move_ns, copied_out) = (of_moves("move_cost"), of_moves("pages_out_per_page_in"));
+            assert!(subject == "region" || (copied_out - 1.0).abs() < 1e-9, "all are copied");
+            let (read_ns, write_ns) = copied_ns;
+            let expected = (move_ns + 64.0 * (read_ns + copied_out * write_ns)) / line_ns;
+            let workload = format!("direct: {touch}, {medium}");
+            let found = value(&results, subject, &workload, "break_even_touches");
+            assert!(move_ns > 0.0 && (found / expected - 1.0).abs() < 1e-6, "{workload}: {found}");
+        }
+    }
+    for medium in ["dram", "stt-mram"] {
+        let row = rows.iter().find(|row| row["workload"] == format!("direct: loads, {medium}"));
+        let row = row.unwrap();
+        assert!(row["value"].is_null() && row["note"].as_str().unwrap().starts_with("never"));
+    }
 }
 
 /// Lines of a file of the kernel's that name something of kernel swap's comparison.

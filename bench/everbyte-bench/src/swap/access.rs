@@ -113,6 +113,11 @@ impl<'a> Owner<'a> {
         })
     }
 
+    /// The one owner of memory that [`fill`](Self::fill) has filled for one thread, and nobody changed.
+    pub(super) fn of_filled(words: Words<'a>) -> Self {
+        Self { words, stored: vec![1; words.pages()] }
+    }
+
     fn fill_page(&mut self, page: usize) {
         let mut random = SmallRng::seed_from_u64(page as u64);
         for word in PAGE_WORDS / 2..PAGE_WORDS {

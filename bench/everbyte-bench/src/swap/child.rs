@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::access::{Owner, Pattern};
 use super::ft::{self, Class, Part};
 use super::meter::{Costs, Meter};
+use super::moves;
 use super::place::{Backing, PAGE, Place};
 
 /// The name of the subcommand, which people do not see.
@@ -39,13 +40,20 @@ pub(super) enum Load {
         count: u64,
     },
     Ft(Class),
+    /// Pages of `bytes` bytes are filled; then the first `moved` bytes move to DRAM and out of it, `turns` times,
+    /// as a region in direct mode is told to.
+    Move {
+        bytes: u64,
+        moved: u64,
+        turns: u64,
+    },
 }
 
 impl Load {
     /// Bytes of memory.
     pub(super) fn bytes(self) -> u64 {
         match self {
-            Self::Touch { bytes, .. } => bytes,
+            Self::Touch { bytes, .. } | Self::Move { bytes, .. } => bytes,
             Self::Ft(class) => (8 * ft::words(class) as u64).next_multiple_of(PAGE),
         }
     }
@@ -83,13 +91,16 @@ pub(crate) fn run(args: &SwapChildArgs) -> Result<()> {
 }
 
 fn page(task: &Task, load: Load) -> Result<Outcome> {
-    let place = Place::map(&task.backing, load.bytes())?;
-    let meter = Meter::new(&place);
+    let mut place = Place::map(&task.backing, load.bytes())?;
     let outcome = match load {
+        Load::Move { moved, turns, .. } => {
+            Outcome { parts: moves::run(&mut place, moved, turns)?.into() }
+        }
         Load::Touch { pattern, stores, warm, count, .. } => {
+            let meter = Meter::new(&place);
             touch(&place, &meter, task.threads, pattern, stores, (warm, count))?
         }
-        Load::Ft(class) => run_ft(&place, &meter, task.threads, class)?,
+        Load::Ft(class) => run_ft(&place, &Meter::new(&place), task.threads, class)?,
     };
     if let Place::Region(region, ..) = &place {
         region.check()?;

@@ -11,7 +11,7 @@ use super::child::Load;
 use super::ft::Class;
 use super::kernel::machine;
 use super::paging::Sizes;
-use super::{Settings, crowded_paging, fill, paging, report, solving, targets};
+use super::{Settings, crowded_paging, direct, fill, paging, report, solving, targets};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -82,6 +82,8 @@ enum Part {
     Paging,
     /// Access patterns in a swap space that is nearly full.
     Crowded,
+    /// Moves of a page to DRAM, and the touches that pay for one.
+    Direct,
     /// FT of the NAS Parallel Benchmarks.
     Ft,
 }
@@ -125,9 +127,13 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
     if wants(Part::Slots) {
         rows.extend(fill::run(&settings)?);
     }
+    let accesses = bytes / super::place::PAGE * ACCESSES_PER_PAGE;
+    let sizes = Sizes { bytes, dram_bytes: bytes / 2, accesses };
     if wants(Part::Paging) {
-        let accesses = bytes / super::place::PAGE * ACCESSES_PER_PAGE;
-        rows.extend(paging::run(&settings, Sizes { bytes, dram_bytes: bytes / 2, accesses })?);
+        rows.extend(paging::run(&settings, sizes)?);
+    }
+    if wants(Part::Direct) {
+        rows.extend(direct::run(&settings, sizes)?);
     }
     if wants(Part::Crowded) {
         rows.extend(crowded_paging::run(&settings)?);

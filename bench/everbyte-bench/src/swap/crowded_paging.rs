@@ -72,6 +72,7 @@ fn task(settings: &Settings<'_>, way: Way, permille: u64) -> Task {
         read_ahead: 16,
         uses_order8: false,
         is_flash: false,
+        direct: None,
         crowd: Some(Crowd { way, slots, free }),
     });
     let count = pages * ACCESSES_PER_PAGE;

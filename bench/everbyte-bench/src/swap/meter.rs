@@ -84,29 +84,37 @@ impl<'a> Meter<'a> {
     /// # Errors
     /// The system's.
     pub(super) fn read(&self) -> Result<Costs> {
-        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)?;
-        let count = |number: i64| u64::try_from(number).unwrap_or(0);
-        let (major, minor) = (count(usage.major_page_faults()), count(usage.minor_page_faults()));
-        let mut costs = Costs {
-            wall_ns: u64::try_from(self.start.elapsed().as_nanos())?,
-            process_ns: process_ns()?,
-            kernel_ns: kernel_ns()?,
-            faults: major + minor,
-            slot_visits: self.place.slot_visits(),
-            slot_search_ns: self.place.slot_search_ns(),
-            ..Costs::default()
-        };
-        if let Some(statistics) = self.place.statistics() {
-            costs.pages_in = statistics.units_in;
-            costs.pages_out = statistics.units_out;
-            costs.region_faults =
-                statistics.faults_load + statistics.faults_store + statistics.faults_protected;
-        }
-        if let Place::Swapped(_) = self.place {
-            (costs.pages_in, costs.pages_out) = pages_swapped(&fs::read_to_string("/proc/vmstat")?);
-        }
-        Ok(costs)
+        costs_of(self.place, self.start)
     }
+}
+
+/// The counters now, and the time since `start`: for a place that is changed meanwhile.
+///
+/// # Errors
+/// The system's.
+pub(super) fn costs_of(place: &Place, start: Instant) -> Result<Costs> {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)?;
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    let (major, minor) = (count(usage.major_page_faults()), count(usage.minor_page_faults()));
+    let mut costs = Costs {
+        wall_ns: u64::try_from(start.elapsed().as_nanos())?,
+        process_ns: process_ns()?,
+        kernel_ns: kernel_ns()?,
+        faults: major + minor,
+        slot_visits: place.slot_visits(),
+        slot_search_ns: place.slot_search_ns(),
+        ..Costs::default()
+    };
+    if let Some(statistics) = place.statistics() {
+        costs.pages_in = statistics.units_in;
+        costs.pages_out = statistics.units_out;
+        costs.region_faults =
+            statistics.faults_load + statistics.faults_store + statistics.faults_protected;
+    }
+    if let Place::Swapped(_) = place {
+        (costs.pages_in, costs.pages_out) = pages_swapped(&fs::read_to_string("/proc/vmstat")?);
+    }
+    Ok(costs)
 }
 
 /// Pages that the machine has swapped in and out.

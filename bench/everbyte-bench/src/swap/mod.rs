@@ -1,4 +1,4 @@
-//! The memory extension: how free slots are found, and what paging costs.
+//! The memory extension: how free slots are found, and what paging and direct mode cost.
 
 mod access;
 mod allocators;
@@ -6,12 +6,14 @@ pub(crate) mod child;
 pub(crate) mod command;
 mod crowded;
 mod crowded_paging;
+mod direct;
 mod fill;
 mod flash;
 mod ft;
 pub(crate) mod kernel;
 mod measure;
 mod meter;
+mod moves;
 mod paging;
 mod place;
 mod report;

@@ -26,6 +26,7 @@ const PROCESS_CPU_PER_PAGE: &str = "process_cpu_per_page_in";
 const PAGES_IN: &str = "pages_in_per_access";
 const PAGES_OUT: &str = "pages_out_per_access";
 const FAULTS: &str = "faults_per_access";
+const REGION_FAULTS: &str = "region_faults_per_access";
 
 /// Sizes of the measurement.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +110,11 @@ impl Own<'_> {
         if self.subject.pages() {
             rows.push(self.row(PAGES_IN, "", &per_access(|costs| costs.pages_in)));
             rows.push(self.row(PAGES_OUT, "", &per_access(|costs| costs.pages_out)));
+        }
+        if self.subject.is_region() {
+            rows.push(self.row(REGION_FAULTS, "", &per_access(|costs| costs.region_faults)));
+        }
+        if self.subject.pages_on_access() {
             let per_page = |cpu_ns: fn(&Costs) -> u64| {
                 let paged = samples.iter().filter(|costs| costs.pages_in > 0);
                 paged

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result};
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionOptions, SlotOrder, Statistics, SwapSpace,
+    DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotOrder, Statistics, SwapSpace,
 };
 use memmap2::{MmapMut, MmapOptions};
 use serde::{Deserialize, Serialize};
@@ -79,8 +79,28 @@ pub(super) struct RegionBacking {
     pub(super) uses_order8: bool,
     /// The store is as slow as a flash drive.
     pub(super) is_flash: bool,
+    /// It is in direct mode, and parts move by these rules.
+    pub(super) direct: Option<Motion>,
     /// The store is large, and others hold most of it.
     pub(super) crowd: Option<Crowd>,
+}
+
+/// Rules by which parts of a region in direct mode move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Motion {
+    /// Hot ones and cold ones change places.
+    Exchanging,
+    /// They stay where they are until they are asked to move.
+    Still,
+}
+
+impl Motion {
+    fn mode(self) -> DirectMode {
+        match self {
+            Self::Exchanging => DirectMode::Exchanging,
+            Self::Still => DirectMode::Still,
+        }
+    }
 }
 
 /// Mapped memory.
@@ -185,10 +205,13 @@ fn map_region(backing: &RegionBacking, bytes: u64) -> Result<Place> {
         0 => FaultMode::Sigbus,
         handlers => FaultMode::Transparent { handlers },
     };
-    let options = RegionOptions::new()
+    let mut options = RegionOptions::new()
         .fault_mode(mode)
         .tracks_stores(backing.tracks_stores)
         .read_ahead(backing.read_ahead);
+    if let Some(motion) = backing.direct {
+        options = options.direct(motion.mode());
+    }
     let region = Region::map(bytes, backing.dram_bytes, &space, &options)?;
     Ok(Place::Region(region, space, search_ns))
 }

@@ -5,7 +5,7 @@ use super::allocators::Way;
 use super::ft::Class;
 use super::kernel::KernelSwap;
 use super::subjects::Subject;
-use super::{crowded_paging, fill, paging, solving, targets};
+use super::{crowded_paging, direct, fill, paging, solving, targets};
 use crate::report::figure::{Figure, Shape};
 use crate::rows::metric;
 
@@ -26,6 +26,7 @@ pub(super) fn figures(classes: &[Class]) -> Vec<Figure> {
         patterns("Paging: processor time of an access", metric::CPU),
         patterns("Paging: time of an access", metric::TIME),
     ]);
+    figures.extend(direct::Touch::BOTH.map(break_even));
     figures.extend(classes.iter().map(|class| solved(*class)));
     figures.extend([figure_2(), verdicts()]);
     figures
@@ -111,6 +112,22 @@ fn patterns(title: &str, metric: &'static str) -> Figure {
         subjects: names(&Subject::PAGING),
         workloads: groups.collect(),
         metric,
+        shape: Shape::Bars,
+        logarithmic: true,
+    }
+}
+
+fn break_even(touch: direct::Touch) -> Figure {
+    let workload = |medium| (direct::title(touch, medium), medium.to_string());
+    Figure {
+        title: format!("Touches from which DRAM pays: {}", touch.words()),
+        explanation: "Touches of a page, each of a line that no cache has, that cost in place as much beyond DRAM as \
+                      moving the page there: by a fault (region), or as its share of two parts of 2 MiB that \
+                      change places (region-direct). No bar: touches cost no more than in DRAM, so nothing pays."
+            .into(),
+        subjects: [Subject::Sigbus, Subject::Direct].map(|by| by.name().to_owned()).to_vec(),
+        workloads: direct::MEDIA.map(workload).to_vec(),
+        metric: direct::BREAK_EVEN,
         shape: Shape::Bars,
         logarithmic: true,
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::kernel::KernelSwap;
-use super::place::{Backing, RegionBacking};
+use super::place::{Backing, Motion, RegionBacking};
 
 /// A subject of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,10 @@ pub(super) enum Subject {
     NoReadAhead,
     /// A region with a thread that resolves faults.
     Transparent,
+    /// A region in direct mode: what is not in DRAM is the store's own memory.
+    Direct,
+    /// The same, whose parts move only when they are asked to.
+    DirectStill,
     /// A region on a store as slow as a flash drive.
     Flash,
     /// The kernel's own paging.
@@ -29,13 +33,14 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    pub(super) const PAGING: [Self; 6] = [
+    pub(super) const PAGING: [Self; 7] = [
         Self::Dram,
         Self::MappedFile,
         Self::Sigbus,
         Self::Untracked,
         Self::NoReadAhead,
         Self::Transparent,
+        Self::Direct,
     ];
     /// Regions, which have a DRAM limit.
     pub(super) const LIMITED: [Self; 4] =
@@ -50,6 +55,8 @@ impl Subject {
             Self::Untracked => "region-untracked",
             Self::NoReadAhead => "region-no-read-ahead",
             Self::Transparent => "region-transparent",
+            Self::Direct => "region-direct",
+            Self::DirectStill => "region-direct-still",
             Self::Flash => "region-on-flash",
             Self::Kernel(kernel) => kernel.name(),
         }
@@ -58,6 +65,11 @@ impl Subject {
     /// True if pages that go in and out are counted.
     pub(super) fn pages(self) -> bool {
         !matches!(self, Self::Dram | Self::MappedFile)
+    }
+
+    /// True if an access to what is not in DRAM brings a page in.
+    pub(super) fn pages_on_access(self) -> bool {
+        self.pages() && !matches!(self, Self::Direct | Self::DirectStill)
     }
 
     /// True for regions.
@@ -79,6 +91,11 @@ impl Subject {
                 read_ahead: if self == Self::NoReadAhead { 1 } else { 16 },
                 uses_order8: self == Self::Order8,
                 is_flash: self == Self::Flash,
+                direct: match self {
+                    Self::Direct => Some(Motion::Exchanging),
+                    Self::DirectStill => Some(Motion::Still),
+                    _ => None,
+                },
                 crowd: None,
             }),
         }
