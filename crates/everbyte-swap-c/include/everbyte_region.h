@@ -15,6 +15,14 @@
 // Advice: what the range holds is not needed any more, and it is to hold zeroes.
 #define EVERBYTE_DONT_NEED 1
 
+// Direct mode whose hot parts and cold ones change places between the store and DRAM: a thread of the region's makes
+// a few of them inaccessible now and then, for at most 10 ms, to see how soon they are touched.
+#define EVERBYTE_DIRECT_EXCHANGING 1
+
+// Direct mode whose parts stay where they were first touched, but for `everbyte_region_prefetch`. System calls may be
+// given what was touched once.
+#define EVERBYTE_DIRECT_STILL 2
+
 // The outcome of a call. `everbyte_error` has the words to it.
 typedef enum EverbyteStatus {
   // It is done.
@@ -57,6 +65,10 @@ typedef enum EverbyteStatus {
   EVERBYTE_STATUS_TOO_MANY = 18,
   // The system, or a pool's server, refused.
   EVERBYTE_STATUS_SYSTEM = 19,
+  // A region in direct mode cannot have or do that.
+  EVERBYTE_STATUS_NOT_DIRECT = 20,
+  // The store's memory cannot be mapped a second time, which direct mode needs.
+  EVERBYTE_STATUS_NOT_MAPPABLE = 21,
 } EverbyteStatus;
 
 // Memory that pages to the slots of a space: at most its DRAM limit is in DRAM at a time.
@@ -78,6 +90,11 @@ typedef struct EverbyteRegionOptions {
   uint32_t read_ahead;
   // Not 0: pages are never write-protected, and always copied out. For stores nearly as fast as DRAM.
   uint32_t always_copies_out;
+  // `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: what is not in DRAM is the store's own memory, in parts of 2
+  // MiB, where loads and stores go without a fault once a part was touched. For stores that are files on tmpfs or
+  // DAX, or lent by a pool's server. Faults come as SIGSEGV; any DRAM limit will do, 0 too, and counts in
+  // 2 MiB; pins keep whole parts where they are, in DRAM or not; `handlers` must be 0. 0: the region pages.
+  uint32_t direct;
 } EverbyteRegionOptions;
 
 // Counters since a region was mapped, and what it holds now.
@@ -92,6 +109,8 @@ typedef struct EverbyteStatistics {
   uint64_t units_in;
   // Units copied to slots.
   uint64_t units_out;
+  // Units of a region in direct mode that are the store's own memory.
+  uint64_t units_direct;
   // Slots of the space that are free.
   uint64_t slots_free;
 } EverbyteStatistics;
@@ -137,8 +156,8 @@ enum EverbyteStatus everbyte_space_borrow(const char *pool,
 // `space` is null or was made by this library and not closed yet.
 enum EverbyteStatus everbyte_space_close(struct EverbyteSpace *space);
 
-// Maps `bytes` bytes, a positive multiple of 4096, of which at most `dram_limit`, at least 256 KiB, are in
-// DRAM. The rest, and a little more, is reserved in `space`. `options` may be null.
+// Maps `bytes` bytes, a positive multiple of 4096, of which at most `dram_limit` are in DRAM, at least 256 KiB
+// unless the region is in direct mode. The rest, and a little more, is reserved in `space`. `options` may be null.
 //
 // Requires:
 // `space` is null or a space that is not closed; `options` is null or points to options; `region` is
@@ -155,7 +174,7 @@ enum EverbyteStatus everbyte_region_map(uint64_t bytes,
 // `region` is null or a region that is not unmapped yet, and nobody touches its bytes any more.
 enum EverbyteStatus everbyte_region_unmap(struct EverbyteRegion *region);
 
-// The first byte of a region, aligned to 64 KiB; null if `region` is null or misaligned.
+// The first byte of a region, aligned to 64 KiB, in direct mode to 2 MiB; null if `region` is null or misaligned.
 //
 // Requires:
 // `region` is null or a region that is not unmapped.
@@ -172,7 +191,7 @@ enum EverbyteStatus everbyte_region_prefetch(const struct EverbyteRegion *region
                                              uint64_t *bytes_in);
 
 // Brings whole units in and keeps them in DRAM, writable, until they are unpinned as often: for buffers
-// of system calls and devices.
+// of system calls and devices. In direct mode they stay where they are, in DRAM or not.
 //
 // Requires:
 // `region` is null or a region that is not unmapped.

@@ -49,6 +49,10 @@ pub enum EverbyteStatus {
     TooMany = 18,
     /// The system, or a pool's server, refused.
     System = 19,
+    /// A region in direct mode cannot have or do that.
+    NotDirect = 20,
+    /// The store's memory cannot be mapped a second time, which direct mode needs.
+    NotMappable = 21,
 }
 
 thread_local! {
@@ -93,6 +97,8 @@ impl From<RegionError> for Failure {
             RegionError::StoreFull => EverbyteStatus::StoreFull,
             RegionError::DescriptorLost => EverbyteStatus::DescriptorLost,
             RegionError::TooMany => EverbyteStatus::TooMany,
+            RegionError::NotDirect { .. } => EverbyteStatus::NotDirect,
+            RegionError::NotMappable => EverbyteStatus::NotMappable,
             _ => EverbyteStatus::System,
         };
         Self::new(status, error.to_string())

@@ -13,10 +13,11 @@ mod space;
 
 pub use error::{EverbyteStatus, everbyte_error};
 pub use region::{
-    EVERBYTE_DONT_NEED, EVERBYTE_WILL_NEED, EverbyteRegion, EverbyteRegionOptions,
-    EverbyteStatistics, everbyte_region_address, everbyte_region_advise, everbyte_region_check,
-    everbyte_region_map, everbyte_region_pin, everbyte_region_prefetch, everbyte_region_statistics,
-    everbyte_region_unmap, everbyte_region_unpin,
+    EVERBYTE_DIRECT_EXCHANGING, EVERBYTE_DIRECT_STILL, EVERBYTE_DONT_NEED, EVERBYTE_WILL_NEED,
+    EverbyteRegion, EverbyteRegionOptions, EverbyteStatistics, everbyte_region_address,
+    everbyte_region_advise, everbyte_region_check, everbyte_region_map, everbyte_region_pin,
+    everbyte_region_prefetch, everbyte_region_statistics, everbyte_region_unmap,
+    everbyte_region_unpin,
 };
 pub use space::{
     EverbyteSpace, everbyte_space_borrow, everbyte_space_close, everbyte_space_create,

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ops::Range;
 
-use everbyte_swap::{FaultMode, Region, RegionOptions, UNIT};
+use everbyte_swap::{DirectMode, FaultMode, Region, RegionOptions, UNIT};
 
 use crate::error::{EverbyteStatus, Failure, borrow, check, status};
 use crate::space::EverbyteSpace;
@@ -12,6 +12,13 @@ use crate::space::EverbyteSpace;
 pub const EVERBYTE_WILL_NEED: u32 = 0;
 /// Advice: what the range holds is not needed any more, and it is to hold zeroes.
 pub const EVERBYTE_DONT_NEED: u32 = 1;
+
+/// Direct mode whose hot parts and cold ones change places between the store and DRAM: a thread of the region's makes
+/// a few of them inaccessible now and then, for at most 10 ms, to see how soon they are touched.
+pub const EVERBYTE_DIRECT_EXCHANGING: u32 = 1;
+/// Direct mode whose parts stay where they were first touched, but for `everbyte_region_prefetch`. System calls may be
+/// given what was touched once.
+pub const EVERBYTE_DIRECT_STILL: u32 = 2;
 
 /// Memory that pages to the slots of a space: at most its DRAM limit is in DRAM at a time.
 ///
@@ -33,6 +40,11 @@ pub struct EverbyteRegionOptions {
     pub read_ahead: u32,
     /// Not 0: pages are never write-protected, and always copied out. For stores nearly as fast as DRAM.
     pub always_copies_out: u32,
+    /// `EVERBYTE_DIRECT_EXCHANGING` or `EVERBYTE_DIRECT_STILL`: what is not in DRAM is the store's own memory, in parts of 2
+    /// MiB, where loads and stores go without a fault once a part was touched. For stores that are files on tmpfs or
+    /// DAX, or lent by a pool's server. Faults come as SIGSEGV; any DRAM limit will do, 0 too, and counts in
+    /// 2 MiB; pins keep whole parts where they are, in DRAM or not; `handlers` must be 0. 0: the region pages.
+    pub direct: u32,
 }
 
 /// Counters since a region was mapped, and what it holds now.
@@ -49,12 +61,14 @@ pub struct EverbyteStatistics {
     pub units_in: u64,
     /// Units copied to slots.
     pub units_out: u64,
+    /// Units of a region in direct mode that are the store's own memory.
+    pub units_direct: u64,
     /// Slots of the space that are free.
     pub slots_free: u64,
 }
 
-/// Maps `bytes` bytes, a positive multiple of 4096, of which at most `dram_limit`, at least 256 KiB, are in
-/// DRAM. The rest, and a little more, is reserved in `space`. `options` may be null.
+/// Maps `bytes` bytes, a positive multiple of 4096, of which at most `dram_limit` are in DRAM, at least 256 KiB
+/// unless the region is in direct mode. The rest, and a little more, is reserved in `space`. `options` may be null.
 ///
 /// # Safety
 /// `space` is null or a space that is not closed; `options` is null or points to options; `region` is
@@ -97,7 +111,7 @@ pub unsafe extern "C" fn everbyte_region_unmap(region: *mut EverbyteRegion) -> E
     }))
 }
 
-/// The first byte of a region, aligned to 64 KiB; null if `region` is null or misaligned.
+/// The first byte of a region, aligned to 64 KiB, in direct mode to 2 MiB; null if `region` is null or misaligned.
 ///
 /// # Safety
 /// `region` is null or a region that is not unmapped.
@@ -142,7 +156,7 @@ pub unsafe extern "C" fn everbyte_region_prefetch(
 }
 
 /// Brings whole units in and keeps them in DRAM, writable, until they are unpinned as often: for buffers
-/// of system calls and devices.
+/// of system calls and devices. In direct mode they stay where they are, in DRAM or not.
 ///
 /// # Safety
 /// `region` is null or a region that is not unmapped.
@@ -227,6 +241,7 @@ pub unsafe extern "C" fn everbyte_region_statistics(
             units_over_limit: found.units_over_limit,
             units_in: found.units_in,
             units_out: found.units_out,
+            units_direct: found.units_direct,
             slots_free: found.slots_free,
         };
         // SAFETY: the caller's promise, and the check.
@@ -260,9 +275,15 @@ fn options_of(options: &EverbyteRegionOptions) -> Result<RegionOptions, Failure>
         other => return Err(bad(format!("handlers is {other}: at most 64 threads"))),
     }
     match options.read_ahead {
+        0 => {}
+        units @ 1..=MOST => made = made.read_ahead(u64::from(units)),
+        other => return Err(bad(format!("read_ahead is {other}, not 0 to {MOST}"))),
+    }
+    match options.direct {
         0 => Ok(made),
-        units @ 1..=MOST => Ok(made.read_ahead(u64::from(units))),
-        other => Err(bad(format!("read_ahead is {other}, not 0 to {MOST}"))),
+        EVERBYTE_DIRECT_EXCHANGING => Ok(made.direct(DirectMode::Exchanging)),
+        EVERBYTE_DIRECT_STILL => Ok(made.direct(DirectMode::Still)),
+        other => Err(bad(format!("there is no direct mode {other}"))),
     }
 }
 

@@ -1,14 +1,16 @@
-/* A region from C: four times its DRAM limit with every byte checked, pins, advice, counters, and every
- * argument that can be wrong. Says "good", or which line was not.
+/* A region from C: four times its DRAM limit with every byte checked, pins, advice, counters, direct mode, and
+ * every argument that can be wrong. Says "good", or which line was not.
  *
  * usage: region STORE */
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "everbyte_region.h"
@@ -17,6 +19,7 @@
 #define BYTES (8 * MIB)
 #define LIMIT (2 * MIB)
 #define UNIT 4096
+#define PART (2 * MIB)
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
@@ -147,6 +150,93 @@ static void use(EverbyteRegion *region, uint8_t *bytes)
     GOOD(everbyte_region_check(region));
 }
 
+/* Every byte of the region is the store's own, in the same order, for nothing may be in DRAM. */
+static void is_the_store(const uint8_t *bytes, const char *path)
+{
+    static uint8_t found[PART];
+    int file = open(path, O_RDONLY);
+    EXPECT(file >= 0);
+    for (uint64_t at = 0; at < BYTES; at += PART) {
+        EXPECT(pread(file, found, PART, (off_t)at) == (ssize_t)PART);
+        EXPECT(memcmp(found, bytes + at, PART) == 0);
+    }
+    close(file);
+}
+
+static void refused_direct(EverbyteSpace *space)
+{
+    EverbyteRegion *region = NULL;
+    EverbyteRegionOptions none = {.direct = 9};
+    EverbyteRegionOptions both = {.handlers = 1, .direct = EVERBYTE_DIRECT_STILL};
+    FAILS(everbyte_region_map(BYTES, LIMIT, space, &none, &region), BAD_ARGUMENT, "direct mode 9");
+    FAILS(everbyte_region_map(BYTES, LIMIT, space, &both, &region), NOT_DIRECT, "other threads");
+    EXPECT(region == NULL);
+}
+
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+    EXPECT(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Touches the last part, which is the store's, over and over: until something has moved to DRAM, or so long. */
+static uint64_t moved_within(const EverbyteRegion *region, volatile uint8_t *bytes, int64_t most_ms)
+{
+    EverbyteStatistics statistics;
+    int64_t start = milliseconds();
+    do {
+        for (int touch = 0; touch < 1000; touch++)
+            bytes[BYTES - PART] ^= 1;
+        GOOD(everbyte_region_statistics(region, &statistics));
+    } while (statistics.units_in == 0 && milliseconds() - start < most_ms);
+    return statistics.units_in;
+}
+
+static void use_direct(EverbyteSpace *space, const char *path)
+{
+    EverbyteRegion *region = NULL;
+    EverbyteStatistics statistics;
+    EverbyteRegionOptions still = {.direct = EVERBYTE_DIRECT_STILL};
+    EverbyteRegionOptions exchanging = {.direct = EVERBYTE_DIRECT_EXCHANGING};
+    GOOD(everbyte_region_map(BYTES, LIMIT, space, &still, &region));
+    uint8_t *bytes = everbyte_region_address(region);
+    EXPECT(bytes != NULL && (uintptr_t)bytes % PART == 0);
+    fill_and_check(bytes);
+    GOOD(everbyte_region_statistics(region, &statistics));
+    EXPECT(statistics.units_resident == LIMIT / UNIT);
+    EXPECT(statistics.units_direct == (BYTES - LIMIT) / UNIT);
+    EXPECT(moved_within(region, bytes, 500) == 0);
+    /* A system call takes what was touched, without a pin, and pins hold whole parts. */
+    int ends[2];
+    EXPECT(pipe(ends) == 0);
+    EXPECT(write(ends[1], "from a pipe", 11) == 11);
+    EXPECT(read(ends[0], bytes + BYTES - UNIT, 11) == 11);
+    EXPECT(memcmp(bytes + BYTES - UNIT, "from a pipe", 11) == 0);
+    GOOD(everbyte_region_pin(region, bytes + BYTES - UNIT, UNIT));
+    FAILS(everbyte_region_advise(region, bytes + BYTES - PART, UNIT, EVERBYTE_DONT_NEED), PINNED,
+          "pinned");
+    GOOD(everbyte_region_unpin(region, bytes + BYTES - UNIT, UNIT));
+    GOOD(everbyte_region_advise(region, bytes, BYTES, EVERBYTE_DONT_NEED));
+    for (uint64_t at = 0; at < BYTES; at++)
+        EXPECT(bytes[at] == 0);
+    GOOD(everbyte_region_check(region));
+    GOOD(everbyte_region_unmap(region));
+
+    GOOD(everbyte_region_map(BYTES, 0, space, &still, &region));
+    bytes = everbyte_region_address(region);
+    fill_and_check(bytes);
+    is_the_store(bytes, path);
+    GOOD(everbyte_region_unmap(region));
+
+    GOOD(everbyte_region_map(BYTES, LIMIT, space, &exchanging, &region));
+    bytes = everbyte_region_address(region);
+    fill_and_check(bytes);
+    EXPECT(moved_within(region, bytes, 60000) > 0);
+    GOOD(everbyte_region_check(region));
+    GOOD(everbyte_region_unmap(region));
+}
+
 int main(int count, char **words)
 {
     EverbyteSpace *space = NULL;
@@ -164,6 +254,9 @@ int main(int count, char **words)
     refused_ranges(region, bytes);
     use(region, bytes);
     GOOD(everbyte_region_unmap(region));
+
+    refused_direct(space);
+    use_direct(space, words[1]);
 
     GOOD(everbyte_region_map(BYTES, LIMIT, space, &copies, &region));
     /* The region keeps the space. */
