@@ -10,7 +10,7 @@
 //! 4. Its mapping is replaced at once, so that loads find the same bytes before and after.
 //! 5. Only then the part is let go of, and the run that it has left is free.
 //!
-//! `docs/swap.md` argues by these steps that no store is lost.
+//! `docs/swap.md` argues by these steps that no store is lost; D1 to D5 of `docs/proofs.md` are the same as lemmas.
 //!
 //! Invariants:
 //! - A part counts as in DRAM from before its memory is made until after it is gone.
@@ -300,6 +300,9 @@ impl<M: PartMemory> Parts<M> {
         if moved.is_err() {
             self.dram.fetch_sub(1, SeqCst);
             self.thaw(at, seen);
+            if planted(Bug::RunFreedThoughNotMoved) {
+                self.free_run(run);
+            }
         } else {
             add(&self.counters.units_in, self.units_of(at));
             self.settle(at, Part::DRAM);
@@ -328,7 +331,7 @@ impl<M: PartMemory> Parts<M> {
         let moved = copied.and_then(|()| self.memory.map_run(at, run));
         if let Err(error) = moved {
             self.note(error);
-            self.thaw(at, seen);
+            self.thaw(at, if planted(Bug::MovedThoughRefused) { Part::direct(run) } else { seen });
             self.free_run(run);
         } else {
             add(&self.counters.units_out, self.units_of(at));

@@ -41,4 +41,8 @@ pub(crate) enum Bug {
     RunNotZeroed,
     /// The run of a part that has moved to DRAM is forgotten.
     RunLeaked,
+    /// A part that could not move to DRAM gives up the run that it still is.
+    RunFreedThoughNotMoved,
+    /// A part that could not move out of DRAM counts as the run that it was to be.
+    MovedThoughRefused,
 }

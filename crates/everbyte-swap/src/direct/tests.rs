@@ -55,6 +55,9 @@ struct Table {
     views: Mutex<[View; index(PARTS)]>,
     runs: Mutex<[Words; RUNS]>,
     fails: AtomicBool,
+    /// Every nth replacement of a mapping is refused, where this is n; none if it is 0.
+    refused_each: AtomicU64,
+    replacements: AtomicU64,
     turns: Turns<THREADS>,
 }
 
@@ -64,6 +67,8 @@ impl Table {
             views: Mutex::new([NOTHING; index(PARTS)]),
             runs: Mutex::new([[u64::MAX; THREADS]; RUNS]),
             fails: AtomicBool::new(false),
+            refused_each: AtomicU64::new(0),
+            replacements: AtomicU64::new(0),
             turns: Turns::new(),
         }
     }
@@ -95,6 +100,14 @@ impl Table {
             Mapping::Dram(words) => act(words),
             Mapping::Run(run) => act(&mut self.runs.lock().unwrap()[*run]),
         })
+    }
+
+    /// Begins to replace a mapping.
+    fn replace(&self) -> Result<(), PartError> {
+        self.step();
+        let nth = self.replacements.fetch_add(1, SeqCst) + 1;
+        let each = self.refused_each.load(SeqCst);
+        if each > 0 && nth.is_multiple_of(each) { Err(PartError::Refused) } else { Ok(()) }
     }
 
     fn check(&self) -> Result<(), PartError> {
@@ -138,7 +151,7 @@ impl PartMemory for Table {
     }
 
     fn map_run(&self, at: PartNo, run: RunNo) -> Result<(), PartError> {
-        self.step();
+        self.replace()?;
         self.set(at, Mapping::Run(index(run.0)), Allowed::Everything);
         Ok(())
     }
@@ -149,7 +162,7 @@ impl PartMemory for Table {
             self.step();
             *to = self.runs.lock().unwrap()[index(run.0)][word];
         }
-        self.step();
+        self.replace()?;
         self.set(at, Mapping::Dram(copy), Allowed::Everything);
         Ok(())
     }
@@ -258,6 +271,9 @@ impl<'a> Program<'a> {
         for step in 1..=STEPS {
             let any = [SHARED[0], SHARED[1], SHARED[2], OWN[self.me]];
             let at = any[random.random_range(0..any.len())];
+            if self.me == 0 && step == STEPS / 2 && seed % 16 == 7 {
+                self.parts.memory.fails.store(true, SeqCst);
+            }
             match random.random_range(0..11) {
                 0..3 => self.load(at),
                 3..6 => self.store(at, step as u64),
@@ -308,11 +324,13 @@ fn check_settled(parts: &Sim, runs_all: usize) {
     assert_eq!(parts.slots.free_count(), (runs_all - named) as u64 * PART_UNITS, "free slots");
 }
 
-/// One run of all threads; the complaint of whoever has one.
+/// One run of all threads, in some of which moves are refused, or the store fails; the complaint of whoever has one.
 fn run_one(seed: u64, schedule: &Schedule, bug: Option<Bug>) -> Result<(), String> {
     // In some runs there are too few, and every run is soon another part's.
     let runs = if seed.is_multiple_of(3) { RUNS - 2 } else { RUNS };
     let parts = sim(runs);
+    // In some the system refuses moves.
+    parts.memory.refused_each.store([0, 0, 2, 3][index(seed % 4)], SeqCst);
     let programs: Vec<_> = (0..THREADS).map(|me| Program::new(&parts, me)).collect();
     let task = |program: &'_ Program<'_>| {
         let _planted = bug.map(plant);
@@ -363,7 +381,7 @@ fn no_order_of_steps_loses_a_part() {
 
 #[test]
 fn every_planted_bug_of_moving_parts_is_caught() {
-    const BUGS: [Bug; 7] = [
+    const BUGS: [Bug; 9] = [
         Bug::TwoMakers,
         Bug::CopiedBeforeFrozen,
         Bug::RunFreedBeforeMoved,
@@ -371,6 +389,8 @@ fn every_planted_bug_of_moving_parts_is_caught() {
         Bug::PinnedPartMoved,
         Bug::RunNotZeroed,
         Bug::RunLeaked,
+        Bug::RunFreedThoughNotMoved,
+        Bug::MovedThoughRefused,
     ];
     let missed: Vec<Bug> =
         BUGS.into_iter().filter(|&bug| search(5000, Some(bug)).is_none()).collect();
@@ -414,6 +434,27 @@ fn a_store_that_fails_gets_no_more_parts() {
     (LIMIT + 1..PARTS).for_each(|at| program.store(at, at + 1));
     assert_eq!(parts.statistics().units_direct, PART_UNITS, "what was there before stays");
     (0..PARTS).for_each(|at| program.load(at));
+    check_settled(&parts, RUNS);
+}
+
+#[test]
+fn a_part_whose_move_is_refused_stays_where_it_is() {
+    let parts = sim(RUNS);
+    let program = Program::new(&parts, 0);
+    (0..=LIMIT).for_each(|at| program.store(at, at + 1));
+    parts.limit.store(PARTS, SeqCst);
+    parts.memory.refused_each.store(1, SeqCst);
+    let before = [0, LIMIT].map(|at| (parts.table.load(PartNo(at)), parts.memory.view(PartNo(at))));
+    assert_eq!(parts.demote(PartNo(0)), Err(PartError::Refused));
+    assert_eq!(parts.promote(PartNo(LIMIT)), Err(PartError::Refused));
+    let after = [0, LIMIT].map(|at| (parts.table.load(PartNo(at)), parts.memory.view(PartNo(at))));
+    assert_eq!(after, before);
+    let statistics = parts.statistics();
+    assert_eq!((statistics.units_in, statistics.units_out), (0, 0));
+    check_settled(&parts, RUNS);
+    parts.memory.refused_each.store(0, SeqCst);
+    assert_eq!((parts.demote(PartNo(0)), parts.promote(PartNo(LIMIT))), (Ok(true), Ok(true)));
+    (0..=LIMIT).for_each(|at| program.load(at));
     check_settled(&parts, RUNS);
 }
 
