@@ -459,6 +459,7 @@ fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
     let pages_in = value(&results, "region", stores, "pages_in_per_access");
     assert!((0.3..0.7).contains(&pages_in), "half of the pages are in DRAM: {pages_in}");
     assert!(value(&results, "region", stores, "cpu_per_page_in") > 0.0);
+    assert!(value(&results, "region-direct", "FT.S, 50% in DRAM, t2", "seconds") > 0.0);
     for subject in ["region", "region-order8", "region-transparent", "region-on-flash"] {
         let half = "FT.S, 50% in DRAM, t2";
         assert!(value(&results, subject, half, "pages_in") > 0.0);
@@ -496,6 +497,9 @@ fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
             let found = value(&results, subject, &workload, "break_even_touches");
             assert!(move_ns > 0.0 && (found / expected - 1.0).abs() < 1e-6, "{workload}: {found}");
         }
+    }
+    for subject in ["dram", "region-direct-still", "region-direct"] {
+        assert!(value(&results, subject, "direct: long random loads", "time") > 0.0);
     }
     for medium in ["dram", "stt-mram"] {
         let row = rows.iter().find(|row| row["workload"] == format!("direct: loads, {medium}"));

@@ -7,6 +7,7 @@
 //!
 //! Two kinds of moves are compared: a page by a fault, with the page that leaves for it, and parts of a region in
 //! direct mode that change places, each page's share of them; there all pages of a part are taken to be as hot.
+//! Besides, accesses that last long enough for rounds tell what looking for hot parts costs, with the moves that chance brings about.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::access::Pattern;
 use super::child::{Load, Outcome};
 use super::measure::{Work, measure};
 use super::meter::Costs;
-use super::paging::Sizes;
+use super::paging::{self, Sizes};
 use super::subjects::Subject;
 use crate::rows::{Row, timed};
 use crate::stats::as_f64;
@@ -30,6 +31,10 @@ pub(super) const MEDIA: [Technology; 4] =
 const PAGE_LINES: f64 = 64.0;
 /// Times that each part moves to DRAM and out of it in a round.
 const TURNS: u64 = 2;
+/// Accesses of long ones, as a multiple of the others': for some dozens of rounds.
+const LONG: u64 = 100;
+/// The name of the workload of long ones.
+pub(super) const LONG_LOADS: &str = "direct: long random loads";
 /// The most that a measurement may take.
 const LIMIT: Duration = Duration::from_mins(10);
 
@@ -130,7 +135,26 @@ pub(super) fn run(settings: &Settings<'_>, sizes: Sizes) -> Result<Vec<Row>> {
         rows.extend(rows_of(Subject::Sigbus, touch, &faults));
         rows.extend(rows_of(Subject::Direct, touch, &exchanges));
     }
+    if settings.wants(LONG_LOADS) {
+        rows.extend(long_loads(settings, sizes)?);
+    }
     Ok(rows)
+}
+
+/// Loads words at random for long enough that rounds are made: with them, without them, and in DRAM.
+fn long_loads(settings: &Settings<'_>, sizes: Sizes) -> Result<Vec<Row>> {
+    let sizes = Sizes { accesses: sizes.accesses * LONG, ..sizes };
+    let mut samples =
+        [Subject::Dram, Subject::DirectStill, Subject::Direct].map(|subject| (subject, Vec::new()));
+    for _ in 0..settings.rounds {
+        for (subject, samples) in &mut samples {
+            samples.push(touched(settings, sizes, Touch::Load, *subject)?);
+        }
+    }
+    let rows = samples.iter().flat_map(|(subject, samples)| {
+        paging::rows_of(*subject, LONG_LOADS, samples, sizes.accesses)
+    });
+    Ok(rows.collect())
 }
 
 /// Touches pages at random.

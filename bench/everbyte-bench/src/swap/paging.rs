@@ -79,11 +79,20 @@ fn run_one(
             samples.extend(outcome.map(|outcome| outcome.total()));
         }
     }
-    let rows = samples.iter().flat_map(|(subject, samples)| {
-        let own = Own { subject: *subject, workload: &workload };
-        own.rows(samples, as_f64(accesses))
-    });
+    let rows = samples
+        .iter()
+        .flat_map(|(subject, samples)| rows_of(*subject, &workload, samples, accesses));
     Ok(rows.collect())
+}
+
+/// The rows of one subject, whose samples made so many accesses each.
+pub(super) fn rows_of(
+    subject: Subject,
+    workload: &str,
+    samples: &[Costs],
+    accesses: u64,
+) -> Vec<Row> {
+    Own { subject, workload }.rows(samples, as_f64(accesses))
 }
 
 /// The rows of one subject at one workload.

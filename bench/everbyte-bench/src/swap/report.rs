@@ -27,6 +27,7 @@ pub(super) fn figures(classes: &[Class]) -> Vec<Figure> {
         patterns("Paging: time of an access", metric::TIME),
     ]);
     figures.extend(direct::Touch::BOTH.map(break_even));
+    figures.push(long_loads());
     figures.extend(classes.iter().map(|class| solved(*class)));
     figures.extend([figure_2(), verdicts()]);
     figures
@@ -114,6 +115,21 @@ fn patterns(title: &str, metric: &'static str) -> Figure {
         metric,
         shape: Shape::Bars,
         logarithmic: true,
+    }
+}
+
+fn long_loads() -> Figure {
+    let subjects = [Subject::Dram, Subject::DirectStill, Subject::Direct];
+    Figure {
+        title: "Direct mode: time of a load while parts are watched".into(),
+        explanation: "Random loads, half of the memory in DRAM, that last long enough for rounds: without them \
+                      (region-direct-still) and with them (region-direct)."
+            .into(),
+        subjects: subjects.map(|subject| subject.name().to_owned()).to_vec(),
+        workloads: vec![(direct::LONG_LOADS.to_owned(), "random loads".to_owned())],
+        metric: metric::TIME,
+        shape: Shape::Bars,
+        logarithmic: false,
     }
 }
 

@@ -43,8 +43,8 @@ impl Subject {
         Self::Direct,
     ];
     /// Regions, which have a DRAM limit.
-    pub(super) const LIMITED: [Self; 4] =
-        [Self::Order8, Self::Sigbus, Self::Transparent, Self::Flash];
+    pub(super) const LIMITED: [Self; 5] =
+        [Self::Order8, Self::Sigbus, Self::Transparent, Self::Direct, Self::Flash];
 
     pub(super) fn name(self) -> &'static str {
         match self {
