@@ -33,7 +33,7 @@ pub use alloc::{BlockRun, CellSize};
 pub use batch::{Batch, BatchOutcome, ChangeError, Circumstances, Fill, Savepoint};
 pub use check::CheckReport;
 pub use data_area::DataArea;
-pub use epoch::PendingCheckpoint;
+pub use epoch::{PendingCheckpoint, WordGroup};
 pub use format::Corrupt;
 pub use kind::{BlockUse, Claim, Kind, Kinds, Part, UsedExtent, VolumeView};
 pub use pool::{

@@ -20,7 +20,8 @@ const RETIRED_WORTH: usize = 64;
 static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
-    /// A write of a whole block, to `to`, whatever lies there now.
+    /// A write of a whole block, to `to`, whatever lies there now. The bytes are sent on their
+    /// way first, so that finding the entry and logging it costs no time of its own.
     pub(super) fn replace_unseen(
         &mut self,
         piece: BlockPiece<'d>,
@@ -33,7 +34,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
             extent.volume().prefetch_free(old.block);
             self.batch.give(old.block);
         }
-        self.name(place, Some(Entry::data(to)));
+        self.name(&place, Some(Entry::data(to)));
         Ok(())
     }
 
@@ -43,7 +44,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     pub(super) fn send_over(
         &mut self,
         piece: BlockPiece<'d>,
-        target: Target,
+        target: Target<'_>,
     ) -> Result<bool, ExtentError> {
         let extent = self.extent;
         let block = target.block;
@@ -68,7 +69,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     pub(super) fn write_over_zeroes(
         &mut self,
         piece: BlockPiece<'d>,
-        target: Target,
+        target: Target<'_>,
     ) -> Result<(), ExtentError> {
         let extent = self.extent;
         let block = target.block;
@@ -99,9 +100,9 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     }
 
     /// Returns true if undoing an open epoch may make the entry at `place` another one.
-    fn may_come_back(&self, place: Place) -> bool {
+    fn may_come_back(&self, place: &Place) -> bool {
         let volume = self.extent.volume();
-        match place {
+        match *place {
             Place::Word { at, .. } => volume.word_logged_in_open(at),
             Place::Run { pair_at, .. } => pair_at.is_none_or(|at| !self.extent.is_settled_pair(at)),
         }
@@ -111,7 +112,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     pub(super) fn write_over_data(
         &mut self,
         piece: BlockPiece<'d>,
-        target: Target,
+        target: Target<'_>,
         compares: bool,
     ) -> Result<(), ExtentError> {
         let seen = self.look(piece, target, compares);
@@ -126,7 +127,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     }
 
     /// Looks at a block that holds data, as far as the decision about it needs.
-    fn look(&mut self, piece: BlockPiece<'d>, target: Target, compares: bool) -> Seen {
+    fn look(&mut self, piece: BlockPiece<'d>, target: Target<'_>, compares: bool) -> Seen {
         let (extent, block) = (self.extent, target.block);
         let writer = self.batch.writer();
         extent.volume().prefetch_store(block.offset().plus(piece.start as u64), piece.data.len());
@@ -180,7 +181,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     fn replace(
         &mut self,
         piece: BlockPiece<'d>,
-        target: Target,
+        target: Target<'_>,
         to: BlockNo,
         is_poisoned: bool,
     ) -> Result<(), ExtentError> {
@@ -194,7 +195,7 @@ impl<'d, M: Medium> Planner<'_, '_, 'd, M> {
     fn change_in_place(
         &mut self,
         piece: BlockPiece<'d>,
-        target: Target,
+        target: Target<'_>,
         change: Change,
     ) -> Result<(), ExtentError> {
         let block = target.block;

@@ -3,7 +3,7 @@
 //! Owns the translation of a write into steps of a batch. Each piece of a write that lies in one
 //! block becomes one of: nothing (no byte changed), a fill of a new block (holes, and pointer
 //! logging), or stores in place (data logging, and blocks that are fresh). Whole blocks are sent on
-//! their way once their write is planned; nothing reaches them before the batch is carried out.
+//! their way while they are planned; nothing reaches them before the batch is carried out.
 //!
 //! Invariants: the caller holds the locks of the blocks, and a batch names a block of an extent
 //! once. A write is planned whole or not at all.
@@ -27,10 +27,6 @@ use crate::extent::Extent;
 use crate::map::{MapKind, Renamed, Spot, plan_renamed};
 use prefetch::Found;
 use run::LeafRun;
-use smallvec::SmallVec;
-
-/// Blocks whose bytes are sent together without memory from the heap.
-const SENT_TOGETHER: usize = 16;
 
 /// A batch under construction, as far as it concerns one extent.
 pub struct Planner<'p, 'v, 'd, M: Medium> {
@@ -46,22 +42,19 @@ pub struct Planner<'p, 'v, 'd, M: Medium> {
     passed: usize,
     /// Blocks whose places change in a map of runs, which is planned when the rest is.
     renamed: Vec<Renamed>,
-    /// Whole blocks that are sent once the rest of the write is planned.
-    to_send: SmallVec<[(BlockNo, &'d [u8]); SENT_TOGETHER]>,
     /// True if what is mapped is to stay where it is.
     stays: bool,
 }
 
 /// The entry of a block that is written, and what it names.
 #[derive(Clone, Copy)]
-struct Target {
-    place: Place,
+struct Target<'t> {
+    place: &'t Place,
     /// The block that it names.
     block: BlockNo,
 }
 
 /// The place of an entry.
-#[derive(Clone, Copy)]
 enum Place {
     /// A word of its own, which is this now.
     Word { at: PoolOffset, word: u64 },
@@ -95,7 +88,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
             found: Vec::new(),
             passed: 0,
             renamed: Vec::new(),
-            to_send: SmallVec::new(),
             stays: false,
         }
     }
@@ -130,7 +122,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
     fn give_up(&mut self, savepoint: Savepoint) {
         self.batch.roll_back(savepoint);
         self.renamed.clear();
-        self.to_send.clear();
         self.run = None;
     }
 
@@ -139,9 +130,6 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         for piece in pieces(offset, data) {
             self.take_leaf_run(piece.block, end / BLOCK_U64)?;
             self.write_piece(piece)?;
-        }
-        for (to, data) in self.to_send.drain(..) {
-            self.batch.stream(to.offset(), data);
         }
         Ok(())
     }
@@ -169,10 +157,10 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         let Some(entry) = entry else {
             let to = self.take_data(piece.block)?.ok_or(ExtentError::NoSpace)?;
             self.fill_new(to, None, piece)?;
-            self.name(place, Some(Entry::data(to)));
+            self.name(&place, Some(Entry::data(to)));
             return Ok(());
         };
-        let target = Target { place, block: entry.block };
+        let target = Target { place: &place, block: entry.block };
         if entry.flags.zero {
             return self.write_over_zeroes(piece, target);
         }
@@ -229,19 +217,18 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
         }
     }
 
-    /// Plans to send a whole block to `to`, which is new.
+    /// Sends a whole block to `to`, which is new, while the rest is planned.
     ///
-    /// It is sent with the write's others, once all is planned: while a stream is under way, a processor waits for its
-    /// end where it loads a result in memory that was stored in two parts. Streams in between the planner's steps for each
-    /// block took a quarter more time on 64 KiB, and so did results of [`Planner::place_for`] and
-    /// others that were not inlined.
+    /// While it is under way, a processor waits for its end where it loads a value whole that was stored in memory in parts.
+    /// Such values are results of functions that are not inlined, and copies of a [`Place`]: they took up to a quarter
+    /// of the time of 64 KiB, so the functions around here are inlined, and places are borrowed.
     fn send_whole(&mut self, to: BlockNo, piece: BlockPiece<'d>) -> Result<(), ExtentError> {
-        self.to_send.push((to, piece.data));
+        self.batch.stream(to.offset(), piece.data);
         self.sum(to, None, piece, SlotUse::Meaningless)
     }
 
     /// Plans that the entry of `target` names `to` instead.
-    fn name_instead(&mut self, target: Target, to: BlockNo) {
+    fn name_instead(&mut self, target: Target<'_>, to: BlockNo) {
         self.name(target.place, Some(Entry::data(to)));
         if to != target.block {
             self.batch.give(target.block);
@@ -250,8 +237,8 @@ impl<'p, 'v, 'd, M: Medium> Planner<'p, 'v, 'd, M> {
 
     /// Plans that the entry at `place` is `entry`, or none.
     #[inline(always)]
-    fn name(&mut self, place: Place, entry: Option<Entry>) {
-        match place {
+    fn name(&mut self, place: &Place, entry: Option<Entry>) {
+        match *place {
             Place::Word { at, word } => {
                 self.batch.change_word_once(at, word, entry.map_or(0, Entry::encode));
             }

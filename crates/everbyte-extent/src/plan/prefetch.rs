@@ -1,6 +1,7 @@
 //! Fetching what a plan of several blocks will look at, before it is looked at.
 
-use everbyte_media::{BLOCK, Medium, PoolOffset};
+use everbyte_media::{BLOCK, LINE, Medium, PoolOffset};
+use everbyte_pool::WordGroup;
 
 use super::Planner;
 use crate::address::{BlockRange, DeviceOffset, LogicalBlock, pieces};
@@ -38,21 +39,30 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         let end = extent.size_blocks();
         self.found = Vec::with_capacity(usize::try_from(blocks).expect("at most 64"));
         let pieces = writes.flat_map(|(at, data)| pieces(at, data));
+        let mut last = None;
         for piece in pieces.filter(|piece| piece.block.0 < end) {
             if let Ok(Path::Entry(at)) = extent.look_up(piece.block) {
-                volume.prefetch_store(at, 8);
+                // Entries of adjacent blocks lie side by side.
+                let line = at.0 / LINE as u64;
+                if last.replace(line) != Some(line) {
+                    volume.prefetch_store(at, 8);
+                }
                 let is_whole = piece.data.len() == BLOCK;
                 self.found.push(Found { block: piece.block, entry_at: at, is_whole });
             }
         }
         self.batch.reserve(STEPS_EACH * self.found.len());
+        let mut last = None;
         for found in &self.found {
             match extent.entries().load(found.entry_at) {
                 Ok(Some(entry)) if found.is_whole => volume.prefetch_free(entry.block),
                 Ok(Some(entry)) => volume.prefetch_store(entry.block.offset(), 0),
                 _ => {}
             }
-            volume.prefetch_record(found.entry_at);
+            let group = WordGroup::of(found.entry_at);
+            if last.replace(group) != Some(group) {
+                volume.prefetch_record(found.entry_at);
+            }
         }
     }
 

@@ -116,7 +116,7 @@ impl<M: Medium> Planner<'_, '_, '_, M> {
         reserve: bool,
     ) -> Result<(), ExtentError> {
         let word = self.extent.medium().load_word(at);
-        let place = Place::Word { at, word };
+        let place = &Place::Word { at, word };
         match (self.extent.entries().decode(word, at)?, reserve) {
             (None, false) => {}
             (None, true) => {

@@ -84,6 +84,60 @@ fn word_place(at: PoolOffset) -> (usize, u64) {
     (word / 64, 1 << (word % 64))
 }
 
+/// 64 adjacent words of a block, whose records are noted in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WordGroup(u64);
+
+impl WordGroup {
+    const BYTES: u64 = 64 * 8;
+
+    /// The group of the word at `at`.
+    #[inline]
+    #[must_use]
+    pub fn of(at: PoolOffset) -> Self {
+        Self(at.0 / Self::BYTES)
+    }
+
+    fn offset(self) -> PoolOffset {
+        PoolOffset(self.0 * Self::BYTES)
+    }
+}
+
+/// Words of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupedWords {
+    group: WordGroup,
+    bits: u64,
+    lines: LineMask,
+}
+
+impl GroupedWords {
+    /// Takes the word at the start of `rest`, and those that follow it there and are of its group, out of it. `None` if
+    /// there is none.
+    pub(crate) fn take(rest: &mut &[PoolOffset]) -> Option<Self> {
+        let group = WordGroup::of(*rest.first()?);
+        let mut words = Self { group, bits: 0, lines: LineMask::EMPTY };
+        while let [at, behind @ ..] = *rest
+            && WordGroup::of(*at) == group
+        {
+            words.bits |= word_place(*at).1;
+            words.lines = words.lines.or(LineMask::covering(at.in_block(), 8));
+            *rest = behind;
+        }
+        Some(words)
+    }
+
+    /// The block that they lie in.
+    pub(crate) fn block(&self) -> BlockNo {
+        self.group.offset().block()
+    }
+
+    /// The lines that they lie in.
+    pub(crate) fn lines(&self) -> LineMask {
+        self.lines
+    }
+}
+
 impl<'s> BlockState<'s> {
     /// The epoch that the block was allocated in, and `MARKED`.
     #[inline]
@@ -217,11 +271,10 @@ impl<'s> BlockState<'s> {
             || marks.logged(epoch).load(Ordering::Acquire) >> (at.in_block() / LINE) & 1 != 0
     }
 
-    /// Notes that the word at `at` has a record in `epoch`.
-    pub(crate) fn set_word_logged(self, epoch: u64, at: PoolOffset) {
-        let (place, bit) = word_place(at);
-        let words = self.words_to_set();
-        words.of(epoch)[place].fetch_or(bit, Ordering::AcqRel);
+    /// Notes that `words`, which lie in this block, have records in `epoch`.
+    pub(crate) fn set_words_logged(self, epoch: u64, words: &GroupedWords) {
+        let (place, _) = word_place(words.group.offset());
+        self.words_to_set().of(epoch)[place].fetch_or(words.bits, Ordering::AcqRel);
     }
 
     /// Returns true if a record of `epoch` saves bytes of this block.
@@ -368,6 +421,30 @@ mod tests {
         assert!(state.is_untouched_since(8));
     }
 
+    fn set_logged(state: BlockState<'_>, epoch: u64, at: PoolOffset) {
+        let words = GroupedWords::take(&mut [at].as_slice()).unwrap();
+        state.set_words_logged(epoch, &words);
+    }
+
+    #[test]
+    fn words_side_by_side_are_taken_together_as_far_as_their_group_goes() {
+        let at = |word: u64| PoolOffset(8 * word);
+        let all = [at(62), at(63), at(64), at(71), at(72), at(70), at(3), at(513)];
+        let mut rest = all.as_slice();
+        let mut taken = Vec::new();
+        while let Some(words) = GroupedWords::take(&mut rest) {
+            taken.push((words.block().0, words.group.0, words.bits, words.lines().0));
+        }
+        let expected = [
+            (0, 0, 0b11 << 62, 1 << 7),
+            (0, 1, 0b1_1100_0001, 0b11 << 8),
+            (0, 0, 1 << 3, 1),
+            (1, 8, 0b10, 1),
+        ];
+        assert_eq!(taken, expected);
+        assert!(GroupedWords::take(&mut rest).is_none());
+    }
+
     #[test]
     fn words_are_logged_by_block_and_epoch() {
         let states = BlockStates::new(3);
@@ -375,7 +452,7 @@ mod tests {
         let is_logged = |epoch, at| states.at(at).word_logged(epoch, at);
         for (block, word, epoch) in [(0, 0, 4), (2, 511, 4), (2, 64, 5)] {
             assert!(!is_logged(epoch, at(block, word)));
-            states.at(at(block, word)).set_word_logged(epoch, at(block, word));
+            set_logged(states.at(at(block, word)), epoch, at(block, word));
             assert!(is_logged(epoch, at(block, word)));
         }
         assert!(!is_logged(5, at(0, 0)) && !is_logged(4, at(2, 64)) && !is_logged(4, at(1, 0)));
@@ -390,7 +467,7 @@ mod tests {
             thread::scope(|scope| {
                 for word in 0..4 {
                     let state = states.get(BlockNo(0));
-                    scope.spawn(move || state.set_word_logged(1, PoolOffset(8 * word)));
+                    scope.spawn(move || set_logged(state, 1, PoolOffset(8 * word)));
                 }
             });
             let state = states.get(BlockNo(0));

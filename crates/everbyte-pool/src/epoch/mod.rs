@@ -7,6 +7,7 @@ mod block_state;
 mod checkpoint;
 mod dirty;
 
-pub(crate) use block_state::BlockStates;
+pub use block_state::WordGroup;
+pub(crate) use block_state::{BlockStates, GroupedWords};
 pub use checkpoint::PendingCheckpoint;
 pub(crate) use dirty::{DirtyLines, DirtyList};

@@ -18,6 +18,7 @@ use everbyte_plant::planted;
 
 use super::{Lane, Volume, WriteError};
 use crate::alloc::{Allocator, BlockRun, CellSize};
+use crate::epoch::GroupedWords;
 use crate::format::{WordItem, lines_record_bytes, words_record_bytes};
 use crate::persist::{Dirty, InFlight};
 use crate::plant::Bug;
@@ -412,11 +413,13 @@ impl<'v, M: Medium> Writer<'v, M> {
         let epoch = self.epoch();
         let lane = &mut *self.lane;
         let states = &self.volume.shared.states;
-        for at in lane.words_to_note.drain(..) {
-            let state = states.at(at);
-            state.set_word_logged(epoch, at);
-            lane.dirty.note(state, epoch, at.block(), LineMask::covering(at.in_block(), 8));
+        let mut rest = lane.words_to_note.as_slice();
+        while let Some(words) = GroupedWords::take(&mut rest) {
+            let state = states.get(words.block());
+            state.set_words_logged(epoch, &words);
+            lane.dirty.note(state, epoch, words.block(), words.lines());
         }
+        lane.words_to_note.clear();
         for (block, lines) in lane.lines_to_note.drain(..) {
             let state = states.get(block);
             state.add_logged(epoch, lines);
