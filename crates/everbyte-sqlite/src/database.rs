@@ -17,6 +17,7 @@ use crate::durability::Durability;
 use crate::error::DatabaseError;
 use crate::format::{DatabaseHeader, FileKind};
 use crate::locks::LockTable;
+use crate::places::Places;
 
 /// Counts of the requests to a database since the first of its present connections opened it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,6 +73,8 @@ pub(crate) struct Database {
     /// for writing and cleared under it, so that no write comes between a flush and the clearing.
     unflushed: AtomicBool,
     counters: Counters,
+    /// Pages of the database that were lent before.
+    places: Places,
     pub(crate) locks: LockTable,
 }
 
@@ -105,6 +108,7 @@ impl Database {
             // Whoever had it open before need not have flushed.
             unflushed: AtomicBool::new(true),
             counters: Counters::default(),
+            places: Places::default(),
             locks: LockTable::default(),
         })
     }
@@ -164,9 +168,17 @@ impl Database {
         Ok(there)
     }
 
-    /// Tells where bytes of the database lie, all of which it has; `None` if they are to be read. They stay
+    /// Tells where whole blocks of the database lie, all of which it has; `None` if they are to be read. They stay
     /// there until the database is written, for which the caller has SQLite's lock.
     pub(crate) fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        let lent = self.places.find(offset, len).or_else(|| self.look_up(offset, len))?;
+        count(&self.counters.pages_lent);
+        Some(lent)
+    }
+
+    /// Asks the device for what is to be lent, and keeps the answer.
+    #[cold]
+    fn look_up(&self, offset: u64, len: usize) -> Option<Lent> {
         let files = self.files.read();
         if files.broken.is_some() || files.batch.is_some() {
             return None;
@@ -177,7 +189,9 @@ impl Database {
         }
         let lender = self.device.lender()?;
         let lent = lender.lend(files.header.start(FileKind::Main) + offset, len)?;
-        count(&self.counters.pages_lent);
+        // Under the files' lock, so that a database that breaks meanwhile forgets it.
+        let capacity = files.header.capacity(FileKind::Main, self.device_bytes);
+        self.places.keep(offset, &lent, capacity);
         Some(lent)
     }
 
@@ -213,6 +227,9 @@ impl Database {
             batch.length = length.max(end);
             return if room { Ok(()) } else { Err(self.no_batch("it is too large for memory")) };
         }
+        if kind == FileKind::Main {
+            self.places.forget(offset.min(length)..end);
+        }
         if offset > length {
             self.zero(start + length, offset - length)?;
         }
@@ -235,6 +252,9 @@ impl Database {
             batch.length = length;
             let room = batch.zero(start + before, length - before);
             return if room { Ok(()) } else { Err(self.no_batch("it is too large for memory")) };
+        }
+        if kind == FileKind::Main {
+            self.places.forget(length.min(before)..u64::MAX);
         }
         if length > before {
             self.zero(start + before, length - before)?;
@@ -314,6 +334,11 @@ impl Database {
             .chain(grown)
             .map(|(offset, data)| WriteRequest { offset, data, fua })
             .collect();
+        let start = files.header.start(FileKind::Main);
+        for (offset, data) in batch.writes() {
+            let offset = offset - start;
+            self.places.forget(offset..offset + data.len() as u64);
+        }
         let written = self.device.write_atomic(&requests);
         drop(requests);
         files.spare = batch;
@@ -408,6 +433,7 @@ impl Database {
 
     fn broken(&self, files: &mut Files, reason: impl ToString) -> DatabaseError {
         let reason = reason.to_string();
+        self.places.forget(0..u64::MAX);
         files.broken = Some(reason.clone());
         DatabaseError::Broken { name: self.name.clone(), reason }
     }
@@ -435,4 +461,37 @@ fn is_unwritten(device: &dyn AtomicWrites) -> Result<bool, DeviceError> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use everbyte_block::{BlockOptions, BlockVolume};
+    use everbyte_media::{BLOCK, BLOCK_U64, Mapped, MediaOptions};
+    use everbyte_pool::{OpenOptions, Pool};
+
+    use super::*;
+
+    #[test]
+    fn places_are_forgotten_with_the_pages_that_are_cut_off_and_with_a_database_that_breaks() {
+        let medium = Mapped::anonymous(16 << 20, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 8, [1; 16]).unwrap();
+        let options = OpenOptions::default();
+        let pool =
+            Arc::new(Pool::open(Arc::new(medium), everbyte_block::kinds(), &options).unwrap());
+        let size_bytes = crate::volume_bytes(1 << 20);
+        let volume = BlockVolume::create(&pool, "v", size_bytes, &BlockOptions::default()).unwrap();
+        let database = Database::open("v", Arc::new(volume)).unwrap();
+        database.create(FileKind::Main).unwrap();
+        database.write(FileKind::Main, 0, &[7; 3 * BLOCK]).unwrap();
+        let is_lent = |block| database.lend(block * BLOCK_U64, BLOCK).is_some();
+        assert!(is_lent(1) && is_lent(2));
+
+        database.truncate(FileKind::Main, 2 * BLOCK_U64).unwrap();
+        assert!(is_lent(1) && !is_lent(2));
+        database.truncate(FileKind::Main, 3 * BLOCK_U64).unwrap();
+        assert!(!is_lent(2), "a hole lies nowhere");
+
+        let _: DatabaseError = database.broken(&mut database.files.write(), "planned");
+        assert!(!is_lent(1));
+    }
 }

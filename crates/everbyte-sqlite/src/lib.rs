@@ -92,6 +92,7 @@ mod error;
 mod file;
 mod format;
 mod locks;
+mod places;
 mod store;
 mod vfs;
 

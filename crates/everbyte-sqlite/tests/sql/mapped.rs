@@ -12,7 +12,7 @@ use everbyte_pool::Pool;
 use everbyte_sqlite::{Activity, Store, volume_bytes};
 use rusqlite::Connection;
 
-use crate::{Bench, NAME, bench_in, new_pool, number, open_pool, pragma, usual_bench};
+use crate::{Bench, NAME, bench_in, new_bench, new_pool, number, open_pool, pragma, usual_bench};
 
 /// A connection that maps all that it can.
 fn map(bench: &Bench) -> Connection {
@@ -57,8 +57,13 @@ fn a_connection_that_only_reads_copies_hardly_anything() {
 
 #[test]
 fn a_reader_that_maps_sees_commits_whole_and_in_order() {
-    let bench = usual_bench(true);
-    let (writer, reader) = (bench.connect(), map(&bench));
+    for batch_atomic in [true, false] {
+        sees_commits(&usual_bench(batch_atomic));
+    }
+}
+
+fn sees_commits(bench: &Bench) {
+    let (writer, reader) = (bench.connect(), map(bench));
     fill(&writer);
     for round in 1..20 {
         let mut rows = reader.prepare("SELECT n FROM t ORDER BY n").unwrap();
@@ -78,7 +83,34 @@ fn a_reader_that_maps_sees_commits_whole_and_in_order() {
         assert_eq!(number(&reader, SUM), expected);
         assert_eq!(pragma(&reader, "integrity_check"), "ok");
     }
-    assert!(activity(&bench).pages_lent > 1000);
+    assert!(activity(bench).pages_lent > 1000);
+}
+
+#[test]
+fn a_reader_that_maps_sees_a_database_that_shrank_and_grew_again() {
+    let bench = new_bench(64, 4 << 20, true);
+    let (writer, reader) = (bench.connect(), map(&bench));
+    fill(&writer);
+    for round in 0..4 {
+        assert_eq!(number(&reader, SUM), 499_500, "round {round}");
+        writer.execute_batch("DELETE FROM t WHERE n >= 100; VACUUM").unwrap();
+        assert_eq!(number(&reader, SUM), 4950, "round {round}");
+        // Blocks that were the database's become its journal's and another's.
+        bench
+            .store
+            .create_database(&format!("other{round}"), 1 << 20, &BlockOptions::default())
+            .unwrap();
+        let other = bench.connect_to(&format!("other{round}")).unwrap();
+        fill(&other);
+        assert_eq!(pragma(&reader, "integrity_check"), "ok");
+        writer
+            .execute_batch(
+                "WITH RECURSIVE i(n) AS (SELECT 100 UNION ALL SELECT n + 1 FROM i WHERE n < 999)
+                 INSERT INTO t SELECT n, randomblob(300) FROM i;",
+            )
+            .unwrap();
+        assert_eq!(pragma(&reader, "integrity_check"), "ok");
+    }
 }
 
 #[test]

@@ -1,0 +1,160 @@
+//! The places of a database's pages in memory, as far as they were looked up.
+//!
+//! Owns a table of addresses, a word pair for each block of 4 KiB, in pieces that are made when the first page in them is
+//! kept. Invariants: a place is kept and found only while a connection holds SHARED, and forgotten before its block is
+//! written, zeroed or cut off, which takes EXCLUSIVE; so whoever finds one finds that of the present block. The
+//! atomics are there for readers beside each other, who keep the same places. Knows neither SQLite nor the device.
+
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use everbyte_device::Lent;
+use everbyte_media::{BLOCK, BLOCK_U64};
+
+/// Blocks in a piece of the table: 2 MiB of the database, in 8 KiB.
+const PIECE: usize = 512;
+
+/// The place of a block.
+struct Place {
+    /// Null if it is not known. Stored after `place`.
+    address: AtomicPtr<u8>,
+    place: AtomicU64,
+}
+
+type Piece = [Place; PIECE];
+
+/// A table of places.
+#[derive(Default)]
+pub(crate) struct Places {
+    pieces: OnceLock<Box<[OnceLock<Box<Piece>>]>>,
+}
+
+impl Places {
+    /// Finds the bytes from `offset` on, whole blocks, if the places of all of them are known and they lie in one piece.
+    pub(crate) fn find(&self, offset: u64, len: usize) -> Option<Lent> {
+        let first = self.block(offset)?;
+        let address = first.address.load(Ordering::Acquire);
+        if address.is_null() {
+            return None;
+        }
+        for behind in (BLOCK..len).step_by(BLOCK) {
+            let next = self.block(offset.checked_add(behind as u64)?)?;
+            if next.address.load(Ordering::Acquire) != address.wrapping_add(behind) {
+                return None;
+            }
+        }
+        let place = first.place.load(Ordering::Relaxed);
+        Some(Lent { address, place, len })
+    }
+
+    /// Keeps the place of whole blocks from `offset` on, of a database that never has more than `capacity` bytes.
+    pub(crate) fn keep(&self, offset: u64, lent: &Lent, capacity: u64) {
+        let pieces = self.pieces.get_or_init(|| {
+            let count = capacity.div_ceil(BLOCK_U64 * PIECE as u64);
+            (0..count).map(|_| OnceLock::new()).collect()
+        });
+        for behind in (0..lent.len).step_by(BLOCK) {
+            let Some((piece, index)) = index_of(offset + behind as u64) else { return };
+            let Some(piece) = pieces.get(piece) else { return };
+            let place = &piece.get_or_init(new_piece)[index];
+            place.place.store(lent.place + behind as u64, Ordering::Relaxed);
+            place.address.store(lent.address.wrapping_add(behind).cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// Forgets the places of the blocks that bytes of `range` lie in.
+    pub(crate) fn forget(&self, range: Range<u64>) {
+        let Some(pieces) = self.pieces.get().filter(|_| !range.is_empty()) else { return };
+        let (from, to) = (range.start / BLOCK_U64, range.end.div_ceil(BLOCK_U64));
+        for (number, piece) in pieces.iter().enumerate() {
+            let Some(piece) = piece.get() else { continue };
+            let start = (number * PIECE) as u64;
+            let within = |block: u64| block.clamp(start, start + PIECE as u64) - start;
+            let Ok(from) = usize::try_from(within(from)) else { continue };
+            let Ok(to) = usize::try_from(within(to)) else { continue };
+            for place in &piece[from..to] {
+                place.address.store(null_mut(), Ordering::Release);
+            }
+        }
+    }
+
+    fn block(&self, offset: u64) -> Option<&Place> {
+        let (piece, index) = index_of(offset)?;
+        Some(&self.pieces.get()?.get(piece)?.get()?[index])
+    }
+}
+
+/// The piece of the block at `offset`, and its index there.
+fn index_of(offset: u64) -> Option<(usize, usize)> {
+    let block = usize::try_from(offset / BLOCK_U64).ok()?;
+    Some((block / PIECE, block % PIECE))
+}
+
+fn new_piece() -> Box<Piece> {
+    let unknown = |_| Place { address: AtomicPtr::new(null_mut()), place: AtomicU64::new(0) };
+    Box::new(std::array::from_fn(unknown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u64 = 8 << 20;
+
+    fn lent(place: usize, len: usize) -> Lent {
+        let address = std::ptr::without_provenance(0x10_0000 + place);
+        Lent { address, place: place as u64, len }
+    }
+
+    #[test]
+    fn a_kept_place_is_found_whole_and_in_part_until_a_block_of_it_is_forgotten() {
+        let places = Places::default();
+        assert_eq!(places.find(8192, BLOCK), None);
+        let four = lent(40960, 4 * BLOCK);
+        places.keep(8192, &four, CAPACITY);
+        assert_eq!(places.find(8192, 4 * BLOCK), Some(four));
+        assert_eq!(places.find(12288, BLOCK), Some(lent(45056, BLOCK)));
+        assert_eq!(places.find(8192, 5 * BLOCK), None, "the fifth was not looked up");
+        assert_eq!(places.find(4096, BLOCK), None);
+
+        places.forget(12287..12290);
+        assert_eq!(places.find(8192, BLOCK), None, "its last byte is forgotten");
+        assert_eq!(places.find(12288, BLOCK), None);
+        assert_eq!(places.find(16384, 2 * BLOCK), Some(lent(49152, 2 * BLOCK)));
+    }
+
+    #[test]
+    fn blocks_that_do_not_lie_one_behind_the_other_are_not_found_as_one() {
+        let places = Places::default();
+        places.keep(0, &lent(0, BLOCK), CAPACITY);
+        places.keep(4096, &lent(3 * 4096, BLOCK), CAPACITY);
+        assert_eq!(places.find(0, 2 * BLOCK), None);
+        assert_eq!(places.find(4096, BLOCK), Some(lent(3 * 4096, BLOCK)));
+    }
+
+    #[test]
+    fn what_is_forgotten_may_span_pieces_or_none() {
+        let places = Places::default();
+        places.forget(0..u64::MAX);
+        let end = (PIECE * BLOCK) as u64;
+        places.keep(end - 4096, &lent(4096, 3 * BLOCK), CAPACITY);
+        places.forget(end..end);
+        assert_eq!(places.find(end - 4096, 3 * BLOCK), Some(lent(4096, 3 * BLOCK)));
+        places.forget(end - 1..end + 1);
+        assert_eq!(places.find(end - 4096, BLOCK), None);
+        assert_eq!(places.find(end, BLOCK), None);
+        assert_eq!(places.find(end + 4096, BLOCK), Some(lent(12288, BLOCK)));
+        places.forget(0..u64::MAX);
+        assert_eq!(places.find(end + 4096, BLOCK), None);
+    }
+
+    #[test]
+    fn places_beyond_the_capacity_are_not_kept() {
+        let places = Places::default();
+        places.keep(CAPACITY, &lent(0, BLOCK), CAPACITY);
+        assert_eq!(places.find(CAPACITY, BLOCK), None);
+        assert_eq!(places.find(u64::MAX - 4095, BLOCK), None);
+    }
+}
