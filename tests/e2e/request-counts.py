@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Counts of what a request does that depend on no clock: they are as they are listed here.
+"""Counts of what a request does that depend on no clock: they are as request-counts.json has them.
 
 Valgrind runs the example `requests` of the crate `everbyte`. Of each kind of request to a block volume are
 counted, by the request and exactly:
@@ -19,6 +19,7 @@ usage: request-counts.py [--print] [--program PATH]
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -32,17 +33,10 @@ FEW, MANY = 32, 96
 TRACED = 32
 SLACK = 1 / 50
 
-# Kind: instructions, locked instructions, stores to shared lines, of a request.
-LIMITS = {
-    "rewrite": (2480, 8.16, 0.1),
-    "part": (2322, 9.53, 1.13),
-    "rewrite-fua": (2334, 7.16, 0.1),
-    "part-fua": (2536, 9.53, 1.0),
-    "read": (759, 0, 0),
-    # Compared with what was written since the last flush: bytes that differ, and bytes that do not.
-    "again": (1653, 9.02, 0),
-    "same": (1036, 5, 0),
-}
+# Kinds, and what a request takes: instructions, those that lock a line, stores to shared lines.
+COUNTS = os.path.join(TOP, "tests", "e2e", "request-counts.json")
+with open(COUNTS, encoding="utf-8") as counts:
+    LIMITS = json.load(counts)
 
 
 def build():
@@ -155,9 +149,8 @@ def main():
             if arguments.print:
                 print(f"| {kind} | {found[0]:.1f} | {found[1]:.2f} | {found[2]:.2f} |")
                 continue
-            limits = LIMITS[kind]
             names = ("instructions", "locked instructions", "stores to shared lines")
-            for name, count, limit in zip(names, found, limits):
+            for name, count, limit in zip(names, found, LIMITS[kind].values()):
                 is_stale = name == "instructions" and count < limit * (1 - SLACK)
                 if count > limit * (1 + SLACK) or is_stale:
                     print(f"FAILED - a {kind} takes {count:.2f} {name}, not {limit}", file=sys.stderr)

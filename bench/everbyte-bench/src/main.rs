@@ -18,6 +18,7 @@ mod publish;
 mod replay;
 mod report;
 mod rows;
+mod scaling;
 mod stats;
 mod subject;
 mod subjects;
@@ -48,6 +49,7 @@ use crate::mount::command::{MountArgs, mount};
 use crate::mount::served::{self as served_mount, ServeMountArgs};
 use crate::publish::Output;
 use crate::rows::Results;
+use crate::scaling::command::{ScalingArgs, scaling};
 use crate::subjects::pmemblk_library;
 use crate::subjects::served::{self, ServeArgs};
 use crate::suite::Settings;
@@ -82,6 +84,7 @@ enum Suite {
     Layers(LayersArgs),
     Media(MediaArgs),
     Mount(MountArgs),
+    Scaling(ScalingArgs),
     Swap(SwapArgs),
     /// TPC-C on SQLite, in one place and journal mode.
     Tpcc(TpccArgs),
@@ -157,6 +160,7 @@ fn main() -> ExitCode {
         Suite::Layers(args) => layers(&args),
         Suite::Media(args) => media(&args),
         Suite::Mount(args) => mount(&args),
+        Suite::Scaling(args) => scaling(&args),
         Suite::Swap(args) => swap(&args),
         Suite::Tpcc(args) => tpcc(&args),
         Suite::Wear(args) => wear(&args),

@@ -360,6 +360,27 @@ fn requests_to_memory_are_measured_at_every_size() {
 }
 
 #[test]
+fn rates_of_many_threads_are_predicted_from_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let results = results_of("scaling", &["--report", page.to_str().unwrap()]);
+    for kind in ["read", "rewrite", "part", "rewrite-fua", "part-fua"] {
+        let rate = |subject, threads: u32| {
+            value(&results, subject, &format!("{kind}, {threads} threads"), "rate")
+        };
+        assert!(rate("predicted", 2) / rate("predicted", 1) < 2.0 + 1e-9);
+        // Eight lanes are no more than eight threads' for who writes, and not taken by who reads.
+        let most = if kind == "read" { 64.0 } else { 8.0 };
+        assert!(rate("predicted", 64) / rate("predicted", 1) < most + 1e-9, "{kind}");
+        assert!(rate("predicted, 64 lanes", 64) >= rate("predicted", 64));
+        assert!(rate("predicted, optane", 64) <= rate("predicted, 64 lanes", 64));
+    }
+    assert!(value(&results, "everbyte-auto", "random read 4K t2", "rate_to_one_thread") > 0.0);
+    assert!(value(&results, "predicted", "part", "line_from") > 0.0);
+    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+}
+
+#[test]
 fn layers_are_compared_buffered_and_direct() {
     if !can_mount() {
         let (success, text) = call(&["layers", "--quick"]);

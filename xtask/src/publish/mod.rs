@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use run::Options;
 
 /// Pages with marked places.
-pub(crate) const PAGES: [&str; 2] = ["docs/benchmarks.md", "docs/simulation.md"];
+pub(crate) const PAGES: [&str; 3] = ["docs/benchmarks.md", "docs/scaling.md", "docs/simulation.md"];
 /// Folder of the results, with the slash at its end.
 pub(crate) const FOLDER: &str = "docs/results/";
 

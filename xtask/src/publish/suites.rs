@@ -81,7 +81,7 @@ const SCHEMES: &[&str] = &[
     "dram: random write 100K in 16M, checkpoint",
 ];
 
-pub(crate) const SUITES: [Suite; 11] = [
+pub(crate) const SUITES: [Suite; 12] = [
     Suite {
         name: "block",
         command: "-p everbyte-bench -- block --seconds 0.08 --skip received --output OUT",
@@ -146,6 +146,16 @@ pub(crate) const SUITES: [Suite; 11] = [
         needs_idle: true,
         traces: &[],
         kept: &["time", "time_to_tmpfs_mapped"],
+        workloads: &[],
+    },
+    Suite {
+        name: "scaling",
+        command: "-p everbyte-bench -- scaling --output OUT",
+        form: Form::Bench,
+        minutes: 1,
+        needs_idle: true,
+        traces: &[],
+        kept: &["time", "rate", "rate_to_one_thread", "lanes_from", "line_from", "medium_from"],
         workloads: &[],
     },
     Suite {

@@ -44,6 +44,8 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("tpcc", "to-published") => tpcc(results, "tpmc_to_rollback_published"),
         ("tpcc", "rates") => tpcc(results, "tpmc"),
         ("points", "times") => grid(results, &POINTS, |_| true),
+        ("scaling", "limits") => scaling_limits(results),
+        ("scaling", "rates") => grid(results, &RATES, |place| place.ends_with(" threads")),
         ("cache", "web" | "webserver" | "mixed") => {
             let stream = format!("{name}, ");
             grid(results, &CACHE, |place| place.starts_with(&stream))
@@ -193,6 +195,15 @@ const POINTS: Grid = Grid {
     has_spread: true,
 };
 
+/// Millions of requests a second that are predicted.
+const RATES: Grid = Grid {
+    first: "request",
+    subjects: &["predicted", "predicted, 64 lanes", "predicted, optane"],
+    metrics: &["rate"],
+    write: |cell| cell.first().map_or_else(String::new, |rate| format!("{:.2}", rate / 1e6)),
+    has_spread: false,
+};
+
 const BY_FILE: Grid = Grid {
     first: "workload",
     subjects: &[
@@ -327,6 +338,40 @@ fn grid(results: &Results, grid: &Grid, wanted: impl Fn(&str) -> bool) -> Vec<Li
         if cells.iter().any(|cell| !cell.text.is_empty()) {
             lines.push(Line::table([vec![Cell::plain(place)], cells].concat()));
         }
+    }
+    lines
+}
+
+/// For each kind of request: the time of one, what two threads reached, and the threads from which on there is another bound.
+fn scaling_limits(results: &Results) -> Vec<Line> {
+    const KINDS: [(&str, &str); 5] = [
+        ("read", "random read 4K"),
+        ("rewrite", "random rewrite 4K checkpoint"),
+        ("part", "random rewrite 512B checkpoint"),
+        ("rewrite-fua", "random rewrite 4K fua"),
+        ("part-fua", "random rewrite 512B fua"),
+    ];
+    let names = ["request", "ns", "two threads to one", "the floor's", "lanes", "line", "Optane"];
+    let mut lines = heading(&names);
+    for (kind, workload) in KINDS {
+        let cell = |subject: &str, place: &str, metric: &str, decimals: usize| {
+            let row = results.row(&format!("{subject}|{place}|{metric}"));
+            let found = row.and_then(|row| Some((row, results.number(row, "value")?)));
+            found.map_or_else(
+                || Cell::plain("-"),
+                |(row, value)| Cell::of(&results.suite, format!("{value:.decimals$}"), &[row]),
+            )
+        };
+        let (one, two) = (format!("{workload} t1"), format!("{workload} t2"));
+        lines.push(Line::table(vec![
+            Cell::plain(format!("{kind} ({workload})")),
+            cell("everbyte-auto", &one, "time", 0),
+            cell("everbyte-auto", &two, "rate_to_one_thread", 2),
+            cell("floor", &two, "rate_to_one_thread", 2),
+            cell("predicted", kind, "lanes_from", 0),
+            cell("predicted", kind, "line_from", 0),
+            cell("predicted, optane", kind, "medium_from", 1),
+        ]));
     }
     lines
 }
