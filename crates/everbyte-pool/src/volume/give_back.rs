@@ -19,8 +19,8 @@ impl<M: Medium> Volume<M> {
     /// Frees the deferred blocks, runs and cells of an epoch that is durable now, but for blocks that are
     /// pinned: those follow with their last pin.
     pub(crate) fn give_back_all(&self, deferred: &DeferredFree) {
-        for &block in &deferred.blocks {
-            self.give_back_unpinned(block);
+        for run in adjacent(&deferred.blocks) {
+            self.give_back_run(run);
         }
         for &run in &deferred.runs {
             self.give_back_run(run);
@@ -82,5 +82,32 @@ impl<M: Medium> Volume<M> {
                 cells.into_iter().for_each(|(at, size)| self.give_back_cell(at, size));
             }
         }
+    }
+}
+
+/// Blocks that follow each other both in the list and in the pool, as runs: of requests that replaced several blocks, a locked
+/// instruction or two for each block is more than the rest of freeing it.
+fn adjacent(blocks: &[BlockNo]) -> impl Iterator<Item = BlockRun> + '_ {
+    let mut rest = blocks.iter().copied().peekable();
+    std::iter::from_fn(move || {
+        let start = rest.next()?;
+        let mut len = 1;
+        while rest.next_if_eq(&BlockNo(start.0 + len)).is_some() {
+            len += 1;
+        }
+        Some(BlockRun { start, len })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_side_by_side_are_runs_in_the_order_of_the_list() {
+        let blocks = [7, 8, 9, 9, 3, 4, 12, 11].map(BlockNo);
+        let runs: Vec<_> = adjacent(&blocks).map(|run| (run.start.0, run.len)).collect();
+        assert_eq!(runs, [(7, 3), (9, 1), (3, 2), (12, 1), (11, 1)]);
+        assert_eq!(adjacent(&[]).count(), 0);
     }
 }
