@@ -145,35 +145,108 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The commands of `everbyte` in a document: what shells and units would run.
-    fn commands(text: &str) -> Vec<Vec<&str>> {
-        let starts = ["everbyte ", "sudo everbyte ", "ExecStart=/usr/local/bin/everbyte "];
-        let lines = text.lines().map(str::trim);
-        let found = lines.filter_map(|line| {
-            let rest = starts.iter().find_map(|start| line.strip_prefix(start))?;
-            let command = rest.split(['#', '|', '&', '>']).next()?;
-            Some(command.split_whitespace().collect())
+    /// Stand-ins for what a shell, another program or the reader would put into an example.
+    const STAND_INS: [(&str, &str); 5] = [
+        ("$((JOB_COMPLETION_INDEX + 1))", "1"),
+        ("$SLURM_ARRAY_TASK_ID", "0"),
+        ("$workload", "web"),
+        ("{}", "0"),
+        ("--policy mine,", "--policy sieve,"), // the policy that docs/policies.md adds
+    ];
+
+    /// The commands of `everbyte` in a text, as a shell would pass them: they begin at the program's
+    /// name and end at the line's end, at an operator of the shell or at a remark, which `#` or
+    /// three spaces begin.
+    fn commands(text: &str) -> Vec<Vec<String>> {
+        let text = STAND_INS
+            .iter()
+            .fold(text.replace("\\\n", " "), |text, (from, to)| text.replace(from, to));
+        let lines = text.lines().map(|line| line.trim().split("   ").next().unwrap_or_default());
+        let lines = lines.filter_map(shlex::split);
+        lines.flat_map(|words| commands_of_line(&words)).collect()
+    }
+
+    fn commands_of_line(words: &[String]) -> Vec<Vec<String>> {
+        let is_operator = |word: &String| word.starts_with(['|', '&', '>', '<', ';']);
+        // `root` stands before commands in a crontab.
+        let runs_others = |word: &String| ["sudo", "parallel", "root"].contains(&word.as_str());
+        let is_program = |at: usize| {
+            let names = ["everbyte", "ExecStart=/usr/local/bin/everbyte"];
+            let begins = at == 0 || is_operator(&words[at - 1]) || runs_others(&words[at - 1]);
+            begins && names.contains(&words[at].as_str())
+        };
+        let starts = (0..words.len()).filter(|at| is_program(*at));
+        let commands = starts.map(|at| {
+            let rest = words[at + 1..].iter();
+            rest.take_while(|word| !is_operator(word)).cloned().collect()
         });
-        found.collect()
+        commands.collect()
+    }
+
+    /// Checks that the program accepts each of these commands, which `place` shows.
+    fn check_accepted(place: &str, commands: &[Vec<String>]) {
+        for command in commands {
+            let program = ["everbyte".to_owned()];
+            let parsed = Cli::try_parse_from(program.iter().chain(command));
+            let error = parsed.err().filter(|error| error.use_stderr());
+            assert!(error.is_none(), "{place}: {command:?}: {}", error.unwrap());
+        }
+    }
+
+    /// Checks the examples in the help of `command` and of those below it, and returns how many
+    /// commands there are that have none below them.
+    fn check_help(path: &str, command: &clap::Command) -> usize {
+        let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+        let examples: Vec<&str> = help.lines().filter(|line| line.starts_with("  ")).collect();
+        let examples = commands(&examples.join("\n"));
+        check_accepted(&format!("{path} --help"), &examples);
+        if !command.has_subcommands() {
+            assert!(!examples.is_empty(), "{path} --help has no example");
+            return 1;
+        }
+        let below = command.get_subcommands();
+        below.map(|below| check_help(&format!("{path} {}", below.get_name()), below)).sum()
+    }
+
+    #[test]
+    fn each_command_has_examples_in_its_help_and_they_are_accepted() {
+        let leaves = check_help("everbyte", &Cli::command());
+        assert!(leaves > 20, "{leaves}");
+    }
+
+    /// The blocks of code in a document; all of it where it is not Markdown.
+    fn code(path: &std::path::Path) -> String {
+        let text = std::fs::read_to_string(path).unwrap();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            return text;
+        }
+        text.split("```").skip(1).step_by(2).collect()
     }
 
     #[test]
     fn commands_in_documents_are_accepted() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (path, at_least) in [
-            ("README.md", 4),
-            ("docs/operations.md", 6),
-            ("docs/examples/everbyte.service", 1),
-            ("docs/sweeps.md", 1),
+        let docs = std::fs::read_dir(root.join("docs")).unwrap();
+        let mut paths: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+        paths.extend(["README.md", "docs/examples/everbyte.service"].map(|path| root.join(path)));
+        let mut shown = std::collections::BTreeMap::new();
+        for path in paths {
+            let commands = commands(&code(&path));
+            check_accepted(&path.display().to_string(), &commands);
+            shown.insert(path.file_name().unwrap().to_owned(), commands.len());
+        }
+        for (name, at_least) in [
+            ("README.md", 8),
+            ("everbyte.service", 1),
+            ("operations.md", 12),
+            ("policies.md", 2),
+            ("simulation.md", 4),
+            ("sweeps.md", 3),
+            ("traces.md", 2),
         ] {
-            let text = std::fs::read_to_string(root.join(path)).unwrap();
-            let commands = commands(&text);
-            assert!(commands.len() >= at_least, "{path}: {commands:?}");
-            for command in commands {
-                let parsed = Cli::try_parse_from(["everbyte"].into_iter().chain(command.clone()));
-                let shown = ["--version", "--help"].iter().any(|only| command == [*only]);
-                assert!(parsed.is_ok() || shown, "{path}: {command:?}");
-            }
+            let found = shown[std::ffi::OsStr::new(name)];
+            assert!(found >= at_least, "{name} shows {found} commands");
         }
     }
 }

@@ -11,8 +11,14 @@ use crate::simulation::args::Reading;
 use crate::simulation::results::as_f64;
 use crate::size::show_size;
 
+const EXAMPLES: &str = "\
+Examples:
+  everbyte sim info trace.csv
+  everbyte sim info *.vscsi --json";
+
 /// Show figures of traces: reads, writes, footprint, sizes.
 #[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Traces; - is standard input.
     #[arg(required = true, value_name = "TRACE")]

@@ -10,8 +10,14 @@ use crate::simulation::results::Row;
 use crate::simulation::task::read_plan;
 use crate::simulation::task_result::TaskResult;
 
+const EXAMPLES: &str = "\
+Examples:
+  everbyte sim merge results
+  everbyte sim merge results --plan plan --csv all.csv --report all.html";
+
 /// Merge the results of 'sim run': the same table, JSON, CSV and report as of 'sim'.
 #[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The folder of results.
     #[arg(value_name = "DIR")]

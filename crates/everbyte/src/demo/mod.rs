@@ -43,6 +43,10 @@ const FILES_VOLUME: &str = "files";
 const LEDGER_VOLUME: &str = "ledger";
 
 const EXAMPLES: &str = "\
+Examples:
+  everbyte demo
+  everbyte demo --json | jq .
+
 Needs neither root nor special hardware: DRAM of this machine stands in for storage-class memory.
 Uses mke2fs, e2fsck, nbdcopy and qemu-img where they are installed. Takes about 350 MiB of
 /dev/shm, or of the directory for temporary files, and gives it back.
