@@ -183,6 +183,30 @@ fn a_root_outside_the_data_of_the_pool_leaves_the_volume_read_only() {
     }
 }
 
+/// A volume whose root word gets this height while it is open, and the word's address.
+fn volume_with_height(image: &[u8], height: u8) -> (BlockVolume<Mapped>, PoolOffset) {
+    let medium = longer(image);
+    let volume = BlockVolume::open(&open(&medium), "v").unwrap();
+    let at = HEADER.offset().plus(ROOT_AT);
+    let flags = EntryFlags { height, ..EntryFlags::default() };
+    medium.store_word(at, Entry { block: named_at(&medium, at), flags }.encode());
+    (volume, at)
+}
+
+#[test]
+fn a_root_of_a_height_that_no_tree_has_is_named_when_a_leaf_is_trimmed() {
+    let image = closed_pool(&options(MapKind::Radix, Delta::On, Checksum::None));
+    for height in [0, 6, 7] {
+        let (volume, at) = volume_with_height(&image, height);
+        let root = volume.pool().medium().load_word(at);
+        let error = volume.discard(0, 2 << 20, Fua::No).unwrap_err().to_string();
+        let named = format!("volume root at {at} is corrupt: {height} levels cannot be");
+        assert!(error.contains(&named), "{error}");
+        assert_eq!(volume.pool().medium().load_word(at), root);
+        assert!(volume.volume().read_only_reason().unwrap().contains(&named));
+    }
+}
+
 #[test]
 fn checksums_outside_the_data_of_the_pool_are_neither_read_nor_stored() {
     let image = closed_pool(&options(MapKind::Radix, Delta::On, Checksum::Crc32c));
