@@ -205,11 +205,16 @@ pub fn stable_path(path: &Path) -> io::Result<PathBuf> {
     if !fs::metadata(&real)?.file_type().is_block_device() {
         return Ok(real);
     }
-    let given = std::path::absolute(path)?;
-    if STABLE_LINKS.iter().any(|folder| given.parent() == Some(Path::new(folder))) {
-        return Ok(given);
+    Ok(stable_link(&std::path::absolute(path)?, real, &STABLE_LINKS.map(Path::new)))
+}
+
+/// The path to keep for the block device `real` that was given as `given`: a link in one of
+/// `folders`, by preference, or `real`.
+fn stable_link(given: &Path, real: PathBuf, folders: &[&Path]) -> PathBuf {
+    if folders.iter().any(|folder| given.parent() == Some(*folder)) {
+        return given.to_owned();
     }
-    Ok(STABLE_LINKS.iter().find_map(|folder| link_to(&real, Path::new(folder))).unwrap_or(real))
+    folders.iter().find_map(|folder| link_to(&real, folder)).unwrap_or(real)
 }
 
 /// The first link in `folder`, by name, that leads to `real`.
@@ -344,6 +349,35 @@ mod tests {
             let text = serde_json::to_string(&identity).unwrap();
             assert_eq!(serde_json::from_str::<BackingIdentity>(&text).unwrap(), identity);
         }
+    }
+
+    #[test]
+    fn a_device_is_kept_by_the_first_stable_link_that_leads_to_it() {
+        let devices = [("sda", ""), ("sdb", ""), ("sdc", ""), ("by-id/zz-unrelated", "")];
+        let sys = Sys::new("links", &devices);
+        // As `temp_dir` may be a link itself.
+        let dev = sys.0.canonicalize().unwrap();
+        fs::create_dir(dev.join("by-path")).unwrap();
+        for (link, device) in [
+            ("by-id/wwn-2", "../sdb"),
+            ("by-id/wwn-1", "../sda"),
+            ("by-id/gone", "../sdz"),
+            ("by-path/pci-1", "../sda"),
+            ("by-path/pci-3", "../sdc"),
+        ] {
+            std::os::unix::fs::symlink(device, dev.join(link)).unwrap();
+        }
+        let folders = ["by-id", "none", "by-path"].map(|name| dev.join(name));
+        let folders = [&*folders[0], &*folders[1], &*folders[2]];
+        let kept = |given: &str, device: &str| {
+            let kept = stable_link(&dev.join(given), dev.join(device), &folders);
+            kept.strip_prefix(&dev).unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(kept("sda", "sda"), "by-id/wwn-1");
+        assert_eq!(kept("sdb", "sdb"), "by-id/wwn-2", "never one that leads to another device");
+        assert_eq!(kept("elsewhere/link", "sdc"), "by-path/pci-3");
+        assert_eq!(kept("by-path/pci-1", "sda"), "by-path/pci-1", "a stable link stays as given");
+        assert_eq!(stable_link(&dev.join("sda"), dev.join("sda"), &folders[1..2]), dev.join("sda"));
     }
 
     #[test]
