@@ -322,3 +322,55 @@ pub fn serve_connection(
     let limits = Limits { idle: None, stall: None };
     Ok(Transmission::new(socket, &session, &Activity::new(), limits).run(&never)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Read;
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::exports::{Export, ExportInfo, OpenError};
+
+    struct Nothing;
+
+    impl Exports for Nothing {
+        fn list(&self) -> Vec<ExportInfo> {
+            Vec::new()
+        }
+
+        fn open(&self, _: &str) -> Result<Export, OpenError> {
+            Err(OpenError::Unknown)
+        }
+    }
+
+    #[test]
+    fn connections_over_tcp_notice_peers_that_fall_silent() {
+        let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
+        let settings = Settings {
+            silence_time_max: Duration::from_secs(20),
+            stall_time_max: Duration::from_secs(7),
+            ..Settings::default()
+        };
+        let server = Server::bind_with(&address, Arc::new(Nothing), settings).unwrap();
+        let Address::Tcp(address) = *server.address() else { unreachable!("it was bound to TCP") };
+        let mut client = TcpStream::connect(address).unwrap();
+        // Once the server has greeted, its socket is as it stays.
+        client.read_exact(&mut [0; 18]).unwrap();
+        let looked_at = Cell::new(0);
+        let look = |connection: &Connection| {
+            let socket = &connection.socket;
+            assert!(sockopt::socket_keepalive(socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), Duration::from_secs(10));
+            assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 20_000);
+            assert!(sockopt::tcp_nodelay(socket).unwrap());
+            let stall = sockopt::socket_timeout(socket, sockopt::Timeout::Send).unwrap();
+            assert_eq!(stall, Some(Duration::from_secs(7)));
+            looked_at.set(looked_at.get() + 1);
+            false
+        };
+        // It looks at each connection, and disconnects none.
+        server.shared.connections.disconnect(look, Duration::ZERO);
+        assert_eq!(looked_at.get(), 1);
+    }
+}
