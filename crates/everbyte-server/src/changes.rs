@@ -231,3 +231,71 @@ impl OpenPool {
         Ok(Response::Scrub(status::scrub(report, next)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use everbyte_control::NewCache;
+    use everbyte_device::Fua;
+    use everbyte_media::{Mapped, MediaOptions, PoolOffset};
+    use everbyte_pool::{Corrupt, OpenOptions, Pool};
+
+    use super::*;
+    use crate::open_pool::Options;
+
+    /// A pool with a cache `c` of a file in `folder`.
+    fn pool_with_cache(folder: &Path) -> OpenPool {
+        let medium = Mapped::anonymous(32 << 20, &MediaOptions::new()).unwrap();
+        Pool::format(&medium, 8, [1; 16]).unwrap();
+        let description = medium.describe();
+        let options = OpenOptions { capacity_blocks: 8192 };
+        let pool = Pool::open(Arc::new(medium), crate::kinds(), &options).unwrap();
+        let pool = OpenPool::new(pool, &folder.join("pool"), description, Options::default());
+        let backing = folder.join("backing");
+        std::fs::File::create(&backing).unwrap().set_len(8 << 20).unwrap();
+        let cache = NewCache {
+            backing: backing.to_str().unwrap().to_owned(),
+            dram_bytes: 1 << 20,
+            scm_bytes: 1 << 20,
+            mode: "write-back".to_owned(),
+            policy: "everbyte".to_owned(),
+            small_write_bytes: 0,
+        };
+        let new = NewVolume {
+            name: "c".to_owned(),
+            kind: "cache".to_owned(),
+            size_bytes: 0,
+            map: "radix".to_owned(),
+            delta: "on".to_owned(),
+            checksum: "none".to_owned(),
+            threshold_percent: 50,
+            log_bytes: None,
+            lanes: 1,
+            checkpoint_lines: None,
+            cache: Some(Box::new(cache)),
+            fs: None,
+            wipe: false,
+        };
+        pool.create(&new).unwrap();
+        pool
+    }
+
+    #[test]
+    fn a_cache_that_the_pool_refuses_to_delete_goes_on_with_what_it_has_in_dram() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = pool_with_cache(folder.path());
+        let cache = pool.volumes.get("c").unwrap();
+        let client = cache.lease().unwrap();
+        client.write(4096, &[7; 9000], Fua::No).unwrap();
+        drop(client);
+        cache.volume.fail(&Corrupt::new("map entry", PoolOffset(0), "the test says so"));
+        let refused = pool.delete("c", true).unwrap_err().to_string();
+        assert!(refused.contains("read-only"), "{refused}");
+        assert!(cache.handle.is_ready(), "it was closed");
+        assert!(Arc::ptr_eq(&pool.volumes.get("c").unwrap(), &cache), "it was forgotten");
+        let mut bytes = [0; 9000];
+        cache.lease().unwrap().read(4096, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 9000]);
+    }
+}
