@@ -72,8 +72,10 @@ impl BlockOptions {
 /// at least a block, each atomic, and so are those in a pool without a free block; unmapping is
 /// atomic per 2 MiB.
 ///
-/// Its block locks are what keeps concurrent requests whole, so a volume must be open at most once
-/// at a time: open it once and share it.
+/// Its block locks are what keeps concurrent requests whole, so a volume has one `BlockVolume` at a
+/// time, which threads share in an [`Arc`]; opening it again fails with
+/// [`PoolError::InUse`] until that one is dropped. Dropping it makes nothing durable: call
+/// [`flush`](everbyte_device::BlockDevice::flush), or close the pool with [`Pool::close`].
 pub struct BlockVolume<M: Medium> {
     pool: Arc<Pool<M>>,
     extent: Extent<M>,

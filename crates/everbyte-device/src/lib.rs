@@ -3,6 +3,24 @@
 //! the system.
 //!
 //! Knows nothing of pools or protocols.
+//!
+//! # Example
+//! A device of one's own needs the trait's methods and passes the suite; here the one in DRAM does.
+//! ```
+//! use std::sync::Arc;
+//!
+//! use everbyte_device::{BlockDevice, Fua, MemoryDevice, conformance};
+//!
+//! let device = MemoryDevice::new(1 << 20);
+//! device.write(4096, b"hello", Fua::No)?;
+//! device.flush()?; // what was answered before is durable now
+//! let mut found = [0; 5];
+//! device.read(4096, &mut found)?;
+//! assert_eq!(&found, b"hello");
+//!
+//! conformance(&|size_bytes| Arc::new(MemoryDevice::new(size_bytes))); // panics at a broken promise
+//! # Ok::<(), everbyte_device::DeviceError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod atomic;

@@ -55,8 +55,9 @@ pub struct Extent<M: Medium> {
 }
 
 impl<M: Medium> Extent<M> {
-    /// The extent that `settings` describe, in a recovered volume. An extent is to be opened once
-    /// at a time: its locks are its own.
+    /// The extent that `settings` describe, in a recovered volume. The caller
+    /// makes one at a time, as the volume's [handle](everbyte_pool::VolumeHandle) is one at a time: an
+    /// extent's locks are its own.
     #[must_use]
     pub fn new(volume: Arc<Volume<M>>, settings: &ExtentSettings) -> Self {
         Self::with_locks(volume, settings, BlockLocks::new(), None)

@@ -7,6 +7,27 @@
 //! Invariant of the whole crate: nothing here makes a Rust reference into mapped memory, because
 //! other threads and other processes may write it at any time. Bytes cross the border only
 //! through raw copies, SIMD loads, atomics of one word, or the kernel.
+//!
+//! # Example
+//! A value that must be durable before the flag that announces it:
+//! ```
+//! use everbyte_media::{Mapped, MediaOptions, Medium, PoolOffset};
+//!
+//! // `Mapped::open` maps a file or a DAX device in the same way.
+//! let medium = Mapped::anonymous(1 << 20, &MediaOptions::new())?;
+//! let (value, flag) = (PoolOffset(0), PoolOffset(64));
+//! medium.store(value, b"hello");
+//! medium.flush(value, 5);
+//! medium.fence()?; // from here on the value survives what `describe` says
+//! medium.store_word(flag, 1);
+//! medium.flush(flag, 8);
+//! medium.fence()?;
+//!
+//! let mut found = [0; 5];
+//! medium.read(value, &mut found);
+//! assert_eq!((&found, medium.load_word(flag)), (b"hello", 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![allow(unsafe_code, reason = "mapping memory, flushing its lines and catching its faults")]
 

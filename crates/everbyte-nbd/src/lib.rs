@@ -6,6 +6,40 @@
 //! A connection has a thread of its own, which takes and answers requests in batches.
 //!
 //! Knows devices only by their trait, and nothing of pools.
+//!
+//! # Example
+//! A server with one export, and a client of it:
+//! ```
+//! use std::sync::Arc;
+//!
+//! use everbyte_device::{Fua, MemoryDevice};
+//! use everbyte_nbd::{Client, Export, ExportInfo, Exports, OpenError, Server};
+//!
+//! struct OneDisk(Arc<MemoryDevice>);
+//!
+//! impl Exports for OneDisk {
+//!     fn list(&self) -> Vec<ExportInfo> {
+//!         vec![ExportInfo { name: "disk".into(), description: "volatile memory".into() }]
+//!     }
+//!     fn open(&self, name: &str) -> Result<Export, OpenError> {
+//!         if name != "disk" {
+//!             return Err(OpenError::Unknown);
+//!         }
+//!         Ok(Export::new(name, Arc::<MemoryDevice>::clone(&self.0)))
+//!     }
+//! }
+//!
+//! let exports = Arc::new(OneDisk(Arc::new(MemoryDevice::new(1 << 20))));
+//! let server = Server::bind(&"tcp:127.0.0.1:0".parse()?, exports)?; // a free port
+//! let mut client = Client::connect_uri(&server.address().uri("disk"))?;
+//! client.write(4096, b"hello", Fua::Yes)?;
+//! assert_eq!(client.read(4096, 5)?, b"hello");
+//! client.disconnect()?;
+//! server.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! [`RemoteDevice`] makes a [`BlockDevice`](everbyte_device::BlockDevice) of an export, which connects
+//! again when the server was lost.
 #![forbid(unsafe_code)]
 
 mod address;

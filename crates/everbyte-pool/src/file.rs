@@ -175,13 +175,21 @@ impl Default for CreateOptions {
 }
 
 /// Makes an empty pool at `path`, in a new file that is fully allocated or on a device, and
-/// leaves it cleanly shut down. `progress` is told how many bytes of how many are allocated.
-/// Returns the size in bytes.
+/// leaves it cleanly shut down. Returns the size in bytes.
 ///
 /// # Errors
 /// Something is there and `force` was not given, somebody uses it, there is no room for it, or the
 /// system refuses. A file that was made here is removed again, and no other one.
-pub fn create(
+pub fn create(path: &Path, options: &CreateOptions) -> Result<u64, FileError> {
+    create_with_progress(path, options, &mut |_, _| {})
+}
+
+/// The same, where allocating the file may take long: `progress` is told again and again how many bytes
+/// of how many are allocated.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_with_progress(
     path: &Path,
     options: &CreateOptions,
     progress: &mut dyn FnMut(u64, u64),
@@ -493,7 +501,7 @@ mod tests {
 
     fn make(path: &Path, len: u64, force: bool) -> Result<u64, FileError> {
         let options = CreateOptions { len_bytes: Some(len), volumes_max: 4, force };
-        create(path, &options, &mut |_, _| {})
+        create(path, &options)
     }
 
     fn open(path: &Path) -> Result<Pool<Mapped>, FileError> {
@@ -581,7 +589,7 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}");
             assert!(!path.exists());
         }
-        let error = create(&path, &CreateOptions::default(), &mut |_, _| {}).unwrap_err();
+        let error = create(&path, &CreateOptions::default()).unwrap_err();
         assert!(error.to_string().contains("needs a size"), "{error}");
         let error = make(&folder.path().join("no/pool"), 1 << 20, false).unwrap_err();
         assert!(error.to_string().contains("no/pool"), "{error}");

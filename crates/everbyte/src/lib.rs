@@ -99,6 +99,11 @@
 //! println!("{}", Explorer::default().explore(&case).unwrap_err());
 //! ```
 //!
+//! # More examples
+//! `docs/examples.md` lists all of them. Those of this crate run with `cargo run -p everbyte --example NAME`:
+//! `block_device`, `hybrid_cache` and `file_system`, which are those above; `crash_test`, and for larger code
+//! `crash_struct` (a type of one's own), `crash_threads` and `crash_allocator`.
+//!
 //! # Features
 //! - `program` (default) builds the program `everbyte` with all that only it needs. Turn default
 //!   features off to embed the library.

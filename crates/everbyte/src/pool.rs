@@ -139,7 +139,7 @@ impl PoolBuilder {
             let what = format!("a pool in a file needs a size: {}", path.display());
             return Err(Error::Invalid { what });
         }
-        create(path, &self.creation, &mut |_, _| {})?;
+        create(path, &self.creation)?;
         self.open(path)
     }
 

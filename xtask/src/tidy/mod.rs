@@ -6,6 +6,7 @@
 mod circles;
 mod commands;
 mod docs;
+mod examples;
 mod figures;
 mod layers;
 mod layout;
@@ -50,7 +51,7 @@ impl fmt::Display for Finding {
 
 /// Every broken rule in `tree`, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 12] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 13] = [
         sizes::check,
         layers::check,
         names::check,
@@ -63,6 +64,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         circles::check,
         openings::check,
         figures::check,
+        examples::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

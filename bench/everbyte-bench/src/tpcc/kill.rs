@@ -218,7 +218,7 @@ fn prepare(path: &Path, seed: u64) -> Result<()> {
     let source = new_source(None)?;
     load(&source, &SCALE, seed)?;
     let options = CreateOptions { len_bytes: Some(POOL_BYTES), ..CreateOptions::default() };
-    create(path, &options, &mut |_, _| ())?;
+    create(path, &options)?;
     let pool = open_pool(path)?;
     let bytes = volume_bytes(DATABASE_BYTES);
     let volume = BlockVolume::create(&pool, VOLUME, bytes, &BlockOptions::default())?;

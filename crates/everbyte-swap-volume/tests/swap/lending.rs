@@ -167,14 +167,13 @@ fn a_pool_is_neither_overwritten_nor_repaired_while_programs_have_memory_of_it()
     let path = house.file.path();
     let over =
         CreateOptions { len_bytes: Some(POOL_BYTES), force: true, ..CreateOptions::default() };
-    let refused =
-        file::create(path, &over, &mut |_, _| ()).expect_err("a program has memory of it");
+    let refused = file::create(path, &over).expect_err("a program has memory of it");
     assert!(matches!(refused, FileError::Lent { .. }), "{refused}");
     assert!(matches!(file::repair(path, false, kinds), Err(FileError::Lent { .. })));
     assert!(house.pool().check().unwrap().is_clean());
     program.kill();
     assert!(file::repair(path, false, kinds).unwrap().mended.is_empty());
-    file::create(path, &over, &mut |_, _| ()).unwrap();
+    file::create(path, &over).unwrap();
 }
 
 /// Writes to a run that is lent, ends that lease, and returns true if the next one sees the bytes.

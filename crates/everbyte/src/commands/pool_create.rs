@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use everbyte_pool::VOLUMES_MAX_DEFAULT;
-use everbyte_pool::file::{CreateOptions, create};
+use everbyte_pool::file::{CreateOptions, create_with_progress};
 use everbyte_server::SessionError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     let style = ProgressStyle::with_template("allocating {bar:40} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let size_bytes = create(&args.pool, &options, &mut |done, of| {
+    let size_bytes = create_with_progress(&args.pool, &options, &mut |done, of| {
         if bar.is_hidden() && bar.elapsed() > QUIET_TIME && std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }

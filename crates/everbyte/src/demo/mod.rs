@@ -241,7 +241,7 @@ fn make_pool(stage: &Stage) -> anyhow::Result<PoolPart> {
         volumes_max: VOLUMES_MAX_DEFAULT,
         force: false,
     };
-    let size_bytes = create(&stage.pool, &options, &mut |_, _| {})?;
+    let size_bytes = create(&stage.pool, &options)?;
     let info = stage.info()?;
     let parent = stage.folder.path().parent().unwrap_or(Path::new("/"));
     Ok(PoolPart {
