@@ -23,7 +23,7 @@
 //!
 //! # Where to look
 //! To use pools:
-//! - [`file`]: pools in files and devices: making, locking, inspecting, repairing them.
+//! - [`mod@file`]: pools in files and devices: making, locking, inspecting, repairing them.
 //! - [`Pool`]: opening on any medium, volumes, checkpoints, [`CheckpointTimer`], closing; [`PoolInfo`],
 //!   [`Pool::check`], [`Pool::scrub`] and [`repair()`] for what they are worth.
 //! - [`VolumeSpec`], [`NewRoot`]: what a new volume is like.
@@ -37,7 +37,7 @@
 //!   where they lie.
 //!
 //! To look at bytes, or to test:
-//! - [`format`]: the layout on the medium, as `docs/format.md` has it.
+//! - [`mod@format`]: the layout on the medium, as `docs/format.md` has it.
 //! - [`plant`]: mistakes that tests plant in the protocol, to see the crash explorer catch them.
 //! - [`sync`]: the locks, which a deterministic scheduler may take over (feature `schedule`).
 

@@ -83,7 +83,7 @@ impl Scenario for Appends {
         Ok((0..medium.load_word(COUNT)).map(|index| medium.load_word(entry(index))).collect())
     }
 
-    /// What was answered before the crash is in the list.
+    /// Finds in the list all that was answered before the crash.
     fn check(&self, list: Self::Recovered, crash: &Crash<'_, u64>) -> Result<(), String> {
         match crash.events.iter().find(|answered| !list.contains(&answered.event)) {
             Some(lost) => Err(format!("{} is lost, the list has {list:?}", lost.event)),
