@@ -37,7 +37,7 @@ impl OpenPool {
 
     /// Opens every volume that is exported now, so that errors are known from the start, and returns
     /// the names of those that are ready. Waits for all backing devices at once, until `deadline` or
-    /// until `is_enough` returns true.
+    /// until `is_enough` returns true: then what is not ready is no error.
     ///
     /// # Errors
     /// The only volume that is to be exported is not ready, and why.
@@ -65,7 +65,7 @@ impl OpenPool {
         let ready = waiting.iter().filter(|volume| volume.handle.is_ready());
         let ready: Vec<String> = ready.map(|volume| volume.name.clone()).collect();
         match &self.only {
-            Some(only) if !ready.contains(only) => {
+            Some(only) if !ready.contains(only) && !is_enough() => {
                 let volume = self.volumes.get(only)?;
                 Err(volume
                     .handle

@@ -210,18 +210,18 @@ impl Handle for FsHandle {
 
     fn close(&self) -> Option<Box<dyn Closing>> {
         let mounted = self.mount.lock().take()?;
-        Some(Box::new(Unmounting(mounted.mount)))
+        Some(Box::new(Unmounting(Some(mounted.mount))))
     }
 }
 
-/// A mount that is being ended. Everything that was answered is in the pool already.
-struct Unmounting(Mount);
+/// A mount that is being ended, until it has. Everything that was answered is in the pool already.
+struct Unmounting(Option<Mount>);
 
 impl Closing for Unmounting {
-    fn finish(self: Box<Self>) -> Result<(), String> {
-        if self.0.is_ended() {
-            return Ok(());
+    fn flush(&mut self) -> Result<(), String> {
+        match self.0.take_if(|mount| !mount.is_ended()) {
+            Some(mount) => mount.unmount().map_err(|error| error.to_string()),
+            None => Ok(()),
         }
-        self.0.unmount().map_err(|error| error.to_string())
     }
 }

@@ -57,13 +57,19 @@ pub(crate) enum Resize {
     Memory(Change),
 }
 
-/// The closing of a volume when the server ends, which makes durable what the volume holds in DRAM.
+/// The closing of a volume when the server ends. Several go on at once: all are flushed before the
+/// first is ended.
 pub(crate) trait Closing: Send {
-    /// Waits until all of it is durable in the pool, or what it waits for is silent for too long.
+    /// Waits until all that the volume holds in DRAM is durable in the pool, or what it waits for is
+    /// silent for too long. Then begins to close everything outside the pool.
     ///
     /// # Errors
     /// The reason for which answered writes may be lost.
-    fn finish(self: Box<Self>) -> Result<(), String>;
+    fn flush(&mut self) -> Result<(), String>;
+
+    /// Waits until everything outside the pool is closed, or what it waits for is silent for too
+    /// long.
+    fn end(self: Box<Self>) {}
 }
 
 /// Options of a mount.

@@ -40,14 +40,17 @@ impl OpenPool {
             return Ok(());
         }
         let volumes = self.volumes.all_opened();
-        let closing: Vec<_> = volumes.iter().map(|v| (&v.name, v.handle.close())).collect();
+        let mut closing: Vec<_> =
+            volumes.iter().filter_map(|v| Some((&v.name, v.handle.close()?))).collect();
         let mut lost = Vec::new();
-        for (name, closing) in closing {
-            if let Some(Err(why)) = closing.map(|closing| closing.finish()) {
+        for (name, closing) in &mut closing {
+            if let Err(why) = closing.flush() {
                 tracing::error!(volume = name, "the volume could not be made durable: {why}");
                 lost.push(format!("volume {name}: {why}"));
             }
         }
+        // They have all begun to end, so that what is silent is waited for once.
+        closing.into_iter().for_each(|(_, closing)| closing.end());
         if lost.is_empty() {
             return Ok(self.pool().close()?);
         }

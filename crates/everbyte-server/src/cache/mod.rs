@@ -235,36 +235,40 @@ impl Handle for CacheHandle {
         let (flushed, shared) = (Arc::clone(&open.cache), Arc::clone(&self.0));
         let work = move || flushed.sync().map_err(|error| error.to_string());
         let work = Work::begin("cache-flush", &self.0.watch, work);
-        Some(Box::new(ClosingCache { work, open, shared }))
+        Some(Box::new(ClosingCache { flushing: work, open: Some(open), ending: None, shared }))
     }
 }
 
 /// A cache whose dirty pages in DRAM are made durable for the last time.
 struct ClosingCache {
-    work: Work<Result<(), String>>,
-    open: OpenCache,
+    flushing: Work<Result<(), String>>,
+    open: Option<OpenCache>,
+    ending: Option<Work<()>>,
     shared: Arc<Shared>,
 }
 
 impl Closing for ClosingCache {
-    fn finish(self: Box<Self>) -> Result<(), String> {
-        let Self { work, open, shared } = *self;
-        let flushed = work.wait(CLOSE_SILENCE_MAX);
-        shared.stop_waiting();
-        let ended = Work::begin("cache-end", &shared.watch, move || drop(open));
+    fn flush(&mut self) -> Result<(), String> {
+        let flushed = self.flushing.wait(CLOSE_SILENCE_MAX);
+        self.shared.stop_waiting();
+        let open = self.open.take();
+        self.ending = Some(Work::begin("cache-end", &self.shared.watch, move || drop(open)));
         match flushed {
-            Outcome::Done(flushed) => flushed?,
-            Outcome::Silent(silence) => return Err(shared.silent(silence)),
-            Outcome::Failed(what) => return Err(what),
+            Outcome::Done(flushed) => flushed,
+            Outcome::Silent(silence) => Err(self.shared.silent(silence)),
+            Outcome::Failed(what) => Err(what),
         }
-        if let Outcome::Silent(silence) = ended.wait(END_SILENCE_MAX) {
+    }
+
+    fn end(self: Box<Self>) {
+        let Some(ending) = self.ending else { return };
+        if let Outcome::Silent(silence) = ending.wait(END_SILENCE_MAX) {
             tracing::warn!(
-                volume = shared.name(),
+                volume = self.shared.name(),
                 "{}; the server ends without its answer",
-                shared.silent(silence)
+                self.shared.silent(silence)
             );
         }
-        Ok(())
     }
 }
 

@@ -260,7 +260,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn serve(args: &Args, path: &Path, pool: &Arc<OpenPool>, stop: &mut Stop) -> anyhow::Result<()> {
     let serving = Serving::start(args, path, pool)?;
     let ready = pool.open_exported(Instant::now() + READY_TIME_MAX, || stop.is_wanted())?;
-    announce(&ready, &serving.servers);
+    if !stop.is_wanted() {
+        announce(&ready, &serving.servers);
+    }
     stop.wait();
     Ok(())
 }

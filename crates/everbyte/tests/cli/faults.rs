@@ -2,18 +2,25 @@
 //! what becomes of everything else meanwhile.
 
 use std::fs::{self, File};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everbyte_device::Fua;
-use everbyte_nbd::{Address, Client};
+use everbyte_nbd::{Address, Client, ClientError};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
+use crate::mount::Files;
 use crate::{Place, Running};
 
 const CREATE: &str = "volume create POOL c --kind cache --backing FOLDER/disk --scm 1M --dram 256K";
+
+/// Caches of silent files: the server must not wait for one after another.
+const CACHES: usize = 10;
+/// Longest time in which a server ends, whatever hangs.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A pool with a volume `disk`, and a cache `c` of an export of another server, which can be made
 /// silent: its process stops, and its sockets still accept.
@@ -35,11 +42,7 @@ impl Behind {
     }
 
     fn silence(&self) {
-        self.server_below.send(Signal::STOP);
-        // It may still answer until all its threads have stopped, of which its parent is told.
-        let stopped =
-            waitpid(Some(Pid::from_child(&self.server_below.child)), WaitOptions::UNTRACED);
-        assert!(stopped.unwrap().is_some_and(|(_, status)| status.stopped()));
+        silence(&self.server_below);
     }
 
     fn resume(&self) {
@@ -49,6 +52,22 @@ impl Behind {
     fn connect(&self, export: &str) -> Result<Client, everbyte_nbd::ClientError> {
         Client::connect(&Address::Unix(self.place.socket()), export)
     }
+}
+
+/// Makes a server silent: its process stops, and its sockets still accept.
+fn silence(server: &Running) {
+    server.send(Signal::STOP);
+    // It may still answer until all its threads have stopped, of which its parent is told.
+    let stopped = waitpid(Some(Pid::from_child(&server.child)), WaitOptions::UNTRACED);
+    assert!(stopped.unwrap().is_some_and(|(_, status)| status.stopped()));
+}
+
+/// Ends a server with SIGTERM, in no more time than is promised.
+fn ends_in_time(server: &mut Running) -> ExitStatus {
+    let begun = Instant::now();
+    let status = server.signal(Signal::TERM);
+    assert!(begun.elapsed() < END_TIME_MAX, "it took {:?}", begun.elapsed());
+    status
 }
 
 /// Waits until the cache `c` is in this state.
@@ -145,13 +164,82 @@ fn a_server_ends_although_a_backing_device_is_silent() {
     let mut reader = place.client("c");
     let reading = thread::spawn(move || reader.read(4 << 20, 4096).is_err());
     await_state(place, "backing silent");
-    assert!(server.signal(Signal::TERM).success(), "everything answered is in the pool");
+    assert!(ends_in_time(&mut server).success(), "everything answered is in the pool");
     assert!(reading.join().unwrap());
     assert_eq!(place.info()["clean"], true);
     behind.resume();
     let server = place.serve("POOL", "");
     assert_eq!(place.client("c").read(0, 4096).unwrap(), [7; 4096]);
     assert_eq!(place.client("disk").read(0, 4096).unwrap(), [8; 4096]);
+    server.stop();
+}
+
+#[test]
+fn a_server_ends_although_many_backing_files_are_silent_which_nothing_can_cancel() {
+    let files = Files::new();
+    let mount = files.mount();
+    let place = Place::with_disk();
+    for number in 0..CACHES {
+        let backing = files.dir.join(number.to_string());
+        File::create(&backing).unwrap().set_len(1 << 20).unwrap();
+        let create = "volume create POOL cNUMBER --kind cache --scm 64K --dram 64K --backing";
+        let create = create.replace("NUMBER", &number.to_string());
+        place.run(&format!("{create} {}", backing.display())).good();
+    }
+    let mut server = place.serve("POOL", "--checkpoint-interval 10m");
+    let mut waiting = Vec::new();
+    let mut clients: Vec<_> = (0..CACHES).map(|n| place.client(&format!("c{n}"))).collect();
+    for client in &mut clients {
+        client.write(0, &[7; 4096], Fua::No).unwrap();
+    }
+    silence(&mount);
+    for mut client in clients {
+        // More than the cache has room for, so that its write-back hangs as well.
+        waiting.push(thread::spawn(move || {
+            (1..16).any(|at| client.write(at << 16, &[2; 1 << 16], Fua::No).is_err())
+        }));
+    }
+    await_state(&place, "backing silent");
+    assert!(ends_in_time(&mut server).success(), "everything answered is in the pool");
+    mount.send(Signal::CONT);
+    assert!(waiting.into_iter().all(|reading| reading.join().unwrap()));
+    assert_eq!(place.info()["clean"], true);
+    let server = place.serve("POOL", "");
+    for number in 0..CACHES {
+        let mut client = place.client(&format!("c{number}"));
+        assert_eq!(client.read(0, 4096).unwrap(), [7; 4096]);
+    }
+    server.stop();
+    mount.stop();
+}
+
+#[test]
+fn a_server_that_is_not_ready_yet_ends_when_it_is_told_to() {
+    let behind = Behind::new();
+    let place = &behind.place;
+    behind.silence();
+    for target in ["POOL", "POOL/c"] {
+        let line = format!("serve {target} --nbd unix:FOLDER/nbd.sock --checkpoint-interval 10m");
+        let mut server = Running::begin(crate::everbyte().args(place.arguments(&line)));
+        // It takes clients and commands from the beginning, and waits for the cache meanwhile.
+        let mut client = loop {
+            match behind.connect("disk") {
+                Ok(client) => break Some(client),
+                Err(ClientError::Connect { .. }) => thread::sleep(Duration::from_millis(5)),
+                Err(_) => break None,
+            }
+        };
+        assert_eq!(client.is_some(), target == "POOL");
+        if let Some(client) = &mut client {
+            client.write(0, &[6; 4096], Fua::No).unwrap();
+        }
+        assert!(ends_in_time(&mut server).success(), "{target}");
+        assert_eq!(server.line(), "", "{target}: nobody is told that it is ready any more");
+        assert_eq!(place.info()["clean"], true, "{target}");
+    }
+    behind.resume();
+    let server = place.serve("POOL", "");
+    assert_eq!(place.client("disk").read(0, 4096).unwrap(), [6; 4096]);
     server.stop();
 }
 

@@ -140,11 +140,16 @@ struct Running {
 
 impl Running {
     fn start(command: &mut Command) -> Self {
+        let mut running = Self::begin(command);
+        running.ready = running.line();
+        running
+    }
+
+    /// Starts it and does not wait for its first line.
+    fn begin(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        out.read_line(&mut ready).unwrap();
-        Self { child, out, ready: ready.trim_end().to_owned() }
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out, ready: String::new() }
     }
 
     fn line(&mut self) -> String {

@@ -11,13 +11,13 @@ use rustix::process::Signal;
 use super::{Place, Running, everbyte};
 
 /// A pool with a file system, and a directory to mount it on.
-struct Files {
+pub(crate) struct Files {
     place: Place,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place::empty();
         place.run("pool create POOL --size 64M").good();
         place.run("volume create POOL files --kind fs --size 32M").good();
@@ -26,7 +26,7 @@ impl Files {
         Self { place, dir }
     }
 
-    fn mount(&self) -> Running {
+    pub(crate) fn mount(&self) -> Running {
         self.mount_with("")
     }
 
