@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Counts of what a request does that depend on no clock: they are as request-counts.json has them.
 
-Valgrind runs the example `requests` of the crate `everbyte`. Of each kind of request to a block volume are
-counted, by the request and exactly:
+Valgrind runs the example `requests` of the crate `everbyte`. Of each kind of request to a block volume, and of
+hits of a cache, are counted, by the request and exactly:
 
   instructions   all of them, by callgrind, as for a processor with AVX2
   locked         those that lock a line of memory, by their addresses
@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LINE = 64
 FEW, MANY = 32, 96
+# Fewer hits than a cache collects before its policy hears of them: what the policy stores to then is not counted.
 TRACED = 32
 SLACK = 1 / 50
 

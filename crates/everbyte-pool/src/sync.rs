@@ -17,7 +17,8 @@ pub use observed::{
 
 /// A small number of this thread's own, for spreading threads over shards.
 #[inline]
-pub(crate) fn thread_index() -> usize {
+#[must_use]
+pub fn thread_index() -> usize {
     #[cfg(feature = "schedule")]
     if let Some(index) = observed::thread_index() {
         return index;

@@ -1,4 +1,4 @@
-//! Requests of some kinds to a block volume, for tools that count what they do: instructions, locked
+//! Requests of some kinds to block volumes and to a cache, for tools that count what they do: instructions, locked
 //! instructions, lines of memory. `tests/e2e/request-counts.py` runs it.
 //! `cargo run --release -p everbyte --example requests KIND,... REQUESTS THREADS`
 //!
@@ -9,11 +9,14 @@
 #![expect(clippy::print_stdout, reason = "it says what it is about to do")]
 
 use std::error::Error;
+use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use everbyte::block::{BlockOptions, BlockVolume, Delta};
+use everbyte::cache::{CacheOptions, CacheVolume};
 use everbyte::device::DeviceError;
 use everbyte::{BlockDevice, Fua, Pool};
 
@@ -46,12 +49,16 @@ enum Kind {
     Again,
     /// The same that does not differ.
     Same,
+    /// A read of a page that a cache has in DRAM.
+    Hit,
+    /// A write of a page that a cache has in DRAM, and that is dirty.
+    WriteHit,
 }
 
 impl Kind {
-    /// Returns true if it is made to the volume that compares all writes.
-    fn is_compared(self) -> bool {
-        matches!(self, Self::Again | Self::Same)
+    /// Returns true if its blocks are to be written in the same epoch before.
+    fn is_second(self) -> bool {
+        matches!(self, Self::Again | Self::Same | Self::WriteHit)
     }
 }
 
@@ -64,6 +71,8 @@ fn kind_of(name: &str) -> Option<Kind> {
         "read" => Kind::Read,
         "again" => Kind::Again,
         "same" => Kind::Same,
+        "hit" => Kind::Hit,
+        "write-hit" => Kind::WriteHit,
         _ => return None,
     })
 }
@@ -91,13 +100,13 @@ fn make_requests(
             _ => bytes[..8].copy_from_slice(&stamp),
         }
         match kind {
-            Kind::Rewrite => disk.write(offset, bytes, Fua::No)?,
+            Kind::Rewrite | Kind::WriteHit => disk.write(offset, bytes, Fua::No)?,
             Kind::Part | Kind::Again | Kind::Same => {
                 disk.write(offset + 1024, &bytes[..PART], Fua::No)?;
             }
             Kind::RewriteDurably => disk.write(offset, bytes, Fua::Yes)?,
             Kind::PartDurably => disk.write(offset + 1024, &bytes[..PART], Fua::Yes)?,
-            Kind::Read => disk.read(offset, bytes)?,
+            Kind::Read | Kind::Hit => disk.read(offset, bytes)?,
         }
     }
     Ok(())
@@ -108,10 +117,44 @@ struct Disks {
     disk: BlockVolume,
     /// It compares all writes.
     compared: BlockVolume,
+    /// It has room for all its pages in DRAM. Its pool is another one: its threads allocate there.
+    cache: CacheVolume,
+}
+
+impl Disks {
+    /// Makes them, of `size_bytes` each, in `folder`.
+    fn new(folder: &Path, size_bytes: u64) -> Result<Self, Box<dyn Error>> {
+        let pools = Pool::builder();
+        let pools = pools.size(32 << 20).checkpoint_interval(Duration::from_secs(3600));
+        let pool = pools.create(folder.join("pool"))?;
+        let compared = BlockOptions { delta: Delta::On, ..BlockOptions::default() };
+        let slow = folder.join("slow");
+        File::create(&slow)?.set_len(size_bytes)?;
+        let in_dram = CacheOptions { dram_bytes: Some(size_bytes), ..CacheOptions::default() };
+        let cache_pool = pools.create(folder.join("cache"))?;
+        Ok(Self {
+            disk: pool.create_block("disk", size_bytes)?,
+            compared: pool.create_block_with("compared", size_bytes, &compared)?,
+            cache: cache_pool.create_cache_with("cache", &slow, size_bytes, &in_dram)?,
+        })
+    }
+
+    fn all(&self) -> [&dyn BlockDevice; 3] {
+        [&self.disk, &self.compared, &self.cache]
+    }
+
+    /// The one that requests of `kind` are made to.
+    fn of(&self, kind: Kind) -> &dyn BlockDevice {
+        match kind {
+            Kind::Again | Kind::Same => &self.compared,
+            Kind::Hit | Kind::WriteHit => &self.cache,
+            _ => &self.disk,
+        }
+    }
 }
 
 /// Writes `byte` all over the blocks of `threads` threads.
-fn fill(disk: &BlockVolume, threads: u64, byte: u8) -> Result<(), DeviceError> {
+fn fill(disk: &dyn BlockDevice, threads: u64, byte: u8) -> Result<(), DeviceError> {
     for block in (0..threads * APART).filter(|block| block % APART < BLOCKS) {
         disk.write(block * BLOCK as u64, &[byte; BLOCK], Fua::No)?;
     }
@@ -128,11 +171,10 @@ fn work(
 ) {
     for (kind, is_marked) in turns {
         let mut bytes = [FILL; BLOCK];
-        let disk = if kind.is_compared() { &disks.compared } else { &disks.disk };
         if is_marked {
             MARK.fetch_add(1, Ordering::SeqCst);
         }
-        let made = make_requests(disk, kind, first, count, &mut bytes);
+        let made = make_requests(disks.of(kind), kind, first, count, &mut bytes);
         if is_marked {
             MARK.fetch_add(1, Ordering::SeqCst);
         }
@@ -148,22 +190,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("three arguments: KIND,... REQUESTS THREADS".into());
     };
     let kinds: Option<Vec<Kind>> = kinds.split(',').map(kind_of).collect();
-    let kinds = kinds.ok_or("KIND is rewrite, part, rewrite-fua, part-fua, read, again or same")?;
+    let kinds = kinds.ok_or(
+        "KIND is rewrite, part, rewrite-fua, part-fua, read, again, same, hit or write-hit",
+    )?;
     let (count, threads): (u64, u64) = (count.parse()?, threads.parse()?);
 
     let folder = tempfile::tempdir_in("/dev/shm")?;
-    let never = Duration::from_secs(3600);
-    let pool = Pool::builder()
-        .size(32 << 20)
-        .checkpoint_interval(never)
-        .create(folder.path().join("pool"))?;
-    let size_bytes = threads * APART * BLOCK as u64;
-    let compared = BlockOptions { delta: Delta::On, ..BlockOptions::default() };
-    let disks = Disks {
-        disk: pool.create_block("disk", size_bytes)?,
-        compared: pool.create_block_with("compared", size_bytes, &compared)?,
-    };
-    for disk in [&disks.disk, &disks.compared] {
+    let disks = Disks::new(folder.path(), threads * APART * BLOCK as u64)?;
+    for disk in disks.all() {
         fill(disk, threads, 1)?;
         disk.flush()?;
     }
@@ -181,18 +215,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             .collect();
         // What a thread does once is not what a request does.
         for (kind, is_marked) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
-            if kind.is_compared() {
+            if kind.is_second() {
                 // Blocks of the epoch's own, which hold other bytes before the last ones.
-                fill(&disks.compared, threads, FILL + 1)?;
-                fill(&disks.compared, threads, FILL)?;
+                fill(disks.of(kind), threads, FILL + 1)?;
+                fill(disks.of(kind), threads, FILL)?;
             }
             for turn in &senders {
                 turn.send((kind, is_marked))?;
                 done.recv()??;
             }
             // So that each turn is the first of an epoch to change anything.
-            disks.disk.flush()?;
-            disks.compared.flush()?;
+            for disk in disks.all() {
+                disk.flush()?;
+            }
         }
         Ok(())
     })

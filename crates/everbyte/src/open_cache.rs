@@ -2,15 +2,21 @@
 //!
 //! Invariants: once it is closed, everything that was answered is durable in the pool, or `close`
 //! returns an error, to later callers as well; later requests are refused. Closing does not wait for
-//! ever for a backing device that is silent.
+//! ever for a backing device that is silent. A request holds one door open, its thread's, so that
+//! requests of several threads store to no common line; who closes shuts all doors, in their order.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
 use everbyte_backing::{Outcome, Watch, Work};
 use everbyte_cache::{Cache, Identity, WritebackThread};
 use everbyte_device::DeviceError;
-use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+use everbyte_pool::sync::thread_index;
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
+
+/// Doors of a cache.
+const DOORS: usize = 16;
 
 /// Longest silence of a backing device while it is closed, once nothing can be lost any more.
 const END_SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -24,9 +30,13 @@ pub(crate) struct OpenCache {
     watch: Arc<Watch>,
     /// Longest time it may be silent while the cache is closed.
     silence_max: Duration,
-    /// Quiesce lock: requests hold it shared, so that closing waits for them.
-    state: RwLock<State>,
+    /// Quiesce locks: requests hold one of them shared, so that closing waits for them. Each has the
+    /// cache until it is closed.
+    doors: Box<[Door]>,
+    state: Mutex<State>,
 }
+
+type Door = CachePadded<RwLock<Option<Arc<Cache>>>>;
 
 enum State {
     Open {
@@ -52,8 +62,10 @@ impl OpenCache {
         let (backing, size_bytes) = (settings.backing.clone(), settings.backing_bytes);
         let cache = Arc::new(cache);
         let writeback = WritebackThread::start(&cache)?;
-        let state = RwLock::new(State::Open { cache, _writeback: writeback });
-        Ok(Self { name: name.to_owned(), backing, size_bytes, watch, silence_max, state })
+        let door = || CachePadded::new(RwLock::new(Some(Arc::clone(&cache))));
+        let doors = std::iter::repeat_with(door).take(DOORS).collect();
+        let state = Mutex::new(State::Open { cache, _writeback: writeback });
+        Ok(Self { name: name.to_owned(), backing, size_bytes, watch, silence_max, doors, state })
     }
 
     /// Begins a request: the cache is not closed as long as the guard lives.
@@ -61,11 +73,8 @@ impl OpenCache {
     /// # Errors
     /// `Gone`, once it is closed.
     pub(crate) fn begin_op(&self) -> Result<MappedRwLockReadGuard<'_, Cache>, DeviceError> {
-        let guard = RwLockReadGuard::try_map(self.state.read(), |state| match state {
-            State::Open { cache, .. } => Some(&**cache),
-            State::Closed(_) => None,
-        });
-        guard.map_err(|_| DeviceError::Gone)
+        let door = self.doors[thread_index() % DOORS].read();
+        RwLockReadGuard::try_map(door, Option::as_deref).map_err(|_| DeviceError::Gone)
     }
 
     /// Makes the dirty pages of DRAM durable in the pool, ends the write-back thread, and closes the
@@ -75,7 +84,13 @@ impl OpenCache {
     /// Unflushed writes may be lost. If that is because requests wait for a backing device that is
     /// silent, the cache is still open.
     pub(crate) fn close(&self) -> Result<(), DeviceError> {
-        let Some(mut state) = self.state.try_write_for(self.silence_max) else {
+        let deadline = Instant::now() + self.silence_max;
+        let shut = || -> Option<_> {
+            let state = self.state.try_lock_until(deadline)?;
+            let doors = self.doors.iter().map(|door| door.try_write_until(deadline));
+            Some((state, doors.collect::<Option<Vec<_>>>()?))
+        };
+        let Some((mut state, mut doors)) = shut() else {
             return Err(self.silent(self.watch.silence()));
         };
         let cache = match &*state {
@@ -88,8 +103,11 @@ impl OpenCache {
             Outcome::Silent(silence) => Err(self.silent(silence)),
             Outcome::Failed(reason) => Err(self.failed(reason)),
         };
-        let open = std::mem::replace(&mut *state, State::Closed(closed.clone()));
-        drop(state);
+        let open = (
+            std::mem::replace(&mut *state, State::Closed(closed.clone())),
+            doors.iter_mut().map(|door| door.take()).collect::<Vec<_>>(),
+        );
+        drop((doors, state));
         // Its thread may be in a request that is never answered, so it ends on a thread of its own.
         let ending = Work::begin("cache-end", &self.watch, move || drop(open));
         if let Outcome::Silent(silence) = ending.wait(END_SILENCE_MAX) {

@@ -109,6 +109,20 @@ fn a_cache_that_was_closed_can_be_opened_again_while_handles_are_left() {
 }
 
 #[test]
+fn a_cache_that_was_closed_refuses_the_requests_of_all_threads() {
+    let (place, pool) = Place::with_pool();
+    let slow = place.file("slow", SLOW_BYTES);
+    let cache = pool.create_cache("cache", &slow, SCM_BYTES).unwrap();
+    let late = cache.clone();
+    cache.close().unwrap();
+    // More threads than the cache has locks for them.
+    for _ in 0..64 {
+        let refused = std::thread::scope(|scope| scope.spawn(|| late.flush()).join().unwrap());
+        assert!(matches!(refused, Err(DeviceError::Gone)));
+    }
+}
+
+#[test]
 fn a_backing_device_has_one_cache() {
     let (place, pool) = Place::with_pool();
     let slow = place.file("slow", SLOW_BYTES);
