@@ -325,6 +325,45 @@ fn format(path: &Path, file: &File, options: &CreateOptions) -> Result<u64, File
     Ok(len)
 }
 
+/// Deletes the pool at `path`, if `agree` allows it after a look at what the pool holds: removes its
+/// file, or overwrites the beginning of its device with zeroes. Nobody else can open the pool meanwhile.
+///
+/// # Errors
+/// That of `agree`; as [`open_locked`]; programs have memory that the pool lent them. The pool is as it
+/// was then, unless the device fails while it is overwritten.
+pub fn delete<E: From<FileError>>(
+    path: &Path,
+    kinds: Kinds<Mapped>,
+    agree: impl FnOnce(&Pool<Mapped>) -> Result<(), E>,
+) -> Result<(), E> {
+    let file = FileOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(FileError::io("open", path))?;
+    lock(path, &file)?;
+    check_unlent(path, &file)?;
+    let media = MediaOptions::new();
+    let private = Mapped::from_file(&file, &media.clone().private(true));
+    let private = Arc::new(private.map_err(FileError::media(path))?);
+    let pool = Pool::open(private, kinds, &OpenOptions::default());
+    agree(&pool.map_err(FileError::pool(path))?)?;
+    let metadata = file.metadata().map_err(FileError::io("look at", path))?;
+    if metadata.is_file() {
+        // Where a link leads, as opening it did.
+        let named = fs::canonicalize(path).map_err(FileError::io("find", path))?;
+        fs::remove_file(&named).map_err(FileError::io("remove", &named))?;
+        return Ok(());
+    }
+    let device = Mapped::from_file(&file, &media).map_err(FileError::media(path))?;
+    let blank = || {
+        let zeroes = vec![0; everbyte_media::BLOCK];
+        for block in 0..device.len().min(BLANK_BYTES) / BLOCK_U64 {
+            device.stream(BlockNo(block).offset(), &zeroes);
+        }
+        device.fence()
+    };
+    let blanked = blank().map_err(|error| FileError::pool(path)(error.into()));
+    Ok(blanked?)
+}
+
 /// Opens the pool at `path` for use, recovering it. Nobody else can open it until the pool, and
 /// everything that shares its medium, is dropped.
 ///
@@ -530,6 +569,31 @@ mod tests {
         make(&path, 512 << 10, true).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 512 << 10);
         assert_ne!(look(&path).unwrap().pool.info().uid, uid);
+    }
+
+    #[test]
+    fn a_pool_is_deleted_by_agreement_and_by_nobody_beside_its_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("pool"), folder.path().join("link"));
+        make(&path, 1 << 20, false).unwrap();
+        let before = fs::read(&path).unwrap();
+        let agree = |pool: &Pool<Mapped>| match pool.info().volumes {
+            0 => Ok(()),
+            _ => Err(FileError::NoSize { path: PathBuf::new() }),
+        };
+        let refuse = |_: &Pool<Mapped>| Err(FileError::NoSize { path: PathBuf::new() });
+        assert!(matches!(delete(&path, Kinds::new([]), refuse), Err(FileError::NoSize { .. })));
+        assert_eq!(fs::read(&path).unwrap(), before);
+        let pool = open(&path).unwrap();
+        let error = delete(&path, Kinds::new([]), agree).unwrap_err();
+        assert!(matches!(error, FileError::InUse(_)) && path.exists(), "{error}");
+        drop(pool);
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        delete(&link, Kinds::new([]), agree).unwrap();
+        assert!(!path.exists());
+        fs::write(&path, vec![1; 8192]).unwrap();
+        let error = delete(&path, Kinds::new([]), agree).unwrap_err().to_string();
+        assert!(error.contains("this is no pool") && path.exists(), "{error}");
     }
 
     /// Returns the messages that are logged during `run`.

@@ -8,6 +8,7 @@ use everbyte_control::{
     Cause, ClientStatus, ExportStatus, PoolStats, PoolStatus, Refused, Response, ServingStatus,
     VolumeStatus,
 };
+use everbyte_device::ReadOnlyDevice;
 use everbyte_media::{Mapped, Medium};
 use everbyte_nbd::{ConnectionInfo, Durability, Export, ExportInfo, Exports, OpenError};
 
@@ -40,14 +41,20 @@ impl OpenPool {
     /// until `is_enough` returns true: then what is not ready is no error.
     ///
     /// # Errors
-    /// The only volume that is to be exported is not ready, and why.
+    /// The only volume that is to be exported is not ready, and why; a volume that is to be exported
+    /// read-only is not exported.
     pub fn open_exported(
         &self,
         deadline: Instant,
         is_enough: impl Fn() -> bool,
     ) -> Result<Vec<String>, Refused> {
+        let exported = self.exported();
+        if let Some(name) = self.read_only_exports.iter().find(|name| !exported.contains(name)) {
+            let reason = format!("there is no export {name:?} that could be read-only");
+            return Err(Refused::new(reason).because(Cause::NoSuchVolume));
+        }
         let mut waiting = Vec::new();
-        for name in self.exported() {
+        for name in exported {
             match self.volumes.get(&name) {
                 Ok(volume) => {
                     volume.handle.prepare();
@@ -228,10 +235,13 @@ impl Exports for OpenPool {
         let unreadable = |error: Refused| Unavailable::new("damaged", error.reason);
         let volume = self.volumes.get(name).map_err(unreadable);
         let leased = volume.and_then(|volume| Ok((volume.lease()?, volume.handle.is_durable())));
-        let (device, is_durable) = leased.map_err(|why| {
+        let (mut device, is_durable) = leased.map_err(|why| {
             tracing::warn!(volume = name, "a client cannot have the volume: {why}");
             OpenError::Unavailable { reason: why.reason }
         })?;
+        if self.read_only_exports.contains(name) {
+            device = Arc::new(ReadOnlyDevice::new(device, "the volume is exported read-only"));
+        }
         let device = match &*self.recorder.lock() {
             Some(recorder) => recorder.record(name, device),
             None => device,

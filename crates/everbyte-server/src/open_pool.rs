@@ -24,6 +24,8 @@ use crate::volumes::Volumes;
 pub struct Options {
     /// The one volume that is exported, if not all are.
     pub only: Option<String>,
+    /// The volumes that NBD clients cannot write.
+    pub read_only_exports: Vec<String>,
     /// True if the pool is a private copy, whose changes are dropped.
     pub unchanging: bool,
     /// Options of the backing devices of caches.
@@ -39,6 +41,7 @@ pub struct OpenPool {
     pub(crate) path: PathBuf,
     pub(crate) medium: Description,
     pub(crate) only: Option<String>,
+    pub(crate) read_only_exports: Vec<String>,
     pub(crate) durability: Durability,
     pub(crate) volumes: Volumes,
     /// Held while a cache gets a backing device, so that no two get the same one.
@@ -53,12 +56,13 @@ impl OpenPool {
     /// For the pool at `path`, which lies on `medium`.
     #[must_use]
     pub fn new(pool: Pool<Mapped>, path: &Path, medium: Description, options: Options) -> Self {
-        let Options { only, unchanging, backing, durability } = options;
+        let Options { only, read_only_exports, unchanging, backing, durability } = options;
         let context = Context { pool: Arc::new(pool), unchanging, backing };
         Self {
             path: path.to_owned(),
             medium,
             only,
+            read_only_exports,
             durability,
             volumes: Volumes::new(context),
             backings: Mutex::default(),

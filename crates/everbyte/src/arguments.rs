@@ -3,6 +3,8 @@
 //! Owns the error of arguments that can be read one by one and do not fit together. It ends the
 //! program with status 2, as clap's own errors do.
 
+use nix::unistd::{Group, User};
+
 /// Arguments that do not fit together, in words for the person who typed them.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
@@ -39,9 +41,53 @@ pub(crate) fn parse_backing(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads the permission bits of a socket's file.
+///
+/// # Errors
+/// The text is no octal number of three digits.
+pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| {
+        format!("{text:?} are no permissions: write up to three octal digits, as 660")
+    })
+}
+
+/// Finds the number of a user by its name, or reads it.
+///
+/// # Errors
+/// There is no such user.
+pub(crate) fn find_user(text: &str) -> Result<u32, UsageError> {
+    let found = User::from_name(text).map_err(|error| UsageError(error.to_string()))?;
+    let number = found.map(|user| user.uid.as_raw()).or_else(|| text.parse().ok());
+    number.ok_or_else(|| UsageError(format!("there is no user {text:?}")))
+}
+
+/// Finds the number of a group by its name, or reads it.
+///
+/// # Errors
+/// There is no such group.
+pub(crate) fn find_group(text: &str) -> Result<u32, UsageError> {
+    let found = Group::from_name(text).map_err(|error| UsageError(error.to_string()))?;
+    let number = found.map(|group| group.gid.as_raw()).or_else(|| text.parse().ok());
+    number.ok_or_else(|| UsageError(format!("there is no group {text:?}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modes_users_and_groups_are_told_from_what_is_none() {
+        assert_eq!(parse_mode("660"), Ok(0o660));
+        assert_eq!(parse_mode("0600"), Ok(0o600));
+        for text in ["", "8", "1000", "rw", "-1"] {
+            assert!(parse_mode(text).unwrap_err().contains("octal"), "{text}");
+        }
+        assert_eq!(["root", "77"].map(|text| find_user(text).unwrap()), [0, 77]);
+        assert_eq!(["root", "78"].map(|text| find_group(text).unwrap()), [0, 78]);
+        assert!(find_user("no such user").unwrap_err().to_string().contains("no user"));
+        assert!(find_group("no such group").unwrap_err().to_string().contains("no group"));
+    }
 
     #[test]
     fn uris_are_told_from_paths() {

@@ -21,6 +21,7 @@ mod mount_served;
 pub(crate) mod pool;
 pub(crate) mod pool_check;
 pub(crate) mod pool_create;
+mod pool_delete;
 pub(crate) mod pool_grow;
 pub(crate) mod pool_info;
 pub(crate) mod pool_scrub;

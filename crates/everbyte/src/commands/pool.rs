@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{pool_check, pool_create, pool_grow, pool_info, pool_scrub};
+use super::{pool_check, pool_create, pool_delete, pool_grow, pool_info, pool_scrub};
 
-/// Make, inspect, check, scrub and grow pools.
+/// Make, inspect, check, scrub, grow and delete pools.
 ///
 /// POOL is a file or a device. If a server has the pool, the command goes through the server's
 /// control socket, which lies beside the pool (POOL.sock); otherwise it opens the pool itself.
@@ -17,6 +17,7 @@ pub(crate) enum PoolCommand {
     Check(pool_check::Args),
     Scrub(pool_scrub::Args),
     Grow(pool_grow::Args),
+    Delete(pool_delete::Args),
 }
 
 pub(crate) fn run(command: &PoolCommand) -> anyhow::Result<ExitCode> {
@@ -26,5 +27,6 @@ pub(crate) fn run(command: &PoolCommand) -> anyhow::Result<ExitCode> {
         PoolCommand::Check(args) => pool_check::run(args),
         PoolCommand::Scrub(args) => pool_scrub::run(args),
         PoolCommand::Grow(args) => pool_grow::run(args),
+        PoolCommand::Delete(args) => pool_delete::run(args),
     }
 }

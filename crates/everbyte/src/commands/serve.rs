@@ -14,13 +14,14 @@ use everbyte_backing as backing;
 use everbyte_control::{ControlServer, Handler};
 use everbyte_device::record::Recorder;
 use everbyte_media::{MediaOptions, Technology};
-use everbyte_nbd::{Address, Durability, Server, Settings};
+use everbyte_nbd::{Address, Durability, Server, Settings, SocketFile};
 use everbyte_pool::file::{FileError, Sharing, inspect, open_locked};
 use everbyte_pool::{CheckpointTimer, OpenOptions};
 use everbyte_server::recording::{self, RecordError};
 use everbyte_server::{OpenPool, Options, SessionError, kinds, listen, wait_for};
 
 use super::server::{Stop, report_recovery, split_target};
+use crate::arguments::{UsageError, find_group, find_user, parse_mode};
 use crate::output;
 use crate::size::parse_duration;
 use crate::traces::Output;
@@ -38,6 +39,8 @@ Examples:
   everbyte serve /dev/shm/p/disk --nbd tcp:127.0.0.1:10809           one volume
   everbyte serve /dev/shm/p --nbd unix:/run/e.sock --nbd tcp:10809   two addresses
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --emulate pcm     as slow as phase-change memory
+  everbyte serve /dev/shm/p --nbd unix:/run/e.sock --socket-mode 660 --socket-group kvm
+  everbyte serve /dev/shm/p --nbd unix:/run/e.sock --read-only-export base
   everbyte serve /dev/shm/p --nbd unix:/tmp/e.sock --record trace.csv.zst   and what clients ask
 
 For each export a line 'ready: URI' is printed once clients can have it, or one with the server's
@@ -77,6 +80,20 @@ pub(crate) struct Args {
     /// private copy, and clients cannot write.
     #[arg(long)]
     read_only: bool,
+    /// Export this volume read-only: NBD clients can read it and are refused what would change it,
+    /// while others can be written. May be repeated.
+    #[arg(long, value_name = "VOLUME")]
+    read_only_export: Vec<String>,
+    /// Permissions of the Unix sockets of --nbd, octal, such as 660. Left out, they are 600: only the
+    /// user who serves, and root, can connect. Connecting takes the permission to write.
+    #[arg(long, value_parser = parse_mode, value_name = "MODE")]
+    socket_mode: Option<u32>,
+    /// Owner of the Unix sockets of --nbd, a user's name or number. Takes the rights of root.
+    #[arg(long, value_name = "USER")]
+    socket_owner: Option<String>,
+    /// Group of the Unix sockets of --nbd, a name or number: one of those of the user who serves.
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// Make every write durable before it is answered, and announce no volatile cache: for clients
     /// that connect again by themselves after the server was killed. Small writes take longer.
     #[arg(long)]
@@ -173,7 +190,16 @@ impl Args {
             true => Durability::WhenAnswered,
             false => Durability::AtFlush,
         };
-        Options { only, unchanging: self.read_only, backing, durability }
+        let read_only_exports = self.read_only_export.clone();
+        Options { only, read_only_exports, unchanging: self.read_only, backing, durability }
+    }
+
+    fn socket_file(&self) -> Result<SocketFile, UsageError> {
+        Ok(SocketFile {
+            mode: self.socket_mode.unwrap_or(SocketFile::default().mode),
+            owner: self.socket_owner.as_deref().map(find_user).transpose()?,
+            group: self.socket_group.as_deref().map(find_group).transpose()?,
+        })
     }
 
     fn open(&self, path: &Path, only: Option<String>) -> Result<OpenPool, FileError> {
@@ -271,6 +297,7 @@ fn listen_all(args: &Args, pool: &Arc<OpenPool>) -> anyhow::Result<Vec<Arc<Serve
     let settings = Settings {
         connections_max: usize::from(args.max_connections),
         shutdown_time_max: SHUTDOWN_TIME_MAX,
+        socket_file: args.socket_file().map_err(anyhow::Error::new)?,
         ..Settings::default()
     };
     let mut servers = Vec::new();

@@ -305,3 +305,26 @@ fn a_volume_says_at_how_many_dirty_lines_it_is_checkpointed() {
     server.stop();
     place.run("volume create POOL x --size 1M --checkpoint-lines 0").failed(2, &["1.."]);
 }
+
+#[test]
+fn a_pool_is_deleted_with_its_volumes_on_request_only_and_not_while_it_is_served() {
+    let place = Place::with_disk();
+    let before = place.bytes();
+    let said = ["has volumes: disk (block of 8 MiB)", "--force"];
+    place.run("pool delete POOL").failed(1, &said);
+    assert_eq!(place.bytes(), before);
+    let server = place.serve("POOL", "");
+    place.run("pool delete POOL --force").failed(1, &["is being served by process"]);
+    server.stop();
+    let socket = place.pool.with_file_name("pool.sock");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap()); // as kill -9 leaves it
+    let deleted = place.run("pool delete POOL --force --json").json();
+    assert_eq!(deleted["volumes"], serde_json::json!(["disk"]));
+    assert!(!place.pool.exists() && !socket.exists());
+    place.run("pool create POOL --size 4M").good();
+    assert!(place.run("pool delete POOL").good().starts_with("deleted pool"));
+    place.run("pool delete POOL").failed(1, &["there is no pool"]);
+    fs::write(&place.pool, [1; 8192]).unwrap();
+    place.run("pool delete POOL --force").failed(1, &["this is no pool"]);
+    assert!(place.pool.exists());
+}

@@ -290,3 +290,36 @@ fn interrupts_end_a_server_that_is_in_use() {
     assert_eq!(place.client("disk").read(0, 4096).unwrap(), [9; 4096]);
     server.stop();
 }
+
+#[test]
+fn one_export_is_read_only_and_others_are_not() {
+    let place = Place::with_disk();
+    place.run("volume create POOL base --size 4M").good();
+    let unknown = "serve POOL --nbd unix:FOLDER/nbd.sock --read-only-export nothing";
+    place.run(unknown).failed(1, &["no export \"nothing\"", "volume list"]);
+    let server = place.serve("POOL", "--read-only-export base");
+    let (mut disk, mut base) = (place.client("disk"), place.client("base"));
+    assert_eq!((disk.is_read_only(), base.is_read_only()), (false, true));
+    disk.write(0, &[7; 512], Fua::Yes).unwrap();
+    assert!(base.write(0, &[7; 512], Fua::No).is_err());
+    assert_eq!(place.client("base").read(0, 512).unwrap(), [0; 512]);
+    server.stop();
+}
+
+#[test]
+fn sockets_have_the_mode_and_the_group_that_were_asked_for() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::with_disk();
+    // Another group where that is allowed, which is for root.
+    let own = fs::metadata(place.folder.path()).unwrap();
+    let group = if own.uid() == 0 { OTHER_USER } else { own.gid() };
+    let server = place.serve("POOL", &format!("--socket-mode 660 --socket-group {group}"));
+    let socket = fs::metadata(place.socket()).unwrap();
+    assert_eq!((socket.permissions().mode() & 0o777, socket.gid()), (0o660, group));
+    let control = fs::metadata(place.pool.with_file_name("pool.sock")).unwrap();
+    assert_eq!(control.permissions().mode() & 0o777, 0o600, "commands are not for the group");
+    server.stop();
+    let serve = "serve POOL --nbd unix:FOLDER/nbd.sock";
+    place.run(&format!("{serve} --socket-mode 888")).failed(2, &["octal"]);
+    place.run(&format!("{serve} --socket-group no-such-group")).failed(2, &["no group"]);
+}

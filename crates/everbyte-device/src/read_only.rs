@@ -1,0 +1,100 @@
+//! A device that cannot be written, in front of one that can.
+
+use std::sync::Arc;
+
+use crate::decorator::Compound;
+use crate::device::{BlockDevice, DeviceError, Fua, Geometry, Hole, WriteRequest};
+
+/// A read-only view of a device, which others may write meanwhile. Whatever would change the device
+/// fails with [`DeviceError::ReadOnly`], if its range lies in the device.
+pub struct ReadOnlyDevice {
+    device: Arc<dyn BlockDevice>,
+    reason: String,
+}
+
+impl ReadOnlyDevice {
+    /// Makes a view of `device`, which refuses writes for `reason`.
+    #[must_use]
+    pub fn new(device: Arc<dyn BlockDevice>, reason: impl Into<String>) -> Self {
+        Self { device, reason: reason.into() }
+    }
+
+    fn refuse(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        crate::range::check_range(offset, len, self.device.geometry().size_bytes)?;
+        Err(DeviceError::ReadOnly { reason: self.reason.clone() })
+    }
+}
+
+impl crate::decorator::Decorator for ReadOnlyDevice {
+    type Inner = dyn BlockDevice;
+    const COMPOUND: Compound = Compound::Forwarded;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.device
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { read_only: true, ..self.device.geometry() }
+    }
+
+    fn write(&self, offset: u64, data: &[u8], _: Fua) -> Result<(), DeviceError> {
+        self.refuse(offset, data.len() as u64)
+    }
+
+    fn write_batch(&self, requests: &[WriteRequest<'_>]) -> Vec<Result<(), DeviceError>> {
+        requests
+            .iter()
+            .map(|request| self.refuse(request.offset, request.data.len() as u64))
+            .collect()
+    }
+
+    fn discard(&self, offset: u64, len: u64, _: Fua) -> Result<(), DeviceError> {
+        self.refuse(offset, len)
+    }
+
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        _: Hole,
+        _fast: bool,
+        _: Fua,
+    ) -> Result<(), DeviceError> {
+        self.refuse(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryDevice, conformance};
+
+    #[test]
+    fn keeps_the_contract() {
+        conformance(&|size| {
+            Arc::new(ReadOnlyDevice::new(Arc::new(MemoryDevice::new(size)), "it is a view"))
+        });
+    }
+
+    #[test]
+    fn nothing_changes_through_the_view_and_what_others_write_is_seen() {
+        let device = Arc::new(MemoryDevice::new(8192));
+        let view = ReadOnlyDevice::new(Arc::<MemoryDevice>::clone(&device), "it is a view");
+        device.write(0, &[7; 512], Fua::No).unwrap();
+        let request = WriteRequest { offset: 0, data: &[1], fua: Fua::No };
+        let refused = [
+            view.write(0, &[1], Fua::Yes),
+            view.write_batch(&[request]).remove(0),
+            view.discard(0, 512, Fua::No),
+            view.write_zeroes(0, 512, Hole::Allowed, false, Fua::No),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert!(matches!(&error, DeviceError::ReadOnly { reason } if reason == "it is a view"));
+        }
+        let mut found = [0; 512];
+        view.read(0, &mut found).unwrap();
+        assert_eq!(found, [7; 512]);
+        view.flush().unwrap();
+    }
+}

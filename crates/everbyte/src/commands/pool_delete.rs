@@ -1,0 +1,116 @@
+//! `everbyte pool delete`.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use everbyte_control::{Request, Response, VolumeStatus, socket_path};
+use everbyte_media::Mapped;
+use everbyte_pool::Pool;
+use everbyte_pool::file::delete;
+use everbyte_server::{Need, SessionError, ask, kinds};
+use serde::Serialize;
+
+use super::unexpected;
+use crate::output;
+use crate::size::show_size;
+
+const EXAMPLES: &str = "\
+Examples:
+  everbyte pool delete /dev/shm/p             if it has no volumes
+  everbyte pool delete /dev/shm/p --force     with all its volumes";
+
+/// Delete a pool. It cannot be undone.
+///
+/// A pool with volumes is deleted with --force only; without it their names are shown, and nothing
+/// happens. A pool that is open is not deleted: end its server first. A file is removed; of a device, the
+/// beginning is overwritten with zeroes, so that it counts as blank.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The pool's file or device.
+    pool: PathBuf,
+    /// Delete it with all its volumes and what is in them.
+    #[arg(long)]
+    force: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    deleted: String,
+    volumes: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut volumes = Vec::new();
+    let agree = |pool: &Pool<Mapped>| {
+        volumes = pool.volumes().iter().map(|volume| volume.name().to_owned()).collect();
+        if args.force || volumes.is_empty() { Ok(()) } else { Err(Refusal::HasVolumes) }
+    };
+    match delete(&args.pool, kinds(), agree) {
+        Ok(()) => {}
+        Err(Refusal::HasVolumes) => return Err(has_volumes(&args.pool)),
+        Err(Refusal::File(error)) => return Err(SessionError::from(error).into()),
+    }
+    remove_socket(&args.pool);
+    let deleted = args.pool.display().to_string();
+    if args.json {
+        output::json(&Deleted { deleted, volumes })?;
+    } else if volumes.is_empty() {
+        output::line(format!("deleted pool {deleted}"));
+    } else {
+        output::line(format!("deleted pool {deleted} with {}", volumes.join(", ")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The reason for which a pool is not deleted.
+enum Refusal {
+    HasVolumes,
+    File(everbyte_pool::file::FileError),
+}
+
+impl From<everbyte_pool::file::FileError> for Refusal {
+    fn from(error: everbyte_pool::file::FileError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// The error that names the volumes, and what caches have that their backing devices lack.
+fn has_volumes(pool: &Path) -> anyhow::Error {
+    let volumes = match ask(pool, Need::Look, Request::VolumeList) {
+        Ok(Response::Volumes(volumes)) => volumes,
+        Ok(other) => return unexpected(&other),
+        Err(error) => return error.into(),
+    };
+    let described: Vec<String> = volumes.iter().map(describe).collect();
+    anyhow!(
+        "{} has volumes: {}; pass --force to delete it with all of them",
+        pool.display(),
+        described.join(", ")
+    )
+}
+
+fn describe(volume: &VolumeStatus) -> String {
+    let dirty_bytes = volume.cache().map_or(0, |cache| cache.dirty_bytes);
+    let dirty = match dirty_bytes {
+        0 => String::new(),
+        bytes => format!(", of which its backing device lacks {}", show_size(bytes)),
+    };
+    format!("{} ({} of {}{dirty})", volume.name, volume.kind, show_size(volume.size_bytes))
+}
+
+/// Removes the socket that a server left which was killed.
+fn remove_socket(pool: &Path) {
+    let socket = socket_path(pool);
+    let is_socket = |metadata: std::fs::Metadata| metadata.file_type().is_socket();
+    if socket.symlink_metadata().is_ok_and(is_socket)
+        && let Err(error) = std::fs::remove_file(&socket)
+    {
+        tracing::warn!("cannot remove {}: {error}", socket.display());
+    }
+}
