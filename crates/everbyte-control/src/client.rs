@@ -182,8 +182,14 @@ impl ControlClient {
             );
         }
         line.push(b'\n');
-        self.send(&line, bytes, descriptor).map_err(|source| self.broken(source))?;
-        let answer = self.receive_line().map_err(|source| self.broken(source))?;
+        // A server that refuses whoever asks answers before it is asked, and hangs up.
+        let hung_up = match self.send(&line, bytes, descriptor) {
+            Ok(()) => None,
+            Err(source) if source.kind() == io::ErrorKind::BrokenPipe => Some(source),
+            Err(source) => return Err(self.broken(source)),
+        };
+        let answer = self.receive_line();
+        let answer = answer.map_err(|source| self.broken(hung_up.unwrap_or(source)))?;
         let answer: ResponseLine =
             serde_json::from_slice(&answer).map_err(|e| self.nonsense(e.to_string()))?;
         match (answer.response, answer.error) {

@@ -125,6 +125,19 @@ fn connections_are_bounded() {
 }
 
 #[test]
+fn a_refusal_is_heard_although_the_server_hung_up_before_it_was_asked() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(b"{\"version\":1,\"error\":\"not for you\"}\n").unwrap();
+    drop(theirs);
+    let mut client = ControlClient::over(ours, "there".into());
+    let error = client.call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Refused(_)), "{error}");
+    assert_eq!(error.to_string(), "not for you");
+    let error = client.call(Request::Info).unwrap_err();
+    assert!(matches!(error, ControlError::Broken { .. }), "{error}");
+}
+
+#[test]
 fn a_long_path_works_and_a_long_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));

@@ -524,7 +524,7 @@ mod tests {
         let whole = vec![(size, false)];
         let first = told(&device);
         if first == whole {
-            eprintln!("not run: this file system tells of no holes");
+            not_run("this file system tells of no holes");
             return;
         }
         assert_eq!(first, [(4 << 20, true), (4 << 20, false), (8 << 20, true)]);
@@ -559,6 +559,12 @@ mod tests {
         assert!(absent.is_err_and(|error| error.to_string().contains("absent")));
     }
 
+    /// Says why a test is not run here. In CI, where everything is there that tests need, it fails.
+    fn not_run(why: &str) {
+        assert!(std::env::var_os("CI").is_none(), "not run in CI: {why}");
+        eprintln!("not run: {why}");
+    }
+
     /// A loop device over a file, let go when dropped.
     struct Loop(PathBuf);
 
@@ -584,7 +590,7 @@ mod tests {
     fn a_block_device_that_the_system_uses_is_refused() {
         let folder = Folder::new("claimed");
         let Some(block) = Loop::over(&folder.file("a", 1 << 20)) else {
-            eprintln!("not run: there are no loop devices here");
+            not_run("there are no loop devices here");
             return;
         };
         // A mount claims its device in the same way.
@@ -605,7 +611,7 @@ mod tests {
         let folder = Folder::new("swapped");
         let (one, two) = (folder.file("one", 1 << 20), folder.file("two", 1 << 20));
         let Some(block) = Loop::over(&one) else {
-            eprintln!("not run: there are no loop devices here");
+            not_run("there are no loop devices here");
             return;
         };
         let path = block.0.clone();
@@ -613,6 +619,7 @@ mod tests {
         drop(block);
         let again = std::process::Command::new("losetup").arg(&path).arg(&two).status();
         if !again.is_ok_and(|status| status.success()) {
+            // A race that another program won, which no tool prevents.
             eprintln!("not run: somebody else took the loop device");
             return;
         }

@@ -3,18 +3,17 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::{Outcome, Place, everbyte};
+use crate::{Outcome, Place, everbyte, not_run};
 
 /// A shell script in a mount namespace of its own, whose mounts end with it however it ends; `None`
 /// where the system does not allow one.
-#[expect(clippy::print_stderr, reason = "a test that is not run says so")]
 fn apart(place: &Place, script: &str) -> Option<Outcome> {
     let mut unshare = std::process::Command::new("unshare");
     unshare.args(["--mount", "--map-root-user", "--propagation", "private"]);
     let mut probe = std::process::Command::new(unshare.get_program());
     let allowed = probe.args(unshare.get_args()).arg("true").output();
     if !allowed.is_ok_and(|output| output.status.success()) {
-        eprintln!("not run: no mount namespace is to be had here");
+        not_run("no mount namespace is to be had here");
         return None;
     }
     unshare.args(["sh", "-euc", script, "sh", everbyte().get_program().to_str()?]);

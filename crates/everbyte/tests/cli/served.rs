@@ -1,6 +1,6 @@
 //! A pool that is being served: exports, the control socket, signals, crashes.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use everbyte_nbd::{Address, Client};
 use everbyte_policy::trace::{ReadOptions, RequestOp, TraceReader};
 use rustix::process::Signal;
 
-use crate::{Place, Running, everbyte};
+use crate::{Outcome, Place, Running, everbyte, not_run};
 
 #[test]
 fn commands_go_through_the_server() {
@@ -67,10 +67,64 @@ fn writes_per_frame_are_counted_on_request() {
     place.run("serve POOL --nbd unix:FOLDER/x.sock --count-wear").failed(2, &["--emulate"]);
 }
 
+fn may_become_another_user() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    if !may {
+        not_run("only root can become another user");
+    }
+    may
+}
+
+/// Lets every user into the place, and to its pool.
+fn open_to_all(place: &Place) {
+    for (path, mode) in [(place.folder.path(), 0o777), (place.pool.as_path(), 0o666)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+#[test]
+fn a_stranger_who_reaches_the_control_socket_commands_nothing() {
+    if !may_become_another_user() {
+        return;
+    }
+    let place = Place::with_disk();
+    open_to_all(&place);
+    let server = place.serve("POOL", "");
+    let control = place.pool.with_file_name("pool.sock");
+    fs::set_permissions(control, Permissions::from_mode(0o666)).unwrap();
+    let arguments = place.arguments("volume delete POOL disk");
+    let stranger = Outcome::of(everbyte().args(arguments).uid(OTHER_USER).gid(OTHER_USER));
+    stranger.failed(1, &[&format!("runs as user {OTHER_USER}"), "pool's owner and root"]);
+    assert_eq!(place.info()["volumes"][0]["name"], "disk");
+    server.stop();
+}
+
+#[test]
+fn commands_obey_no_stranger_who_plays_the_server() {
+    if !may_become_another_user() {
+        return;
+    }
+    let place = Place::with_disk();
+    open_to_all(&place);
+    let line = "serve POOL --nbd unix:FOLDER/nbd.sock";
+    let command = &mut everbyte();
+    let server =
+        Running::start(command.args(place.arguments(line)).uid(OTHER_USER).gid(OTHER_USER));
+    assert!(server.ready.starts_with("ready: "), "{}", server.ready);
+    let words = [&*format!("belongs to user {OTHER_USER}"), "pool to user 0"];
+    place.run("volume delete POOL disk").failed(1, &words);
+    // Who is at the other end counts, whoever seems to have made the socket.
+    chown(place.pool.with_file_name("pool.sock"), Some(0), Some(0)).unwrap();
+    let words = [&*format!("runs as user {OTHER_USER}"), "pool belongs to user 0"];
+    place.run("volume delete POOL disk").failed(1, &words);
+    server.kill();
+    fs::set_permissions(&place.pool, Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(place.info()["volumes"][0]["name"], "disk");
+}
+
 #[test]
 fn root_commands_the_server_of_another_user() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not run: only root can become another user");
+    if !may_become_another_user() {
         return;
     }
     let place = Place::with_disk();

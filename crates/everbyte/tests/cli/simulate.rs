@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Outcome, Place, everbyte};
+use crate::{Outcome, Place, everbyte, not_run};
 
 /// Sizes and policies that every test here uses, so that they are fast.
 const SIM_ARGS: &str = "--policy hybrid,clock-migration,lru --size 10%,50%,8M --backing hdd";
@@ -344,7 +344,7 @@ fn the_example_for_gnu_parallel_runs() {
     let (place, direct) = planned();
     let version = Command::new("parallel").arg("--version").output();
     if !version.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("GNU parallel")) {
-        eprintln!("not run: GNU parallel is not installed");
+        not_run("GNU parallel is not installed");
         return;
     }
     let script = fs::read_to_string(example("sweep-parallel.sh")).unwrap();
