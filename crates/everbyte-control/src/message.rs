@@ -44,6 +44,16 @@ pub enum Request {
         /// The size wanted, in bytes.
         size_bytes: u64,
     },
+    /// Another name for a volume; answered with `Volume`.
+    VolumeRename {
+        /// Its name.
+        name: String,
+        /// The name wanted.
+        new_name: String,
+        /// Disconnects clients that have it open first.
+        #[serde(default, skip_serializing_if = "is_unset")]
+        force: bool,
+    },
     /// The end of a volume; answered with `Deleted`.
     VolumeDelete {
         /// Its name.

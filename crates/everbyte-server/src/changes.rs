@@ -71,6 +71,30 @@ impl OpenPool {
         Ok(Response::Volume(self.volume_status(&volume.volume)))
     }
 
+    /// Renames a volume, and the export that it is.
+    pub(crate) fn rename(
+        &self,
+        name: &str,
+        new_name: &str,
+        force: bool,
+    ) -> Result<Response, Refused> {
+        self.check_changing()?;
+        let volume = self.volumes.get(name)?;
+        let by_name = self.only.iter().chain(&self.read_only_exports);
+        if by_name.into_iter().any(|given| given == name) {
+            return Err(Refused::new(format!(
+                "the server was started with the name of volume {name}: end it first"
+            )));
+        }
+        let alone = self.shut(&volume, "renamed", force)?;
+        // Another may have renamed it before it was shut.
+        let name = volume.name();
+        let renamed = || self.pool().rename_volume(name, new_name).map_err(refused);
+        self.volumes.rename(name, new_name, renamed)?;
+        drop(alone);
+        Ok(Response::Volume(self.volume_status(&volume.volume)))
+    }
+
     pub(crate) fn attach(
         &self,
         name: &str,
@@ -131,13 +155,13 @@ impl OpenPool {
     }
 
     fn delete_alone(&self, volume: &OpenVolume, alone: Alone) -> Result<Response, Refused> {
-        let name = &volume.name;
+        let name = volume.name().to_owned();
         volume.handle.release()?;
-        let deleted = self.pool().delete_volume(name);
+        let deleted = self.pool().delete_volume(&name);
         // Else it was refused, and is as it was.
         if volume.volume.is_gone() {
             volume.handle.abandon();
-            self.volumes.remove(name);
+            self.volumes.remove(&name);
         }
         drop(alone);
         deleted.map_err(refused)?;
@@ -154,7 +178,7 @@ impl OpenPool {
                 "{left} clients of volume {} are in the midst of a request that does not end, such \
                  as one to a backing device that is silent; they are disconnected when it does: try \
                  again then",
-                volume.name
+                volume.name()
             ))),
         }
     }
@@ -167,8 +191,8 @@ impl OpenPool {
         }
         for server in self.servers() {
             let left = deadline.saturating_duration_since(Instant::now());
-            let disconnected = server.disconnect_export(&volume.name, left);
-            tracing::info!(volume = volume.name, clients = disconnected.ended, "sent away");
+            let disconnected = server.disconnect_export(volume.name(), left);
+            tracing::info!(volume = volume.name(), clients = disconnected.ended, "sent away");
         }
         alone.wait_idle(deadline)
     }
@@ -210,9 +234,9 @@ impl OpenPool {
         others
             .find(|volume| {
                 let recorded = volume.handle.backing();
-                recorded.is_some_and(|recorded| is_it(&volume.name, &recorded))
+                recorded.is_some_and(|recorded| is_it(volume.name(), &recorded))
             })
-            .map(|volume| volume.name.clone())
+            .map(|volume| volume.name().to_owned())
     }
 
     pub(crate) fn check(&self) -> Result<Response, Refused> {

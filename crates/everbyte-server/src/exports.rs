@@ -70,7 +70,7 @@ impl OpenPool {
             std::thread::sleep(LOOK);
         }
         let ready = waiting.iter().filter(|volume| volume.handle.is_ready());
-        let ready: Vec<String> = ready.map(|volume| volume.name.clone()).collect();
+        let ready: Vec<String> = ready.map(|volume| volume.name().to_owned()).collect();
         match &self.only {
             Some(only) if !ready.contains(only) && !is_enough() => {
                 let volume = self.volumes.get(only)?;

@@ -31,7 +31,7 @@ impl OpenPool {
         send_descriptor(&socket, lease.file.as_fd())
             .map_err(|error| Refused::new(format!("the lease cannot be sent: {error}")))?;
         let runs = lease.ranges.iter().map(|range| (range.end - range.start) >> 21).sum::<u64>();
-        tracing::info!(volume = volume.name, pid, runs, "lent");
+        tracing::info!(volume = volume.name(), pid, runs, "lent");
         let ranges = lease.ranges.iter().map(|range| (range.start, range.end)).collect();
         Ok(Response::Lent { ranges })
     }

@@ -47,7 +47,7 @@ impl OpenPool {
         let lease = volume.quiesce.begin_op();
         let _lease = lease.map_err(|occupied| volume.refuse(occupied, None))?;
         let id = volume.handle.serve_mount(request, descriptor)?;
-        tracing::info!(volume = volume.name, dir = request.dir, "mounted");
+        tracing::info!(volume = volume.name(), dir = request.dir, "mounted");
         Ok(Response::Mounted { id })
     }
 
@@ -70,7 +70,7 @@ impl OpenPool {
         if !volume.volume.is_gone() && !self.unchanging() {
             volume.volume.flush().map_err(refused)?;
         }
-        tracing::info!(volume = volume.name, "unmounted");
+        tracing::info!(volume = volume.name(), "unmounted");
         Ok(Response::MountEnded { is_to_end: false })
     }
 

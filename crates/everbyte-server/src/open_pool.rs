@@ -175,6 +175,7 @@ impl Handler for OpenPool {
             Request::VolumeResize { name, size_bytes } => {
                 self.resize(&name, &Resize::Size(size_bytes), false)
             }
+            Request::VolumeRename { name, new_name, force } => self.rename(&name, &new_name, force),
             Request::VolumeDelete { name, force } => self.delete(&name, force),
             Request::VolumeDetach { name, force } => self.detach(&name, force),
             Request::CacheDrain { name, force } => self.write_back(&name, force),

@@ -41,7 +41,7 @@ impl OpenPool {
         }
         let volumes = self.volumes.all_opened();
         let mut closing: Vec<_> =
-            volumes.iter().filter_map(|v| Some((&v.name, v.handle.close()?))).collect();
+            volumes.iter().filter_map(|v| Some((v.name(), v.handle.close()?))).collect();
         let mut lost = Vec::new();
         for (name, closing) in &mut closing {
             if let Err(why) = closing.flush() {
@@ -56,8 +56,8 @@ impl OpenPool {
         }
         for volume in &volumes {
             if let Err(error) = volume.volume.flush() {
-                tracing::error!(volume = volume.name, %error, "the last checkpoint failed");
-                lost.push(format!("volume {}: {error}", volume.name));
+                tracing::error!(volume = volume.name(), %error, "the last checkpoint failed");
+                lost.push(format!("volume {}: {error}", volume.name()));
             }
         }
         Err(CloseError::Lost { lost })

@@ -1,7 +1,7 @@
 //! The volumes of an open pool, each of them opened when it is first needed.
 //!
 //! Invariants: a volume is open at most once, because its block locks live in that one device; a
-//! name that a volume is being made under belongs to it. The lock of the table is held while
+//! name that a volume is being made under, or gets, belongs to it. The lock of the table is held while
 //! something in the pool's memory is looked up, and never while anybody waits for a backing device,
 //! a client, or the pool's own lock of changes.
 
@@ -23,7 +23,6 @@ use crate::refusal::refused;
 
 /// A volume that is open.
 pub(crate) struct OpenVolume {
-    pub(crate) name: String,
     pub(crate) volume: Arc<Volume<Mapped>>,
     pub(crate) handle: Box<dyn Handle>,
     pub(crate) quiesce: Arc<QuiesceLock>,
@@ -32,7 +31,12 @@ pub(crate) struct OpenVolume {
 impl OpenVolume {
     fn new(opened: Opened) -> Self {
         let Opened { volume, handle } = opened;
-        Self { name: volume.name().to_owned(), volume, handle, quiesce: Arc::default() }
+        Self { volume, handle, quiesce: Arc::default() }
+    }
+
+    /// Its present name.
+    pub(crate) fn name(&self) -> &str {
+        self.volume.name()
     }
 
     /// Returns the device for one client, which counts as a client as long as the device lives.
@@ -59,7 +63,7 @@ impl OpenVolume {
 
     /// `occupied` for people.
     fn why_occupied(&self, occupied: Occupied) -> String {
-        let name = &self.name;
+        let name = self.name();
         match occupied {
             Occupied::Change(what) => format!("volume {name} is being {what}: try again"),
             Occupied::Clients(1) => format!("1 client has volume {name} open"),
@@ -136,13 +140,7 @@ impl Volumes {
         name: &str,
         make: impl FnOnce() -> Result<Opened, Refused>,
     ) -> Result<Arc<OpenVolume>, Refused> {
-        {
-            let mut slots = self.slots.lock();
-            if slots.contains_key(name) {
-                return Err(Refused::new(format!("a volume named {name:?} exists already")));
-            }
-            slots.insert(name.to_owned(), Slot::Making);
-        }
+        self.reserve(name)?;
         let made = make().map(|opened| Arc::new(OpenVolume::new(opened)));
         let mut slots = self.slots.lock();
         match &made {
@@ -150,6 +148,38 @@ impl Volumes {
             Err(_) => slots.remove(name),
         };
         made
+    }
+
+    /// Renames an open volume by `rename`, to a name that nobody else gets meanwhile.
+    ///
+    /// # Errors
+    /// The name is taken; those of `rename`.
+    pub(crate) fn rename(
+        &self,
+        name: &str,
+        new_name: &str,
+        rename: impl FnOnce() -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        self.reserve(new_name)?;
+        let renamed = rename();
+        let mut slots = self.slots.lock();
+        slots.remove(new_name);
+        if renamed.is_ok()
+            && let Some(volume) = slots.remove(name)
+        {
+            slots.insert(new_name.to_owned(), volume);
+        }
+        renamed
+    }
+
+    /// Keeps a name for a volume that is to have it.
+    fn reserve(&self, name: &str) -> Result<(), Refused> {
+        let mut slots = self.slots.lock();
+        if slots.contains_key(name) {
+            return Err(Refused::new(format!("a volume named {name:?} exists already")));
+        }
+        slots.insert(name.to_owned(), Slot::Making);
+        Ok(())
     }
 
     /// Forgets a volume that is gone.

@@ -1,8 +1,8 @@
 //! The volume header: one block of the volume table.
 //!
 //! Invariants: words that change while the volume lives (state, completed, root, size) carry
-//! their own check bits and are each stored atomically; the descriptor never changes after
-//! creation and is stored twice with a checksum. The two `completed` words lie in lines of their
+//! their own check bits and are each stored atomically; of the descriptor only the name changes after
+//! creation, and it is stored twice with a checksum. The two `completed` words lie in lines of their
 //! own.
 
 use std::ops::RangeInclusive;
@@ -92,7 +92,7 @@ impl VolumeState {
     }
 }
 
-/// Properties of a volume that never change. Stored twice, with a checksum each.
+/// Properties of a volume that never change, and its name. Stored twice, with a checksum each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Descriptor {

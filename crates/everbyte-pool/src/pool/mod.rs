@@ -4,13 +4,15 @@
 //! volume's recovery, then the allocator, then the durable loss of the clean mark, and only then
 //! the first allocation. Knows volumes' maps only through [`Kinds`].
 
+mod descriptors;
 mod media_errors;
 mod open;
 mod timer;
 mod volumes;
 
+pub(crate) use descriptors::read_descriptor;
 pub use open::OpenOptions;
-pub(crate) use open::{load_saved, read_descriptor, read_superblock_copy};
+pub(crate) use open::{load_saved, read_superblock_copy};
 pub use timer::CheckpointTimer;
 pub use volumes::{LANES_DEFAULT, NewRoot, THRESHOLD_LINES_DEFAULT, VolumeSpec};
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 
+use super::descriptors::read_descriptor;
 use super::{Pool, PoolError, RecoverySummary};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::checkpoint_record::read_completed;
 use crate::data_area::DataArea;
 use crate::epoch::BlockStates;
 use crate::format::{
-    Corrupt, DESCRIPTOR_AT, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState,
-    decode_word,
+    Corrupt, Descriptor, STATE_AT, SUPERBLOCK_COPIES, Superblock, VolumeState, decode_word,
 };
 use crate::kick::Kick;
 use crate::kind::{Claim, Kinds, Taker, VolumeView, unknown_kind};
@@ -294,6 +294,13 @@ fn recover_slot<M: Medium>(
         }
     }
     let descriptor = read_descriptor(medium, sb, at).map_err(SlotError::Unusable)?;
+    // After a clean shutdown copies that differ are damage, which is for a scrub to tell.
+    if sb.clean != 1
+        && !forbidden
+        && let Some(bad) = super::descriptors::mend_descriptor(medium, sb, at)?
+    {
+        summary.remarks.push(format!("{bad}; it was rewritten from the other copy"));
+    }
     let kind = descriptor.volume_kind();
     let unusable = match kinds.get(kind) {
         None => Some(unknown_kind(kind)),
@@ -322,26 +329,6 @@ fn recover_slot<M: Medium>(
     }
     let (completed, read_only) = (recovered.completed, recovered.read_only);
     Ok(Some(Found::new(slot, descriptor, completed, read_only)))
-}
-
-/// The descriptor in the header at `header_at`: the first copy that can be believed.
-///
-/// # Errors
-/// The error of the first copy, if both are damaged or cannot be read.
-pub(crate) fn read_descriptor<M: Medium>(
-    medium: &M,
-    sb: &Superblock,
-    header_at: PoolOffset,
-) -> Result<Descriptor, Corrupt> {
-    let copies = DESCRIPTOR_AT.map(|offset| {
-        let at = header_at.plus(offset);
-        let mut bytes = [0; size_of::<Descriptor>()];
-        medium.read(at, &mut bytes);
-        check_readable(medium, "volume descriptor", at, bytes.len() as u64)?;
-        Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks)
-    });
-    let [first, second] = copies;
-    first.or_else(|error| second.map_err(|_| error))
 }
 
 /// Makes `alloc` know what is free from what a clean shutdown saved. Says whether it did.

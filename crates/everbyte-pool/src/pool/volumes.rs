@@ -4,7 +4,9 @@
 //! state says that there is nothing; then the state becomes ACTIVE, durably. Of a deletion: no
 //! user is left and nothing of the volume is in an open epoch; the state becomes DELETING, durably;
 //! only then are its blocks free for others; then the state becomes FREE. A crash in between leaves
-//! either a volume or none, and never two owners of a block.
+//! either a volume or none, and never two owners of a block. Of a renaming: the copy of the descriptor
+//! that is not believed becomes the new one, durably; then the other does. A crash in between leaves a
+//! copy that is whole, and opening makes the other like it.
 
 use std::sync::{Arc, Weak};
 
@@ -12,6 +14,7 @@ use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, MediaError, Medium, PoolOffset};
 use everbyte_plant::planted;
 use zerocopy::IntoBytes;
 
+use super::descriptors::store_descriptor;
 use super::{Pool, PoolError};
 use crate::alloc::{Allocator, BlockRun, Cells};
 use crate::checkpoint_record::write_completed;
@@ -104,16 +107,7 @@ impl VolumeSpec {
 
     fn check(&self, has_log: bool) -> Result<(), PoolError> {
         let invalid = |what: String| Err(PoolError::Invalid(what));
-        let name_fits = (1..=NAME_BYTES_MAX).contains(&self.name.len())
-            && !self.name.starts_with(['.', '-'])
-            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        if !name_fits {
-            return invalid(format!(
-                "{:?} is no volume name: use 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or \
-                 '-', beginning with a letter, digit or '_'",
-                self.name
-            ));
-        }
+        check_name(&self.name)?;
         check_size(self.size_bytes)?;
         if !has_log {
             return Ok(());
@@ -133,6 +127,19 @@ impl VolumeSpec {
         }
         Ok(())
     }
+}
+
+fn check_name(name: &str) -> Result<(), PoolError> {
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if fits {
+        return Ok(());
+    }
+    Err(PoolError::Invalid(format!(
+        "{name:?} is no volume name: use 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-', \
+         beginning with a letter, digit or '_'"
+    )))
 }
 
 fn check_size(size_bytes: u64) -> Result<(), PoolError> {
@@ -320,8 +327,7 @@ impl<M: Medium> Pool<M> {
             }
         })?;
         let at = header_at(&sb, slot);
-        let mut name = [0; NAME_BYTES_MAX];
-        name[..spec.name.len()].copy_from_slice(spec.name.as_bytes());
+        let name = padded(&spec.name);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let descriptor = Descriptor {
             uid: sb.next_volume_uid - 1,
@@ -402,6 +408,34 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
+    /// Gives the volume `name` the name `new_name`, durably. Its users go on: those who have it open have
+    /// it under its new name.
+    ///
+    /// # Errors
+    /// `NoSuchVolume`; `VolumeExists`; `new_name` is no name; the pool or the volume is read-only; a
+    /// descriptor of it cannot be read; the medium's, after which the next opening finds one of the two
+    /// names.
+    pub fn rename_volume(&self, name: &str, new_name: &str) -> Result<(), PoolError> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        check_name(new_name)?;
+        let volume = self.volume(name)?;
+        if volume.read_only_reason().is_some() {
+            return Err(PoolError::ReadOnly("its volumes cannot be renamed".into()));
+        }
+        if self.volumes.read().contains_key(new_name) {
+            return Err(PoolError::VolumeExists { name: new_name.to_owned() });
+        }
+        let descriptor = Descriptor { name: padded(new_name), ..*volume.descriptor() }.sealed();
+        let sb = *self.shared.superblock.lock();
+        store_descriptor(&*self.shared.medium, &sb, volume.header_at, &descriptor)?;
+        let mut volumes = self.volumes.write();
+        volume.set_name(descriptor);
+        volumes.remove(name);
+        volumes.insert(new_name.to_owned(), volume);
+        Ok(())
+    }
+
     /// The blocks that `volume` owns, as the free ones of an allocator of their own.
     fn owned_by(&self, volume: &Volume<M>) -> Result<Allocator, Corrupt> {
         let (owned, cells) = (Allocator::new(self.data_bounds().end), Cells::default());
@@ -431,6 +465,13 @@ impl<M: Medium> Pool<M> {
 fn put(header: &mut [u8], at: u64, bytes: &[u8]) {
     let at = usize::try_from(at).expect("a place in a header");
     header[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// `name` as a descriptor has it.
+fn padded(name: &str) -> [u8; NAME_BYTES_MAX] {
+    let mut padded = [0; NAME_BYTES_MAX];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    padded
 }
 
 /// Stores a volume's state durably.

@@ -8,6 +8,7 @@ mod error;
 mod give_back;
 mod group;
 mod handle;
+mod names;
 mod pins;
 mod root;
 mod usage;
@@ -17,6 +18,7 @@ mod writer;
 pub use error::WriteError;
 pub use group::{Group, GroupError};
 pub use handle::VolumeHandle;
+use names::Names;
 pub(crate) use pins::Pins;
 pub use pins::{PinError, PinLimits, PinnedBlocks};
 pub(crate) use usage::{Usage, read_used_blocks};
@@ -122,6 +124,8 @@ pub struct Volume<M: Medium> {
     pub(crate) shared: Arc<Shared<M>>,
     pub(crate) header_at: PoolOffset,
     descriptor: Descriptor,
+    /// The descriptor with the present name.
+    names: Names,
     kind: VolumeKind,
     /// Cells of the volume's blocks that are free.
     pub(crate) cells: Cells,
@@ -198,6 +202,7 @@ impl<M: Medium> Volume<M> {
             shared,
             header_at,
             descriptor,
+            names: Names::new(descriptor),
             kind,
             cells,
             current: AtomicU64::new(epoch),
@@ -236,16 +241,22 @@ impl<M: Medium> Volume<M> {
         &self.shared.data
     }
 
-    /// Returns the settings that the volume was created with.
+    /// Returns the settings that the volume was created with, and its present name.
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
-        &self.descriptor
+        self.names.latest()
     }
 
-    /// The volume's name.
+    /// The volume's present name. One that was returned earlier stays as it is when the volume is
+    /// renamed.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.descriptor.name()
+        self.descriptor().name()
+    }
+
+    /// Gives the volume the name in `descriptor`. The caller has the pool's lock of changes.
+    pub(crate) fn set_name(&self, descriptor: Descriptor) {
+        self.names.add(descriptor);
     }
 
     /// Returns the kind, which interprets the volume's map.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use everbyte_crash::{Closures, Crash, Log, SimMedium};
+use everbyte_crash::{Closures, Crash, Log, Omission, SimMedium};
 use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, Medium, PoolOffset};
 use everbyte_pool::format::{
     CHECKPOINT_LINES_AT, DESCRIPTOR_AT, Descriptor, Entry, STATE_AT, VolumeKind, decode_word,
@@ -353,6 +353,109 @@ fn a_crash_leaves_volumes_whole_or_not_there_while_they_are_made_and_deleted() {
     });
     let explored = few().explore(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{explored}");
+}
+
+/// Renames "s", then makes another of its old name, and deletes the renamed one.
+fn renaming() -> Closures<'static, Allowed, Arc<Pool<SimMedium>>> {
+    let run = |pool: &Pool<SimMedium>, log: &Log<Allowed>| {
+        log.note(vec![vec!["s"], vec!["t"]]);
+        pool.rename_volume("s", "t").unwrap();
+        log.note(vec![vec!["t"], vec!["s", "t"]]);
+        create(pool, &small("s")).unwrap();
+        log.note(vec![vec!["s", "t"], vec!["s", "u"]]);
+        pool.rename_volume("t", "u").unwrap();
+        log.note(vec![vec!["s", "u"]]);
+    };
+    Closures::new(
+        move |medium, log: &Log<Allowed>| run(&open_pool(medium).unwrap(), log),
+        |medium| open_pool(medium).map_err(|error| error.to_string()),
+        |pool, crash| {
+            check(&pool, crash)?;
+            match pool.scrub().findings.is_empty() {
+                true => Ok(()),
+                false => Err("a crash left copies of a descriptor that differ".to_owned()),
+            }
+        },
+    )
+    .medium_len((5 + 3 * SMALL_BLOCKS) * BLOCK_U64)
+    .prepared(|medium| {
+        Pool::format(&**medium, 3, [1; 16]).unwrap();
+        create(&open_pool(medium).unwrap(), &small("s")).unwrap();
+    })
+    .label(2 * BLOCK_U64 + DESCRIPTOR_AT[0]..2 * BLOCK_U64 + DESCRIPTOR_AT[0] + 128, "first")
+    .label(2 * BLOCK_U64 + DESCRIPTOR_AT[1]..2 * BLOCK_U64 + DESCRIPTOR_AT[1] + 128, "second")
+}
+
+#[test]
+fn a_crash_leaves_a_volume_its_old_name_or_its_new_one_while_it_is_renamed() {
+    let explored = few().explore(&renaming()).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{explored}");
+    let omissions = [
+        Omission::flush("first"),
+        Omission::flush("second"),
+        Omission::fence_after_flush("first"),
+        Omission::fence_after_flush("second"),
+    ];
+    for omission in omissions {
+        let omitted = omission.clone().in_workload();
+        let missed = few().explore(&renaming().omit(omitted)).is_ok();
+        assert!(!missed, "{omission:?} is not noticed");
+    }
+}
+
+#[test]
+fn a_volume_is_renamed_under_its_users_and_to_a_free_name_only() {
+    let (medium, pool) = new_pool(3);
+    create(&pool, &small("s")).unwrap();
+    create(&pool, &small("other")).unwrap();
+    let (open, ops) = (pool.volume("s").unwrap(), medium.ops());
+    let old = open.name();
+    for (from, to, expected) in [
+        ("s", "other", "exists already"),
+        ("s", "s", "exists already"),
+        ("s", ".t", "is no volume name"),
+        ("nothing", "t", "\"nothing\""),
+    ] {
+        let error = pool.rename_volume(from, to).unwrap_err().to_string();
+        assert!(error.contains(expected), "{from} to {to}: {error}");
+    }
+    assert_eq!(medium.ops(), ops, "nothing of them was stored");
+    pool.rename_volume("s", "t").unwrap();
+    assert_eq!((old, open.name(), open.descriptor().name()), ("s", "t", "t"));
+    assert!(Arc::ptr_eq(&pool.volume("t").unwrap(), &open) && pool.volume("s").is_err());
+    for round in 0..1000 {
+        let names = [format!("n{round}"), format!("n{}", round + 1)];
+        pool.rename_volume(if round == 0 { "t" } else { &names[0] }, &names[1]).unwrap();
+    }
+    assert_eq!(names(&pool), ["n1000", "other"]);
+    pool.close().unwrap();
+    assert_eq!(names(&open_pool(&medium).unwrap()), ["n1000", "other"]);
+}
+
+/// A volume of which one copy of the descriptor is damaged is whole at every moment of a renaming.
+#[test]
+fn a_damaged_copy_of_a_descriptor_is_the_first_to_be_replaced() {
+    for damaged in DESCRIPTOR_AT {
+        let (medium, pool) = new_pool(3);
+        create(&pool, &small("s")).unwrap();
+        let header_at = PoolOffset(2 * BLOCK_U64);
+        medium.store(header_at.plus(damaged), &[0; 64]);
+        let scenario = Closures::new(
+            |medium, _: &Log<()>| {
+                let pool = open_pool(medium).unwrap();
+                medium.store(header_at.plus(damaged), &[0; 64]);
+                pool.rename_volume("s", "t").unwrap();
+            },
+            |medium| open_pool(medium).map_err(|error| error.to_string()),
+            |pool, _| match names(&pool)[..] {
+                [ref name] if name == "s" || name == "t" => Ok(()),
+                ref names => Err(format!("found {names:?}")),
+            },
+        )
+        .medium_len(BLOCKS * BLOCK_U64)
+        .prepared(|fresh| fresh.store(PoolOffset(0), &medium.image()));
+        few().explore(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 /// A header that says DELETING is one whose volume is gone: opening ends it, and its blocks are

@@ -43,7 +43,8 @@ pub(crate) mod volume_create;
 pub(crate) mod volume_delete;
 pub(crate) mod volume_detach;
 pub(crate) mod volume_list;
-pub(crate) mod volume_resize;
+pub(crate) mod volume_rename;
+mod volume_resize;
 
 /// The error for an answer that does not fit the request: a server of another version.
 pub(crate) fn unexpected(response: &everbyte_control::Response) -> anyhow::Error {

@@ -377,3 +377,31 @@ fn sockets_have_the_mode_and_the_group_that_were_asked_for() {
     place.run(&format!("{serve} --socket-mode 888")).failed(2, &["octal"]);
     place.run(&format!("{serve} --socket-group no-such-group")).failed(2, &["no group"]);
 }
+
+#[test]
+fn a_volume_is_renamed_with_its_export_and_not_under_its_clients() {
+    let place = Place::with_disk();
+    place.run("volume create POOL other --size 4M").good();
+    place.run("volume rename POOL disk first").good();
+    place.run("volume rename POOL first other").failed(1, &["exists already"]);
+    place.run("volume rename POOL nothing there").failed(1, &["\"nothing\"", "volume list"]);
+    let server = place.serve("POOL", "--read-only-export other");
+    place.run("volume rename POOL other more").failed(1, &["end it first"]);
+    let mut client = place.client("first");
+    client.write(0, &[7; 512], Fua::No).unwrap();
+    place.run("volume rename POOL first second").failed(1, &["1 client has volume first open"]);
+    client.write(512, &[8; 512], Fua::No).unwrap();
+    let renamed = place.run("volume rename POOL first second --force --json").json();
+    assert_eq!((&renamed["name"], &renamed["clients"]), (&"second".into(), &0.into()));
+    assert!(client.read(0, 512).is_err(), "its client was disconnected");
+    assert!(Client::connect(&Address::Unix(place.socket()), "first").is_err());
+    let found = place.client("second").read(0, 1024).unwrap();
+    assert_eq!((found[0], found[512]), (7, 8));
+    place.run("volume create POOL first --size 4M").good();
+    server.stop();
+    let listed = place.run("volume list POOL --json").json();
+    let names = listed["volumes"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|volume| volume["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["first", "other", "second"]);
+    assert!(place.run("pool check POOL").status == 0);
+}

@@ -1,0 +1,85 @@
+//! The two copies of a volume's descriptor: which is believed, how one takes the place of another, and
+//! how copies that a crash left different become alike.
+//!
+//! Invariant: while anything is stored to one copy, the other is whole.
+
+use everbyte_media::{MediaError, Medium, PoolOffset};
+use zerocopy::IntoBytes;
+
+use crate::format::{Corrupt, DESCRIPTOR_AT, Descriptor, Superblock};
+use crate::persist::Dirty;
+use crate::readable::check_readable;
+
+/// The descriptor in the header at `header_at`: the first copy that can be believed.
+///
+/// # Errors
+/// The error of the first copy, if both are damaged or cannot be read.
+pub(crate) fn read_descriptor<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    header_at: PoolOffset,
+) -> Result<Descriptor, Corrupt> {
+    let [first, second] = read_descriptors(medium, sb, header_at);
+    first.or_else(|error| second.map_err(|_| error))
+}
+
+/// Both copies of the descriptor in the header at `header_at`.
+fn read_descriptors<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    header_at: PoolOffset,
+) -> [Result<Descriptor, Corrupt>; 2] {
+    DESCRIPTOR_AT.map(|offset| {
+        let at = header_at.plus(offset);
+        let mut bytes = [0; size_of::<Descriptor>()];
+        medium.read(at, &mut bytes);
+        check_readable(medium, "volume descriptor", at, bytes.len() as u64)?;
+        Descriptor::parse(&bytes, at, sb.data_start, sb.size_blocks)
+    })
+}
+
+/// Stores a descriptor in place of another durably: first the copy that is not believed, so that
+/// there is a whole one at every moment.
+pub(super) fn store_descriptor<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    header_at: PoolOffset,
+    descriptor: &Descriptor,
+) -> Result<(), super::PoolError> {
+    let [first, second] = DESCRIPTOR_AT.map(|at| header_at.plus(at));
+    for at in [first, second] {
+        check_readable(medium, "volume descriptor", at, size_of::<Descriptor>() as u64)?;
+    }
+    let [found, _] = read_descriptors(medium, sb, header_at);
+    let order = if found.is_ok() { [second, first] } else { [first, second] };
+    for at in order {
+        let mut dirty = Dirty::default();
+        dirty.store(medium, at, descriptor.as_bytes());
+        dirty.flush(medium).fence(medium)?;
+    }
+    Ok(())
+}
+
+/// Makes the copies of a descriptor alike, of which the end of the process may have left two that
+/// differ, and returns the damage of the one that was rewritten, if it was damaged.
+pub(super) fn mend_descriptor<M: Medium>(
+    medium: &M,
+    sb: &Superblock,
+    header_at: PoolOffset,
+) -> Result<Option<Corrupt>, MediaError> {
+    let [first, second] = DESCRIPTOR_AT.map(|at| header_at.plus(at));
+    let (good, bad_at, bad) = match read_descriptors(medium, sb, header_at) {
+        [Ok(good), Ok(other)] if other != good => (good, second, None),
+        [Ok(good), Err(bad)] => (good, second, Some(bad)),
+        [Err(bad), Ok(good)] => (good, first, Some(bad)),
+        _ => return Ok(None),
+    };
+    let bytes = good.as_bytes();
+    if medium.check_range(bad_at, bytes.len() as u64).is_err() {
+        return Ok(None);
+    }
+    let mut dirty = Dirty::default();
+    dirty.store(medium, bad_at, bytes);
+    dirty.flush(medium).fence(medium)?;
+    Ok(bad)
+}

@@ -1,0 +1,47 @@
+//! The descriptors that an open volume has had: one, and another after each renaming.
+//!
+//! Invariant: what was lent stays, so whoever has a name keeps that name while the volume gets another.
+
+use std::sync::OnceLock;
+
+use crate::format::Descriptor;
+
+/// Descriptors that differ in the name, the latest last.
+pub(crate) struct Names {
+    descriptor: Descriptor,
+    next: OnceLock<Box<Self>>,
+}
+
+impl Names {
+    pub(crate) fn new(descriptor: Descriptor) -> Self {
+        Self { descriptor, next: OnceLock::new() }
+    }
+
+    fn last(&self) -> &Self {
+        let mut last = self;
+        while let Some(next) = last.next.get() {
+            last = next;
+        }
+        last
+    }
+
+    pub(crate) fn latest(&self) -> &Descriptor {
+        &self.last().descriptor
+    }
+
+    /// Adds a descriptor. The caller keeps others from doing so meanwhile.
+    pub(crate) fn add(&self, descriptor: Descriptor) {
+        let added = self.last().next.set(Box::new(Self::new(descriptor)));
+        assert!(added.is_ok(), "two threads renamed a volume at once");
+    }
+}
+
+impl Drop for Names {
+    /// Drops them one by one: a long list that drops itself would need a stack as long.
+    fn drop(&mut self) {
+        let mut rest = self.next.take();
+        while let Some(mut names) = rest {
+            rest = names.next.take();
+        }
+    }
+}
