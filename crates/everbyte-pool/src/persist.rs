@@ -94,3 +94,30 @@ impl<T> Durable<T> {
         Durable(what)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Does not compile if one of the types implements the trait: then there are two `of`.
+    macro_rules! assert_not_implemented {
+        ($tokens:ty: $($name:path),+) => {$({
+            trait Of<Which> {
+                fn of() {}
+            }
+            struct Implemented;
+            impl<T: ?Sized> Of<()> for T {}
+            impl<T: ?Sized + $name> Of<Implemented> for T {}
+            <$tokens as Of<_>>::of();
+        })+};
+    }
+
+    #[test]
+    fn tokens_come_from_nothing_but_what_they_say() {
+        assert_not_implemented!(Durable<u64>: Clone, Copy, Default, From<u64>);
+        assert_not_implemented!(Durable<()>: Clone, Copy, Default, From<()>);
+        assert_not_implemented!(InFlight<u64>: Clone, Copy, Default, From<u64>);
+        assert_not_implemented!(InFlight<()>: Clone, Copy, Default, From<()>);
+        assert_not_implemented!(Dirty: Clone, Copy);
+    }
+}

@@ -102,4 +102,6 @@ pub enum Bug {
     RunsUnlogged,
     /// A pair of a map of runs counts as one that no undo touches.
     RunsBelieved,
+    /// A volume that somebody has open is given to a second user, with locks of his own.
+    SecondHandleGiven,
 }

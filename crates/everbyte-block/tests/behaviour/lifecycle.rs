@@ -5,7 +5,9 @@ use std::sync::Arc;
 use everbyte_block::{BlockOptions, BlockVolume, Checksum, Delta, GroupWriteError, MapKind, kinds};
 use everbyte_device::{BlockDevice, DeviceError, Fua, conformance};
 use everbyte_media::Mapped;
+use everbyte_plant::plant;
 use everbyte_pool::format::VolumeKind;
+use everbyte_pool::plant::Bug;
 use everbyte_pool::{
     Claim, Corrupt, GroupError, Kind, Kinds, OpenOptions, Pool, PoolError, VolumeView,
 };
@@ -179,6 +181,33 @@ fn volumes_come_and_go_beside_others() {
         BlockVolume::create(&pool, "../x", 4096, &BlockOptions::default()),
         Err(PoolError::Invalid(_))
     ));
+}
+
+/// Writes beside the first handle's bytes after a second handle, if there is one, has unmapped
+/// them. Returns true if the write is there.
+fn write_beside_a_second_handle(pool: &Arc<Pool<Mapped>>) -> bool {
+    let options = BlockOptions { map: MapKind::Radix, ..BlockOptions::default() };
+    let first = new_volume(pool, "v", 4 << 20, &options);
+    first.write(1 << 20, &pattern(1, 4096), Fua::No).unwrap();
+    // From now on it knows where the leaf lies.
+    assert_eq!(read(&first, 1 << 20, 4096), pattern(1, 4096));
+    if let Ok(second) = BlockVolume::open(pool, "v") {
+        second.discard(0, 2 << 20, Fua::No).unwrap();
+        second.flush().unwrap();
+    }
+    let written = first.write(3 << 19, &pattern(2, 4096), Fua::No);
+    drop(first);
+    let again = BlockVolume::open(pool, "v").unwrap();
+    written.is_ok() && read(&again, 3 << 19, 4096) == pattern(2, 4096)
+}
+
+#[test]
+fn a_second_handle_of_a_volume_is_noticed() {
+    assert!(write_beside_a_second_handle(&new_pool(4096)));
+    let planted = plant(Bug::SecondHandleGiven);
+    let is_sound = write_beside_a_second_handle(&new_pool(4096));
+    drop(planted);
+    assert!(!is_sound, "the write went into a leaf that the second handle had freed");
 }
 
 #[test]

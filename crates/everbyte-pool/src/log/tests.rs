@@ -1,7 +1,14 @@
 //! Lanes: what is appended is read back, as far as it is whole, and nothing else is.
 
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use everbyte_crash::SimMedium;
-use everbyte_media::{BLOCK, BLOCK_U64, BlockNo, LINE, LINE_U64, LineMask, Medium, PoolOffset};
+use everbyte_media::{
+    BLOCK, BLOCK_U64, BlockNo, Counters, LINE, LINE_U64, LineMask, MediaError, Medium,
+    PersistenceDomain, Piece, PoisonedRange, PoolOffset,
+};
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -323,6 +330,111 @@ fn a_record_of_elsewhere_or_another_time_is_no_record_of_this_half() {
     for (case, change) in others.into_iter().enumerate() {
         assert_eq!(first_record(change), [], "case {case}");
     }
+}
+
+/// Memory that counts the bytes that are read of it.
+struct Counting {
+    inner: SimMedium,
+    bytes_read: AtomicU64,
+}
+
+impl Counting {
+    fn count(&self, bytes: usize) {
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Medium for Counting {
+    fn load_word(&self, at: PoolOffset) -> u64 {
+        self.count(8);
+        self.inner.load_word(at)
+    }
+    fn read(&self, at: PoolOffset, out: &mut [u8]) {
+        self.count(out.len());
+        self.inner.read(at, out);
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
+    }
+    fn changed_lines(&self, block: BlockNo, start: usize, new: &[u8]) -> LineMask {
+        self.inner.changed_lines(block, start, new)
+    }
+    fn store_word(&self, at: PoolOffset, value: u64) {
+        self.inner.store_word(at, value);
+    }
+    fn store(&self, at: PoolOffset, bytes: &[u8]) {
+        self.inner.store(at, bytes);
+    }
+    fn stream(&self, at: PoolOffset, bytes: &[u8]) {
+        self.inner.stream(at, bytes);
+    }
+    fn flush(&self, at: PoolOffset, len: u64) {
+        self.inner.flush(at, len);
+    }
+    fn fence(&self) -> Result<(), MediaError> {
+        self.inner.fence()
+    }
+    fn check(&self) -> Result<(), MediaError> {
+        self.inner.check()
+    }
+    fn has_poison(&self) -> bool {
+        self.inner.has_poison()
+    }
+    fn poisoned_in(&self, at: PoolOffset, len: u64) -> Option<PoolOffset> {
+        self.inner.poisoned_in(at, len)
+    }
+    fn poisoned_ranges(&self) -> Vec<PoisonedRange> {
+        self.inner.poisoned_ranges()
+    }
+    fn probe(&self, at: PoolOffset, len: u64) {
+        self.inner.probe(at, len);
+    }
+    fn send(&self, socket: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
+        self.inner.send(socket, pieces)
+    }
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+    fn line_cost_ns(&self) -> (u32, u32) {
+        self.inner.line_cost_ns()
+    }
+}
+
+/// Every line of the half is a right header of a record that claims the lines after it: looking for
+/// proof of a lost record must not read all those payloads.
+#[test]
+fn a_half_full_of_headers_is_read_once() {
+    let inner = medium();
+    let (half, lines) = (geometry().half(1, EPOCH), HALF_BYTES / LINE_U64);
+    // The first record is missing.
+    for line in 1..lines - 1 {
+        let count = (lines - line - 1).min(64);
+        let header = RecordHeader {
+            crc: 0,
+            payload_crc: 0,
+            log_key: geometry().log_key,
+            epoch: EPOCH,
+            seq: u32::try_from(line).unwrap(),
+            commit_start: 0,
+            position: u32::try_from(line).unwrap(),
+            lane: 1,
+            kind: RecordKind::Lines as u16,
+            count: u32::try_from(count).unwrap(),
+            order: 0,
+            target: DATA * BLOCK_U64,
+            old: u64::MAX >> (64 - count),
+        };
+        inner.store(half.plus(line * LINE_U64), header.sealed().as_bytes());
+    }
+    let medium = Counting { inner, bytes_read: AtomicU64::new(0) };
+    assert_eq!(scan_half(&medium, &geometry(), 1, EPOCH).unwrap(), []);
+    let bytes_read = medium.bytes_read.into_inner();
+    // The line at which the records end is looked at twice.
+    assert_eq!(bytes_read, HALF_BYTES + LINE_U64);
 }
 
 /// Logged bytes are a client's: records among them are not found by searching.

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use everbyte_media::Medium;
+use everbyte_plant::planted;
 
 use super::{Users, Volume};
+use crate::plant::Bug;
 
 /// The right to use a volume, as its kind holds it while the volume is open. Given back when it is
 /// dropped.
@@ -19,7 +21,7 @@ impl<M: Medium> VolumeHandle<M> {
     /// Takes the volume for a kind; `None` if somebody has it.
     pub(crate) fn take(volume: Arc<Volume<M>>) -> Option<Self> {
         let taken = volume.taken.swap(true, Ordering::AcqRel);
-        (!taken).then(|| Self(volume))
+        (!taken || planted(Bug::SecondHandleGiven)).then(|| Self(volume))
     }
 
     /// The volume.
