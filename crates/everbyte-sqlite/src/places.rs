@@ -1,66 +1,67 @@
 //! The places of a database's pages in memory, as far as they were looked up.
 //!
-//! Owns a table of addresses, a word pair for each block of 4 KiB, in pieces that are made when the first page in them is
-//! kept. Invariants: a place is kept and found only while a connection holds SHARED, and forgotten before its block is
+//! Owns a table of places, four bytes for each block of 4 KiB, in pieces that are made when the first page in them is
+//! kept: a page in use should cost no more than its part of a line. Invariants: a place is kept and found only while a
+//! connection holds SHARED, and forgotten before its block is
 //! written, zeroed or cut off, which takes EXCLUSIVE; so whoever finds one finds that of the present block. The
-//! atomics are there for readers beside each other, who keep the same places. Knows neither SQLite nor the device.
+//! atomics are there for readers beside each other, who keep the same places. All memory is one mapping: what lies
+//! elsewhere is not kept. Knows neither SQLite nor the device.
 
 use std::ops::Range;
-use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use everbyte_device::Lent;
 use everbyte_media::{BLOCK, BLOCK_U64};
 
-/// Blocks in a piece of the table: 2 MiB of the database, in 8 KiB.
+/// Blocks in a piece of the table: 2 MiB of the database, in 2 KiB.
 const PIECE: usize = 512;
 
-/// The place of a block.
-struct Place {
-    /// Null if it is not known. Stored after `place`.
-    address: AtomicPtr<u8>,
-    place: AtomicU64,
-}
+/// The place of a block that is not known.
+const UNKNOWN: u32 = 0;
 
-type Piece = [Place; PIECE];
+/// Places of blocks: their numbers in memory and one, or [`UNKNOWN`].
+type Piece = [AtomicU32; PIECE];
 
 /// A table of places.
 #[derive(Default)]
 pub(crate) struct Places {
+    /// Address of place 0. Never loaded from.
+    base: OnceLock<AtomicPtr<u8>>,
     pieces: OnceLock<Box<[OnceLock<Box<Piece>>]>>,
 }
 
 impl Places {
     /// Finds the bytes from `offset` on, whole blocks, if the places of all of them are known and they lie in one piece.
+    #[inline]
     pub(crate) fn find(&self, offset: u64, len: usize) -> Option<Lent> {
-        let first = self.block(offset)?;
-        let address = first.address.load(Ordering::Acquire);
-        if address.is_null() {
-            return None;
-        }
-        for behind in (BLOCK..len).step_by(BLOCK) {
-            let next = self.block(offset.checked_add(behind as u64)?)?;
-            if next.address.load(Ordering::Acquire) != address.wrapping_add(behind) {
+        let first = self.known(offset)?;
+        for (behind, number) in (0..len).step_by(BLOCK).zip(first..).skip(1) {
+            if self.known(offset.checked_add(behind as u64)?)? != number {
                 return None;
             }
         }
-        let place = first.place.load(Ordering::Relaxed);
+        let place = u64::from(first - 1) * BLOCK_U64;
+        let base = self.base.get()?.load(Ordering::Relaxed);
+        let address = base.wrapping_add(usize::try_from(place).ok()?).cast_const();
         Some(Lent { address, place, len })
     }
 
     /// Keeps the place of whole blocks from `offset` on, of a database that never has more than `capacity` bytes.
     pub(crate) fn keep(&self, offset: u64, lent: &Lent, capacity: u64) {
+        let Some((base, first)) = numbered(lent) else { return };
+        let kept = self.base.get_or_init(|| AtomicPtr::new(base));
+        if kept.load(Ordering::Relaxed) != base {
+            return;
+        }
         let pieces = self.pieces.get_or_init(|| {
             let count = capacity.div_ceil(BLOCK_U64 * PIECE as u64);
             (0..count).map(|_| OnceLock::new()).collect()
         });
-        for behind in (0..lent.len).step_by(BLOCK) {
+        for (behind, number) in (0..lent.len).step_by(BLOCK).zip(first..) {
             let Some((piece, index)) = index_of(offset + behind as u64) else { return };
             let Some(piece) = pieces.get(piece) else { return };
-            let place = &piece.get_or_init(new_piece)[index];
-            place.place.store(lent.place + behind as u64, Ordering::Relaxed);
-            place.address.store(lent.address.wrapping_add(behind).cast_mut(), Ordering::Release);
+            piece.get_or_init(new_piece)[index].store(number, Ordering::Relaxed);
         }
     }
 
@@ -75,15 +76,26 @@ impl Places {
             let Ok(from) = usize::try_from(within(from)) else { continue };
             let Ok(to) = usize::try_from(within(to)) else { continue };
             for place in &piece[from..to] {
-                place.address.store(null_mut(), Ordering::Release);
+                place.store(UNKNOWN, Ordering::Relaxed);
             }
         }
     }
 
-    fn block(&self, offset: u64) -> Option<&Place> {
+    /// Returns the number of the block at `offset`, if it is known.
+    #[inline]
+    fn known(&self, offset: u64) -> Option<u32> {
         let (piece, index) = index_of(offset)?;
-        Some(&self.pieces.get()?.get(piece)?.get()?[index])
+        let number = self.pieces.get()?.get(piece)?.get()?[index].load(Ordering::Relaxed);
+        (number != UNKNOWN).then_some(number)
     }
+}
+
+/// The address of place 0 and the number of the first block, if all numbers can be kept.
+fn numbered(lent: &Lent) -> Option<(*mut u8, u32)> {
+    let first = u32::try_from(lent.place / BLOCK_U64).ok()?.checked_add(1)?;
+    first.checked_add(u32::try_from(lent.len.div_ceil(BLOCK)).ok()?)?;
+    let base = lent.address.wrapping_sub(usize::try_from(lent.place).ok()?);
+    lent.place.is_multiple_of(BLOCK_U64).then_some((base.cast_mut(), first))
 }
 
 /// The piece of the block at `offset`, and its index there.
@@ -93,8 +105,7 @@ fn index_of(offset: u64) -> Option<(usize, usize)> {
 }
 
 fn new_piece() -> Box<Piece> {
-    let unknown = |_| Place { address: AtomicPtr::new(null_mut()), place: AtomicU64::new(0) };
-    Box::new(std::array::from_fn(unknown))
+    Box::new([const { AtomicU32::new(UNKNOWN) }; PIECE])
 }
 
 #[cfg(test)]
@@ -148,6 +159,23 @@ mod tests {
         assert_eq!(places.find(end + 4096, BLOCK), Some(lent(12288, BLOCK)));
         places.forget(0..u64::MAX);
         assert_eq!(places.find(end + 4096, BLOCK), None);
+    }
+
+    #[test]
+    fn places_that_have_no_number_are_not_kept() {
+        let places = Places::default();
+        let elsewhere = Lent { place: 1 << 20, ..lent(4096, BLOCK) };
+        let far = u64::from(u32::MAX) * BLOCK_U64;
+        let far = Lent { place: far, ..lent(usize::try_from(far).unwrap(), BLOCK) };
+        places.keep(0, &lent(0, BLOCK), CAPACITY);
+        for other in [elsewhere, far, lent(64, BLOCK)] {
+            places.keep(4096, &other, CAPACITY);
+            assert_eq!(places.find(4096, BLOCK), None, "{other:?}");
+        }
+        let last = far.place - 2 * BLOCK_U64;
+        let last = lent(usize::try_from(last).unwrap(), BLOCK);
+        places.keep(4096, &last, CAPACITY);
+        assert_eq!(places.find(4096, BLOCK), Some(last));
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn judge(pool: &Path, mode: &str, answered: i64) -> i64 {
 
 fn prepare(pool: &Path) {
     let options = CreateOptions { len_bytes: Some(96 << 20), ..CreateOptions::default() };
-    create(pool, &options, &mut |_, _| ()).unwrap();
+    create(pool, &options).unwrap();
     let Open { db, _vfs, pool } = open(pool, BATCH);
     db.execute_batch(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, last, filler);
