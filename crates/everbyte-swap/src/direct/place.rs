@@ -216,15 +216,28 @@ impl<M: PartMemory> Parts<M> {
         }
     }
 
-    /// Units of `run` that are in runs.
+    /// Units of `run` that are in runs. Waits for parts that are being moved or watched just now.
     pub(crate) fn units_direct(&self, run: UnitRun) -> u64 {
         let end = run.first.0 + run.units;
-        let direct = parts_of(run).filter(|&at| self.table.load(at).run().is_some());
+        let direct = parts_of(run).filter(|&at| self.settled(at).run().is_some());
         let units = direct.map(|at| {
             let first = at.0 * PART_UNITS;
             (first + PART_UNITS).min(end) - first.max(run.first.0)
         });
         units.sum()
+    }
+
+    /// A part once nobody is changing it.
+    fn settled(&self, at: PartNo) -> Part {
+        let mut tries = 0;
+        loop {
+            let seen = self.table.load(at);
+            if seen.phase() != PartPhase::Busy {
+                return seen;
+            }
+            self.memory.pause(tries);
+            tries += 1;
+        }
     }
 
     /// Counts moves that failed.
