@@ -245,6 +245,8 @@ fn a_hot_part_takes_the_place_of_a_cold_one() {
     }
     let statistics = region.statistics();
     assert!(statistics.parts_watched > 0 && statistics.parts_touched > 0, "{statistics:?}");
-    assert_eq!(statistics.units_resident, 2 * PART / UNIT);
+    // Rounds go on, and a part on its way counts as neither.
+    let is_full = |_: &u32| region.statistics().units_resident == 2 * PART / UNIT;
+    assert!((0..1_000_000).find(is_full).is_some());
     check(&region);
 }
