@@ -6,6 +6,8 @@
 
 mod cell;
 mod compare;
+mod grid;
+mod kinds;
 pub(crate) mod pages;
 mod policies;
 mod results;

@@ -3,9 +3,10 @@
 use anyhow::{Result, bail};
 
 use super::cell::{Cell, Line, Published, heading, ratio};
+use super::grid::{Grid, grid};
 use super::results::Results;
 use super::suites::{self, Suite};
-use super::{policies, simulation};
+use super::{kinds, policies, simulation};
 
 /// The lines of a view, `SUITE/NAME`. A suite that has no results gets a sentence that says so.
 ///
@@ -56,6 +57,7 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("wear", "rules") => grid(results, &WEAR, |_| true),
         ("media", "writes") => grid(results, &MEDIA, |place| place.starts_with("write")),
         ("media", "reads") => grid(results, &MEDIA, |place| place.starts_with("read")),
+        ("files" | "mount" | "index" | "swap", name) => kinds::view(name, results)?,
         ("simulation", name) => simulation::view(name, results)?,
         ("policies" | "ablation", name) => policies::view(name, results)?,
         _ => bail!("no view {view}"),
@@ -71,16 +73,6 @@ fn about(suite: &Suite, results: &Results) -> Vec<Line> {
         results.commit, results.command, results.machine, results.remarks, suite.name, suite.name
     );
     vec![Line::prose(vec![Cell::plain(text)])]
-}
-
-/// Metrics of a grid's cells, and how they are written.
-struct Grid {
-    first: &'static str,
-    subjects: &'static [&'static str],
-    metrics: &'static [&'static str],
-    write: fn(&[f64]) -> String,
-    /// True if the first metric is written whole, with its least and most, before the others.
-    has_spread: bool,
 }
 
 const CALLS: Grid = Grid {
@@ -300,47 +292,6 @@ const MEDIA: Grid = Grid {
     },
     has_spread: false,
 };
-
-/// A line for each workload, a column for each subject. Subjects without any figure have none.
-fn grid(results: &Results, grid: &Grid, wanted: impl Fn(&str) -> bool) -> Vec<Line> {
-    let all = results.words("workload");
-    let places: Vec<&str> = all.into_iter().filter(|place| wanted(place)).collect();
-    let cell = |subject: &str, place: &str| {
-        let rows: Vec<usize> = grid
-            .metrics
-            .iter()
-            .map_while(|metric| results.row(&format!("{subject}|{place}|{metric}")))
-            .collect();
-        let values: Vec<f64> = rows.iter().map_while(|&row| results.number(row, "value")).collect();
-        let mut text = (grid.write)(&values);
-        if let (true, Some(&row), Some(value)) = (grid.has_spread, rows.first(), values.first())
-            && let (Some(least), Some(most)) =
-                (results.number(row, "least"), results.number(row, "most"))
-        {
-            text = format!("{value:.0} ({least:.0}-{most:.0}){text}");
-        }
-        Cell::of(&results.suite, text, &rows)
-    };
-    let has_any = |subject: &&str| places.iter().any(|place| !cell(subject, place).text.is_empty());
-    let subjects: Vec<&str> = grid.subjects.iter().copied().filter(has_any).collect();
-    if subjects.is_empty() {
-        let missing = format!(
-            "*The published run has no such rows yet; `cargo xtask publish --suite {}` measures them.*",
-            results.suite
-        );
-        return vec![Line::prose(vec![Cell::plain(missing)])];
-    }
-    let mut names = vec![grid.first];
-    names.extend(&subjects);
-    let mut lines = heading(&names);
-    for place in places {
-        let cells: Vec<Cell> = subjects.iter().map(|subject| cell(subject, place)).collect();
-        if cells.iter().any(|cell| !cell.text.is_empty()) {
-            lines.push(Line::table([vec![Cell::plain(place)], cells].concat()));
-        }
-    }
-    lines
-}
 
 /// For each kind of request: the time of one, what two threads reached, and the threads from which on there is another bound.
 fn scaling_limits(results: &Results) -> Vec<Line> {
