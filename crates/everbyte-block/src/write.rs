@@ -45,8 +45,8 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     pub(crate) fn write_request(&self, request: WriteRequest<'_>) -> Outcome {
-        if let Some(outcome) = self.write_short(&request) {
-            return outcome;
+        if let ShortOutcome::Done = self.write_short(&request)? {
+            return Ok(());
         }
         self.check_write(named(&request))?;
         if request.data.is_empty() {
@@ -68,32 +68,26 @@ impl<M: Medium> BlockVolume<M> {
     }
 
     /// Writes a request for one block by the short path or the FUA fast path, if that is for it.
-    fn write_short(&self, request: &WriteRequest<'_>) -> Option<Outcome> {
+    fn write_short(&self, request: &WriteRequest<'_>) -> Result<ShortOutcome, DeviceError> {
         let range = range_of(request);
         if range.count != 1 {
-            return None;
+            return Ok(ShortOutcome::NotForIt);
         }
         if request.fua == Fua::Yes {
-            return match self.write_durably(request) {
-                Ok(FuaOutcome::Durable) => Some(Ok(())),
-                Ok(FuaOutcome::NotAllowed) => None,
-                Err(error) => Some(Err(error)),
-            };
+            return Ok(match self.write_durably(request)? {
+                FuaOutcome::Durable => ShortOutcome::Done,
+                FuaOutcome::NotAllowed => ShortOutcome::NotForIt,
+            });
         }
         if !self.extent().has_short_path() {
-            return None;
+            return Ok(ShortOutcome::NotForIt);
         }
         self.extent().prefetch_write(range.first);
         let _op = self.volume().begin_op();
         let _block = self.extent().locks().write_one(range.first);
-        if let Err(error) = self.check_write(named(request)) {
-            return Some(Err(error));
-        }
-        match self.extent().write_short(DeviceOffset(request.offset), request.data) {
-            Ok(ShortOutcome::Done) => Some(Ok(())),
-            Ok(ShortOutcome::NotForIt) => None,
-            Err(error) => Some(Err(named(request).failed(self.volume(), error))),
-        }
+        self.check_write(named(request))?;
+        let written = self.extent().write_short(DeviceOffset(request.offset), request.data);
+        written.map_err(|error| named(request).failed(self.volume(), error))
     }
 
     /// Writes requests in order; `outcomes`, as many and all good, become theirs.

@@ -13,9 +13,9 @@
 use std::arch::asm;
 use std::arch::x86_64::{
     __cpuid, __cpuid_count, __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_cmpeq_epi8,
-    _mm_loadu_si128, _mm_movemask_epi8, _mm_prefetch, _mm_stream_si128, _mm256_and_si256,
-    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm512_cmpneq_epi64_mask,
-    _mm512_loadu_si512,
+    _mm_loadu_si128, _mm_movemask_epi8, _mm_prefetch, _mm_stream_si64, _mm_stream_si128,
+    _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8,
+    _mm512_cmpneq_epi64_mask, _mm512_loadu_si512,
 };
 use std::sync::LazyLock;
 
@@ -118,7 +118,10 @@ impl Cpu {
         let body_at = at.wrapping_add(head.len());
         // SAFETY: a part of the caller's range.
         unsafe { self.store_edge(at, head, flush_edges) }
-        if !body.is_empty() {
+        if let Ok(line) = body.try_into() {
+            // SAFETY: a part of the caller's range that starts at a line.
+            unsafe { stream_line(body_at, line) }
+        } else if !body.is_empty() {
             // SAFETY: a part of the caller's range that starts at a line and has whole lines.
             unsafe { (self.copy_lines)(body_at, body.as_ptr(), body.len() / LINE) }
         }
@@ -273,6 +276,22 @@ unsafe fn edge_differs(stored: *const u8, new: &[u8]) -> bool {
     // SAFETY: mapped, says the caller; `copy` is a local of that length.
     unsafe { stored.copy_to_nonoverlapping(copy.as_mut_ptr(), copy.len()) }
     copy != new
+}
+
+/// Copies a line to a line-aligned place with non-temporal stores, by words: a line alone is mostly one that
+/// was just made of words, and a load of several that have not left the processor yet waits until they have,
+/// behind all that is being streamed.
+///
+/// # Safety
+/// `to .. to + 64` is mapped writable and holds no Rust object.
+#[inline]
+unsafe fn stream_line(to: *mut u8, line: &[u8; LINE]) {
+    const WORD: usize = 8;
+    for (number, word) in line.as_chunks::<WORD>().0.iter().enumerate() {
+        let place = to.wrapping_add(number * WORD).cast::<i64>();
+        // SAFETY: inside the line, and aligned as its words are.
+        unsafe { _mm_stream_si64(place, i64::from_le_bytes(*word)) }
+    }
 }
 
 /// The loop that copies lines by AVX-512, four at a time and then one, and stores them by this instruction.

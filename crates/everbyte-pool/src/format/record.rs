@@ -75,6 +75,28 @@ impl RecordHeader {
         self
     }
 
+    /// Writes the header, with the checksum put right, to `line`: by words, so that whoever loads words from
+    /// it at once need not wait until they have left the processor.
+    pub(crate) fn seal_into(&self, line: &mut [u8; LINE]) {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let whose = u32::from(self.lane) | u32::from(self.kind) << 16;
+        let words = [
+            pair(0, self.payload_crc),
+            self.log_key,
+            self.epoch,
+            pair(self.seq, self.commit_start),
+            pair(self.position, whose),
+            pair(self.count, self.order),
+            self.target,
+            self.old,
+        ];
+        for (place, word) in line.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        let crc = crc32c(&line[4..]);
+        line[..8].copy_from_slice(&pair(crc, self.payload_crc).to_le_bytes());
+    }
+
     /// The checksum that the header should carry.
     #[must_use]
     pub fn expected_crc(&self) -> u32 {

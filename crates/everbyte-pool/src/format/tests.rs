@@ -1,7 +1,7 @@
 //! The layout types held to `docs/format.md` by numbers of the tests' own, and each rule by which
 //! bytes are believed.
 
-use everbyte_media::{BLOCK_U64, BlockNo, LINE_U64, PoolOffset};
+use everbyte_media::{BLOCK_U64, BlockNo, LINE, LINE_U64, PoolOffset};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -225,6 +225,9 @@ fn a_record_has_its_fields_where_the_format_says() {
     let sealed = header.sealed();
     let bytes = sealed.as_bytes();
     assert_eq!((le32(bytes, 0), le32(bytes, 4)), (crc_by_definition(&bytes[4..]), 1));
+    let mut line = [0xff; LINE];
+    header.seal_into(&mut line);
+    assert_eq!(line[..], *bytes);
     assert_eq!([8, 16].map(|at| le64(bytes, at)), [2, 3]);
     assert_eq!([24, 28, 32].map(|at| le32(bytes, at)), [4, 5, 6]);
     assert_eq!(bytes[36..40], [7, 0, 3, 0]);

@@ -203,9 +203,9 @@ impl LaneLog {
             order,
             target,
             old,
-        }
-        .sealed();
-        self.scratch[..LINE].copy_from_slice(header.as_bytes());
+        };
+        let (line, _) = self.scratch.split_first_chunk_mut().expect("a header's room");
+        header.seal_into(line);
         let bytes = self.scratch.len() as u64;
         assert!(bytes <= self.room_bytes(), "a record of {bytes} bytes was not reserved");
         let at = self.geometry.half(self.lane, self.epoch).plus(self.used_bytes);
