@@ -1,14 +1,16 @@
 //! Places of the lowest-level nodes of a map, in DRAM: a lookup of a block below one of them loads
 //! no other node.
 //!
-//! A table of fixed size with a place for each leaf; leaves of a larger volume share places, and
-//! the last one found has it. A place is one word, so it names a leaf and says whose it is, or
-//! nothing.
+//! Each leaf has one place, whatever the size of the map is: one of the first table, which has as many as the map
+//! had leaves when it was opened, or one of the tables beyond, which are made when the map has grown to them. The
+//! leaves of the largest volumes share the last table's places, and the last one found has it. A place is one
+//! word, so it names a leaf and says whose it is, or nothing.
 //!
 //! Invariants: what a place names is where a lookup from the root would lead, for anyone who has a
 //! lock of a block below that leaf, or is alone. So a leaf is put here only by who looked it up so,
 //! and forgotten here, before it is taken off the map, by who has all of them for writing.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use everbyte_media::{BlockNo, PoolOffset};
@@ -16,34 +18,79 @@ use everbyte_media::{BlockNo, PoolOffset};
 use super::{ENTRIES, slot_at};
 use crate::address::LogicalBlock;
 
-/// Most places: 1 MiB of DRAM, for 256 GiB of a volume.
-const PLACES_MAX: u64 = 1 << 17;
+/// Most places of a table: 1 MiB of DRAM, for 256 GiB of a volume.
+const PLACES_MAX: usize = 1 << 17;
+/// Places of the tables beyond the first one, each for the leaves that those before it have none for.
+const BEYOND: [usize; 4] = [1 << 4, 1 << 8, 1 << 12, PLACES_MAX];
 /// Bits of a place that say which leaf it names; above them is the number of the leaf divided by
 /// that of places.
 const BLOCK_BITS: u32 = 40;
 
-/// A table of leaves.
-pub(crate) struct Leaves(Box<[AtomicU64]>);
+type Table = Box<[AtomicU64]>;
+
+/// Places of leaves.
+pub(crate) struct Leaves {
+    first: Table,
+    /// Empty until a leaf is found that has no place in the first table: most files stay small.
+    beyond: OnceLock<Box<[OnceLock<Table>; BEYOND.len()]>>,
+}
+
+fn table(places: usize) -> Table {
+    (0..places).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// The number of the leaf of `block`.
+fn leaf_of(block: LogicalBlock) -> usize {
+    usize::try_from(block.0 / ENTRIES).unwrap_or(usize::MAX)
+}
+
+/// Which of the tables beyond the first one has the place of a leaf, the place, and what tells the leaf from others that
+/// share it.
+fn place_beyond(leaf: usize) -> (usize, usize, u64) {
+    let nth = BEYOND.partition_point(|&places| places <= leaf).min(BEYOND.len() - 1);
+    // A power of two.
+    let places = BEYOND[nth];
+    (nth, leaf & (places - 1), (leaf >> places.trailing_zeros()) as u64)
+}
 
 impl Leaves {
-    /// A table for a map of `blocks`, of which it knows nothing yet.
+    /// A table for a map of `blocks`, of which it knows nothing yet, and which may grow.
     pub(crate) fn new(blocks: u64) -> Self {
-        let places = blocks.div_ceil(ENTRIES).clamp(1, PLACES_MAX).next_power_of_two();
-        Self((0..places).map(|_| AtomicU64::new(0)).collect())
+        let leaves = usize::try_from(blocks.div_ceil(ENTRIES)).unwrap_or(usize::MAX);
+        Self { first: table(leaves.clamp(1, PLACES_MAX)), beyond: OnceLock::new() }
     }
 
-    /// The place for the leaf of `block`, and what tells it from others that share it.
-    fn place(&self, block: LogicalBlock) -> (&AtomicU64, u64) {
-        // A power of two.
-        let places = self.0.len();
-        let leaf = block.0 / ENTRIES;
-        (&self.0[leaf as usize & (places - 1)], leaf >> places.trailing_zeros())
+    /// The place for the leaf of `block`, if there is one yet, and what tells it from others that share it.
+    #[inline]
+    fn place(&self, block: LogicalBlock) -> Option<(&AtomicU64, u64)> {
+        let leaf = leaf_of(block);
+        match self.first.get(leaf) {
+            Some(place) => Some((place, 0)),
+            None => self.found_beyond(leaf),
+        }
+    }
+
+    fn found_beyond(&self, leaf: usize) -> Option<(&AtomicU64, u64)> {
+        let (nth, place, tag) = place_beyond(leaf);
+        let table = self.beyond.get()?[nth].get()?;
+        Some((&table[place], tag))
+    }
+
+    /// The same, which is made if it is not there.
+    fn made_place(&self, block: LogicalBlock) -> (&AtomicU64, u64) {
+        let leaf = leaf_of(block);
+        if let Some(place) = self.first.get(leaf) {
+            return (place, 0);
+        }
+        let (nth, place, tag) = place_beyond(leaf);
+        let tables = self.beyond.get_or_init(Box::default);
+        (&tables[nth].get_or_init(|| table(BEYOND[nth]))[place], tag)
     }
 
     /// Returns the offset of the entry of `block`, if its leaf is known here.
     #[inline]
     pub(crate) fn entry(&self, block: LogicalBlock) -> Option<PoolOffset> {
-        let (place, tag) = self.place(block);
+        let (place, tag) = self.place(block)?;
         let word = place.load(Ordering::Acquire);
         let is_known = word != 0 && word >> BLOCK_BITS == tag;
         let leaf = BlockNo(word & ((1 << BLOCK_BITS) - 1));
@@ -52,10 +99,10 @@ impl Leaves {
 
     /// Notes that a lookup led to the entry of `block` at `at`.
     pub(crate) fn put(&self, block: LogicalBlock, at: PoolOffset) {
-        let (place, tag) = self.place(block);
+        let (place, tag) = self.made_place(block);
         let leaf = at.block().0;
-        // Neither is ever larger in a pool that can be: a node lies below 2^40, and so many places
-        // are few only for a volume that has grown to 2^24 times what it was opened with.
+        // Neither is ever larger in a pool that can be: a node lies below 2^40, and the last table's places are
+        // few only for a volume of 2^24 times 256 GiB.
         if leaf >> BLOCK_BITS == 0 && tag >> (u64::BITS - BLOCK_BITS) == 0 {
             place.store(tag << BLOCK_BITS | leaf, Ordering::Release);
         }
@@ -63,12 +110,16 @@ impl Leaves {
 
     /// Forgets the leaf of `block`.
     pub(crate) fn forget(&self, block: LogicalBlock) {
-        self.place(block).0.store(0, Ordering::Release);
+        if let Some((place, _)) = self.place(block) {
+            place.store(0, Ordering::Release);
+        }
     }
 
     /// Forgets all leaves.
     pub(crate) fn forget_all(&self) {
-        self.0.iter().for_each(|place| place.store(0, Ordering::Release));
+        let beyond = self.beyond.get().into_iter().flat_map(|tables| tables.iter());
+        let tables = beyond.filter_map(OnceLock::get).chain([&self.first]);
+        tables.flatten().for_each(|place| place.store(0, Ordering::Release));
     }
 }
 
@@ -83,7 +134,6 @@ mod tests {
     #[test]
     fn a_leaf_is_known_to_all_its_blocks_until_it_is_forgotten() {
         let leaves = Leaves::new(10 * ENTRIES);
-        assert_eq!(leaves.0.len(), 16);
         assert_eq!(leaves.entry(LogicalBlock(0)), None);
         leaves.put(LogicalBlock(3 * ENTRIES + 7), entry(99, 7));
         assert_eq!(leaves.entry(LogicalBlock(3 * ENTRIES)), Some(entry(99, 0)));
@@ -103,20 +153,40 @@ mod tests {
     }
 
     #[test]
+    fn every_leaf_of_a_map_that_has_grown_is_known() {
+        let leaves = Leaves::new(0);
+        let numbers = [0, 1, 2, 15, 16, 17, 255, 256, 4095, 4096, 70_000, (1 << 17) - 1];
+        for (node, leaf) in (100..).zip(numbers) {
+            assert_eq!(leaves.entry(LogicalBlock(leaf * ENTRIES)), None, "{leaf}");
+            leaves.forget(LogicalBlock(leaf * ENTRIES));
+            leaves.put(LogicalBlock(leaf * ENTRIES + 3), entry(node, 3));
+        }
+        for (node, leaf) in (100..).zip(numbers) {
+            let known = leaves.entry(LogicalBlock(leaf * ENTRIES + 9));
+            assert_eq!(known, Some(entry(node, 9)), "{leaf}");
+        }
+        leaves.forget(LogicalBlock(17 * ENTRIES));
+        assert_eq!(leaves.entry(LogicalBlock(17 * ENTRIES)), None);
+        assert_eq!(leaves.entry(LogicalBlock(16 * ENTRIES)), Some(entry(104, 0)));
+        leaves.forget_all();
+        for leaf in numbers {
+            assert_eq!(leaves.entry(LogicalBlock(leaf * ENTRIES)), None, "{leaf}");
+        }
+    }
+
+    #[test]
     fn leaves_that_share_a_place_are_not_taken_for_each_other() {
         let leaves = Leaves::new(1);
-        assert_eq!(leaves.0.len(), 1);
-        for leaf in [0, 1, (1 << 24) - 1] {
+        let places = PLACES_MAX as u64;
+        for round in [1, 2, (1 << 24) - 1] {
+            let leaf = 5 + round * places;
             leaves.put(LogicalBlock(leaf * ENTRIES), entry((1 << 40) - 1, 0));
             assert_eq!(leaves.entry(LogicalBlock(leaf * ENTRIES)), Some(entry((1 << 40) - 1, 0)));
-            assert_eq!(leaves.entry(LogicalBlock((leaf + 1) * ENTRIES)), None);
+            assert_eq!(leaves.entry(LogicalBlock((leaf + places) * ENTRIES)), None);
         }
-        leaves.put(LogicalBlock((1 << 24) * ENTRIES), entry(5, 0));
-        assert_eq!(
-            leaves.entry(LogicalBlock((1 << 24) * ENTRIES)),
-            None,
-            "its number does not fit"
-        );
+        let leaf = 5 + (1 << 24) * places;
+        leaves.put(LogicalBlock(leaf * ENTRIES), entry(5, 0));
+        assert_eq!(leaves.entry(LogicalBlock(leaf * ENTRIES)), None, "its number does not fit");
         leaves.put(LogicalBlock(0), entry(1 << 40, 0));
         assert_eq!(leaves.entry(LogicalBlock(0)), None, "nor does the node's");
     }
