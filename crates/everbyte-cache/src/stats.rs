@@ -1,32 +1,7 @@
 //! Counters of a cache since it was opened, by reason.
 
-use everbyte_policy::policy::{Action, Reason, Tier};
+use everbyte_policy::policy::{Action, ActionCount, ActionCounts, Tier};
 use serde::{Deserialize, Serialize};
-
-const ACTION_NAMES: [&str; 10] = [
-    "fill_dram",
-    "fill_scm",
-    "to_scm",
-    "to_dram",
-    "copy_to_dram",
-    "drop_dram",
-    "drop_scm",
-    "evict_dram",
-    "evict_scm",
-    "update_scm",
-];
-
-/// Number of times that the policy asked for an action, for one reason.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ActionCount {
-    /// `fill_dram`, `fill_scm`, `to_scm`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_scm`,
-    /// `evict_dram` or `evict_scm`.
-    pub action: String,
-    /// The name of a [`Reason`].
-    pub reason: String,
-    /// Number of times.
-    pub count: u64,
-}
 
 /// Counters since a cache was opened, and its present contents. Accesses are counted in pages of
 /// 4096 bytes: a request counts once for each page that it touches.
@@ -98,43 +73,22 @@ impl CacheStats {
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) stats: CacheStats,
-    actions: [[u64; Reason::ALL.len()]; ACTION_NAMES.len()],
+    actions: ActionCounts,
 }
 
 impl Counts {
     pub(crate) fn count(&mut self, action: Action) {
-        let of = |tier, dram, scm| if tier == Tier::Dram { dram } else { scm };
-        let (name, why) = match action {
-            Action::Hit { found, .. } => {
-                match found {
-                    Tier::Dram => self.stats.hits_dram += 1,
-                    Tier::Scm => self.stats.hits_scm += 1,
-                }
-                return;
-            }
-            Action::Fill { tier, why, .. } => {
-                self.stats.misses += 1;
-                (of(tier, 0, 1), why)
-            }
-            Action::Move { to, why, .. } => (of(to, 3, 2), why),
-            Action::Copy { why, .. } => (4, why),
-            Action::Drop { from, why, .. } => (of(from, 5, 6), why),
-            Action::Evict { from, why, .. } => (of(from, 7, 8), why),
-            Action::Update { why, .. } => (9, why),
-        };
-        self.actions[name][why as usize] += 1;
+        match action {
+            Action::Hit { found: Tier::Dram, .. } => self.stats.hits_dram += 1,
+            Action::Hit { found: Tier::Scm, .. } => self.stats.hits_scm += 1,
+            Action::Fill { .. } => self.stats.misses += 1,
+            _ => {}
+        }
+        self.actions.count(&action);
     }
 
     /// Returns the counters, with actions by name.
     pub(crate) fn shown(&self) -> CacheStats {
-        let mut stats = self.stats.clone();
-        for (name, counts) in ACTION_NAMES.iter().zip(&self.actions) {
-            for (reason, &count) in Reason::ALL.iter().zip(counts).filter(|(_, count)| **count > 0)
-            {
-                let (action, reason) = ((*name).to_owned(), reason.name().to_owned());
-                stats.actions.push(ActionCount { action, reason, count });
-            }
-        }
-        stats
+        CacheStats { actions: self.actions.named(), ..self.stats.clone() }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows no frames: which frame of a tier a page gets is the caller's affair.
 
-use crate::access::{Op, PAGE_BYTES, PageNo};
+use crate::access::{Op, PageNo};
 
 /// A tier of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -11,38 +11,6 @@ pub enum Tier {
     Dram,
     /// Storage-class memory: byte-addressable, slower to write, wears out.
     Scm,
-}
-
-/// Lines of a page, one bit each; bit `i` is the line of bytes `64 * i ..`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct LineMask(pub u64);
-
-impl LineMask {
-    /// Bytes of a line.
-    pub const LINE_BYTES: u32 = PAGE_BYTES / 64;
-    /// The whole page.
-    pub const ALL: Self = Self(u64::MAX);
-
-    /// Returns the lines that `len` bytes from byte `start` of a page touch. `len` is at least 1
-    /// and the bytes end within the page.
-    #[must_use]
-    pub fn touched(start: u16, len: u16) -> Self {
-        let first = u32::from(start) / Self::LINE_BYTES;
-        let last = (u32::from(start) + u32::from(len) - 1) / Self::LINE_BYTES;
-        Self((u64::MAX >> (63 - (last - first))) << first)
-    }
-
-    /// Returns the lines in either set.
-    #[must_use]
-    pub fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Returns the bytes in the lines.
-    #[must_use]
-    pub fn bytes(self) -> u32 {
-        self.0.count_ones() * Self::LINE_BYTES
-    }
 }
 
 /// The reason of an action.
@@ -155,15 +123,12 @@ pub enum Action {
         /// The reason.
         why: Reason,
     },
-    /// The page is promoted or demoted. `lines` have to be copied: all of them, or those that
-    /// differ from a copy that `to` has.
+    /// The page is promoted or demoted: all of its bytes are copied.
     Move {
         /// The page.
         page: PageNo,
         /// Its new tier.
         to: Tier,
-        /// Lines to copy.
-        lines: LineMask,
         /// True if the backing device has older bytes.
         dirty: bool,
         /// The reason.
@@ -180,8 +145,6 @@ pub enum Action {
     Update {
         /// The page.
         page: PageNo,
-        /// Lines to copy.
-        lines: LineMask,
         /// True if the backing device has older bytes.
         dirty: bool,
         /// The reason.

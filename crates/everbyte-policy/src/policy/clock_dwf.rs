@@ -11,7 +11,7 @@
 //! Not for small writes: each promotes a whole page and demotes another.
 
 use super::Policy;
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
 use super::storage::{Storage, Table};
@@ -93,15 +93,14 @@ impl<S: Storage> ClockDwf<S> {
         let dirty = self.pages.remove(page).is_dirty();
         self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
         self.scm.insert(page);
-        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
-        actions.act(Action::Move { page, to, lines, dirty, why });
+        actions.act(Action::Move { page: PageNo(page), to: Tier::Scm, dirty, why });
     }
 
     fn promote(&mut self, page: u32, actions: &mut impl Actions) {
         self.scm.remove(page);
         let dirty = self.pages.remove(page).is_dirty();
-        let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
-        actions.act(Action::Move { page: PageNo(page), to, lines, dirty, why });
+        let (to, why) = (Tier::Dram, Reason::WriteHot);
+        actions.act(Action::Move { page: PageNo(page), to, dirty, why });
         if self.pages.is_full(Tier::Dram) {
             self.demote(Reason::Swapped, actions);
         }

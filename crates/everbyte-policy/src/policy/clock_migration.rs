@@ -8,7 +8,7 @@
 //! it.
 
 use super::Policy;
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
 use super::storage::Storage;
@@ -52,8 +52,7 @@ impl<S: Storage> ClockMigration<S> {
         self.pages.insert(page, Tier::Scm, State::default().with_if(dirty, State::DIRTY));
         self.scm.insert(page);
         let why = Reason::Victim;
-        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
-        actions.act(Action::Move { page, to, lines, dirty, why });
+        actions.act(Action::Move { page: PageNo(page), to: Tier::Scm, dirty, why });
     }
 }
 

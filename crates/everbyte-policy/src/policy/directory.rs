@@ -3,7 +3,7 @@
 //! Invariants: a page is in one tier at most (only Spitfire's is in two); a page that is in no tier
 //! is not dirty; `dirty` has exactly the dirty pages.
 
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::storage::{PageSet, Storage, Table};
 use crate::access::{Access, Op, PageNo};
 
@@ -187,7 +187,7 @@ impl<S: Storage> Directory<S> {
     /// If the page is not in the cache.
     pub fn relocate(&mut self, page: PageNo, to: Tier, why: Reason, actions: &mut impl Actions) {
         let dirty = self.move_to(page.0, to).is_dirty();
-        actions.act(Action::Move { page, to, lines: LineMask::ALL, dirty, why });
+        actions.act(Action::Move { page, to, dirty, why });
     }
 
     /// Removes a page from the cache, with [`Action::Evict`] if it is dirty, else with

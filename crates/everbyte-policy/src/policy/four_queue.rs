@@ -13,7 +13,7 @@
 //! Not for small writes: it counts uses, not bytes.
 
 use super::Policy;
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
 use super::storage::{Storage, Table};
@@ -108,8 +108,7 @@ impl<S: Storage> FourQueue<S> {
         let dirty = self.pages.remove(page).is_dirty();
         self.pages.insert(page, to, State::default().with_if(dirty, State::DIRTY));
         self.watch(page, to, share);
-        let (page, lines) = (PageNo(page), LineMask::ALL);
-        actions.act(Action::Move { page, to, lines, dirty, why });
+        actions.act(Action::Move { page: PageNo(page), to, dirty, why });
     }
 
     fn promote(&mut self, page: u32, actions: &mut impl Actions) {

@@ -23,7 +23,7 @@
 //! frames or unreferenced clean pages, used again or not.
 
 use super::Policy;
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::storage::{PageSet, Storage};
 use crate::access::{Access, Op, PageNo};
@@ -215,8 +215,7 @@ impl<S: Storage> Hybrid<S> {
         if !dirty {
             self.spare.insert(page);
         }
-        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
-        actions.act(Action::Move { page, to, lines, dirty, why });
+        actions.act(Action::Move { page: PageNo(page), to: Tier::Scm, dirty, why });
     }
 }
 

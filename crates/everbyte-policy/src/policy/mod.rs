@@ -14,6 +14,7 @@
 //! The maker of a policy chooses the storage of its tables: see [`Dense`] and [`Sparse`].
 
 mod action;
+mod action_counts;
 mod arc;
 mod belady;
 mod bitmap;
@@ -42,7 +43,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use action::{Action, Actions, LineMask, Reason, Tier};
+pub use action::{Action, Actions, Reason, Tier};
+pub use action_counts::{ActionCount, ActionCounts};
 pub use arc::Arc;
 pub use belady::{Belady, Future};
 pub use bitmap::Bitmap;

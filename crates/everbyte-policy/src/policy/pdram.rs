@@ -11,7 +11,7 @@
 //! Not for small writes: it counts writes, not bytes.
 
 use super::Policy;
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::lists::Lists;
 use super::storage::{Storage, Table};
@@ -66,8 +66,7 @@ impl<S: Storage> Pdram<S> {
     fn move_page(&mut self, page: u32, to: Tier, why: Reason, actions: &mut impl Actions) {
         let dirty = self.pages.remove(page).is_dirty();
         self.pages.insert(page, to, State::default().with_if(dirty, State::DIRTY));
-        let (page, lines) = (PageNo(page), LineMask::ALL);
-        actions.act(Action::Move { page, to, lines, dirty, why });
+        actions.act(Action::Move { page: PageNo(page), to, dirty, why });
     }
 
     fn change_places(&mut self, page: u32, actions: &mut impl Actions) {

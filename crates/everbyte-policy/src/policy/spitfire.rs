@@ -18,7 +18,7 @@
 //! twice hold no other.
 
 use super::Policy;
-use super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::action::{Action, Actions, Reason, Tier};
 use super::directory::{Capacity, Directory, State};
 use super::ring::{Ring, sweep};
 use super::storage::{Storage, spread};
@@ -141,8 +141,8 @@ impl<S: Storage> Spitfire<S> {
             self.pages.remove(page);
             self.pages.insert(page, Tier::Scm, State::DIRTY);
             self.scm.insert(page);
-            let (to, lines, why) = (Tier::Scm, LineMask::ALL, Reason::DirtyVictim);
-            actions.act(Action::Move { page: PageNo(page), to, lines, dirty: true, why });
+            let (to, why) = (Tier::Scm, Reason::DirtyVictim);
+            actions.act(Action::Move { page: PageNo(page), to, dirty: true, why });
         } else {
             self.pages.evict(page, Reason::Victim, actions);
         }
@@ -151,8 +151,8 @@ impl<S: Storage> Spitfire<S> {
     /// Removes from DRAM a page that is in both tiers.
     fn merge(&mut self, page: u32, state: State, actions: &mut impl Actions) {
         if state.has(AHEAD) {
-            let (dirty, lines, why) = (state.is_dirty(), LineMask::ALL, Reason::Victim);
-            actions.act(Action::Update { page: PageNo(page), lines, dirty, why });
+            let (dirty, why) = (state.is_dirty(), Reason::Victim);
+            actions.act(Action::Update { page: PageNo(page), dirty, why });
         }
         let gone = State::DRAM.with(State::REFERENCED).with(AHEAD);
         self.pages.set_state(page, state.without(gone));

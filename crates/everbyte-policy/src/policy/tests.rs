@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::reference;
 use super::*;
-use crate::access::{Op, PAGE_BYTES};
+use crate::access::Op;
 use crate::costs::{BackingCosts, Costs};
 
 mod decisions;
@@ -94,11 +94,10 @@ impl Actions for Judge {
                 assert_eq!(self.pages.insert(page.0, (tier, false)), None, "filled twice");
                 self.serve(page, tier);
             }
-            Action::Move { page, to, lines, dirty, .. } => {
+            Action::Move { page, to, dirty, .. } => {
                 let from = if to == Tier::Dram { Tier::Scm } else { Tier::Dram };
                 self.leave(page, from, dirty);
                 self.pages.insert(page.0, (to, dirty));
-                assert_eq!(lines.bytes(), PAGE_BYTES);
             }
             Action::Copy { .. } | Action::Update { .. } => {
                 panic!("the tiers of this policy are exclusive")

@@ -33,6 +33,6 @@ mod times;
 pub use crate::costs::{BackingCosts, Costs, MemoryCosts};
 pub use drain::Drain;
 pub use kind::{Kind, UnknownPolicy};
-pub use outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
+pub use outcome::{BackingSteps, Hits, Outcome, ScmWrites, Wear};
 pub use run::{replay, run, run_policy, sweep};
 pub use spec::{Spec, SpecError};

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drain::Drain;
 use super::spec::Spec;
+use crate::policy::ActionCount;
 
 /// Counts of one policy on one trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -121,18 +122,6 @@ pub struct BackingSteps {
     pub fetches_saved: u64,
     /// Dirty pages in the cache at the end; they are in no other count but the drain's.
     pub dirty_at_end: u64,
-}
-
-/// Number of actions of one kind for one reason.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ActionCount {
-    /// `fill_dram`, `fill_scm`, `to_scm`, `to_dram`, `copy_to_dram`, `drop_dram`, `drop_scm`,
-    /// `evict_dram`, `evict_scm`, `update_scm`.
-    pub action: String,
-    /// The name of a [`crate::policy::Reason`].
-    pub reason: String,
-    /// Actions.
-    pub count: u64,
 }
 
 /// Bytes written to each frame of SCM.

@@ -3,24 +3,12 @@
 //! Invariant: a page in SCM has a frame of its own; a frame that became free last is used next.
 
 use super::drain::Drain;
-use super::outcome::{ActionCount, BackingSteps, Hits, Outcome, ScmWrites, Wear};
+use super::outcome::{BackingSteps, Hits, Outcome, ScmWrites, Wear};
 use super::spec::Spec;
 use crate::access::{Access, Op, PAGE_BYTES, PageAddress, PageNo};
 use crate::costs::{Costs, follows};
-use crate::policy::{Action, Actions, Reason, Tier};
+use crate::policy::{Action, ActionCounts, Actions, Tier};
 
-const ACTION_NAMES: [&str; 10] = [
-    "fill_dram",
-    "fill_scm",
-    "to_scm",
-    "to_dram",
-    "copy_to_dram",
-    "drop_dram",
-    "drop_scm",
-    "evict_dram",
-    "evict_scm",
-    "update_scm",
-];
 const PAGE: u64 = PAGE_BYTES as u64;
 const READ: usize = Op::Read as usize;
 const WRITTEN: usize = Op::Write as usize;
@@ -41,7 +29,7 @@ pub(super) struct Recorder<'a> {
     backing: BackingSteps,
     last_read: Option<PageNo>,
     last_written: Option<PageNo>,
-    actions: [[u64; Reason::ALL.len()]; ACTION_NAMES.len()],
+    actions: ActionCounts,
     frames: Frames,
 }
 
@@ -78,7 +66,7 @@ impl<'a> Recorder<'a> {
             backing: BackingSteps::default(),
             last_read: None,
             last_written: None,
-            actions: [[0; Reason::ALL.len()]; ACTION_NAMES.len()],
+            actions: ActionCounts::default(),
             frames: Frames {
                 frame_of: vec![0; addresses.len()],
                 free: (0..scm_frames).rev().collect(),
@@ -142,28 +130,28 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn moved(&mut self, page: PageNo, to: Tier, bytes: u64) {
+    fn moved(&mut self, page: PageNo, to: Tier) {
         match to {
             Tier::Scm => {
                 self.frames.take(page);
-                self.lowered(page, bytes);
+                self.lowered(page);
             }
             Tier::Dram => {
                 self.frames.give_back(page);
-                self.copied_up(bytes);
+                self.copied_up();
             }
         }
     }
 
-    fn lowered(&mut self, page: PageNo, bytes: u64) {
-        self.dram_bytes[READ] += bytes;
-        self.scm.bytes_moved += bytes;
-        self.write_scm(page, bytes);
+    fn lowered(&mut self, page: PageNo) {
+        self.dram_bytes[READ] += PAGE;
+        self.scm.bytes_moved += PAGE;
+        self.write_scm(page, PAGE);
     }
 
-    fn copied_up(&mut self, bytes: u64) {
-        self.read_scm(bytes);
-        self.dram_bytes[WRITTEN] += bytes;
+    fn copied_up(&mut self) {
+        self.read_scm(PAGE);
+        self.dram_bytes[WRITTEN] += PAGE;
     }
 
     fn evict(&mut self, page: PageNo, from: Tier) {
@@ -177,10 +165,6 @@ impl<'a> Recorder<'a> {
                 self.read_scm(PAGE);
             }
         }
-    }
-
-    fn count(&mut self, action: usize, why: Reason) {
-        self.actions[action][why as usize] += 1;
     }
 
     /// Returns the counts, once the trace is over.
@@ -202,7 +186,7 @@ impl<'a> Recorder<'a> {
             dram_bytes_written: self.dram_bytes[WRITTEN],
             dram_accesses: self.hits[READ][0] + self.hits[WRITTEN][0] + self.promoted,
             backing: BackingSteps { dirty_at_end: drain.pages, ..self.backing },
-            actions: named(&self.actions),
+            actions: self.actions.named(),
             wear: wear(&self.frames.bytes),
             drain: *drain,
             elapsed_ns: 0.0,
@@ -221,49 +205,18 @@ impl Actions for Recorder<'_> {
     /// Inlined always: a policy names the kind of each action, which leaves one arm.
     #[inline(always)]
     fn act(&mut self, action: Action) {
+        self.actions.count(&action);
         match action {
             Action::Hit { found, served } => self.hit(found, served),
-            Action::Fill { page, tier, why } => {
-                self.count(usize::from(tier == Tier::Scm), why);
-                self.fill(page, tier);
-            }
-            Action::Move { page, to, lines, why, .. } => {
-                self.count(2 + usize::from(to == Tier::Dram), why);
-                self.moved(page, to, u64::from(lines.bytes()));
-            }
-            Action::Copy { why, .. } => {
-                self.count(4, why);
-                self.copied_up(PAGE);
-            }
-            Action::Update { page, lines, why, .. } => {
-                self.count(9, why);
-                self.lowered(page, u64::from(lines.bytes()));
-            }
-            Action::Drop { page, from, why } => {
-                self.count(5 + usize::from(from == Tier::Scm), why);
-                if from == Tier::Scm {
-                    self.frames.give_back(page);
-                }
-            }
-            Action::Evict { page, from, why } => {
-                self.count(7 + usize::from(from == Tier::Scm), why);
-                self.evict(page, from);
-            }
+            Action::Fill { page, tier, .. } => self.fill(page, tier),
+            Action::Move { page, to, .. } => self.moved(page, to),
+            Action::Copy { .. } => self.copied_up(),
+            Action::Update { page, .. } => self.lowered(page),
+            Action::Drop { page, from: Tier::Scm, .. } => self.frames.give_back(page),
+            Action::Drop { .. } => {}
+            Action::Evict { page, from, .. } => self.evict(page, from),
         }
     }
-}
-
-fn named(counts: &[[u64; Reason::ALL.len()]; ACTION_NAMES.len()]) -> Vec<ActionCount> {
-    let rows = ACTION_NAMES.iter().zip(counts);
-    rows.flat_map(|(action, counts)| {
-        Reason::ALL.iter().zip(counts).map(|(reason, &count)| ActionCount {
-            action: (*action).to_owned(),
-            reason: reason.name().to_owned(),
-            count,
-        })
-    })
-    .filter(|row| row.count > 0)
-    .collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "an average")]

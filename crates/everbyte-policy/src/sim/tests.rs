@@ -133,9 +133,8 @@ impl Log {
                     }
                 }
             }
-            Action::Move { page, to, lines, why, .. } => {
+            Action::Move { page, to, why, .. } => {
                 count(name(to, "to_dram", "to_scm"), why);
-                assert_eq!(lines.bytes(), PAGE_BYTES);
                 if to == Tier::Scm {
                     self.leave(page, Tier::Dram);
                     self.enter_scm(page);

@@ -4,7 +4,7 @@
 //! the pages of DRAM, and no others, are in the queue; the hand is on a page of the list, or nowhere,
 //! which is the list's end.
 
-use super::super::action::{Action, Actions, LineMask, Reason, Tier};
+use super::super::action::{Action, Actions, Reason, Tier};
 use super::super::directory::{Capacity, Directory, State};
 use super::super::sequence::Sequence;
 use super::super::storage::{PageSet, Placed, Record, Storage, Table};
@@ -174,8 +174,8 @@ impl<S: Storage> Tiers<S> {
     }
 
     fn promote(&mut self, page: u32, dirty: bool, actions: &mut impl Actions) {
-        let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
-        actions.act(Action::Move { page: PageNo(page), to, lines, dirty, why });
+        let (to, why) = (Tier::Dram, Reason::WriteHot);
+        actions.act(Action::Move { page: PageNo(page), to, dirty, why });
         let full = self.pages.is_full(Tier::Dram);
         self.pages.move_to(page, Tier::Dram);
         if full {
@@ -277,8 +277,8 @@ impl<S: Storage> Tiers<S> {
             state.without(State::DRAM.with(HIT_IN_DRAM)).with(State::SCM).with_note(note);
         self.queue.remove(record.queue);
         self.worth.demoted(class);
-        let (page, to, lines, dirty) = (PageNo(page), Tier::Scm, LineMask::ALL, state.is_dirty());
-        actions.act(Action::Move { page, to, lines, dirty, why });
+        let (page, to, dirty) = (PageNo(page), Tier::Scm, state.is_dirty());
+        actions.act(Action::Move { page, to, dirty, why });
     }
 
     /// Evicts a page of either tier: rules 7 and 8.

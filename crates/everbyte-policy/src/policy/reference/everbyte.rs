@@ -1,6 +1,6 @@
 //! `everbyte` in one mode, by its rules 1 to 9.
 
-use super::super::action::{Action, LineMask, Reason, Tier};
+use super::super::action::{Action, Reason, Tier};
 use super::super::directory::Capacity;
 use super::super::{Order, Rules};
 use super::two_tiers::{each, fill, hit};
@@ -122,8 +122,8 @@ impl Model {
 
     fn promote(&mut self, page: u32, dirty: bool, actions: &mut Vec<Action>) {
         let was_full = self.is_full(Tier::Dram);
-        let (to, lines, why) = (Tier::Dram, LineMask::ALL, Reason::WriteHot);
-        actions.push(Action::Move { page: PageNo(page), to, lines, dirty, why });
+        let (to, why) = (Tier::Dram, Reason::WriteHot);
+        actions.push(Action::Move { page: PageNo(page), to, dirty, why });
         let its = self.at(page);
         (its.tier, its.writes) = (Tier::Dram, 1);
         if was_full {
@@ -220,8 +220,7 @@ impl Model {
         (its.tier, its.writes, its.hit_in_dram) = (Tier::Scm, 0, false);
         its.trial = Some(class);
         let dirty = its.dirty;
-        let (page, to, lines) = (PageNo(page), Tier::Scm, LineMask::ALL);
-        actions.push(Action::Move { page, to, lines, dirty, why });
+        actions.push(Action::Move { page: PageNo(page), to: Tier::Scm, dirty, why });
     }
 
     fn evict_one(&mut self, actions: &mut Vec<Action>) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::action::{Action, LineMask, Reason, Tier};
+use super::super::action::{Action, Reason, Tier};
 use super::super::directory::Capacity;
 use super::super::spitfire::{Draws, SpitfireConfig};
 use crate::access::{Access, Op, PageNo};
@@ -78,12 +78,12 @@ impl Model {
             return;
         }
         let copy = take_victim(&mut self.dram);
-        let (page, lines) = (PageNo(copy.page), LineMask::ALL);
+        let page = PageNo(copy.page);
         let dirty = copy.version > self.stored(copy.page);
         if let Some(at) = find(&self.scm, copy.page) {
             if self.scm[at].version < copy.version {
                 self.scm[at].version = copy.version;
-                actions.push(Action::Update { page, lines, dirty, why: Reason::Victim });
+                actions.push(Action::Update { page, dirty, why: Reason::Victim });
             }
             let (from, why) = (Tier::Dram, Reason::Duplicate);
             actions.push(Action::Drop { page, from, why });
@@ -97,7 +97,7 @@ impl Model {
             }
             self.scm.push(Copy { referenced: false, ..copy });
             let (to, why) = (Tier::Scm, Reason::DirtyVictim);
-            actions.push(Action::Move { page, to, lines, dirty, why });
+            actions.push(Action::Move { page, to, dirty, why });
         } else {
             self.gone(copy, Tier::Dram, actions);
         }

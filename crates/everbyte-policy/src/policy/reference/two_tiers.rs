@@ -1,6 +1,6 @@
 //! Policies of two tiers. Each keeps one vector of pages, in the order of its hands and queues.
 
-use super::super::action::{Action, LineMask, Reason, Tier};
+use super::super::action::{Action, Reason, Tier};
 use super::super::directory::Capacity;
 use super::super::hybrid::CleanVictims;
 use crate::access::{Access, Op, PageNo};
@@ -39,7 +39,7 @@ fn gone(page: Page, from: Tier, why: Reason) -> Action {
 
 fn moved(page: Page, to: Tier, why: Reason) -> Action {
     let (dirty, page) = (page.dirty, PageNo(page.page));
-    Action::Move { page, to, lines: LineMask::ALL, dirty, why }
+    Action::Move { page, to, dirty, why }
 }
 
 pub(super) fn find(pages: &[Page], page: u32) -> Option<usize> {

@@ -12,6 +12,9 @@ const ACCESSES: u32 = 30_000;
 const FRAMES: [u32; 4] = [24, 300, 1900, 5000];
 const DEVICES: [BackingCosts; 3] = [BackingCosts::SD_CARD, BackingCosts::SSD, BackingCosts::HDD];
 
+/// Part of the digests: a page that moves is copied whole.
+const ALL_LINES: u64 = u64::MAX;
+
 /// Makes an access from its number and chance.
 type Trace = fn(u32, &mut Chance) -> Access;
 
@@ -158,8 +161,8 @@ impl Actions for Digest {
             Action::Fill { page, tier, why } => {
                 self.add(&[2, page.0.into(), tier as u64, why as u64]);
             }
-            Action::Move { page, to, lines, dirty, why } => {
-                self.add(&[3, page.0.into(), to as u64, lines.0, dirty.into(), why as u64]);
+            Action::Move { page, to, dirty, why } => {
+                self.add(&[3, page.0.into(), to as u64, ALL_LINES, dirty.into(), why as u64]);
             }
             Action::Drop { page, from, why } => {
                 self.evictions += 1;
