@@ -16,7 +16,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// choose its mode, in `modes.rs`, are not among them.
 const POLICY_LINES_MAX: usize = 500;
 const POLICY_FILES: [&str; 3] = [
-    "crates/everbyte-policy/src/policy/everbyte.rs",
+    "crates/everbyte-policy/src/policy/everbyte/mod.rs",
     "crates/everbyte-policy/src/policy/everbyte/tiers.rs",
     "crates/everbyte-policy/src/policy/everbyte/worth.rs",
 ];
