@@ -14,6 +14,9 @@ EVERBYTE_CRASH_FILLED=40 cargo test --quiet -p everbyte-block --test crash promi
 echo "ok - every image"
 cargo test --quiet -p everbyte-block --test concurrent -- --nocapture
 echo "ok - random orders"
+EVERBYTE_CRASH_CASES=${EVERBYTE_CACHE_CASES:-200} \
+    cargo test --quiet -p everbyte-cache --test cache crash -- --nocapture
+echo "ok - random workloads of a cache"
 EVERBYTE_CRASH_CASES=${EVERBYTE_FS_CASES:-200} \
     cargo test --quiet -p everbyte-fs --test fs sequences -- --nocapture
 echo "ok - random sequences on a file system"

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::AddAssign;
 
 use everbyte_media::PoolOffset;
 
@@ -43,6 +44,32 @@ impl Summary {
     #[must_use]
     pub fn is_exhaustive(&self) -> bool {
         self.points_left_out == 0 && self.sampled == 0 && self.thinned == 0 && self.left_out == 0
+    }
+}
+
+/// Several explorations counted as one, which is exhaustive if each of them is.
+impl AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            points,
+            points_alike,
+            points_left_out,
+            images,
+            nested_crashes,
+            nested_images,
+            sampled,
+            thinned,
+            left_out,
+        } = other;
+        self.points += points;
+        self.points_alike += points_alike;
+        self.points_left_out += points_left_out;
+        self.images += images;
+        self.nested_crashes += nested_crashes;
+        self.nested_images += nested_images;
+        self.sampled += sampled;
+        self.thinned += thinned;
+        self.left_out += left_out;
     }
 }
 

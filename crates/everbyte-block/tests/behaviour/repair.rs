@@ -400,5 +400,6 @@ fn a_crash_in_repair_leaves_what_repair_mends() {
     .prepared(|medium| medium.store(PoolOffset(0), &damaged));
     let explorer = Explorer { runs_max: 200, ..Explorer::default() };
     let summary = explorer.explore(&scenario).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{summary}");
     assert!(summary.points > 20, "{summary}");
 }

@@ -67,26 +67,12 @@ pub(crate) fn all(explorer: &Explorer, cases: impl IntoIterator<Item = Case>) {
         assert!(summary.points > 10, "{name}: hardly anything was explored: {summary}");
         cases_done += 1;
         cut_short += u64::from(!summary.is_exhaustive());
-        total = add(total, summary);
+        total += summary;
         if std::env::var_os("EVERBYTE_CRASH_VERBOSE").is_some() {
             println!("{name}: {summary}");
         }
     }
     println!("{cases_done} workloads, of which a bound cut {cut_short} short: {total}");
-}
-
-fn add(a: Summary, b: Summary) -> Summary {
-    Summary {
-        points: a.points + b.points,
-        points_alike: a.points_alike + b.points_alike,
-        points_left_out: a.points_left_out + b.points_left_out,
-        images: a.images + b.images,
-        nested_crashes: a.nested_crashes + b.nested_crashes,
-        nested_images: a.nested_images + b.nested_images,
-        sampled: a.sampled + b.sampled,
-        thinned: a.thinned + b.thinned,
-        left_out: a.left_out + b.left_out,
-    }
 }
 
 /// Explores one case. Of one that fails, only the steps that it needs are told.

@@ -100,7 +100,7 @@ fn missing_flushes_and_fences() {
         // are durable.
         (Omission::flush("data").in_workload(), vec![in_place(), Step::Flush], FLUSHED),
         (Omission::fence_after_flush("data"), vec![in_place(), Step::Flush], FLUSHED),
-        // It is said to be done before the mark is durable.
+        // It is said to be done before the checkpoint record is durable.
         (Omission::flush("completed"), vec![in_place(), Step::Flush], BLOCK_4),
         (Omission::fence_after_flush("completed"), vec![in_place(), Step::Flush], AFTER_FLUSH),
         // A resize changes the line of a header that begins with the root.

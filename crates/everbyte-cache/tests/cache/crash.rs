@@ -528,15 +528,13 @@ fn explorer() -> Explorer {
     }
 }
 
-fn explore(case: &mut Case) -> Result<(u64, u64), Box<Failure>> {
-    let (mut points, mut images) = (0, 0);
+fn explore(case: &mut Case) -> Result<Summary, Box<Failure>> {
+    let mut explored = Summary::default();
     for loss_rule in 0..LOSS_RULES {
         case.loss_rule = loss_rule;
-        let summary: Summary = explorer().explore(case)?;
-        points += summary.points;
-        images += summary.images;
+        explored += explorer().explore(case)?;
     }
-    Ok((points, images))
+    Ok(explored)
 }
 
 fn write(page: u64, len: usize, seed: u64) -> Step {
@@ -631,15 +629,14 @@ fn cases(policy: Kind) -> Vec<Case> {
 
 #[expect(clippy::print_stdout, reason = "tests say what they explored")]
 fn survive(cases: Vec<Case>) {
-    let (mut points, mut images) = (0, 0);
+    let (mut workloads, mut total) = (0, Summary::default());
     for mut case in cases {
-        let (more_points, more_images) = explore(&mut case).unwrap_or_else(|failure| {
+        total += explore(&mut case).unwrap_or_else(|failure| {
             panic!("{:?} {:?}: {failure}", case.settings, case.steps);
         });
-        points += more_points;
-        images += more_images;
+        workloads += 1;
     }
-    println!("{points} points, {images} images");
+    println!("{workloads} workloads: {total}");
 }
 
 #[test]
@@ -707,13 +704,15 @@ fn random_workloads_survive_any_crash() {
     };
     let cases = number("EVERBYTE_CRASH_CASES", 12);
     let first = number("EVERBYTE_CRASH_SEED", 1);
+    let mut total = Summary::default();
     for seed in first..first + cases {
         let mut case = random_case(seed);
         case.loss_rule = usize::try_from(seed).unwrap() % LOSS_RULES;
-        explorer().explore(&case).unwrap_or_else(|failure| {
+        total += explorer().explore(&case).unwrap_or_else(|failure| {
             panic!("seed {seed}: {:?} {:?}: {failure}", case.settings, case.steps);
         });
     }
+    println!("{cases} random workloads, from seed {first} on: {total}");
 }
 
 /// The workload fails with `bug` as `expected` says, a part of the message, and without it passes.

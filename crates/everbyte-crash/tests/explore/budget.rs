@@ -34,6 +34,21 @@ fn sampling_is_reported() {
 }
 
 #[test]
+fn explorations_counted_as_one_are_cut_short_if_one_of_them_is() {
+    let few = Toy::new(|m, _| put(m, 0, 1), |m| Ok(get(m, 0)), |_, _| Ok(()));
+    let [cut, whole] = [tight().explore(&scattered(|_| false)), tight().explore(&few)];
+    let (cut, whole) = (cut.unwrap(), whole.unwrap());
+    let mut total = whole;
+    total += whole;
+    assert!(total.is_exhaustive());
+    assert_eq!((total.points, total.images), (2 * whole.points, 2 * whole.images));
+    total += cut;
+    assert!(!total.is_exhaustive());
+    assert_eq!(total.sampled, cut.sampled);
+    assert_eq!(total.nested_images, 2 * whole.nested_images + cut.nested_images);
+}
+
+#[test]
 fn sampling_finds_what_depth_first_does_not_reach() {
     let bugs: [fn(&[u64]) -> bool; 4] = [
         |there| there.len() == 40,

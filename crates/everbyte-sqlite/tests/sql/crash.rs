@@ -167,6 +167,7 @@ fn explorer() -> Explorer {
 }
 
 /// Explores a mode with pages of the block's size, and with smaller ones.
+#[expect(clippy::print_stdout, reason = "tests say what they explored")]
 fn explore(mode: &'static str, batch_atomic: bool, durability: Durability) {
     for page_bytes in [512, 4096] {
         let synchronous = "FULL";
@@ -181,6 +182,7 @@ fn explore(mode: &'static str, batch_atomic: bool, durability: Durability) {
         let summary = explorer()
             .explore(&scenario)
             .unwrap_or_else(|failure| panic!("{mode}, pages of {page_bytes}: {failure}"));
+        println!("{mode}, {durability:?}, batch: {batch_atomic}, pages of {page_bytes}: {summary}");
         assert!(summary.images > 50, "hardly anything was explored: {summary}");
     }
 }
