@@ -10,7 +10,9 @@ mod model;
 mod pair;
 mod resize;
 mod runs;
+mod short;
 mod together;
+mod views;
 mod zeroes;
 
 use std::sync::Arc;
