@@ -4,12 +4,13 @@
 # started again under a load that verifies what it wrote: nobody may notice, and in the end the
 # storage alone must have everything. Exports and a block device grow, and their caches follow; what
 # is trimmed in a cache is given back by the file under the block device. A file system that refuses
-# what is asked of it is made do with.
+# what is asked of it is made do with. One that is frozen lets go of no thread that writes to it: the
+# server ends all the same.
 #
 # usage: cache-storage.sh KILLS
 
 source "$(dirname "$0")/lib.sh"
-need nbdkit qemu-nbd qemu-io fio nbdinfo losetup "$PYTHON"
+need nbdkit qemu-nbd qemu-io fio nbdinfo losetup mkfs.ext4 fsfreeze "$PYTHON"
 
 KILLS=${1:?usage: cache-storage.sh KILLS}
 POOL=$FAST/caches.pool
@@ -165,6 +166,64 @@ refusing_file_system() {
     ok "a file system without O_DIRECT and holes is said to be one, and used"
 }
 
+# threads_held PID: those that wait in the kernel where not even kill -9 reaches them.
+threads_held() { grep -l '^State:.D' "/proc/$1"/task/*/status 2>/dev/null | sort; }
+
+# held_for_good PID: some of them do so twice in a row.
+held_for_good() {
+    local before
+    before=$(threads_held "$1")
+    sleep 0.3
+    [[ -n $(comm -12 <(printf '%s' "$before") <(threads_held "$1")) ]]
+}
+
+thaw() { root fsfreeze --unfreeze "$1"; }
+
+# frozen_file_system: writes to it end when it is thawed, and not before.
+frozen_file_system() {
+    local folder=$SCRATCH/frozen image=$SCRATCH/frozen.img status=0 writer
+    mkdir "$folder"
+    truncate -s 64M "$image"
+    make_fs ext4 "$image"
+    on_exit unmount "$folder"
+    root mount -o loop "$image" "$folder" || fail "no mount"
+    root chmod 777 "$folder"
+    truncate -s 8M "$folder/disk"
+    "$EVERBYTE" volume create "$POOL" frozen --kind cache --backing "$folder/disk" --scm 64K \
+        --dram 64K >/dev/null
+    "$EVERBYTE" volume create "$POOL" beside --size 1M >/dev/null
+    start_server "$POOL" frozen --checkpoint-interval 10m
+    on_exit thaw "$folder"
+    root fsfreeze --freeze "$folder" || fail "it cannot be frozen"
+    # More than the cache has room for, and nothing is flushed: the last of it is never answered.
+    qemu-io -f raw -c 'write -P 7 0 32k' -c 'write -P 8 1M 4M' "$URI" >"$SCRATCH/frozen.log" 2>&1 &
+    writer=$!
+    on_exit end_process "$writer"
+    within 20 held_for_good "$SERVER_PID" || fail "no thread waits for the frozen file system"
+    qemu-io -f raw -c 'write -P 9 0 1M' -c flush "$(ready_uri beside)" >/dev/null ||
+        fail "a volume beside it does not serve"
+    kill -TERM "$SERVER_PID"
+    within 10 process_is_gone "$SERVER_PID" || fail "the server did not end within 10 s of SIGTERM"
+    [[ -n $(threads_held "$SERVER_PID") ]] || fail "the kernel has let go: this proves nothing"
+    grep -q 'cache frozen has not answered.*ends without its answer' "$SERVER_LOG" ||
+        fail "nobody says what the server did not wait for"
+    grep -q 'the pool is closed' "$SERVER_LOG" || fail "the pool is not closed"
+    wait "$writer" || true
+    thaw "$folder"
+    wait "$SERVER_PID" || status=$?
+    [[ $status -eq 0 ]] || fail "the server ended with status $status"
+    [[ $("$EVERBYTE" pool info "$POOL" --json | json_get 'd["clean"]') == True ]] ||
+        fail "the pool is not clean"
+    start_server "$POOL" frozen
+    qemu-io -f raw -c 'read -P 7 0 32k' "$URI" >/dev/null || fail "what was answered is lost"
+    qemu-io -f raw -c 'read -P 9 0 1M' "$(ready_uri beside)" >/dev/null || fail "beside has other bytes"
+    stop_server
+    "$EVERBYTE" volume detach "$POOL" frozen >/dev/null || fail "it does not detach"
+    qemu-io -f raw -c 'read -P 7 0 32k' "$folder/disk" >/dev/null || fail "the file has other bytes"
+    unmount "$folder"
+    ok "a thread that the kernel does not let go keeps no server from a clean end within 10 s"
+}
+
 "$EVERBYTE" pool create "$POOL" --size 128M >/dev/null
 for kind in nbdkit qemu; do
     killed_under_load "$kind"
@@ -173,5 +232,6 @@ for kind in nbdkit qemu; do
 done
 block_device
 refusing_file_system
+frozen_file_system
 "$EVERBYTE" pool check "$POOL" >/dev/null || fail "the pool is not clean"
 ok "the pool is clean"
