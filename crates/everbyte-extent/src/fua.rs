@@ -151,7 +151,7 @@ impl<M: Medium> Extent<M> {
     }
 
     /// Fills `to`, and its checksum if it has one, to be durable with the commit. Says whether that
-    /// is possible here; if not, or if the bytes around the piece are unsound, `to` is given back.
+    /// is possible here; if not, or if the bytes around the piece cannot be read, `to` is given back.
     fn fill_durably(
         &self,
         writer: &mut Writer<'_, M>,

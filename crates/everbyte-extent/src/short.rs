@@ -12,7 +12,7 @@ use everbyte_pool::{WriteError, Writer};
 use crate::address::{BlockPiece, BlockRange, DeviceOffset, LogicalBlock};
 use crate::extent::Extent;
 
-/// The end of an attempt at the short path.
+/// Outcome of an attempt at the short path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShortOutcome {
     /// The bytes are written, in the epoch.

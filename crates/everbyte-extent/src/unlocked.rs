@@ -25,8 +25,8 @@ const ATTEMPTS: u32 = 3;
 /// come by too often, and to copy twice takes longer than its locks.
 const BLOCKS_MAX: usize = 16;
 
-/// The end of an attempt.
-enum Attempt {
+/// Outcome of an attempt.
+enum CopyOutcome {
     /// The bytes are those of one moment.
     Done,
     /// A writer came by; the next attempt may do.
@@ -63,9 +63,9 @@ impl<M: Medium> Extent<M> {
         let mut noted = Noted::<N>::default();
         for _ in 0..ATTEMPTS {
             match self.attempt(range, out, &mut noted)? {
-                Attempt::Done => return Ok(true),
-                Attempt::Moved => {}
-                Attempt::NotForIt => break,
+                CopyOutcome::Done => return Ok(true),
+                CopyOutcome::Moved => {}
+                CopyOutcome::NotForIt => break,
             }
         }
         Ok(false)
@@ -77,27 +77,27 @@ impl<M: Medium> Extent<M> {
         range: ByteRange,
         out: &mut [u8],
         noted: &mut Noted<N>,
-    ) -> Result<Attempt, Corrupt> {
+    ) -> Result<CopyOutcome, Corrupt> {
         let blocks = range.blocks();
         if !self.locks().note(blocks, noted) {
-            return Ok(Attempt::NotForIt);
+            return Ok(CopyOutcome::NotForIt);
         }
         // After the first look, so that who resizes or deletes either is seen here or moves a sequence.
         if self.check_range(range.offset.0, range.len as u64).is_err() {
-            return Ok(Attempt::NotForIt);
+            return Ok(CopyOutcome::NotForIt);
         }
         let copied = self.copy_unlocked(range, out, noted);
         // After the copy: zeroes may stand for what cannot be read.
         if self.medium().has_poison() {
-            return Ok(Attempt::NotForIt);
+            return Ok(CopyOutcome::NotForIt);
         }
         if planted(Bug::CorruptBeforeSecondLook) && copied.is_err() {
-            return copied.map(|_| Attempt::NotForIt);
+            return copied.map(|_| CopyOutcome::NotForIt);
         }
         if !self.locks().are_as_noted(blocks, noted) && !planted(Bug::ReaderLooksOnce) {
-            return Ok(Attempt::Moved);
+            return Ok(CopyOutcome::Moved);
         }
-        Ok(if copied? { Attempt::Done } else { Attempt::NotForIt })
+        Ok(if copied? { CopyOutcome::Done } else { CopyOutcome::NotForIt })
     }
 
     /// Copies what the entries of the blocks lead to. Returns false if one would have to be searched for.

@@ -15,7 +15,7 @@ const COMPLETED_MAX: u64 = 1 << 47;
 /// The last completed epoch of the volume whose header is at `header_at`.
 ///
 /// # Errors
-/// Neither copy of the mark is valid, or it cannot be.
+/// Neither copy of the record is valid, or it cannot be.
 pub(crate) fn read_completed<M: Medium>(medium: &M, header_at: PoolOffset) -> Result<u64, Corrupt> {
     let copy = |at: u64| {
         let at = header_at.plus(at);

@@ -213,7 +213,7 @@ fn a_flush_waits_for_another_one_that_covers_its_changes() {
     cache.discard(0, PAGE, Fua::No).unwrap();
     cache.flush().unwrap();
     let Comes::Flush { too_early, thread } = &backing.comes else { unreachable!() };
-    let client = thread.lock().unwrap().take().expect("a trim goes past the cache");
+    let client = thread.lock().unwrap().take().expect("a trim bypasses the cache");
     client.join().unwrap().unwrap();
     assert!(!too_early.load(Ordering::SeqCst), "it was answered before the trim was durable");
 }
