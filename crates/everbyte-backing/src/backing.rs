@@ -3,8 +3,6 @@
 //! Owns how a text becomes a device, what tells one backing device from another as the cache records
 //! it, and whether two are the same.
 
-use std::fs::File;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,20 +117,37 @@ pub fn open_within(
     }
 }
 
-/// Returns what is known of the backing device `text` without opening it.
-#[must_use]
-pub fn look_at(text: &str) -> Identity {
+/// Returns what is known of the backing device `text` without opening it. Looks on a thread of its own, which
+/// is waited for no longer than `silence_max`: the file system of a file may hang.
+///
+/// # Errors
+/// `Silent` and `Thread`.
+pub fn look_within(text: &str, silence_max: Duration) -> Result<Identity, BackingError> {
+    let watch = Arc::<Watch>::default();
+    let (looked_at, looking) = (text.to_owned(), Arc::clone(&watch));
+    let work = Work::begin("backing-look", &watch, move || {
+        let _request = looking.begin();
+        look_at(&looked_at)
+    });
+    match work.wait(silence_max) {
+        Outcome::Done(found) => Ok(found),
+        Outcome::Silent(silence) => Err(BackingError::Silent { text: text.to_owned(), silence }),
+        Outcome::Failed(what) => Err(BackingError::Thread { text: text.to_owned(), what }),
+    }
+}
+
+fn look_at(text: &str) -> Identity {
     let name = text.to_owned();
     if is_uri(text) {
         return Identity { kind: "nbd".to_owned(), name, serial: String::new(), backing: None };
     }
-    let file = File::open(text).ok();
-    let is_block = |file: &File| file.metadata().is_ok_and(|m| m.file_type().is_block_device());
+    let backing = BackingIdentity::at(Path::new(text)).ok();
+    let is_file = matches!(backing, None | Some(BackingIdentity::File(_)));
     Identity {
-        kind: if file.as_ref().is_some_and(is_block) { "block" } else { "file" }.to_owned(),
+        kind: if is_file { "file" } else { "block" }.to_owned(),
         name: stable_path(Path::new(text)).map_or(name, |path| path.display().to_string()),
         serial: String::new(),
-        backing: file.and_then(|file| BackingIdentity::of(&file).ok()),
+        backing,
     }
 }
 
@@ -171,6 +186,8 @@ mod tests {
         assert!(!share_bytes(&uri(&file, "x"), &uri(&file, "y")));
         assert!(!share_bytes(&uri(&file, "x"), &uri(&other, "x")));
         assert!(!share_bytes(&uri(&file, "x"), &look(&file)));
+        let within = look_within(link.to_str().unwrap(), Duration::from_secs(60)).unwrap();
+        assert!(share_bytes(&look(&file), &within));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod error;
 mod export;
 mod watch;
 
-pub use backing::{Backing, Options, look_at, open, open_within, resolve, share_bytes};
+pub use backing::{Backing, Options, look_within, open, open_within, resolve, share_bytes};
 pub use error::BackingError;
 pub use export::Cancel;
 pub use watch::{Outcome, UnderWay, Watch, Watched, Work};

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags, fstatvfs, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fstatvfs, statx};
 use serde::{Deserialize, Serialize};
 
 /// Files in the folder of a disk below `/sys` that hold a name which stays with the disk, by
@@ -122,6 +122,15 @@ impl BackingIdentity {
         FileIdentity::of(file).map(Self::File)
     }
 
+    /// The identity of the file or block device at `path`, which is not opened: no driver is asked, and
+    /// nobody waits for the other end of a pipe.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Self::of(&to_look_at(path)?)
+    }
+
     fn of_device(device: u64) -> Self {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
@@ -137,7 +146,7 @@ impl BackingIdentity {
     /// number.
     fn of_folder(folder: &Path) -> Option<Self> {
         if let Some(path) = word(&folder.join("loop/backing_file")) {
-            let file = FileIdentity::of(&File::open(path).ok()?).ok()?;
+            let file = FileIdentity::of(&to_look_at(Path::new(&path)).ok()?).ok()?;
             return Some(Self::Loop { file, offset_bytes: number(&folder.join("loop/offset")) });
         }
         let is_partition = folder.join("partition").exists();
@@ -223,6 +232,11 @@ fn link_to(real: &Path, folder: &Path) -> Option<PathBuf> {
         fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     links.sort();
     links.into_iter().find(|link| link.canonicalize().is_ok_and(|found| found == real))
+}
+
+/// A handle of the file or device at `path`, by which it can be looked at and nothing else.
+fn to_look_at(path: &Path) -> io::Result<File> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 /// Contents of a file below `/sys` or `/proc`, trimmed; `None` if it is empty or cannot be read.
@@ -321,6 +335,21 @@ mod tests {
         let file = BackingIdentity::of(&File::open(sys.0.join("one.img")).unwrap()).unwrap();
         assert!(file.shares_bytes_with(&one) && !file.shares_bytes_with(&two));
         assert_eq!(file.compare(&one), Likeness::Different);
+    }
+
+    #[test]
+    fn what_is_looked_at_is_not_opened() {
+        let sys = Sys::new("looks", &[("file", "1")]);
+        let path = sys.0.join("file");
+        let opened = BackingIdentity::of(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(BackingIdentity::at(&path).unwrap(), opened);
+        // Who opens it waits for its other end.
+        let pipe = sys.0.join("pipe");
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let pipe = BackingIdentity::at(&pipe).unwrap();
+        assert_eq!(pipe.compare(&opened), Likeness::Different);
+        assert!(BackingIdentity::at(&sys.0.join("none")).is_err());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::volumes::OpenVolume;
 
 /// Longest time a change waits for the clients that it disconnects.
 const DISCONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Longest time a request waits while another cache gets its backing device.
+/// Longest time a request waits while another cache gets its backing device, and for a look at one.
 const BACKINGS_TIME_MAX: Duration = Duration::from_secs(5);
 
 impl OpenPool {
@@ -214,7 +214,10 @@ impl OpenPool {
         text: &str,
         found: Option<&Identity>,
     ) -> Result<(), Refused> {
-        let found = found.cloned().unwrap_or_else(|| everbyte_backing::look_at(text));
+        let found = match found {
+            Some(found) => found.clone(),
+            None => everbyte_backing::look_within(text, BACKINGS_TIME_MAX).map_err(refused)?,
+        };
         let other = self.backing_of(|other, recorded| {
             other != name && everbyte_backing::share_bytes(recorded, &found)
         });

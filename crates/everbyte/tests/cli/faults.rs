@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use everbyte_device::Fua;
 use everbyte_nbd::{Address, Client, ClientError};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::mount::Files;
@@ -214,6 +215,40 @@ fn a_server_ends_although_many_backing_files_are_silent_which_nothing_can_cancel
 }
 
 #[test]
+fn a_silent_backing_file_holds_up_no_start_of_a_server_and_not_its_end() {
+    let files = Files::new();
+    let mount = files.mount();
+    let place = Place::with_disk();
+    let [backing, unused] = ["disk", "unused"].map(|name| files.dir.join(name));
+    for path in [&backing, &unused] {
+        File::create(path).unwrap().set_len(1 << 20).unwrap();
+    }
+    let create = "volume create POOL c --kind cache --scm 64K --backing";
+    place.run(&format!("{create} {}", backing.display())).good();
+    silence(&mount);
+    let mut server = place.serve("POOL", "");
+    assert_eq!(server.ready, uri(&place, "disk"));
+    place.client("disk").write(0, &[1; 4096], Fua::Yes).unwrap();
+    assert!(Client::connect(&Address::Unix(place.socket()), "c").is_err());
+    let listed = place.run("volume list POOL --json").json();
+    assert_ne!(listed["volumes"][0]["cache"]["state"], "open", "{listed}");
+    let arguments = place.arguments(&create.replace("POOL c", "POOL other"));
+    let creating =
+        thread::spawn(move || crate::Outcome::of(crate::everbyte().args(arguments).arg(unused)));
+    place.run("volume create POOL more --size 1M").good();
+    place.client("more").write(0, &[2; 4096], Fua::Yes).unwrap();
+    assert!(ends_in_time(&mut server).success());
+    mount.send(Signal::CONT);
+    // Either its server has gone, or it is the one that makes the cache.
+    creating.join().unwrap();
+    assert_eq!(place.info()["clean"], true);
+    let server = place.serve("POOL", "");
+    place.client("c").read(0, 4096).unwrap();
+    server.stop();
+    mount.stop();
+}
+
+#[test]
 fn a_server_that_is_not_ready_yet_ends_when_it_is_told_to() {
     let behind = Behind::new();
     let place = &behind.place;
@@ -282,6 +317,30 @@ fn a_missing_backing_device_is_said_to_be_missing() {
     let listed = place.run("volume list POOL --json").json();
     assert_eq!(listed["volumes"][0]["cache"]["state"], "open", "{listed}");
     server.stop();
+}
+
+/// A pipe keeps whoever opens it until somebody opens its other end, which nobody does here.
+#[test]
+fn a_pipe_in_the_place_of_a_backing_device_holds_up_nothing_and_is_named() {
+    let place = Place::with_disk();
+    let [disk, away] = ["disk", "away"].map(|name| place.folder.path().join(name));
+    File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    place.run(CREATE).good();
+    fs::rename(&disk, &away).unwrap();
+    mknodat(CWD, &disk, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let words = ["neither a file nor a block device"];
+    place.run(&CREATE.replace("POOL c", "POOL other")).failed(1, &words);
+    let mut server = place.serve("POOL", "");
+    assert_eq!(server.ready, uri(&place, "disk"));
+    place.client("disk").write(0, &[1; 512], Fua::Yes).unwrap();
+    let refused = Client::connect(&Address::Unix(place.socket()), "c").err().unwrap().to_string();
+    assert!(refused.contains(words[0]), "{refused}");
+    place.run(&CREATE.replace("POOL c", "POOL other")).failed(1, &words);
+    let listed = place.run("volume list POOL --json").json();
+    assert_ne!(listed["volumes"][0]["cache"]["state"], "open", "{listed}");
+    fs::rename(&away, &disk).unwrap();
+    place.client("c").read(0, 512).unwrap();
+    assert!(ends_in_time(&mut server).success());
 }
 
 /// A server whose cache holds an answered write that was not flushed and cannot become durable: its
