@@ -88,13 +88,23 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
+/// The shapes that a file system can have.
 type Shapes = (IndexKind, DirectoryKind, BlockMapKind);
 
-fn run((index, directories, block_map): Shapes, ops: &[Op], is_closed: bool) {
+fn shapes() -> impl Strategy<Value = Shapes> {
+    let index = prop::sample::select(IndexKind::ALL.to_vec());
+    let directories = prop::sample::select(DirectoryKind::ALL.to_vec());
+    (index, directories, prop::sample::select(BlockMapKind::ALL.to_vec()))
+}
+
+fn with_shapes((index, directories, block_map): Shapes) -> FsOptions {
+    FsOptions { directories, block_map, ..with_index(index, options()) }
+}
+
+/// Makes `ops` on both, and opens the file system again after it was closed, or left as a kill does.
+fn run(shapes: Shapes, ops: &[Op], is_closed: bool) {
     let medium = Arc::new(SimMedium::new(POOL_BYTES as u64));
-    let options = FsOptions { directories, block_map, ..with_index(index, options()) };
-    let (mut real, mut model) = (Real::make(&medium, &options), Model::new());
+    let (mut real, mut model) = (Real::make(&medium, &with_shapes(shapes)), Model::new());
     for op in ops {
         let made = real.make(op);
         assert_eq!(made, model.make(op), "{op:?}");
@@ -131,10 +141,10 @@ fn run((index, directories, block_map): Shapes, ops: &[Op], is_closed: bool) {
 }
 
 /// Two threads, each in a directory of its own, on one file system.
-fn run_beside(all: [Vec<Op>; 2]) {
+fn run_beside(shapes: Shapes, all: [Vec<Op>; 2]) {
     let medium = Mapped::anonymous(POOL_BYTES as u64, &MediaOptions::default()).unwrap();
     let medium = Arc::new(medium);
-    let fs = Real::make(&medium, &options()).fs;
+    let fs = Real::make(&medium, &with_shapes(shapes)).fs;
     let tops = ["left", "right"];
     let ops = all.into_iter().zip(tops).map(|(ops, top)| {
         let ops = ops.into_iter().map(move |op| op.below(top));
@@ -171,21 +181,20 @@ proptest! {
 
     #[test]
     fn random_operations_do_what_the_model_does(
-        index in prop::sample::select(IndexKind::ALL.to_vec()),
-        directories in prop::sample::select(DirectoryKind::ALL.to_vec()),
-        block_map in prop::sample::select(BlockMapKind::ALL.to_vec()),
+        shapes in shapes(),
         ops in prop::collection::vec(op(), 1..60),
         is_closed in any::<bool>(),
     ) {
-        run((index, directories, block_map), &ops, is_closed);
+        run(shapes, &ops, is_closed);
     }
 
     #[test]
     fn two_threads_do_what_one_after_the_other_would(
+        shapes in shapes(),
         left in prop::collection::vec(op(), 1..60),
         right in prop::collection::vec(op(), 1..60),
     ) {
-        run_beside([left, right]);
+        run_beside(shapes, [left, right]);
     }
 }
 
