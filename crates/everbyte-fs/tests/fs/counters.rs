@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use everbyte_crash::SimMedium;
+use everbyte_fs::FsOptions;
 use everbyte_media::Medium;
 
 use crate::operations::{ACLS, AclName, Mode, Op, Subject};
@@ -60,6 +61,46 @@ fn an_operation_is_one_fence_and_little_log() {
         assert_eq!(fences, 1, "{name}");
         assert!(log <= log_max, "{name} takes {log} bytes of log");
     }
+}
+
+/// Bytes of the lines in each of which a test writes.
+const LINE: u64 = 64;
+
+#[test]
+fn no_checkpoint_flushes_more_than_twice_the_count_and_a_request() {
+    const LINES: u32 = 256;
+    // An inode with its checksum, a bucket or two, and the words that lead there.
+    const LINES_OF_REQUEST: u64 = 64;
+    const FILE_LINES: u64 = 2048;
+    let medium = Arc::new(SimMedium::new(24 << 20));
+    let options = FsOptions { checkpoint_lines: LINES, ..options() };
+    let mut real = Real::make(&medium, &options);
+    let file = create(&real.fs, real.fs.root(), "f");
+    let bytes = vec![1; usize::try_from(FILE_LINES * LINE).unwrap()];
+    assert_eq!(real.fs.write(file, 0, &bytes).unwrap(), bytes.len());
+    real.make(&Op::Sync).unwrap();
+    let before = real.fs.volume().checkpoints();
+    let bound = 2 * u64::from(LINES);
+    let mut most = 0;
+    let mut flushed_by = |what: &str, op: &mut dyn FnMut()| {
+        let before = medium.counters();
+        op();
+        let flushed = medium.counters().since(&before).lines_flushed;
+        assert!(flushed <= bound + LINES_OF_REQUEST, "{what} flushed {flushed} lines");
+        most = flushed.max(most);
+    };
+    for line in 0..FILE_LINES {
+        // Lines that lie far apart, so that each is one more.
+        let at = line * 71 % FILE_LINES * LINE;
+        flushed_by("a write", &mut || assert_eq!(real.fs.write(file, at, &[2; 8]).unwrap(), 8));
+    }
+    for number in 0..200 {
+        let text = format!("name {number}");
+        flushed_by("a name", &mut || _ = create(&real.fs, real.fs.root(), &text));
+    }
+    flushed_by("a sync", &mut || real.fs.sync().unwrap());
+    assert!(real.fs.volume().checkpoints() > before + 3, "writers made checkpoints");
+    assert!(most > u64::from(LINES), "no flush had much to do: {most} lines at most");
 }
 
 #[test]
