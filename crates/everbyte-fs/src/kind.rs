@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use everbyte_media::Medium;
+use everbyte_media::{Medium, PoolOffset};
 use everbyte_pool::format::{Descriptor, VolumeKind};
 use everbyte_pool::{
     BlockRun, BlockUse, Claim, Corrupt, DataArea, Kind, Kinds, Part, UsedExtent, VolumeView,
+    check_readable,
 };
 
 use crate::block_map_kind::{BlockMapKind, RO_COMPAT_BLOCK_MAPS};
@@ -13,8 +14,9 @@ use crate::blocks::visit_blocks;
 use crate::check;
 use crate::directory_kind::RO_COMPAT_DIRECTORIES;
 use crate::edits::Edit;
-use crate::format::{FS, FsSuperblock, InodeWords, TABLES_AT};
+use crate::format::{FS, Field, FsSuperblock, InodeWords, TABLES_AT};
 
+use crate::number::FileType;
 use crate::reader::Reader;
 use crate::tables::{InodeTables, SlotState};
 
@@ -53,30 +55,18 @@ impl<M: Medium> Kind<M> for FsKind {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
-        let data = DataArea::new(view.data_start..view.data_end);
-        let reader = Reader::new(medium, &data);
-        let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
-        let map = BlockMapKind::from_code(view.descriptor.map, view.root_at)?;
-        let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
-        claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
-        if medium.load_word(at.plus(TABLES_AT)) == 0 {
-            // It was made, and never opened.
-            return Ok(());
-        }
-        let tables = InodeTables::open(&superblock, at, reader)?;
-        tables.visit(reader, claim)?;
-        tables.each_slot(reader, &mut |number, at, state| {
-            if state == SlotState::Free {
-                return Ok(());
-            }
-            let words = InodeWords::load(medium, at, number)?;
-            if (words.links() == 0) != (state == SlotState::Orphan) {
-                let what = "only an orphan has no name";
-                return Err(Corrupt::new(format!("{number}"), at, what));
-            }
-            let edit = Edit::new(number, at, words);
-            visit_blocks(reader, &edit, (superblock.directories(), map), claim)
-        })
+        visit(medium, view, Wanted::All, claim)
+    }
+
+    /// The cells are nodes of files' maps. Of a file that has none one word is read, so that a volume of many
+    /// small ones is open soon.
+    fn visit_cells(
+        &self,
+        medium: &M,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        visit(medium, view, Wanted::Cells, claim)
     }
 
     fn judge(&self, medium: &M, view: &VolumeView<'_>) -> Result<Vec<String>, Corrupt> {
@@ -89,6 +79,65 @@ impl<M: Medium> Kind<M> for FsKind {
         let tables = InodeTables::open(&superblock, at, reader)?;
         Ok(check::judge(reader, &superblock, &tables))
     }
+}
+
+/// The extents that are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// All that is the volume's.
+    All,
+    /// Cells: of other extents some are claimed, others not.
+    Cells,
+}
+
+/// Claims what the file system in `view` owns, as far as it is wanted.
+///
+/// # Errors
+/// The first structure that cannot be right, or `claim`'s.
+fn visit<M: Medium>(
+    medium: &M,
+    view: &VolumeView<'_>,
+    wanted: Wanted,
+    claim: &mut Claim<'_>,
+) -> Result<(), Corrupt> {
+    let data = DataArea::new(view.data_start..view.data_end);
+    let reader = Reader::new(medium, &data);
+    let (superblock, at) = FsSuperblock::load(reader, view.root_at)?;
+    let map = BlockMapKind::from_code(view.descriptor.map, view.root_at)?;
+    let part = Part::Blocks(BlockRun { start: at.block(), len: 1 });
+    claim(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Map })?;
+    if medium.load_word(at.plus(TABLES_AT)) == 0 {
+        // It was made, and never opened.
+        return Ok(());
+    }
+    let tables = InodeTables::open(&superblock, at, reader)?;
+    tables.visit(reader, claim)?;
+    tables.each_slot(reader, &mut |number, at, state| {
+        if state == SlotState::Free || wanted == Wanted::Cells && !has_root(medium, at)? {
+            return Ok(());
+        }
+        let words = InodeWords::load(medium, at, number)?;
+        if (words.links() == 0) != (state == SlotState::Orphan) {
+            let what = "only an orphan has no name";
+            return Err(Corrupt::new(format!("{number}"), at, what));
+        }
+        if wanted == Wanted::Cells && words.file_type() != FileType::Regular {
+            return Ok(());
+        }
+        let edit = Edit::new(number, at, words);
+        visit_blocks(reader, &edit, (superblock.directories(), map), claim)
+    })
+}
+
+/// Returns true if the inode at `at` has a map with nodes, or a directory with entries.
+///
+/// # Errors
+/// It cannot be read.
+fn has_root<M: Medium>(medium: &M, at: PoolOffset) -> Result<bool, Corrupt> {
+    let root_at = Field::Root.at(at);
+    let root = medium.load_word(root_at);
+    check_readable(medium, "inode", root_at, 8)?;
+    Ok(root != 0)
 }
 
 /// The kind of volumes that this crate knows: what is needed to open pools with file systems.

@@ -181,8 +181,8 @@ pub trait Kind<M: Medium>: Send + Sync {
         true
     }
 
-    /// Returns true if a volume with this descriptor uses cells. It is visited at every opening then,
-    /// because the free cells are not saved.
+    /// Returns true if a volume with this descriptor uses cells. [`Kind::visit_cells`] is asked at every
+    /// opening then, because the free cells are not saved.
     fn has_cells(&self, _descriptor: &Descriptor) -> bool {
         false
     }
@@ -198,6 +198,20 @@ pub trait Kind<M: Medium>: Send + Sync {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt>;
+
+    /// Calls `claim` once for every cell that the volume owns, and perhaps for other extents, which do not
+    /// count. Asked where which blocks are free is known, so it may leave out what leads to no cell.
+    ///
+    /// # Errors
+    /// As [`Kind::visit`].
+    fn visit_cells(
+        &self,
+        medium: &M,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        self.visit(medium, view, claim)
+    }
 
     /// Judges what the volume's structures say of each other, beyond the blocks that they own, while
     /// nobody writes. Returns what is wrong, each problem in words that name it and its address.
@@ -254,27 +268,51 @@ impl<M: Medium> Kinds<M> {
         view: &VolumeView<'_>,
         claim: &mut Claim<'_>,
     ) -> Result<(), Corrupt> {
-        let kind = view.descriptor.volume_kind();
-        let Some(known) = self.get(kind) else {
-            return Err(Corrupt::new("volume descriptor", view.root_at, unknown_kind(kind)));
-        };
         let log = BlockRun {
             start: BlockNo(view.descriptor.log_start),
             len: view.descriptor.log_blocks(),
         };
-        let mut bytes_left = (view.data_end - view.data_start) * BLOCK_U64;
-        let mut claim_counted = |extent: UsedExtent| {
-            bytes_left = bytes_left.checked_sub(extent.part.bytes().1).ok_or_else(|| {
-                let map = format!("map of volume {}", view.descriptor.name());
-                Corrupt::new(map, extent.named_at, "it leads to more blocks than the pool has")
-            })?;
-            claim(extent)
-        };
+        let known = self.known(view)?;
+        let mut counted = counted(view, claim);
         if log.len > 0 {
             let part = Part::Blocks(log);
-            claim_counted(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Log })?;
+            counted(UsedExtent { part, named_at: view.root_at, holds: BlockUse::Log })?;
         }
-        known.visit(medium, view, &mut claim_counted)
+        known.visit(medium, view, &mut counted)
+    }
+
+    /// Visits the cells of the volume in `view`.
+    ///
+    /// # Errors
+    /// As [`Kinds::visit`].
+    pub(crate) fn visit_cells(
+        &self,
+        medium: &M,
+        view: &VolumeView<'_>,
+        claim: &mut Claim<'_>,
+    ) -> Result<(), Corrupt> {
+        self.known(view)?.visit_cells(medium, view, &mut counted(view, claim))
+    }
+
+    fn known(&self, view: &VolumeView<'_>) -> Result<&dyn Kind<M>, Corrupt> {
+        let kind = view.descriptor.volume_kind();
+        let unknown = || Corrupt::new("volume descriptor", view.root_at, unknown_kind(kind));
+        self.get(kind).ok_or_else(unknown)
+    }
+}
+
+/// Passes on to `claim` what the volume in `view` claims, until that is more than the pool has.
+fn counted<'c>(
+    view: &'c VolumeView<'_>,
+    claim: &'c mut Claim<'_>,
+) -> impl FnMut(UsedExtent) -> Result<(), Corrupt> + 'c {
+    let mut bytes_left = (view.data_end - view.data_start) * BLOCK_U64;
+    move |extent| {
+        bytes_left = bytes_left.checked_sub(extent.part.bytes().1).ok_or_else(|| {
+            let map = format!("map of volume {}", view.descriptor.name());
+            Corrupt::new(map, extent.named_at, "it leads to more blocks than the pool has")
+        })?;
+        claim(extent)
     }
 }
 

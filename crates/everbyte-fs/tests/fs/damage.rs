@@ -468,3 +468,42 @@ fn no_flip_of_a_map_of_runs_panics_or_hangs() {
         assert!(used.unwrap_or_else(|_| panic!("bit {bit} of {at}")), "bit {bit} of {at}");
     }
 }
+
+/// A clean opening looks for the nodes of maps, which are cells: it finds all of them, and reads one word of a file
+/// that has none.
+#[test]
+fn a_clean_opening_reads_only_the_inodes_that_have_nodes() {
+    let medium = Arc::new(SimMedium::new(POOL_BYTES));
+    let options = FsOptions { block_map: BlockMapKind::Runs, ..options() };
+    let mut real = Real::make(&medium, &FsOptions { inodes_max: Some(60), ..options });
+    for op in [
+        Op::Create(vec!["small"], 0o644),
+        Op::Write { path: vec!["small"], offset: 0, len: 20_000, byte: 3 },
+        Op::Create(vec!["a"], 0o644),
+        Op::Write { path: vec!["a"], offset: 100_000, len: 9_000, byte: 3 },
+        Op::Mkdir(vec!["d"], 0o755),
+        Op::Names(vec!["d"], 0, 30),
+        Op::Symlink(vec!["link"], 200),
+        Op::Sync,
+    ] {
+        real.make(&op).unwrap();
+    }
+    let pool = Arc::clone(real.fs.pool());
+    drop(real);
+    pool.close().unwrap();
+    let image = medium.image();
+    let opened = |medium: SimMedium| open_pool(&Arc::new(medium)).unwrap();
+    let pool = opened(SimMedium::from_image(image.clone()));
+    assert!(pool.recovery().was_clean);
+    let report = pool.check().unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    for (size, is_read) in [(20_000, false), (109_000, true)] {
+        let medium = SimMedium::from_image(image.clone());
+        // Its checksum is the first word, its root word the fifteenth.
+        let at = PoolOffset(word_of_file(&medium, size).0 - 112);
+        medium.store_word(at, medium.load_word(at) ^ 1);
+        let pool = opened(medium);
+        let remarks = pool.recovery().remarks.join("; ");
+        assert_eq!(remarks.contains("its checksum is wrong"), is_read, "{size} bytes: {remarks}");
+    }
+}

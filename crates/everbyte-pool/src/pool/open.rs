@@ -408,7 +408,9 @@ fn find_cells<M: Medium>(
     };
     for volume in found.iter_mut().filter(|volume| has_cells(volume)) {
         let walked = view(medium, sb, volume).and_then(|view| {
-            kinds.visit(medium, &view, &mut |extent| extent.new_blocks(&volume.cells).map(drop))
+            kinds.visit_cells(medium, &view, &mut |extent| {
+                extent.new_blocks(&volume.cells).map(drop)
+            })
         });
         if let Err(corrupt) = walked {
             let reason = format!("its map cannot be read: {corrupt}");
