@@ -87,7 +87,7 @@ impl<'s> Shown<'s> {
 /// Plans to give up all blocks and cells of `inode` that `visit` shows. Reads nothing that the batch changes.
 ///
 /// # Errors
-/// That of `visit`, or something is shown twice. Nothing is planned to be given up then.
+/// That of `visit`, or something is shown twice, or belongs to nobody. Nothing is planned to be given up then.
 pub(crate) fn give_all<M: Medium>(
     batch: &mut Batch<'_, '_, M>,
     (reader, inode): (Reader<'_, M>, InodeNo),
@@ -109,6 +109,12 @@ pub(crate) fn give_all<M: Medium>(
         runs.array_windows().find(|[(run, _), (next, _)]| run.start.0 + run.len > next.start.0)
     {
         return Err(shown.wrong(*named_at, &format!("it leads to {} a second time", run.start)));
+    }
+    // Whoever had them as well has given them up. A crash would have shown that, a clean end does not.
+    let volume = batch.volume();
+    if let Some((run, named_at)) = runs.iter().find(|(run, _)| volume.has_free_block(*run)) {
+        let what = format!("it leads to {}, which was given up by someone else", run.start);
+        return Err(shown.wrong(*named_at, &what));
     }
     batch.give_all(runs.iter().flat_map(|(run, _)| run.blocks()));
     cells.into_iter().for_each(|(at, size)| batch.give_cell(at, size));

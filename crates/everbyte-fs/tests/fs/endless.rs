@@ -236,6 +236,56 @@ fn blocks_that_a_file_has_twice_are_given_to_nobody() {
     }
 }
 
+/// The image of a closed pool with two files of one block each, both of which name that of the first.
+fn shared_block() -> SimMedium {
+    let image = image(options(), |fs| {
+        for (file, bytes) in [("first", 1000), ("second", 2000)] {
+            let inode = create(fs, fs.root(), file);
+            fs.write(inode, 0, &vec![5; bytes]).unwrap();
+        }
+        fs.sync().unwrap();
+    });
+    // The entry of a file's first block follows its root word and one more.
+    let [first, second] = [1000, 2000].map(|bytes| word_of_file(&image, bytes).plus(16));
+    image.store_word(second, image.load_word(first));
+    image
+}
+
+#[test]
+fn a_block_that_someone_else_gave_up_is_not_given_up_again() {
+    let real = Real::open(&Arc::new(shared_block())).unwrap();
+    let fs = &real.fs;
+    fs.unlink(fs.root(), name("first")).unwrap();
+    fs.sync().unwrap();
+    let free = fs.status().free_blocks;
+    let second = find(fs, "second");
+    for refused in [fs.unlink(fs.root(), name("second")), fs.truncate(second, 0).map(drop)] {
+        let said = said(refused);
+        assert!(said.contains("given up by someone else"), "{said}");
+        assert!(said.contains(&second.to_string()), "{said}");
+    }
+    assert_eq!((fs.status().free_blocks, find(fs, "second")), (free, second));
+    // Others go on.
+    create(fs, fs.root(), "new");
+    fs.sync().unwrap();
+}
+
+#[test]
+fn a_block_that_two_files_give_up_together_ends_all_writing() {
+    let real = Real::open(&Arc::new(shared_block())).unwrap();
+    let fs = &real.fs;
+    for file in ["first", "second"] {
+        fs.unlink(fs.root(), name(file)).unwrap();
+    }
+    // Which block it was is known once it is free.
+    fs.sync().unwrap();
+    let new = new_inode(FileType::Regular, 0o644);
+    let refused = fs.create_inode(fs.root(), name("new"), &new).unwrap_err();
+    assert_eq!(refused.errno(), 30, "{refused}");
+    assert!(refused.to_string().contains("given up twice"), "{refused}");
+    assert!(fs.lookup(find(fs, "d"), name("kept")).is_ok());
+}
+
 #[test]
 fn a_damaged_orphan_stays_and_keeps_nobody_from_opening_the_file_system() {
     let image = image(options(), |fs| {

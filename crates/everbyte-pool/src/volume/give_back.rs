@@ -4,9 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use everbyte_media::{BLOCK_U64, BlockNo, Medium, PoolOffset};
+use everbyte_slots::SlotError;
 
 use super::{DeferredFree, Volume};
 use crate::alloc::{BlockRun, CellSize};
+use crate::format::Corrupt;
 use crate::shared::Preallocator;
 
 impl<M: Medium> Preallocator for Volume<M> {
@@ -54,7 +56,7 @@ impl<M: Medium> Volume<M> {
         }
         self.usage.subtract(run.len);
         if let Err(error) = self.shared.alloc.free_run(run) {
-            tracing::error!(%error, "blocks were freed twice; `pool check` says more");
+            self.fail_of_two_owners(run, &error);
         }
     }
 
@@ -66,9 +68,26 @@ impl<M: Medium> Volume<M> {
             return;
         }
         if let Err(error) = self.shared.alloc.free(block) {
-            // A saved allocator state that lies can bring this about, so it is no assertion.
-            tracing::error!(%error, "a block was freed twice; `pool check` says more");
+            self.fail_of_two_owners(BlockRun { start: block, len: 1 }, &error);
         }
+    }
+
+    /// Refuses writes from now on: a map that lies, or a saved allocator state, led to blocks that are free
+    /// already, and could next lead to some that others have got meanwhile. So it is no assertion either.
+    #[cold]
+    fn fail_of_two_owners(&self, run: BlockRun, error: &SlotError) {
+        let what = format!(
+            "of {} blocks from {} on some were given up twice ({error}); a check of the pool says more",
+            run.len, run.start
+        );
+        let structure = format!("blocks of volume {}", self.name());
+        self.fail(&Corrupt::new(structure, run.start.offset(), what));
+    }
+
+    /// Returns true if a block of `run` belongs to nobody: nothing that is right leads to it.
+    #[must_use]
+    pub fn has_free_block(&self, run: BlockRun) -> bool {
+        run.blocks().any(|block| self.shared.alloc.is_free(block))
     }
 
     /// Gives the preallocated blocks of lanes back to the allocator. Those that a write took
