@@ -155,13 +155,15 @@ fn read_beside_eviction(time: Duration) -> [u8; 4096] {
 #[test]
 fn a_page_stays_where_it_is_until_a_hit_is_served() {
     assert_eq!(read_beside_eviction(IN_VAIN), stamp(0));
-}
-
-#[test]
-fn a_page_that_moves_under_a_hit_is_noticed() {
     let planted = plant(Bug::MovedUnderHit);
-    assert_ne!(read_beside_eviction(LONG), stamp(0));
+    let found = read_beside_eviction(LONG);
     drop(planted);
+    let whose = (8..30).find(|&page| found == stamp(page));
+    assert!(
+        whose.is_some(),
+        "page 0 is read as another one that took its place: {:?}",
+        &found[..8]
+    );
 }
 
 /// Promotes a dirty page that another thread writes to meanwhile. Returns its bytes.
@@ -188,13 +190,10 @@ fn write_beside_promotion(time: Duration) -> [u8; 4096] {
 fn what_is_written_while_a_page_is_promoted_stays() {
     let found = write_beside_promotion(IN_VAIN);
     assert_eq!((&found[..10], &found[10..]), (&[1; 10][..], &[9; 4086][..]));
-}
-
-#[test]
-fn a_promotion_that_loses_a_write_is_noticed() {
     let planted = plant(Bug::PromotedBesideWrites);
-    assert_eq!(write_beside_promotion(LONG), [9; 4096]);
+    let found = write_beside_promotion(LONG);
     drop(planted);
+    assert_eq!(found, [9; 4096], "the planted mistake loses the write");
 }
 
 /// Writes to a clean page and drains the cache. Returns what the backing device has.

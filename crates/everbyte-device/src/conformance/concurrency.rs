@@ -37,9 +37,9 @@ pub(super) fn run(make: &dyn Fn(u64) -> Arc<dyn BlockDevice>) {
 /// read-modify-write.
 fn disjoint(device: &Arc<dyn BlockDevice>) {
     thread::scope(|scope| {
-        for number in 0..THREADS {
+        let area = |number: u64| {
             let device = Arc::clone(device);
-            scope.spawn(move || {
+            move || {
                 let name = format!("disjoint areas, thread {number}");
                 let mut twin = Twin::new(&name, device, number * AREA as u64, AREA);
                 let mut rng = SmallRng::seed_from_u64(1000 + number);
@@ -48,9 +48,18 @@ fn disjoint(device: &Arc<dyn BlockDevice>) {
                     twin.apply(op);
                 }
                 twin.check_all();
-            });
-        }
+            }
+        };
+        join((0..THREADS).map(|number| scope.spawn(area(number))).collect());
     });
+}
+
+/// Waits for all, and fails as the first of them that did.
+fn join(threads: Vec<thread::ScopedJoinHandle<'_, ()>>) {
+    let ends: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+    if let Some(panic) = ends.into_iter().find_map(Result::err) {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// Small writes into the same blocks by several threads all stay. Each thread checks each of its
@@ -58,9 +67,9 @@ fn disjoint(device: &Arc<dyn BlockDevice>) {
 fn neighbours(device: &dyn BlockDevice) {
     let started = AtomicU64::new(0);
     thread::scope(|scope| {
-        for number in 0..THREADS {
+        let cells = |number: u64| {
             let started = &started;
-            scope.spawn(move || {
+            move || {
                 // Else the first thread could be done before the last one starts.
                 started.fetch_add(1, Ordering::Relaxed);
                 while started.load(Ordering::Relaxed) < THREADS {
@@ -72,8 +81,9 @@ fn neighbours(device: &dyn BlockDevice) {
                         rewrite(device, offset, round);
                     }
                 }
-            });
-        }
+            }
+        };
+        join((0..THREADS).map(|number| scope.spawn(cells(number))).collect());
     });
 }
 
@@ -96,9 +106,9 @@ fn rewrite(device: &dyn BlockDevice, offset: u64, round: u8) {
 fn torn(device: &dyn BlockDevice) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        for number in 0..2 {
+        let reader = |number: u64| {
             let done = &done;
-            scope.spawn(move || {
+            move || {
                 let mut rng = SmallRng::seed_from_u64(number);
                 // At least once, even if the writer is quick.
                 loop {
@@ -107,8 +117,9 @@ fn torn(device: &dyn BlockDevice) {
                         break;
                     }
                 }
-            });
-        }
+            }
+        };
+        let readers = (0..2).map(|number| scope.spawn(reader(number))).collect();
         let mut rng = SmallRng::seed_from_u64(77);
         let mut data = vec![0; 3 * BLOCK];
         let mut failed = None;
@@ -118,6 +129,7 @@ fn torn(device: &dyn BlockDevice) {
             failed = failed.or(device.write(offset, &data, Fua::No).err());
         }
         done.store(true, Ordering::Relaxed);
+        join(readers);
         assert!(failed.is_none(), "conformance, torn blocks: write gave {failed:?}");
     });
 }

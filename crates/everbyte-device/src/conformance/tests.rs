@@ -125,23 +125,29 @@ impl crate::decorator::Decorator for Faulty {
     }
 }
 
+/// What the suite says of `device`; `None` if it finds nothing wrong.
+fn complaint(device: &dyn Fn(u64) -> Arc<dyn BlockDevice>) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(|| conformance(device))).err()?;
+    Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())
+}
+
 #[test]
 fn planted_faults_are_caught() {
-    for fault in [
-        Fault::TornWrite,
-        Fault::LostNeighbour,
-        Fault::ReversedBatch,
-        Fault::CoarseDiscard,
-        Fault::DiscardKeepsEdges,
-        Fault::StatusTooLong,
-        Fault::StatusSaysZero,
-        Fault::PrefixBeforeError,
-        Fault::WritesWhenReadOnly,
-        Fault::ZeroLengthBeyondEnd,
+    assert_eq!(complaint(&|size| Arc::new(MemoryDevice::new(size))), None);
+    for (fault, words) in [
+        (Fault::TornWrite, "torn blocks: a block read at"),
+        (Fault::LostNeighbour, "undid another thread's"),
+        (Fault::ReversedBatch, "batches: the first wrong byte"),
+        (Fault::CoarseDiscard, "byte 2048 is 0x00 instead of 0x35"),
+        (Fault::DiscardKeepsEdges, "byte 2048 is 0xf1 instead of 0x00"),
+        (Fault::StatusTooLong, "is empty or too long"),
+        (Fault::StatusSaysZero, "is no zeroes"),
+        (Fault::PrefixBeforeError, "but 6 bytes were sent before"),
+        (Fault::WritesWhenReadOnly, "write on a read-only device gave Ok(())"),
+        (Fault::ZeroLengthBeyondEnd, "read of 0 bytes at 1048577 gave Ok(())"),
     ] {
-        let run = AssertUnwindSafe(|| {
-            conformance(&|size| Arc::new(Faulty { fault, inner: MemoryDevice::new(size) }));
-        });
-        assert!(catch_unwind(run).is_err(), "{fault:?} was not caught");
+        let found = complaint(&|size| Arc::new(Faulty { fault, inner: MemoryDevice::new(size) }));
+        let found = found.unwrap_or_else(|| panic!("{fault:?} was not caught"));
+        assert!(found.contains(words), "{fault:?} is caught: {found}");
     }
 }

@@ -80,12 +80,26 @@ fn run(medium: &Arc<SimMedium>, log: &Log<Allowed>, steps: &[Step]) {
     }
 }
 
+/// How far `found` is from `allowed`, for a person to read.
+fn difference(found: &Contents, allowed: &Contents) -> String {
+    let of = |which: usize| {
+        let pairs = || found[which].iter().zip(&allowed[which]);
+        let first = pairs().position(|(found, allowed)| found != allowed)?;
+        let count = pairs().filter(|(found, allowed)| found != allowed).count();
+        Some(format!("extent {which} differs in {count} bytes from {first} on"))
+    };
+    let words: Vec<String> = (0..2).filter_map(of).collect();
+    words.join(", ")
+}
+
 fn check(pair: &Pair<SimMedium>, crash: &Crash<'_, Allowed>) -> Result<(), String> {
     let mut found = contents(pair)?;
     if let Some(stamped) = crash.events.last()
         && !stamped.event.0.contains(&found)
     {
-        return Err("the extents hold something else than one of the states that they may".into());
+        let differences: Vec<_> =
+            stamped.event.0.iter().map(|allowed| difference(&found, allowed)).collect();
+        return Err(format!("the extents hold none of the states that they may: {differences:?}"));
     }
     pair.judge()?;
     // What was recovered can be used, and no part of it is taken for free.
@@ -200,18 +214,32 @@ fn mistakes_in_what_extents_rely_on_are_noticed() {
         ..Settings::default()
     };
     let without = Settings { checksums: false, ..with_checksums };
-    for (bug, settings, steps) in [
-        (Bug::ReuseWithoutQuarantine, without, &[Write(0, 0, 4096), Write(1, 0, 4096)][..]),
-        (Bug::LoggedTwice, without, &[Write(0, 100, 8), Write(0, 104, 8)]),
-        (Bug::ChecksumNotLogged, with_checksums, &[Write(0, 100, 10), Write(1, 0, 1)]),
-        (Bug::FuaFastPathIgnoresRecords, without, &[Write(0, 100, 10), Fast(0, 110, 10), Flush]),
-        (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)]),
-        (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)]),
+    const FIRST: &str = "extent 0 differs in";
+    for (bug, settings, steps, words) in [
+        (Bug::ReuseWithoutQuarantine, without, &[Write(0, 0, 4096), Write(1, 0, 4096)][..], FIRST),
+        (Bug::LoggedTwice, without, &[Write(0, 100, 8), Write(0, 104, 8)], FIRST),
+        (
+            Bug::ChecksumNotLogged,
+            with_checksums,
+            &[Write(0, 100, 10), Write(1, 0, 1)],
+            "the checksum of the block at",
+        ),
+        (
+            Bug::FuaFastPathIgnoresRecords,
+            without,
+            &[Write(0, 100, 10), Fast(0, 110, 10), Flush],
+            FIRST,
+        ),
+        (Bug::RedoForgotten, without, &[Fast(1, 4200, 100)], "extent 1 differs in"),
+        (Bug::RecoveryKeepsNewEntry, without, &[Write(0, 0, 4096), Write(1, 0, 10)], FIRST),
     ] {
         explored(&few(), &settings, steps).unwrap();
         let planted = plant(bug);
         let found = explored(&few(), &settings, steps);
         drop(planted);
-        assert!(found.is_err(), "{bug:?} was not caught");
+        match found {
+            Ok(summary) => panic!("{bug:?} was not caught: {summary}"),
+            Err(failure) => assert!(failure.contains(words), "{bug:?} is caught: {failure}"),
+        }
     }
 }

@@ -367,15 +367,18 @@ impl BlockDevice for Naive {
 
 #[test]
 fn a_client_that_only_makes_requests_again_is_caught() {
-    let caught = (0..10).any(|seed| {
+    // Under other clients each of these seeds passes, as the test before says.
+    let caught = (0..10).find_map(|seed| {
         let device = Forgetful::new();
         let fixture = Fixture::new(Arc::clone(&device) as _);
         let cutter = Cutter::new(fixture.folder.path().join("s"), Arc::clone(&device), seed);
         let inner = Mutex::new(Naive::connect(&cutter.uri));
         let naive = Naive { uri: cutter.uri.clone(), inner };
-        workload(&naive, &device, seed).is_err()
+        workload(&naive, &device, seed).err()
     });
-    assert!(caught);
+    let caught = caught.expect("a server that forgot what it had answered was not noticed");
+    let words = ["the flush covers not all", "other bytes at"];
+    assert!(words.iter().any(|words| caught.contains(words)), "{caught}");
 }
 
 #[test]
