@@ -132,6 +132,15 @@ fn bugs_that_one_or_two_requests_show() {
     }
 }
 
+/// A write is lost, and the one that was sent after its answer is not: the earlier one's line is dirty, and the
+/// later one's block was streamed.
+#[test]
+fn a_later_write_without_an_earlier_one() {
+    let steps = vec![in_place(), write(b(MAPPED + 1), 4096), Step::Flush];
+    let omission = Omission::flush("data").in_workload();
+    caught(omission, steps, r#"flush: volume a is none of ["block 4 differs in 65 bytes"#);
+}
+
 /// Recovery crashes, too, before what it restored or said is durable.
 #[test]
 fn missing_flushes_and_fences_of_recovery() {

@@ -62,6 +62,18 @@ fn every_image_around_a_checkpoint_is_of_one_epoch() {
     whole([("a word", vec![word(), Step::Split(vec![again])])]);
 }
 
+/// A write that was answered before another one was sent is there if that one is, in one epoch, across a
+/// checkpoint, and in the epoch after the one that is being made durable.
+#[test]
+fn every_image_with_a_write_has_those_answered_before_it() {
+    let beside = || Step::Write(w(b(MAPPED + 1), 8));
+    whole([
+        ("two in place", vec![word(), beside(), Step::Flush]),
+        ("in place and a new block", vec![word(), Step::Write(w(b(HOLE), 4096)), Step::Flush]),
+        ("one before a seal, one after it", vec![word(), Step::Split(vec![beside()])]),
+    ]);
+}
+
 #[test]
 fn every_image_after_a_durable_write_has_it() {
     whole([

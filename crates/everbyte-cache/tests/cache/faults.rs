@@ -62,6 +62,32 @@ fn what_is_cached_is_served_while_the_backing_device_fails() {
     assert_eq!(found, [2; 100]);
 }
 
+/// Neither a flush nor a durable write needs the backing device, and both are kept over a crash: the bytes of
+/// each are there although it never answered.
+#[test]
+fn flushes_and_durable_writes_are_kept_without_the_backing_device() {
+    let medium = medium(512, &settings(PAGES * PAGE, 2, 6));
+    let memory = Arc::new(MemoryDevice::new(PAGES * PAGE));
+    let backing = Arc::new(FaultDevice::new(Arc::<MemoryDevice>::clone(&memory)));
+    let cache = open(&medium, Arc::<FaultDevice>::clone(&backing)).unwrap();
+    backing.fail(Faults::ALL);
+    let before = backing.requests();
+    // Whole pages, which need not be fetched, and a part of one that is cached.
+    cache.write(0, &[1; 4096], Fua::Yes).unwrap();
+    cache.write(2 * PAGE, &[2; 4096], Fua::No).unwrap();
+    cache.flush().unwrap();
+    cache.write(100, &[3; 50], Fua::Yes).unwrap();
+    assert_eq!(backing.requests(), before, "the backing device was asked");
+    // No shutdown: the pool is recovered as after a crash.
+    drop(cache);
+    let cache = open(&medium, memory).unwrap();
+    let mut found = [0; 4096];
+    cache.read(0, &mut found).unwrap();
+    assert!(found[..100] == [1; 100] && found[100..150] == [3; 50] && found[150..] == [1; 3946]);
+    cache.read(2 * PAGE, &mut found).unwrap();
+    assert_eq!(found, [2; 4096]);
+}
+
 /// One failure at each request of a workload in turn.
 #[test]
 fn any_request_of_the_backing_device_may_fail() {

@@ -147,14 +147,23 @@ struct Running {
 
 impl Running {
     fn start(command: &mut Command) -> Self {
-        let mut running = Self::begin(command);
+        Self::start_with(command, Stdio::null())
+    }
+
+    /// The same with its standard error going somewhere.
+    fn start_with(command: &mut Command, stderr: Stdio) -> Self {
+        let mut running = Self::begin_with(command, stderr);
         running.ready = running.line();
         running
     }
 
     /// Starts it and does not wait for its first line.
     fn begin(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::begin_with(command, Stdio::null())
+    }
+
+    fn begin_with(command: &mut Command, stderr: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out, ready: String::new() }
     }

@@ -296,6 +296,46 @@ fn requests_are_recorded_as_a_trace() {
     }
 }
 
+/// Clients at once, each of which makes its own requests in order until the server is ended: the record has
+/// a beginning of them, and of what was answered before the end nothing lacks.
+#[test]
+fn a_record_has_the_requests_of_all_clients_without_a_gap() {
+    const CLIENTS: u64 = 4;
+    let place = Place::with_disk();
+    let path = place.folder.path().join("trace.csv");
+    let mut server = place.serve("POOL", &format!("--record {}", path.display()));
+    let (ready, go) = mpsc::channel();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (mut connection, ready) = (place.client("disk"), ready.clone());
+            thread::spawn(move || {
+                let mut answered = 0;
+                // The length tells whose request it is, the place which one.
+                let len = usize::try_from(client + 1).unwrap();
+                while connection.write(answered, &vec![1; len], Fua::No).is_ok() {
+                    answered += 1;
+                    if answered == 2000 {
+                        ready.send(()).unwrap();
+                    }
+                }
+                answered
+            })
+        })
+        .collect();
+    (0..CLIENTS).for_each(|_| go.recv_timeout(Duration::from_secs(60)).unwrap());
+    assert!(server.signal(Signal::TERM).success());
+    let answered: Vec<u64> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let all = recorded(&path);
+    for (client, answered) in (0..CLIENTS).zip(answered) {
+        let own: Vec<u64> =
+            all.iter().filter(|(_, _, len)| *len == client + 1).map(|(_, at, _)| *at).collect();
+        assert!(own.iter().copied().eq(0..own.len() as u64), "client {client}: a gap or a swap");
+        // The last one may have been done, and its reply not sent any more.
+        let recorded = own.len() as u64;
+        assert!((answered..=answered + 1).contains(&recorded), "{answered}, but {recorded}");
+    }
+}
+
 #[test]
 fn a_record_that_cannot_be_written_stops_no_server() {
     let place = Place::with_disk();
@@ -305,7 +345,10 @@ fn a_record_that_cannot_be_written_stops_no_server() {
     let before = place.bytes();
     place.run("serve POOL --nbd unix:FOLDER/nbd.sock --record POOL").failed(1, &["is the pool"]);
     assert_eq!(place.bytes().len(), before.len());
-    let server = place.serve("POOL", "--record /dev/full --force");
+    let line = place.arguments("serve POOL --nbd unix:FOLDER/nbd.sock --record /dev/full --force");
+    let said = place.folder.path().join("said");
+    let log = fs::File::create(&said).unwrap();
+    let server = Running::start_with(everbyte().args(line), log.into());
     let mut client = place.client("disk");
     for number in 0..20_000 {
         client.write(number % 8 * 4096, &[1; 64], Fua::No).unwrap();
@@ -313,6 +356,9 @@ fn a_record_that_cannot_be_written_stops_no_server() {
     client.flush().unwrap();
     assert_eq!(client.read(0, 64).unwrap(), [1; 64]);
     server.stop();
+    let said = fs::read_to_string(said).unwrap();
+    let told = said.matches("/dev/full: recording has ended; serving goes on").count();
+    assert!(told == 1 && said.contains("No space left on device"), "{said}");
 }
 
 #[test]
