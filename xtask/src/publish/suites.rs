@@ -81,7 +81,7 @@ const SCHEMES: &[&str] = &[
     "dram: random write 100K in 16M, checkpoint",
 ];
 
-pub(crate) const SUITES: [Suite; 16] = [
+pub(crate) const SUITES: [Suite; 17] = [
     Suite {
         name: "block",
         command: "-p everbyte-bench -- block --seconds 0.08 --skip received --output OUT",
@@ -162,7 +162,7 @@ pub(crate) const SUITES: [Suite; 16] = [
         name: "cache",
         command: "-p everbyte-bench -- cache --skip timed --output OUT",
         form: Form::Bench,
-        minutes: 2,
+        minutes: 9,
         needs_idle: true,
         traces: &[],
         kept: &[
@@ -173,6 +173,16 @@ pub(crate) const SUITES: [Suite; 16] = [
             "scm_bytes",
             "skipped",
         ],
+        workloads: &[],
+    },
+    Suite {
+        name: "cache-clients",
+        command: "-p everbyte-bench -- cache --skip hits --sizes 20,50 --seconds 0.3 --output OUT",
+        form: Form::Bench,
+        minutes: 8,
+        needs_idle: true,
+        traces: &[],
+        kept: &["rate", "rate_to_backing", "timed_hits", "skipped"],
         workloads: &[],
     },
     Suite {

@@ -48,10 +48,17 @@ pub(crate) fn render(view: &str, published: &Published) -> Result<Vec<Line>> {
         ("scaling", "limits") => scaling_limits(results),
         ("scaling", "rates") => grid(results, &RATES, |place| place.ends_with(" threads")),
         ("cache", "web" | "webserver" | "mixed") => {
-            let stream = format!("{name}, ");
-            grid(results, &CACHE, |place| place.starts_with(&stream))
+            let streams = [format!("{name}, "), format!("{name} on hdd, ")];
+            grid(results, &CACHE, |place| streams.iter().any(|stream| place.starts_with(stream)))
         }
-        ("cache", "hits") => grid(results, &HITS, |_| true),
+        ("cache", "ssd" | "sd") => {
+            let device = format!(" on {name}, ");
+            grid(results, &CACHE, |place| place.contains(&device))
+        }
+        ("cache", "hits") => grid(results, &HITS, |place| {
+            !place.contains(" on ssd, ") && !place.contains(" on sd, ")
+        }),
+        ("cache-clients", "rates") => grid(results, &CLIENTS, |_| true),
         ("layers", "buffering") => grid(results, &BUFFERING, |place| place.starts_with("1 file,")),
         ("layers", "all") => grid(results, &LAYERS, |place| place.contains(" files, ")),
         ("wear", "rules") => grid(results, &WEAR, |_| true),
@@ -138,7 +145,15 @@ const EXT4: Grid = Grid {
 
 const CACHE: Grid = Grid {
     first: "size",
-    subjects: &["everbyte", "hybrid", "clock-migration", "everbyte-write-through", "dram-lru"],
+    subjects: &[
+        "everbyte",
+        "hybrid",
+        "clock-migration",
+        "everbyte-write-through",
+        "dram-lru",
+        "dram-lru-equal-cost",
+        "dram-lru-equal-capacity",
+    ],
     metrics: &["counted_rate_to_backing", "counted_rate_to_backing_at_most"],
     write: |cell| match cell {
         [reached, bound, ..] => format!("{reached:.2} ({bound:.2})"),
@@ -148,9 +163,29 @@ const CACHE: Grid = Grid {
     has_spread: false,
 };
 
+/// Requests a second in real time, and in brackets as a multiple of the backing device's.
+const CLIENTS: Grid = Grid {
+    first: "workload",
+    subjects: CACHE.subjects,
+    metrics: &["rate", "rate_to_backing"],
+    write: |cell| match cell {
+        [rate, to_backing, ..] => format!("{rate:.0} ({})", ratio(*to_backing)),
+        [rate] => format!("{rate:.0}"),
+        [] => String::new(),
+    },
+    has_spread: false,
+};
+
 const HITS: Grid = Grid {
     first: "size",
-    subjects: &["everbyte", "hybrid", "clock-migration", "everbyte-write-through"],
+    subjects: &[
+        "everbyte",
+        "hybrid",
+        "clock-migration",
+        "everbyte-write-through",
+        "dram-lru-equal-cost",
+        "dram-lru-equal-capacity",
+    ],
     metrics: &["hits", "hits_simulated"],
     write: |cell| match cell {
         [found, simulated, ..] => format!("{found:.2} ({simulated:.2})"),

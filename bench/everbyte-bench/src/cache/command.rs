@@ -17,7 +17,8 @@ const QUICK_ROUNDS: usize = 1;
 const QUICK_SLICE_S: f64 = 0.05;
 
 /// Compares the hybrid cache, by policy and size, with its backing device alone, which is as slow
-/// as a disk, and with a plain cache in DRAM.
+/// as a disk, an SSD or an SD card, and with plain caches in DRAM of as much DRAM, of the same cost and of
+/// the same capacity.
 ///
 /// Figures of a whole workload are counted, not waited for: only processor time differs from run to
 /// run. Slices of real time come besides. The workloads are those of 'everbyte sim generate',
@@ -29,9 +30,24 @@ pub(crate) struct CacheArgs {
     quick: bool,
     #[command(flatten)]
     output: Output,
-    /// Device whose speed the backing device imitates.
-    #[arg(long, value_enum, default_value = "hdd")]
-    backing: Speed,
+    /// Devices whose speeds the backing device imitates, one after the other.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "DEVICE,...",
+        default_value = "hdd,ssd,sd"
+    )]
+    backing: Vec<Speed>,
+    /// Memory technology that storage-class memory is emulated as: dram, stt-mram, reram, pcm or
+    /// pcm-banks.
+    #[arg(long, default_value = "pcm", value_name = "TECHNOLOGY")]
+    scm: Technology,
+    /// Price of a byte of storage-class memory in percent of one of DRAM. The cache of equal cost has as
+    /// much DRAM as ours has DRAM and storage-class memory for that.
+    #[arg(long, default_value_t = 50, value_name = "PERCENT",
+          value_parser = clap::value_parser!(u64).range(1..=100))]
+    scm_price: u64,
     /// A trace to play besides, in any format that 'everbyte sim' reads. Its pages must fit into
     /// DRAM.
     #[arg(long, value_name = "FILE")]
@@ -45,9 +61,10 @@ pub(crate) struct CacheArgs {
           default_value = "10,20,30,40,50,60,70,80,90,100",
           value_parser = clap::value_parser!(u32).range(1..=100))]
     sizes: Vec<u32>,
-    /// Clients in timed slices, each of which waits for an answer before it asks again.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    clients: u16,
+    /// Numbers of clients in timed slices, each of which waits for an answer before it asks again.
+    #[arg(long, default_value = "1,8", value_delimiter = ',', value_name = "COUNT,...",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    clients: Vec<u16>,
     /// Rounds of timed slices; figures are medians over them.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: u16,
@@ -83,10 +100,12 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     percents.dedup();
     let settings = Settings {
         folder: folder.path().to_owned(),
-        speed: args.backing,
+        speeds: args.backing.clone(),
+        scm: args.scm,
+        scm_price_percent: args.scm_price,
         requests,
         percents,
-        clients: usize::from(args.clients),
+        clients: args.clients.iter().copied().map(usize::from).collect(),
         rounds: if args.skip.contains(&Part::Timed) { 0 } else { rounds },
         slice: Duration::try_from_secs_f64(slice_s).context("--seconds")?,
         filter: args.filter.split_whitespace().map(str::to_owned).collect(),
@@ -101,9 +120,11 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     );
     let largest = streams.iter().map(super::stream::Stream::size_bytes).max().unwrap_or(0);
     let mut environment = Environment::new(&args.folder, largest, rounds, slice_s);
+    let backing: Vec<&str> = args.backing.iter().map(|speed| speed.name()).collect();
     environment.medium = format!(
-        "anonymous memory, flushed as persistent memory must be; backing device as slow as {:?}",
-        args.backing
+        "anonymous memory, flushed as persistent memory must be, as slow as {}; backing devices as slow as {}",
+        args.scm,
+        backing.join(", ")
     );
     let mut rows = run::run(&streams, &settings)?;
     if wants_hits {
@@ -111,7 +132,10 @@ pub(crate) fn cache(args: &CacheArgs) -> Result<()> {
     }
     let results = Results { suite: "cache", environment, rows };
     progress.finish_and_clear();
-    let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
-    let figures = report::figures(&names, &settings.percents);
+    let names: Vec<String> = streams
+        .iter()
+        .flat_map(|stream| args.backing.iter().map(|&speed| run::place(&stream.name, speed)))
+        .collect();
+    let figures = report::figures(&names, &settings);
     args.output.publish("Everbyte: the hybrid cache", &results, &figures)
 }

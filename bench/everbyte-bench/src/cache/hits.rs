@@ -16,9 +16,9 @@ use everbyte_media::{Mapped, MediaOptions, Technology};
 use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::{OpenOptions, Pool};
 
-use super::Settings;
 use super::backing::Backing;
 use super::subject::{Front, Subject};
+use super::{Settings, Speed};
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
 
@@ -106,8 +106,10 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
 /// Makes a cache that has `pages` pages and all of them.
 fn cache(front: Front, pages: u32, settings: &Settings<'_>) -> Result<Arc<dyn BlockDevice>> {
     let path = settings.folder.join(format!("hits-{}", front.name()));
-    let backing = Backing::new(&path, u64::from(pages) * PAGE, settings.speed.costs())?;
-    let subject = Subject::new(front, backing, &Spec::new(pages + pages / 8)?)?;
+    let backing = Backing::new(&path, u64::from(pages) * PAGE, Speed::Hdd.costs())?;
+    // Beside a block volume on the same memory: what is compared is the way to it.
+    let settings = &Settings { scm: Technology::Dram, ..settings.clone() };
+    let subject = Subject::new(front, backing, &Spec::new(pages + pages / 8)?, settings)?;
     let device = subject.cache().context("only caches have hits")?;
     fill(&*device, pages, |at, bytes| Ok(device.read(at, bytes)?))?;
     let before = subject.counted().context("a cache counts")?;

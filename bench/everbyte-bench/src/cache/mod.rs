@@ -1,6 +1,9 @@
-//! The suite of the hybrid cache: generated workloads and traces over a backing device that is as
-//! slow as a disk, alone, behind our cache by policy and size, and behind a plain LRU cache in
-//! DRAM.
+//! The suite of the hybrid cache: generated workloads and traces over backing devices that are as
+//! slow as a disk, an SSD and an SD card, alone, behind our cache by policy and size, and behind plain
+//! LRU caches in DRAM: of as much DRAM as ours has, of what ours costs, and of as many bytes as ours.
+//!
+//! Storage-class memory is emulated as a technology that costs more than DRAM, and every write has
+//! fresh random bytes, so that none is found to change nothing.
 //!
 //! Two ways to see the same requests. *Counted*: one client, from a cold cache, the backing
 //! device's time counted and not waited for, write-back by the client whenever a write-back thread
@@ -23,6 +26,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use everbyte_device::DiskCosts;
+use everbyte_media::Technology;
 use everbyte_policy::trace::generate::Workload;
 use indicatif::ProgressBar;
 
@@ -62,6 +66,15 @@ pub(crate) enum Speed {
 }
 
 impl Speed {
+    /// As workloads have it in their names.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hdd => "hdd",
+            Self::Ssd => "ssd",
+            Self::Sd => "sd",
+        }
+    }
+
     fn costs(self) -> DiskCosts {
         match self {
             Self::Hdd => DiskCosts::HDD,
@@ -72,16 +85,21 @@ impl Speed {
 }
 
 /// Settings of a run.
+#[derive(Clone)]
 pub(crate) struct Settings<'a> {
     /// A folder for the backing device's file.
     pub(crate) folder: PathBuf,
-    pub(crate) speed: Speed,
+    pub(crate) speeds: Vec<Speed>,
+    /// The memory that SCM is emulated as.
+    pub(crate) scm: Technology,
+    /// Price of a byte of SCM, in percent of one of DRAM.
+    pub(crate) scm_price_percent: u64,
     /// Requests of each generated workload; `None` for as many as it has.
     pub(crate) requests: Option<u64>,
     /// Sizes of the caches in percent of the pages that the workload touches, ascending.
     pub(crate) percents: Vec<u32>,
-    /// Clients at a time in timed slices.
-    pub(crate) clients: usize,
+    /// Clients at a time in timed slices, one number after the other.
+    pub(crate) clients: Vec<usize>,
     /// Rounds of timed slices; 0 for none.
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,

@@ -1,23 +1,38 @@
 //! The figures of the cache suite: lines over sizes of the cache.
 
-use super::run::workload;
+use super::Settings;
+use super::run::{timed, workload};
 use super::subject::Front;
 use crate::report::figure::{Figure, Shape};
 use crate::rows::metric;
 
-/// All of them, for each of `streams`.
-pub(crate) fn figures(streams: &[&str], percents: &[u32]) -> Vec<Figure> {
-    let of_stream = |stream: &&str| {
+/// All of them, for each of `places`: streams over devices.
+pub(crate) fn figures(places: &[String], settings: &Settings<'_>) -> Vec<Figure> {
+    let of_place = |place: &String| {
         let figure = |title: &str, explanation: &str, metric, logarithmic| Figure {
-            title: format!("{stream}: {title}"),
+            title: format!("{place}: {title}"),
             explanation: explanation.to_owned(),
             subjects: Front::CACHES.map(Front::name).to_vec(),
-            workloads: percents.iter().map(|&p| (workload(stream, p), format!("{p}%"))).collect(),
+            workloads: settings
+                .percents
+                .iter()
+                .map(|&p| (workload(place, p), format!("{p}%")))
+                .collect(),
             metric,
             shape: Shape::Lines,
             logarithmic,
         };
-        [
+        let under = |clients: usize| {
+            let mut figure = figure(
+                &format!("faster than the backing device alone, timed, {clients} at a time"),
+                "With a warm cache and a writer in the background, in real time, logarithmic.",
+                metric::TO_BACKING,
+                true,
+            );
+            figure.workloads.iter_mut().for_each(|(name, _)| *name = timed(name, clients));
+            figure
+        };
+        let mut figures = vec![
             figure(
                 "faster than the backing device alone, counted",
                 "All requests from a cold cache as a multiple of the backing device's rate, logarithmic, by \
@@ -31,12 +46,6 @@ pub(crate) fn figures(streams: &[&str], percents: &[u32]) -> Vec<Figure> {
                 metric::BOUND,
                 true,
             ),
-            figure(
-                "faster than the backing device alone, timed",
-                "With a warm cache and a writer in the background, in real time, logarithmic.",
-                metric::TO_BACKING,
-                true,
-            ),
             figure("hits", "Accesses to pages that found them, in percent.", metric::HITS, false),
             figure(
                 "bytes written to storage-class memory",
@@ -44,7 +53,11 @@ pub(crate) fn figures(streams: &[&str], percents: &[u32]) -> Vec<Figure> {
                 "scm_bytes",
                 false,
             ),
-        ]
+        ];
+        if settings.rounds > 0 {
+            figures.extend(settings.clients.iter().map(|&clients| under(clients)));
+        }
+        figures
     };
-    streams.iter().flat_map(of_stream).collect()
+    places.iter().flat_map(of_place).collect()
 }

@@ -4,6 +4,7 @@
 //! round every subject begins at the same request, one subject right after the other, and ratios
 //! are of the same round.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use everbyte_policy::trace::{Request, RequestOp};
 use super::backing::Backing;
 use super::stream::Stream;
 use super::subject::{BACKING, Counted, Front, Subject};
-use super::{Part, Settings};
+use super::{Part, Settings, Speed};
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
 
@@ -57,14 +58,16 @@ impl Latencies {
     }
 }
 
-/// One subject at one stream and size.
+/// One subject at one stream, device and size.
 struct Cell {
     front: Front,
     spec: Spec,
     workload: String,
-    subject: Subject,
+    /// Only where slices follow.
+    subject: Option<Subject>,
     whole: Whole,
-    slices: Vec<Slice>,
+    /// By the number of clients.
+    slices: BTreeMap<usize, Vec<Slice>>,
 }
 
 /// Measures everything that `settings` want of `streams`.
@@ -74,44 +77,60 @@ struct Cell {
 pub(crate) fn run(streams: &[Stream], settings: &Settings<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for stream in streams {
-        let wanted = wanted(stream, settings)?;
-        if wanted.len() < 2 {
-            continue;
-        }
-        let steps = wanted.len() * (1 + settings.rounds);
-        settings.progress.inc_length(steps as u64);
-        let mut cells = Vec::new();
-        for (front, spec, workload) in wanted {
-            let what = format!("{}: {workload}", front.name());
-            settings.progress.set_message(what.clone());
-            let path = settings.folder.join(format!("{}-{}", stream.name, cells.len()));
-            let backing = Backing::new(&path, stream.size_bytes(), settings.speed.costs())?;
-            let subject = Subject::new(front, backing, &spec)?;
-            let whole = play_all(&subject, stream, settings).context(what)?;
-            cells.push(Cell { front, spec, workload, subject, whole, slices: Vec::new() });
-            settings.progress.inc(1);
-        }
-        for round in 0..settings.rounds {
-            for cell in &mut cells {
-                settings.progress.set_message(format!("{}: {}", cell.front.name(), cell.workload));
-                cell.slices.push(play_slice(&cell.subject, stream, settings, round)?);
-                settings.progress.inc(1);
-            }
-        }
-        let backing = &cells[0];
-        for cell in &cells {
-            rows.extend(rows_of(cell, backing, stream)?);
+        for &speed in &settings.speeds {
+            rows.extend(run_one(stream, speed, settings)?);
         }
     }
     Ok(rows)
 }
 
+/// Measures a stream over a device of one speed.
+fn run_one(stream: &Stream, speed: Speed, settings: &Settings<'_>) -> Result<Vec<Row>> {
+    let wanted = wanted(stream, speed, settings)?;
+    if wanted.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let steps = wanted.len() * (1 + settings.rounds * settings.clients.len());
+    settings.progress.inc_length(steps as u64);
+    let mut cells = Vec::new();
+    for (front, spec, workload) in wanted {
+        let what = format!("{}: {workload}", front.name());
+        settings.progress.set_message(what.clone());
+        let path = settings.folder.join(format!("{}-{}", stream.name, cells.len()));
+        let backing = Backing::new(&path, stream.size_bytes(), speed.costs())?;
+        let subject = Subject::new(front, backing, &spec, settings)?;
+        let whole = play_all(&subject, stream, settings).context(what)?;
+        let subject = (settings.rounds > 0).then_some(subject);
+        cells.push(Cell { front, spec, workload, subject, whole, slices: BTreeMap::new() });
+        settings.progress.inc(1);
+    }
+    for round in 0..settings.rounds {
+        for &clients in &settings.clients {
+            for cell in &mut cells {
+                let Some(subject) = &cell.subject else { continue };
+                settings.progress.set_message(format!("{}: {}", cell.front.name(), cell.workload));
+                let slice = play_slice(subject, stream, settings, (round, clients))?;
+                cell.slices.entry(clients).or_default().push(slice);
+                settings.progress.inc(1);
+            }
+        }
+    }
+    let backing = &cells[0];
+    let rows = cells.iter().map(|cell| rows_of(cell, backing, stream, settings));
+    Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+}
+
 /// Returns the subjects of a stream, the backing device alone first.
-fn wanted(stream: &Stream, settings: &Settings<'_>) -> Result<Vec<(Front, Spec, String)>> {
+fn wanted(
+    stream: &Stream,
+    speed: Speed,
+    settings: &Settings<'_>,
+) -> Result<Vec<(Front, Spec, String)>> {
     let smallest = Spec::new(2)?;
-    let mut wanted = vec![(Front::Nothing, smallest, stream.name.clone())];
+    let place = place(&stream.name, speed);
+    let mut wanted = vec![(Front::Nothing, smallest, place.clone())];
     for &percent in &settings.percents {
-        let workload = workload(&stream.name, percent);
+        let workload = workload(&place, percent);
         for front in Front::CACHES {
             if settings.wants(&front.name(), &workload) {
                 wanted.push((front, Spec::new(stream.cache_pages(percent)?)?, workload.clone()));
@@ -121,9 +140,45 @@ fn wanted(stream: &Stream, settings: &Settings<'_>) -> Result<Vec<(Front, Spec, 
     Ok(wanted)
 }
 
-/// The name of a stream before a cache of `percent` of its pages.
-pub(crate) fn workload(stream: &str, percent: u32) -> String {
-    format!("{stream}, cache of {percent}%")
+/// The name of a stream over a device of a speed.
+pub(crate) fn place(stream: &str, speed: Speed) -> String {
+    format!("{stream} on {}", speed.name())
+}
+
+/// The name of a place before which there is a cache of `percent` of the stream's pages.
+pub(crate) fn workload(place: &str, percent: u32) -> String {
+    format!("{place}, cache of {percent}%")
+}
+
+/// The name of a workload under so many clients in real time.
+pub(crate) fn timed(workload: &str, clients: usize) -> String {
+    let clients = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+    format!("{workload}, {clients}")
+}
+
+/// Bytes for writes, such as none had before (Marsaglia's xorshift).
+struct Fresh(u64);
+
+impl Fresh {
+    fn new(seed: u64) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed + 1) | 1)
+    }
+
+    /// Fills the part of `buffer` that a request writes.
+    fn fill(&mut self, request: &Request, buffer: &mut [u8]) {
+        let len = usize::try_from(request.len).unwrap_or(0).min(buffer.len());
+        match request.op {
+            RequestOp::Write => {}
+            RequestOp::Zero => return buffer[..len].fill(0),
+            RequestOp::Read | RequestOp::Flush | RequestOp::Trim => return,
+        }
+        for part in buffer[..len].chunks_mut(8) {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            part.copy_from_slice(&self.0.to_le_bytes()[..part.len()]);
+        }
+    }
 }
 
 fn ask(device: &dyn BlockDevice, request: &Request, buffer: &mut [u8]) -> Result<()> {
@@ -140,18 +195,16 @@ fn ask(device: &dyn BlockDevice, request: &Request, buffer: &mut [u8]) -> Result
 fn play_all(subject: &Subject, stream: &Stream, settings: &Settings<'_>) -> Result<Whole> {
     let (device, backing) = (subject.device(), &subject.backing);
     let mut buffer = vec![1; stream.longest];
+    let mut fresh = Fresh::new(0);
     let mut latencies = Vec::with_capacity(stream.requests.len());
     let mut elapsed = Duration::ZERO;
     for request in &stream.requests {
         if settings.stop.load(Ordering::Relaxed) {
             bail!("stopped");
         }
+        fresh.fill(request, &mut buffer);
         let (start, spent) = (Instant::now(), backing.spent());
-        if request.op == RequestOp::Flush {
-            device.flush()?;
-        } else {
-            ask(device, request, &mut buffer)?;
-        }
+        ask(device, request, &mut buffer)?;
         let answered = start.elapsed() + (backing.spent() - spent);
         subject.write_back_due()?;
         elapsed += start.elapsed() + (backing.spent() - spent);
@@ -172,7 +225,7 @@ fn play_slice(
     subject: &Subject,
     stream: &Stream,
     settings: &Settings<'_>,
-    round: usize,
+    (round, clients): (usize, usize),
 ) -> Result<Slice> {
     let first = stream.later.len() * round / settings.rounds.max(1);
     let next = AtomicUsize::new(first);
@@ -181,13 +234,15 @@ fn play_slice(
     subject.backing.set_waits(true);
     let writer = subject.writer()?;
     let start = Instant::now();
-    let client = || -> Result<()> {
+    let client = |number: u64| -> Result<()> {
         let (mut buffer, mut own) = (vec![1; stream.longest], Vec::new());
+        let mut fresh = Fresh::new(1 + number + 64 * round as u64);
         while start.elapsed() < settings.slice {
             if settings.stop.load(Ordering::Relaxed) {
                 bail!("stopped");
             }
             let at = next.fetch_add(1, Ordering::Relaxed) % stream.later.len();
+            fresh.fill(&stream.later[at], &mut buffer);
             let asked = Instant::now();
             ask(subject.device(), &stream.later[at], &mut buffer)?;
             own.push(asked.elapsed().as_secs_f64() * 1e6);
@@ -196,7 +251,9 @@ fn play_slice(
         Ok(())
     };
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..settings.clients).map(|_| scope.spawn(client)).collect();
+        let client = &client;
+        let clients: Vec<_> =
+            (0..clients as u64).map(|number| scope.spawn(move || client(number))).collect();
         let done = clients
             .into_iter()
             .map(|client| client.join().map_err(|_| anyhow!("a client panicked")).flatten());
@@ -225,6 +282,16 @@ struct Rows<'c> {
 
 impl Rows<'_> {
     fn push(&mut self, metric: &'static str, unit: &'static str, figures: &[f64]) {
+        self.push_at(&self.cell.workload.clone(), metric, unit, figures);
+    }
+
+    fn push_at(
+        &mut self,
+        workload: &str,
+        metric: &'static str,
+        unit: &'static str,
+        figures: &[f64],
+    ) {
         let (value, spread) = match figures {
             [one] => (Some(*one).filter(|one| one.is_finite()), None),
             many => match summarise(many) {
@@ -235,12 +302,17 @@ impl Rows<'_> {
         if value.is_none() {
             return;
         }
-        let (subject, workload) = (self.cell.front.name(), self.cell.workload.clone());
+        let (subject, workload) = (self.cell.front.name(), workload.to_owned());
         self.all.push(Row { subject, workload, metric, value, unit, spread, note: None });
     }
 }
 
-fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
+fn rows_of(
+    cell: &Cell,
+    backing: &Cell,
+    stream: &Stream,
+    settings: &Settings<'_>,
+) -> Result<Vec<Row>> {
     let mut rows = Rows { cell, all: Vec::new() };
     let requests = stream.requests.len() as u64;
     let (whole, alone) = (&cell.whole, &backing.whole);
@@ -261,7 +333,7 @@ fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
     }
     if let Some(counted) = &whole.counted {
         rows.push(metric::HITS, "%", &[percent(counted.hits, counted.accesses)]);
-        if let Some((kind, spec)) = cell.front.simulated(&cell.spec)? {
+        if let Some((kind, spec)) = cell.front.simulated(&cell.spec, settings)? {
             let said = sim::run(kind, &spec, &stream.pages);
             rows.push(metric::HITS_SIMULATED, "%", &[said.hit_ratio() * 100.0]);
         }
@@ -272,18 +344,26 @@ fn rows_of(cell: &Cell, backing: &Cell, stream: &Stream) -> Result<Vec<Row>> {
         rows.push("pages_written_back", "1/request", &[per_request(counted.written_back)]);
         rows.push("write_back_runs", "1/request", &[per_request(counted.runs)]);
     }
-    let of = |figure: &dyn Fn(&Slice) -> f64| cell.slices.iter().map(figure).collect::<Vec<_>>();
-    rows.push(metric::RATE, "1/s", &of(&|slice| slice.per_second));
-    let hits: Vec<f64> = cell.slices.iter().filter_map(|slice| slice.hits).collect();
-    rows.push("timed_hits", "%", &hits);
-    rows.push("p50", "us", &of(&|slice| slice.latencies.percentile(50)));
-    rows.push("p99", "us", &of(&|slice| slice.latencies.percentile(99)));
-    if cell.front.name() != BACKING {
-        let pairs = cell.slices.iter().zip(&backing.slices);
-        let ratios: Vec<f64> = pairs.map(|(own, base)| own.per_second / base.per_second).collect();
-        rows.push(metric::TO_BACKING, "ratio", &ratios);
+    for (&clients, slices) in &cell.slices {
+        timed_rows(&mut rows, clients, slices, backing.slices.get(&clients));
     }
     Ok(rows.all)
+}
+
+/// Rows of slices of real time under so many clients.
+fn timed_rows(rows: &mut Rows<'_>, clients: usize, slices: &[Slice], backing: Option<&Vec<Slice>>) {
+    let workload = timed(&rows.cell.workload, clients);
+    let of = |figure: &dyn Fn(&Slice) -> f64| slices.iter().map(figure).collect::<Vec<_>>();
+    rows.push_at(&workload, metric::RATE, "1/s", &of(&|slice| slice.per_second));
+    let hits: Vec<f64> = slices.iter().filter_map(|slice| slice.hits).collect();
+    rows.push_at(&workload, "timed_hits", "%", &hits);
+    rows.push_at(&workload, "p50", "us", &of(&|slice| slice.latencies.percentile(50)));
+    rows.push_at(&workload, "p99", "us", &of(&|slice| slice.latencies.percentile(99)));
+    if let (false, Some(backing)) = (rows.cell.front.name() == BACKING, backing) {
+        let pairs = slices.iter().zip(backing);
+        let ratios: Vec<f64> = pairs.map(|(own, base)| own.per_second / base.per_second).collect();
+        rows.push_at(&workload, metric::TO_BACKING, "ratio", &ratios);
+    }
 }
 
 /// The streams of the parts that are wanted, and the trace, if there is one.
@@ -307,6 +387,23 @@ pub(crate) fn streams(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_of_writes_are_fresh() {
+        let request = Request { time_ns: 0, op: RequestOp::Write, file: 0, offset: 0, len: 4001 };
+        let (mut first, mut second) = (vec![1; 4096], vec![1; 4096]);
+        let mut fresh = Fresh::new(3);
+        fresh.fill(&request, &mut first);
+        fresh.fill(&request, &mut second);
+        let same = first[..4001].iter().zip(&second).filter(|(one, other)| one == other).count();
+        assert!(same < 60, "{same} bytes of 4001 are the same");
+        assert_eq!(first[4001..], [1; 95]);
+        let before = second.clone();
+        fresh.fill(&Request { op: RequestOp::Read, ..request }, &mut second);
+        assert_eq!(second, before, "reads have no bytes of their own");
+        let zeroes = first[..4001].iter().filter(|byte| **byte == 0).count();
+        assert!((1..60).contains(&zeroes), "{zeroes} zeroes");
+    }
 
     #[test]
     fn percentiles_are_of_what_there_is() {

@@ -1,18 +1,19 @@
-//! Subjects that requests are played on: the backing device alone, our cache, a plain cache.
+//! Subjects that requests are played on: the backing device alone, our cache, plain caches.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use everbyte_block::{BlockOptions, BlockVolume, kinds};
-use everbyte_cache::{Cache, Identity, Mode, Settings, WritebackThread, volume_bytes};
+use everbyte_cache::{Cache, Identity, Mode, WritebackThread, volume_bytes};
 use everbyte_device::BlockDevice;
 use everbyte_media::{Mapped, MediaOptions, Technology};
 use everbyte_policy::sim::{Kind, Spec};
 use everbyte_pool::format::VolumeKind;
 use everbyte_pool::{OpenOptions, Pool};
 
+use super::Settings;
 use super::backing::Backing;
-use super::lru::LruCache;
+use super::lru::{LruCache, LruWriter};
 
 const PAGE: u64 = 4096;
 
@@ -23,8 +24,34 @@ pub(crate) enum Front {
     Nothing,
     /// Our cache.
     Cache(Kind, Mode),
-    /// A plain cache of as much DRAM as ours has, and no SCM besides.
-    Lru,
+    /// A plain cache in DRAM, and no SCM besides.
+    Lru(Share),
+}
+
+/// Size of a plain cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Share {
+    /// As much DRAM as ours has.
+    Dram,
+    /// As much DRAM as ours costs.
+    Cost,
+    /// As much DRAM as ours has DRAM and SCM.
+    Capacity,
+}
+
+impl Share {
+    /// Pages that it has beside a cache of ours.
+    fn pages(self, spec: &Spec, scm_price_percent: u64) -> u32 {
+        let capacity = spec.capacity();
+        match self {
+            Self::Dram => capacity.dram,
+            Self::Cost => {
+                let scm = u64::from(capacity.scm) * scm_price_percent / 100;
+                capacity.dram + u32::try_from(scm).unwrap_or(u32::MAX)
+            }
+            Self::Capacity => capacity.dram + capacity.scm,
+        }
+    }
 }
 
 /// Name of the backing device alone, the reference of the others.
@@ -32,12 +59,14 @@ pub(crate) const BACKING: &str = "backing";
 
 impl Front {
     /// Fronts that are measured before a backing device, at every size.
-    pub(crate) const CACHES: [Self; 5] = [
+    pub(crate) const CACHES: [Self; 7] = [
         Self::Cache(Kind::Everbyte, Mode::WriteBack),
         Self::Cache(Kind::Hybrid, Mode::WriteBack),
         Self::Cache(Kind::ClockMigration, Mode::WriteBack),
         Self::Cache(Kind::Everbyte, Mode::WriteThrough),
-        Self::Lru,
+        Self::Lru(Share::Dram),
+        Self::Lru(Share::Cost),
+        Self::Lru(Share::Capacity),
     ];
 
     /// Returns its name in the results.
@@ -46,16 +75,22 @@ impl Front {
             Self::Nothing => BACKING.to_owned(),
             Self::Cache(policy, Mode::WriteBack) => policy.name().to_owned(),
             Self::Cache(policy, mode) => format!("{policy}-{mode}"),
-            Self::Lru => "dram-lru".to_owned(),
+            Self::Lru(Share::Dram) => "dram-lru".to_owned(),
+            Self::Lru(Share::Cost) => "dram-lru-equal-cost".to_owned(),
+            Self::Lru(Share::Capacity) => "dram-lru-equal-capacity".to_owned(),
         }
     }
 
     /// Returns the policy that the simulator has for it, and its spec.
-    pub(crate) fn simulated(self, spec: &Spec) -> Result<Option<(Kind, Spec)>> {
+    pub(crate) fn simulated(
+        self,
+        spec: &Spec,
+        settings: &Settings<'_>,
+    ) -> Result<Option<(Kind, Spec)>> {
         Ok(match self {
             Self::Nothing => None,
             Self::Cache(policy, _) => Some((policy, *spec)),
-            Self::Lru => match spec.capacity().dram {
+            Self::Lru(share) => match share.pages(spec, settings.scm_price_percent) {
                 // The simulator's smallest cache.
                 0 | 1 => None,
                 pages => Some((Kind::Lru, Spec::new(pages)?)),
@@ -84,7 +119,13 @@ pub(crate) struct Subject {
 enum Made {
     Nothing,
     Cache(Arc<Cache>),
-    Lru(LruCache),
+    Lru(Arc<LruCache>),
+}
+
+/// A writer in the background, for as long as it is held.
+pub(crate) enum Writer {
+    Cache { _thread: WritebackThread },
+    Lru { _thread: LruWriter },
 }
 
 impl Subject {
@@ -92,13 +133,20 @@ impl Subject {
     ///
     /// # Errors
     /// No memory for it.
-    pub(crate) fn new(front: Front, backing: Arc<Backing>, spec: &Spec) -> Result<Self> {
+    pub(crate) fn new(
+        front: Front,
+        backing: Arc<Backing>,
+        spec: &Spec,
+        settings: &Settings<'_>,
+    ) -> Result<Self> {
         let kind = match front {
             Front::Nothing => Made::Nothing,
-            Front::Cache(policy, mode) => Made::Cache(cache(&backing, policy, mode, spec)?),
-            Front::Lru => {
-                let pages = spec.capacity().dram as usize;
-                Made::Lru(LruCache::new(Arc::<Backing>::clone(&backing), pages))
+            Front::Cache(policy, mode) => {
+                Made::Cache(cache(&backing, policy, mode, spec, settings.scm)?)
+            }
+            Front::Lru(share) => {
+                let pages = share.pages(spec, settings.scm_price_percent) as usize;
+                Made::Lru(Arc::new(LruCache::new(Arc::<Backing>::clone(&backing), pages)))
             }
         };
         Ok(Self { backing, kind })
@@ -108,7 +156,7 @@ impl Subject {
         match &self.kind {
             Made::Nothing => &*self.backing,
             Made::Cache(cache) => &**cache,
-            Made::Lru(cache) => cache,
+            Made::Lru(cache) => &**cache,
         }
     }
 
@@ -125,8 +173,12 @@ impl Subject {
     /// # Errors
     /// The cache's.
     pub(crate) fn write_back_due(&self) -> Result<()> {
-        if let Made::Cache(cache) = &self.kind {
-            cache.write_back_due()?;
+        match &self.kind {
+            Made::Nothing => {}
+            Made::Cache(cache) => {
+                cache.write_back_due()?;
+            }
+            Made::Lru(cache) => cache.write_back_due()?,
         }
         Ok(())
     }
@@ -135,10 +187,11 @@ impl Subject {
     ///
     /// # Errors
     /// No thread could be started.
-    pub(crate) fn writer(&self) -> Result<Option<WritebackThread>> {
+    pub(crate) fn writer(&self) -> Result<Option<Writer>> {
         Ok(match &self.kind {
-            Made::Cache(cache) => Some(WritebackThread::start(cache)?),
-            Made::Nothing | Made::Lru(_) => None,
+            Made::Nothing => None,
+            Made::Cache(cache) => Some(Writer::Cache { _thread: WritebackThread::start(cache)? }),
+            Made::Lru(cache) => Some(Writer::Lru { _thread: LruWriter::start(cache)? }),
         })
     }
 
@@ -175,7 +228,13 @@ impl Subject {
 }
 
 /// Makes our cache in a new pool on memory that flushes as SCM must.
-fn cache(backing: &Arc<Backing>, policy: Kind, mode: Mode, spec: &Spec) -> Result<Arc<Cache>> {
+fn cache(
+    backing: &Arc<Backing>,
+    policy: Kind,
+    mode: Mode,
+    spec: &Spec,
+    scm: Technology,
+) -> Result<Arc<Cache>> {
     let identity = Identity {
         kind: "file".into(),
         name: "model".into(),
@@ -184,7 +243,7 @@ fn cache(backing: &Arc<Backing>, policy: Kind, mode: Mode, spec: &Spec) -> Resul
     };
     let backing_bytes = backing.geometry().size_bytes;
     let capacity = spec.capacity();
-    let settings = Settings {
+    let settings = everbyte_cache::Settings {
         backing: identity.clone(),
         backing_bytes,
         dram_bytes: u64::from(capacity.dram) * PAGE,
@@ -194,7 +253,7 @@ fn cache(backing: &Arc<Backing>, policy: Kind, mode: Mode, spec: &Spec) -> Resul
         small_write_bytes: spec.small_write_bytes,
     };
     let pool_bytes = (settings.volume_page_bytes_max() * 5 / 4 + (64 << 20)).next_multiple_of(PAGE);
-    let options = MediaOptions::new().emulate(Some(Technology::Dram));
+    let options = MediaOptions::new().emulate(Some(scm));
     let medium = Mapped::anonymous(pool_bytes, &options);
     let medium = medium.with_context(|| format!("no memory for a pool of {pool_bytes} bytes"))?;
     Pool::format(&medium, 4, [1; 16])?;
