@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 #
-# A pool of 4 GiB with 1 GiB mapped opens in under half a second after kill -9, recovery included.
+# A pool of 4 GiB with 1 GiB mapped opens in under half a second after kill -9, recovery included: each of
+# three times.
 
 source "$(dirname "$0")/lib.sh"
 need nbdinfo fio qemu-io "$PYTHON"
@@ -14,7 +15,7 @@ for ((at = 0; at < 1024; at += 32)); do
 done | qemu-io -f raw "$URI" >/dev/null
 [[ $(data_bytes "$URI") -ge $((1 << 30)) ]] || fail "less than 1 GiB is mapped"
 
-best=1000000
+worst=0
 for _ in 1 2 3; do
     # Writes that no flush follows leave recovery something to undo.
     fio --name=load --ioengine=nbd --uri="$URI" --rw=randwrite --bs=4k --iodepth=16 \
@@ -38,9 +39,9 @@ print(took_ms)
 END
     ) || fail "the pool did not open after kill -9"
     say "opening took $took ms"
-    [[ $took -ge $best ]] || best=$took
+    [[ $took -le $worst ]] || worst=$took
     start_server "$FAST/pool" vol
 done
-[[ $best -lt $LIMIT_MS ]] || fail "opening took $best ms, the limit is $LIMIT_MS ms"
+[[ $worst -lt $LIMIT_MS ]] || fail "opening took $worst ms, the limit is $LIMIT_MS ms"
 stop_server
-ok "a 4 GiB pool with 1 GiB mapped opens in $best ms after kill -9"
+ok "a 4 GiB pool with 1 GiB mapped opens in at most $worst ms after kill -9"

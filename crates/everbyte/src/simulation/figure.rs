@@ -43,7 +43,7 @@ impl Line {
 }
 
 impl Figure {
-    /// The figure as SVG and its legend, which lies below it and so hides no line; `None` if there
+    /// The figure as SVG and its legend, which stands beside it and so hides no line; `None` if there
     /// is nothing to show.
     pub(super) fn draw(&self) -> Result<Option<String>> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
@@ -59,16 +59,16 @@ impl Figure {
             let drawn = self.draw_on(&area, right * 1.02, top);
             drawn.map_err(|error| anyhow!("cannot draw {:?}: {error}", self.axes[1]))?;
         }
-        svg += "<p>";
+        svg = format!("<div class=\"plot\">{svg}<p>");
         for line in &self.lines {
             let RGBColor(red, green, blue) = line.colour();
             let sign = if line.has_points() { "&#9679;" } else { "&#8212;" };
             svg += &format!(
-                "<span style=\"color:rgb({red},{green},{blue})\">{sign}</span>&nbsp;{} ",
+                "<span style=\"color:rgb({red},{green},{blue})\">{sign}</span>&nbsp;{}<br>",
                 line.name
             );
         }
-        Ok(Some(svg + "</p>"))
+        Ok(Some(svg + "</p></div>"))
     }
 
     fn draw_on<B: DrawingBackend>(

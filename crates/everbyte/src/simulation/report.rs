@@ -17,7 +17,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;mar
     padding:0 1rem;color:#1c2430}h1,h2,h3{line-height:1.2}svg{max-width:100%;height:auto}\
     table{border-collapse:collapse;font-size:13px;width:100%}td,th{padding:.15rem .5rem;\
     border-bottom:1px solid #dde3ea;text-align:left}td.n,th.n{text-align:right;\
-    font-variant-numeric:tabular-nums}details{margin:.5rem 0}summary{cursor:pointer}";
+    font-variant-numeric:tabular-nums}details{margin:.5rem 0}summary{cursor:pointer}.plot{display:flex;align-items:center;gap:1rem}\
+    .plot svg{flex:1 1 auto;min-width:0}.plot p{flex:0 0 10rem;margin:0;font-size:13px}";
 
 /// Bytes of a page, as a share of a MiB.
 const PAGE_MIB: f64 = 4096.0 / 1_048_576.0;
