@@ -171,8 +171,12 @@ fn unfinished_deletions_are_finished() {
     assert_eq!(pool.info().free_bytes, pool.info().data_bytes);
 }
 
-/// Bytes of a block with a record that the flip may have made look torn, and so not undone.
+/// Blocks with a record, each of which a flip may have made look torn, and so not undone.
 const UNFLUSHED: u64 = 6;
+
+/// Bytes of a volume's header that matter: its state, its words, both copies of its descriptor. Of a flip in
+/// one copy of the checkpoint record nobody hears, since the other one is as good.
+const HEADER_USED: [std::ops::Range<u64>; 4] = [0..8, 192..216, 1024..1152, 2048..2176];
 
 /// Opens a pool with a flipped byte, reads all of its volume, changes it and checks it. Returns true if anybody
 /// noticed.
@@ -226,8 +230,15 @@ fn a_flip_of_metadata_is_noticed_and_gives_no_wrong_bytes() {
                 missed.push(at - start);
             }
         }
-        assert!((missed.len() as u64) < len / 6, "of the area at {start:#x} {missed:?} are missed");
-        assert!(start != leaf || missed.is_empty(), "entries with {missed:?} flipped are believed");
+        // What looks like the end of the log, and what nothing uses.
+        let may_be_missed = |at: u64| match start {
+            0 | 4096 => false,
+            8192 => !HEADER_USED.iter().any(|used| used.contains(&at)),
+            start if start == log => at >= (UNFLUSHED - 1) * 128,
+            _ => false,
+        };
+        missed.retain(|&at| !may_be_missed(at));
+        assert!(missed.is_empty(), "of the area at {start:#x} flips of {missed:?} are missed");
     }
 }
 

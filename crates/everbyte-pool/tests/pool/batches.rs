@@ -87,7 +87,10 @@ fn what_is_taken_back_leaves_nothing() {
     changed.unwrap();
     assert_eq!(shelf.contents().unwrap(), Contents::from([(1, (64, 3, 3))]), "place 5 is lost");
     let report = shelf.pool.check().unwrap();
-    assert!(report.problems.iter().any(|problem| problem.contains("leaked")), "{report:?}");
+    assert!(
+        report.problems.iter().any(|problem| problem.contains("which of its cells are in use")),
+        "{report:?}"
+    );
 }
 
 /// A run that was streamed to, and a cell whose lines are marked, are nobody else's before the

@@ -309,12 +309,12 @@ fn search(seeds: u64, bug: Option<Bug>) -> Option<Complaint> {
     })
 }
 
-/// Somebody complains of `bug` in an order of steps that passes without it.
-fn caught(bug: Bug) {
+/// Somebody complains of `bug` in these words, in an order of steps that passes without it.
+fn caught(bug: Bug, words: &str) {
     let Some(Complaint { seed, schedule, trouble }) = search(5000, Some(bug)) else {
         panic!("{bug:?} was not caught");
     };
-    println!("{bug:?} is caught by seed {seed}: {trouble}");
+    assert!(trouble.contains(words), "{bug:?} is caught by seed {seed}: {trouble}");
     let sound = run_one(seed, &schedule, None);
     assert_eq!(sound, Ok(()), "without {bug:?}, seed {seed}, {schedule}");
 }
@@ -333,20 +333,20 @@ fn no_order_of_steps_loses_a_page() {
 #[test]
 fn every_planted_bug_is_caught() {
     let bugs = [
-        Bug::SlotFreedBeforeFill,
-        Bug::CleanThoughWritten,
-        Bug::TwoFillers,
-        Bug::PinnedEvicted,
-        Bug::GhostReused,
-        Bug::ZeroPageLost,
-        Bug::CopiedBeforeProtected,
-        Bug::CleanAndWritable,
-        Bug::SlotLeaked,
-        Bug::WindowForgotten,
-        Bug::NeighbourProtected,
-        Bug::StoredBeforeZapped,
+        (Bug::SlotFreedBeforeFill, "unit 1 for thread"),
+        (Bug::CleanThoughWritten, "it is pinned: BadPin"),
+        (Bug::TwoFillers, "nothing fails here: DescriptorLost"),
+        (Bug::PinnedEvicted, "is WritingBack"),
+        (Bug::GhostReused, "free slots"),
+        (Bug::ZeroPageLost, "pinned unit 1 is gone"),
+        (Bug::CopiedBeforeProtected, "is Dirty"),
+        (Bug::CleanAndWritable, "is Clean in slot"),
+        (Bug::SlotLeaked, "free slots"),
+        (Bug::WindowForgotten, "the evictor does not know of"),
+        (Bug::NeighbourProtected, "is Dirty"),
+        (Bug::StoredBeforeZapped, "nothing fails here: DescriptorLost"),
     ];
-    bugs.into_iter().for_each(caught);
+    bugs.into_iter().for_each(|(bug, words)| caught(bug, words));
 }
 
 /// A region is never told that its store is full when it has the slots that it needs, however loads and
