@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use everbyte_media::Technology;
 
 use super::{Part, Settings, Speed, hits, report, run};
 use crate::environment::Environment;

@@ -220,7 +220,8 @@ fn a_flip_of_metadata_is_noticed_and_gives_no_wrong_bytes() {
     let original = pool_with_data(usize::try_from(UNFLUSHED).unwrap());
     let log = log_start(&open(&copy(&original)).unwrap());
     let leaf = leaf_of(&original).offset().0;
-    let areas = [(0, 160), (4096, 160), (8192, 2300), (log, 1024), (leaf, 200)];
+    let superblock = size_of::<Superblock>() as u64;
+    let areas = [(0, superblock), (4096, superblock), (8192, 2300), (log, 1024), (leaf, 200)];
     for (start, len) in areas {
         let mut missed = Vec::new();
         for at in (start..start + len).step_by(3) {
