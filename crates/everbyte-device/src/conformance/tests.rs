@@ -125,7 +125,7 @@ impl crate::decorator::Decorator for Faulty {
     }
 }
 
-/// What the suite says of `device`; `None` if it finds nothing wrong.
+/// Returns what the suite says of `device`; `None` if it finds nothing wrong.
 fn complaint(device: &dyn Fn(u64) -> Arc<dyn BlockDevice>) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(|| conformance(device))).err()?;
     Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())
