@@ -48,4 +48,4 @@ pub use error::RegionError;
 pub use pager::stats::Statistics;
 pub use region::{FaultMode, Region, RegionOptions};
 pub use slots::{FreeSlots, SlotNo, SlotOrder, SlotSearches};
-pub use store::{FileStore, SlotStore, SwapSpace, UNIT};
+pub use store::{FileStore, SlotStore, SlotWear, SwapSpace, UNIT};

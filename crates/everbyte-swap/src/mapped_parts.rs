@@ -215,7 +215,7 @@ impl PartMemory for MappedParts {
     fn zero_run(&self, run: RunNo) -> Result<(), PartError> {
         for slot in Self::slots_of(run) {
             // SAFETY: the zeroes are no part of the store.
-            unsafe { self.space.store().write(slot, ZEROES.as_ptr()) }
+            unsafe { self.space.write(slot, ZEROES.as_ptr()) }
         }
         self.check_store()
     }
@@ -224,7 +224,7 @@ impl PartMemory for MappedParts {
         for (slot, nth) in Self::slots_of(run).zip(0..) {
             let page = self.place(at).wrapping_add(nth * UNIT);
             // SAFETY: a page of our range, which may be loaded. The part is not this run.
-            unsafe { self.space.store().write(slot, page) }
+            unsafe { self.space.write(slot, page) }
         }
         self.check_store()
     }

@@ -261,7 +261,7 @@ impl Memory for Pages {
     fn copy_out(&self, at: UnitNo, slot: SlotNo) {
         // SAFETY: a page of our range, which is no part of a store. Whoever stores to it meanwhile makes
         // the copy void, as the pager finds out.
-        unsafe { self.space.store().write(slot, self.place(at)) }
+        unsafe { self.space.write(slot, self.place(at)) }
     }
 
     fn check_copied(&self) -> Result<(), MemoryError> {

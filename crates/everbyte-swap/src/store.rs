@@ -8,16 +8,16 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use everbyte_media::{
     BLOCK, BLOCK_U64, Mapped, MediaError, MediaOptions, Medium, OpenError, PoolOffset, create_file,
 };
 
 use crate::slots::{FreeSlots, SlotMap, SlotNo, SlotOrder, SlotSearches};
-use crate::unit::SLOTS_MAX;
+use crate::unit::{SLOTS_MAX, index};
 
 /// Bytes of a unit, and of a slot.
 pub const UNIT: usize = BLOCK;
@@ -187,6 +187,21 @@ pub struct SwapSpace {
     /// Slots that were handed to the map.
     known: AtomicU64,
     reserved: AtomicU64,
+    /// Writes of each slot, where they are counted.
+    writes: OnceLock<Box<[AtomicU32]>>,
+}
+
+/// Writes of a space's slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlotWear {
+    /// Slots, free and used.
+    pub slots: u64,
+    /// Those that were written at all.
+    pub slots_written: u64,
+    /// Writes of all slots.
+    pub writes: u64,
+    /// Writes of the slot that was written most often.
+    pub writes_most: u64,
 }
 
 impl SwapSpace {
@@ -199,6 +214,7 @@ impl SwapSpace {
             slots,
             known: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
+            writes: OnceLock::new(),
         };
         space.grow();
         Arc::new(space)
@@ -215,6 +231,7 @@ impl SwapSpace {
             slots,
             known: AtomicU64::new(known),
             reserved: AtomicU64::new(0),
+            writes: OnceLock::new(),
         })
     }
 
@@ -249,6 +266,42 @@ impl SwapSpace {
     #[must_use]
     pub fn slot_searches(&self) -> SlotSearches {
         self.slots.searches()
+    }
+
+    /// Counts the writes of each slot from now on, in 4 bytes for each that the store can ever have. Parts of a
+    /// region in direct mode that are used where they are do not count: nobody sees the program's stores.
+    pub fn count_writes(&self) {
+        let slots = usize::try_from(self.slots.capacity()).unwrap_or(0);
+        self.writes.get_or_init(|| (0..slots).map(|_| AtomicU32::new(0)).collect());
+    }
+
+    /// Writes of slots, if they are counted.
+    #[must_use]
+    pub fn wear(&self) -> Option<SlotWear> {
+        let slots = self.slots();
+        let known = usize::try_from(slots).unwrap_or(usize::MAX);
+        let start = SlotWear { slots, ..SlotWear::default() };
+        let writes = self.writes.get()?.iter().take(known).map(|count| count.load(Relaxed));
+        Some(writes.fold(start, |sum, writes| SlotWear {
+            slots_written: sum.slots_written + u64::from(writes > 0),
+            writes: sum.writes + u64::from(writes),
+            writes_most: sum.writes_most.max(u64::from(writes)),
+            ..sum
+        }))
+    }
+
+    /// Stores a slot's bytes.
+    ///
+    /// # Safety
+    /// As [`SlotStore::write`].
+    pub(crate) unsafe fn write(&self, slot: SlotNo, page: *const u8) {
+        if let Some(writes) = self.writes.get()
+            && let Some(count) = writes.get(index(slot.0))
+        {
+            count.fetch_add(1, Relaxed);
+        }
+        // SAFETY: as the caller says.
+        unsafe { self.store.write(slot, page) }
     }
 
     pub(crate) fn store(&self) -> &dyn SlotStore {

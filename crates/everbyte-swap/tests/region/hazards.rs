@@ -251,6 +251,22 @@ fn zeroes_take_no_slot_and_come_back() {
 }
 
 #[test]
+fn writes_of_slots_are_counted_where_that_is_asked_for_and_go_round_the_space() {
+    let space = space(4 * LEN, SlotOrder::Order64);
+    assert_eq!(space.wear(), None);
+    space.count_writes();
+    let mut region = Region::map(LEN, LIMIT, &space, &RegionOptions::new()).unwrap();
+    for _ in 0..8 {
+        fill(&mut region);
+    }
+    let (wear, out) = (space.wear().unwrap(), region.statistics().units_out);
+    assert!(out > 4 * LEN / UNIT && wear.writes >= out, "{wear:?}, {out} out");
+    assert_eq!(wear.slots, 4 * LEN / UNIT);
+    assert!(wear.slots_written > 3 * LEN / UNIT, "more than the region has units: {wear:?}");
+    assert!(wear.writes_most < 8, "no slot is written each time: {wear:?}");
+}
+
+#[test]
 fn regions_share_a_space_and_never_more_than_it_has() {
     let space = space(LEN, SlotOrder::Order64);
     let map = |bytes, limit| Region::map(bytes, limit, &space, &RegionOptions::new());
