@@ -123,7 +123,60 @@ not_run "of the kind block" --dram 16M --pool "$POOL/disk" -- true
 not_run "there is no volume" --dram 16M --pool "$POOL/none" -- true
 not_run "too low" --dram 16K --pool "$POOL" -- true
 not_run "there is no program" --dram 16M --pool "$POOL" -- no-such-program
+gcc -Wall -static -x c - -o "$SCRATCH/linked" <<<'int main(void) { return 0; }' || fail "nothing can be linked statically"
+not_run "statically linked" --dram 16M --pool "$POOL" -- "$SCRATCH/linked"
+if [[ $EUID -eq 0 ]]; then
+    install -o nobody -m 4755 "$(command -v true)" "$SCRATCH/setuid"
+    not_run "runs as another user" --dram 16M --pool "$POOL" -- "$SCRATCH/setuid"
+    if [[ $(cat /proc/sys/vm/unprivileged_userfaultfd) -eq 0 ]] && install -d -m 755 "$SCRATCH/open" &&
+        cp "$EVERBYTE" "${EVERBYTE_PRELOAD:-$LIBRARY}" "$SCRATCH/open" && chmod 755 "$SCRATCH"; then
+        if setpriv --reuid nobody --clear-groups env -u EVERBYTE_PRELOAD "$SCRATCH/open/${EVERBYTE##*/}" \
+            run --dram 16M -- true >"$SCRATCH/run.log" 2>&1; then
+            fail "a heap without the right to userfaultfd"
+        fi
+        grep -q "vm.unprivileged_userfaultfd is 0" "$SCRATCH/run.log" ||
+            fail "nobody says what forbids userfaultfd: $(cat "$SCRATCH/run.log")"
+    fi
+fi
+"$EVERBYTE" serve "$POOL" --read-only >"$SCRATCH/server.out" 2>"$SCRATCH/server.log" &
+READER_PID=$!
+on_exit end_process "$READER_PID"
+within 20 "$EVERBYTE" volume list "$POOL" || fail "the server was not ready"
+not_run "the pool is served read-only" --dram 1M --pool "$POOL/more" -- "$PYTHON" -c 'bytes(64 << 20)'
+kill "$READER_PID"
+wait "$READER_PID" || fail "the server that reads only failed"
 ok "what cannot be run is refused in words"
+
+# A program that lowers its own limits, or locks more than its limit has: told, and otherwise as before.
+for limits in "AS, (400 << 20, 400 << 20)" "NOFILE, (3, 3)"; do
+    told=$(paged 16M "$PYTHON" -c "import resource
+resource.setrlimit(resource.RLIMIT_$limits)
+parts = []
+try:
+    for n in range(200): parts.append(bytes([n]) * (1 << 20))
+except MemoryError:
+    print(len(parts), all(part[7] == n for n, part in enumerate(parts)))") || fail "$limits ends a program"
+    [[ $told == *True ]] || fail "a program with limits of its own ($limits) says $told"
+    grep -q "no more memory for this program: " "$SCRATCH/run.log" || fail "nobody says that $limits are in the way"
+done
+told=$(paged 16M "$PYTHON" -c 'import ctypes, mmap
+memory = mmap.mmap(-1, 32 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+print(*[ctypes.CDLL(None).mlock(at, ctypes.c_size_t(mib << 20)) for mib in (16, 16, 8)])') || fail "mlock ends a program"
+[[ $told == "-1 -1 0" ]] || fail "mlock beyond and within the limit says $told"
+[[ $(grep -c "mlock fails: 16777216 bytes would be pinned; the DRAM limit allows" "$SCRATCH/run.log") -eq 1 ]] ||
+    fail "nobody says why mlock fails: $(cat "$SCRATCH/run.log")"
+ok "a program that changes its limits, or locks too much, is told"
+
+# The paper's tree, and what a run says at its end.
+"$EVERBYTE" run --dram 16M --slots order8 --stats --wear --pool "$POOL/more" -- "$PYTHON" "$SCRATCH/sort.py" \
+    >"$SCRATCH/order8.out" 2>"$SCRATCH/run.log" || fail "python3 fails with slots of order 8"
+[[ $(cat "$SCRATCH/order8.out") == $("$PYTHON" "$SCRATCH/sort.py") ]] || fail "order 8 changes a result"
+for words in "DRAM [0-9]* of 16 MiB, slots [0-9]* of [0-9]* MiB, in [0-9]* MiB, out [0-9]* MiB, faults [0-9]* load" \
+    "memory that bears 10^8 writes lasts [0-9.]* years" "slots were written, [0-9.]* times in the mean of all"; do
+    grep -q "$words" "$SCRATCH/run.log" || fail "statistics do not say: $words"
+done
+ok "statistics and wear are told, with the tree of order 8, too"
 
 # A full volume: the program is told, by malloc, and by a line.
 "$EVERBYTE" volume resize "$POOL" more --size 64M >/dev/null

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use everbyte_slots::FreeRanges;
 use everbyte_swap::{
-    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, Statistics, SwapSpace,
+    FaultMode, FileStore, Region, RegionError, RegionOptions, SlotOrder, SlotWear, Statistics,
+    SwapSpace,
 };
 use libmimalloc_sys as mi;
 
@@ -61,7 +62,11 @@ impl Heap {
         // A program that stays below its limit needs nothing.
         let store = FileStore::of_ranges(&memory_file(PAGE as u64)?, &[], settings.space_bytes)
             .map_err(|error| format!("cannot reserve address space: {error}"))?;
-        let space = SwapSpace::new(store.clone(), SlotOrder::Order64);
+        let order = if settings.order8 { SlotOrder::Order8 } else { SlotOrder::Order64 };
+        let space = SwapSpace::new(store.clone(), order);
+        if settings.wear {
+            space.count_writes();
+        }
         let bytes = settings.dram_bytes.saturating_add(settings.space_bytes);
         let bytes = bytes.next_multiple_of(ARENA as u64) + 2 * ARENA as u64;
         let mode = FaultMode::Transparent { handlers: HANDLERS };
@@ -123,6 +128,11 @@ impl Heap {
     /// Bytes of slots, free and used.
     pub(crate) fn space_bytes(&self) -> u64 {
         self.space.slots() * PAGE as u64
+    }
+
+    /// Writes of slots, if they are counted.
+    pub(crate) fn wear(&self) -> Option<SlotWear> {
+        self.space.wear()
     }
 
     pub(crate) fn check(&self) -> Result<(), RegionError> {

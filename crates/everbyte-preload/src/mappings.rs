@@ -7,12 +7,13 @@
 
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 
 use libc::{c_int, c_void, off_t, size_t};
 
 use crate::heap::Heap;
 use crate::kernel::PAGE;
-use crate::say::say;
+use crate::say::{say, say_once};
 use crate::{any_heap, at_work, heap, kernel, vfork};
 
 /// Mappings from this size on are paged.
@@ -27,6 +28,9 @@ const NOT_PAGED: c_int = libc::MAP_SHARED
     | libc::MAP_LOCKED
     | libc::MAP_32BIT;
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// It was said that memory cannot be locked.
+static MLOCK_COMPLAINED: AtomicBool = AtomicBool::new(false);
 
 fn failed(error: c_int) -> *mut c_void {
     kernel::set_errno(error);
@@ -234,7 +238,10 @@ pub(crate) unsafe extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
         Some(_) if vfork::is_child() => refused(libc::ENOMEM),
         Some((heap, part)) => match at_work(|| heap.pin(&part)) {
             Ok(()) => 0,
-            Err(_) => refused(libc::ENOMEM),
+            Err(error) => {
+                at_work(|| say_once(&format!("mlock fails: {error}"), &MLOCK_COMPLAINED));
+                refused(libc::ENOMEM)
+            }
         },
         // SAFETY: the caller's promise.
         None => match unsafe { libc::syscall(libc::SYS_mlock, at, len) } {

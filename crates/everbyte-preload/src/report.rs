@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use everbyte_swap::{Statistics, UNIT};
+use everbyte_swap::{SlotWear, Statistics, UNIT};
 
 use crate::at_work;
 use crate::heap::Heap;
@@ -44,6 +44,9 @@ pub(crate) fn summarise() {
     }
     say(&line(heap, since));
     say(&life(heap, since));
+    if let Some(wear) = heap.wear() {
+        say(&wear_line(wear));
+    }
     if let Err(trouble) = heap.check() {
         say(&trouble.to_string());
     }
@@ -81,6 +84,18 @@ fn line(heap: &Heap, since: Instant) -> String {
         faults_store,
         faults_protected,
         fault_ns / 1_000_000,
+    )
+}
+
+/// How evenly slots were written.
+fn wear_line(wear: SlotWear) -> String {
+    let SlotWear { slots, slots_written, writes, writes_most } = wear;
+    let tenths = writes * 10 / slots.max(1);
+    format!(
+        "{slots_written} of {slots} slots were written, {}.{} times in the mean of all, {writes_most} times at \
+         most",
+        tenths / 10,
+        tenths % 10
     )
 }
 

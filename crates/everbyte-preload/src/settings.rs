@@ -13,6 +13,10 @@ pub(crate) struct Settings {
     pub(crate) volume: Option<(PathBuf, String)>,
     /// The program's variables that begin as zeroes page, too.
     pub(crate) bss: bool,
+    /// The paper's tree finds free slots, not ours.
+    pub(crate) order8: bool,
+    /// Writes of slots are counted, and told at the end.
+    pub(crate) wear: bool,
     /// Statistics are written at the end, and so often before.
     pub(crate) statistics: Option<Duration>,
 }
@@ -29,6 +33,8 @@ impl Settings {
             space_bytes: number("EVERBYTE_RUN_SPACE").ok_or("EVERBYTE_RUN_SPACE")?,
             volume: pool.zip(volume),
             bss: number("EVERBYTE_RUN_BSS") == Some(1),
+            order8: number("EVERBYTE_RUN_SLOTS") == Some(8),
+            wear: number("EVERBYTE_RUN_WEAR") == Some(1),
             statistics: number("EVERBYTE_RUN_STATS").map(Duration::from_secs),
         })
     }

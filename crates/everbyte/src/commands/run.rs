@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use everbyte_control::{ControlClient, Handler, Request, Response, VolumeStatus};
 use everbyte_media::MediaOptions;
 use everbyte_pool::OpenOptions;
@@ -56,7 +57,8 @@ system calls. That takes one of: CAP_SYS_PTRACE, access to /dev/userfaultfd, or 
 vm.unprivileged_userfaultfd=1.
 
 --stats writes a line to standard error every second and two at the end: bytes of DRAM and of slots, bytes
-in and out, faults and the time in them, and how many years the medium would last.
+in and out, faults and the time in them, and how many years the medium would last. With --wear another line
+at the end says how many slots were written, and how often.
 
 Environment:
   EVERBYTE_PRELOAD  the library to preload; else libeverbyte_preload.so beside this program or in
@@ -81,9 +83,46 @@ pub(crate) struct Args {
     /// Write statistics to standard error, every second and at the end.
     #[arg(long)]
     stats: bool,
+    /// Count the writes of each slot, and tell at the end how evenly they wear.
+    #[arg(long)]
+    wear: bool,
+    /// The tree that finds free slots: of order 8, as in the paper, or of order 64, without a lock.
+    #[arg(long, value_enum, default_value = "order64", value_name = "TREE")]
+    slots: Slots,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
+}
+
+/// Trees that find free slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Slots {
+    /// One byte a node, under a lock.
+    Order8,
+    /// One word a node.
+    Order64,
+}
+
+/// Tells the library what is asked for, by the environment.
+fn configure(command: &mut Command, args: &Args) {
+    let stats = match (args.stats, args.wear) {
+        (true, _) => Some("1"),
+        // Only the end.
+        (false, true) => Some("0"),
+        (false, false) => None,
+    };
+    let order8 = args.slots == Slots::Order8;
+    for (name, value) in [
+        ("EVERBYTE_RUN_STATS", stats),
+        ("EVERBYTE_RUN_BSS", args.bss.then_some("1")),
+        ("EVERBYTE_RUN_WEAR", args.wear.then_some("1")),
+        ("EVERBYTE_RUN_SLOTS", order8.then_some("8")),
+    ] {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -94,16 +133,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&program);
     command.arg0(name).args(arguments).env("LD_PRELOAD", preloaded(&library));
     command.env("EVERBYTE_RUN_DRAM", args.dram.to_string());
-    if args.stats {
-        command.env("EVERBYTE_RUN_STATS", "1");
-    } else {
-        command.env_remove("EVERBYTE_RUN_STATS");
-    }
-    if args.bss {
-        command.env("EVERBYTE_RUN_BSS", "1");
-    } else {
-        command.env_remove("EVERBYTE_RUN_BSS");
-    }
+    configure(&mut command, args);
     let Some(target) = &args.pool else {
         tracing::warn!("without --pool the rest of the heap is in memory, too: this saves nothing");
         command.env("EVERBYTE_RUN_SPACE", memory_bytes()?.to_string());
