@@ -3,26 +3,31 @@
 
 The guest uses twice its memory and finds every byte again. Then guests are killed in the midst of it:
 the volume is free at once, the next guest has it from its first block on, and other volumes of the
-pool are as they were.
+pool are as they were. With --compare the same guest also swaps on nbdkit's memory and on qemu-nbd, in turns,
+and the rates are told: they are not judged, for they depend on the machine.
 
-usage: swap.py KILLS [--memory-mib N] [--passes N]
+usage: swap.py KILLS [--memory-mib N] [--passes N] [--compare ROUNDS]
 """
 
 import argparse
 import json
 import random
 import shutil
+import socket
+import statistics
+import subprocess
 import sys
 import time
 
 sys.dont_write_bytecode = True
 
 from host_server import Server
-from machine import Failed, Machine, end_cleanly, find_everbyte, need, run, scratch_folder
+from machine import Failed, Machine, end_cleanly, find_everbyte, free_port, need, run, scratch_folder
 
 GUEST_MIB = 256
 FREE_S = 20
 DISK_MIB = 8
+READY_S = 20
 SWAPPING_S = (0.5, 5.0)
 # Each page goes out and comes back by emulation alone.
 LIFE_S = 900
@@ -55,16 +60,63 @@ def boot(machine, port, options, passes):
     )
 
 
-def fill(machine, server, port, options):
+def fill(machine, port, options):
     """A guest that uses all of it, to the end."""
     boot(machine, port, options, options.passes)
     machine.finish()
-    out, back = map(int, machine.told("filled").split())
+    out, back, milliseconds = map(int, machine.told("filled").split())
     missing = (options.memory_mib - GUEST_MIB) * 256
     if min(out, back) < missing:
         raise Failed(f"{out} pages went out and {back} came in, not {missing} of each")
-    wait_until_free(server)
-    return out, back
+    return out, back, milliseconds
+
+
+class Rival:
+    """Another program's server of an empty disk."""
+
+    def __init__(self, name, command):
+        self.name, self.port = name, free_port()
+        self.process = subprocess.Popen([word.format(port=self.port) for word in command])
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline or self.process.poll() is not None:
+                    self.kill()
+                    raise Failed(f"{name} does not answer") from None
+                time.sleep(0.05)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def compare(machine, port, folder, options):
+    """The time that the guest's passes take on each server, in turns; returns our rate by each rival's."""
+    mib, disk = options.memory_mib + 64, f"{folder}/rival"
+    with open(disk, "wb") as file:
+        file.truncate(mib << 20)
+    commands = {
+        "nbdkit memory": ["nbdkit", "-f", "-i", "127.0.0.1", "-p", "{port}", "memory", f"{mib}M"],
+        "qemu-nbd": ["qemu-nbd", "-f", "raw", "-b", "127.0.0.1", "-p", "{port}", "-t", "-e", "4", "-x", "more", disk],
+    }
+    rivals = []
+    try:
+        for name, command in commands.items():
+            rivals.append(Rival(name, command))
+        ports = {"ours": port} | {rival.name: rival.port for rival in rivals}
+        times = {name: [] for name in ports}
+        for _ in range(options.compare):
+            for name, at in ports.items():
+                times[name].append(fill(machine, at, options)[2])
+                print(f"{name}: {times[name][-1]} ms", flush=True)
+    finally:
+        for rival in rivals:
+            rival.kill()
+    ours = statistics.median(times.pop("ours"))
+    return {name: statistics.median(rival) / ours for name, rival in times.items()}
 
 
 def kill_rounds(machine, server, port, options):
@@ -87,6 +139,7 @@ def arguments():
     parser.add_argument("kills", type=int)
     parser.add_argument("--memory-mib", type=int, default=2 * GUEST_MIB)
     parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--compare", type=int, default=0)
     return parser.parse_args()
 
 
@@ -104,14 +157,22 @@ def main():
         port = server.start()
         disk, bytes_before = f"nbd://127.0.0.1:{port}/disk", random.randbytes(DISK_MIB << 20)
         run("nbdcopy", "--", "-", disk, input=bytes_before)
-        out, back = fill(machine, server, port, options)
+        out, back, _ = fill(machine, port, options)
+        wait_until_free(server)
         print(
             f"ok - machine-swap: a guest of {GUEST_MIB} MiB finds {options.memory_mib} MiB again: {out} "
             f"pages went out, {back} came in"
         )
         kill_rounds(machine, server, port, options)
         if options.kills:
-            fill(machine, server, port, options)
+            fill(machine, port, options)
+            wait_until_free(server)
+        if options.compare:
+            need("nbdkit", "qemu-nbd")
+            rates = compare(machine, port, folder, options)
+            told = ", ".join(f"{rate:.2f}x of {name}'s" for name, rate in rates.items())
+            print(f"told - machine-swap: the rate of a guest's passes is {told}, medians of {options.compare}")
+            wait_until_free(server)
         if run("nbdcopy", disk, "-") != bytes_before:
             raise Failed("another volume changed")
         server.stop()
