@@ -8,7 +8,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 TARGET=${CARGO_TARGET_DIR:-target}
-cargo build --quiet --release -p everbyte-bench
+# Servers of others are started by the program, with its library.
+cargo build --quiet --release -p everbyte-bench -p everbyte -p everbyte-preload
 "$TARGET/release/everbyte-bench" swap --kernel-swap --output "$TARGET/swap.json" \
     --report "$TARGET/swap.html" "$@" >"$TARGET/swap.txt"
 grep -E -B1 '(met|MISSED): ' "$TARGET/swap.txt" || true

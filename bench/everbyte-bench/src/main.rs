@@ -56,6 +56,7 @@ use crate::suite::Settings;
 use crate::swap::child::{self, SwapChildArgs};
 use crate::swap::command::{SwapArgs, swap};
 use crate::swap::kernel::guardian::{self, GuardianArgs};
+use crate::swap::serve::process::{self, LaunchArgs};
 use crate::tpcc::command::{TpccArgs, tpcc};
 use crate::tpcc::kill::{self, ChildArgs, KillArgs};
 use crate::wear::command::{WearArgs, wear};
@@ -103,6 +104,8 @@ enum Suite {
     SwapChild(SwapChildArgs),
     #[command(hide = true)]
     SwapGuardian(GuardianArgs),
+    #[command(hide = true)]
+    SwapLaunch(LaunchArgs),
 }
 
 /// Options of the block suite.
@@ -171,6 +174,7 @@ fn main() -> ExitCode {
         Suite::ServeMount(args) => served_mount::serve(&args),
         Suite::SwapChild(args) => child::run(&args),
         Suite::SwapGuardian(args) => guardian::run(&args),
+        Suite::SwapLaunch(args) => process::launched(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

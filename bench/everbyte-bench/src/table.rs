@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::rows::{Results, Row, metric};
 
 /// Metrics that a line shows, and the words after their values.
-const SHOWN: [(&str, &str); 40] = [
+const SHOWN: [(&str, &str); 46] = [
     (metric::COUNTED_RATE, "/s counted"),
     (metric::COUNTED_TO_BACKING, "x backing counted"),
     (metric::BOUND, "x at most"),
@@ -43,6 +43,12 @@ const SHOWN: [(&str, &str); 40] = [
     ("cpu_per_page_in", "ns of processor a page in"),
     ("process_cpu_per_page_in", "of the process"),
     ("ratio", "x"),
+    ("dram_limit", "MiB of DRAM allowed"),
+    ("dram_peak", "MiB at most"),
+    ("pages_in", "pages in"),
+    ("pages_out", "out"),
+    ("fork", "ms for the fork"),
+    ("save", "ms for saving"),
     ("slot_search_share", "% in searches"),
     ("best_threshold", "% is best; 50% takes"),
     ("time_at_50_to_best", "x as long"),
@@ -102,6 +108,8 @@ fn line(results: &Results, subject: &str, workload: &str) -> String {
                 | "cpu_per_page_in"
                 | "process_cpu_per_page_in"
                 | "tpmc"
+                | "pages_in"
+                | "pages_out"
                 | "best_threshold" => {
                     format!("  {value:.0} {words}")
                 }

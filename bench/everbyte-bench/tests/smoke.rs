@@ -475,7 +475,7 @@ fn wear_is_counted_by_every_rule() {
 
 #[test]
 fn slots_are_found_at_every_fill() {
-    let results = results_of("swap", &["--skip", "ft,paging,direct"]);
+    let results = results_of("swap", &["--skip", "ft,paging,direct,serving"]);
     for way in ["linux-3.14-linear", "order8", "order64", "free-stack", "hibitset", "roaring"] {
         for (fill, threads) in [("0.0%", 1), ("50.0%", 2), ("99.9%", 1)] {
             let workload = format!("{fill} full, random frees, t{threads}");
@@ -494,7 +494,7 @@ fn slots_are_found_at_every_fill() {
 
 #[test]
 fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
-    let results = results_of("swap", &["--skip", "slots,direct"]);
+    let results = results_of("swap", &["--skip", "slots,direct,serving"]);
     for subject in ["dram", "mmap-tmpfs", "region", "region-transparent"] {
         assert!(value(&results, subject, "paging: random stores, t2", "time") > 0.0);
     }
@@ -509,11 +509,21 @@ fn regions_page_and_ft_is_solved_in_half_of_its_memory() {
         assert!(value(&results, subject, &format!("{half}: along z"), "seconds") > 0.0);
     }
     assert!(value(&results, "region-on-flash", "FT.S, 50% in DRAM, t1", "flash_lifetime") > 0.0);
+    let on_flash = |metric| value(&results, "region-on-flash", stores, metric);
+    assert!(
+        on_flash("flash_lifetime") > 0.0
+            && on_flash("time") > 90e3 * on_flash("pages_in_per_access")
+    );
+    for subject in ["region-crowded", "region-crowded-linear"] {
+        assert!(
+            value(&results, subject, "FT.S, 70% in DRAM, t1", "slot_visits_per_page_out") > 0.0
+        );
+    }
 }
 
 #[test]
 fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
-    const SKIP: [&str; 2] = ["--skip", "slots,crowded,ft"];
+    const SKIP: [&str; 2] = ["--skip", "slots,crowded,ft,serving"];
     let results = results_of("swap", &SKIP);
     for threads in ["t1", "t2"] {
         let stores = format!("paging: random stores, {threads}");
@@ -551,6 +561,34 @@ fn direct_mode_is_measured_and_tells_from_how_many_touches_dram_pays() {
     }
 }
 
+#[test]
+fn servers_are_loaded_in_half_of_their_memory_or_rows_say_why_not() {
+    let results = results_of("swap", &["--skip", "slots,paging,crowded,direct,ft"]);
+    let rows = results["rows"].as_array().unwrap();
+    let loads = ["redis-server, gets", "redis-server, sets while it saves"];
+    for load in loads.into_iter().chain(["memcached, gets and a tenth sets"]) {
+        let (workload, server) = (format!("serving: {load}"), load.split(',').next().unwrap());
+        for subject in ["dram", "everbyte-run"] {
+            let is_it = |row: &&Value| row["subject"] == subject && row["workload"] == workload;
+            let found = rows.iter().find(is_it).unwrap();
+            if let Some(why) = found["note"].as_str() {
+                let is_missing = why.contains("is not installed") || why.contains("everbyte");
+                assert!(found["metric"] == "skipped" && is_missing, "{found}");
+                continue;
+            }
+            assert!(value(&results, subject, &workload, "rate") > 0.0);
+            assert!(value(&results, subject, &workload, "p99") > 0.0);
+            let of_life =
+                |metric| value(&results, subject, &format!("serving: {server}, in all"), metric);
+            if subject == "everbyte-run" {
+                assert!(of_life("pages_out") > 0.0, "{server} needs twice of what it may have");
+                let is_memcached = server == "memcached";
+                assert!(!is_memcached || of_life("dram_peak") < 1.5 * of_life("dram_limit"));
+            }
+        }
+    }
+}
+
 /// Lines of a file of the kernel's that name something of kernel swap's comparison.
 fn left(path: &str, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
@@ -583,7 +621,7 @@ fn swap_and_group_are_gone(page_cluster: &str) {
 // One test, for there is one /proc/swaps.
 #[test]
 fn kernel_swap_is_measured_and_taken_down_even_after_kill() {
-    const ARGS: [&str; 4] = ["--kernel-swap", "--skip", "slots", "--json"];
+    const ARGS: [&str; 4] = ["--kernel-swap", "--skip", "slots,serving", "--json"];
     let page_cluster = std::fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = |more: &[&str]| {

@@ -17,7 +17,7 @@ const LEGEND_STEP: i32 = 17;
 /// Share of a group's width that its bars take.
 const GROUP_SHARE: f64 = 0.86;
 /// Colours that stay apart for most people with weak colour vision.
-const COLOURS: [RGBColor; 11] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(31, 78, 121),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -29,6 +29,7 @@ const COLOURS: [RGBColor; 11] = [
     RGBColor(0, 0, 0),
     RGBColor(140, 86, 75),
     RGBColor(240, 228, 66),
+    RGBColor(110, 60, 160),
 ];
 
 /// Drawing of values.

@@ -79,7 +79,7 @@ impl Walk {
     clippy::cast_sign_loss,
     reason = "a rank is a whole number from 1 to the number of pages"
 )]
-fn rank(sample: f64) -> usize {
+pub(super) fn rank(sample: f64) -> usize {
     sample as usize - 1
 }
 

@@ -14,6 +14,7 @@ use super::ft::{self, Class, Part};
 use super::meter::{Costs, Meter};
 use super::moves;
 use super::place::{Backing, PAGE, Place};
+use super::serve::{self, Serve, Served};
 
 /// The name of the subcommand, which people do not see.
 const SUBCOMMAND: &str = "swap-child";
@@ -47,6 +48,8 @@ pub(super) enum Load {
         moved: u64,
         turns: u64,
     },
+    /// A server of others is started, filled and loaded.
+    Serve(Serve),
 }
 
 impl Load {
@@ -55,6 +58,7 @@ impl Load {
         match self {
             Self::Touch { bytes, .. } | Self::Move { bytes, .. } => bytes,
             Self::Ft(class) => (8 * ft::words(class) as u64).next_multiple_of(PAGE),
+            Self::Serve(serve) => serve.bytes_max(),
         }
     }
 }
@@ -64,9 +68,15 @@ impl Load {
 pub(super) struct Outcome {
     /// Costs by part, without the filling of what is touched.
     pub(super) parts: Vec<(String, Costs)>,
+    /// Of a server.
+    pub(super) served: Option<Served>,
 }
 
 impl Outcome {
+    fn of(parts: Vec<(String, Costs)>) -> Self {
+        Self { parts, served: None }
+    }
+
     pub(super) fn total(&self) -> Costs {
         self.parts.iter().fold(Costs::default(), |sum, (_, costs)| sum.plus(*costs))
     }
@@ -85,7 +95,12 @@ pub(crate) struct SwapChildArgs {
 /// The first failure; wrong contents among them.
 pub(crate) fn run(args: &SwapChildArgs) -> Result<()> {
     let task: Task = serde_json::from_str(&args.task)?;
-    let outcome = page(&task, task.load)?;
+    let outcome = match task.load {
+        Load::Serve(serve) => {
+            Outcome { served: Some(serve::run(&task.backing, serve)?), ..Outcome::default() }
+        }
+        load => page(&task, load)?,
+    };
     writeln!(io::stdout(), "{}", serde_json::to_string(&outcome)?)?;
     Ok(())
 }
@@ -94,13 +109,14 @@ fn page(task: &Task, load: Load) -> Result<Outcome> {
     let mut place = Place::map(&task.backing, load.bytes())?;
     let outcome = match load {
         Load::Move { moved, turns, .. } => {
-            Outcome { parts: moves::run(&mut place, moved, turns)?.into() }
+            Outcome::of(moves::run(&mut place, moved, turns)?.into())
         }
         Load::Touch { pattern, stores, warm, count, .. } => {
             let meter = Meter::new(&place);
             touch(&place, &meter, task.threads, pattern, stores, (warm, count))?
         }
         Load::Ft(class) => run_ft(&place, &Meter::new(&place), task.threads, class)?,
+        Load::Serve(_) => bail!("a server is no memory of this process"),
     };
     if let Place::Region(region, ..) = &place {
         region.check()?;
@@ -123,7 +139,7 @@ fn touch(
     on_all(&mut owners, |owner, seed| owner.touch(pattern, stores, share(count), seed + 100))?;
     let costs = meter.read()?.since(before);
     on_all(&mut owners, |owner, _| owner.check_all())?;
-    Ok(Outcome { parts: vec![(pattern.name().to_owned(), costs)] })
+    Ok(Outcome::of(vec![(pattern.name().to_owned(), costs)]))
 }
 
 /// Has each owner work in a thread of its own.
@@ -157,7 +173,7 @@ fn run_ft(place: &Place, meter: &Meter<'_>, threads: usize, class: Class) -> Res
     solved?;
     failure.map_or(Ok(()), Err)?;
     let parts = sums.map(|(part, costs)| (part.name().to_owned(), costs)).to_vec();
-    Ok(Outcome { parts })
+    Ok(Outcome::of(parts))
 }
 
 /// Takes a measurement in a child; `None` if it does not end in time, and is killed.

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use super::child::Load;
 use super::ft::Class;
 use super::kernel::machine;
 use super::paging::Sizes;
-use super::{Settings, crowded_paging, direct, fill, paging, report, solving, targets};
+use super::{Settings, crowded_paging, direct, fill, paging, report, serving, solving, targets};
 use crate::environment::Environment;
 use crate::publish::{self, Output};
 use crate::rows::Results;
@@ -20,11 +20,12 @@ use crate::rows::Results;
 const QUICK_SLOTS: u64 = 1 << 14;
 const QUICK_PAIRS: u64 = 1 << 10;
 const QUICK_MIB: u64 = 8;
+const QUICK_SERVED_MIB: u64 = 24;
 /// Accesses for each page of the footprint.
 const ACCESSES_PER_PAGE: u64 = 3;
 
-/// Measures the memory extension: paging by access pattern, FT of the NAS Parallel Benchmarks in less
-/// memory than it needs, and ways to find a free slot of a swap space.
+/// Measures the memory extension: paging by access pattern, FT of the NAS Parallel Benchmarks and servers
+/// of others in less memory than they need, and ways to find a free slot of a swap space.
 ///
 /// Everything that is paged is verified: contents by what was stored, FT by the published checksums.
 #[derive(clap::Args)]
@@ -48,7 +49,8 @@ pub(crate) struct SwapArgs {
     #[arg(long, default_value_t = 1 << 14, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(64..=1 << 32))]
     pairs: u64,
-    /// Memory that access patterns go over, in MiB, half of which may be in DRAM.
+    /// Memory that access patterns go over, in MiB, half of which may be in DRAM. Servers are filled with half
+    /// as much.
     #[arg(long, default_value_t = 512, value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(2..=65536))]
     footprint: u64,
@@ -86,6 +88,8 @@ enum Part {
     Direct,
     /// FT of the NAS Parallel Benchmarks.
     Ft,
+    /// redis-server and memcached under load.
+    Serving,
 }
 
 /// Runs the suite.
@@ -112,13 +116,15 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
         filter: args.filter.split_whitespace().map(str::to_owned).collect(),
         with_kernel: args.kernel_swap,
         described: RefCell::default(),
+        failures: RefCell::default(),
         stop: &stop,
         progress: &progress,
     };
     let bytes = mib << 20;
+    let served_bytes = if args.quick { QUICK_SERVED_MIB << 20 } else { bytes / 2 };
     if args.kernel_swap {
         let largest = classes.iter().map(|class| Load::Ft(*class).bytes()).max().unwrap_or(0);
-        machine::check(2 * largest.max(bytes))?;
+        machine::check(2 * largest.max(bytes).max(serving::bytes_max(served_bytes)))?;
     }
     let mut environment = Environment::new(&args.folder, bytes, rounds, 0.0);
     environment.medium = format!("DRAM, as tmpfs; {slots} slots");
@@ -141,10 +147,16 @@ pub(crate) fn swap(args: &SwapArgs) -> Result<()> {
     if wants(Part::Ft) {
         rows.extend(solving::run(&settings, classes, Duration::from_secs(args.limit))?);
     }
+    if wants(Part::Serving) {
+        rows.extend(serving::run(&settings, served_bytes)?);
+    }
     rows.extend(targets::published());
     rows.extend(targets::settings_rows(&settings.described.borrow()));
     let mut results = Results { suite: "swap", environment, rows };
     results.rows.extend(targets::verdicts(&results));
     progress.finish_and_clear();
-    args.output.publish("Everbyte: the memory extension", &results, &report::figures(classes))
+    args.output.publish("Everbyte: the memory extension", &results, &report::figures(classes))?;
+    let failures = settings.failures.take();
+    ensure!(failures.is_empty(), "some measurements failed: {}", failures.join("; "));
+    Ok(())
 }

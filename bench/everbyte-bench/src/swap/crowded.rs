@@ -29,6 +29,9 @@ pub(super) struct Crowd {
     pub(super) free: u64,
 }
 
+/// Pages that leave at once, at most.
+const BATCH: u64 = 160;
+
 /// Free slots found in one of the compared ways, with the time that it takes.
 struct Timed {
     slots: Box<dyn Allocator>,
@@ -78,6 +81,23 @@ impl FreeSlots for Timed {
 }
 
 impl Crowd {
+    /// A space of `slots` slots, or more if the region needs them: beside those that a region of `pages` pages
+    /// needs with `dram_pages` of them in DRAM, others hold `permille` thousandths.
+    pub(super) fn around(
+        way: Way,
+        slots: u64,
+        (pages, dram_pages): (u64, u64),
+        permille: u64,
+    ) -> Self {
+        // A region keeps up to three sixteenths of its limit free, so that much more is in slots. Where there are
+        // few slots in all, each page may have one, and each of a batch on its way out another.
+        let most = pages + BATCH;
+        let slots = slots.max(most);
+        let needed = pages - pages.min(dram_pages * 13 / 16);
+        let free = needed + slots * (1000 - permille) / 1000;
+        Self { way, slots, free: free.max(most).min(slots) }
+    }
+
     /// Makes the space over a new sparse file, and returns it with the time that searches take.
     ///
     /// # Errors

@@ -18,8 +18,6 @@ use crate::stats::{as_f64, summarise};
 pub(super) const FILLS: [u64; 3] = [500, 990, 999];
 /// Pages of the region, as a share of the slots; half of them may be in DRAM.
 const PAGES_SHARE: u64 = 512;
-/// Pages that leave at once, at most.
-const BATCH: u64 = 160;
 const ACCESSES_PER_PAGE: u64 = 8;
 /// The most that a measurement may take.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -59,11 +57,6 @@ pub(super) fn run(settings: &Settings<'_>) -> Result<Vec<Row>> {
 fn task(settings: &Settings<'_>, way: Way, permille: u64) -> Task {
     let pages = (settings.slots / PAGES_SHARE).max(256);
     let (dram_pages, slots) = (pages / 2, settings.slots);
-    // A region keeps up to three sixteenths of its limit free, so that much more is in slots. Where there are
-    // few slots in all, each page may have one, and each of a batch on its way out another.
-    let needed = pages - dram_pages * 13 / 16;
-    let free = needed + slots * (1000 - permille) / 1000;
-    let free = free.max(pages + BATCH).min(slots);
     let backing = Backing::Region(RegionBacking {
         store: settings.folder.join("store"),
         dram_bytes: dram_pages * PAGE,
@@ -73,7 +66,7 @@ fn task(settings: &Settings<'_>, way: Way, permille: u64) -> Task {
         uses_order8: false,
         is_flash: false,
         direct: None,
-        crowd: Some(Crowd { way, slots, free }),
+        crowd: Some(Crowd::around(way, slots, (pages, dram_pages), permille)),
     });
     let count = pages * ACCESSES_PER_PAGE;
     let (pattern, bytes) = (Pattern::Random, pages * PAGE);

@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use everbyte_media::MediaError;
-use everbyte_swap::{FileStore, SlotNo, SlotStore};
+use everbyte_swap::{FileStore, SlotNo, SlotStore, UNIT};
+
+use crate::stats::as_f64;
 
 /// Time from a read's begin to its end.
 const READ: Duration = Duration::from_micros(90);
@@ -23,7 +25,16 @@ const WRITE_NS: u64 = 5_000;
 const WRITES_AHEAD_NS: u64 = 1_000_000;
 /// Bytes that the drive can be written with before it is worn out: 1.6 TB, 12,775 times (7
 /// full drives a day for 5 years).
-pub(super) const ENDURANCE_BYTES: f64 = 1.6e12 * 7.0 * 365.0 * 5.0;
+const ENDURANCE_BYTES: f64 = 1.6e12 * 7.0 * 365.0 * 5.0;
+
+/// Seconds of a year.
+const YEAR_S: f64 = 31_557_600.0;
+
+/// Years until the drive is worn out, if so many pages are written in that time and it goes on like that.
+pub(super) fn lifetime_years(pages: u64, time_ns: u64) -> Option<f64> {
+    let bytes_per_s = as_f64(pages * UNIT as u64) / (as_f64(time_ns) / 1e9);
+    (pages > 0).then(|| ENDURANCE_BYTES / bytes_per_s / YEAR_S)
+}
 
 /// The slow store.
 pub(super) struct Flash {
@@ -72,5 +83,19 @@ unsafe impl SlotStore for Flash {
     fn is_readable(&self, slot: SlotNo, slots: u64) -> bool {
         std::thread::sleep(READ + Duration::from_nanos(READ_NEXT_NS * slots.saturating_sub(1)));
         self.store.is_readable(slot, slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_is_written_as_it_is_rated_lasts_as_long_as_that() {
+        // 1.6 TB seven times a day is its rating, for 5 years.
+        let pages_a_day = 1_600_000_000_000 * 7 / 4096;
+        let years = lifetime_years(pages_a_day, 86_400_000_000_000).unwrap();
+        assert!((years - 5.0).abs() < 0.01, "{years}");
+        assert_eq!(lifetime_years(0, 1), None);
     }
 }

@@ -6,8 +6,13 @@ use anyhow::Result;
 
 use super::Settings;
 use super::child::{self, Load, Outcome, Task};
+use super::crowded::Crowd;
 use super::kernel::guardian::{self, Order};
+use super::place::PAGE;
 use super::subjects::Subject;
+
+/// Thousandths of a crowded space that others hold.
+const CROWDED_PERMILLE: u64 = 990;
 
 /// The work of a measurement, and its bounds.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +40,10 @@ pub(super) fn measure(
         settings.described.borrow_mut().insert(kernel.name(), report.settings);
         return Ok(report.outcome);
     }
-    let backing = subject.backing(settings.folder, dram_bytes);
+    let crowd = |way| {
+        let pages = (load.bytes() / PAGE, dram_bytes / PAGE);
+        Crowd::around(way, settings.slots, pages, CROWDED_PERMILLE)
+    };
+    let backing = subject.backing(settings.folder, dram_bytes, crowd);
     child::measure(&Task { backing, load, threads }, limit, should_stop)
 }

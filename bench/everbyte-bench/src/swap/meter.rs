@@ -112,12 +112,19 @@ pub(super) fn costs_of(place: &Place, start: Instant) -> Result<Costs> {
             statistics.faults_load + statistics.faults_store + statistics.faults_protected;
     }
     if let Place::Swapped(_) = place {
-        (costs.pages_in, costs.pages_out) = pages_swapped(&fs::read_to_string("/proc/vmstat")?);
+        (costs.pages_in, costs.pages_out) = machine_pages_swapped()?;
     }
     Ok(costs)
 }
 
 /// Pages that the machine has swapped in and out.
+///
+/// # Errors
+/// The system's.
+pub(super) fn machine_pages_swapped() -> Result<(u64, u64)> {
+    Ok(pages_swapped(&fs::read_to_string("/proc/vmstat")?))
+}
+
 fn pages_swapped(vmstat: &str) -> (u64, u64) {
     let count = |name: &str| {
         let line = vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

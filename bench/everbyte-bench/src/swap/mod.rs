@@ -17,6 +17,8 @@ mod moves;
 mod paging;
 mod place;
 mod report;
+pub(crate) mod serve;
+mod serving;
 mod solving;
 mod subjects;
 mod targets;
@@ -47,6 +49,8 @@ pub(crate) struct Settings<'a> {
     with_kernel: bool,
     /// Settings of the kinds of kernel swap that were measured, as the kernel tells them.
     described: RefCell<BTreeMap<&'static str, String>>,
+    /// Measurements that failed, where others went on.
+    failures: RefCell<Vec<String>>,
     stop: &'a Arc<AtomicBool>,
     progress: &'a ProgressBar,
 }

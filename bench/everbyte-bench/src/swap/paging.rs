@@ -9,6 +9,7 @@ use anyhow::Result;
 use super::Settings;
 use super::access::Pattern;
 use super::child::Load;
+use super::flash;
 use super::kernel::KernelSwap;
 use super::measure::{Work, measure};
 use super::meter::Costs;
@@ -27,6 +28,7 @@ const PAGES_IN: &str = "pages_in_per_access";
 const PAGES_OUT: &str = "pages_out_per_access";
 const FAULTS: &str = "faults_per_access";
 const REGION_FAULTS: &str = "region_faults_per_access";
+pub(super) const LIFETIME: &str = "flash_lifetime";
 
 /// Sizes of the measurement.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,11 @@ fn run_one(
     }
     let Sizes { bytes, dram_bytes, accesses } = sizes;
     let load = Load::Touch { pattern, stores, bytes, warm: accesses / 4, count: accesses };
-    let subjects = settings.and_kernel(&Subject::PAGING, &KernelSwap::SOME);
+    let mut subjects = settings.and_kernel(&Subject::PAGING, &KernelSwap::SOME);
+    // The paper's question: what a slow medium costs without locality, and with it.
+    if stores && matches!(pattern, Pattern::Random | Pattern::Sequential) {
+        subjects.push(Subject::Flash);
+    }
     let mut samples: Vec<(Subject, Vec<Costs>)> =
         subjects.into_iter().map(|subject| (subject, Vec::new())).collect();
     let work = Work { load, threads, dram_bytes, limit: LIMIT };
@@ -122,6 +128,11 @@ impl Own<'_> {
         }
         if self.subject.is_region() {
             rows.push(self.row(REGION_FAULTS, "", &per_access(|costs| costs.region_faults)));
+        }
+        if self.subject == Subject::Flash {
+            let years =
+                samples.iter().filter_map(|c| flash::lifetime_years(c.pages_out, c.wall_ns));
+            rows.push(self.row(LIFETIME, "years", &years.collect::<Vec<f64>>()));
         }
         if self.subject.pages_on_access() {
             let per_page = |cpu_ns: fn(&Costs) -> u64| {

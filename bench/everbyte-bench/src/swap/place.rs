@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use everbyte_swap::{
     DirectMode, FaultMode, FileStore, Region, RegionOptions, SlotOrder, Statistics, SwapSpace,
 };
@@ -38,6 +38,16 @@ pub(super) enum Backing {
     Region(RegionBacking),
     /// Of this process alone, in a memory cgroup.
     Swapped(Swapped),
+    /// The heap of a program, by `everbyte run`.
+    Run(RunBacking),
+}
+
+/// Settings of a program's heap.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct RunBacking {
+    /// The folder of its pool, made anew.
+    pub(super) folder: PathBuf,
+    pub(super) dram_bytes: u64,
 }
 
 /// The memory cgroup of a process that the kernel pages.
@@ -126,6 +136,7 @@ impl Place {
             Backing::File(path) => map_file(path, len),
             Backing::Region(region) => map_region(region, bytes),
             Backing::Swapped(swapped) => map_swapped(swapped, len),
+            Backing::Run(_) => bail!("only programs of their own have such memory"),
         }
     }
 

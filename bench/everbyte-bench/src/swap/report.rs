@@ -4,8 +4,9 @@ use super::access::Pattern;
 use super::allocators::Way;
 use super::ft::Class;
 use super::kernel::KernelSwap;
+use super::serve::Program;
 use super::subjects::Subject;
-use super::{crowded_paging, direct, fill, paging, solving, targets};
+use super::{crowded_paging, direct, fill, paging, serving, solving, targets};
 use crate::report::figure::{Figure, Shape};
 use crate::rows::metric;
 
@@ -17,6 +18,9 @@ const SOLVING: &str = "Seconds for FT of the NAS Parallel Benchmarks, every chec
                        MiB): 1029 s with stock swap and 813 s with its own, 21% less, on another \
                        machine. region-order8 has the paper's slot tree, region-on-flash a store as \
                        slow as a flash drive.";
+const SERVING: &str = "redis-server under redis-benchmark and memcached under clients of our own, with half of the \
+                       memory that they take (dram: all of it). Requests a second, and microseconds. Every value \
+                       that was stored is compared.";
 
 /// Returns all figures; FT's are those of `classes`.
 pub(super) fn figures(classes: &[Class]) -> Vec<Figure> {
@@ -29,6 +33,10 @@ pub(super) fn figures(classes: &[Class]) -> Vec<Figure> {
     figures.extend(direct::Touch::BOTH.map(break_even));
     figures.push(long_loads());
     figures.extend(classes.iter().map(|class| solved(*class)));
+    figures.extend([
+        served("Servers: requests a second", metric::RATE),
+        served("Servers: the time within which 99 of 100 requests are answered", serving::P99),
+    ]);
     figures.extend([figure_2(), verdicts()]);
     figures
 }
@@ -110,7 +118,7 @@ fn patterns(title: &str, metric: &'static str) -> Figure {
     Figure {
         title: title.to_owned(),
         explanation: PATTERNS.to_owned(),
-        subjects: names(&Subject::PAGING),
+        subjects: names(&[&Subject::PAGING[..], &[Subject::Flash]].concat()),
         workloads: groups.collect(),
         metric,
         shape: Shape::Bars,
@@ -149,13 +157,29 @@ fn break_even(touch: direct::Touch) -> Figure {
     }
 }
 
+fn served(title: &str, metric: &'static str) -> Figure {
+    let loads = |program: Program| program.loads().iter().map(move |load| (program, *load));
+    let workloads = Program::BOTH.into_iter().flat_map(loads).map(|(program, load)| {
+        (serving::title(program, load), format!("{}: {load}", program.name()))
+    });
+    Figure {
+        title: title.to_owned(),
+        explanation: SERVING.to_owned(),
+        subjects: names(&serving::SUBJECTS),
+        workloads: workloads.collect(),
+        metric,
+        shape: Shape::Bars,
+        logarithmic: true,
+    }
+}
+
 fn solved(class: Class) -> Figure {
     let titles = solving::titles(class).into_iter();
     let label = |title: &str| title.trim_start_matches(&format!("FT.{class}, ")).to_owned();
     Figure {
         title: format!("FT.{class}"),
         explanation: SOLVING.to_owned(),
-        subjects: names(&[&[Subject::Dram], &Subject::LIMITED[..]].concat()),
+        subjects: names(&[&[Subject::Dram], &Subject::LIMITED[..], &Subject::CROWDED].concat()),
         workloads: titles.map(|title| (title.clone(), label(&title))).collect(),
         metric: solving::SECONDS,
         shape: Shape::Bars,

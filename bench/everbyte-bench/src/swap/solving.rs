@@ -6,19 +6,18 @@ use anyhow::Result;
 
 use super::Settings;
 use super::child::{Load, Outcome};
-use super::flash::ENDURANCE_BYTES;
+use super::flash;
 use super::ft::Class;
 use super::kernel::KernelSwap;
 use super::measure::{Work, measure};
 use super::meter::Costs;
+use super::paging::LIFETIME;
 use super::place::PAGE;
 use super::subjects::Subject;
 use crate::rows::{Row, metric};
 use crate::stats::{as_f64, summarise};
 
 const THREADS: [usize; 2] = [1, 2];
-/// Seconds of a year.
-const YEAR_S: f64 = 31_557_600.0;
 /// DRAM of FT.B in the paper.
 const PAPER_BYTES: u64 = 1000 << 20;
 
@@ -28,7 +27,6 @@ const PAGES_IN: &str = "pages_in";
 const PAGES_OUT: &str = "pages_out";
 const FAULTS: &str = "faults";
 const SLOT_VISITS: &str = "slot_visits_per_page_out";
-const LIFETIME: &str = "flash_lifetime";
 
 /// The DRAM that a class may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +88,10 @@ pub(super) fn run(settings: &Settings<'_>, classes: &[Class], limit: Duration) -
                 // Settings are changed one by one on class A, as in the paper.
                 let is_tuned = (class, dram, threads) == (Class::A, Dram::Percent(70), 1);
                 let kernel = if is_tuned { &KernelSwap::ALL[..] } else { &KernelSwap::SOME };
-                let subjects = settings.and_kernel(&Subject::LIMITED, kernel);
+                let mut subjects = settings.and_kernel(&Subject::LIMITED, kernel);
+                if class != Class::B && (dram, threads) == (Dram::Percent(70), 1) {
+                    subjects.extend(Subject::CROWDED);
+                }
                 rows.extend(run_one(settings, class, dram, threads, &subjects, limit)?);
             }
         }
@@ -136,10 +137,7 @@ fn rows_of(subject: Subject, workload: &str, outcomes: &[Outcome]) -> Vec<Row> {
     let totals: Vec<Costs> = outcomes.iter().map(Outcome::total).collect();
     let mut rows = costs_rows(subject, workload, &totals);
     if subject == Subject::Flash {
-        let years = totals.iter().filter(|costs| costs.pages_out > 0).map(|costs| {
-            let bytes_per_s = as_f64(costs.pages_out * PAGE) / (as_f64(costs.wall_ns) / 1e9);
-            ENDURANCE_BYTES / bytes_per_s / YEAR_S
-        });
+        let years = totals.iter().filter_map(|c| flash::lifetime_years(c.pages_out, c.wall_ns));
         rows.extend(row(subject, workload, LIFETIME, "years", &years.collect::<Vec<f64>>()));
     }
     let parts = outcomes.first().map_or(&[][..], |outcome| &outcome.parts);

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::allocators::Way;
+use super::crowded::Crowd;
 use super::kernel::KernelSwap;
-use super::place::{Backing, Motion, RegionBacking};
+use super::place::{Backing, Motion, RegionBacking, RunBacking};
 
 /// A subject of the suite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +30,10 @@ pub(super) enum Subject {
     DirectStill,
     /// A region on a store as slow as a flash drive.
     Flash,
+    /// A region in a space of which others hold nearly all, whose free slots are found in a given way.
+    Crowded(Way),
+    /// A program whose heap pages by `everbyte run`.
+    Run,
     /// The kernel's own paging.
     Kernel(KernelSwap),
 }
@@ -46,6 +52,9 @@ impl Subject {
     pub(super) const LIMITED: [Self; 5] =
         [Self::Order8, Self::Sigbus, Self::Transparent, Self::Direct, Self::Flash];
 
+    /// In a crowded space, by the linear search and by our tree.
+    pub(super) const CROWDED: [Self; 2] = [Self::Crowded(Way::Linear), Self::Crowded(Way::Order64)];
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Dram => "dram",
@@ -58,6 +67,9 @@ impl Subject {
             Self::Direct => "region-direct",
             Self::DirectStill => "region-direct-still",
             Self::Flash => "region-on-flash",
+            Self::Crowded(Way::Linear) => "region-crowded-linear",
+            Self::Crowded(_) => "region-crowded",
+            Self::Run => "everbyte-run",
             Self::Kernel(kernel) => kernel.name(),
         }
     }
@@ -79,10 +91,16 @@ impl Subject {
 
     /// Returns the memory to map, whose files are new ones in `folder`. That of kernel swap is anonymous
     /// too, in a cgroup that only its guardian knows.
-    pub(super) fn backing(self, folder: &Path, dram_bytes: u64) -> Backing {
+    pub(super) fn backing(
+        self,
+        folder: &Path,
+        dram_bytes: u64,
+        crowd: impl Fn(Way) -> Crowd,
+    ) -> Backing {
         match self {
             Self::Dram | Self::Kernel(_) => Backing::Anonymous,
             Self::MappedFile => Backing::File(folder.join("mapped")),
+            Self::Run => Backing::Run(RunBacking { folder: folder.to_owned(), dram_bytes }),
             _ => Backing::Region(RegionBacking {
                 store: folder.join("store"),
                 dram_bytes,
@@ -96,7 +114,10 @@ impl Subject {
                     Self::DirectStill => Some(Motion::Still),
                     _ => None,
                 },
-                crowd: None,
+                crowd: match self {
+                    Self::Crowded(way) => Some(crowd(way)),
+                    _ => None,
+                },
             }),
         }
     }

@@ -70,7 +70,7 @@ const fn setting(title: &'static str, ours: &'static str) -> Target {
     Target { title, workload: FT_A, metric: SECONDS, ours, others: STOCK, bound: Bound::None }
 }
 
-const TARGETS: [Target; 19] = [
+const TARGETS: [Target; 20] = [
     target("random page in and out, processor time to loop", (RANDOM, CPU), LOOP, AT_MOST_065),
     target("random page in and out, processor time to zram", (RANDOM, CPU), ZRAM, AT_MOST_065),
     target(
@@ -101,6 +101,14 @@ const TARGETS: [Target; 19] = [
     ),
     ways("slot tree of order 64 at 99.9%, time to linear", "order64", THIRD),
     ways("slot tree of order 8 at 99.9%, time to linear", "order8", Bound::None),
+    Target {
+        title: "paper: a tree for slots; FT.A in a space that is 99% full, tree to linear",
+        workload: FT_A,
+        metric: SECONDS,
+        ours: "region-crowded",
+        others: &["region-crowded-linear"],
+        bound: Bound::None,
+    },
     setting("paper: no read-ahead; FT.A, page-cluster 0 to 3", "swap-loop-cluster0"),
     setting("paper: no scheduler; FT.A, mq-deadline to none", "swap-loop-deadline"),
     setting("paper: file pages first; FT.A, swappiness 1 to 60", "swap-loop-swappiness1"),
